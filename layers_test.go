@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keelson_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// mayImport is the plan of the house: which room may import which of ours. A room not listed may not exist.
+// Changing this table is an architecture decision (docs/decisions).
+var mayImport = map[string][]string{
+	"lib":         {},
+	"api":         {"lib"},
+	"store":       {"lib"},
+	"pki":         {"lib"},
+	"cri":         {"lib"},
+	"runtime":     {"lib", "cri"},
+	"network":     {"lib"},
+	"auth":        {"lib", "api", "pki", "store"},
+	"apiserver":   {"lib", "api", "pki", "store", "auth"},
+	"client":      {"lib", "api"},
+	"scheduler":   {"lib", "api", "client"},
+	"controllers": {"lib", "api", "client", "pki"},
+	"kubelet":     {"lib", "api", "client", "cri", "pki"},
+	"proxy":       {"lib", "api", "client", "network"},
+	"dns":         {"lib", "api", "client"},
+	"timeline":    {"lib", "api", "client"},
+	"simulate":    {"lib", "api", "client", "kubelet", "cri"},
+	"dashboard":   {"lib", "api", "client"},
+	"cluster": {
+		"lib", "api", "store", "pki", "cri", "runtime", "network", "auth", "apiserver", "client", "scheduler",
+		"controllers", "kubelet", "proxy", "dns", "timeline", "simulate", "dashboard",
+	},
+	"bench": {"lib", "api", "client", "cluster", "timeline"},
+	"cli":   {"lib", "api", "client", "cluster", "bench", "timeline", "runtime", "pki"},
+	"cmd":   {"cli"},
+	"test":  {"cluster", "client", "lib", "api", "cli"},
+}
+
+// testImports are the further imports that _test.go files may make.
+var testOnly = []string{"cluster", "client"}
+
+func TestLayers(t *testing.T) {
+	for file, imports := range goFiles(t) {
+		room, _, _ := strings.Cut(file, "/")
+		allowed, ok := mayImport[room]
+		if !ok {
+			t.Errorf("%s: room %q is not in the plan", file, room)
+			continue
+		}
+		isTest := strings.HasSuffix(file, "_test.go") || strings.HasSuffix(filepath.Dir(file), "test")
+		for _, imp := range imports {
+			rest, ours := strings.CutPrefix(imp, "keelson/")
+			if !ours {
+				continue
+			}
+			other, _, _ := strings.Cut(rest, "/")
+			last := rest[strings.LastIndexByte(rest, '/')+1:]
+			if strings.HasSuffix(last, "test") && room != "simulate" && !isTest {
+				t.Errorf("%s imports %s: test packages are for tests", file, imp)
+			}
+			if other == room || slices.Contains(allowed, other) || isTest && slices.Contains(testOnly, other) {
+				continue
+			}
+			t.Errorf("%s imports %s: %s may import only %v", file, imp, room, allowed)
+		}
+	}
+}
+
+func TestPlanHasNoCycle(t *testing.T) {
+	state := map[string]int{}
+	var visit func(room string, path []string)
+	visit = func(room string, path []string) {
+		switch state[room] {
+		case 1:
+			t.Fatalf("the plan has a cycle: %v", append(path, room))
+		case 0:
+			state[room] = 1
+			for _, next := range mayImport[room] {
+				visit(next, append(path, room))
+			}
+			state[room] = 2
+		}
+	}
+	for room := range mayImport {
+		visit(room, nil)
+	}
+}
+
+// goFiles maps each Go file below a room to its imports.
+func goFiles(t *testing.T) map[string][]string {
+	t.Helper()
+	files := map[string][]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || path == "bin") {
+			return filepath.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(path, ".go") || !strings.Contains(path, "/") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		files[path] = []string{}
+		for _, imp := range f.Imports {
+			p, err := strconv.Unquote(imp.Path.Value)
+			if err != nil {
+				return err
+			}
+			files[path] = append(files[path], p)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
