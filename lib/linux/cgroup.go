@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupDirs returns the directories of the cgroup path ("/a/b") in every hierarchy, whether they exist or not.
+func CgroupDirs(mode CgroupMode, path string) ([]string, error) {
+	if mode == CgroupV2 {
+		return []string{filepath.Join(CgroupRoot, path)}, nil
+	}
+	entries, err := os.ReadDir(CgroupRoot)
+	if err != nil {
+		return nil, fmt.Errorf("list cgroup hierarchies: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() { // "cpu" may be a link to "cpu,cpuacct"
+			out = append(out, filepath.Join(CgroupRoot, e.Name(), path))
+		}
+	}
+	return out, nil
+}
+
+// JoinCgroup makes the cgroup path in every hierarchy and moves a process there.
+func JoinCgroup(mode CgroupMode, path string, pid int) error {
+	dirs, err := CgroupDirs(mode, path)
+	if err != nil {
+		return err
+	}
+	for _, d := range dirs {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return fmt.Errorf("make cgroup: %w", err)
+		}
+		if filepath.Dir(d) != CgroupRoot && strings.HasPrefix(d, filepath.Join(CgroupRoot, "cpuset")+"/") {
+			if err := inheritCpuset(d); err != nil {
+				return err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// inheritCpuset gives a version 1 cpuset and those above it their parents' processors and memory: a new one has none.
+func inheritCpuset(dir string) error {
+	root := filepath.Join(CgroupRoot, "cpuset")
+	if dir == root {
+		return nil
+	}
+	if err := inheritCpuset(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
+		have, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && strings.TrimSpace(string(have)) == "" {
+			have, err = os.ReadFile(filepath.Join(filepath.Dir(dir), name))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name), have, 0)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("inherit cpuset: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemoveCgroup removes the cgroup path with everything below it in every hierarchy. Processes must have left it; the kernel
+// needs a moment to notice that, for which it waits. A cgroup that is not there is no error.
+func RemoveCgroup(mode CgroupMode, path string) error {
+	if path == "" || path == "/" || path == "." {
+		return errors.New("remove cgroup: refusing to remove the root")
+	}
+	dirs, err := CgroupDirs(mode, path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, d := range dirs {
+		errs = append(errs, removeTree(d))
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string) error {
+	var all []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			all = append(all, p)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("list cgroup: %w", err)
+	}
+	for _, a := range slices.Backward(all) {
+		if err := removeBusy(a); err != nil {
+			return fmt.Errorf("remove cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+func removeBusy(dir string) error {
+	for wait := time.Millisecond; ; wait *= 2 {
+		err := unix.Rmdir(dir)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || wait > 500*time.Millisecond {
+			return &os.PathError{Op: "rmdir", Path: dir, Err: err}
+		}
+		time.Sleep(wait)
+	}
+}
+
+// CgroupProcs returns the processes in the cgroup path and below it, in any hierarchy.
+func CgroupProcs(mode CgroupMode, path string) ([]int, error) {
+	dirs, err := CgroupDirs(mode, path)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[int]bool{}
+	for _, dir := range dirs {
+		err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+			if err != nil || d.Name() != "cgroup.procs" {
+				return nil //nolint:nilerr // cgroups come and go
+			}
+			raw, _ := os.ReadFile(p) // gone is empty
+			for pid := range strings.FieldsSeq(string(raw)) {
+				if n, err := strconv.Atoi(pid); err == nil {
+					seen[n] = true
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list cgroup processes: %w", err)
+		}
+	}
+	out := make([]int, 0, len(seen))
+	for pid := range seen {
+		out = append(out, pid)
+	}
+	return out, nil
+}

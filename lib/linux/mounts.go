@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mount is one line of a mountinfo file.
+type Mount struct {
+	Point  string
+	Type   string
+	Shared bool // mounts below it are seen by others, and the other way round
+	Slave  bool // it sees the mounts of others
+}
+
+// Mounts returns what this process sees mounted, in the kernel's order.
+func Mounts() ([]Mount, error) {
+	raw, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	return ParseMounts(string(raw))
+}
+
+// ParseMounts reads a mountinfo file (proc_pid_mountinfo(5)).
+func ParseMounts(info string) ([]Mount, error) {
+	var out []Mount
+	for line := range strings.Lines(info) {
+		f := strings.Fields(line)
+		sep := slices.Index(f, "-")
+		if sep < 6 || len(f) < sep+2 {
+			return nil, fmt.Errorf("read mounts: line %q has no separator where one belongs", line)
+		}
+		m := Mount{Point: unescape(f[4]), Type: f[sep+1]}
+		for _, o := range f[6:sep] {
+			m.Shared = m.Shared || strings.HasPrefix(o, "shared:")
+			m.Slave = m.Slave || strings.HasPrefix(o, "master:")
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// unescape turns \040 and its like back into bytes.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// MountOf returns the mount that a path lies on. The path should be free of symbolic links.
+func MountOf(mounts []Mount, path string) (Mount, bool) {
+	path = filepath.Clean(path)
+	best, found := Mount{}, false
+	for _, m := range mounts {
+		if (path == m.Point || m.Point == "/" || strings.HasPrefix(path, m.Point+"/")) && len(m.Point) >= len(best.Point) {
+			best, found = m, true
+		}
+	}
+	return best, found
+}
+
+// Unmount unmounts everything at path, also when several mounts lie on each other. A path where nothing is mounted is no error.
+func Unmount(path string) error {
+	for {
+		err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if err != nil {
+			return &os.PathError{Op: "unmount", Path: path, Err: err}
+		}
+	}
+}
+
+// IsNamespace tells whether a namespace is held at path.
+func IsNamespace(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && st.Type == unix.NSFS_MAGIC
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package linux
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CgroupUsage is what the processes of a cgroup and those below it use.
+type CgroupUsage struct {
+	CPU             uint64 // nanoseconds of all processors since the cgroup was made
+	Memory          uint64 // bytes, with page cache
+	WorkingSet      uint64 // bytes that cannot be taken back without harm: Memory less inactive file pages
+	RSS             uint64 // bytes of anonymous memory
+	PageFaults      uint64
+	MajorPageFaults uint64
+	MemoryLimit     uint64 // bytes, 0 when unlimited
+	Swap            uint64 // bytes
+	Processes       uint64
+}
+
+// ReadUsage reads the usage of the cgroup path. A cgroup that is not there is fs.ErrNotExist.
+func ReadUsage(mode CgroupMode, path string) (CgroupUsage, error) {
+	if mode == CgroupV2 {
+		return readUsage2(filepath.Join(CgroupRoot, path))
+	}
+	return readUsage1(func(controller string) string { return filepath.Join(CgroupRoot, controller, path) })
+}
+
+func readUsage2(dir string) (CgroupUsage, error) {
+	var u CgroupUsage
+	cpu, err := readKeys(filepath.Join(dir, "cpu.stat"))
+	if err != nil {
+		return u, err
+	}
+	u.CPU = cpu["usage_usec"] * 1000
+	if u.Memory, err = readNumber(filepath.Join(dir, "memory.current")); err != nil {
+		return u, err
+	}
+	mem, err := readKeys(filepath.Join(dir, "memory.stat"))
+	if err != nil {
+		return u, err
+	}
+	u.RSS, u.PageFaults, u.MajorPageFaults = mem["anon"], mem["pgfault"], mem["pgmajfault"]
+	u.WorkingSet = u.Memory - min(u.Memory, mem["inactive_file"])
+	// These are absent without their controllers, which leaves zero.
+	u.MemoryLimit, _ = readNumber(filepath.Join(dir, "memory.max"))
+	u.Swap, _ = readNumber(filepath.Join(dir, "memory.swap.current"))
+	u.Processes, _ = readNumber(filepath.Join(dir, "pids.current"))
+	return u, nil
+}
+
+func readUsage1(dir func(controller string) string) (CgroupUsage, error) {
+	var u CgroupUsage
+	var err error
+	if u.CPU, err = readNumber(filepath.Join(dir("cpuacct"), "cpuacct.usage")); err != nil {
+		return u, err
+	}
+	m := dir("memory")
+	if u.Memory, err = readNumber(filepath.Join(m, "memory.usage_in_bytes")); err != nil {
+		return u, err
+	}
+	mem, err := readKeys(filepath.Join(m, "memory.stat"))
+	if err != nil {
+		return u, err
+	}
+	u.RSS, u.PageFaults, u.MajorPageFaults = mem["total_rss"], mem["total_pgfault"], mem["total_pgmajfault"]
+	u.WorkingSet = u.Memory - min(u.Memory, mem["total_inactive_file"])
+	u.Swap = mem["total_swap"]
+	// Absent without their controllers, which leaves zero. Unlimited is the highest number of pages.
+	if u.MemoryLimit, _ = readNumber(filepath.Join(m, "memory.limit_in_bytes")); u.MemoryLimit > math.MaxInt64-1<<20 {
+		u.MemoryLimit = 0
+	}
+	u.Processes, _ = readNumber(filepath.Join(dir("pids"), "pids.current"))
+	return u, nil
+}
+
+// readNumber reads a file that holds one number; "max" is 0.
+func readNumber(path string) (uint64, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return 0, gone(err)
+	}
+	s := strings.TrimSpace(string(raw))
+	if s == "max" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", path, err)
+	}
+	return n, nil
+}
+
+// readKeys reads a file of lines "name number".
+func readKeys(path string) (map[string]uint64, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return nil, gone(err)
+	}
+	out := map[string]uint64{}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out, nil
+}
+
+// gone makes the error of a cgroup that vanished while it was read the same as of one that was not there.
+func gone(err error) error {
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%w (%w)", fs.ErrNotExist, err)
+	}
+	return err
+}

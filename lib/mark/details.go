@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mark
+
+import "time"
+
+// Step names a hand-off in the life of an object.
+type Step string
+
+// The steps, in the order a pod made by a ReplicaSet meets them, each with the type of its Detail.
+const (
+	StepRequest          Step = "request"          // *Request: a write was served by the API server
+	StepReconcile        Step = "reconcile"        // *Reconcile: a controller acted on its object
+	StepQueued           Step = "queued"           // *Queued: the scheduler saw the pod
+	StepDecision         Step = "decision"         // *Decision: one scheduling attempt
+	StepBind             Step = "bind"             // *Bind: the scheduler wrote pods/binding
+	StepSeen             Step = "seen"             // *Seen: the kubelet saw the pod
+	StepVolumes          Step = "volumes"          // *Volumes: volumes are ready
+	StepNetwork          Step = "network"          // *Network: the pod has its addresses
+	StepSandbox          Step = "sandbox"          // *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
+	StepImage            Step = "image"            // *Image: an image is present, or a pull moved on
+	StepContainerCreated Step = "containerCreated" // *Container
+	StepContainerStarted Step = "containerStarted" // *Container
+	StepContainerExited  Step = "containerExited"  // *Container
+	StepProbe            Step = "probe"            // *Probe: a probe's result changed
+	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
+	StepReady            Step = "ready"            // *Status: first write with Ready true
+	StepTerminated       Step = "terminated"       // *Status: the pod's containers are gone from the node
+)
+
+var details = map[Step]func() any{
+	StepRequest:          func() any { return new(Request) },
+	StepReconcile:        func() any { return new(Reconcile) },
+	StepQueued:           func() any { return new(Queued) },
+	StepDecision:         func() any { return new(Decision) },
+	StepBind:             func() any { return new(Bind) },
+	StepSeen:             func() any { return new(Seen) },
+	StepVolumes:          func() any { return new(Volumes) },
+	StepNetwork:          func() any { return new(Network) },
+	StepSandbox:          func() any { return new(Sandbox) },
+	StepImage:            func() any { return new(Image) },
+	StepContainerCreated: func() any { return new(Container) },
+	StepContainerStarted: func() any { return new(Container) },
+	StepContainerExited:  func() any { return new(Container) },
+	StepProbe:            func() any { return new(Probe) },
+	StepStatus:           func() any { return new(Status) },
+	StepReady:            func() any { return new(Status) },
+	StepTerminated:       func() any { return new(Status) },
+}
+
+// Request is one API write with the time each stage took. Durations are zero for stages that did not run.
+type Request struct {
+	Verb        string `json:"verb"` // HTTP method
+	Group       string `json:"group,omitempty"`
+	Resource    string `json:"resource"`
+	Subresource string `json:"subresource,omitempty"`
+	User        string `json:"user"`
+	UserAgent   string `json:"userAgent,omitempty"`
+	AuditID     string `json:"auditID"`
+	Code        int    `json:"code"`
+	// Revision is the store's, 0 when nothing was stored.
+	Revision int64  `json:"revision,omitempty"`
+	Key      string `json:"key,omitempty"`
+	// Owner is the controlling owner's UID, so that a pod's story can start at its ReplicaSet.
+	OwnerUID string `json:"ownerUID,omitempty"`
+	// Change says what a status write changed ("phase Pending -> Running"); may be empty.
+	Change string `json:"change,omitempty"`
+	// AuthnHow is how the user proved who they are ("client certificate, groups system:masters").
+	AuthnHow string `json:"authnHow,omitempty"`
+	// AuthzWhy is the rule that allowed the request ("ClusterRoleBinding cluster-admin").
+	AuthzWhy string `json:"authzWhy,omitempty"`
+	// AdmissionChanged and AdmissionAccepted count plugins that changed the object, and that accepted it as it was.
+	AdmissionChanged  []string      `json:"admissionChanged,omitempty"`
+	AdmissionAccepted int           `json:"admissionAccepted,omitempty"`
+	Authn             time.Duration `json:"authn,omitempty"`
+	Authz             time.Duration `json:"authz,omitempty"`
+	Decode            time.Duration `json:"decode,omitempty"`
+	Admission         time.Duration `json:"admission,omitempty"`
+	Default           time.Duration `json:"default,omitempty"`
+	Validate          time.Duration `json:"validate,omitempty"`
+	Store             time.Duration `json:"store,omitempty"`
+	Sync              time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
+}
+
+// Reconcile is one pass of a controller that changed something.
+type Reconcile struct {
+	Controller string    `json:"controller"`
+	EventSeen  time.Time `json:"eventSeen"` // when the informer delivered the change that led here
+	Wants      int       `json:"wants"`
+	Has        int       `json:"has"`
+	Creates    []string  `json:"creates,omitempty"` // names, at most 10
+	Deletes    []string  `json:"deletes,omitempty"` // names, at most 10
+}
+
+// Queued says why the pod entered the scheduler's queue.
+type Queued struct {
+	Why string `json:"why"` // the event: "PodAdd", "NodeAdd", ...
+}
+
+// Decision is one scheduling attempt. Rejected and Scores are bounded (the nearest nodes, the leading nodes); RejectedBy counts all.
+type Decision struct {
+	Attempt    int            `json:"attempt"` // 1 for the first
+	QueueWait  time.Duration  `json:"queueWait"`
+	Nodes      int            `json:"nodes"` // considered
+	Fit        int            `json:"fit"`
+	Filter     time.Duration  `json:"filter"`
+	Score      time.Duration  `json:"score"`
+	Rejected   []Verdict      `json:"rejected,omitempty"`
+	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
+	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
+	Chosen     string         `json:"chosen,omitempty"`     // node; empty: unschedulable
+	Message    string         `json:"message,omitempty"`    // the FailedScheduling sentence
+	Waits      string         `json:"waits,omitempty"`      // what will make the scheduler try again
+}
+
+// Verdict is one node's refusal.
+type Verdict struct {
+	Node   string `json:"node"`
+	Plugin string `json:"plugin"`
+	Reason string `json:"reason"`          // as in events: "Insufficient memory"
+	Short  string `json:"short,omitempty"` // what is missing: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"
+	// Nearest marks the node that misses least; Hint says what would make the pod fit there.
+	Nearest bool   `json:"nearest,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+// NodeScore is one feasible node's weighted score.
+type NodeScore struct {
+	Node    string        `json:"node"`
+	Total   int64         `json:"total"`
+	Plugins []PluginScore `json:"plugins,omitempty"`
+}
+
+// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight.
+type PluginScore struct {
+	Plugin string `json:"plugin"`
+	Score  int64  `json:"score"`
+	Weight int64  `json:"weight"`
+}
+
+// Bind is the write of pods/binding.
+type Bind struct {
+	Node string `json:"node"`
+}
+
+// Seen is the kubelet's first sight of a pod.
+type Seen struct {
+	Source string `json:"source"` // api, file
+}
+
+// Volumes counts the pod's volumes.
+type Volumes struct {
+	Count int `json:"count"`
+}
+
+// Network holds the pod's addresses.
+type Network struct {
+	IPs         []string `json:"ips,omitempty"`
+	HostNetwork bool     `json:"hostNetwork,omitempty"`
+}
+
+// Sandbox names the pod sandbox.
+type Sandbox struct {
+	ID      string `json:"id"`
+	Attempt uint32 `json:"attempt"`
+}
+
+// Image is an image that is there already (Present), or one being pulled.
+type Image struct {
+	Container string `json:"container"`
+	Image     string `json:"image"`
+	Present   bool   `json:"present"`
+	Bytes     int64  `json:"bytes,omitempty"` // transferred so far
+	Total     int64  `json:"total,omitempty"` // 0 when unknown
+	Done      bool   `json:"done,omitempty"`
+}
+
+// Container is a container's creation, start or end.
+type Container struct {
+	Name     string `json:"name"`
+	ID       string `json:"id,omitempty"`
+	Init     bool   `json:"init,omitempty"`
+	Restart  int    `json:"restart,omitempty"` // 0 for the first run
+	ExitCode int    `json:"exitCode,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// Probe is a changed probe result.
+type Probe struct {
+	Container string `json:"container"`
+	Kind      string `json:"kind"`   // readiness, liveness, startup
+	Action    string `json:"action"` // "http :80/", "tcp :80", "exec cat /x"
+	Success   bool   `json:"success"`
+	Output    string `json:"output,omitempty"` // "200", "connection refused"; at most 256 bytes
+}
+
+// Status is a write of pods/status.
+type Status struct {
+	From  string `json:"from,omitempty"` // phase before
+	To    string `json:"to"`             // phase after
+	Ready bool   `json:"ready"`
+}

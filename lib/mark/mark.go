@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mark carries progress events: who did what to which object, when, and
+// how long it took. Components emit marks; timeline, metrics and tests listen.
+//
+// Invariants:
+//  1. Emitting never blocks on a listener's I/O: listeners copy and return.
+//  2. A Mark and its Detail are immutable once emitted.
+//  3. Detail is one of the structs of this package, chosen by Step (see details.go),
+//     so that a mark survives the trip through JSON (Decode).
+package mark
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// Subject names the object a mark is about. Namespace and UID may be empty.
+type Subject struct {
+	Resource  string `json:"resource"` // plural, lower case: "pods"
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// Mark is one hand-off. At is when the step began, Took how long it lasted.
+type Mark struct {
+	Step      Step          `json:"step"`
+	Component string        `json:"component"` // apiserver, scheduler, kubelet node-1, ...
+	At        time.Time     `json:"at"`
+	Took      time.Duration `json:"took"` // nanoseconds
+	Subject   Subject       `json:"subject"`
+	Err       string        `json:"error,omitempty"` // why the step failed; empty when it did not
+	Detail    any           `json:"detail,omitempty"`
+}
+
+// Listener receives every mark, on the emitter's goroutine. It must be quick and must not call back into the Recorder.
+type Listener func(Mark)
+
+// Failpoint may delay (by blocking) or fail a step in tests.
+type Failpoint func(Mark) error
+
+// Recorder hands marks to its listeners. A nil *Recorder is valid and does nothing.
+type Recorder struct {
+	listeners []Listener
+	fail      atomic.Pointer[Failpoint]
+}
+
+// NewRecorder returns a recorder with a fixed set of listeners.
+func NewRecorder(l ...Listener) *Recorder { return &Recorder{listeners: l} }
+
+// Emit hands m to every listener.
+func (r *Recorder) Emit(m Mark) {
+	if r == nil {
+		return
+	}
+	for _, l := range r.listeners {
+		l(m)
+	}
+}
+
+// Reach emits m and then runs the failpoint, if a test has set one: a non-nil error means that the step must fail with it.
+func (r *Recorder) Reach(m Mark) error {
+	if r == nil {
+		return nil
+	}
+	r.Emit(m)
+	if f := r.fail.Load(); f != nil {
+		return (*f)(m)
+	}
+	return nil
+}
+
+// SetFailpoint installs f for Reach; nil removes it. Tests only.
+func (r *Recorder) SetFailpoint(f Failpoint) {
+	if f == nil {
+		r.fail.Store(nil)
+		return
+	}
+	r.fail.Store(&f)
+}
+
+// Decode reads a mark written by json.Marshal, giving Detail its concrete (pointer) type again.
+// An unknown step is an error; nothing is returned half-filled.
+func Decode(b []byte) (Mark, error) {
+	var raw struct {
+		Mark
+		Detail json.RawMessage `json:"detail"`
+	}
+	if err := json.Unmarshal(b, &raw); err != nil {
+		return Mark{}, fmt.Errorf("decode mark: %w", err)
+	}
+	m := raw.Mark
+	mk, ok := details[m.Step]
+	if !ok {
+		return Mark{}, fmt.Errorf("decode mark: unknown step %q", m.Step)
+	}
+	if len(raw.Detail) > 0 && string(raw.Detail) != "null" {
+		d := mk()
+		if err := json.Unmarshal(raw.Detail, d); err != nil {
+			return Mark{}, fmt.Errorf("decode mark %s: %w", m.Step, err)
+		}
+		m.Detail = d
+	}
+	return m, nil
+}

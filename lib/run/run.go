@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package run starts the parts of a program in order and stops them in reverse.
+// cluster and the single-role commands call it; it knows nothing of what a part does.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Func is a part's whole life. It calls ready once, when others may rely on it,
+// and returns when every goroutine it began has ended: nil after ctx is done,
+// an error when it cannot go on. Calling ready twice is harmless.
+type Func func(ctx context.Context, ready func()) error
+
+// Group is an ordered list of parts. The zero value is an empty group with a grace of 10 s.
+type Group struct {
+	// Grace bounds how long one part may take to stop before it is given up on.
+	Grace time.Duration
+	// Started is told of each part that became ready and how long it took; may be nil.
+	Started func(name string, took time.Duration)
+
+	parts []part
+}
+
+type part struct {
+	name string
+	run  Func
+}
+
+// Add appends a part; it starts after all earlier parts are ready.
+func (g *Group) Add(name string, run Func) { g.parts = append(g.parts, part{name, run}) }
+
+type running struct {
+	name   string
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// Run starts every part in order, each once the one before is ready, calls
+// ready when all are, and blocks until ctx is done or a part returns. It then
+// stops the parts in reverse order and returns the first error.
+func (g *Group) Run(ctx context.Context, ready func()) error {
+	// Parts outlive ctx until their turn to stop comes.
+	base := context.WithoutCancel(ctx)
+	ended := make(chan *running, len(g.parts))
+	var up []*running
+	var first error
+	for _, p := range g.parts {
+		r, err := g.start(ctx, base, p, ended)
+		if r != nil {
+			up = append(up, r)
+		}
+		if err != nil {
+			first = err
+			break
+		}
+	}
+	if first == nil && ctx.Err() == nil {
+		ready()
+		select {
+		case <-ctx.Done():
+		case r := <-ended:
+			first = r.reason()
+		}
+	}
+	return errors.Join(first, g.stop(up, first))
+}
+
+func (g *Group) start(ctx, base context.Context, p part, ended chan<- *running) (*running, error) {
+	if ctx.Err() != nil {
+		return nil, nil //nolint:nilerr // a group that ends starts nothing more
+	}
+	begin := time.Now()
+	pctx, cancel := context.WithCancel(base)
+	r := &running{name: p.name, cancel: cancel, done: make(chan struct{})}
+	isReady := make(chan struct{}, 1)
+	go func() { // ends when the part returns, which stop waits for
+		r.err = p.run(pctx, func() {
+			select {
+			case isReady <- struct{}{}:
+			default:
+			}
+		})
+		close(r.done)
+		ended <- r
+	}()
+	select {
+	case <-isReady:
+		if g.Started != nil {
+			g.Started(p.name, time.Since(begin))
+		}
+		return r, nil
+	case <-r.done:
+		return r, r.reason()
+	case <-ctx.Done():
+		return r, nil
+	}
+}
+
+func (r *running) reason() error {
+	if r.err == nil {
+		return fmt.Errorf("%s ended before it was told to", r.name)
+	}
+	return fmt.Errorf("%s: %w", r.name, r.err)
+}
+
+func (g *Group) stop(up []*running, first error) error {
+	grace := g.Grace
+	if grace == 0 {
+		grace = 10 * time.Second
+	}
+	var err error
+	for _, r := range slices.Backward(up) {
+
+		r.cancel()
+		t := time.NewTimer(grace)
+		select {
+		case <-r.done:
+			if err == nil && first == nil && r.err != nil && !errors.Is(r.err, context.Canceled) {
+				err = r.reason()
+			}
+		case <-t.C:
+			if err == nil {
+				err = fmt.Errorf("%s did not stop within %s", r.name, grace)
+			}
+		}
+		t.Stop()
+	}
+	return err
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Part is a named Func.
+type Part struct {
+	Name string
+	Run  Func
+}
+
+// Together makes one Func of parts that start at the same time and do not need each other. It is ready when all are, and ends,
+// with the first error, when one ends. started may be nil.
+func Together(started func(name string, took time.Duration), parts ...Part) Func {
+	return func(ctx context.Context, ready func()) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		begin := time.Now()
+		var up, all sync.WaitGroup
+		var mu sync.Mutex
+		var first error
+		up.Add(len(parts))
+		for _, p := range parts {
+			all.Go(func() {
+				var once sync.Once
+				isUp := func() { once.Do(up.Done) }
+				defer isUp()
+				err := p.Run(ctx, func() {
+					once.Do(func() {
+						if started != nil {
+							started(p.Name, time.Since(begin))
+						}
+						up.Done()
+					})
+				})
+				if err == nil && ctx.Err() == nil {
+					err = errors.New("ended before it was told to")
+				}
+				mu.Lock()
+				if first == nil && err != nil && ctx.Err() == nil {
+					first = fmt.Errorf("%s: %w", p.Name, err)
+				}
+				mu.Unlock()
+				cancel()
+			})
+		}
+		up.Wait()
+		if ctx.Err() == nil {
+			ready()
+		}
+		all.Wait()
+		return first
+	}
+}
