@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"keelson/api/internal/check"
+)
+
+const maxConditions = 64
+
+// expressions compiles the expressions of one object. An expression that is stored already may go on using what has since been
+// taken from new ones.
+type expressions struct {
+	params bool     // the object has parameters
+	stored []string // expressions that were there before
+	// composed knows the object's variables; nil where there are none.
+	composed *plugincel.CompositedCompiler
+}
+
+// plain compiles expressions that use no variables. It is made when it is first needed: that takes a while.
+var plain = sync.OnceValue(func() plugincel.Compiler {
+	return plugincel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+})
+
+// source is an expression and what it may evaluate to.
+type source struct {
+	name, text string
+	types      []*cel.Type
+}
+
+func (s source) GetName() string          { return s.name }
+func (s source) GetExpression() string    { return s.text }
+func (s source) ReturnTypes() []*cel.Type { return s.types }
+
+func (x *expressions) environment(text string) environment.Type {
+	if slices.Contains(x.stored, text) {
+		return environment.StoredExpressions
+	}
+	return environment.NewExpressions
+}
+
+// check compiles text, which stands at child, unless it is blank; shown is the value to print in an error.
+func (x *expressions) check(l *check.List, child, text, shown string, may plugincel.OptionalVariableDeclarations, types ...*cel.Type) {
+	if strings.TrimSpace(text) == "" {
+		return
+	}
+	may.HasParams = x.params
+	var c plugincel.Compiler = x.composed
+	if x.composed == nil {
+		c = plain()
+	}
+	result := c.CompileCELExpression(source{text: text, types: types}, may, x.environment(text))
+	report(l, child, shown, result.Error)
+}
+
+func report(l *check.List, child, text string, err *apiservercel.Error) {
+	switch {
+	case err == nil:
+	case err.Type == apiservercel.ErrorTypeRequired:
+		l.Required(child, err.Detail)
+	case err.Type == apiservercel.ErrorTypeInvalid:
+		l.Invalid(child, text, err.Detail)
+	default:
+		l.Add(field.InternalError(l.Path(child), err))
+	}
+}
+
+// everything is what most expressions may use.
+var everything = plugincel.OptionalVariableDeclarations{HasAuthorizer: true}
+
+func validateConditions(l *check.List, conditions []admissionv1.MatchCondition, x expressions) {
+	if len(conditions) > maxConditions {
+		l.Add(field.TooMany(l.Path("matchConditions"), len(conditions), maxConditions))
+	}
+	x.composed = nil // conditions decide before variables exist
+	var seen check.Set
+	check.Each(l, "matchConditions", conditions, func(_ int, c *admissionv1.MatchCondition) {
+		text := strings.TrimSpace(c.Expression)
+		if text == "" {
+			l.Required("expression", "")
+		}
+		x.check(l, "expression", text, text, everything, cel.BoolType)
+		if c.Name == "" {
+			l.Required("name", "")
+			return
+		}
+		l.Qualified("name", c.Name)
+		if !seen.Add(c.Name) {
+			l.Duplicate("name", c.Name)
+		}
+	})
+}
+
+var (
+	identifier = regexp.MustCompile(`^[_a-zA-Z][_a-zA-Z0-9]*$`)
+	// reserved are the words that the expression language keeps for itself.
+	reserved = []string{
+		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+		"loop", "package", "namespace", "return", "var", "void", "while",
+	}
+)
+
+// validateVariables checks the variables and makes them known to the expressions that x checks next.
+func validateVariables(l *check.List, variables []admissionv1.Variable, x *expressions, may plugincel.OptionalVariableDeclarations) {
+	if len(variables) == 0 {
+		return
+	}
+	var err error
+	if x.composed, err = plugincel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())); err != nil {
+		l.Add(field.InternalError(l.Path("variables"), fmt.Errorf("make an environment: %w", err)))
+		return
+	}
+	may.HasParams = x.params
+	check.Each(l, "variables", variables, func(_ int, v *admissionv1.Variable) {
+		switch {
+		case strings.TrimSpace(v.Name) == "":
+			l.Required("name", "name is not specified")
+		case !identifier.MatchString(v.Name) || slices.Contains(reserved, v.Name):
+			l.Invalid("name", v.Name, "name is not a valid CEL identifier")
+		}
+		if strings.TrimSpace(v.Expression) == "" {
+			l.Required("expression", "expression is not specified")
+			return
+		}
+		s := source{name: v.Name, text: v.Expression, types: []*cel.Type{cel.AnyType, cel.DynType}}
+		report(l, "expression", v.Expression, x.composed.CompileAndStoreVariable(s, may, x.environment(v.Expression)).Error)
+	})
+}

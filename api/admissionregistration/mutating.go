@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+)
+
+// MutatingAdmissionPolicy describes admissionregistration.k8s.io/v1 MutatingAdmissionPolicy.
+func MutatingAdmissionPolicy() *kind.Kind {
+	type policy = admissionv1.MutatingAdmissionPolicy
+	return kind.Spec[*policy]{
+		Names:   names("MutatingAdmissionPolicy", "mutatingadmissionpolicies", "mutatingadmissionpolicy"),
+		New:     func() *policy { return &policy{} },
+		NewList: func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyList{} },
+		Default: func(p *policy) {
+			kind.Fill(&p.Spec.FailurePolicy, admissionv1.Fail)
+			defaultMatch(p.Spec.MatchConstraints)
+		},
+		PrepareCreate: func(p *policy) { p.Generation = 1 },
+		PrepareUpdate: func(p, old *policy) {
+			p.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+				p.Generation++
+			}
+		},
+		Validate:       func(p *policy) field.ErrorList { return validateMutating(p, nil) },
+		ValidateUpdate: validateMutating,
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Mutations", Type: "integer", Description: "Mutation indicates the number of mutations rules defined in this configuration"},
+			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			kind.AgeColumn,
+		},
+		Row: func(p *policy) []any {
+			return []any{p.Name, int64(len(p.Spec.Mutations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorList {
+	return run(func(l *check.List) {
+		l.In("spec")
+		s := &p.Spec
+		validateFailurePolicy(l, s.FailurePolicy)
+		x := expressions{params: s.ParamKind != nil}
+		validateParamKind(l, s.ParamKind)
+		validateConstraints(l, s.MatchConstraints)
+		if s.MatchConstraints != nil {
+			validateChanging(l, s.MatchConstraints.ResourceRules)
+		}
+		same := false
+		if old != nil {
+			x.stored = mutatingExpressions(&old.Spec)
+			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+		}
+		if !same {
+			validateConditions(l, s.MatchConditions, x)
+		}
+		validateVariables(l, s.Variables, &x, patching)
+		if len(s.Mutations) == 0 {
+			l.Required("mutations", "mutations must contain at least one item")
+		}
+		check.Each(l, "mutations", s.Mutations, func(_ int, m *admissionv1.Mutation) { validateMutation(l, m, &x) })
+		check.OneOf(l, "reinvocationPolicy", s.ReinvocationPolicy, reinvocations...)
+	})
+}
+
+// validateChanging: only what is created or updated can be changed.
+func validateChanging(l *check.List, rules []admissionv1.NamedRuleWithOperations) {
+	changing := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
+	l.Within("matchConstraints", func() {
+		check.Each(l, "resourceRules", rules, func(_ int, r *admissionv1.NamedRuleWithOperations) {
+			check.Each(l, "operations", r.Operations, func(_ int, op *admissionv1.OperationType) {
+				if slices.Contains(operations, *op) && *op != admissionv1.OperationAll && !slices.Contains(changing, *op) {
+					check.NotSupported(l, "", *op, admissionv1.OperationAll, admissionv1.Create, admissionv1.Update)
+				}
+			})
+		})
+	})
+}
+
+func mutatingExpressions(s *admissionv1.MutatingAdmissionPolicySpec) []string {
+	var out []string
+	for _, c := range s.MatchConditions {
+		out = append(out, c.Expression)
+	}
+	for _, v := range s.Variables {
+		out = append(out, v.Expression)
+	}
+	for _, m := range s.Mutations {
+		if m.ApplyConfiguration != nil {
+			out = append(out, m.ApplyConfiguration.Expression)
+		}
+		if m.JSONPatch != nil {
+			out = append(out, m.JSONPatch.Expression)
+		}
+	}
+	return out
+}
+
+// patching is what expressions that make patches may use.
+var patching = plugincel.OptionalVariableDeclarations{HasAuthorizer: true, HasPatchTypes: true}
+
+func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
+	expression := func(child string, present bool, text string, only admissionv1.PatchType, result *cel.Type) {
+		switch {
+		case m.PatchType == only && !present:
+			l.Required(child, "must be specified when patchType is "+string(only))
+		case m.PatchType == only && strings.TrimSpace(text) == "":
+			l.Required(child+".expression", "expression is not specified")
+		case m.PatchType == only:
+			l.Within(child, func() { x.check(l, "expression", text, text, patching, result) })
+		case m.PatchType != only && present:
+			l.Forbidden(child, "must not be specified when patchType is "+string(m.PatchType))
+		}
+	}
+	switch m.PatchType {
+	case admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch:
+		apply, patch := m.ApplyConfiguration, m.JSONPatch
+		expression("applyConfiguration", apply != nil, kind.Value(apply).Expression, admissionv1.PatchTypeApplyConfiguration, cel.ObjectType("Object"))
+		expression("jsonPatch", patch != nil, kind.Value(patch).Expression, admissionv1.PatchTypeJSONPatch, cel.ListType(cel.ObjectType("JSONPatch")))
+	default:
+		check.OneOf(l, "patchType", m.PatchType, admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)
+	}
+}
+
+// MutatingAdmissionPolicyBinding describes admissionregistration.k8s.io/v1 MutatingAdmissionPolicyBinding.
+func MutatingAdmissionPolicyBinding() *kind.Kind {
+	type binding = admissionv1.MutatingAdmissionPolicyBinding
+	validate := func(b *binding) field.ErrorList {
+		return run(func(l *check.List) {
+			l.In("spec")
+			validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+		})
+	}
+	return kind.Spec[*binding]{
+		Names:         names("MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", "mutatingadmissionpolicybinding"),
+		New:           func() *binding { return &binding{} },
+		NewList:       func() runtime.Object { return &admissionv1.MutatingAdmissionPolicyBindingList{} },
+		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },
+		PrepareCreate: func(b *binding) { b.Generation = 1 },
+		PrepareUpdate: func(b, old *binding) {
+			b.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(b.Spec, old.Spec) {
+				b.Generation++
+			}
+		},
+		Validate:       validate,
+		ValidateUpdate: func(b, _ *binding) field.ErrorList { return validate(b) },
+		Columns:        bindingColumns,
+		Row: func(b *binding) []any {
+			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+func pathSegment(name string) []string { return content.IsPathSegmentName(name) }

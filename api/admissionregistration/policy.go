@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	plugincel "k8s.io/apiserver/pkg/admission/plugin/cel"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+const (
+	maxAnnotations          = 20
+	maxAnnotationExpression = 5 * 1024 // bytes
+)
+
+// ValidatingAdmissionPolicy describes admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy.
+func ValidatingAdmissionPolicy() *kind.Kind {
+	type policy = admissionv1.ValidatingAdmissionPolicy
+	return kind.Spec[*policy]{
+		Names:   names("ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy"),
+		New:     func() *policy { return &policy{} },
+		NewList: func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyList{} },
+		Default: func(p *policy) {
+			kind.Fill(&p.Spec.FailurePolicy, admissionv1.Fail)
+			defaultMatch(p.Spec.MatchConstraints)
+		},
+		PrepareCreate: func(p *policy) { p.Generation, p.Status = 1, admissionv1.ValidatingAdmissionPolicyStatus{} },
+		PrepareUpdate: func(p, old *policy) {
+			p.Status, p.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+				p.Generation++
+			}
+		},
+		Validate:       func(p *policy) field.ErrorList { return validatePolicy(p, nil) },
+		ValidateUpdate: validatePolicy,
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Validations", Type: "integer", Description: "Validations indicates the number of validation rules defined in this configuration"},
+			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+			kind.AgeColumn,
+		},
+		Row: func(p *policy) []any {
+			return []any{p.Name, int64(len(p.Spec.Validations)), paramKind(p.Spec.ParamKind), kind.Age(p.CreationTimestamp)}
+		},
+		Status: &kind.Sub[*policy]{
+			PrepareUpdate: func(p, old *policy) {
+				p.Spec = old.Spec
+				meta.KeepForStatus(p, old)
+			},
+			ValidateUpdate: func(p, _ *policy) field.ErrorList { return validatePolicyStatus(&p.Status) },
+		},
+	}.Erase()
+}
+
+func paramKind(k *admissionv1.ParamKind) string {
+	if k == nil {
+		return "<unset>"
+	}
+	return k.APIVersion + "/" + k.Kind
+}
+
+func validatePolicy(p, old *admissionv1.ValidatingAdmissionPolicy) field.ErrorList {
+	return run(func(l *check.List) {
+		l.In("spec")
+		s := &p.Spec
+		validateFailurePolicy(l, s.FailurePolicy)
+		x := expressions{params: s.ParamKind != nil}
+		validateParamKind(l, s.ParamKind)
+		validateConstraints(l, s.MatchConstraints)
+		same := false
+		if old != nil {
+			x.stored = policyExpressions(&old.Spec)
+			same = equality.Semantic.DeepEqual(s.ParamKind, old.Spec.ParamKind) && equality.Semantic.DeepEqual(s.MatchConditions, old.Spec.MatchConditions)
+		}
+		if !same {
+			validateConditions(l, s.MatchConditions, x)
+		}
+		validateVariables(l, s.Variables, &x, everything)
+		if len(s.Validations)+len(s.AuditAnnotations) == 0 {
+			const none = "validations or auditAnnotations must contain at least one item"
+			l.Required("validations", none)
+			l.Required("auditAnnotations", none)
+			return
+		}
+		check.Each(l, "validations", s.Validations, func(_ int, v *admissionv1.Validation) { validateValidation(l, v, &x) })
+		validateAnnotations(l, p.Name, s.AuditAnnotations, &x)
+	})
+}
+
+func policyExpressions(s *admissionv1.ValidatingAdmissionPolicySpec) []string {
+	var out []string
+	for _, c := range s.MatchConditions {
+		out = append(out, c.Expression)
+	}
+	for _, v := range s.Validations {
+		out = append(out, v.Expression, v.MessageExpression)
+	}
+	for _, a := range s.AuditAnnotations {
+		out = append(out, a.ValueExpression)
+	}
+	for _, v := range s.Variables {
+		out = append(out, v.Expression)
+	}
+	return out
+}
+
+func validateFailurePolicy(l *check.List, p *admissionv1.FailurePolicyType) {
+	if p == nil {
+		l.Required("failurePolicy", "")
+	}
+	check.Pointer(l, "failurePolicy", p, failurePolicies...)
+}
+
+// validateConstraints wants at least one rule: it tells what type the objects have.
+func validateConstraints(l *check.List, m *admissionv1.MatchResources) {
+	const child = "matchConstraints"
+	if m == nil {
+		l.Required(child, "")
+		return
+	}
+	l.Within(child, func() {
+		validateMatch(l, m)
+		if len(m.ResourceRules) == 0 {
+			l.Required("resourceRules", "")
+		}
+	})
+}
+
+func validateParamKind(l *check.List, k *admissionv1.ParamKind) {
+	if k == nil {
+		return
+	}
+	l.In("paramKind")
+	defer l.Out()
+	validateParamVersion(l, k.APIVersion)
+	if k.Kind == "" {
+		l.Required("kind", "")
+	} else if msgs := validation.IsDNS1035Label(strings.ToLower(k.Kind)); len(msgs) > 0 {
+		l.Invalid("kind", k.Kind, "may have mixed case, but should otherwise match: "+strings.Join(msgs, ","))
+	}
+}
+
+func validateParamVersion(l *check.List, version string) {
+	const child = "apiVersion"
+	if version == "" {
+		l.Required(child, "")
+		return
+	}
+	gv, err := schema.ParseGroupVersion(version)
+	if err != nil {
+		l.Invalid(child, version, err.Error())
+		return
+	}
+	if gv.Group != "" {
+		if msgs := validation.IsDNS1123Subdomain(gv.Group); len(msgs) > 0 {
+			l.Invalid(child, gv.Group, strings.Join(msgs, ","))
+		}
+	}
+	if gv.Version == "" {
+		l.Invalid(child, version, "version must be specified")
+	} else if msgs := validation.IsDNS1035Label(gv.Version); len(msgs) > 0 {
+		l.Invalid(child, gv.Version, strings.Join(msgs, ","))
+	}
+}
+
+func validateValidation(l *check.List, v *admissionv1.Validation, x *expressions) {
+	if strings.TrimSpace(v.Expression) == "" {
+		l.Required("expression", "expression is not specified")
+	}
+	x.check(l, "expression", v.Expression, v.Expression, everything, cel.BoolType)
+	x.check(l, "messageExpression", v.MessageExpression, v.MessageExpression, plugincel.OptionalVariableDeclarations{}, cel.StringType)
+	if v.MessageExpression != "" && strings.TrimSpace(v.MessageExpression) == "" {
+		l.Invalid("messageExpression", v.MessageExpression, "must be non-empty if specified")
+	}
+	switch message := strings.TrimSpace(v.Message); {
+	case v.Message != "" && message == "":
+		l.Invalid("message", v.Message, "message must be non-empty if specified")
+	case strings.ContainsAny(message, "\n\r"):
+		l.Invalid("message", v.Message, "message must not contain line breaks")
+	}
+	check.Pointer(l, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
+}
+
+func validateAnnotations(l *check.List, policy string, list []admissionv1.AuditAnnotation, x *expressions) {
+	const child = "auditAnnotations"
+	if len(list) > maxAnnotations {
+		l.Invalid(child, list, fmt.Sprintf("must not have more than %d auditAnnotations", maxAnnotations))
+	}
+	var seen check.Set
+	check.Each(l, child, list, func(_ int, a *admissionv1.AuditAnnotation) {
+		if policy == "" {
+			l.Invalid("key", a.Key, "requires metadata.name be non-empty")
+		} else {
+			l.Qualified("key", policy+"/"+a.Key)
+		}
+		switch n := len(strings.TrimSpace(a.ValueExpression)); {
+		case n == 0:
+			l.Required("valueExpression", "valueExpression is not specified")
+		case n > maxAnnotationExpression:
+			l.Required("valueExpression", fmt.Sprintf("must not exceed %d bytes in length", maxAnnotationExpression))
+		default:
+			x.check(l, "valueExpression", strings.TrimSpace(a.ValueExpression), a.ValueExpression, everything, cel.StringType, cel.NullType)
+		}
+		if !seen.Add(a.Key) {
+			l.Duplicate("key", a.Key)
+		}
+	})
+}
+
+func validatePolicyStatus(s *admissionv1.ValidatingAdmissionPolicyStatus) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	if s.TypeChecking != nil {
+		l.In("typeChecking")
+		check.Each(l, "expressionWarnings", s.TypeChecking.ExpressionWarnings, func(_ int, w *admissionv1.ExpressionWarning) {
+			if w.Warning == "" {
+				l.Required("warning", "")
+			}
+			if strings.TrimSpace(w.FieldRef) == "" {
+				l.Required("fieldRef", "")
+			}
+		})
+		l.Out()
+	}
+	l.Add(metavalidation.ValidateConditions(s.Conditions, l.Path("conditions"))...)
+	return l.Errors()
+}
+
+// ValidatingAdmissionPolicyBinding describes admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding.
+func ValidatingAdmissionPolicyBinding() *kind.Kind {
+	type binding = admissionv1.ValidatingAdmissionPolicyBinding
+	return kind.Spec[*binding]{
+		Names:         names("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", "validatingadmissionpolicybinding"),
+		New:           func() *binding { return &binding{} },
+		NewList:       func() runtime.Object { return &admissionv1.ValidatingAdmissionPolicyBindingList{} },
+		Default:       func(b *binding) { defaultMatch(b.Spec.MatchResources) },
+		PrepareCreate: func(b *binding) { b.Generation = 1 },
+		PrepareUpdate: func(b, old *binding) {
+			b.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(b.Spec, old.Spec) {
+				b.Generation++
+			}
+		},
+		Validate:       validateBinding,
+		ValidateUpdate: func(b, _ *binding) field.ErrorList { return validateBinding(b) },
+		Columns:        bindingColumns,
+		Row: func(b *binding) []any {
+			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+var bindingColumns = []metav1.TableColumnDefinition{
+	kind.NameColumn,
+	{Name: "PolicyName", Type: "string", Description: "PolicyName indicates the policy definition which the policy binding binded to"},
+	{Name: "ParamRef", Type: "string", Description: "ParamRef indicates the param resource which sets the configuration param"},
+	kind.AgeColumn,
+}
+
+// paramRef is the parameter as printed: "<namespace>/<name>", with a star for any namespace, or the selector.
+func paramRef(p *admissionv1.ParamRef) string {
+	switch {
+	case p == nil:
+		return "<unset>"
+	case p.Name == "":
+		if p.Selector == nil {
+			return "<unset>"
+		}
+		return p.Selector.String()
+	case p.Namespace == "":
+		return "*/" + p.Name
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+func validateBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+	return run(func(l *check.List) {
+		l.In("spec")
+		validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+		validateActions(l, b.Spec.ValidationActions)
+	})
+}
+
+// validateBound checks what both kinds of binding have.
+func validateBound(l *check.List, policy string, param *admissionv1.ParamRef, m *admissionv1.MatchResources) {
+	if policy == "" {
+		l.Required("policyName", "")
+	} else {
+		l.Subdomain("policyName", policy)
+	}
+	if param != nil {
+		l.Within("paramRef", func() { validateParamRef(l, param) })
+	}
+	if m != nil {
+		l.Within("matchResources", func() { validateMatch(l, m) })
+	}
+}
+
+func validateParamRef(l *check.List, p *admissionv1.ParamRef) {
+	const exclusive = "name and selector are mutually exclusive"
+	if p.Name != "" {
+		for _, msg := range pathSegment(p.Name) {
+			l.Invalid("name", p.Name, msg)
+		}
+		if p.Selector != nil {
+			l.Forbidden("name", exclusive)
+		}
+	}
+	l.Selector("selector", p.Selector)
+	if p.Name != "" && p.Selector != nil {
+		l.Forbidden("selector", exclusive)
+	}
+	if p.Name == "" && p.Selector == nil {
+		l.Required("", "one of name or selector must be specified")
+	}
+	if kind.Value(p.ParameterNotFoundAction) == "" {
+		l.Required("parameterNotFoundAction", "")
+		return
+	}
+	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.AllowAction, admissionv1.DenyAction)
+}
+
+var actions = []admissionv1.ValidationAction{admissionv1.Audit, admissionv1.Deny, admissionv1.Warn}
+
+func validateActions(l *check.List, list []admissionv1.ValidationAction) {
+	const child = "validationActions"
+	var seen check.Set
+	check.Each(l, child, list, func(_ int, a *admissionv1.ValidationAction) {
+		if !slices.Contains(actions, *a) {
+			check.NotSupported(l, "", *a, actions...)
+		}
+		if !seen.Add(string(*a)) {
+			l.Duplicate("", *a)
+		}
+	})
+	if seen.Has(string(admissionv1.Deny)) && seen.Has(string(admissionv1.Warn)) {
+		l.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
+	}
+	if len(list) == 0 {
+		l.Required(child, "at least one validation action is required")
+	}
+}

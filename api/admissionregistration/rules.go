@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admissionregistration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+
+	"keelson/api/internal/check"
+)
+
+// The words that fields may have, in the order messages print them.
+var (
+	failurePolicies = []admissionv1.FailurePolicyType{admissionv1.Fail, admissionv1.Ignore}
+	matchPolicies   = []admissionv1.MatchPolicyType{admissionv1.Equivalent, admissionv1.Exact}
+	reinvocations   = []admissionv1.ReinvocationPolicyType{admissionv1.IfNeededReinvocationPolicy, admissionv1.NeverReinvocationPolicy}
+	scopes          = []admissionv1.ScopeType{admissionv1.AllScopes, admissionv1.ClusterScope, admissionv1.NamespacedScope}
+	operations      = []admissionv1.OperationType{
+		admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Delete, admissionv1.Update,
+	}
+)
+
+func validateRule(l *check.List, r *admissionv1.RuleWithOperations) {
+	if len(r.Operations) == 0 {
+		l.Required("operations", "")
+	}
+	if len(r.Operations) > 1 && slices.Contains(r.Operations, admissionv1.OperationAll) {
+		l.Invalid("operations", r.Operations, "if '*' is present, must not specify other operations")
+	}
+	check.Each(l, "operations", r.Operations, func(_ int, op *admissionv1.OperationType) {
+		if !slices.Contains(operations, *op) {
+			check.NotSupported(l, "", *op, operations...)
+		}
+	})
+	if len(r.APIGroups) == 0 {
+		l.Required("apiGroups", "")
+	}
+	if len(r.APIGroups) > 1 && slices.Contains(r.APIGroups, "*") {
+		l.Invalid("apiGroups", r.APIGroups, "if '*' is present, must not specify other API groups")
+	}
+	if len(r.APIVersions) == 0 {
+		l.Required("apiVersions", "")
+	}
+	if len(r.APIVersions) > 1 && slices.Contains(r.APIVersions, "*") {
+		l.Invalid("apiVersions", r.APIVersions, "if '*' is present, must not specify other API versions")
+	}
+	check.Each(l, "apiVersions", r.APIVersions, func(_ int, v *string) {
+		if *v == "" {
+			l.Required("", "")
+		}
+	})
+	validateResources(l, r.Resources)
+	check.Pointer(l, "scope", r.Scope, scopes...)
+}
+
+// validateResources refuses lists in which one entry says what another says already: "pods/*" and "pods/log".
+func validateResources(l *check.List, resources []string) {
+	if len(resources) == 0 {
+		l.Required("resources", "")
+	}
+	var wholly, everywhere check.Set // resources with all subresources; subresources of all resources
+	plain := false
+	check.Each(l, "resources", resources, func(_ int, r *string) {
+		if *r == "" {
+			l.Required("", "")
+			return
+		}
+		res, sub, isSub := strings.Cut(*r, "/")
+		if !isSub {
+			plain = res != "*"
+			return
+		}
+		if wholly.Has(res) {
+			l.Invalid("", *r, fmt.Sprintf("if '%s/*' is present, must not specify %s", res, *r))
+		}
+		if everywhere.Has(sub) {
+			l.Invalid("", *r, fmt.Sprintf("if '*/%s' is present, must not specify %s", sub, *r))
+		}
+		if sub == "*" {
+			wholly.Add(res)
+		}
+		if res == "*" {
+			everywhere.Add(sub)
+		}
+	})
+	if len(resources) > 1 && slices.Contains(resources, "*/*") {
+		l.Invalid("resources", resources, "if '*/*' is present, must not specify other resources")
+	}
+	if plain && slices.Contains(resources, "*") {
+		l.Invalid("resources", resources, "if '*' is present, must not specify other resources without subresources")
+	}
+}
+
+// validateMatch checks what a policy or binding applies to, standing at it.
+func validateMatch(l *check.List, m *admissionv1.MatchResources) {
+	if m.MatchPolicy == nil {
+		l.Required("matchPolicy", "")
+	}
+	check.Pointer(l, "matchPolicy", m.MatchPolicy, matchPolicies...)
+	if m.NamespaceSelector == nil {
+		l.Required("namespaceSelector", "")
+	}
+	l.Selector("namespaceSelector", m.NamespaceSelector)
+	if m.ObjectSelector == nil {
+		l.Required("objectSelector", "")
+	}
+	l.Selector("objectSelector", m.ObjectSelector)
+	named := func(_ int, r *admissionv1.NamedRuleWithOperations) {
+		var seen check.Set
+		check.Each(l, "resourceNames", r.ResourceNames, func(_ int, name *string) {
+			for _, msg := range content.IsPathSegmentName(*name) {
+				l.Invalid("", *name, msg)
+			}
+			if !seen.Add(*name) {
+				l.Duplicate("", *name)
+			}
+		})
+		validateRule(l, &r.RuleWithOperations)
+	}
+	check.Each(l, "resourceRules", m.ResourceRules, named)
+	check.Each(l, "excludeResourceRules", m.ExcludeResourceRules, named)
+}

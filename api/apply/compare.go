@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apply
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// errLongWay says that the plan does not cover an object: Kubernetes' own field manager must look at it.
+var errLongWay = errors.New("not a case for the short way")
+
+// node is a field set as managedFields write it: a path element, whether the path to it is in the set, and what is below.
+type node struct {
+	name   string // "f:spec", `k:{"name":"main"}`, `v:"x"`
+	member bool
+	kids   []*node
+}
+
+// changes are what comparing two objects finds below one path; nil is nothing. changed holds what was added or has another value.
+type changes struct{ changed, removed *node }
+
+// side is one of the two values compared. Absent is not the same as null.
+type side struct {
+	v       reflect.Value
+	present bool
+}
+
+// null tells whether the side is an explicit null.
+func (p *plan) null(s side) bool {
+	if !s.present {
+		return false
+	}
+	switch s.v.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Interface:
+		if s.v.IsNil() {
+			return true
+		}
+	}
+	if p.custom {
+		u, err := plainValue(s.v)
+		return err == nil && u == nil
+	}
+	return false
+}
+
+// deref follows pointers.
+func deref(v reflect.Value) reflect.Value {
+	for v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	return v
+}
+
+// compare finds what turned l into r; at least one is present. here is the path as a member without kids; it may become part of
+// the result and is never changed.
+func (p *plan) compare(here *node, l, r side) (changes, error) {
+	if l.present && r.present && shared(l.v, r.v) {
+		return changes{}, nil
+	}
+	switch p.shape {
+	case leaf:
+		return p.compareLeaf(here, l, r)
+	case fields:
+		return p.compareStruct(here, l, r)
+	case keys:
+		return p.compareMap(here, l, r)
+	case keyed, set:
+		return p.compareList(here, l, r)
+	}
+	return changes{}, errLongWay
+}
+
+// shared tells whether both are the same piece of memory, as where an update copied only what it changed.
+func shared(l, r reflect.Value) bool {
+	if l.Kind() != r.Kind() {
+		return false
+	}
+	switch l.Kind() {
+	case reflect.Pointer, reflect.Map:
+		return l.UnsafePointer() == r.UnsafePointer()
+	case reflect.Slice:
+		return l.Len() == r.Len() && l.UnsafePointer() == r.UnsafePointer()
+	case reflect.Struct:
+		return l.CanAddr() && r.CanAddr() && l.UnsafeAddr() == r.UnsafeAddr()
+	}
+	return false
+}
+
+// compareLeaf compares values that are owned as a whole.
+func (p *plan) compareLeaf(here *node, l, r side) (changes, error) {
+	switch {
+	case !l.present:
+		return changes{changed: here}, nil
+	case !r.present:
+		return changes{removed: here}, nil
+	}
+	same, err := p.same(l, r)
+	if err != nil || same {
+		return changes{}, err
+	}
+	return changes{changed: here}, nil
+}
+
+func (p *plan) same(l, r side) (bool, error) {
+	lNull, rNull := p.null(l), p.null(r)
+	if lNull || rNull {
+		return lNull == rNull, nil
+	}
+	lv, rv := deref(l.v), deref(r.v)
+	if lv.Kind() == reflect.String && !p.custom {
+		return lv.String() == rv.String(), nil
+	}
+	if p.scalar && p.custom {
+		a, err := plainValue(lv)
+		if err != nil {
+			return false, err
+		}
+		b, err := plainValue(rv)
+		return a == b, err
+	}
+	if lv.Comparable() && rv.Comparable() && p.scalar {
+		return lv.Equal(rv), nil
+	}
+	if reflect.DeepEqual(lv.Interface(), rv.Interface()) {
+		return true, nil
+	}
+	a, err := json.Marshal(lv.Interface())
+	if err != nil {
+		return false, errLongWay
+	}
+	b, err := json.Marshal(rv.Interface())
+	if err != nil {
+		return false, errLongWay
+	}
+	return bytes.Equal(a, b), nil
+}
+
+// plainValue is what a type's own MarshalJSON makes of v: a string, number, boolean or nil.
+func plainValue(v reflect.Value) (any, error) {
+	e := value.TypeReflectEntryOf(v.Type())
+	if !e.CanConvertToUnstructured() {
+		return nil, errLongWay
+	}
+	u, err := e.ToUnstructured(v)
+	if err != nil {
+		return nil, errLongWay
+	}
+	switch u.(type) {
+	case nil, string, int64, float64, bool:
+		return u, nil
+	}
+	return nil, errLongWay
+}
+
+// gather collects what is found below one path.
+type gather struct {
+	changes changes
+	name    string
+}
+
+func (g *gather) add(c changes) {
+	if c.changed != nil {
+		if g.changes.changed == nil {
+			g.changes.changed = &node{name: g.name}
+		}
+		g.changes.changed.kids = append(g.changes.changed.kids, c.changed)
+	}
+	if c.removed != nil {
+		if g.changes.removed == nil {
+			g.changes.removed = &node{name: g.name}
+		}
+		g.changes.removed.kids = append(g.changes.removed.kids, c.removed)
+	}
+}
+
+// end adds the path itself where one side does not have it.
+func (g *gather) end(l, r side) changes {
+	switch {
+	case !l.present:
+		if g.changes.changed == nil {
+			g.changes.changed = &node{name: g.name}
+		}
+		g.changes.changed.member = true
+	case !r.present:
+		if g.changes.removed == nil {
+			g.changes.removed = &node{name: g.name}
+		}
+		g.changes.removed.member = true
+	}
+	return g.changes
+}
+
+func (p *plan) compareStruct(here *node, l, r side) (changes, error) {
+	if p.emptyStruct(l) && p.emptyStruct(r) {
+		return p.compareLeaf(here, l, r)
+	}
+	g := gather{name: here.name}
+	lNull, rNull := !l.present || p.null(l), !r.present || p.null(r)
+	lv, rv := deref(l.v), deref(r.v)
+	for i := range p.fields {
+		f := &p.fields[i]
+		var fl, fr side
+		if !lNull {
+			fl = f.in(lv)
+		}
+		if !rNull {
+			fr = f.in(rv)
+		}
+		if !fl.present && !fr.present {
+			continue
+		}
+		c, err := f.plan.compare(f.node, fl, fr)
+		if err != nil {
+			return changes{}, err
+		}
+		g.add(c)
+	}
+	return g.end(l, r), nil
+}
+
+func (f *fieldPlan) in(v reflect.Value) side {
+	fv := f.entry.GetFrom(v)
+	return side{fv, !f.entry.CanOmit(fv)}
+}
+
+func (p *plan) emptyStruct(s side) bool {
+	if !s.present || p.null(s) {
+		return true
+	}
+	v := deref(s.v)
+	for i := range p.fields {
+		if p.fields[i].in(v).present {
+			return false
+		}
+	}
+	return true
+}
+
+func length(s side) int {
+	if v := deref(s.v); s.present && (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) {
+		return v.Len()
+	}
+	return 0
+}
+
+func (p *plan) compareMap(here *node, l, r side) (changes, error) {
+	if length(l) == 0 && length(r) == 0 {
+		return p.compareLeaf(here, l, r)
+	}
+	var names []string
+	lv, rv := deref(l.v), deref(r.v)
+	if length(l) > 0 {
+		for it := lv.MapRange(); it.Next(); {
+			names = append(names, it.Key().String())
+		}
+	}
+	if length(r) > 0 {
+		for it := rv.MapRange(); it.Next(); {
+			if k := it.Key(); length(l) == 0 || !lv.MapIndex(k).IsValid() {
+				names = append(names, k.String())
+			}
+		}
+	}
+	slices.Sort(names)
+	g := gather{name: here.name}
+	for _, k := range names {
+		if !writable(k) {
+			return changes{}, errLongWay
+		}
+		c, err := p.elem.compare(&node{name: "f:" + k, member: true}, at(lv, length(l), k), at(rv, length(r), k))
+		if err != nil {
+			return changes{}, err
+		}
+		g.add(c)
+	}
+	return g.end(l, r), nil
+}
+
+func at(m reflect.Value, n int, k string) side {
+	if n == 0 {
+		return side{}
+	}
+	v := m.MapIndex(reflect.ValueOf(k).Convert(m.Type().Key()))
+	return side{v, v.IsValid()}
+}
+
+// writable tells whether s stands in managedFields as it is, without escapes.
+func writable(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// item is an element of a list under the name that managedFields give it.
+type item struct {
+	name string
+	key  []any // by which items are ordered
+	l, r side
+}
+
+func (p *plan) compareList(here *node, l, r side) (changes, error) {
+	if length(l) == 0 && length(r) == 0 {
+		return p.compareLeaf(here, l, r)
+	}
+	items, err := p.items(l, r)
+	if err != nil {
+		return changes{}, err
+	}
+	g := gather{name: here.name}
+	for i := range items {
+		c, err := p.elem.compare(&node{name: items[i].name, member: true}, items[i].l, items[i].r)
+		if err != nil {
+			return changes{}, err
+		}
+		g.add(c)
+	}
+	return g.end(l, r), nil
+}
+
+// items pairs up the elements of both lists, in the order managedFields have.
+func (p *plan) items(l, r side) ([]item, error) {
+	items := make([]item, 0, max(length(l), length(r)))
+	for i := range length(l) {
+		it, err := p.item(deref(l.v).Index(i))
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(items, func(o item) bool { return o.name == it.name }) {
+			return nil, errLongWay // a duplicate
+		}
+		it.l, it.r = it.r, side{}
+		items = append(items, it)
+	}
+	old := len(items)
+	for i := range length(r) {
+		it, err := p.item(deref(r.v).Index(i))
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(items, func(o item) bool { return o.name == it.name })
+		switch {
+		case at < 0:
+			items = append(items, it)
+		case at >= old || items[at].r.present:
+			return nil, errLongWay // a duplicate
+		default:
+			items[at].r = it.r
+		}
+	}
+	var failed error
+	slices.SortFunc(items, func(a, b item) int {
+		c, err := compareKeys(a.key, b.key)
+		failed = errors.Join(failed, err)
+		return c
+	})
+	return items, failed
+}
+
+// item names an element; its value is in r.
+func (p *plan) item(v reflect.Value) (item, error) {
+	it := item{r: side{v, true}}
+	if p.shape == set {
+		s := v.String()
+		if !writable(s) {
+			return it, errLongWay
+		}
+		it.name, it.key = `v:"`+s+`"`, []any{s}
+		return it, nil
+	}
+	b := make([]byte, 0, 64)
+	b = append(b, "k:{"...)
+	for i := range p.keys {
+		k := &p.keys[i]
+		key := k.fallback
+		if fv := k.entry.GetFrom(v); !k.entry.CanOmit(fv) {
+			key = scalarOf(deref(fv))
+		}
+		if key == nil {
+			continue
+		}
+		if len(it.key) > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, k.name...)
+		b = append(b, `":`...)
+		switch x := key.(type) {
+		case string:
+			if !writable(x) {
+				return it, errLongWay
+			}
+			b = append(append(append(b, '"'), x...), '"')
+		case int64:
+			b = strconv.AppendInt(b, x, 10)
+		case bool:
+			b = strconv.AppendBool(b, x)
+		default:
+			return it, errLongWay
+		}
+		it.key = append(it.key, k.name, key)
+	}
+	if len(it.key) == 0 {
+		return it, errLongWay
+	}
+	it.name = string(append(b, '}'))
+	return it, nil
+}
+
+func scalarOf(v reflect.Value) any {
+	switch v.Kind() {
+	case reflect.String:
+		return v.String()
+	case reflect.Bool:
+		return v.Bool()
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return v.Int()
+	}
+	return nil
+}
+
+// compareKeys orders keys as managedFields do: part by part, and a shorter one first. Parts of different types are rare enough for
+// the long way.
+func compareKeys(a, b []any) (int, error) {
+	for i := range min(len(a), len(b)) {
+		var c int
+		switch x := a[i].(type) {
+		case string:
+			y, ok := b[i].(string)
+			if !ok {
+				return 0, errLongWay
+			}
+			c = strings.Compare(x, y)
+		case int64:
+			y, ok := b[i].(int64)
+			if !ok {
+				return 0, errLongWay
+			}
+			c = cmp.Compare(x, y)
+		default:
+			return 0, errLongWay
+		}
+		if c != 0 {
+			return c, nil
+		}
+	}
+	return cmp.Compare(len(a), len(b)), nil
+}

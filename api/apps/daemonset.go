@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apps
+
+import (
+	"maps"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+// DaemonSet describes apps/v1 DaemonSet.
+func DaemonSet() *kind.Kind {
+	integer := func(name, text string) metav1.TableColumnDefinition {
+		return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: text}
+	}
+	return kind.Spec[*appsv1.DaemonSet]{
+		Names:         names("DaemonSet", "daemonsets", "daemonset", []string{"all"}, "ds"),
+		New:           func() *appsv1.DaemonSet { return &appsv1.DaemonSet{} },
+		NewList:       func() runtime.Object { return &appsv1.DaemonSetList{} },
+		Default:       defaultDaemonSet,
+		PrepareCreate: createDaemonSet,
+		PrepareUpdate: updateDaemonSet,
+		Validate: func(d *appsv1.DaemonSet) field.ErrorList {
+			return append(meta.Finalizers(d), validateDaemonSpec(&d.Spec)...)
+		},
+		ValidateUpdate: func(d, old *appsv1.DaemonSet) field.ErrorList {
+			l := check.At(field.NewPath("spec"))
+			l.Add(validateDaemonSpec(&d.Spec)...)
+			l.Immutable("selector", d.Spec.Selector, old.Spec.Selector)
+			return l.Errors()
+		},
+		Warnings: func(d, old *appsv1.DaemonSet) []string {
+			return templateWarnings(&d.Spec.Template, old == nil || d.Generation != old.Generation)
+		},
+		Columns: append([]metav1.TableColumnDefinition{
+			kind.NameColumn,
+			integer("Desired", "How many nodes should run a pod of it."), integer("Current", "How many of them do."),
+			integer("Ready", "How many of the pods are ready."), integer("Up-to-date", "How many of the pods have the current template."),
+			integer("Available", "How many of the pods are available."),
+			{Name: "Node Selector", Type: "string", Description: "Which nodes the pods are for."},
+			kind.AgeColumn,
+		}, core.TemplateColumns...),
+		Row: func(d *appsv1.DaemonSet) []any {
+			s := &d.Status
+			return append([]any{
+				d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady), int64(s.UpdatedNumberScheduled),
+				int64(s.NumberAvailable), labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), kind.Age(d.CreationTimestamp),
+			}, core.TemplateCells(&d.Spec.Template, d.Spec.Selector)...)
+		},
+		Status: &kind.Sub[*appsv1.DaemonSet]{
+			PrepareUpdate:  func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
+			ValidateUpdate: validateDaemonStatus,
+		},
+	}.Erase()
+}
+
+func defaultDaemonSet(d *appsv1.DaemonSet) {
+	s := &d.Spec
+	if s.UpdateStrategy.Type == "" {
+		s.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
+	}
+	if s.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		kind.Fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateDaemonSet{})
+		kind.Fill(&s.UpdateStrategy.RollingUpdate.MaxUnavailable, intstr.FromInt32(1))
+		kind.Fill(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
+	}
+	kind.Fill(&s.RevisionHistoryLimit, 10)
+	core.DefaultPodTemplate(&s.Template)
+}
+
+func createDaemonSet(d *appsv1.DaemonSet) {
+	d.Generation, d.Status = 1, appsv1.DaemonSetStatus{}
+	setTemplateGeneration(d, max(templateGeneration(d), 1))
+}
+
+// updateDaemonSet also keeps the template's own generation, which old clients find in an annotation.
+func updateDaemonSet(d, old *appsv1.DaemonSet) {
+	d.Status, d.Generation = old.Status, old.Generation
+	n := templateGeneration(old)
+	switch {
+	case !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template):
+		n++
+		d.Generation++
+	case !equality.Semantic.DeepEqual(d.Spec, old.Spec):
+		d.Generation++
+	}
+	setTemplateGeneration(d, n)
+}
+
+func templateGeneration(d *appsv1.DaemonSet) int64 {
+	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func setTemplateGeneration(d *appsv1.DaemonSet, n int64) {
+	a := maps.Clone(d.Annotations)
+	if a == nil {
+		a = map[string]string{}
+	}
+	a[appsv1.DeprecatedTemplateGeneration] = strconv.FormatInt(n, 10)
+	d.Annotations = a
+}
+
+func validateDaemonSpec(s *appsv1.DaemonSetSpec) field.ErrorList {
+	path := field.NewPath("spec")
+	l := check.At(path)
+	l.Add(metavalidation.ValidateLabelSelector(s.Selector, metavalidation.LabelSelectorValidationOptions{}, path.Child("selector"))...)
+	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); err == nil && !sel.Matches(labels.Set(s.Template.Labels)) {
+		l.Add(field.Invalid(path.Child("template", "metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	if sel := s.Selector; sel != nil && len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
+		l.Invalid("selector", sel, "empty selector is invalid for daemonset")
+	}
+	l.Add(validateTemplate(&s.Template, nil, path.Child("template"), "DaemonSet")...)
+	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
+	l.Within("updateStrategy", func() { validateDaemonStrategy(l, &s.UpdateStrategy) })
+	check.NotNegatives(l, check.NamedNumber[int32]{Name: "revisionHistoryLimit", Value: s.RevisionHistoryLimit})
+	return l.Errors()
+}
+
+func validateDaemonStrategy(l *check.List, s *appsv1.DaemonSetUpdateStrategy) {
+	switch s.Type {
+	case appsv1.OnDeleteDaemonSetStrategyType:
+	case appsv1.RollingUpdateDaemonSetStrategyType:
+		if s.RollingUpdate == nil {
+			l.Required("rollingUpdate", "")
+			return
+		}
+		l.Within("rollingUpdate", func() { validateRollingDaemon(l, s.RollingUpdate) })
+	default:
+		check.NotSupported(l, "type", s.Type, appsv1.RollingUpdateDaemonSetStrategyType, appsv1.OnDeleteDaemonSetStrategyType)
+	}
+}
+
+func validateRollingDaemon(l *check.List, r *appsv1.RollingUpdateDaemonSet) {
+	unavailable, surge := amount(r.MaxUnavailable), amount(r.MaxSurge)
+	l.Add(validateIntOrPercent(r.MaxUnavailable, l.Path("maxUnavailable"))...)
+	l.Add(validateIntOrPercent(r.MaxSurge, l.Path("maxSurge"))...)
+	switch {
+	case unavailable != 0 && surge != 0:
+		l.Invalid("maxSurge", r.MaxSurge, "may not be set when maxUnavailable is non-zero")
+	case unavailable == 0 && surge == 0:
+		l.Required("maxUnavailable", "cannot be 0 when maxSurge is 0")
+	}
+	atMostAll(l, "maxUnavailable", r.MaxUnavailable)
+	atMostAll(l, "maxSurge", r.MaxSurge)
+}
+
+// atMostAll refuses more than 100 %.
+func atMostAll(l *check.List, child string, v *intstr.IntOrString) {
+	if v != nil && v.Type == intstr.String && amount(v) > 100 {
+		l.Invalid(child, v, "must not be greater than 100%")
+	}
+}
+
+func validateDaemonStatus(d, old *appsv1.DaemonSet) field.ErrorList {
+	l, s := check.At(field.NewPath("status")), &d.Status
+	number := func(name string, n *int32) check.NamedNumber[int32] {
+		return check.NamedNumber[int32]{Name: name, Value: n}
+	}
+	check.NotNegatives(l, number("currentNumberScheduled", &s.CurrentNumberScheduled), number("numberMisscheduled", &s.NumberMisscheduled),
+		number("desiredNumberScheduled", &s.DesiredNumberScheduled), number("numberReady", &s.NumberReady))
+	l.NotNegative("observedGeneration", s.ObservedGeneration)
+	check.NotNegatives(l, number("updatedNumberScheduled", &s.UpdatedNumberScheduled), number("numberAvailable", &s.NumberAvailable),
+		number("numberUnavailable", &s.NumberUnavailable), number("collisionCount", s.CollisionCount))
+	if kind.Value(s.CollisionCount) < kind.Value(old.Status.CollisionCount) {
+		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
+	}
+	return l.Errors()
+}
+
+// templateWarnings warns of t, which is new or changed if so said.
+func templateWarnings(t *corev1.PodTemplateSpec, changed bool) []string {
+	if !changed {
+		return nil
+	}
+	return core.PodTemplateWarnings(t, field.NewPath("spec", "template"))
+}

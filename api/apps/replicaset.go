@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apps
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/kind"
+)
+
+// ReplicaSet describes apps/v1 ReplicaSet.
+func ReplicaSet() *kind.Kind {
+	return kind.Spec[*appsv1.ReplicaSet]{
+		Names:         names("ReplicaSet", "replicasets", "replicaset", []string{"all"}, "rs"),
+		New:           func() *appsv1.ReplicaSet { return &appsv1.ReplicaSet{} },
+		NewList:       func() runtime.Object { return &appsv1.ReplicaSetList{} },
+		Default:       defaultReplicaSet,
+		PrepareCreate: func(rs *appsv1.ReplicaSet) { rs.Generation, rs.Status = 1, appsv1.ReplicaSetStatus{} },
+		PrepareUpdate: func(rs, old *appsv1.ReplicaSet) {
+			rs.Status = old.Status
+			rs.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(rs.Spec, old.Spec) {
+				rs.Generation++
+			}
+		},
+		Validate: func(rs *appsv1.ReplicaSet) field.ErrorList {
+			return validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))
+		},
+		ValidateUpdate: func(rs, old *appsv1.ReplicaSet) field.ErrorList {
+			errs := validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))
+			return append(errs, apivalidation.ValidateImmutableField(rs.Spec.Selector, old.Spec.Selector, field.NewPath("spec", "selector"))...)
+		},
+		Warnings: func(rs, old *appsv1.ReplicaSet) []string {
+			var out []string
+			if old == nil {
+				out = core.NameWarnings(rs.Name)
+			}
+			return append(out, templateWarnings(&rs.Spec.Template, old == nil || rs.Generation != old.Generation)...)
+		},
+		Fields: func(rs *appsv1.ReplicaSet) fields.Set {
+			return fields.Set{"status.replicas": fmt.Sprint(rs.Status.Replicas)}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Desired", Type: "integer", Description: "Number of desired pods."},
+			{Name: "Current", Type: "integer", Description: "Number of pods there are."},
+			{Name: "Ready", Type: "integer", Description: "Number of ready pods."},
+			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn,
+		},
+		Row: func(rs *appsv1.ReplicaSet) []any {
+			n, i := containers(&rs.Spec.Template.Spec)
+			return []any{
+				rs.Name, int64(replicas(rs.Spec.Replicas)), int64(rs.Status.Replicas), int64(rs.Status.ReadyReplicas),
+				kind.Age(rs.CreationTimestamp), n, i, metav1.FormatLabelSelector(rs.Spec.Selector),
+			}
+		},
+		Status: &kind.Sub[*appsv1.ReplicaSet]{
+			PrepareUpdate:  func(rs, old *appsv1.ReplicaSet) { rs.Spec = old.Spec },
+			ValidateUpdate: func(rs, _ *appsv1.ReplicaSet) field.ErrorList { return validateReplicaSetStatus(rs) },
+		},
+		Scale: &kind.Scale[*appsv1.ReplicaSet]{
+			Get: func(rs *appsv1.ReplicaSet) (int32, int32, string) {
+				return replicas(rs.Spec.Replicas), rs.Status.Replicas, selectorString(rs.Spec.Selector)
+			},
+			Set:  func(rs *appsv1.ReplicaSet, n int32) { rs.Spec.Replicas = &n },
+			Path: []string{"spec", "replicas"},
+		},
+	}.Erase()
+}
+
+func defaultReplicaSet(rs *appsv1.ReplicaSet) {
+	def(&rs.Spec.Replicas, 1)
+	core.DefaultPodTemplate(&rs.Spec.Template)
+}
+
+func validateReplicaSetSpec(s *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorList {
+	errs := nonNegative(replicas(s.Replicas), path.Child("replicas"))
+	errs = append(errs, nonNegative(s.MinReadySeconds, path.Child("minReadySeconds"))...)
+	sel, more := validateSelector(s.Selector, path.Child("selector"), "replicaset")
+	errs = append(errs, more...)
+	return append(errs, validateTemplate(&s.Template, sel, path.Child("template"), "ReplicaSet")...)
+}
+
+func validateReplicaSetStatus(rs *appsv1.ReplicaSet) field.ErrorList {
+	path, s := field.NewPath("status"), &rs.Status
+	errs := nonNegative(s.Replicas, path.Child("replicas"))
+	errs = append(errs, nonNegative(s.FullyLabeledReplicas, path.Child("fullyLabeledReplicas"))...)
+	errs = append(errs, nonNegative(s.ReadyReplicas, path.Child("readyReplicas"))...)
+	errs = append(errs, nonNegative(s.AvailableReplicas, path.Child("availableReplicas"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))...)
+	const more = "cannot be greater than status.replicas"
+	if s.FullyLabeledReplicas > s.Replicas {
+		errs = append(errs, field.Invalid(path.Child("fullyLabeledReplicas"), s.FullyLabeledReplicas, more))
+	}
+	if s.ReadyReplicas > s.Replicas {
+		errs = append(errs, field.Invalid(path.Child("readyReplicas"), s.ReadyReplicas, more))
+	}
+	if s.AvailableReplicas > s.Replicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, more))
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	}
+	return errs
+}
+
+func selectorString(sel *metav1.LabelSelector) string {
+	s, err := metav1.LabelSelectorAsSelector(sel)
+	if err != nil {
+		return ""
+	}
+	return s.String()
+}

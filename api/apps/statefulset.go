@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apps
+
+import (
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+// StatefulSet describes apps/v1 StatefulSet.
+func StatefulSet() *kind.Kind {
+	return kind.Spec[*appsv1.StatefulSet]{
+		Names:         names("StatefulSet", "statefulsets", "statefulset", []string{"all"}, "sts"),
+		New:           func() *appsv1.StatefulSet { return &appsv1.StatefulSet{} },
+		NewList:       func() runtime.Object { return &appsv1.StatefulSetList{} },
+		Default:       defaultStatefulSet,
+		PrepareCreate: func(s *appsv1.StatefulSet) { s.Generation, s.Status = 1, appsv1.StatefulSetStatus{} },
+		PrepareUpdate: func(s, old *appsv1.StatefulSet) {
+			s.Status, s.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
+				s.Generation++
+			}
+		},
+		// Its pods' names begin with its own and are host names.
+		ValidateName: apivalidation.NameIsDNSLabel,
+		Validate: func(s *appsv1.StatefulSet) field.ErrorList {
+			return append(meta.Finalizers(s), validateStatefulSpec(&s.Spec)...)
+		},
+		ValidateUpdate: validateStatefulUpdate,
+		Warnings:       statefulWarnings,
+		Columns: append([]metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "Ready", Type: "string", Description: "Number of the pod with ready state"}, kind.AgeColumn,
+		}, core.TemplateColumns[:2]...),
+		Row: func(s *appsv1.StatefulSet) []any {
+			return append([]any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, replicas(s.Spec.Replicas)), kind.Age(s.CreationTimestamp)},
+				core.TemplateCells(&s.Spec.Template, nil)[:2]...)
+		},
+		Status: &kind.Sub[*appsv1.StatefulSet]{
+			PrepareUpdate:  func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
+			ValidateUpdate: validateStatefulStatus,
+		},
+		Scale: &kind.Scale[*appsv1.StatefulSet]{
+			Get: func(s *appsv1.StatefulSet) (int32, int32, string) {
+				return replicas(s.Spec.Replicas), s.Status.Replicas, selectorString(s.Spec.Selector)
+			},
+			Set:  func(s *appsv1.StatefulSet, n int32) { s.Spec.Replicas = &n },
+			Path: []string{"spec", "replicas"},
+		},
+	}.Erase()
+}
+
+func defaultStatefulSet(set *appsv1.StatefulSet) {
+	s := &set.Spec
+	if s.PodManagementPolicy == "" {
+		s.PodManagementPolicy = appsv1.OrderedReadyPodManagement
+	}
+	if s.UpdateStrategy.Type == "" {
+		s.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
+		kind.Fill(&s.UpdateStrategy.RollingUpdate, appsv1.RollingUpdateStatefulSetStrategy{})
+	}
+	if r := s.UpdateStrategy.RollingUpdate; r != nil && s.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+		kind.Fill(&r.Partition, 0)
+		kind.Fill(&r.MaxUnavailable, intstr.FromInt32(1))
+	}
+	kind.Fill(&s.PersistentVolumeClaimRetentionPolicy, appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{})
+	for _, p := range []*appsv1.PersistentVolumeClaimRetentionPolicyType{
+		&s.PersistentVolumeClaimRetentionPolicy.WhenDeleted, &s.PersistentVolumeClaimRetentionPolicy.WhenScaled,
+	} {
+		if *p == "" {
+			*p = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+		}
+	}
+	kind.Fill(&s.Replicas, 1)
+	kind.Fill(&s.RevisionHistoryLimit, 10)
+	for i := range s.VolumeClaimTemplates {
+		c := &s.VolumeClaimTemplates[i]
+		c.TypeMeta = metav1.TypeMeta{} // the stored form does not hold it, and claims must not differ by it
+		core.DefaultClaim(c)
+	}
+	core.DefaultPodTemplate(&s.Template)
+}
+
+func statefulWarnings(s, old *appsv1.StatefulSet) []string {
+	out := templateWarnings(&s.Spec.Template, old == nil || s.Generation != old.Generation)
+	path := field.NewPath("spec", "volumeClaimTemplates")
+	for i := range s.Spec.VolumeClaimTemplates {
+		out = append(out, core.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, path.Index(i))...)
+	}
+	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
+		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+	}
+	return out
+}
+
+func validateStatefulSpec(s *appsv1.StatefulSetSpec) field.ErrorList {
+	path := field.NewPath("spec")
+	l := check.At(path)
+	switch p := s.PodManagementPolicy; p {
+	case "":
+		l.Required("podManagementPolicy", "")
+	case appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement:
+	default:
+		l.Invalid("podManagementPolicy", p, fmt.Sprintf("must be '%s' or '%s'", appsv1.OrderedReadyPodManagement, appsv1.ParallelPodManagement))
+	}
+	validateStatefulStrategy(l, &s.UpdateStrategy)
+	if p := s.PersistentVolumeClaimRetentionPolicy; p != nil {
+		l.Within("persistentVolumeClaimRetentionPolicy", func() {
+			retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+			check.Pointer(l, "whenDeleted", &p.WhenDeleted, retain, remove)
+			check.Pointer(l, "whenScaled", &p.WhenScaled, retain, remove)
+		})
+	}
+	l.NotNegative("replicas", int64(replicas(s.Replicas)))
+	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
+	if s.Ordinals != nil {
+		l.NotNegative("ordinals.start", int64(s.Ordinals.Start))
+	}
+	sel, errs := validateSelector(s.Selector, path.Child("selector"), "statefulset")
+	l.Add(errs...)
+	l.Add(validateTemplate(withClaims(s), sel, path.Child("template"), "StatefulSet")...)
+	return l.Errors()
+}
+
+// withClaims is the template as the pods will see it: with a volume for each of the claims.
+func withClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
+	if len(s.VolumeClaimTemplates) == 0 {
+		return &s.Template
+	}
+	t := s.Template // shallow; the list of volumes is replaced
+	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
+	for i := range s.VolumeClaimTemplates {
+		name := s.VolumeClaimTemplates[i].Name
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+		at := slices.IndexFunc(t.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+		if at >= 0 {
+			t.Spec.Volumes[at].VolumeSource = source // the claim wins
+			continue
+		}
+		t.Spec.Volumes = append(t.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	}
+	return &t
+}
+
+func validateStatefulStrategy(l *check.List, s *appsv1.StatefulSetUpdateStrategy) {
+	const child = "updateStrategy"
+	rolling, onDelete := appsv1.RollingUpdateStatefulSetStrategyType, appsv1.OnDeleteStatefulSetStrategyType
+	switch s.Type {
+	case "":
+		l.Required(child, "")
+	case onDelete:
+		if s.RollingUpdate != nil {
+			l.Add(field.Invalid(l.Path(child).Child("rollingUpdate"), s.RollingUpdate, fmt.Sprintf("only allowed for updateStrategy '%s'", rolling)))
+		}
+	case rolling:
+		if s.RollingUpdate != nil {
+			l.Within(child, func() { l.Within("rollingUpdate", func() { validateRollingStateful(l, s.RollingUpdate) }) })
+		}
+	default:
+		l.Invalid(child, *s, fmt.Sprintf("must be '%s' or '%s'", rolling, onDelete))
+	}
+}
+
+func validateRollingStateful(l *check.List, r *appsv1.RollingUpdateStatefulSetStrategy) {
+	if r.Partition != nil {
+		l.NotNegative("partition", int64(*r.Partition))
+	}
+	if r.MaxUnavailable == nil {
+		return
+	}
+	l.Add(validateIntOrPercent(r.MaxUnavailable, l.Path("maxUnavailable"))...)
+	if amount(r.MaxUnavailable) == 0 {
+		l.Invalid("maxUnavailable", r.MaxUnavailable, "cannot be 0")
+	}
+	atMostAll(l, "maxUnavailable", r.MaxUnavailable)
+}
+
+func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
+	errs := validateStatefulSpec(&s.Spec)
+	was := old.Spec
+	was.Replicas, was.Template, was.UpdateStrategy, was.MinReadySeconds = s.Spec.Replicas, s.Spec.Template, s.Spec.UpdateStrategy, s.Spec.MinReadySeconds
+	was.Ordinals, was.RevisionHistoryLimit = s.Spec.Ordinals, s.Spec.RevisionHistoryLimit
+	was.PersistentVolumeClaimRetentionPolicy = s.Spec.PersistentVolumeClaimRetentionPolicy
+	if !equality.Semantic.DeepEqual(s.Spec, was) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"))
+	}
+	return errs
+}
+
+func validateStatefulStatus(set, old *appsv1.StatefulSet) field.ErrorList {
+	l, s := check.At(field.NewPath("status")), &set.Status
+	number := func(name string, n *int32) check.NamedNumber[int32] {
+		return check.NamedNumber[int32]{Name: name, Value: n}
+	}
+	counts := []check.NamedNumber[int32]{
+		number("readyReplicas", &s.ReadyReplicas), number("currentReplicas", &s.CurrentReplicas), number("updatedReplicas", &s.UpdatedReplicas),
+		number("availableReplicas", &s.AvailableReplicas),
+	}
+	l.NotNegative("replicas", int64(s.Replicas))
+	check.NotNegatives(l, counts...)
+	l.NotNegative("observedGeneration", s.ObservedGeneration)
+	check.NotNegatives(l, number("collisionCount", s.CollisionCount))
+	for _, c := range counts {
+		if *c.Value > s.Replicas {
+			l.Invalid(c.Name, *c.Value, "cannot be greater than status.replicas")
+		}
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		l.Invalid("availableReplicas", s.AvailableReplicas, "cannot be greater than status.readyReplicas")
+	}
+	if kind.Value(s.CollisionCount) < kind.Value(old.Status.CollisionCount) {
+		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
+	}
+	return l.Errors()
+}

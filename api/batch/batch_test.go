@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package batch
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/google/go-cmp/cmp"
+
+	"keelson/api/kind"
+)
+
+func job(k *kind.Kind) *batchv1.Job {
+	j := &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pi", UID: "u"},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "busybox"}},
+		}}},
+	}
+	k.Default(j)
+	k.PrepareCreate(j)
+	return j
+}
+
+func wantErrors(t *testing.T, what string, errs field.ErrorList, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range errs {
+		got = append(got, e.Error())
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func conditions(types ...batchv1.JobConditionType) []batchv1.JobCondition {
+	var out []batchv1.JobCondition
+	for _, t := range types {
+		out = append(out, batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue})
+	}
+	return out
+}
+
+func TestStatus(t *testing.T) {
+	k := Job()
+	sub := k.Subs["status"]
+	start, end := metav1.Unix(100, 0), metav1.Unix(200, 0)
+	old := job(k)
+	old.Status = batchv1.JobStatus{Active: 1, Failed: 2, StartTime: &start}
+
+	done := old.DeepCopy()
+	done.Status = batchv1.JobStatus{
+		StartTime: &start, CompletionTime: &end, Succeeded: 1, Failed: 2, Conditions: conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete),
+	}
+	wantErrors(t, "complete", sub.ValidateUpdate(done, old))
+
+	bad := old.DeepCopy()
+	bad.Status = batchv1.JobStatus{Active: 1, Failed: 1, CompletedIndexes: "1", Conditions: conditions(batchv1.JobComplete, batchv1.JobFailed)}
+	errs := sub.ValidateUpdate(bad, old)
+	for _, want := range []string{
+		"cannot set Complete=True and Failed=true conditions", "cannot set Failed=True condition without the FailureTarget=true condition",
+		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition", "completionTime is required for Complete jobs",
+		"active>0 is invalid for finished job", "startTime is required for finished job", "cannot decrease the failed counter",
+		"cannot set non-empty completedIndexes when non-indexed completion mode", "startTime cannot be removed for unsuspended job",
+	} {
+		if !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Detail == want }) {
+			t.Errorf("missing error %q in %v", want, errs)
+		}
+	}
+
+	undone := done.DeepCopy()
+	undone.Status.Conditions = conditions(batchv1.JobSuccessCriteriaMet)
+	undone.Status.CompletionTime = nil
+	wantErrors(t, "completed no more", sub.ValidateUpdate(undone, done),
+		"status.conditions: Invalid value: cannot disable the terminal Complete=True condition")
+	// What was wrong before the rules came may stay.
+	wantErrors(t, "unchanged", sub.ValidateUpdate(bad, bad))
+}
+
+func TestSuspendedJobMayMove(t *testing.T) {
+	k := Job()
+	old := job(k)
+	old.Spec.Suspend = new(true)
+	j := old.DeepCopy()
+	j.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	j.Spec.Template.Labels["queue"] = "a"
+	wantErrors(t, "not started", k.ValidateUpdate(j, old))
+	started := old.DeepCopy()
+	started.Status.StartTime = &metav1.Time{Time: time.Unix(1, 0)}
+	if errs := k.ValidateUpdate(j, started); len(errs) != 1 || errs[0].Field != "spec.template" || !strings.Contains(errs[0].Detail, "field is immutable") {
+		t.Errorf("started: got %v, want spec.template: field is immutable", errs)
+	}
+}
+
+func TestElasticIndexedJob(t *testing.T) {
+	k := Job()
+	old := job(k)
+	old.Spec.CompletionMode = new(batchv1.IndexedCompletion)
+	j := old.DeepCopy()
+	j.Spec.Completions, j.Spec.Parallelism = new(int32(3)), new(int32(3))
+	wantErrors(t, "in tandem", k.ValidateUpdate(j, old))
+	j.Spec.Parallelism = new(int32(2))
+	wantErrors(t, "alone", k.ValidateUpdate(j, old), "spec.completions: Invalid value: 3: can only be modified in tandem with spec.parallelism")
+}
+
+func TestGeneratedNameTwice(t *testing.T) {
+	k := Job()
+	j := job(k)
+	j.GenerateName, j.Name = "pi-", "pi-aaaaa"
+	j.Spec.Template.Labels, j.Spec.Selector = nil, nil
+	k.PrepareCreate(j)
+	j.Name = "pi-bbbbb" // the first name was taken
+	k.PrepareCreate(j)
+	wantErrors(t, "second name", k.Validate(j))
+}
+
+func TestIndexes(t *testing.T) {
+	for _, c := range []struct {
+		text, err string
+		n         int32
+	}{
+		{"", "", 0}, {"0,2-4", "", 4}, {"9", "", 1},
+		{"10", `too large index: "10"`, 0}, {"1,1", "non-increasing order, previous: 1, current: 1", 0},
+		{"3-2", "non-increasing order, previous: 3, current: 2", 0}, {"a", `cannot convert string to integer for index: "a"`, 0},
+		{"1-2-3", `the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`, 0},
+	} {
+		list, err := parseIndexes(c.text, 10)
+		if msg := errText(err); msg != c.err || list.count() != c.n {
+			t.Errorf("%q: got %d, %q, want %d, %q", c.text, list.count(), msg, c.n, c.err)
+		}
+	}
+	a, _ := parseIndexes("0-2,5", 10)
+	b, _ := parseIndexes("3,5-6", 10)
+	if at, both := a.overlap(b); !both || at != 5 {
+		t.Errorf("overlap: got %d, %v, want 5", at, both)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

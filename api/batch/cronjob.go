@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package batch
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+	"keelson/lib/cron"
+)
+
+// timeSuffix is how much the controller appends to the name of a cron job to name a job.
+const timeSuffix = 11
+
+// CronJob describes batch/v1 CronJob.
+func CronJob() *kind.Kind {
+	return kind.Spec[*batchv1.CronJob]{
+		Names:   names("CronJob", "cronjobs", "cronjob", "cj"),
+		New:     func() *batchv1.CronJob { return &batchv1.CronJob{} },
+		NewList: func() runtime.Object { return &batchv1.CronJobList{} },
+		Default: defaultCronJob,
+		PrepareCreate: func(c *batchv1.CronJob) {
+			c.Generation, c.Status = 1, batchv1.CronJobStatus{}
+			c.Spec.JobTemplate.Spec.Scheduling = nil // behind a gate that is off
+		},
+		PrepareUpdate: func(c, old *batchv1.CronJob) {
+			c.Status, c.Generation = old.Status, old.Generation
+			if old.Spec.JobTemplate.Spec.Scheduling == nil {
+				c.Spec.JobTemplate.Spec.Scheduling = nil
+			}
+			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
+				c.Generation++
+			}
+		},
+		Validate: func(c *batchv1.CronJob) field.ErrorList {
+			errs := append(meta.Finalizers(c), validateCronSpec(&c.Spec, nil)...)
+			if len(c.Name) > validation.DNS1035LabelMaxLength-timeSuffix {
+				errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, "must be no more than 52 characters"))
+			}
+			return errs
+		},
+		ValidateUpdate: func(c, old *batchv1.CronJob) field.ErrorList { return validateCronSpec(&c.Spec, &old.Spec) },
+		Warnings:       cronWarnings,
+		Columns: append([]metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Schedule", Type: "string", Description: "The schedule in Cron format."},
+			{Name: "Timezone", Type: "string", Description: "The time zone name for the given schedule."},
+			{Name: "Suspend", Type: "boolean", Description: "Whether no further jobs are started."},
+			{Name: "Active", Type: "integer", Description: "The number of running jobs."},
+			{Name: "Last Schedule", Type: "string", Description: "When a job was last started."},
+			kind.AgeColumn,
+		}, core.TemplateColumns...),
+		Row: cronRow,
+		Status: &kind.Sub[*batchv1.CronJob]{
+			PrepareUpdate:  func(c, old *batchv1.CronJob) { c.Spec = old.Spec },
+			ValidateUpdate: func(*batchv1.CronJob, *batchv1.CronJob) field.ErrorList { return nil },
+		},
+	}.Erase()
+}
+
+func defaultCronJob(c *batchv1.CronJob) {
+	s := &c.Spec
+	if s.ConcurrencyPolicy == "" {
+		s.ConcurrencyPolicy = batchv1.AllowConcurrent
+	}
+	kind.Fill(&s.Suspend, false)
+	kind.Fill(&s.SuccessfulJobsHistoryLimit, 3)
+	kind.Fill(&s.FailedJobsHistoryLimit, 1)
+	defaultTemplate(&s.JobTemplate.Spec)
+}
+
+func cronWarnings(c, old *batchv1.CronJob) []string {
+	path := field.NewPath("spec", "jobTemplate", "spec", "template")
+	var out []string
+	switch {
+	case old == nil:
+		out = core.NameWarnings(c.Name)
+		out = append(out, core.PodTemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)...)
+	case c.Generation != old.Generation:
+		out = core.PodTemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)
+	}
+	if strings.Contains(c.Spec.Schedule, "TZ") {
+		out = append(out, fmt.Sprintf("CRON_TZ or TZ used in %s is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+			field.NewPath("spec", "schedule")))
+	}
+	return out
+}
+
+func cronRow(c *batchv1.CronJob) []any {
+	const none = "<none>"
+	last, zone, suspend := none, none, "<unset>"
+	if t := c.Status.LastScheduleTime; t != nil {
+		last = kind.Age(*t)
+	}
+	if z := c.Spec.TimeZone; z != nil {
+		zone = *z
+	}
+	if s := c.Spec.Suspend; s != nil {
+		suspend = map[bool]string{true: "True", false: "False"}[*s]
+	}
+	job := &c.Spec.JobTemplate.Spec
+	return append([]any{c.Name, c.Spec.Schedule, zone, suspend, int64(len(c.Status.Active)), last, kind.Age(c.CreationTimestamp)},
+		core.TemplateCells(&job.Template, job.Selector)...)
+}
+
+func validateCronSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	validateSchedule(l, s, old)
+	if d := s.StartingDeadlineSeconds; d != nil {
+		l.NotNegative("startingDeadlineSeconds", *d)
+	}
+	if z := s.TimeZone; z != nil && (old == nil || old.TimeZone == nil || *old.TimeZone != *z) {
+		validateZone(l, *z)
+	}
+	check.OneOf(l, "concurrencyPolicy", s.ConcurrencyPolicy, batchv1.AllowConcurrent, batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent)
+	job, path := &s.JobTemplate.Spec, l.Path("jobTemplate").Child("spec")
+	l.Add(validateCommon(job, path)...)
+	if job.Selector != nil {
+		l.Add(field.Invalid(path.Child("selector"), job.Selector, "`selector` will be auto-generated"))
+	}
+	if kind.Value(job.ManualSelector) {
+		l.Add(field.NotSupported(path.Child("manualSelector"), job.ManualSelector, []string{"nil", "false"}))
+	}
+	check.NotNegatives(l, check.NamedNumber[int32]{Name: "successfulJobsHistoryLimit", Value: s.SuccessfulJobsHistoryLimit},
+		check.NamedNumber[int32]{Name: "failedJobsHistoryLimit", Value: s.FailedJobsHistoryLimit})
+	return l.Errors()
+}
+
+// validateSchedule: a zone in the schedule itself is for cron jobs that had one when that was allowed.
+func validateSchedule(l *check.List, s, old *batchv1.CronJobSpec) {
+	const child = "schedule"
+	if s.Schedule == "" {
+		l.Required(child, "")
+		return
+	}
+	if _, err := cron.Parse(s.Schedule); err != nil {
+		l.Invalid(child, s.Schedule, err.Error())
+	}
+	if !strings.Contains(s.Schedule, "TZ") {
+		return
+	}
+	if old == nil || !strings.Contains(old.Schedule, "TZ") {
+		l.Invalid(child, s.Schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+	} else if s.TimeZone != nil {
+		l.Invalid(child, s.Schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
+	}
+}
+
+// zonePart is a component of a time zone's name (https://data.iana.org/time-zones/theory.html#naming), with the digits and
+// plus signs of old names.
+var zonePart = regexp.MustCompile(`^[A-Za-z._0-9+-]{1,14}$`)
+
+func validateZone(l *check.List, zone string) {
+	const child = "timeZone"
+	if zone == "" {
+		l.Invalid(child, zone, "timeZone must be nil or non-empty string")
+		return
+	}
+	for part := range strings.SplitSeq(zone, "/") {
+		if part == "." || part == ".." || strings.HasPrefix(part, "-") || !zonePart.MatchString(part) {
+			l.Invalid(child, zone, "unknown time zone "+zone)
+			return
+		}
+	}
+	if strings.EqualFold(zone, "Local") {
+		l.Invalid(child, zone, "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+	}
+	if _, err := time.LoadLocation(zone); err != nil {
+		l.Invalid(child, zone, err.Error())
+	}
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package batch describes the kinds of batch/v1: jobs and cron jobs. The
+// registry lists them. It knows what a schedule is but not what time it is.
+package batch
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+// Labels of a job's pods, beside those that batchv1 names: the same without a prefix, for old clients.
+const (
+	legacyUIDLabel  = "controller-uid"
+	legacyNameLabel = "job-name"
+)
+
+func names(k, resource, singular string, short ...string) kind.Names {
+	gv := batchv1.SchemeGroupVersion
+	return kind.Names{
+		Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Categories: []string{"all"}, Namespaced: true,
+	}
+}
+
+// Job describes batch/v1 Job.
+func Job() *kind.Kind {
+	return kind.Spec[*batchv1.Job]{
+		Names:   names("Job", "jobs", "job"),
+		New:     func() *batchv1.Job { return &batchv1.Job{} },
+		NewList: func() runtime.Object { return &batchv1.JobList{} },
+		Default: defaultJob,
+		PrepareCreate: func(j *batchv1.Job) {
+			j.Generation, j.Status = 1, batchv1.JobStatus{}
+			j.Spec.Scheduling = nil // behind a gate that is off
+			generateSelector(j)
+		},
+		PrepareUpdate: func(j, old *batchv1.Job) {
+			j.Status, j.Generation = old.Status, old.Generation
+			if old.Spec.Scheduling == nil {
+				j.Spec.Scheduling = nil
+			}
+			if !equality.Semantic.DeepEqual(j.Spec, old.Spec) {
+				j.Generation++
+			}
+		},
+		Validate:       validateJob,
+		ValidateUpdate: validateJobUpdate,
+		Warnings:       jobWarnings,
+		Fields: func(j *batchv1.Job) fields.Set {
+			return fields.Set{"status.successful": strconv.Itoa(int(j.Status.Succeeded))}
+		},
+		Columns: append([]metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Status", Type: "string", Description: "Status of the job."},
+			{Name: "Completions", Type: "string", Description: "How many of the wanted pods have succeeded."},
+			{Name: "Duration", Type: "string", Description: "Time required to complete the job."},
+			kind.AgeColumn,
+		}, core.TemplateColumns...),
+		Row: jobRow,
+		Status: &kind.Sub[*batchv1.Job]{
+			PrepareUpdate:  func(j, old *batchv1.Job) { j.Spec = old.Spec },
+			ValidateUpdate: validateJobStatus,
+		},
+		OrphanByDefault: true,
+	}.Erase()
+}
+
+func defaultJob(j *batchv1.Job) {
+	s := &j.Spec
+	if s.Completions == nil && s.Parallelism == nil {
+		kind.Fill(&s.Completions, 1)
+	}
+	kind.Fill(&s.Parallelism, 1)
+	if s.BackoffLimitPerIndex != nil {
+		kind.Fill(&s.BackoffLimit, math.MaxInt32)
+	}
+	kind.Fill(&s.BackoffLimit, 6)
+	if len(j.Labels) == 0 && len(s.Template.Labels) > 0 {
+		j.Labels = maps.Clone(s.Template.Labels)
+	}
+	kind.Fill(&s.CompletionMode, batchv1.NonIndexedCompletion)
+	kind.Fill(&s.Suspend, false)
+	kind.Fill(&s.ManualSelector, false)
+	if s.PodFailurePolicy != nil {
+		kind.Fill(&s.PodReplacementPolicy, batchv1.Failed)
+	}
+	kind.Fill(&s.PodReplacementPolicy, batchv1.TerminatingOrFailed)
+	defaultTemplate(s)
+}
+
+// defaultTemplate is what a job and the template of one share.
+func defaultTemplate(s *batchv1.JobSpec) {
+	if p := s.PodFailurePolicy; p != nil {
+		for i := range p.Rules {
+			for j := range p.Rules[i].OnPodConditions {
+				if c := &p.Rules[i].OnPodConditions[j]; c.Status == "" {
+					c.Status = corev1.ConditionTrue
+				}
+			}
+		}
+	}
+	core.DefaultPodTemplate(&s.Template)
+}
+
+// generateSelector makes the job's pods its own: they carry its uid and name, and it selects by the uid.
+func generateSelector(j *batchv1.Job) {
+	t := &j.Spec.Template
+	t.Labels = maps.Clone(t.Labels)
+	if t.Labels == nil {
+		t.Labels = map[string]string{}
+	}
+	if kind.Value(j.Spec.ManualSelector) {
+		return
+	}
+	for key, value := range podLabels(j) {
+		// What the user asked for is not overwritten: validation refuses it. What an earlier generated name left is.
+		old, found := t.Labels[key]
+		if !found || old != value && j.GenerateName != "" && strings.HasPrefix(old, j.GenerateName) {
+			t.Labels[key] = value
+		}
+	}
+	sel := j.Spec.Selector.DeepCopy()
+	if sel == nil {
+		sel = &metav1.LabelSelector{}
+	}
+	if sel.MatchLabels == nil {
+		sel.MatchLabels = map[string]string{}
+	}
+	if _, found := sel.MatchLabels[batchv1.ControllerUidLabel]; !found {
+		sel.MatchLabels[batchv1.ControllerUidLabel] = string(j.UID)
+	}
+	j.Spec.Selector = sel
+}
+
+func podLabels(j *batchv1.Job) map[string]string {
+	return map[string]string{
+		legacyUIDLabel: string(j.UID), legacyNameLabel: j.Name,
+		batchv1.ControllerUidLabel: string(j.UID), batchv1.JobNameLabel: j.Name,
+	}
+}
+
+func jobWarnings(j, old *batchv1.Job) []string {
+	path := field.NewPath("spec")
+	if old != nil {
+		if j.Generation == old.Generation {
+			return nil
+		}
+		return core.PodTemplateWarnings(&j.Spec.Template, path.Child("template"))
+	}
+	out := core.NameWarnings(j.Name)
+	if many := kind.Value(j.Spec.Completions) > softCompletions && kind.Value(j.Spec.Parallelism) > highParallelism; many &&
+		kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion {
+		out = append(out, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
+			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
+	}
+	return append(out, core.PodTemplateWarnings(&j.Spec.Template, path.Child("template"))...)
+}
+
+func jobRow(j *batchv1.Job) []any {
+	completions := fmt.Sprintf("%d/1", j.Status.Succeeded)
+	if c := j.Spec.Completions; c != nil {
+		completions = fmt.Sprintf("%d/%d", j.Status.Succeeded, *c)
+	} else if n := kind.Value(j.Spec.Parallelism); n > 1 {
+		completions = fmt.Sprintf("%d/1 of %d", j.Status.Succeeded, n)
+	}
+	took := ""
+	if start := j.Status.StartTime; start != nil {
+		if end := j.Status.CompletionTime; end != nil {
+			took = duration.HumanDuration(end.Sub(start.Time))
+		} else {
+			took = duration.HumanDuration(time.Since(start.Time))
+		}
+	}
+	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)}, core.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
+}
+
+func jobState(j *batchv1.Job) string {
+	switch {
+	case hasCondition(j, batchv1.JobComplete):
+		return "Complete"
+	case hasCondition(j, batchv1.JobFailed):
+		return "Failed"
+	case j.DeletionTimestamp != nil:
+		return "Terminating"
+	case hasCondition(j, batchv1.JobSuspended):
+		return "Suspended"
+	case hasCondition(j, batchv1.JobFailureTarget):
+		return "FailureTarget"
+	}
+	return "Running"
+}
+
+func hasCondition(j *batchv1.Job, t batchv1.JobConditionType) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool { return c.Type == t && c.Status == corev1.ConditionTrue })
+}
+
+func validateJob(j *batchv1.Job) field.ErrorList {
+	errs := meta.Finalizers(j)
+	errs = append(errs, validateGenerated(j)...)
+	errs = append(errs, validateJobSpec(&j.Spec, field.NewPath("spec"))...)
+	if n := kind.Value(j.Spec.Completions); kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion && n > 0 {
+		// The controller appends the index to the name to make a host name.
+		if last := fmt.Sprintf("%s-%d", j.Name, n-1); len(validation.IsDNS1123Label(last)) > 0 {
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), j.Name, "will not able to create pod with invalid DNS label: "+last))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package batch
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+)
+
+// validateJobUpdate: a job is its pods, so little of it may change; where they run may, while none has been started.
+func validateJobUpdate(j, old *batchv1.Job) field.ErrorList {
+	path := field.NewPath("spec")
+	errs := validateJobSpec(&j.Spec, path)
+	l := check.At(path)
+	s, was := &j.Spec, &old.Spec
+	validateCompletions(l, s, was)
+	l.Immutable("selector", s.Selector, was.Selector)
+	l.Immutable("template", &s.Template, allowedTemplate(j, old))
+	l.Immutable("completionMode", s.CompletionMode, was.CompletionMode)
+	l.Immutable("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
+	l.Immutable("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
+	l.Immutable("managedBy", s.ManagedBy, was.ManagedBy)
+	l.Immutable("successPolicy", s.SuccessPolicy, was.SuccessPolicy)
+	return append(errs, l.Errors()...)
+}
+
+// validateCompletions: an indexed job may grow and shrink, by completions and parallelism together.
+func validateCompletions(l *check.List, s, old *batchv1.JobSpec) {
+	if kind.Value(s.CompletionMode) != batchv1.IndexedCompletion {
+		l.Immutable("completions", s.Completions, old.Completions)
+		return
+	}
+	if s.Completions == nil || equality.Semantic.DeepEqual(s.Completions, old.Completions) {
+		return
+	}
+	if *s.Completions != kind.Value(s.Parallelism) {
+		l.Invalid("completions", s.Completions, "can only be modified in tandem with "+l.Path("").Root().Child("parallelism").String())
+	}
+}
+
+// allowedTemplate is old's template with everything of j's in it that may still change.
+func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
+	was := &old.Spec.Template
+	if !kind.Value(old.Spec.Suspend) || old.Status.StartTime != nil {
+		return was
+	}
+	was = was.DeepCopy()
+	t, now, before := &j.Spec.Template, j.Spec.Template.Spec.Affinity, was.Spec.Affinity
+	switch {
+	case now == nil && before != nil:
+		before.NodeAffinity = nil
+		if *before == (corev1.Affinity{}) {
+			was.Spec.Affinity = nil
+		}
+	case now != nil && before == nil:
+		was.Spec.Affinity = &corev1.Affinity{NodeAffinity: now.NodeAffinity}
+	case now != nil:
+		before.NodeAffinity = now.NodeAffinity
+	}
+	was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates = t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates
+	was.Annotations, was.Labels = t.Annotations, t.Labels
+	return was
+}
+
+// validateJobStatus refuses states that contradict themselves or the past; what was wrong before may stay wrong.
+func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
+	var known []string
+	for _, e := range jobStatusErrors(old) {
+		known = append(known, e.Field+e.Detail)
+	}
+	errs := slices.DeleteFunc(jobStatusErrors(j), func(e *field.Error) bool { return slices.Contains(known, e.Field+e.Detail) })
+	l := check.At(field.NewPath("status"))
+	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
+		if hasCondition(old, t) && !hasCondition(j, t) {
+			l.Invalid("conditions", field.OmitValueType{}, fmt.Sprintf("cannot disable the terminal %s=True condition", t))
+		}
+	}
+	if j.Status.Failed < old.Status.Failed {
+		l.Invalid("failed", j.Status.Failed, "cannot decrease the failed counter")
+	}
+	if j.Status.Succeeded < old.Status.Succeeded {
+		l.Invalid("succeeded", j.Status.Succeeded, "cannot decrease the succeeded counter")
+	}
+	if a, b := j.Status.CompletionTime, old.Status.CompletionTime; a != nil && b != nil && !a.Equal(b) {
+		l.Invalid("completionTime", a, "completionTime cannot be mutated")
+	}
+	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) {
+		l.Required("startTime", "startTime cannot be removed for unsuspended job")
+	}
+	met, wasMet := hasCondition(j, batchv1.JobSuccessCriteriaMet), hasCondition(old, batchv1.JobSuccessCriteriaMet)
+	if wasMet && !met {
+		l.Invalid("conditions", field.OmitValueType{}, "cannot disable the SuccessCriteriaMet=True condition")
+	}
+	if hasCondition(old, batchv1.JobComplete) && !wasMet && met {
+		l.Invalid("conditions", field.OmitValueType{}, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+	}
+	return append(errs, l.Errors()...)
+}
+
+func jobStatusErrors(j *batchv1.Job) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	s := &j.Status
+	check.NotNegatives(l, check.NamedNumber[int32]{Name: "active", Value: &s.Active}, check.NamedNumber[int32]{Name: "succeeded", Value: &s.Succeeded},
+		check.NamedNumber[int32]{Name: "failed", Value: &s.Failed}, check.NamedNumber[int32]{Name: "ready", Value: s.Ready},
+		check.NamedNumber[int32]{Name: "terminating", Value: s.Terminating})
+	validateUncounted(l, s.UncountedTerminatedPods)
+	validateJobConditions(l, j)
+	validateJobTimes(l, j)
+	validateFinished(l, j)
+	validateStatusIndexes(l, j)
+	if s.Ready != nil && *s.Ready > s.Active {
+		l.Invalid("ready", *s.Ready, "cannot set more ready pods than active")
+	}
+	return l.Errors()
+}
+
+func validateUncounted(l *check.List, u *batchv1.UncountedTerminatedPods) {
+	if u == nil {
+		return
+	}
+	l.In("uncountedTerminatedPods")
+	defer l.Out()
+	var seen check.Set
+	once := func(_ int, uid *types.UID) {
+		if *uid == "" {
+			l.Invalid("", *uid, "must not be empty")
+		} else if !seen.Add(string(*uid)) {
+			l.Duplicate("", *uid)
+		}
+	}
+	check.Each(l, "succeeded", u.Succeeded, once)
+	check.Each(l, "failed", u.Failed, once)
+}
+
+// validateJobConditions: a job ends one way, and says that it is about to before it does.
+func validateJobConditions(l *check.List, j *batchv1.Job) {
+	complete, failed := hasCondition(j, batchv1.JobComplete), hasCondition(j, batchv1.JobFailed)
+	failing, met := hasCondition(j, batchv1.JobFailureTarget), hasCondition(j, batchv1.JobSuccessCriteriaMet)
+	for _, c := range []struct {
+		wrong bool
+		text  string
+	}{
+		{complete && failed, "cannot set Complete=True and Failed=true conditions"},
+		{complete && failing, "cannot set Complete=True and FailureTarget=true conditions"},
+		{failed && !failing, "cannot set Failed=True condition without the FailureTarget=true condition"},
+		{complete && !met, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition"},
+		{met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions"},
+		{met && failing, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions"},
+		{j.Spec.SuccessPolicy != nil && !met && complete, "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True"},
+	} {
+		if c.wrong {
+			l.Invalid("conditions", field.OmitValueType{}, c.text)
+		}
+	}
+}
+
+func validateJobTimes(l *check.List, j *batchv1.Job) {
+	s, complete := &j.Status, hasCondition(j, batchv1.JobComplete)
+	switch {
+	case s.CompletionTime != nil && !complete:
+		l.Invalid("completionTime", s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+	case s.CompletionTime == nil && complete:
+		l.Required("completionTime", "completionTime is required for Complete jobs")
+	}
+	if before(s.CompletionTime, s.StartTime) {
+		l.Invalid("completionTime", s.CompletionTime, "completionTime cannot be set before startTime")
+	}
+}
+
+func before(a, b *metav1.Time) bool { return a != nil && b != nil && a.Before(b) }
+
+func validateFinished(l *check.List, j *batchv1.Job) {
+	if !hasCondition(j, batchv1.JobComplete) && !hasCondition(j, batchv1.JobFailed) {
+		return
+	}
+	s := &j.Status
+	if s.Active > 0 {
+		l.Invalid("active", s.Active, "active>0 is invalid for finished job")
+	}
+	if s.StartTime == nil {
+		l.Required("startTime", "startTime is required for finished job")
+	}
+	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
+		l.Invalid("uncountedTerminatedPods", u, "uncountedTerminatedPods needs to be empty for finished job")
+	}
+	if kind.Value(s.Terminating) > 0 {
+		l.Invalid("terminating", s.Terminating, "terminating>0 is invalid for finished job")
+	}
+}
+
+func validateStatusIndexes(l *check.List, j *batchv1.Job) {
+	s := &j.Status
+	if s.CompletedIndexes != "" && kind.Value(j.Spec.CompletionMode) != batchv1.IndexedCompletion {
+		l.Invalid("completedIndexes", s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+	}
+	if s.FailedIndexes != nil && j.Spec.BackoffLimitPerIndex == nil {
+		l.Invalid("failedIndexes", *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+	}
+	if j.Spec.Completions == nil {
+		return
+	}
+	completed, err := parseIndexes(s.CompletedIndexes, *j.Spec.Completions)
+	if err != nil {
+		l.Invalid("completedIndexes", s.CompletedIndexes, "error parsing completedIndexes: "+err.Error())
+	}
+	failed, err := parseIndexes(kind.Value(s.FailedIndexes), *j.Spec.Completions)
+	if err != nil && j.Spec.BackoffLimitPerIndex != nil {
+		l.Invalid("failedIndexes", s.FailedIndexes, "error parsing failedIndexes: "+err.Error())
+	}
+	if at, both := completed.overlap(failed); both {
+		l.Invalid("failedIndexes", *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
+	}
+}

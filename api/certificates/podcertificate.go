@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package certificates
+
+import (
+	"crypto/x509"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+)
+
+const (
+	defaultPodExpiry = 24 * 3600      // seconds
+	minPodExpiry     = 3600           // seconds
+	maxPodExpiry     = 91 * 24 * 3600 // seconds
+	maxStub          = 10 * 1024      // bytes
+)
+
+type podRequest = certificatesv1.PodCertificateRequest
+
+// PodCertificateRequest describes certificates.k8s.io/v1 PodCertificateRequest.
+func PodCertificateRequest() *kind.Kind {
+	return kind.Spec[*podRequest]{
+		Names:         names("PodCertificateRequest", "podcertificaterequests", "podcertificaterequest", true),
+		New:           func() *podRequest { return &podRequest{} },
+		NewList:       func() runtime.Object { return &certificatesv1.PodCertificateRequestList{} },
+		Default:       func(r *podRequest) { kind.Fill(&r.Spec.MaxExpirationSeconds, defaultPodExpiry) },
+		PrepareCreate: func(r *podRequest) { r.Status = certificatesv1.PodCertificateRequestStatus{} },
+		PrepareUpdate: func(r, old *podRequest) { r.Status = old.Status },
+		Validate:      validatePodRequest,
+		ValidateUpdate: func(r, old *podRequest) field.ErrorList {
+			return apivalidation.ValidateImmutableField(r.Spec, old.Spec, field.NewPath("spec"))
+		},
+		Fields: func(r *podRequest) fields.Set {
+			return fields.Set{"spec.signerName": r.Spec.SignerName, "spec.podName": r.Spec.PodName, "spec.nodeName": string(r.Spec.NodeName)}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "PodName", Type: "string", Description: "The pod that the certificate is for."},
+			{Name: "ServiceAccountName", Type: "string", Description: "The pod's service account."},
+			{Name: "NodeName", Type: "string", Description: "The pod's node."},
+			{Name: "SignerName", Type: "string", Description: "The signer that is asked for the certificate."},
+			{Name: "State", Type: "string", Description: "What became of the request."},
+		},
+		Row: func(r *podRequest) []any {
+			return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName), r.Spec.SignerName, podRequestState(r)}
+		},
+		Status: &kind.Sub[*podRequest]{
+			PrepareUpdate:  func(r, old *podRequest) { r.Spec = old.Spec },
+			ValidateUpdate: validatePodRequestStatus,
+		},
+	}.Erase()
+}
+
+func podRequestState(r *podRequest) string {
+	for _, c := range r.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+			certificatesv1.PodCertificateRequestConditionTypeFailed:
+			return c.Type
+		}
+	}
+	return "Pending"
+}
+
+func validatePodRequest(r *podRequest) field.ErrorList {
+	l, s := check.At(field.NewPath("spec")), &r.Spec
+	l.SignerName("signerName", s.SignerName)
+	l.Subdomain("podName", s.PodName)
+	l.Subdomain("serviceAccountName", s.ServiceAccountName)
+	l.Subdomain("nodeName", string(s.NodeName))
+	for _, f := range []struct{ child, uid string }{
+		{"podUID", string(s.PodUID)}, {"serviceAccountUID", string(s.ServiceAccountUID)}, {"nodeUID", string(s.NodeUID)},
+	} {
+		if f.uid == "" {
+			l.Required(f.child, "must not be empty")
+		}
+	}
+	switch e := s.MaxExpirationSeconds; {
+	case e == nil:
+		l.Required("maxExpirationSeconds", "must be set")
+	case *e < minPodExpiry:
+		l.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry, maxPodExpiry))
+	case *e > maxPodExpiry:
+		l.Invalid("maxExpirationSeconds", *e, fmt.Sprintf("must be in the range [%d, %d]", minPodExpiry, maxPodExpiry))
+	}
+	switch n := len(s.StubPKCS10Request); {
+	case n == 0:
+		l.Required("stubPKCS10Request", "must not be empty")
+	case n > maxStub:
+		l.TooLong("stubPKCS10Request", maxStub)
+	default:
+		csr, err := x509.ParseCertificateRequest(s.StubPKCS10Request)
+		if err == nil {
+			err = csr.CheckSignature()
+		}
+		if err != nil {
+			l.Invalid("stubPKCS10Request", field.OmitValueType{}, err.Error())
+		}
+	}
+	return l.Errors()
+}
+
+// validatePodRequestStatus: a request ends once.
+func validatePodRequestStatus(r, old *podRequest) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	l.Add(metavalidation.ValidateConditions(r.Status.Conditions, l.Path("conditions"))...)
+	ended := 0
+	for _, c := range r.Status.Conditions {
+		switch c.Type {
+		case certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+			certificatesv1.PodCertificateRequestConditionTypeFailed:
+			ended++
+			if c.Status != metav1.ConditionTrue {
+				check.NotSupported(l, "conditions", c.Status, metav1.ConditionTrue)
+			}
+		}
+	}
+	if ended > 1 {
+		l.Invalid("conditions", r.Status.Conditions, `There may be at most one condition with type "Issued", "Denied", or "Failed"`)
+	}
+	if podRequestState(old) != "Pending" && !equality.Semantic.DeepEqual(r.Status, old.Status) {
+		l.Invalid("", field.OmitValueType{}, "immutable after a terminal condition is set")
+	}
+	if err := checkCertificate([]byte(r.Status.CertificateChain)); err != nil {
+		l.Invalid("certificateChain", "<certificate data>", err.Error())
+	}
+	return l.Errors()
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// typicalPod is a pod of about 2 KB as a Deployment makes them.
+func typicalPod(tb testing.TB) *corev1.Pod {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "typical-pod.yaml"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(b, p); err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func BenchmarkPodDefaultAndValidate(b *testing.B) {
+	in := typicalPod(b)
+	b.ReportMetric(float64(in.Size()), "bytes")
+	p := in.DeepCopy()
+	defaultPod(p)
+	if errs := validatePodCreate(p); len(errs) > 0 {
+		b.Fatal(errs)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		p := in.DeepCopy()
+		b.StartTimer()
+		defaultPod(p)
+		validatePodCreate(p)
+	}
+}
+
+func BenchmarkPodValidate(b *testing.B) {
+	p := typicalPod(b)
+	defaultPod(p)
+	b.ReportAllocs()
+	for b.Loop() {
+		validatePodCreate(p)
+	}
+}
+
+func BenchmarkPodDefaultAgain(b *testing.B) {
+	p := typicalPod(b)
+	defaultPod(p)
+	b.ReportAllocs()
+	for b.Loop() {
+		defaultPod(p)
+	}
+}
+
+func BenchmarkPodRow(b *testing.B) {
+	p := typicalPod(b)
+	defaultPod(p)
+	b.ReportAllocs()
+	for b.Loop() {
+		podRow(p)
+	}
+}
+
+func BenchmarkPodFields(b *testing.B) {
+	p := typicalPod(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		podFields(p)
+	}
+}

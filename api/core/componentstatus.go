@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/kind"
+)
+
+// ComponentStatus describes v1 ComponentStatus, an old way to ask how the control plane is. It is answered, never stored.
+func ComponentStatus() *kind.Kind {
+	return kind.Spec[*corev1.ComponentStatus]{
+		Names: kind.Names{
+			Version: "v1", Kind: "ComponentStatus", Resource: "componentstatuses", Singular: "componentstatus", ShortNames: []string{"cs"},
+		},
+		New:     func() *corev1.ComponentStatus { return &corev1.ComponentStatus{} },
+		NewList: func() runtime.Object { return &corev1.ComponentStatusList{} },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Status", Type: "string", Description: "Status of the component conditions"},
+			{Name: "Message", Type: "string", Description: "Message of the component conditions"},
+			{Name: "Error", Type: "string", Description: "Error of the component conditions"},
+		},
+		Row: func(c *corev1.ComponentStatus) []any {
+			for _, cond := range c.Conditions {
+				if cond.Type != corev1.ComponentHealthy {
+					continue
+				}
+				status := "Unhealthy"
+				if cond.Status == corev1.ConditionTrue {
+					status = "Healthy"
+				}
+				return []any{c.Name, status, cond.Message, cond.Error}
+			}
+			return []any{c.Name, "Unknown", "", ""}
+		},
+	}.Erase()
+}
+
+// Components are the parts of the control plane. They are parts of one program: where one can answer, the others run.
+func Components() []kind.Object {
+	var out []kind.Object
+	for _, name := range []string{"controller-manager", "etcd-0", "scheduler"} {
+		out = append(out, &corev1.ComponentStatus{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ComponentStatus"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+			Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}},
+		})
+	}
+	return out
+}

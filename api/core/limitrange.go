@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+	"keelson/api/resources"
+)
+
+// LimitRange describes v1 LimitRange.
+func LimitRange() *kind.Kind {
+	return kind.Spec[*corev1.LimitRange]{
+		Names: kind.Names{
+			Version: "v1", Kind: "LimitRange", Resource: "limitranges", Singular: "limitrange", ShortNames: []string{"limits"}, Namespaced: true,
+		},
+		New:            func() *corev1.LimitRange { return &corev1.LimitRange{} },
+		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
+		Default:        defaultLimitRange,
+		Validate:       validateLimitRange,
+		ValidateUpdate: func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) },
+		Columns:        []metav1.TableColumnDefinition{kind.NameColumn, createdAtColumn},
+		Row:            func(l *corev1.LimitRange) []any { return []any{l.Name, createdAt(l)} },
+	}.Erase()
+}
+
+var createdAtColumn = metav1.TableColumnDefinition{Name: "Created At", Type: "date", Description: "When the object was created."}
+
+func createdAt(o metav1.Object) string {
+	return o.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// defaultLimitRange: a limit defaults to max; a default request defaults to the default limit, then to min.
+func defaultLimitRange(l *corev1.LimitRange) {
+	for i := range l.Spec.Limits {
+		item := &l.Spec.Limits[i]
+		if item.Type != corev1.LimitTypeContainer {
+			continue
+		}
+		fillMissing(&item.Default, item.Max)
+		fillMissing(&item.DefaultRequest, item.Default)
+		fillMissing(&item.DefaultRequest, item.Min)
+	}
+}
+
+func fillMissing(into *corev1.ResourceList, from corev1.ResourceList) {
+	for k, v := range from {
+		if _, ok := (*into)[k]; ok {
+			continue
+		}
+		if *into == nil {
+			*into = corev1.ResourceList{}
+		}
+		(*into)[k] = v.DeepCopy()
+	}
+}
+
+func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[corev1.LimitType]()
+	for i := range l.Spec.Limits {
+		item, path := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
+		for _, msg := range validation.IsQualifiedName(string(item.Type)) {
+			errs = append(errs, field.Invalid(path.Child("type"), item.Type, msg))
+		}
+		if seen.Has(item.Type) {
+			errs = append(errs, field.Duplicate(path.Child("type"), item.Type))
+		}
+		seen.Insert(item.Type)
+		errs = append(errs, validateLimitItem(item, path)...)
+	}
+	return errs
+}
+
+func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	keys := sets.New[corev1.ResourceName]()
+	for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+		keys = keys.Union(sets.KeySet(list))
+	}
+	if item.Type == corev1.LimitTypePod {
+		if len(item.Default) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("default"), "may not be specified when `type` is 'Pod'"))
+		}
+		if len(item.DefaultRequest) > 0 {
+			errs = append(errs, field.Forbidden(path.Child("defaultRequest"), "may not be specified when `type` is 'Pod'"))
+		}
+	}
+	if item.Type == corev1.LimitTypePersistentVolumeClaim {
+		_, hasMin := item.Min[corev1.ResourceStorage]
+		_, hasMax := item.Max[corev1.ResourceStorage]
+		if !hasMin && !hasMax {
+			errs = append(errs, field.Required(path, "either minimum or maximum storage value is required, but neither was provided"))
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(keys)) {
+		errs = append(errs, validateLimitKey(item, k, path)...)
+	}
+	return errs
+}
+
+// validateLimitKey holds min <= defaultRequest <= default <= max for one resource.
+func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	order := func(name string, low, high corev1.ResourceList, lowWord, highWord string, at corev1.ResourceList) {
+		a, okA := low[k]
+		b, okB := high[k]
+		if okA && okB && a.Cmp(b) > 0 {
+			v := at[k]
+			errs = append(errs, field.Invalid(path.Child(name).Key(string(k)), v.String(),
+				fmt.Sprintf("%s value %s is greater than %s value %s", lowWord, a.String(), highWord, b.String())))
+		}
+	}
+	order("min", item.Min, item.Max, "min", "max", item.Min)
+	order("defaultRequest", item.Min, item.DefaultRequest, "min", "default request", item.DefaultRequest)
+	order("defaultRequest", item.DefaultRequest, item.Max, "default request", "max", item.DefaultRequest)
+	order("defaultRequest", item.DefaultRequest, item.Default, "default request", "default limit", item.DefaultRequest)
+	order("default", item.Min, item.Default, "min", "default", item.Default)
+	order("default", item.Default, item.Max, "default", "max", item.Default)
+	if ratio, ok := item.MaxLimitRequestRatio[k]; ok {
+		at := path.Child("maxLimitRequestRatio").Key(string(k))
+		one := resource.MustParse("1")
+		if ratio.Cmp(one) < 0 {
+			errs = append(errs, field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is less than 1", ratio.String())))
+		}
+		low, okLow := item.Min[k]
+		high, okHigh := item.Max[k]
+		if okLow && okHigh && low.AsApproximateFloat64() > 0 {
+			if limit := high.AsApproximateFloat64() / low.AsApproximateFloat64(); ratio.AsApproximateFloat64() > limit {
+				errs = append(errs, field.Invalid(at, ratio.String(), fmt.Sprintf("ratio %s is greater than max/min = %f", ratio.String(), limit)))
+			}
+		}
+	}
+	if def, ok := item.Default[k]; ok && !resources.MayOvercommit(k) {
+		if req, has := item.DefaultRequest[k]; has && def.Cmp(req) != 0 {
+			errs = append(errs, field.Invalid(path.Child("defaultRequest").Key(string(k)), req.String(),
+				fmt.Sprintf("default value %s must equal to defaultRequest value %s in %s", def.String(), req.String(), k)))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+)
+
+// ReplicationController describes v1 ReplicationController.
+func ReplicationController() *kind.Kind {
+	return kind.Spec[*corev1.ReplicationController]{
+		Names: kind.Names{
+			Version: "v1", Kind: "ReplicationController", Resource: "replicationcontrollers", Singular: "replicationcontroller",
+			ShortNames: []string{"rc"}, Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     func() *corev1.ReplicationController { return &corev1.ReplicationController{} },
+		NewList: func() runtime.Object { return &corev1.ReplicationControllerList{} },
+		Default: defaultReplicationController,
+		PrepareCreate: func(rc *corev1.ReplicationController) {
+			rc.Generation, rc.Status = 1, corev1.ReplicationControllerStatus{}
+		},
+		PrepareUpdate: func(rc, old *corev1.ReplicationController) {
+			rc.Status, rc.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(rc.Spec, old.Spec) {
+				rc.Generation++
+			}
+		},
+		Validate: func(rc *corev1.ReplicationController) field.ErrorList {
+			return validateRCSpec(&rc.Spec, field.NewPath("spec"))
+		},
+		ValidateUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList {
+			return validateRCSpec(&rc.Spec, field.NewPath("spec"))
+		},
+		Fields: func(rc *corev1.ReplicationController) fields.Set {
+			return fields.Set{"status.replicas": fmt.Sprint(rc.Status.Replicas)}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Desired", Type: "integer", Description: "Number of desired pods."},
+			{Name: "Current", Type: "integer", Description: "Number of pods there are."},
+			{Name: "Ready", Type: "integer", Description: "Number of ready pods."},
+			kind.AgeColumn,
+			{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
+			{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
+			{Name: "Selector", Type: "string", Priority: 1, Description: "Selector of the pods."},
+		},
+		Row:             replicationControllerRow,
+		OrphanByDefault: true,
+		Status: &kind.Sub[*corev1.ReplicationController]{
+			PrepareUpdate:  func(rc, old *corev1.ReplicationController) { rc.Spec = old.Spec },
+			ValidateUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList { return validateRCStatus(rc) },
+		},
+		Scale: &kind.Scale[*corev1.ReplicationController]{
+			Get: func(rc *corev1.ReplicationController) (int32, int32, string) {
+				return rcReplicas(&rc.Spec), rc.Status.Replicas, labels.SelectorFromSet(rc.Spec.Selector).String()
+			},
+			Set:  func(rc *corev1.ReplicationController, n int32) { rc.Spec.Replicas = &n },
+			Path: []string{"spec", "replicas"},
+		},
+	}.Erase()
+}
+
+// defaultReplicationController: selector and labels default to the template's labels.
+func defaultReplicationController(rc *corev1.ReplicationController) {
+	s := &rc.Spec
+	if s.Template != nil {
+		if l := s.Template.Labels; len(l) > 0 {
+			if len(s.Selector) == 0 {
+				s.Selector = l
+			}
+			if len(rc.Labels) == 0 {
+				rc.Labels = l
+			}
+		}
+		DefaultPodTemplate(s.Template)
+	}
+	if s.Replicas == nil {
+		one := int32(1)
+		s.Replicas = &one
+	}
+}
+
+func rcReplicas(s *corev1.ReplicationControllerSpec) int32 {
+	if s.Replicas == nil {
+		return 0
+	}
+	return *s.Replicas
+}
+
+func validateRCSpec(s *corev1.ReplicationControllerSpec, path *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(s.MinReadySeconds), path.Child("minReadySeconds"))
+	sel := labels.SelectorFromSet(s.Selector)
+	if len(s.Selector) == 0 {
+		errs = append(errs, field.Required(path.Child("selector"), ""))
+	}
+	if s.Replicas == nil {
+		errs = append(errs, field.Required(path.Child("replicas"), ""))
+	} else {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), path.Child("replicas"))...)
+	}
+	tpl := path.Child("template")
+	if s.Template == nil {
+		return append(errs, field.Required(tpl, ""))
+	}
+	if !sel.Empty() && !sel.Matches(labels.Set(s.Template.Labels)) {
+		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
+	}
+	errs = append(errs, ValidatePodTemplateSpec(s.Template, tpl)...)
+	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), s.Template.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if s.Template.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(tpl.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported"))
+	}
+	return errs
+}
+
+func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
+	path, s := field.NewPath("status"), &rc.Status
+	var errs field.ErrorList
+	const more = "cannot be greater than status.replicas"
+	for _, f := range []struct {
+		name string
+		n    int32
+	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), path.Child(f.name))...)
+		if f.n > s.Replicas {
+			errs = append(errs, field.Invalid(path.Child(f.name), f.n, more))
+		}
+	}
+	if s.AvailableReplicas > s.ReadyReplicas {
+		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+	}
+	return errs
+}
+
+func replicationControllerRow(rc *corev1.ReplicationController) []any {
+	var names, images []string
+	if rc.Spec.Template != nil {
+		for _, c := range rc.Spec.Template.Spec.Containers {
+			names, images = append(names, c.Name), append(images, c.Image)
+		}
+	}
+	return []any{
+		rc.Name, int64(rcReplicas(&rc.Spec)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas), kind.Age(rc.CreationTimestamp),
+		strings.Join(names, ","), strings.Join(images, ","), labels.FormatLabels(rc.Spec.Selector),
+	}
+}

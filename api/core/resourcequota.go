@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+	"keelson/api/resources"
+)
+
+// ResourceQuota describes v1 ResourceQuota.
+func ResourceQuota() *kind.Kind {
+	return kind.Spec[*corev1.ResourceQuota]{
+		Names: kind.Names{
+			Version: "v1", Kind: "ResourceQuota", Resource: "resourcequotas", Singular: "resourcequota", ShortNames: []string{"quota"}, Namespaced: true,
+		},
+		New:            func() *corev1.ResourceQuota { return &corev1.ResourceQuota{} },
+		NewList:        func() runtime.Object { return &corev1.ResourceQuotaList{} },
+		PrepareCreate:  func(q *corev1.ResourceQuota) { q.Status = corev1.ResourceQuotaStatus{} },
+		PrepareUpdate:  func(q, old *corev1.ResourceQuota) { q.Status = old.Status },
+		Validate:       validateQuota,
+		ValidateUpdate: validateQuotaUpdate,
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Request", Type: "string", Description: "Request represents a minimum amount of cpu/memory that a container may consume."},
+			{Name: "Limit", Type: "string", Description: "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."},
+			kind.AgeColumn,
+		},
+		Row: quotaRow,
+		Status: &kind.Sub[*corev1.ResourceQuota]{
+			PrepareUpdate:  func(q, old *corev1.ResourceQuota) { q.Spec = old.Spec },
+			ValidateUpdate: func(q, _ *corev1.ResourceQuota) field.ErrorList { return validateQuotaStatus(q) },
+		},
+	}.Erase()
+}
+
+func quotaRow(q *corev1.ResourceQuota) []any {
+	var requests, limits []string
+	for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+		used, hard := q.Status.Used[name], q.Status.Hard[name]
+		cell := fmt.Sprintf("%s: %s/%s", name, used.String(), hard.String())
+		if strings.HasPrefix(string(name), "limits.") {
+			limits = append(limits, cell)
+		} else {
+			requests = append(requests, cell)
+		}
+	}
+	return []any{q.Name, strings.Join(requests, ", "), strings.Join(limits, ", "), kind.Age(q.CreationTimestamp)}
+}
+
+func validateQuota(q *corev1.ResourceQuota) field.ErrorList {
+	l := check.At(nil)
+	l.Add(meta.Finalizers(q)...)
+	l.Within("spec", func() {
+		quotaAmounts(l, "hard", q.Spec.Hard)
+		quotaScopes(l, &q.Spec)
+		quotaSelector(l, &q.Spec)
+	})
+	l.Add(validateQuotaStatus(q)...)
+	return l.Errors()
+}
+
+func validateQuotaStatus(q *corev1.ResourceQuota) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	quotaAmounts(l, "hard", q.Status.Hard)
+	quotaAmounts(l, "used", q.Status.Used)
+	return l.Errors()
+}
+
+func validateQuotaUpdate(q, old *corev1.ResourceQuota) field.ErrorList {
+	errs := validateQuota(q)
+	if !sets.New(q.Spec.Scopes...).Equal(sets.New(old.Spec.Scopes...)) {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "scopes"), q.Spec.Scopes, "field is immutable"))
+	}
+	return errs
+}
+
+func quotaAmounts(l *check.List, child string, list corev1.ResourceList) {
+	l.In(child)
+	defer l.Out()
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		l.Key(string(name))
+		l.Qualified("", string(name))
+		if !strings.Contains(string(name), "/") {
+			if !resources.IsStandard(name) {
+				l.Invalid("", string(name), "must be a standard resource type or fully qualified")
+			}
+			if !resources.IsQuota(name) {
+				l.Invalid("", string(name), "must be a standard resource for quota")
+			}
+		}
+		quotaAmount(l, name, list[name])
+		l.Out()
+	}
+}
+
+func quotaAmount(l *check.List, name corev1.ResourceName, q resource.Quantity) {
+	if q.Sign() < 0 {
+		l.Invalid("", q.String(), "must be greater than or equal to 0")
+	}
+	if resources.IsWhole(name) && q.MilliValue()%1000 != 0 {
+		l.Invalid("", q.String(), "must be an integer")
+	}
+}
+
+var quotaScopeNames = []corev1.ResourceQuotaScope{
+	corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating, corev1.ResourceQuotaScopeBestEffort,
+	corev1.ResourceQuotaScopeNotBestEffort, corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeCrossNamespacePodAffinity,
+	corev1.ResourceQuotaScopeVolumeAttributesClass,
+}
+
+// scopeFits tells whether a quota on that resource can be limited to the scope.
+func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
+	if !resources.IsQuota(name) {
+		return true // nothing is known about it
+	}
+	switch scope {
+	case corev1.ResourceQuotaScopeBestEffort:
+		return name == corev1.ResourcePods
+	case corev1.ResourceQuotaScopeVolumeAttributesClass:
+		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
+	}
+	switch name {
+	case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
+		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory:
+		return slices.Contains(quotaScopeNames, scope)
+	}
+	return false
+}
+
+func conflicting(scopes []corev1.ResourceQuotaScope) int {
+	n := 0
+	for _, pair := range [][2]corev1.ResourceQuotaScope{
+		{corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort},
+		{corev1.ResourceQuotaScopeTerminating, corev1.ResourceQuotaScopeNotTerminating},
+	} {
+		if slices.Contains(scopes, pair[0]) && slices.Contains(scopes, pair[1]) {
+			n++
+		}
+	}
+	return n
+}
+
+func quotaScopes(l *check.List, s *corev1.ResourceQuotaSpec) {
+	for _, scope := range s.Scopes {
+		if !slices.Contains(quotaScopeNames, scope) {
+			l.Invalid("scopes", s.Scopes, "unsupported scope")
+		}
+		for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+			if !scopeFits(scope, name) {
+				l.Invalid("scopes", s.Scopes, "unsupported scope applied to resource")
+			}
+		}
+	}
+	for range conflicting(s.Scopes) {
+		l.Invalid("scopes", s.Scopes, "conflicting scopes")
+	}
+}
+
+func quotaSelector(l *check.List, s *corev1.ResourceQuotaSpec) {
+	if s.ScopeSelector == nil {
+		return
+	}
+	l.In("scopeSelector")
+	defer l.Out()
+	var scopes []corev1.ResourceQuotaScope
+	l.Within("matchExpressions", func() {
+		for i := range s.ScopeSelector.MatchExpressions {
+			r := &s.ScopeSelector.MatchExpressions[i]
+			scopes = append(scopes, r.ScopeName)
+			quotaRequirement(l, s, r)
+		}
+		for range conflicting(scopes) {
+			l.Invalid("", s.Scopes, "conflicting scopes")
+		}
+	})
+}
+
+func quotaRequirement(l *check.List, s *corev1.ResourceQuotaSpec, r *corev1.ScopedResourceSelectorRequirement) {
+	if !slices.Contains(quotaScopeNames, r.ScopeName) {
+		l.Invalid("scopeName", r.ScopeName, "unsupported scope")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Hard)) {
+		if !scopeFits(r.ScopeName, name) {
+			l.Invalid("", s.ScopeSelector, "unsupported scope applied to resource")
+		}
+	}
+	switch r.ScopeName {
+	case corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeVolumeAttributesClass:
+	default:
+		if r.Operator != corev1.ScopeSelectorOpExists && slices.Contains(quotaScopeNames, r.ScopeName) {
+			l.Invalid("operator", r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+		}
+	}
+	switch r.Operator {
+	case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			l.Required("values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector")
+		}
+	case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
+		if len(r.Values) != 0 {
+			l.Invalid("values", r.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+		}
+	default:
+		l.Invalid("operator", r.Operator, "not a valid selector operator")
+	}
+}

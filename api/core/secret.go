@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+// Secret describes secrets. stringData is written into data and never stored.
+func Secret() *kind.Kind {
+	return kind.Spec[*corev1.Secret]{
+		Names: kind.Names{
+			Version: "v1", Kind: "Secret", Resource: "secrets", Singular: "secret", Namespaced: true,
+		},
+		New:     func() *corev1.Secret { return &corev1.Secret{} },
+		NewList: func() runtime.Object { return &corev1.SecretList{} },
+		Default: func(s *corev1.Secret) {
+			def(&s.Type, corev1.SecretTypeOpaque)
+			mergeStringData(s)
+		},
+		PrepareCreate:  mergeStringData,
+		PrepareUpdate:  func(s, _ *corev1.Secret) { mergeStringData(s) },
+		Validate:       validateSecret,
+		ValidateUpdate: validateSecretUpdate,
+		Warnings:       func(s, _ *corev1.Secret) []string { return secretWarnings(s) },
+		Fields:         func(s *corev1.Secret) fields.Set { return fields.Set{"type": string(s.Type)} },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Type", Type: "string", Description: corev1.Secret{}.SwaggerDoc()["type"]},
+			{Name: "Data", Type: "string", Description: corev1.Secret{}.SwaggerDoc()["data"]},
+			kind.AgeColumn,
+		},
+		Row: func(s *corev1.Secret) []any {
+			return []any{s.Name, string(s.Type), int64(len(s.Data)), kind.Age(s.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+func mergeStringData(s *corev1.Secret) {
+	if len(s.StringData) > 0 && s.Data == nil {
+		s.Data = make(map[string][]byte, len(s.StringData))
+	}
+	for k, v := range s.StringData {
+		s.Data[k] = []byte(v)
+	}
+	s.StringData = nil
+}
+
+func validateSecret(s *corev1.Secret) field.ErrorList {
+	l := check.At(nil)
+	l.Add(meta.Finalizers(s)...)
+	size, from := 0, l.Len()
+	l.In("data")
+	for k, v := range s.Data {
+		l.Key(k)
+		l.ConfigKey("", k)
+		l.Out()
+		size += len(v)
+	}
+	l.Sort(from)
+	if size > corev1.MaxSecretSize {
+		l.TooLong("", corev1.MaxSecretSize)
+	}
+	secretType(l, s)
+	l.Out()
+	return l.Errors()
+}
+
+// secretType wants the keys that the type promises; l stands at data.
+func secretType(l *check.List, s *corev1.Secret) {
+	want := func(keys ...string) {
+		for _, k := range keys {
+			if _, ok := s.Data[k]; !ok {
+				l.Key(k)
+				l.Required("", "")
+				l.Out()
+			}
+		}
+	}
+	wantJSON := func(key string) {
+		want(key)
+		b, ok := s.Data[key]
+		if !ok {
+			return
+		}
+		if err := json.Unmarshal(b, &map[string]any{}); err != nil {
+			l.Key(key)
+			l.Invalid("", "<secret contents redacted>", err.Error())
+			l.Out()
+		}
+	}
+	switch s.Type {
+	case corev1.SecretTypeServiceAccountToken:
+		if s.Annotations[corev1.ServiceAccountNameKey] == "" {
+			l.Add(field.Required(field.NewPath("metadata", "annotations").Key(corev1.ServiceAccountNameKey), ""))
+		}
+	case corev1.SecretTypeDockercfg:
+		wantJSON(corev1.DockerConfigKey)
+	case corev1.SecretTypeDockerConfigJson:
+		wantJSON(corev1.DockerConfigJsonKey)
+	case corev1.SecretTypeBasicAuth:
+		_, user := s.Data[corev1.BasicAuthUsernameKey]
+		_, password := s.Data[corev1.BasicAuthPasswordKey]
+		if !user && !password {
+			want(corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
+		}
+	case corev1.SecretTypeSSHAuth:
+		if len(s.Data[corev1.SSHAuthPrivateKey]) == 0 {
+			l.Key(corev1.SSHAuthPrivateKey)
+			l.Required("", "")
+			l.Out()
+		}
+	case corev1.SecretTypeTLS:
+		want(corev1.TLSCertKey, corev1.TLSPrivateKeyKey)
+	}
+}
+
+func validateSecretUpdate(s, old *corev1.Secret) field.ErrorList {
+	l := check.At(nil)
+	if s.Type != old.Type {
+		l.Invalid("type", s.Type, apivalidation.FieldImmutableErrorMsg)
+	}
+	if old.Immutable != nil && *old.Immutable {
+		if s.Immutable == nil || !*s.Immutable {
+			l.Forbidden("immutable", immutableText)
+		}
+		if !maps.EqualFunc(s.Data, old.Data, bytes.Equal) {
+			l.Forbidden("data", immutableText)
+		}
+	}
+	l.Add(validateSecret(s)...)
+	return l.Errors()
+}
+
+// secretWarnings tells of a certificate that does not go with its key.
+func secretWarnings(s *corev1.Secret) []string {
+	cert, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
+	if s.Type != corev1.SecretTypeTLS || cert == nil || key == nil {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(cert, key); err != nil {
+		return []string{err.Error()}
+	}
+	return nil
+}

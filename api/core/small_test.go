@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestImmutableConfigMapAndSecret(t *testing.T) {
+	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{"a": "b"}}
+	changed := cm.DeepCopy()
+	changed.Immutable, changed.Data["a"], changed.BinaryData = nil, "c", map[string][]byte{"x": nil}
+	same(t, "config map", ConfigMap().ValidateUpdate(changed, cm), []string{
+		"immutable: Forbidden: field is immutable when `immutable` is set",
+		"data: Forbidden: field is immutable when `immutable` is set",
+		"binaryData: Forbidden: field is immutable when `immutable` is set",
+	})
+	s := &corev1.Secret{Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": []byte("b")}}
+	other := s.DeepCopy()
+	other.Type, other.Data = "example.com/x", nil
+	same(t, "secret", Secret().ValidateUpdate(other, s), []string{
+		`type: Invalid value: "example.com/x": field is immutable`,
+		"data: Forbidden: field is immutable when `immutable` is set",
+	})
+}
+
+func TestSizes(t *testing.T) {
+	big := strings.Repeat("x", corev1.MaxSecretSize/2+1)
+	same(t, "config map", ConfigMap().Validate(&corev1.ConfigMap{Data: map[string]string{"a": big}, BinaryData: map[string][]byte{"b": []byte(big)}}),
+		[]string{"[]: Too long: may not be more than 1048576 bytes"})
+	same(t, "secret", Secret().Validate(&corev1.Secret{Data: map[string][]byte{"a": []byte(big), "b": []byte(big)}}),
+		[]string{"data: Too long: may not be more than 1048576 bytes"})
+}
+
+func TestSecretTypes(t *testing.T) {
+	tests := map[corev1.SecretType][]string{
+		corev1.SecretTypeTLS:                 {"data[tls.crt]: Required value", "data[tls.key]: Required value"},
+		corev1.SecretTypeBasicAuth:           {"data[username]: Required value", "data[password]: Required value"},
+		corev1.SecretTypeSSHAuth:             {"data[ssh-privatekey]: Required value"},
+		corev1.SecretTypeDockercfg:           {"data[.dockercfg]: Required value"},
+		corev1.SecretTypeServiceAccountToken: {"metadata.annotations[kubernetes.io/service-account.name]: Required value"},
+		corev1.SecretTypeOpaque:              nil,
+		"example.com/own":                    nil,
+	}
+	for typ, want := range tests {
+		same(t, string(typ), Secret().Validate(&corev1.Secret{Type: typ}), want)
+	}
+	bad := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}}
+	if w := Secret().Warnings(bad, nil); len(w) != 1 || !strings.Contains(w[0], "failed to find any PEM data") {
+		t.Errorf("warnings: %q", w)
+	}
+}
+
+func TestNamespaceStatus(t *testing.T) {
+	sub := Namespace().Subs["status"]
+	n := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
+	same(t, "terminating", sub.ValidateUpdate(n, n), []string{
+		"status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty",
+	})
+	n.DeletionTimestamp = new(metav1.Now())
+	same(t, "deleted", sub.ValidateUpdate(n, n), nil)
+	old := n.DeepCopy()
+	old.Spec.Finalizers = []corev1.FinalizerName{"kubernetes"}
+	Namespace().PrepareUpdate(n, old)
+	if len(n.Spec.Finalizers) != 1 {
+		t.Error("a plain update removed the finalizer")
+	}
+	finalize := Namespace().Subs["finalize"]
+	n.Spec.Finalizers = []corev1.FinalizerName{"mine"}
+	same(t, "finalize", finalize.ValidateUpdate(n, old), []string{
+		`spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`,
+	})
+}
+
+func TestNodeUpdate(t *testing.T) {
+	old := &corev1.Node{Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24", PodCIDRs: []string{"10.42.0.0/24"}, ProviderID: "a"}}
+	n := old.DeepCopy()
+	n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "10.42.1.0/24", []string{"10.42.1.0/24"}, "b"
+	n.Spec.DoNotUseExternalID = "x"
+	n.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "1.1.1.1"}, {Type: "InternalIP", Address: "1.1.1.1"}}
+	same(t, "node", Node().ValidateUpdate(n, old), []string{
+		`status.addresses[1]: Duplicate value: {"type":"InternalIP","address":"1.1.1.1"}`,
+		`spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid`,
+		`spec.providerID: Forbidden: node updates may not change providerID except from "" to valid`,
+		"spec.externalID: Forbidden: may not be updated",
+	})
+	fresh := &corev1.Node{}
+	same(t, "first assignment", Node().ValidateUpdate(&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}}}, fresh), nil)
+}

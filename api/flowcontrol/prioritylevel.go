@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowcontrol
+
+import (
+	"fmt"
+	"math"
+
+	flowv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+const (
+	defaultShares, defaultQueues, defaultHand, defaultLength = 30, 64, 8, 50
+
+	maxQueues = 10_000_000
+	// maxEntropy is how many bits of a flow's hash there are to deal a hand of queues with.
+	maxEntropy = 60
+)
+
+// PriorityLevelConfiguration describes flowcontrol.apiserver.k8s.io/v1 PriorityLevelConfiguration.
+func PriorityLevelConfiguration() *kind.Kind {
+	type level = flowv1.PriorityLevelConfiguration
+	none := func(c string) metav1.TableColumnDefinition {
+		return metav1.TableColumnDefinition{Name: c, Type: "string", Description: levelColumns[c]}
+	}
+	return kind.Spec[*level]{
+		Names:         names("PriorityLevelConfiguration", "prioritylevelconfigurations", "prioritylevelconfiguration"),
+		New:           func() *level { return &level{} },
+		NewList:       func() runtime.Object { return &flowv1.PriorityLevelConfigurationList{} },
+		Default:       defaultLevel,
+		PrepareCreate: func(p *level) { p.Generation, p.Status = 1, flowv1.PriorityLevelConfigurationStatus{} },
+		PrepareUpdate: func(p, old *level) {
+			p.Status, p.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+				p.Generation++
+			}
+		},
+		Validate:       validateLevel,
+		ValidateUpdate: func(p, _ *level) field.ErrorList { return validateLevel(p) },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, none("Type"), none("NominalConcurrencyShares"), none("Queues"), none("HandSize"), none("QueueLengthLimit"), kind.AgeColumn,
+		},
+		Row: levelRow,
+		Status: &kind.Sub[*level]{
+			PrepareUpdate: func(p, old *level) {
+				p.Spec = old.Spec
+				meta.KeepForStatus(p, old)
+			},
+			ValidateUpdate: func(p, _ *level) field.ErrorList { return validateLevel(p) },
+		},
+	}.Erase()
+}
+
+var levelColumns = map[string]string{
+	"Type":                     "Whether the requests of this level are limited or exempt.",
+	"NominalConcurrencyShares": "This level's share of the requests that the server works on at once.",
+	"Queues":                   "The number of queues for this level.",
+	"HandSize":                 "How many of the queues one flow may use.",
+	"QueueLengthLimit":         "How many requests may wait in one queue.",
+}
+
+func defaultLevel(p *flowv1.PriorityLevelConfiguration) {
+	if p.Spec.Type == flowv1.PriorityLevelEnablementExempt {
+		kind.Fill(&p.Spec.Exempt, flowv1.ExemptPriorityLevelConfiguration{})
+	}
+	if e := p.Spec.Exempt; e != nil {
+		kind.Fill(&e.NominalConcurrencyShares, 0)
+		kind.Fill(&e.LendablePercent, 0)
+	}
+	lim := p.Spec.Limited
+	if lim == nil {
+		return
+	}
+	kind.Fill(&lim.NominalConcurrencyShares, defaultShares)
+	kind.Fill(&lim.LendablePercent, 0)
+	if q := lim.LimitResponse.Queuing; q != nil {
+		for p, v := range map[*int32]int32{&q.Queues: defaultQueues, &q.HandSize: defaultHand, &q.QueueLengthLimit: defaultLength} {
+			if *p == 0 {
+				*p = v
+			}
+		}
+	}
+}
+
+func levelRow(p *flowv1.PriorityLevelConfiguration) []any {
+	const none = "<none>"
+	row := []any{p.Name, string(p.Spec.Type), none, none, none, none, kind.Age(p.CreationTimestamp)}
+	if lim := p.Spec.Limited; lim != nil {
+		row[2] = int64(kind.Value(lim.NominalConcurrencyShares))
+		if q := lim.LimitResponse.Queuing; q != nil {
+			row[3], row[4], row[5] = int64(q.Queues), int64(q.HandSize), int64(q.QueueLengthLimit)
+		}
+	}
+	return row
+}
+
+func validateLevel(p *flowv1.PriorityLevelConfiguration) field.ErrorList {
+	l := check.At(nil)
+	l.Within("spec", func() { validateLevelSpec(l, p.Name, &p.Spec) })
+	validateFixedLevel(l, p)
+	var seen check.Set
+	l.Within("status", func() {
+		check.Each(l, "conditions", p.Status.Conditions, func(_ int, c *flowv1.PriorityLevelConfigurationCondition) {
+			validateConditionType(l, &seen, string(c.Type))
+		})
+	})
+	return l.Errors()
+}
+
+// validateFixedLevel: of the mandatory levels, only the shares of the exempt one may be changed.
+func validateFixedLevel(l *check.List, p *flowv1.PriorityLevelConfiguration) {
+	for _, fixed := range MandatoryPriorityLevels() {
+		if fixed.Name != p.Name {
+			continue
+		}
+		want, what := fixed.Spec, ""
+		if e := want.Exempt; e != nil && p.Spec.Exempt != nil {
+			e.NominalConcurrencyShares, e.LendablePercent = p.Spec.Exempt.NominalConcurrencyShares, p.Spec.Exempt.LendablePercent
+			what = " except the 'nominalConcurrencyShares' and 'lendablePercent' fields"
+		}
+		if !equality.Semantic.DeepEqual(want, p.Spec) {
+			l.Invalid("spec", p.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", p.Name, what))
+		}
+	}
+}
+
+func validateLevelSpec(l *check.List, name string, s *flowv1.PriorityLevelConfigurationSpec) {
+	if (name == flowv1.PriorityLevelConfigurationNameExempt) != (s.Type == flowv1.PriorityLevelEnablementExempt) {
+		l.Invalid("type", s.Type, "type must be 'Exempt' if and only if `name` is 'exempt'")
+	}
+	switch s.Type {
+	case flowv1.PriorityLevelEnablementExempt:
+		if s.Limited != nil {
+			l.Forbidden("limited", "must be nil if the type is not Limited")
+		}
+		if s.Exempt != nil {
+			l.Within("exempt", func() {
+				validateShares(l, s.Exempt.NominalConcurrencyShares, s.Exempt.LendablePercent)
+			})
+		}
+	case flowv1.PriorityLevelEnablementLimited:
+		if s.Exempt != nil {
+			l.Forbidden("exempt", "must be nil if the type is not Exempt")
+		}
+		if s.Limited == nil {
+			l.Required("limited", "must not be empty when type is Limited")
+			return
+		}
+		l.Within("limited", func() { validateLimited(l, s.Limited) })
+	default:
+		check.NotSupported(l, "type", s.Type, flowv1.PriorityLevelEnablementExempt, flowv1.PriorityLevelEnablementLimited)
+	}
+}
+
+func validateShares(l *check.List, shares, lendable *int32) {
+	if n := kind.Value(shares); n < 0 {
+		l.Invalid("nominalConcurrencyShares", n, "must be a non-negative integer")
+	}
+	if n := kind.Value(lendable); n < 0 || n > 100 {
+		l.Invalid("lendablePercent", n, "must be between 0 and 100, inclusive")
+	}
+}
+
+func validateLimited(l *check.List, lim *flowv1.LimitedPriorityLevelConfiguration) {
+	validateShares(l, lim.NominalConcurrencyShares, lim.LendablePercent)
+	if n := lim.BorrowingLimitPercent; n != nil && *n < 0 {
+		l.Invalid("borrowingLimitPercent", *n, "if specified, must be a non-negative integer")
+	}
+	l.In("limitResponse")
+	defer l.Out()
+	switch q := lim.LimitResponse.Queuing; lim.LimitResponse.Type {
+	case flowv1.LimitResponseTypeReject:
+		if q != nil {
+			l.Forbidden("queuing", "must be nil if limited.limitResponse.type is not Limited")
+		}
+	case flowv1.LimitResponseTypeQueue:
+		if q == nil {
+			l.Required("queuing", "must not be empty if limited.limitResponse.type is Limited")
+			return
+		}
+		l.Within("queuing", func() { validateQueuing(l, q) })
+	default:
+		check.NotSupported(l, "type", lim.LimitResponse.Type, flowv1.LimitResponseTypeQueue, flowv1.LimitResponseTypeReject)
+	}
+}
+
+func validateQueuing(l *check.List, q *flowv1.QueuingConfiguration) {
+	if q.QueueLengthLimit <= 0 {
+		l.Invalid("queueLengthLimit", q.QueueLengthLimit, "must be positive")
+	}
+	if q.Queues <= 0 {
+		l.Invalid("queues", q.Queues, "must be positive")
+	} else if q.Queues > maxQueues {
+		l.Invalid("queues", q.Queues, fmt.Sprintf("must not be greater than %d", maxQueues))
+	}
+	if q.HandSize <= 0 {
+		l.Invalid("handSize", q.HandSize, "must be positive")
+	} else if q.HandSize > q.Queues {
+		l.Invalid("handSize", q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
+	} else if entropy(q.Queues, q.HandSize) > maxEntropy {
+		l.Invalid("handSize", q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, maxEntropy))
+	}
+}
+
+// entropy is how many bits it takes to deal hand cards, in order, from a deck. It stops counting when there are too many.
+func entropy(deck, hand int32) int {
+	bits := 0.0
+	for i := int32(0); i < hand && bits <= maxEntropy+1; i++ {
+		bits += math.Log2(float64(deck - i))
+	}
+	return int(math.Ceil(bits))
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package check collects validation errors with the field paths Kubernetes
+// prints, without building a path until there is an error to report: a valid
+// object costs no allocation. The packages below api use it, one List per
+// object. It never decides what is valid beyond the names and numbers that
+// apimachinery itself defines, and it takes its words from there.
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// List is a cursor in an object and the errors found so far. The zero List stands at the root.
+//
+// In and Index step into a field and must be matched by Out. The methods that report take the name of a child of
+// the current field ("" for the field itself; "a.b" for a deeper one).
+type List struct {
+	base *field.Path
+	segs []segment
+	buf  [12]segment
+	errs field.ErrorList
+}
+
+// segment is one step of the path: a name, or an index, or a map key.
+type segment struct {
+	name  string
+	index int
+	kind  uint8
+}
+
+const (
+	segName = iota
+	segIndex
+	segKey
+)
+
+// At returns a List that stands at base, which may be nil.
+func At(base *field.Path) *List {
+	l := &List{base: base}
+	l.segs = l.buf[:0]
+	return l
+}
+
+// Errors returns what was found, nil when all is well.
+func (l *List) Errors() field.ErrorList { return l.errs }
+
+// Len is the number of errors so far.
+func (l *List) Len() int { return len(l.errs) }
+
+// Add appends errors made elsewhere.
+func (l *List) Add(errs ...*field.Error) { l.errs = append(l.errs, errs...) }
+
+// In steps into the field called name.
+func (l *List) In(name string) { l.segs = append(l.segs, segment{name: name}) }
+
+// Index steps into element i.
+func (l *List) Index(i int) { l.segs = append(l.segs, segment{index: i, kind: segIndex}) }
+
+// Key steps into the value at map key k.
+func (l *List) Key(k string) { l.segs = append(l.segs, segment{name: k, kind: segKey}) }
+
+// Out undoes the last In, Index or Key.
+func (l *List) Out() { l.segs = l.segs[:len(l.segs)-1] }
+
+// Path is the path of the current field's child, or of the field itself when child is "".
+func (l *List) Path(child string) *field.Path {
+	p := l.base
+	for _, s := range l.segs {
+		switch s.kind {
+		case segName:
+			p = p.Child(s.name)
+		case segIndex:
+			p = p.Index(s.index)
+		case segKey:
+			p = p.Key(s.name)
+		}
+	}
+	if child != "" {
+		p = p.Child(child)
+	}
+	return p
+}
+
+// Required reports a missing value.
+func (l *List) Required(child, detail string) {
+	l.errs = append(l.errs, field.Required(l.Path(child), detail))
+}
+
+// Invalid reports a bad value.
+func (l *List) Invalid(child string, value any, detail string) {
+	l.errs = append(l.errs, field.Invalid(l.Path(child), value, detail))
+}
+
+// Forbidden reports a field that may not be set here.
+func (l *List) Forbidden(child, detail string) {
+	l.errs = append(l.errs, field.Forbidden(l.Path(child), detail))
+}
+
+// Duplicate reports a value that occurred before.
+func (l *List) Duplicate(child string, value any) {
+	l.errs = append(l.errs, field.Duplicate(l.Path(child), value))
+}
+
+// NotFound reports a reference to something that does not exist.
+func (l *List) NotFound(child string, value any) {
+	l.errs = append(l.errs, field.NotFound(l.Path(child), value))
+}
+
+// TooLong reports a value of more than limit bytes.
+func (l *List) TooLong(child string, limit int) {
+	l.errs = append(l.errs, field.TooLong(l.Path(child), "", limit))
+}
+
+// NotSupported reports a value outside the enumeration valid, given in the order to print.
+func NotSupported[T ~string](l *List, child string, value any, valid ...T) {
+	l.errs = append(l.errs, field.NotSupported(l.Path(child), value, valid))
+}
+
+// OneOf reports value unless it is one of valid (in the order to print); an empty value is Required.
+func OneOf[T ~string](l *List, child string, value T, valid ...T) {
+	switch {
+	case value == "":
+		l.Required(child, "")
+	case !slices.Contains(valid, value):
+		NotSupported(l, child, value, valid...)
+	}
+}
+
+// Sort puts the errors found since the list had from errors in the order of their paths. Loops over maps call it, so
+// that the same object always gets the same answer.
+func (l *List) Sort(from int) {
+	if len(l.errs)-from < 2 {
+		return
+	}
+	slices.SortStableFunc(l.errs[from:], func(a, b *field.Error) int { return strings.Compare(a.Field, b.Field) })
+}
+
+// Set remembers strings to find duplicates; small sets stay on the stack.
+type Set struct {
+	few  [8]string
+	n    int
+	many map[string]struct{}
+}
+
+// Has tells whether v was added.
+func (s *Set) Has(v string) bool {
+	if s.many != nil {
+		_, ok := s.many[v]
+		return ok
+	}
+	return slices.Contains(s.few[:s.n], v)
+}
+
+// Add adds v and tells whether it was new.
+func (s *Set) Add(v string) bool {
+	if s.Has(v) {
+		return false
+	}
+	if s.many == nil && s.n < len(s.few) {
+		s.few[s.n] = v
+		s.n++
+		return true
+	}
+	if s.many == nil {
+		s.many = make(map[string]struct{}, 2*len(s.few))
+		for _, old := range s.few {
+			s.many[old] = struct{}{}
+		}
+	}
+	s.many[v] = struct{}{}
+	return true
+}
+
+// Within runs f with the list standing at the field called name.
+func (l *List) Within(name string, f func()) {
+	l.In(name)
+	f()
+	l.Out()
+}
+
+// Each visits the elements of the list in the field called name, standing at each of them in turn.
+func Each[T any](l *List, name string, items []T, visit func(i int, item *T)) {
+	l.In(name)
+	for i := range items {
+		l.Index(i)
+		visit(i, &items[i])
+		l.Out()
+	}
+	l.Out()
+}
+
+// Immutable reports the child unless its old and its new value mean the same.
+func (l *List) Immutable(child string, value, old any) {
+	if !equality.Semantic.DeepEqual(value, old) {
+		l.Invalid(child, value, apivalidation.FieldImmutableErrorMsg)
+	}
+}
+
+// NotNegatives wants every number that is set to be zero or more; names and numbers go in pairs.
+func NotNegatives[T ~int32 | ~int64](l *List, fields ...NamedNumber[T]) {
+	for _, f := range fields {
+		if f.Value != nil {
+			l.NotNegative(f.Name, int64(*f.Value))
+		}
+	}
+}
+
+// NamedNumber is a field that may be unset.
+type NamedNumber[T any] struct {
+	Name  string
+	Value *T
+}

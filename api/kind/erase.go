@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kind
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Erase fills the gaps of s with defaults and drops its type.
+func (s Spec[T]) Erase() *Kind {
+	k := &Kind{
+		Names:               s.Names,
+		New:                 func() Object { return s.New() },
+		NewList:             s.NewList,
+		Default:             one(s.Default),
+		PrepareCreate:       one(s.PrepareCreate),
+		PrepareUpdate:       two(s.PrepareUpdate),
+		Validate:            check(s.Validate),
+		ValidateUpdate:      checkUpdate(s.ValidateUpdate),
+		ValidateName:        s.ValidateName,
+		Columns:             s.Columns,
+		CreateOnUpdate:      s.CreateOnUpdate,
+		UnconditionalUpdate: !s.NoUnconditionalUpdate,
+		OrphanByDefault:     s.OrphanByDefault,
+		CreateOnly:          s.CreateOnly,
+		Subs:                map[string]*ErasedSub{},
+	}
+	if k.ValidateName == nil {
+		k.ValidateName = validation.NameIsDNSSubdomain
+	}
+	k.Warnings = func(obj, old Object) []string {
+		if s.Warnings == nil {
+			return nil
+		}
+		o, _ := old.(T)
+		return s.Warnings(obj.(T), o)
+	}
+	k.Fields = func(obj Object) fields.Set {
+		set := fields.Set{}
+		if s.Fields != nil {
+			set = s.Fields(obj.(T))
+		}
+		set["metadata.name"] = obj.GetName()
+		if s.Namespaced {
+			set["metadata.namespace"] = obj.GetNamespace()
+		}
+		return set
+	}
+	k.Row = func(obj Object) []any { return []any{obj.GetName(), Age(obj.GetCreationTimestamp())} }
+	if s.Row != nil {
+		k.Row = func(obj Object) []any { return s.Row(obj.(T)) }
+	} else {
+		k.Columns = []metav1.TableColumnDefinition{NameColumn, AgeColumn}
+	}
+	k.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
+		if s.Grace == nil {
+			return 0
+		}
+		return s.Grace(obj.(T), opts)
+	}
+	if s.Status != nil {
+		k.Subs["status"] = s.Status.erase()
+	}
+	for name, sub := range s.More {
+		k.Subs[name] = sub.erase()
+	}
+	if s.Scale != nil {
+		k.Scale = &ErasedScale{
+			Get:  func(obj Object) (int32, int32, string) { return s.Scale.Get(obj.(T)) },
+			Set:  func(obj Object, n int32) { s.Scale.Set(obj.(T), n) },
+			Path: s.Scale.Path,
+		}
+	}
+	return k
+}
+
+func (s *Sub[T]) erase() *ErasedSub {
+	return &ErasedSub{PrepareUpdate: two(s.PrepareUpdate), ValidateUpdate: checkUpdate(s.ValidateUpdate)}
+}
+
+func one[T Object](f func(T)) func(Object) {
+	return func(obj Object) {
+		if f != nil {
+			f(obj.(T))
+		}
+	}
+}
+
+func two[T Object](f func(T, T)) func(Object, Object) {
+	return func(obj, old Object) {
+		if f != nil {
+			f(obj.(T), old.(T))
+		}
+	}
+}
+
+func check[T Object](f func(T) field.ErrorList) func(Object) field.ErrorList {
+	return func(obj Object) field.ErrorList {
+		if f == nil {
+			return nil
+		}
+		return f(obj.(T))
+	}
+}
+
+func checkUpdate[T Object](f func(T, T) field.ErrorList) func(Object, Object) field.ErrorList {
+	return func(obj, old Object) field.ErrorList {
+		if f == nil {
+			return nil
+		}
+		return f(obj.(T), old.(T))
+	}
+}
+
+// NameColumn and AgeColumn begin and end most tables.
+var (
+	NameColumn = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "Name must be unique within a namespace."}
+	AgeColumn  = metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."}
+)
+
+// Age is how kubectl prints the time since t: "5m", "3d4h"; "<unknown>" for the zero time.
+func Age(t metav1.Time) string {
+	if t.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(time.Since(t.Time))
+}

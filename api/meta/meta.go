@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package meta holds the rules about metadata that several groups share beyond
+// those of apimachinery: finalizer names, the generation, and which metadata a
+// status update may touch. Kinds call it from their PrepareUpdate and Validate.
+package meta
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// standardFinalizers are the names without a domain that may stand in a list of finalizers.
+var standardFinalizers = []string{"kubernetes", metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
+
+// Finalizers wants each name in metadata.finalizers to be fully qualified or one of the three old ones. Kinds of the
+// built-in groups check this on create and update, beside what apimachinery checks for all.
+func Finalizers(m metav1.Object) field.ErrorList {
+	var errs field.ErrorList
+	for i, name := range m.GetFinalizers() {
+		errs = append(errs, FinalizerName(name, field.NewPath("metadata", "finalizers").Index(i))...)
+	}
+	return errs
+}
+
+// FinalizerName checks one name.
+func FinalizerName(name string, path *field.Path) field.ErrorList {
+	if strings.Contains(name, "/") || slices.Contains(standardFinalizers, name) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
+}
+
+// KeepForStatus puts back the metadata that an update of the status, or of another subresource, may not change:
+// everything but managedFields and resourceVersion.
+func KeepForStatus(obj, old metav1.Object) {
+	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	obj.SetGeneration(old.GetGeneration())
+	obj.SetSelfLink(old.GetSelfLink())
+	obj.SetLabels(old.GetLabels())
+	obj.SetAnnotations(old.GetAnnotations())
+	obj.SetFinalizers(old.GetFinalizers())
+	obj.SetOwnerReferences(old.GetOwnerReferences())
+}

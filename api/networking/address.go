@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+)
+
+// IPAddress describes networking.k8s.io/v1 IPAddress; its name is the address.
+func IPAddress() *kind.Kind {
+	return kind.Spec[*networkingv1.IPAddress]{
+		Names:         names("IPAddress", "ipaddresses", "ipaddress", false, "ip"),
+		New:           func() *networkingv1.IPAddress { return &networkingv1.IPAddress{} },
+		NewList:       func() runtime.Object { return &networkingv1.IPAddressList{} },
+		ValidateName:  addressName,
+		PrepareCreate: func(a *networkingv1.IPAddress) { a.Generation = 1 },
+		PrepareUpdate: func(a, old *networkingv1.IPAddress) {
+			a.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(a.Spec, old.Spec) {
+				a.Generation++
+			}
+		},
+		Validate: validateAddress,
+		ValidateUpdate: func(a, old *networkingv1.IPAddress) field.ErrorList {
+			l := check.At(field.NewPath("spec"))
+			l.Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+			return append(validateAddress(a), l.Errors()...)
+		},
+		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "ParentRef", Type: "string", Description: "The object that has the address."}},
+		Row: func(a *networkingv1.IPAddress) []any {
+			parent := "<none>"
+			if p := a.Spec.ParentRef; p != nil {
+				parent = strings.ToLower(schema.GroupResource{Group: p.Group, Resource: p.Resource}.String())
+				if p.Namespace != "" {
+					parent += "/" + p.Namespace
+				}
+				parent += "/" + p.Name
+			}
+			return []any{a.Name, parent}
+		},
+	}.Erase()
+}
+
+// addressName wants an address written as RFC 5952 says.
+func addressName(name string, _ bool) []string {
+	a, err := netip.ParseAddr(name)
+	if err != nil || a.Zone() != "" {
+		return []string{"must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"}
+	}
+	if a.String() != name {
+		return []string{fmt.Sprintf("must be in canonical form (%q)", a.String())}
+	}
+	return nil
+}
+
+func validateAddress(a *networkingv1.IPAddress) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	p := a.Spec.ParentRef
+	if p == nil {
+		l.Required("parentRef", "")
+		return l.Errors()
+	}
+	l.In("parentRef")
+	if p.Group != "" {
+		l.Subdomain("group", p.Group)
+	}
+	segment(l, "resource", p.Resource)
+	segment(l, "name", p.Name)
+	if p.Namespace != "" {
+		l.Label("namespace", p.Namespace)
+	}
+	return l.Errors()
+}
+
+// ServiceCIDR describes networking.k8s.io/v1 ServiceCIDR.
+func ServiceCIDR() *kind.Kind {
+	return kind.Spec[*networkingv1.ServiceCIDR]{
+		Names:         names("ServiceCIDR", "servicecidrs", "servicecidr", false),
+		New:           func() *networkingv1.ServiceCIDR { return &networkingv1.ServiceCIDR{} },
+		NewList:       func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+		PrepareCreate: func(c *networkingv1.ServiceCIDR) { c.Generation, c.Status = 1, networkingv1.ServiceCIDRStatus{} },
+		PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) {
+			c.Status, c.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
+				c.Generation++
+			}
+		},
+		Validate:       validateRange,
+		ValidateUpdate: validateRangeUpdate,
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "CIDRs", Type: "string", Description: "The ranges that addresses of services come from."}, kind.AgeColumn,
+		},
+		Row: func(c *networkingv1.ServiceCIDR) []any {
+			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), kind.Age(c.CreationTimestamp)}
+		},
+		Status: &kind.Sub[*networkingv1.ServiceCIDR]{
+			PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec },
+			ValidateUpdate: func(c, _ *networkingv1.ServiceCIDR) field.ErrorList {
+				return metavalidation.ValidateConditions(c.Status.Conditions, field.NewPath("status", "conditions"))
+			},
+		},
+	}.Erase()
+}
+
+func validateRange(c *networkingv1.ServiceCIDR) field.ErrorList {
+	l, cidrs := check.At(field.NewPath("spec")), c.Spec.CIDRs
+	const most = 2
+	switch {
+	case len(cidrs) == 0:
+		l.Required("cidrs", "at least one CIDR required")
+		return l.Errors()
+	case len(cidrs) > most:
+		l.Invalid("cidrs", cidrs, "may only hold up to 2 values")
+		return l.Errors()
+	case len(cidrs) == most && sameFamily(cidrs[0], cidrs[1]):
+		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96")
+	}
+	check.Each(l, "cidrs", cidrs, func(_ int, cidr *string) { l.CIDR("", *cidr) })
+	return l.Errors()
+}
+
+func sameFamily(a, b string) bool {
+	x, err := netip.ParsePrefix(a)
+	y, err2 := netip.ParsePrefix(b)
+	return err == nil && err2 == nil && x.Addr().Is4() == y.Addr().Is4()
+}
+
+// validateRangeUpdate: a range of the other family may be added, nothing else.
+func validateRangeUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
+	errs := validateRange(c)
+	path, now, was := field.NewPath("spec", "cidrs"), c.Spec.CIDRs, old.Spec.CIDRs
+	switch {
+	case len(was) == 1 && len(now) == 2:
+		if now[0] != was[0] {
+			errs = append(errs, field.Invalid(path.Index(0), now[0], "field is immutable"))
+		}
+	case !equality.Semantic.DeepEqual(now, was):
+		errs = append(errs, field.Invalid(path, now, "field is immutable"))
+	}
+	return errs
+}

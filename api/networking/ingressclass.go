@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package networking
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+const maxController = 250
+
+// IngressClass describes networking.k8s.io/v1 IngressClass.
+func IngressClass() *kind.Kind {
+	return kind.Spec[*networkingv1.IngressClass]{
+		Names:   names("IngressClass", "ingressclasses", "ingressclass", false),
+		New:     func() *networkingv1.IngressClass { return &networkingv1.IngressClass{} },
+		NewList: func() runtime.Object { return &networkingv1.IngressClassList{} },
+		Default: func(c *networkingv1.IngressClass) {
+			if p := c.Spec.Parameters; p != nil {
+				kind.Fill(&p.Scope, networkingv1.IngressClassParametersReferenceScopeCluster)
+			}
+		},
+		PrepareCreate: func(c *networkingv1.IngressClass) { c.Generation = 1 },
+		PrepareUpdate: func(c, old *networkingv1.IngressClass) {
+			c.Generation = old.Generation
+			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
+				c.Generation++
+			}
+		},
+		Validate: validateClass,
+		ValidateUpdate: func(c, old *networkingv1.IngressClass) field.ErrorList {
+			return append(validateClass(c), apivalidation.ValidateImmutableField(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller"))...)
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Controller", Type: "string", Description: "Controller that is responsible for handling this class"},
+			{Name: "Parameters", Type: "string", Description: "A reference to a resource with additional parameters"},
+			kind.AgeColumn,
+		},
+		Row: func(c *networkingv1.IngressClass) []any {
+			parameters := "<none>"
+			if p := c.Spec.Parameters; p != nil {
+				parameters = p.Kind
+				if p.APIGroup != nil {
+					parameters += "." + *p.APIGroup
+				}
+				parameters += "/" + p.Name
+			}
+			return []any{c.Name, c.Spec.Controller, parameters, kind.Age(c.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+func validateClass(c *networkingv1.IngressClass) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	l.Add(meta.Finalizers(c)...)
+	if len(c.Spec.Controller) > maxController {
+		l.TooLong("controller", maxController)
+	}
+	l.Add(validation.IsDomainPrefixedPath(l.Path("controller"), c.Spec.Controller)...)
+	if p := c.Spec.Parameters; p != nil {
+		l.Within("parameters", func() { validateParameters(l, p) })
+	}
+	return l.Errors()
+}
+
+func validateParameters(l *check.List, p *networkingv1.IngressClassParametersReference) {
+	validateReference(l, p.APIGroup, p.Kind, p.Name)
+	if p.Scope == nil {
+		l.Required("scope", "")
+		return
+	}
+	cluster, namespaced := networkingv1.IngressClassParametersReferenceScopeCluster, networkingv1.IngressClassParametersReferenceScopeNamespace
+	check.Pointer(l, "scope", p.Scope, cluster, namespaced)
+	switch *p.Scope {
+	case namespaced:
+		if kind.Value(p.Namespace) == "" {
+			l.Required("namespace", "`parameters.scope` is set to 'Namespace'")
+		} else {
+			l.Name("namespace", *p.Namespace, apivalidation.ValidateNamespaceName)
+		}
+	case cluster:
+		if p.Namespace != nil {
+			l.Forbidden("namespace", "`parameters.scope` is set to 'Cluster'")
+		}
+	}
+}
+
+// segment wants a part of a path.
+func segment(l *check.List, child, v string) {
+	if v == "" {
+		l.Required(child, "")
+		return
+	}
+	for _, msg := range content.IsPathSegmentName(v) {
+		l.Invalid(child, v, msg)
+	}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package patch applies JSON patches (RFC 6902), merge patches (RFC 7386) and
+// Kubernetes' strategic merge patches to objects. The handlers call it. It does
+// no I/O and never changes the object it is given. Server-side apply is api/apply.
+package patch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"keelson/api/kind"
+	"keelson/api/scheme"
+)
+
+// Type is a kind of patch, by its media type.
+type Type string
+
+// The patch types.
+const (
+	JSON      Type = "application/json-patch+json"
+	Merge     Type = "application/merge-patch+json"
+	Strategic Type = "application/strategic-merge-patch+json"
+	Apply     Type = "application/apply-patch+yaml"
+)
+
+// Types are the media types in the order messages list them; Untyped those for kinds without a Go type, which have no merge keys.
+var (
+	Types   = []string{string(JSON), string(Merge), string(Strategic), string(Apply)}
+	Untyped = []string{string(JSON), string(Merge), string(Apply)}
+)
+
+// mostOperations bounds the length of a JSON patch.
+const mostOperations = 10000
+
+// Do applies p to old and returns a new object. Unknown and duplicate fields come back as strict (when check is set, else nil); every error is
+// a Status: 400 for what is no patch, 413 for one that is too long, 422 for one that does not fit the object.
+func Do(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (out kind.Object, strict *Strict, err error) {
+	switch t {
+	case JSON, Merge:
+		return byJSON(t, k, old, p, check)
+	case Strategic:
+		return strategic(k, old, p, check)
+	}
+	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("unknown patch type %q", t))
+}
+
+func byJSON(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+	doc, err := json.Marshal(kind.Named(old, k.GVK()))
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("encode the object to patch: %w", err))
+	}
+	var patched []byte
+	var strict []error
+	if t == JSON {
+		patched, strict, err = applyJSON(doc, p, check)
+	} else {
+		patched, strict, err = applyMerge(doc, p, check)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	obj := k.New()
+	if err := sameKind(k, obj, patched); err != nil {
+		return nil, nil, misfit(string(patched), err)
+	}
+	var unknown []error
+	if k.Read != nil {
+		if obj, unknown, err = k.Read(patched, check); err != nil {
+			return nil, nil, misfit(string(patched), err)
+		}
+		return obj, strictly(string(patched), append(strict, unknown...)), nil
+	}
+	if check {
+		unknown, err = kjson.UnmarshalStrict(patched, obj)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(patched, obj)
+	}
+	if err != nil {
+		return nil, nil, misfit(string(patched), err)
+	}
+	return named(k, obj), strictly(string(patched), append(strict, unknown...)), nil
+}
+
+// sameKind wants the patched document to be of the kind it was: a patch changes no kinds.
+func sameKind(k *kind.Kind, obj kind.Object, doc []byte) error {
+	var is metav1.TypeMeta
+	if err := json.Unmarshal(doc, &is); err != nil {
+		return nil //nolint:nilerr // whoever reads the whole document says it better
+	}
+	switch gvk := is.GroupVersionKind(); {
+	case gvk == k.GVK():
+		return nil
+	case is.Kind == "":
+		return runtime.NewMissingKindErr(string(doc))
+	case is.APIVersion == "":
+		return runtime.NewMissingVersionErr(string(doc))
+	case !scheme.Scheme.Recognizes(gvk):
+		return runtime.NewNotRegisteredErrForKind(scheme.Scheme.Name(), gvk)
+	default:
+		return fmt.Errorf("unable to decode %s into %T", gvk, obj)
+	}
+}
+
+// Strict is what fieldValidation has against a patched object; shown is how a refusal shows the value.
+type Strict struct {
+	Shown  string
+	Errors []error
+}
+
+func strictly(shown string, errs []error) *Strict {
+	if len(errs) == 0 {
+		return nil
+	}
+	return &Strict{shown, errs}
+}
+
+// Refusal is the answer when fieldValidation is Strict.
+func (s *Strict) Refusal() error { return misfit(s.Shown, runtime.NewStrictDecodingError(s.Errors)) }
+
+// operation is one of a JSON patch, to find what else it says.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	From  string `json:"from"`
+	Value any    `json:"value"`
+}
+
+func applyJSON(doc, p []byte, check bool) (out []byte, strict []error, err error) {
+	if check {
+		var words []operation
+		if strict, err = kjson.UnmarshalStrict(p, &words); err != nil {
+			return nil, nil, undecodable(err)
+		}
+		for i, e := range strict {
+			strict[i] = fmt.Errorf("json patch %w", e)
+		}
+	}
+	ops, err := jsonpatch.DecodePatch(p)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(ops) > mostOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", mostOperations, len(ops)))
+	}
+	if out, err = ops.Apply(doc); err != nil {
+		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	return out, strict, nil
+}
+
+func undecodable(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+}
+
+func applyMerge(doc, p []byte, check bool) (out []byte, strict []error, err error) {
+	fields := map[string]any{}
+	if check {
+		strict, err = kjson.UnmarshalStrict(p, &fields)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(p, &fields)
+	}
+	if err != nil {
+		return nil, nil, undecodable(err)
+	}
+	if bytes.Equal(bytes.TrimSpace(p), []byte("null")) {
+		return doc, nil, nil
+	}
+	if out, err = jsonpatch.MergePatch(doc, p); err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	return out, strict, nil
+}
+
+func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, k.GVK()))
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
+	}
+	fields := map[string]any{}
+	var strict []error
+	if check {
+		strict, err = kjson.UnmarshalStrict(p, &fields)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(p, &fields)
+	}
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	obj := k.New()
+	shape, err := strategicpatch.NewPatchMetaFromStruct(obj)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("merge keys of %s: %w", k.Kind, err))
+	}
+	merged, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(doc, fields, shape)
+	if err != nil {
+		return nil, nil, unmergeable(err)
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(merged, obj, check)
+	if err != nil {
+		s, ok := runtime.AsStrictDecodingError(err)
+		if !ok {
+			return nil, nil, misfit(fmt.Sprintf("%+v", fields), err)
+		}
+		strict = append(strict, s.Errors()...)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
+	return obj, strictly(fmt.Sprintf("%+v", fields), strict), nil
+}
+
+// unmergeable tells a patch that is not one from one that does not fit the object.
+func unmergeable(err error) error {
+	for _, bad := range []error{
+		mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
+		mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat,
+	} {
+		if errors.Is(err, bad) {
+			return apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if errors.Is(err, mergepatch.ErrNoListOfLists) || errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys) {
+		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	}
+	return apierrors.NewBadRequest(err.Error())
+}
+
+// misfit is the answer to a patch whose result is not an object of the kind.
+func misfit(p string, err error) error {
+	return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), p, err.Error())})
+}
+
+func named(k *kind.Kind, obj kind.Object) kind.Object {
+	if obj.GetObjectKind().GroupVersionKind().Empty() {
+		obj.GetObjectKind().SetGroupVersionKind(k.GVK())
+	}
+	return obj
+}

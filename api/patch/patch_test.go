@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package patch
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/core"
+)
+
+func old() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i", Env: []corev1.EnvVar{{Name: "A", Value: "1"}}}}},
+	}
+}
+
+func TestDo(t *testing.T) {
+	k := core.Pod()
+	for _, c := range []struct {
+		what   string
+		kind   Type
+		patch  string
+		env    []corev1.EnvVar
+		labels map[string]string
+	}{
+		{"strategic: lists by their key", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"B","value":"2"}]}]}}`, []corev1.EnvVar{{Name: "B", Value: "2"}, {Name: "A", Value: "1"}}, map[string]string{"a": "b"}},
+		{"strategic: an item goes", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"A","$patch":"delete"}]}]}}`, []corev1.EnvVar{}, map[string]string{"a": "b"}},
+		{"merge: lists as a whole", Merge, `{"metadata":{"labels":{"a":null,"x":"y"}},"spec":{"containers":[{"name":"c","env":[{"name":"B"}]}]}}`, []corev1.EnvVar{{Name: "B"}}, map[string]string{"x": "y"}},
+		{"merge: nothing", Merge, `null`, []corev1.EnvVar{{Name: "A", Value: "1"}}, map[string]string{"a": "b"}},
+		{"json", JSON, `[{"op":"replace","path":"/metadata/labels/a","value":"z"},{"op":"remove","path":"/spec/containers/0/env"}]`, nil, map[string]string{"a": "z"}},
+	} {
+		before := old()
+		got, strict, err := Do(c.kind, k, before, []byte(c.patch), true)
+		if err != nil || strict != nil {
+			t.Errorf("%s: %v %v", c.what, err, strict)
+			continue
+		}
+		p, ok := got.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("%s: a %T", c.what, got)
+		}
+		if d := cmp.Diff(c.env, p.Spec.Containers[0].Env); d != "" {
+			t.Errorf("%s: env (-want +got):\n%s", c.what, d)
+		}
+		if d := cmp.Diff(c.labels, p.Labels); d != "" {
+			t.Errorf("%s: labels (-want +got):\n%s", c.what, d)
+		}
+		if d := cmp.Diff(old(), before); d != "" {
+			t.Errorf("%s changed the old object:\n%s", c.what, d)
+		}
+	}
+}
+
+// FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499; the old object stays as it is.
+func FuzzDo(f *testing.F) {
+	f.Add(uint8(0), []byte(`[{"op":"add","path":"/metadata/labels/x","value":"y"}]`))
+	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
+	f.Add(uint8(2), []byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}],"$setElementOrder/containers":[{"name":"c"}]}}`))
+	f.Add(uint8(2), []byte(`{"metadata":{"$retainKeys":["name"]}}`))
+	k := core.Pod()
+	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
+		before := old()
+		obj, _, err := Do([]Type{JSON, Merge, Strategic}[which%3], k, before, p, true)
+		switch status, ok := err.(apierrors.APIStatus); {
+		case err != nil && (!ok || status.Status().Code < 400 || status.Status().Code > 499):
+			t.Errorf("%q: %v", p, err)
+		case err == nil && obj.GetObjectKind().GroupVersionKind() != k.GVK():
+			t.Errorf("%q makes a %s", p, obj.GetObjectKind().GroupVersionKind())
+		}
+		if d := cmp.Diff(old(), before); d != "" {
+			t.Errorf("%q changed the old object:\n%s", p, d)
+		}
+	})
+}

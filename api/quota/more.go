@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+var serviceMeter = &Meter{
+	Tracks: func(n corev1.ResourceName) bool {
+		return slices.Contains([]corev1.ResourceName{
+			"count/services", corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+		}, n)
+	},
+	Usage: serviceUsage, OnUpdate: true,
+}
+
+// serviceUsage goes by what the service asks for: its node ports may not be allocated yet.
+func serviceUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
+	s, ok := obj.(*corev1.Service)
+	if !ok {
+		return nil
+	}
+	ports, balancers := 0, 0
+	switch s.Spec.Type {
+	case corev1.ServiceTypeNodePort:
+		ports = len(s.Spec.Ports)
+	case corev1.ServiceTypeLoadBalancer:
+		ports, balancers = len(s.Spec.Ports), 1
+		if own := s.Spec.AllocateLoadBalancerNodePorts; own != nil && !*own {
+			ports = 0
+			for i := range s.Spec.Ports {
+				if s.Spec.Ports[i].NodePort != 0 {
+					ports++
+				}
+			}
+		}
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName:
+	}
+	return corev1.ResourceList{
+		"count/services": one(), corev1.ResourceServices: one(),
+		corev1.ResourceServicesNodePorts:     *resource.NewQuantity(int64(ports), resource.DecimalSI),
+		corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(int64(balancers), resource.DecimalSI),
+	}
+}
+
+var claimMeter = &Meter{Tracks: claimTracks, Usage: claimUsage, InScope: claimInScope, OnUpdate: true}
+
+// ofClass comes between a storage class's name and what is limited in it.
+const ofClass = ".storageclass.storage.k8s.io/"
+
+func claimTracks(n corev1.ResourceName) bool {
+	switch n {
+	case "count/persistentvolumeclaims", corev1.ResourcePersistentVolumeClaims, corev1.ResourceRequestsStorage:
+		return true
+	}
+	return strings.HasSuffix(string(n), ofClass+string(corev1.ResourcePersistentVolumeClaims)) ||
+		strings.HasSuffix(string(n), ofClass+string(corev1.ResourceRequestsStorage))
+}
+
+func claimUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
+	c, ok := obj.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return nil
+	}
+	out := corev1.ResourceList{"count/persistentvolumeclaims": one(), corev1.ResourcePersistentVolumeClaims: one()}
+	class, old := c.Annotations[corev1.BetaStorageClassAnnotation]
+	if !old && c.Spec.StorageClassName != nil {
+		class = *c.Spec.StorageClassName
+	}
+	if class != "" {
+		out[corev1.ResourceName(class+ofClass)+corev1.ResourcePersistentVolumeClaims] = one()
+	}
+	size, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
+		return out
+	}
+	size = size.DeepCopy()
+	// While a claim that was being grown shrinks back, what was allocated for it still counts.
+	if has, ok := c.Status.AllocatedResources[corev1.ResourceStorage]; ok && has.Cmp(size) > 0 {
+		size = has.DeepCopy()
+	}
+	size.RoundUp(0) // whole bytes, which is all that a quota's status may hold
+	out[corev1.ResourceRequestsStorage] = size
+	if class != "" {
+		out[corev1.ResourceName(class+ofClass)+corev1.ResourceRequestsStorage] = size.DeepCopy()
+	}
+	return out
+}
+
+// claimInScope knows one scope, the class of volume attributes: the one asked for, the one in force and the one on its way.
+func claimInScope(sel corev1.ScopedResourceSelectorRequirement, obj runtime.Object) (bool, error) {
+	c, ok := obj.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return false, fmt.Errorf("expect a persistent volume claim, got %T", obj)
+	}
+	if sel.ScopeName != corev1.ResourceQuotaScopeVolumeAttributesClass {
+		return false, nil
+	}
+	var classes []string
+	for _, p := range []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName} {
+		if p != nil && *p != "" {
+			classes = append(classes, *p)
+		}
+	}
+	if m := c.Status.ModifyVolumeStatus; m != nil && m.TargetVolumeAttributesClassName != "" {
+		classes = append(classes, m.TargetVolumeAttributesClassName)
+	}
+	if len(classes) == 0 {
+		return selects(sel, "")
+	}
+	for _, class := range classes {
+		if ok, err := selects(sel, class); err != nil || ok {
+			return ok, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rbac describes the kinds of rbac.authorization.k8s.io/v1.
+package rbac
+
+import (
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+)
+
+func names(k, resource, singular string, namespaced bool) kind.Names {
+	gv := rbacv1.SchemeGroupVersion
+	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Namespaced: namespaced}
+}
+
+// validName: RBAC objects may be called anything that fits in a path.
+func validName(name string, prefix bool) []string {
+	if prefix {
+		return content.IsPathSegmentPrefix(name)
+	}
+	return content.IsPathSegmentName(name)
+}
+
+var createdColumns = []metav1.TableColumnDefinition{kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."}}
+
+func createdRow(o metav1.Object) []any {
+	return []any{o.GetName(), o.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")}
+}
+
+// Role describes a Role.
+func Role() *kind.Kind {
+	check := func(r *rbacv1.Role) field.ErrorList { return validateRules(r.Rules, true) }
+	return kind.Spec[*rbacv1.Role]{
+		Names:          names("Role", "roles", "role", true),
+		New:            func() *rbacv1.Role { return &rbacv1.Role{} },
+		NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
+		ValidateName:   validName,
+		CreateOnUpdate: true,
+		Validate:       check,
+		ValidateUpdate: func(r, _ *rbacv1.Role) field.ErrorList { return check(r) },
+		Columns:        createdColumns,
+		Row:            func(r *rbacv1.Role) []any { return createdRow(r) },
+	}.Erase()
+}
+
+// ClusterRole describes a ClusterRole.
+func ClusterRole() *kind.Kind {
+	check := func(r *rbacv1.ClusterRole) field.ErrorList {
+		errs := validateRules(r.Rules, false)
+		if a := r.AggregationRule; a != nil {
+			at := field.NewPath("aggregationRule", "clusterRoleSelectors")
+			if len(a.ClusterRoleSelectors) == 0 {
+				errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+			}
+			for i := range a.ClusterRoleSelectors {
+				errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i], metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+			}
+		}
+		return errs
+	}
+	return kind.Spec[*rbacv1.ClusterRole]{
+		Names:          names("ClusterRole", "clusterroles", "clusterrole", false),
+		New:            func() *rbacv1.ClusterRole { return &rbacv1.ClusterRole{} },
+		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
+		ValidateName:   validName,
+		CreateOnUpdate: true,
+		Validate:       check,
+		ValidateUpdate: func(r, _ *rbacv1.ClusterRole) field.ErrorList { return check(r) },
+		Columns:        createdColumns,
+		Row:            func(r *rbacv1.ClusterRole) []any { return createdRow(r) },
+	}.Erase()
+}
+
+func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	for i := range rules {
+		r, at := &rules[i], field.NewPath("rules").Index(i)
+		if len(r.Verbs) == 0 {
+			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+		}
+		if len(r.NonResourceURLs) > 0 {
+			if namespaced {
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+			}
+			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "rules cannot apply to both regular resources and non-resource URLs"))
+			}
+			continue
+		}
+		if len(r.APIGroups) == 0 {
+			errs = append(errs, field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
+		}
+		if len(r.Resources) == 0 {
+			errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+		}
+	}
+	return errs
+}
+
+var bindingColumns = []metav1.TableColumnDefinition{
+	kind.NameColumn,
+	{Name: "Role", Type: "string", Description: "The role that is granted."},
+	kind.AgeColumn,
+	{Name: "Users", Type: "string", Priority: 1, Description: "Users in the binding."},
+	{Name: "Groups", Type: "string", Priority: 1, Description: "Groups in the binding."},
+	{Name: "ServiceAccounts", Type: "string", Priority: 1, Description: "Service accounts in the binding."},
+}
+
+func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) []any {
+	var users, groups, accounts []string
+	for _, s := range subjects {
+		switch s.Kind {
+		case rbacv1.ServiceAccountKind:
+			accounts = append(accounts, s.Namespace+"/"+s.Name)
+		case rbacv1.UserKind:
+			users = append(users, s.Name)
+		case rbacv1.GroupKind:
+			groups = append(groups, s.Name)
+		}
+	}
+	return []any{
+		o.GetName(), ref.Kind + "/" + ref.Name, kind.Age(o.GetCreationTimestamp()),
+		strings.Join(users, ", "), strings.Join(groups, ", "), strings.Join(accounts, ", "),
+	}
+}
+
+// RoleBinding describes a RoleBinding.
+func RoleBinding() *kind.Kind {
+	check := func(b *rbacv1.RoleBinding) field.ErrorList { return validateBinding(b.RoleRef, b.Subjects, true) }
+	return kind.Spec[*rbacv1.RoleBinding]{
+		Names:          names("RoleBinding", "rolebindings", "rolebinding", true),
+		New:            func() *rbacv1.RoleBinding { return &rbacv1.RoleBinding{} },
+		NewList:        func() runtime.Object { return &rbacv1.RoleBindingList{} },
+		Default:        func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		ValidateName:   validName,
+		CreateOnUpdate: true,
+		Validate:       check,
+		ValidateUpdate: func(b, old *rbacv1.RoleBinding) field.ErrorList {
+			return append(check(b), sameRole(b.RoleRef, old.RoleRef)...)
+		},
+		Columns: bindingColumns,
+		Row:     func(b *rbacv1.RoleBinding) []any { return bindingRow(b, b.RoleRef, b.Subjects) },
+	}.Erase()
+}
+
+// ClusterRoleBinding describes a ClusterRoleBinding.
+func ClusterRoleBinding() *kind.Kind {
+	check := func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+		return validateBinding(b.RoleRef, b.Subjects, false)
+	}
+	return kind.Spec[*rbacv1.ClusterRoleBinding]{
+		Names:          names("ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding", false),
+		New:            func() *rbacv1.ClusterRoleBinding { return &rbacv1.ClusterRoleBinding{} },
+		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleBindingList{} },
+		Default:        func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
+		ValidateName:   validName,
+		CreateOnUpdate: true,
+		Validate:       check,
+		ValidateUpdate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
+			return append(check(b), sameRole(b.RoleRef, old.RoleRef)...)
+		},
+		Columns: bindingColumns,
+		Row:     func(b *rbacv1.ClusterRoleBinding) []any { return bindingRow(b, b.RoleRef, b.Subjects) },
+	}.Erase()
+}
+
+func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
+	if ref.APIGroup == "" {
+		ref.APIGroup = rbacv1.GroupName
+	}
+	for i := range subjects {
+		if s := &subjects[i]; s.APIGroup == "" && (s.Kind == rbacv1.UserKind || s.Kind == rbacv1.GroupKind) {
+			s.APIGroup = rbacv1.GroupName
+		}
+	}
+}
+
+func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
+	if ref != old {
+		return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+	}
+	return nil
+}
+
+func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("roleRef")
+	if ref.APIGroup != rbacv1.GroupName {
+		errs = append(errs, field.NotSupported(at.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
+	}
+	kinds := []string{"ClusterRole"}
+	if namespaced {
+		kinds = []string{"ClusterRole", "Role"}
+	}
+	if ref.Kind != "ClusterRole" && (!namespaced || ref.Kind != "Role") {
+		errs = append(errs, field.NotSupported(at.Child("kind"), ref.Kind, kinds))
+	}
+	if ref.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	} else {
+		for _, msg := range validName(ref.Name, false) {
+			errs = append(errs, field.Invalid(at.Child("name"), ref.Name, msg))
+		}
+	}
+	for i := range subjects {
+		errs = append(errs, validateSubject(&subjects[i], namespaced, field.NewPath("subjects").Index(i))...)
+	}
+	return errs
+}
+
+func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if s.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	}
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		if s.Name != "" {
+			for _, msg := range validation.IsDNS1123Subdomain(s.Name) {
+				errs = append(errs, field.Invalid(at.Child("name"), s.Name, msg))
+			}
+		}
+		if s.APIGroup != "" {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{""}))
+		}
+		if !namespaced && s.Namespace == "" {
+			errs = append(errs, field.Required(at.Child("namespace"), ""))
+		}
+	case rbacv1.UserKind, rbacv1.GroupKind:
+		if s.APIGroup != rbacv1.GroupName {
+			errs = append(errs, field.NotSupported(at.Child("apiGroup"), s.APIGroup, []string{rbacv1.GroupName}))
+		}
+	default:
+		errs = append(errs, field.NotSupported(at.Child("kind"), s.Kind, []string{rbacv1.ServiceAccountKind, rbacv1.UserKind, rbacv1.GroupKind}))
+	}
+	return errs
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resource describes the kinds of resource.k8s.io/v1 (dynamic resource
+// allocation): device classes, claims and their templates, slices of devices,
+// and rules that taint them. The registry lists them. It allocates nothing.
+package resource
+
+import (
+	"fmt"
+	"strings"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core"
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+func names(k, resource, singular string, namespaced bool) kind.Names {
+	gv := resourcev1.SchemeGroupVersion
+	return kind.Names{Group: gv.Group, Version: gv.Version, Kind: k, Resource: resource, Singular: singular, Namespaced: namespaced}
+}
+
+type claim = resourcev1.ResourceClaim
+
+// ResourceClaim describes resource.k8s.io/v1 ResourceClaim.
+func ResourceClaim() *kind.Kind {
+	return kind.Spec[*claim]{
+		Names:         names("ResourceClaim", "resourceclaims", "resourceclaim", true),
+		New:           func() *claim { return &claim{} },
+		NewList:       func() runtime.Object { return &resourcev1.ResourceClaimList{} },
+		Default:       func(c *claim) { defaultRequests(c.Spec.Devices.Requests) },
+		PrepareCreate: func(c *claim) { c.Status = resourcev1.ResourceClaimStatus{} },
+		PrepareUpdate: func(c, old *claim) { c.Status = old.Status },
+		Validate: func(c *claim) field.ErrorList {
+			l := check.At(field.NewPath("spec"))
+			l.Add(meta.Finalizers(c)...)
+			validateClaim(l, &c.Spec)
+			return l.Errors()
+		},
+		ValidateUpdate: func(c, old *claim) field.ErrorList {
+			l := check.At(nil)
+			l.Immutable("spec", c.Spec, old.Spec)
+			return l.Errors()
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "State", Type: "string", Description: "A summary of the current state (allocated, pending, reserved, etc.)."},
+			kind.AgeColumn,
+		},
+		Row: func(c *claim) []any { return []any{c.Name, claimState(c), kind.Age(c.CreationTimestamp)} },
+		Status: &kind.Sub[*claim]{
+			PrepareUpdate: func(c, old *claim) {
+				c.Spec = old.Spec
+				if c.Status.Allocation == nil {
+					c.Status.Devices = nil // what drivers say of devices goes with them
+				}
+			},
+			ValidateUpdate: validateClaimStatus,
+		},
+	}.Erase()
+}
+
+func claimState(c *claim) string {
+	var out []string
+	if c.DeletionTimestamp != nil {
+		out = append(out, "deleted")
+	}
+	switch {
+	case c.Status.Allocation == nil && c.DeletionTimestamp == nil:
+		out = append(out, "pending")
+	case c.Status.Allocation != nil && len(c.Status.ReservedFor) > 0:
+		out = append(out, "allocated", "reserved")
+	case c.Status.Allocation != nil:
+		out = append(out, "allocated")
+	}
+	return strings.Join(out, ",")
+}
+
+// ResourceClaimTemplate describes resource.k8s.io/v1 ResourceClaimTemplate.
+func ResourceClaimTemplate() *kind.Kind {
+	type template = resourcev1.ResourceClaimTemplate
+	return kind.Spec[*template]{
+		Names:   names("ResourceClaimTemplate", "resourceclaimtemplates", "resourceclaimtemplate", true),
+		New:     func() *template { return &template{} },
+		NewList: func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
+		Default: func(t *template) { defaultRequests(t.Spec.Spec.Devices.Requests) },
+		Validate: func(t *template) field.ErrorList {
+			l := check.At(field.NewPath("spec", "spec"))
+			l.Add(meta.Finalizers(t)...)
+			validateClaim(l, &t.Spec.Spec)
+			return l.Errors()
+		},
+		ValidateUpdate: func(t, old *template) field.ErrorList {
+			l := check.At(nil)
+			l.Immutable("spec", t.Spec, old.Spec)
+			return l.Errors()
+		},
+		Columns: []metav1.TableColumnDefinition{kind.NameColumn, kind.AgeColumn},
+		Row:     func(t *template) []any { return []any{t.Name, kind.Age(t.CreationTimestamp)} },
+	}.Erase()
+}
+
+func defaultRequests(requests []resourcev1.DeviceRequest) {
+	fill := func(mode *resourcev1.DeviceAllocationMode, count *int64) {
+		if *mode == "" {
+			*mode = resourcev1.DeviceAllocationModeExactCount
+		}
+		if *mode == resourcev1.DeviceAllocationModeExactCount && *count == 0 {
+			*count = 1
+		}
+	}
+	tolerate := func(list []resourcev1.DeviceToleration) {
+		for i := range list {
+			if list[i].Operator == "" {
+				list[i].Operator = resourcev1.DeviceTolerationOpEqual
+			}
+		}
+	}
+	for i := range requests {
+		if e := requests[i].Exactly; e != nil {
+			fill(&e.AllocationMode, &e.Count)
+			tolerate(e.Tolerations)
+		}
+		for j := range requests[i].FirstAvailable {
+			s := &requests[i].FirstAvailable[j]
+			fill(&s.AllocationMode, &s.Count)
+			tolerate(s.Tolerations)
+		}
+	}
+}
+
+// validateClaim checks a claim's spec, standing at it.
+func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
+	l.In("devices")
+	defer l.Out()
+	var known check.Set
+	d := &s.Devices
+	tooMany(l, "requests", len(d.Requests), resourcev1.DeviceRequestsMaxSize)
+	check.Each(l, "requests", d.Requests, func(_ int, r *resourcev1.DeviceRequest) {
+		if r.Name != "" && !known.Add(r.Name) {
+			l.Duplicate("name", r.Name)
+		}
+		for i := range r.FirstAvailable {
+			known.Add(r.Name + "/" + r.FirstAvailable[i].Name)
+		}
+		validateRequest(l, r)
+	})
+	tooMany(l, "constraints", len(d.Constraints), resourcev1.DeviceConstraintsMaxSize)
+	check.Each(l, "constraints", d.Constraints, func(_ int, c *resourcev1.DeviceConstraint) {
+		requestNames(l, c.Requests, &known)
+		switch {
+		case c.MatchAttribute == nil && c.DistinctAttribute == nil:
+			l.Required("", "exactly one of `matchAttribute` or `distinctAttribute` is required")
+		case c.MatchAttribute != nil && c.DistinctAttribute != nil:
+			l.Invalid("", field.OmitValueType{}, "exactly one of `matchAttribute` or `distinctAttribute` is required")
+		case c.MatchAttribute != nil:
+			fullyQualified(l, "matchAttribute", string(*c.MatchAttribute))
+		default:
+			fullyQualified(l, "distinctAttribute", string(*c.DistinctAttribute))
+		}
+	})
+	tooMany(l, "config", len(d.Config), resourcev1.DeviceConfigMaxSize)
+	check.Each(l, "config", d.Config, func(_ int, c *resourcev1.DeviceClaimConfiguration) {
+		requestNames(l, c.Requests, &known)
+		validateConfiguration(l, &c.DeviceConfiguration)
+	})
+}
+
+func tooMany(l *check.List, child string, n, most int) {
+	if n > most {
+		l.Add(field.TooMany(l.Path(child), n, most))
+	}
+}
+
+func requestNames(l *check.List, names []string, known *check.Set) {
+	var seen check.Set
+	check.Each(l, "requests", names, func(_ int, name *string) {
+		if !known.Has(*name) {
+			l.Invalid("", *name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")
+		}
+		if !seen.Add(*name) {
+			l.Duplicate("", *name)
+		}
+	})
+}
+
+func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
+	requestName(l, r.Name)
+	switch {
+	case r.Exactly == nil && len(r.FirstAvailable) == 0:
+		l.Required("", "exactly one of `exactly` or `firstAvailable` is required")
+	case r.Exactly != nil && len(r.FirstAvailable) > 0:
+		l.Invalid("", nil, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set")
+	case r.Exactly != nil:
+		e := r.Exactly
+		l.Within("exactly", func() {
+			validateChoice(l, e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)
+		})
+	default:
+		tooMany(l, "firstAvailable", len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize)
+		var seen check.Set
+		check.Each(l, "firstAvailable", r.FirstAvailable, func(_ int, s *resourcev1.DeviceSubRequest) {
+			requestName(l, s.Name)
+			if s.Name != "" && !seen.Add(s.Name) {
+				l.Duplicate("name", s.Name)
+			}
+			validateChoice(l, s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations)
+		})
+	}
+}
+
+func requestName(l *check.List, name string) {
+	if name == "" {
+		l.Required("name", "")
+		return
+	}
+	l.Label("name", name)
+}
+
+// validateChoice checks what requests and their alternatives have in common.
+func validateChoice(
+	l *check.List, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64,
+	tolerations []resourcev1.DeviceToleration,
+) {
+	if class == "" {
+		l.Required("deviceClassName", "")
+	} else {
+		l.Subdomain("deviceClassName", class)
+	}
+	validateSelectors(l, selectors)
+	switch mode {
+	case resourcev1.DeviceAllocationModeAll:
+		if count != 0 {
+			l.Invalid("count", count, "must not be specified when allocationMode is 'All'")
+		}
+	case resourcev1.DeviceAllocationModeExactCount:
+		if count <= 0 {
+			l.Invalid("count", count, "must be greater than zero")
+		}
+	default:
+		check.NotSupported(l, "allocationMode", mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)
+	}
+	tooMany(l, "tolerations", len(tolerations), resourcev1.DeviceTolerationsMaxLength)
+	check.Each(l, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) {
+		if t.Key != "" {
+			l.Qualified("key", t.Key)
+		}
+		switch t.Operator {
+		case resourcev1.DeviceTolerationOpExists:
+			if t.Value != "" {
+				l.Invalid("value", t.Value, "must be empty for operator `Exists`")
+			}
+		case resourcev1.DeviceTolerationOpEqual:
+			l.LabelValue("value", t.Value)
+			if t.Key == "" {
+				l.Required("key", "must not be empty for operator `Equal`")
+			}
+		default:
+			check.OneOf(l, "operator", t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)
+		}
+		if t.Effect != "" {
+			check.OneOf(l, "effect", t.Effect, taintEffects...)
+		}
+	})
+}
+
+var taintEffects = []resourcev1.DeviceTaintEffect{
+	resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone,
+}
+
+func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector) {
+	tooMany(l, "selectors", len(selectors), resourcev1.DeviceSelectorsMaxSize)
+	check.Each(l, "selectors", selectors, func(_ int, s *resourcev1.DeviceSelector) {
+		if s.CEL == nil {
+			l.Required("cel", "")
+			return
+		}
+		l.Within("cel", func() {
+			switch n := len(s.CEL.Expression); {
+			case n == 0:
+				l.Required("expression", "")
+			case n > resourcev1.CELSelectorExpressionMaxLength:
+				l.TooLong("expression", resourcev1.CELSelectorExpressionMaxLength)
+			}
+		})
+	})
+}
+
+func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
+	if c.Opaque == nil {
+		l.Required("opaque", "")
+		return
+	}
+	l.In("opaque")
+	defer l.Out()
+	core.DriverName(l, "driver", c.Opaque.Driver)
+	switch raw := c.Opaque.Parameters.Raw; {
+	case len(raw) == 0:
+		l.Required("parameters", "")
+	case len(raw) > resourcev1.OpaqueParametersMaxLength:
+		l.TooLong("parameters", resourcev1.OpaqueParametersMaxLength)
+	case !strings.HasPrefix(strings.TrimSpace(string(raw)), "{"):
+		l.Invalid("parameters", "<value omitted>", "must be a valid JSON object")
+	}
+}
+
+// validateClaimStatus: an allocation is made and taken back whole.
+func validateClaimStatus(c, old *claim) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	s := &c.Status
+	if s.Allocation != nil {
+		if old.Status.Allocation != nil {
+			l.Immutable("allocation", s.Allocation, old.Status.Allocation)
+		} else {
+			l.Within("allocation", func() { validateAllocation(l, s.Allocation) })
+		}
+	}
+	tooMany(l, "reservedFor", len(s.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize)
+	seen := map[resourcev1.ResourceClaimConsumerReference]bool{}
+	check.Each(l, "reservedFor", s.ReservedFor, func(_ int, r *resourcev1.ResourceClaimConsumerReference) {
+		for child, v := range map[string]string{"resource": r.Resource, "name": r.Name, "uid": string(r.UID)} {
+			if v == "" {
+				l.Required(child, "")
+			}
+		}
+		if seen[*r] {
+			l.Duplicate("", *r)
+		}
+		seen[*r] = true
+	})
+	if len(s.ReservedFor) > 0 && s.Allocation == nil {
+		l.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
+	}
+	if c.DeletionTimestamp != nil && len(s.ReservedFor) > len(old.Status.ReservedFor) {
+		l.Forbidden("reservedFor", "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
+	}
+	return l.Errors()
+}
+
+func validateAllocation(l *check.List, a *resourcev1.AllocationResult) {
+	l.Within("devices", func() {
+		tooMany(l, "results", len(a.Devices.Results), resourcev1.AllocationResultsMaxSize)
+		check.Each(l, "results", a.Devices.Results, func(_ int, r *resourcev1.DeviceRequestAllocationResult) {
+			core.DriverName(l, "driver", r.Driver)
+			poolName(l, "pool", r.Pool)
+			if r.Device == "" {
+				l.Required("device", "")
+			} else {
+				l.Label("device", r.Device)
+			}
+		})
+		check.Each(l, "config", a.Devices.Config, func(_ int, c *resourcev1.DeviceAllocationConfiguration) {
+			check.OneOf(l, "source", c.Source, resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
+			validateConfiguration(l, &c.DeviceConfiguration)
+		})
+	})
+	if a.NodeSelector != nil {
+		l.Within("nodeSelector", func() { core.NodeSelector(l, a.NodeSelector) })
+	}
+}
+
+// poolName wants DNS subdomains joined by slashes.
+func poolName(l *check.List, child, name string) {
+	if name == "" {
+		l.Required(child, "")
+		return
+	}
+	if len(name) > resourcev1.PoolNameMaxLength {
+		l.TooLong(child, resourcev1.PoolNameMaxLength)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		l.Subdomain(child, part)
+	}
+}
+
+// fullyQualified wants "<domain>/<identifier>".
+func fullyQualified(l *check.List, child, name string) {
+	domain, id, ok := strings.Cut(name, "/")
+	if !ok {
+		l.Invalid(child, name, "must include a domain")
+		return
+	}
+	qualifiedParts(l, child, domain, id)
+}
+
+func qualifiedParts(l *check.List, child, domain, id string) {
+	if len(domain) > resourcev1.DeviceMaxDomainLength {
+		l.TooLong(child, resourcev1.DeviceMaxDomainLength)
+	}
+	l.Subdomain(child, domain)
+	identifier(l, child, id)
+}
+
+// identifier wants a C identifier.
+func identifier(l *check.List, child, id string) {
+	if id == "" {
+		l.Required(child, "the name must not be empty")
+		return
+	}
+	if len(id) > resourcev1.DeviceMaxIDLength {
+		l.TooLong(child, resourcev1.DeviceMaxIDLength)
+	}
+	for i, c := range []byte(id) {
+		if c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || i > 0 && '0' <= c && c <= '9' {
+			continue
+		}
+		l.Invalid(child, id, "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' "+
+			fmt.Sprintf("(e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '%s')", "[A-Za-z_][A-Za-z0-9_]*"))
+		return
+	}
+}
+
+// bumped is the generation after an update of the spec.
+func bumped(generation int64, spec, old any) int64 {
+	if equality.Semantic.DeepEqual(spec, old) {
+		return generation
+	}
+	return generation + 1
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resources
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// IsHugePages tells hugepages-<size>.
+func IsHugePages(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// IsNative tells names without a domain and names in the kubernetes.io domain.
+func IsNative(name corev1.ResourceName) bool {
+	return !strings.Contains(string(name), "/") || strings.Contains(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// IsExtended tells names of device plugins and the like: a domain of one's own, and "requests.<name>" is a valid
+// quota name too.
+func IsExtended(name corev1.ResourceName) bool {
+	if IsNative(name) || strings.HasPrefix(string(name), corev1.DefaultResourceRequestsPrefix) {
+		return false
+	}
+	return len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+string(name))) == 0
+}
+
+// IsAttachable tells attachable-volumes-<plugin>.
+func IsAttachable(name corev1.ResourceName) bool {
+	return strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
+}
+
+// MayOvercommit tells resources whose request may be lower than their limit.
+func MayOvercommit(name corev1.ResourceName) bool { return IsNative(name) && !IsHugePages(name) }
+
+// IsContainer tells the resources without a domain that a container may ask for.
+func IsContainer(name corev1.ResourceName) bool {
+	switch name {
+	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return true
+	}
+	return IsHugePages(name)
+}
+
+// standard are the names without a domain that the API knows, containers' own and those of quota and limit ranges.
+var standard = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
+	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+	corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+	corev1.ResourceRequestsStorage, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+}
+
+// IsStandard tells names without a domain that mean something anywhere in the API.
+func IsStandard(name corev1.ResourceName) bool {
+	return slices.Contains(standard, name) || IsHugePages(name) || strings.HasPrefix(string(name), "requests.hugepages-")
+}
+
+// wholes are counted in whole numbers.
+var wholes = []corev1.ResourceName{
+	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers,
+	corev1.ResourceSecrets, corev1.ResourceConfigMaps, corev1.ResourcePersistentVolumeClaims,
+	corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+}
+
+// IsWhole tells resources that exist only in whole numbers.
+func IsWhole(name corev1.ResourceName) bool { return slices.Contains(wholes, name) || IsExtended(name) }
+
+// quotas are the names without a domain that a quota can limit.
+var quotas = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
+	corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceRequestsStorage, corev1.ResourceRequestsEphemeralStorage,
+	corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory, corev1.ResourceLimitsEphemeralStorage,
+	corev1.ResourcePods, corev1.ResourceQuotas, corev1.ResourceServices, corev1.ResourceReplicationControllers, corev1.ResourceSecrets,
+	corev1.ResourcePersistentVolumeClaims, corev1.ResourceConfigMaps, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
+}
+
+// IsQuota tells names without a domain that a quota can limit.
+func IsQuota(name corev1.ResourceName) bool {
+	return slices.Contains(quotas, name) || IsHugePages(name) || strings.HasPrefix(string(name), "requests.hugepages-")
+}

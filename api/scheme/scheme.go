@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scheme knows every built-in Kubernetes type and how it is written on
+// the wire: JSON, YAML and protobuf, and the options that travel in URLs. The
+// server and its tests use it. Nothing here converts between versions of a
+// kind, and nobody may register types in Scheme after start.
+package scheme
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+)
+
+var (
+	// Scheme is client-go's, with the types of meta.k8s.io (Table, PartialObjectMetadata), of apiextensions.k8s.io and of
+	// apiregistration.k8s.io, and the URL options of the streaming subresources added.
+	Scheme = build(clientscheme.Scheme)
+	// Codecs reads and writes the types of Scheme; unknown and duplicate fields pass.
+	Codecs = serializer.NewCodecFactory(Scheme)
+	// Strict is Codecs for fieldValidation=Strict and Warn: decoding reports unknown and duplicate fields in a
+	// strict decoding error (runtime.IsStrictDecodingError) beside the object.
+	Strict = serializer.NewCodecFactory(Scheme, serializer.EnableStrict)
+	// ParameterCodec reads and writes options in URL queries.
+	ParameterCodec = runtime.NewParameterCodec(Scheme)
+)
+
+// build completes s.
+func build(s *runtime.Scheme) *runtime.Scheme {
+	utilruntime.Must(metav1.AddMetaToScheme(s))
+	utilruntime.Must(metav1beta1.AddMetaToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(apiregistrationv1.AddToScheme(s))
+	unversioned := schema.GroupVersion{Version: "v1"}
+	s.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
+	utilruntime.Must(addOptions(s))
+	return s
+}
