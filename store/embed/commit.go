@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embed
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"keelson/store"
+)
+
+// request is a write on its way through the committer.
+type request struct {
+	key    string
+	decide func(cur store.KV, found bool) (change, error)
+	batch  *pebble.Batch // instead of key and decide: to be applied as it is
+
+	settled atomic.Bool   // taken by the committer or given up by its caller, whoever came first
+	done    chan struct{} // closed when what follows is final
+	old     store.KV
+	rev     int64
+	sync    time.Duration
+	err     error
+}
+
+// settle is true for the first to ask.
+func (r *request) settle() bool { return r.settled.CompareAndSwap(false, true) }
+
+func (r *request) answer(err error) {
+	r.err = err
+	close(r.done)
+}
+
+// queue holds the requests that wait for the committer.
+type queue struct {
+	filled chan struct{} // holds a token when there may be something
+	mu     sync.Mutex
+	in     []*request
+}
+
+func (q *queue) put(r *request) {
+	q.mu.Lock()
+	q.in = append(q.in, r)
+	q.mu.Unlock()
+	select {
+	case q.filled <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what waits, in order, and keeps into, emptied, for what comes.
+func (q *queue) take(into []*request) []*request {
+	clear(into)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	out := q.in
+	q.in = into[:0]
+	return out
+}
+
+// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. If r was
+// not taken by then it never will be, else its outcome is unknown.
+func (s *Store) submit(ctx context.Context, r *request) error {
+	alarm := s.currentAlarm()
+	if err := alarm.get(); err != nil {
+		return err
+	}
+	s.queue.put(r)
+	var err error
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-alarm.raised:
+		err = alarm.err
+	}
+	if r.settle() {
+		return err
+	}
+	select {
+	case <-r.done: // both at once
+		return r.err
+	default:
+		return err
+	}
+}
+
+// submitBatch has the committer apply b, which writes no revision, together with what else is waiting. b is the committer's
+// from then on.
+func (s *Store) submitBatch(ctx context.Context, b *pebble.Batch) error {
+	return s.submit(ctx, &request{batch: b, done: make(chan struct{})})
+}
+
+// commit is the committer: all that waits becomes one batch, one sync, one publication.
+func (s *Store) commit() {
+	defer close(s.committed)
+	var taken []*request
+	for {
+		taken = s.queue.take(taken)
+		if len(taken) == 0 {
+			select {
+			case <-s.queue.filled:
+				continue
+			case <-s.stop:
+				return
+			}
+		}
+		for rest := taken; len(rest) > 0; {
+			g := &group{}
+			n := 0
+			for n < len(rest) && g.size < groupBytes {
+				s.place(g, rest[n])
+				n++
+			}
+			s.flush(g)
+			rest = rest[n:]
+		}
+	}
+}
+
+// groupBytes bounds a batch, which must stay well below the size of a memtable.
+const groupBytes = 1 << 20
+
+// group is a batch in the making.
+type group struct {
+	batch    *pebble.Batch
+	size     int
+	events   []store.Event
+	requests []*request     // to be answered when the batch is on disk
+	latest   map[string]int // index in events of a key's latest, once there are several
+}
+
+// current is the version of key that the next write of the group meets.
+func (s *Store) current(g *group, key string) (kv store.KV, found bool, err error) {
+	i, written := 0, len(g.events) == 1 && g.events[0].KV.Key == key
+	if len(g.events) > 1 {
+		i, written = g.latest[key]
+	}
+	if written {
+		e := g.events[i]
+		return e.KV, e.Type != store.Deleted, nil
+	}
+	if kv, found, known := s.recent.get(key); known {
+		return kv, found, nil
+	}
+	kv, typ, err := s.version(key, s.durable.Load())
+	return kv, typ != 0 && typ != store.Deleted, err
+}
+
+// place decides r and puts what it writes into g.
+func (s *Store) place(g *group, r *request) {
+	if !r.settle() {
+		return
+	}
+	if r.batch != nil {
+		s.merge(g, r)
+		return
+	}
+	cur, found, err := s.current(g, r.key)
+	if err != nil {
+		r.answer(err)
+		return
+	}
+	c, err := r.decide(cur, found)
+	if err != nil {
+		r.err = err
+		if cur.Revision <= s.durable.Load() {
+			close(r.done)
+			return
+		}
+		g.requests = append(g.requests, r) // what it rests on is not on disk yet (invariant 3)
+		return
+	}
+	r.rev = s.next
+	e := logEntry{typ: c.typ, key: r.key}
+	ev := store.Event{Type: c.typ, KV: store.KV{Key: r.key, Value: c.value, Revision: r.rev}}
+	if found {
+		r.old = cur
+		e.previous = cur.Revision
+		ev.Prev = cur.Value
+	}
+	if c.typ == store.Deleted {
+		ev.KV.Value = cur.Value
+	}
+	if g.batch == nil {
+		g.batch = s.db.NewBatchWithSize(2*len(r.key) + len(c.value) + 64)
+	}
+	if err := fill(g.batch, r.rev, e, c.value); err != nil {
+		s.disk.fails(err) // the batch holds half a write; only a bug of the engine comes here
+	}
+	s.next++
+	g.add(r, ev, 2*len(r.key)+len(c.value)+64)
+}
+
+// merge puts the batch of r into g.
+func (s *Store) merge(g *group, r *request) {
+	if g.batch == nil {
+		g.batch = s.db.NewBatch()
+	}
+	if err := g.batch.Apply(r.batch, nil); err != nil {
+		r.answer(err)
+		return
+	}
+	g.size += r.batch.Len()
+	g.requests = append(g.requests, r)
+}
+
+func (g *group) add(r *request, ev store.Event, size int) {
+	g.events = append(g.events, ev)
+	g.requests = append(g.requests, r)
+	g.size += size
+	switch n := len(g.events); {
+	case n == 2:
+		g.latest = map[string]int{g.events[0].KV.Key: 0}
+		fallthrough
+	case n > 2:
+		g.latest[ev.KV.Key] = n - 1
+	}
+}
+
+// fill puts a write's two records into b.
+func fill(b *pebble.Batch, rev int64, e logEntry, value []byte) error {
+	op := b.SetDeferred(len(e.key)+10, 1+len(value))
+	putVersionKey(op.Key[:0], e.key, rev)
+	op.Value[0] = byte(e.typ)
+	copy(op.Value[1:], value)
+	if err := op.Finish(); err != nil {
+		return err
+	}
+	op = b.SetDeferred(9, 9+len(e.key))
+	putLogKey(op.Key[:0], rev)
+	putLogEntry(op.Value[:0], e)
+	return op.Finish()
+}
+
+// flush brings g to disk, publishes it and answers its requests.
+func (s *Store) flush(g *group) {
+	if g.batch == nil {
+		return
+	}
+	begin := time.Now()
+	err := s.apply(g.batch)
+	took := time.Since(begin)
+	if err == nil && len(g.events) > 0 {
+		s.publish(g.events)
+		for i := range g.events {
+			s.recent.put(g.events[i])
+		}
+	}
+	for _, r := range g.requests {
+		r.sync = took
+		if err != nil {
+			r.err = err
+		}
+		close(r.done)
+	}
+}
+
+// apply commits b and waits for the sync, whatever it holds: check.go relies on that. It blocks while the disk takes no writes. An error says that nothing may be confirmed any more.
+func (s *Store) apply(b *pebble.Batch) error {
+	alarm := s.currentAlarm()
+	if lasting(alarm.get()) {
+		return alarm.err
+	}
+	if err := guarded(func() error { return s.db.Apply(b, pebble.Sync) }); err != nil {
+		s.disk.fails(err)
+		return s.currentAlarm().get()
+	}
+	select {
+	case <-s.disk.done: // what the engine says is worth nothing
+		return store.ErrClosed
+	default:
+		return b.Close()
+	}
+}
+
+func lasting(err error) bool {
+	var u *store.UnavailableError
+	return errors.As(err, &u) && u.Lasting
+}
+
+// publish makes events, which are on disk, visible.
+func (s *Store) publish(events []store.Event) {
+	rev := events[len(events)-1].KV.Revision
+	s.mu.Lock()
+	s.ring.add(events)
+	for i := range events {
+		s.history.superseded += int64(len(events[i].Prev) + len(events[i].KV.Key) + 64)
+	}
+	s.durable.Store(rev)
+	close(s.tick)
+	s.tick = make(chan struct{})
+	compact := s.history.due(s.now(), rev)
+	s.mu.Unlock()
+	if compact > 0 {
+		s.compactLater(compact)
+	}
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package embed is the store of a single-server cluster: store.Store on Pebble,
+// in a directory of its own. cluster opens it; the API server talks to it
+// through the contract only. It never writes to the disk unless somebody writes
+// to it, and never claims a write that the disk did not confirm.
+//
+// How it works, with the invariants the code cites:
+//
+//  1. Each write becomes two records in one Pebble batch: the value under
+//     (key, revision) and a log entry under the revision (layout.go). Old
+//     revisions stay readable until compaction.
+//  2. One goroutine, the committer, decides all writes: it takes those that are
+//     waiting, puts them into one batch, waits for one sync and publishes them
+//     together. So revisions are gapless and in the order of the write-ahead
+//     log, and no caller ever waits inside the engine.
+//  3. Nobody sees a revision above Store.durable: not a reader, not a watcher,
+//     and not a writer that was refused because of it.
+//  4. The engine never sees an error of the disk's write side (patientfs.go).
+//     While an operation fails the store is ailing: writes are refused, reads go
+//     on, and when the operation succeeds what was stalled becomes durable in
+//     its order. After a failed sync the store is failed until it is opened
+//     again: nothing that was not durable before is ever confirmed.
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"keelson/store"
+)
+
+// Options say where the store lives and how much history it keeps. Only Dir is required.
+type Options struct {
+	Dir string
+	// FS is the file system; nil: the machine's own.
+	FS  vfs.FS
+	Log *slog.Logger
+	// HistoryAge is for how long old revisions stay readable (default 5 minutes) and HistoryBytes bounds how much superseded
+	// data that may be (default 128 MB). Both are looked at only when something is written.
+	HistoryAge   time.Duration
+	HistoryBytes int64
+	// CacheBytes is the block cache (default 8 MB).
+	CacheBytes int64
+}
+
+// Store implements store.Store.
+type Store struct {
+	db   *pebble.DB
+	disk *patientFS
+	lock io.Closer
+	log  *slog.Logger
+	now  func() time.Time
+
+	// life is held for reading by every operation that touches db, so that Close can wait for them.
+	life sync.RWMutex
+	// background counts watchers and the compaction under way.
+	background sync.WaitGroup
+	done       chan struct{} // closed by Close
+	compacting chan struct{} // holds a token while Compact runs
+
+	queue     queue
+	stop      chan struct{} // closed by Close when no more writes come: the committer ends
+	committed chan struct{} // closed when it has ended
+	next      int64         // revision of the next write; the committer's own
+	recent    recent        // the committer's own
+
+	durable   atomic.Int64 // latest revision on disk; written under mu
+	compacted atomic.Int64 // oldest readable revision; written under mu
+
+	// mu guards what follows.
+	mu      sync.Mutex
+	ring    ring
+	tick    chan struct{} // closed and replaced when durable changes
+	alarm   *alarm        // replaced when the store is well again
+	closed  bool
+	history history
+}
+
+// alarm is raised, by closing its channel, when the disk takes no writes; err says why from then on.
+type alarm struct {
+	raised chan struct{}
+	err    error
+}
+
+func newAlarm() *alarm { return &alarm{raised: make(chan struct{})} }
+
+// get is nil while the alarm is not raised.
+func (a *alarm) get() error {
+	select {
+	case <-a.raised:
+		return a.err
+	default:
+		return nil
+	}
+}
+
+// firstRevision is what an empty store answers, so that 0 can mean "none" for callers (etcd begins there too).
+const firstRevision = 1
+
+// Open opens the store in o.Dir, creating it when absent.
+func Open(o Options) (*Store, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.HistoryAge == 0 {
+		o.HistoryAge = 5 * time.Minute
+	}
+	if o.HistoryBytes == 0 {
+		o.HistoryBytes = 128 << 20
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 8 << 20
+	}
+	s := &Store{
+		log: o.Log, now: time.Now, done: make(chan struct{}), compacting: make(chan struct{}, 1),
+		queue: queue{filled: make(chan struct{}, 1)}, stop: make(chan struct{}), committed: make(chan struct{}),
+		tick: make(chan struct{}), alarm: newAlarm(),
+		history: history{age: o.HistoryAge, bytes: o.HistoryBytes},
+	}
+	s.disk = newPatientFS(o.FS, s.changed)
+	var err error
+	if s.lock, err = lockDir(o); err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
+	}
+	if err = checkFiles(o.FS, o.Dir); err == nil {
+		err = s.open(o)
+	}
+	if err != nil {
+		s.disk.cut()
+		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, err), s.lock.Close())
+	}
+	s.disk.running.Store(true)
+	go s.commit() // ends with Close, which waits for it unless the store is unavailable
+	return s, nil
+}
+
+// open opens the engine and reads where the store stands. An operation that fails meanwhile is the error: s.disk keeps
+// the engine waiting, and the caller cuts it off.
+func (s *Store) open(o Options) error {
+	opened := make(chan error)
+	go func() { // ends when the engine has opened, or has been cut off and wound down
+		db, err := openEngine(o, s.disk, &engineLog{log: s.log, failed: s.disk.fails})
+		if err == nil {
+			s.db = db
+			err = guarded(s.recover)
+		}
+		if err != nil && db != nil {
+			err = errors.Join(err, guarded(db.Close))
+		}
+		select {
+		case opened <- err:
+		case <-s.disk.done:
+			if err == nil {
+				_ = guarded(db.Close) // nobody is there to hear of it
+			}
+		}
+	}()
+	alarm := s.currentAlarm()
+	select {
+	case err := <-opened:
+		return err
+	case <-alarm.raised:
+		return errors.Unwrap(alarm.err)
+	}
+}
+
+// recover checks the format and finds the latest revision.
+func (s *Store) recover() error {
+	if err := s.checkFormat(); err != nil {
+		return err
+	}
+	compacted, err := s.readNumber(keyCompacted)
+	if err != nil {
+		return err
+	}
+	last, err := s.lastLogged()
+	if err != nil {
+		return err
+	}
+	if err := s.checkLog(compacted, last); err != nil {
+		return err
+	}
+	s.compacted.Store(compacted)
+	last = max(last, compacted, firstRevision)
+	s.next = last + 1
+	s.durable.Store(last)
+	s.ring.reset(last + 1)
+	s.history.sample(s.now(), last)
+	return nil
+}
+
+func (s *Store) checkFormat() error {
+	format, err := s.readNumber(keyFormat)
+	switch {
+	case err != nil:
+		return err
+	case format == 0:
+		return guarded(func() error { return s.db.Set(keyFormat, putNumber(formatVersion), pebble.Sync) })
+	case format != formatVersion:
+		return fmt.Errorf("its format is version %d, this program knows version %d", format, formatVersion)
+	}
+	return nil
+}
+
+// Revision is the latest acknowledged revision.
+func (s *Store) Revision(ctx context.Context) (int64, error) {
+	if err := s.begin(ctx); err != nil {
+		return 0, err
+	}
+	defer s.end()
+	return s.durable.Load(), nil
+}
+
+// begin refuses work on a closed store or an ended context, and keeps Close waiting until end.
+func (s *Store) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.life.RLock()
+	select {
+	case <-s.done:
+		s.life.RUnlock()
+		return store.ErrClosed
+	default:
+		return nil
+	}
+}
+
+func (s *Store) end() { s.life.RUnlock() }
+
+// Health is nil while the store takes writes.
+func (s *Store) Health(ctx context.Context) error {
+	if err := s.begin(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	return s.currentAlarm().get()
+}
+
+func (s *Store) currentAlarm() *alarm {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alarm
+}
+
+// changed hears from the disk; nil: it is well.
+func (s *Store) changed(now *sickness) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	raised := s.alarm.get() != nil
+	if raised {
+		s.alarm = newAlarm()
+	}
+	switch {
+	case now != nil:
+		full := errors.Is(now.err, syscall.ENOSPC) || errors.Is(now.err, syscall.EDQUOT)
+		s.alarm.err = &store.UnavailableError{Cause: now.err, Full: full && !now.lasting, Lasting: now.lasting}
+		close(s.alarm.raised)
+		s.log.Error("disk takes no writes, reads go on", "lasting", now.lasting, "err", now.err)
+	case raised:
+		s.log.Info("disk takes writes again")
+	}
+}
+
+// Close ends all watches, waits for writes under way and closes the files. When the disk takes no writes it waits for
+// nothing but the system call under way: the engine is cut off from the directory, which is free for the next Open.
+// Closing twice is harmless.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		s.background.Wait()
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	s.mu.Unlock()
+	s.life.Lock()   // waits for calls under way, which do not wait for a sick disk; later ones see done
+	s.life.Unlock() //nolint:staticcheck // the barrier above
+	s.background.Wait()
+	close(s.stop)
+	ended := make(chan error, 1)
+	go func() { // ends when the engine has closed, or has been cut off and wound down
+		<-s.committed
+		ended <- guarded(s.db.Close)
+	}()
+	var err error
+	alarm := s.currentAlarm()
+	select {
+	case err = <-ended:
+	case <-alarm.raised:
+		s.disk.cut()
+		err = alarm.err
+	}
+	s.disk.cut() // a goroutine that the engine may have left behind has no business in the directory
+	if err = errors.Join(err, s.lock.Close()); err != nil {
+		return fmt.Errorf("close store: %w", err)
+	}
+	return nil
+}

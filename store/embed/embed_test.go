@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"keelson/store"
+	"keelson/store/storetest"
+)
+
+func open(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return s
+}
+
+func TestSuiteInMemory(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, Options{Dir: "data", FS: vfs.NewMem()}) })
+}
+
+func TestSuiteOnDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("syncs to disk thousands of times")
+	}
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t, Options{Dir: t.TempDir()}) })
+}
+
+func TestReopen(t *testing.T) {
+	fs := vfs.NewMem()
+	ctx := t.Context()
+	s := open(t, Options{Dir: "data", FS: fs})
+	first, err := s.Create(ctx, "/a", []byte("1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Update(ctx, "/a", []byte("2"), first.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Compact(ctx, first.Revision+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: "data", FS: fs})
+	kv, rev, err := s.Get(ctx, "/a", 0)
+	if err != nil || string(kv.Value) != "2" || rev != first.Revision+1 {
+		t.Errorf("Get after reopening: got %s at %d, %v; want 2 at %d", kv.Value, rev, err, first.Revision+1)
+	}
+	if _, _, err := s.Get(ctx, "/a", first.Revision); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("Get before the compacted revision after reopening: got %v, want ErrCompacted", err)
+	}
+	w, err := s.Create(ctx, "/b", nil)
+	if err != nil || w.Revision != rev+1 {
+		t.Errorf("Create after reopening: got revision %d, %v; want %d", w.Revision, err, rev+1)
+	}
+}
+
+func TestSecondOpener(t *testing.T) {
+	dir := t.TempDir()
+	open(t, Options{Dir: dir})
+	_, err := Open(Options{Dir: dir})
+	if err == nil || !strings.Contains(err.Error(), "another process has it open") || !strings.Contains(err.Error(), dir) {
+		t.Errorf("second Open: got %v, want a sentence that names the directory and its owner", err)
+	}
+}
+
+func TestUnknownFormat(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, Options{Dir: "data", FS: fs})
+	if err := s.db.Set(keyFormat, putNumber(7), pebble.Sync); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(Options{Dir: "data", FS: fs})
+	if err == nil || !strings.Contains(err.Error(), "format is version 7") {
+		t.Errorf("Open of a newer format: got %v", err)
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	s := open(t, Options{Dir: "data", FS: vfs.NewMem()})
+	for _, key := range []string{"", "/a\x00b"} {
+		if _, err := s.Create(t.Context(), key, nil); err == nil {
+			t.Errorf("Create(%q): got no error", key)
+		}
+	}
+}
+
+// TestHistoryIsBounded drives the clock by hand: history goes when it is old or large, and only when something is written.
+func TestHistoryIsBounded(t *testing.T) {
+	now := time.Unix(0, 0)
+	s := open(t, Options{Dir: "data", FS: vfs.NewMem(), HistoryAge: time.Minute, HistoryBytes: 64 << 10})
+	s.now = func() time.Time { return now }
+	s.history.samples[0].at = now
+	ctx := t.Context()
+	w, err := s.Create(ctx, "/k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(n, size int) {
+		for range n {
+			if w, err = s.Update(ctx, "/k", make([]byte, size), w.Revision); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.background.Wait()
+	}
+	write(10, 10)
+	if got := s.compacted.Load(); got != 0 {
+		t.Errorf("compacted to %d while history is young and small", got)
+	}
+	mark := w.Revision
+	now = now.Add(2 * time.Minute)
+	write(1, 10)
+	if got := s.compacted.Load(); got == 0 || got > mark {
+		t.Errorf("compacted to %d after two minutes, want up to %d", got, mark)
+	}
+	for range 20 {
+		write(5, 4<<10)
+	}
+	oldest := s.compacted.Load()
+	if kept := w.Revision - oldest; kept > 40 {
+		t.Errorf("kept %d versions of 4 KB, want about 64 KB of them", kept)
+	}
+	if _, _, err := s.Get(ctx, "/k", oldest); err != nil {
+		t.Errorf("Get at the oldest kept revision: %v", err)
+	}
+	it, err := s.db.NewIter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	if err := it.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n > 100 {
+		t.Errorf("the database holds %d records, want what the kept history needs", n)
+	}
+}
+
+func TestRingHandsOutStableSlices(t *testing.T) {
+	var r ring
+	r.reset(1)
+	next := int64(1)
+	add := func(n int) {
+		var events []store.Event
+		for range n {
+			events = append(events, store.Event{KV: store.KV{Revision: next, Value: make([]byte, 1000)}})
+			next++
+		}
+		r.add(events)
+	}
+	add(100)
+	got, ok := r.after(10)
+	if !ok || len(got) != 90 || got[0].KV.Revision != 11 {
+		t.Fatalf("after(10): got %d events, %v", len(got), ok)
+	}
+	for range 200 {
+		add(100)
+	}
+	if got[0].KV.Revision != 11 || got[89].KV.Revision != 100 {
+		t.Error("a slice handed out earlier has changed")
+	}
+	if _, ok := r.after(10); ok {
+		t.Error("after(10): the ring still claims to reach back")
+	}
+	if r.bytes > ringBytes || len(r.events) > ringEvents {
+		t.Errorf("ring holds %d events, %d bytes", len(r.events), r.bytes)
+	}
+	if got, ok := r.after(next - 1); !ok || len(got) != 0 {
+		t.Errorf("after the last: got %d events, %v", len(got), ok)
+	}
+}
+
+func FuzzLayout(f *testing.F) {
+	f.Add("/registry/pods/a/b", int64(7), []byte("x"))
+	f.Fuzz(func(t *testing.T, key string, rev int64, raw []byte) {
+		_, _, _ = splitVersionKey(raw)
+		_, _ = splitLogKey(raw)
+		_, _ = splitLogEntry(raw)
+		if checkKey(key) != nil || rev < 0 {
+			return
+		}
+		k, r, err := splitVersionKey(putVersionKey(nil, key, rev))
+		if err != nil || string(k) != key || r != rev {
+			t.Errorf("version key of %q@%d came back as %q@%d, %v", key, rev, k, r, err)
+		}
+		e, err := splitLogEntry(putLogEntry(nil, logEntry{store.Updated, rev, key}))
+		if err != nil || e.key != key || e.previous != rev || e.typ != store.Updated {
+			t.Errorf("log entry of %q came back as %+v, %v", key, e, err)
+		}
+	})
+}
+
+func BenchmarkCreate(b *testing.B) {
+	for _, writers := range []int{1, 64, 256} {
+		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
+			s, err := Open(Options{Dir: b.TempDir()})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = s.Close() }()
+			value := make([]byte, 2048)
+			work := make(chan int)
+			done := make(chan error, writers)
+			b.ResetTimer()
+			for range writers {
+				go func() { // ends when work is closed
+					for i := range work {
+						if _, err := s.Create(context.Background(), fmt.Sprintf("/registry/pods/default/pod-%d", i), value); err != nil {
+							done <- err
+							return
+						}
+					}
+					done <- nil
+				}()
+			}
+			for i := range b.N {
+				work <- i
+			}
+			close(work)
+			for range writers {
+				if err := <-done; err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkList5000(b *testing.B) {
+	s, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for i := range 5000 {
+		if _, err := s.Create(b.Context(), fmt.Sprintf("/registry/pods/default/pod-%d", i), make([]byte, 2048)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		p, err := s.List(b.Context(), store.Range{Prefix: "/registry/pods/"})
+		if err != nil || len(p.Items) != 5000 {
+			b.Fatalf("List: %d items, %v", len(p.Items), err)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		s, err := Open(Options{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package embed
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestIdleIsSilent lets an hour pass on a store that has been written to: nothing may touch the disk (P7).
+func TestIdleIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes atomic.Int64
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				writes.Add(1)
+			}
+			return nil
+		}))
+		s, err := Open(Options{Dir: "data", FS: fs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, err := s.Watch(t.Context(), "/", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			if _, err := s.Create(t.Context(), fmt.Sprintf("/k%d", i), make([]byte, 4000)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for got := 0; got < 300; {
+			got += len(<-w.Events())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		before := writes.Load()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := writes.Load() - before; n != 0 {
+			t.Errorf("%d operations wrote to the disk in an idle hour", n)
+		}
+		w.Stop()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestCloseReleasesGoroutines(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 3 {
+		s, err := Open(Options{Dir: "data", FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Watch(t.Context(), "/", 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Create(t.Context(), "/a", nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	goroutinesEnd(t, before)
+}
+
+// goroutinesEnd waits until no more goroutines are left than before: the engine's last ones end a moment after Close.
+func goroutinesEnd(t *testing.T, before int) {
+	t.Helper()
+	end := time.Now().Add(30 * time.Second)
+	for runtime.NumGoroutine() > before {
+		if time.Now().After(end) {
+			buf := make([]byte, 1<<20)
+			t.Errorf("%d goroutines after Close, %d before\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			return
+		}
+		runtime.Gosched()
+	}
+}
