@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package etcd is the store of clusters with several API servers: store.Store
+// over an etcd cluster, through its v3 API. cluster opens it; the API server
+// talks to it through the contract only. Keys and values are the same bytes as
+// in store/embed.
+//
+// What the code relies on:
+//
+//  1. A key's revision is its ModRevision. Each write is one transaction of one
+//     operation, so each has a revision of its own, as the contract asks.
+//  2. Reads without a revision are linearizable: they see what any API server
+//     has acknowledged before.
+//  3. A watch of everything (prefix "") hears of every revision there is, so
+//     that its reader, comparing with Revision, knows when it has seen all: that
+//     works with every etcd, while answers to progress requests may overtake
+//     events before 3.4.25 and 3.5.8.
+//  4. etcd lost, without a leader or full is *store.UnavailableError; a watch
+//     waits and goes on where it was, without a gap.
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"keelson/store"
+)
+
+// Options say where etcd is. Only Servers is required.
+type Options struct {
+	// Servers are client URLs of the members: https://10.0.0.1:2379.
+	Servers []string
+	TLS     *tls.Config // nil for http URLs
+	Log     *slog.Logger
+	// HistoryAge is for how long old revisions stay readable (default 5 minutes); below 0 history is left to somebody else.
+	// Nothing is compacted while nothing is written.
+	HistoryAge time.Duration
+	// Patience bounds one call to etcd (default 10 s).
+	Patience time.Duration
+}
+
+// Store implements store.Store.
+type Store struct {
+	client   *clientv3.Client
+	servers  string
+	log      *slog.Logger
+	patience time.Duration
+
+	life       sync.RWMutex // held for reading by every call
+	background sync.WaitGroup
+	done       chan struct{} // closed by Close
+	closing    sync.Once
+
+	seen  atomic.Int64 // latest revision that any answer told
+	fresh fresh
+}
+
+// TLS reads the files of --etcd-cafile, --etcd-certfile and --etcd-keyfile; all empty: nil.
+func TLS(caFile, certFile, keyFile string) (*tls.Config, error) {
+	if caFile == "" && certFile == "" && keyFile == "" {
+		return nil, nil //nolint:nilnil // no TLS is an answer
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile != "" {
+		pem, err := os.ReadFile(caFile)
+		if err != nil {
+			return nil, fmt.Errorf("etcd's CA: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("etcd's CA: %s holds no certificate", caFile)
+		}
+	}
+	if certFile != "" || keyFile != "" {
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			return nil, fmt.Errorf("certificate for etcd: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
+}
+
+// Open connects to etcd and fails when none of the servers answers.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.HistoryAge == 0 {
+		o.HistoryAge = 5 * time.Minute
+	}
+	if o.Patience == 0 {
+		o.Patience = 10 * time.Second
+	}
+	s := &Store{servers: strings.Join(o.Servers, ","), log: o.Log, patience: o.Patience, done: make(chan struct{})}
+	var err error
+	s.client, err = clientv3.New(clientv3.Config{
+		Endpoints: o.Servers, TLS: o.TLS, Logger: zap.NewNop(),
+		DialKeepAliveTime: 30 * time.Second, DialKeepAliveTimeout: 10 * time.Second,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd at %s: %w", s.servers, err)
+	}
+	s.fresh.ask = s.ask
+	if _, err := s.Revision(ctx); err != nil {
+		return nil, errors.Join(err, s.client.Close())
+	}
+	if o.HistoryAge > 0 {
+		s.background.Go(func() { s.compactEvery(o.HistoryAge) })
+	}
+	return s, nil
+}
+
+// begin refuses work on a closed store or an ended context and bounds the call. end must be called.
+func (s *Store) begin(ctx context.Context) (bounded context.Context, end func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	s.life.RLock()
+	select {
+	case <-s.done:
+		s.life.RUnlock()
+		return nil, nil, store.ErrClosed
+	default:
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.patience)
+	return bounded, func() {
+		cancel()
+		s.life.RUnlock()
+	}, nil
+}
+
+// meaning translates an error of the client; ctx is the caller's, not the bounded one.
+func (s *Store) meaning(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return store.ErrCompacted
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return store.ErrFuture
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s: %w", s.servers, err), Full: true}
+	case errors.Is(err, context.DeadlineExceeded):
+		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s does not answer", s.servers)}
+	case passing(err):
+		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s: %w", s.servers, err)}
+	}
+	return fmt.Errorf("etcd at %s: %w", s.servers, err)
+}
+
+// passing tells the errors that go away by themselves.
+func passing(err error) bool {
+	code := status.Code(err)
+	if e, ok := errors.AsType[rpctypes.EtcdError](err); ok {
+		code = e.Code()
+	}
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Canceled:
+		return !errors.Is(err, rpctypes.ErrRequestTooLarge)
+	}
+	return false
+}
+
+func (s *Store) heard(h *etcdserverpb.ResponseHeader) int64 {
+	rev := h.GetRevision()
+	for {
+		old := s.seen.Load()
+		if rev <= old || s.seen.CompareAndSwap(old, rev) {
+			return rev
+		}
+	}
+}
+
+// Health is nil while etcd answers and has room.
+func (s *Store) Health(ctx context.Context) error {
+	if _, err := s.Revision(ctx); err != nil {
+		return err
+	}
+	bounded, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	alarms, err := s.client.AlarmList(bounded)
+	if err != nil {
+		return s.meaning(ctx, err)
+	}
+	for _, a := range alarms.Alarms {
+		if a.Alarm == etcdserverpb.AlarmType_NOSPACE {
+			return s.meaning(ctx, rpctypes.ErrNoSpace)
+		}
+	}
+	return nil
+}
+
+// Compact forgets history before rev.
+func (s *Store) Compact(ctx context.Context, rev int64) error {
+	bounded, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = s.client.Compact(bounded, rev)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		return nil
+	}
+	return s.meaning(ctx, err)
+}
+
+// compactEvery forgets, age after age, what was written before the last age. All API servers may do it.
+func (s *Store) compactEvery(age time.Duration) {
+	tick := time.NewTicker(age)
+	defer tick.Stop()
+	before, done := s.seen.Load(), int64(0)
+	for {
+		select {
+		case <-tick.C:
+		case <-s.done:
+			return
+		}
+		if before > done {
+			if err := s.Compact(context.Background(), before); err != nil && !errors.Is(err, store.ErrClosed) {
+				s.log.Error("cannot compact etcd's history", "rev", before, "err", err)
+			} else {
+				done = before
+			}
+		}
+		before = s.seen.Load()
+	}
+}
+
+// Close ends all watches and waits for calls under way. Closing twice is harmless.
+func (s *Store) Close() error {
+	var err error
+	s.closing.Do(func() {
+		close(s.done)
+		s.life.Lock()   // waits for calls under way, which patience bounds; later ones see done
+		s.life.Unlock() //nolint:staticcheck // the barrier above
+		s.background.Wait()
+		if cerr := s.client.Close(); cerr != nil && !errors.Is(cerr, context.Canceled) {
+			err = fmt.Errorf("close etcd client: %w", cerr)
+		}
+	})
+	return err
+}

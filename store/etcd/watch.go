@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcd
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"keelson/store"
+)
+
+type watcher struct {
+	events chan []store.Event
+	stop   context.CancelFunc
+
+	mu  sync.Mutex
+	err error
+}
+
+func (w *watcher) Events() <-chan []store.Event { return w.events }
+
+func (w *watcher) Stop() { w.stop() }
+
+func (w *watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Watch delivers the writes under prefix after revision from.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	if from == 0 {
+		var err error
+		if from, err = s.Revision(ctx); err != nil {
+			return nil, err
+		}
+	} else if err := s.readable(ctx, from); err != nil {
+		return nil, err
+	}
+	_, end, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	ctx, stop := context.WithCancel(ctx)
+	w := &watcher{events: make(chan []store.Event), stop: stop}
+	s.background.Go(func() {
+		defer close(w.events)
+		defer stop()
+		if err := s.feed(ctx, w, prefix, from); err != nil && ctx.Err() == nil {
+			w.mu.Lock()
+			w.err = err
+			w.mu.Unlock()
+		}
+	})
+	return w, nil
+}
+
+// readable answers ErrCompacted when rev is: etcd itself would let a watch begin with the compacted revision's own write,
+// whose value before is gone.
+func (s *Store) readable(ctx context.Context, rev int64) error {
+	bounded, end, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	_, err = s.client.Get(bounded, "keelson", clientv3.WithCountOnly(), clientv3.WithRev(rev))
+	if errors.Is(err, rpctypes.ErrFutureRev) {
+		return nil
+	}
+	return s.meaning(ctx, err)
+}
+
+// The delays before a broken watch is taken up again.
+const (
+	firstDelay = 50 * time.Millisecond
+	lastDelay  = 2 * time.Second
+)
+
+// feed delivers until ctx ends, the store closes or history is gone. When etcd is away it waits for it.
+func (s *Store) feed(ctx context.Context, w *watcher, prefix string, cursor int64) error {
+	delay := firstDelay
+	for {
+		next, err := s.follow(ctx, w, prefix, cursor)
+		if next > cursor {
+			cursor, delay = next, firstDelay
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // being stopped is no failure
+		case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrCompacted):
+			return err
+		case err != nil && !passing(err):
+			return s.meaning(ctx, err)
+		}
+		s.log.Warn("watch on etcd broke off, goes on", "rev", cursor, "err", err)
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		case <-s.done:
+		}
+		timer.Stop()
+		delay = min(2*delay, lastDelay)
+	}
+}
+
+// follow runs one watch of etcd after cursor and returns the last revision that it has delivered.
+func (s *Store) follow(ctx context.Context, w *watcher, prefix string, cursor int64) (int64, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	opts := []clientv3.OpOption{clientv3.WithRev(cursor + 1), clientv3.WithPrevKV(), clientv3.WithPrefix()}
+	answers := s.client.Watch(clientv3.WithRequireLeader(ctx), prefix, opts...)
+	for {
+		var r clientv3.WatchResponse
+		var ok bool
+		select {
+		case r, ok = <-answers:
+		case <-s.done:
+			return cursor, store.ErrClosed
+		}
+		switch {
+		case !ok:
+			return cursor, errors.Join(ctx.Err(), rpctypes.ErrNoLeader)
+		case r.CompactRevision != 0:
+			return cursor, store.ErrCompacted
+		case r.Err() != nil:
+			return cursor, r.Err()
+		case len(r.Events) == 0:
+			continue
+		}
+		s.heard(r.Header)
+		events, err := translate(r.Events)
+		if err != nil {
+			return cursor, err
+		}
+		select {
+		case w.events <- events:
+			cursor = events[len(events)-1].KV.Revision
+		case <-ctx.Done():
+			return cursor, ctx.Err()
+		case <-s.done:
+			return cursor, store.ErrClosed
+		}
+	}
+}
+
+func translate(in []*clientv3.Event) ([]store.Event, error) {
+	out := make([]store.Event, len(in))
+	for i, e := range in {
+		ev := store.Event{Type: store.Created, KV: fromEtcd(e.Kv)}
+		if !e.IsCreate() {
+			if e.PrevKv == nil { // compaction overtook the watch
+				return nil, store.ErrCompacted
+			}
+			ev.Type, ev.Prev = store.Updated, e.PrevKv.Value
+			if ev.Prev == nil {
+				ev.Prev = []byte{}
+			}
+		}
+		if e.Type == clientv3.EventTypeDelete {
+			ev.Type, ev.KV.Value = store.Deleted, e.PrevKv.Value
+		}
+		out[i] = ev
+	}
+	return out, nil
+}
