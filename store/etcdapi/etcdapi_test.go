@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"keelson/store"
+	"keelson/store/embed"
+	"keelson/store/etcd"
+	"keelson/store/storetest"
+)
+
+// serve serves an empty embedded store and returns its URL.
+func serve(t *testing.T) string {
+	t.Helper()
+	st, err := embed.Open(embed.Options{Dir: "data", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := grpc.NewServer()
+	Register(ctx, s, st, "http://"+l.Addr().String())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(l) }() // ends with Stop
+	t.Cleanup(func() {
+		cancel()
+		s.Stop()
+		if err := errors.Join(<-ended, st.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// TestSuite runs the store's suite through etcd's client: what our own API servers ask of etcd, this answers.
+func TestSuite(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store {
+		s, err := etcd.Open(t.Context(), etcd.Options{Servers: []string{serve(t)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	})
+}
+
+func client(t *testing.T) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{serve(t)}, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func TestRanges(t *testing.T) {
+	c := client(t)
+	for _, k := range []string{"/a", "/a/1", "/a/2", "/a/3", "/b", "/c/1"} {
+		if _, err := c.Put(t.Context(), k, "v"+k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		name string
+		key  string
+		opts []clientv3.OpOption
+		want string // keys, count, more
+	}{
+		{"one", "/a/2", nil, "/a/2 1 false"},
+		{"none", "/x", nil, " 0 false"},
+		{"prefix", "/a/", []clientv3.OpOption{clientv3.WithPrefix()}, "/a/1 /a/2 /a/3 3 false"},
+		{"prefix, limited", "/a/", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithLimit(2)}, "/a/1 /a/2 3 true"},
+		{"prefix, counted", "/a", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCountOnly()}, " 4 false"},
+		{"prefix, counted, limited", "/a", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithCountOnly(), clientv3.WithLimit(1)}, " 4 false"},
+		{"range", "/a/2", []clientv3.OpOption{clientv3.WithRange("/b")}, "/a/2 /a/3 2 false"},
+		{"range, limited", "/a/2", []clientv3.OpOption{clientv3.WithRange("/c"), clientv3.WithLimit(1)}, "/a/2 3 true"},
+		{"range within one key's children", "/a/2", []clientv3.OpOption{clientv3.WithRange("/a/3")}, "/a/2 1 false"},
+		{"empty range", "/b", []clientv3.OpOption{clientv3.WithRange("/a")}, " 0 false"},
+		{"from a key", "/b", []clientv3.OpOption{clientv3.WithFromKey()}, "/b /c/1 2 false"},
+		{"everything", "", []clientv3.OpOption{clientv3.WithPrefix()}, "/a /a/1 /a/2 /a/3 /b /c/1 6 false"},
+		{"before", "/", []clientv3.OpOption{clientv3.WithPrefix(), clientv3.WithRev(3)}, "/a /a/1 2 false"},
+	}
+	for _, tc := range tests {
+		r, err := c.Get(t.Context(), tc.key, tc.opts...)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
+		}
+		var keys []string
+		for _, kv := range r.Kvs {
+			keys = append(keys, string(kv.Key))
+		}
+		if got := fmt.Sprintf("%s %d %t", strings.Join(keys, " "), r.Count, r.More); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+	}
+	r, err := c.Get(t.Context(), "/a", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil || len(r.Kvs) != 4 || len(r.Kvs[0].Value) != 0 {
+		t.Errorf("keys only: got %v, %v", r, err)
+	}
+}
+
+func TestTransactions(t *testing.T) {
+	c := client(t)
+	mod := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.ModRevision("/k"), op, n) }
+	created := func(op string, n int64) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision("/k"), op, n) }
+	put, get, del := clientv3.OpPut("/k", "v"), clientv3.OpGet("/k"), clientv3.OpDelete("/k")
+	steps := []struct {
+		name string
+		cmp  []clientv3.Cmp
+		then []clientv3.Op
+		want bool
+	}{
+		{"delete what is absent", []clientv3.Cmp{created(">", 0)}, []clientv3.Op{del}, false},
+		{"create", []clientv3.Cmp{created("=", 0)}, []clientv3.Op{put}, true}, // revision 2
+		{"create again", []clientv3.Cmp{mod("=", 0)}, []clientv3.Op{put}, false},
+		{"update", []clientv3.Cmp{mod("=", 2)}, []clientv3.Op{put}, true},
+		{"update what has changed", []clientv3.Cmp{mod("=", 2)}, []clientv3.Op{put}, false},
+		{"update what is there", []clientv3.Cmp{created("!=", 0)}, []clientv3.Op{put}, true},
+		{"read under a condition", []clientv3.Cmp{mod("=", 4)}, []clientv3.Op{get, get}, true},
+		{"read under another", []clientv3.Cmp{mod("=", 3)}, []clientv3.Op{get}, false},
+		{"put", nil, []clientv3.Op{put}, true},
+		{"delete", []clientv3.Cmp{mod("=", 5)}, []clientv3.Op{del}, true},
+		{"read what is gone", []clientv3.Cmp{created("=", 0)}, []clientv3.Op{get}, true},
+	}
+	for _, tc := range steps {
+		r, err := c.Txn(t.Context()).If(tc.cmp...).Then(tc.then...).Else(get).Commit()
+		if err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		if r.Succeeded != tc.want {
+			t.Errorf("%s: succeeded: got %t, want %t", tc.name, r.Succeeded, tc.want)
+		}
+	}
+	refused := map[string]clientv3.Txn{
+		"two writes":     c.Txn(t.Context()).Then(put, clientv3.OpPut("/l", "")),
+		"another key":    c.Txn(t.Context()).If(mod("=", 0)).Then(clientv3.OpPut("/l", "")),
+		"value compared": c.Txn(t.Context()).If(clientv3.Compare(clientv3.Value("/k"), "=", "v")).Then(put),
+		"range deleted":  c.Txn(t.Context()).Then(clientv3.OpDelete("/", clientv3.WithPrefix())),
+	}
+	for name, txn := range refused {
+		if _, err := txn.Commit(); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: got %v, want Unimplemented", name, err)
+		}
+	}
+	if _, err := c.Put(t.Context(), "/a\x00b", ""); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a key with a zero byte: got %v", err)
+	}
+	if _, err := c.Snapshot(t.Context()); err == nil {
+		t.Log("the snapshot's refusal comes with the first read")
+	}
+}
+
+func TestWatch(t *testing.T) {
+	c := client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ranged := c.Watch(ctx, "/a/2", clientv3.WithRange("/a/4"), clientv3.WithRev(1), clientv3.WithPrevKV())
+	noDelete := c.Watch(ctx, "/a/2", clientv3.WithRev(1), clientv3.WithFilterDelete())
+	for _, k := range []string{"/a/1", "/a/2", "/a/3", "/a/4"} {
+		if _, err := c.Put(ctx, k, "v"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Put(ctx, "/a/2", "w"); err != nil {
+		t.Fatal(err)
+	}
+	last, err := c.Delete(ctx, "/a/2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(w clientv3.WatchChan, n int) string {
+		var got []string
+		for len(got) < n {
+			r, ok := <-w
+			if !ok || r.Err() != nil {
+				t.Fatalf("watch ended: %v", r.Err())
+			}
+			for _, e := range r.Events {
+				prev := ""
+				if e.PrevKv != nil {
+					prev = "<-" + string(e.PrevKv.Value)
+				}
+				got = append(got, fmt.Sprintf("%s %s=%s@%d%s %t", e.Type, e.Kv.Key, e.Kv.Value, e.Kv.ModRevision, prev, e.IsCreate()))
+			}
+		}
+		return strings.Join(got, ", ")
+	}
+	if got, want := read(ranged, 4), "PUT /a/2=v@3 true, PUT /a/3=v@4 true, PUT /a/2=w@6<-v false, DELETE /a/2=@7<-w false"; got != want {
+		t.Errorf("a range with values before: got %s, want %s", got, want)
+	}
+	if got, want := read(noDelete, 2), "PUT /a/2=v@3 true, PUT /a/2=w@6 false"; got != want {
+		t.Errorf("without deletions: got %s, want %s", got, want)
+	}
+	if err := c.RequestProgress(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ranged; !r.IsProgressNotify() || r.Header.Revision < last.Header.Revision {
+		t.Errorf("progress: got %+v, want one at %d", r, last.Header.Revision)
+	}
+	if _, err := c.Compact(ctx, last.Header.Revision); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-c.Watch(ctx, "/a/2", clientv3.WithRev(2)); r.CompactRevision == 0 {
+		t.Errorf("a watch from compacted history: got %+v, want a compact revision", r)
+	}
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package etcdapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"google.golang.org/grpc"
+
+	"keelson/store"
+)
+
+type watch struct {
+	pb.UnimplementedWatchServer
+	st   store.Store
+	done <-chan struct{}
+}
+
+// stream is one client's watches. Each follows all of the store, so that it knows which revision it has reached.
+type stream struct {
+	st   store.Store
+	out  chan *pb.WatchResponse
+	ends context.Context //nolint:containedctx // the stream's own, for its parts
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	watchers map[int64]*watcher
+	nextID   int64
+	tick     chan struct{} // closed and replaced when a watcher gets on
+}
+
+type watcher struct {
+	span
+	id                    int64
+	prev, noPut, noDelete bool
+	cursor                int64 // guarded by stream.mu
+	stop                  context.CancelFunc
+}
+
+// Watch is part of the Watch service.
+func (w *watch) Watch(g grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
+	ctx, cancel := context.WithCancel(g.Context())
+	s := &stream{st: w.st, out: make(chan *pb.WatchResponse), ends: ctx, watchers: map[int64]*watcher{}, tick: make(chan struct{})}
+	defer s.wg.Wait()
+	defer cancel()
+	in := make(chan *pb.WatchRequest)
+	left := make(chan struct{})
+	s.wg.Go(func() {
+		for {
+			r, err := g.Recv()
+			if err != nil {
+				close(left)
+				return
+			}
+			select {
+			case in <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	for {
+		var answers []*pb.WatchResponse
+		select {
+		case r := <-in:
+			answers = s.handle(r)
+		case a := <-s.out:
+			answers = append(answers, a)
+		case <-left:
+			return nil // the client is gone
+		case <-w.done:
+			return answer(store.ErrClosed)
+		}
+		for _, a := range answers {
+			if err := g.Send(a); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *stream) handle(r *pb.WatchRequest) []*pb.WatchResponse {
+	switch u := r.RequestUnion.(type) {
+	case *pb.WatchRequest_CreateRequest:
+		return s.create(u.CreateRequest)
+	case *pb.WatchRequest_CancelRequest:
+		id := u.CancelRequest.WatchId
+		s.mu.Lock()
+		w := s.watchers[id]
+		delete(s.watchers, id)
+		s.mu.Unlock()
+		if w != nil {
+			w.stop()
+			rev, _ := s.st.Revision(s.ends) // for information
+			return []*pb.WatchResponse{{Header: header(rev), WatchId: id, Canceled: true}}
+		}
+	case *pb.WatchRequest_ProgressRequest:
+		s.wg.Go(s.progress)
+	}
+	return nil
+}
+
+func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
+	rev, err := s.st.Revision(s.ends)
+	w := &watcher{
+		span: span{string(r.Key), string(r.RangeEnd)}, id: r.WatchId, prev: r.PrevKv,
+		noPut:    slices.Contains(r.Filters, pb.WatchCreateRequest_NOPUT),
+		noDelete: slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE),
+	}
+	w.cursor = max(r.StartRevision-1, 1)
+	if r.StartRevision == 0 {
+		w.cursor = rev
+	}
+	s.mu.Lock()
+	if w.id == 0 {
+		for s.nextID++; s.watchers[s.nextID] != nil; s.nextID++ {
+		}
+		w.id = s.nextID
+	} else if s.watchers[w.id] != nil {
+		err = errors.New("keelson: watch id in use")
+	}
+	s.mu.Unlock()
+	created := &pb.WatchResponse{Header: header(rev), WatchId: w.id, Created: true}
+	if err != nil {
+		created.Canceled, created.CancelReason = true, answer(err).Error()
+		return []*pb.WatchResponse{created}
+	}
+	ctx, stop := context.WithCancel(s.ends)
+	w.stop = stop
+	from, err := s.st.Watch(ctx, "", w.cursor)
+	if err != nil {
+		stop()
+		return []*pb.WatchResponse{created, s.ended(w, err)}
+	}
+	s.mu.Lock()
+	s.watchers[w.id] = w
+	s.mu.Unlock()
+	s.wg.Go(func() { s.feed(ctx, w, from) })
+	return []*pb.WatchResponse{created}
+}
+
+// ended is the last answer of a watch. The compacted revision itself is not known; the latest is a place to begin anew.
+func (s *stream) ended(w *watcher, err error) *pb.WatchResponse {
+	rev, _ := s.st.Revision(s.ends) // for information
+	r := &pb.WatchResponse{Header: header(rev), WatchId: w.id, Canceled: true, CancelReason: answer(err).Error()}
+	if errors.Is(err, store.ErrCompacted) || errors.Is(err, store.ErrSlow) {
+		r.CompactRevision = max(rev, 1)
+	}
+	return r
+}
+
+// feed sends what w wants until it ends.
+func (s *stream) feed(ctx context.Context, w *watcher, from store.Watcher) {
+	defer w.stop()
+	for batch := range from.Events() {
+		out := &pb.WatchResponse{Header: header(batch[len(batch)-1].KV.Revision), WatchId: w.id}
+		for i := range batch {
+			if e := w.event(&batch[i]); e != nil {
+				out.Events = append(out.Events, e)
+			}
+		}
+		if len(out.Events) > 0 && !s.send(ctx, out) {
+			return
+		}
+		s.mu.Lock()
+		w.cursor = batch[len(batch)-1].KV.Revision
+		close(s.tick)
+		s.tick = make(chan struct{})
+		s.mu.Unlock()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	delete(s.watchers, w.id)
+	s.mu.Unlock()
+	s.send(ctx, s.ended(w, from.Err()))
+}
+
+func (s *stream) send(ctx context.Context, r *pb.WatchResponse) bool {
+	select {
+	case s.out <- r:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (w *watcher) event(e *store.Event) *mvccpb.Event {
+	if !w.holds(e.KV.Key) {
+		return nil
+	}
+	out := &mvccpb.Event{Kv: toEtcd(e.KV)}
+	switch e.Type {
+	case store.Deleted:
+		if w.noDelete {
+			return nil
+		}
+		out.Type, out.Kv.Value = mvccpb.Event_DELETE, nil
+	case store.Created:
+		out.Kv.CreateRevision, out.Kv.Version = e.KV.Revision, 1
+		fallthrough
+	default:
+		if w.noPut {
+			return nil
+		}
+	}
+	if w.prev && e.Type != store.Created {
+		out.PrevKv = &mvccpb.KeyValue{Key: []byte(e.KV.Key), Value: e.Prev}
+	}
+	return out
+}
+
+// progress tells the client, once every watch has sent everything up to now, that it has.
+func (s *stream) progress() {
+	rev, err := s.st.Revision(s.ends)
+	if err != nil {
+		return // the client asks again, or its watches end
+	}
+	for {
+		s.mu.Lock()
+		tick, behind := s.tick, false
+		for _, w := range s.watchers {
+			behind = behind || w.cursor < rev
+		}
+		s.mu.Unlock()
+		if !behind {
+			s.send(s.ends, &pb.WatchResponse{Header: header(rev), WatchId: -1})
+			return
+		}
+		select {
+		case <-tick:
+		case <-s.ends.Done():
+			return
+		}
+	}
+}
