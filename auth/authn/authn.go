@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authn finds out who sent a request: TLS client certificates, service-account
+// tokens, and the anonymous user at the end. The API server's pipeline calls an ordered
+// list of them; cluster builds the list. It decides nothing about what a user may do.
+package authn
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"keelson/auth"
+)
+
+// ErrUnauthorized is the error behind every 401: the request carries a credential that is not valid. The cause is for the log, not for the client.
+var ErrUnauthorized = errors.New("invalid credential")
+
+// Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A
+// certificate that was found good is not verified again before it, or one above it, ends.
+type Certificates struct {
+	roots *x509.CertPool
+
+	mu    sync.RWMutex
+	known map[[sha256.Size]byte]known
+}
+
+// known is a certificate that was verified. The user is shared.
+type known struct {
+	user      auth.User
+	from, end time.Time
+}
+
+// mostKnown bounds how many certificates are remembered.
+const mostKnown = 1024
+
+// NewCertificates believes the clients of the authorities in roots.
+func NewCertificates(roots *x509.CertPool) *Certificates {
+	return &Certificates{roots: roots, known: map[[sha256.Size]byte]known{}}
+}
+
+// Authenticate verifies the certificate that the TLS layer asked for.
+func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	key, now := fingerprint(r.TLS.PeerCertificates), time.Now()
+	c.mu.RLock()
+	k, ok := c.known[key]
+	c.mu.RUnlock()
+	if !ok || now.Before(k.from) || now.After(k.end) {
+		var err error
+		if k, err = c.verify(r.TLS.PeerCertificates); err != nil {
+			return nil, false, err
+		}
+		c.mu.Lock()
+		if len(c.known) >= mostKnown {
+			clear(c.known)
+		}
+		c.known[key] = k
+		c.mu.Unlock()
+	}
+	if k.user.Name == "" {
+		return nil, false, nil
+	}
+	u := k.user
+	u.Extra = maps.Clone(u.Extra)
+	return &u, true, nil
+}
+
+// fingerprint names what a client presented, the certificates in between included.
+func fingerprint(certs []*x509.Certificate) [sha256.Size]byte {
+	if len(certs) == 1 {
+		return sha256.Sum256(certs[0].Raw)
+	}
+	h := sha256.New()
+	for _, cert := range certs {
+		_, _ = h.Write(cert.Raw) // a hash takes everything
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+func (c *Certificates) verify(certs []*x509.Certificate) (known, error) {
+	leaf := certs[0]
+	between := x509.NewCertPool()
+	for _, p := range certs[1:] {
+		between.AddCert(p)
+	}
+	chains, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return known{}, fmt.Errorf("%w: client certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
+	}
+	k := known{from: leaf.NotBefore, end: leaf.NotAfter}
+	for _, cert := range chains[0] {
+		if cert.NotAfter.Before(k.end) {
+			k.end = cert.NotAfter
+		}
+	}
+	if leaf.Subject.CommonName != "" {
+		k.user = *WithAuthenticated(&auth.User{
+			Name:   leaf.Subject.CommonName,
+			Groups: slices.Clip(leaf.Subject.Organization),
+			Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {credentialID(leaf)}},
+			How:    "client certificate",
+		})
+		k.user.Groups = slices.Clip(k.user.Groups)
+	}
+	return k, nil
+}
+
+// Bearer returns the request's bearer token: from the Authorization header, or, for a browser's WebSocket, from its subprotocol.
+func Bearer(r *http.Request) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if strings.EqualFold(scheme, "bearer") {
+		return strings.TrimSpace(token)
+	}
+	return ""
+}
+
+// WithAuthenticated returns u with the group system:authenticated, as every user but the anonymous one has. It may change and return u itself.
+func WithAuthenticated(u *auth.User) *auth.User {
+	for _, g := range u.Groups {
+		if g == auth.Authenticated || g == auth.Unauthenticated {
+			return u
+		}
+	}
+	u.Groups = append(slices.Clip(u.Groups), auth.Authenticated)
+	return u
+}
+
+// Anonymous accepts every request as system:anonymous. It stands last, or not at all.
+type Anonymous struct{}
+
+var anonymous = &auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}, How: "anonymous"}
+
+// Authenticate always succeeds.
+func (Anonymous) Authenticate(*http.Request) (*auth.User, bool, error) { return anonymous, true, nil }

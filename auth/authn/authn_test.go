@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/auth"
+	"keelson/pki"
+)
+
+type objects map[string]string
+
+func (o objects) find(key string) (string, bool) { uid, ok := o[key]; return uid, ok }
+
+func (o objects) ServiceAccount(_ context.Context, ns, name string) (string, bool) {
+	return o.find("sa/" + ns + "/" + name)
+}
+func (o objects) Pod(_ context.Context, ns, name string) (string, bool) {
+	return o.find("pod/" + ns + "/" + name)
+}
+func (o objects) Secret(_ context.Context, ns, name string) (string, bool) {
+	return o.find("secret/" + ns + "/" + name)
+}
+func (o objects) SecretToken(_ context.Context, ns, name string) (string, bool) {
+	return o.find("token/" + ns + "/" + name)
+}
+
+func (o objects) Node(_ context.Context, name string) (string, bool) { return o.find("node/" + name) }
+
+func newTokens(t testing.TB, o Objects) *Tokens {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := NewTokens(key, "https://kubernetes.default.svc.cluster.local", []string{"https://kubernetes.default.svc.cluster.local"}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tokens
+}
+
+func TestTokenRoundTrip(t *testing.T) {
+	o := objects{"sa/default/build": "u1", "pod/default/p": "u2"}
+	tokens := newTokens(t, o)
+	b := Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}, Pod: &Ref{"p", "u2"}, Node: &Ref{"node-1", "u3"}}
+	token, _, err := tokens.Issue(b, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+	r.Header.Set("Authorization", "Bearer "+token)
+	u, ok, err := tokens.Authenticate(r)
+	if err != nil || !ok {
+		t.Fatalf("Authenticate() = %v, %v", ok, err)
+	}
+	if u.Name != "system:serviceaccount:default:build" || u.UID != "u1" {
+		t.Errorf("user: got %s (%s)", u.Name, u.UID)
+	}
+	if d := cmp.Diff([]string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}, u.Groups); d != "" {
+		t.Errorf("groups (-want +got):\n%s", d)
+	}
+	if got := u.Extra["authentication.kubernetes.io/pod-name"]; !cmp.Equal(got, []string{"p"}) {
+		t.Errorf("pod name in extra: got %q", got)
+	}
+}
+
+func TestTokenIsRefused(t *testing.T) {
+	o := objects{"sa/default/build": "u1", "pod/default/p": "u2"}
+	tokens := newTokens(t, o)
+	issue := func(b Bound, aud ...string) string {
+		token, _, err := tokens.Issue(b, aud, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	build := Ref{"build", "u1"}
+	good := issue(Bound{Namespace: "default", ServiceAccount: build})
+	foreign, _, err := newTokens(t, o).Issue(Bound{Namespace: "default", ServiceAccount: build}, nil, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := *tokens
+	late.now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	for _, c := range []struct {
+		name, token string
+		by          *Tokens
+	}{
+		{"garbage", "abc", tokens},
+		{"unsigned", "eyJhbGciOiJub25lIn0." + strings.Split(good, ".")[1] + ".", tokens},
+		{"of another cluster", foreign, tokens},
+		{"expired", good, &late},
+		{"for another audience", issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), tokens},
+		{"of a service account made anew", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}), tokens},
+		{"of a service account that is gone", issue(Bound{Namespace: "default", ServiceAccount: Ref{"gone", "u9"}}), tokens},
+		{"of a pod that is gone", issue(Bound{Namespace: "default", ServiceAccount: build, Pod: &Ref{"q", "u7"}}), tokens},
+	} {
+		if _, _, err := c.by.Check(t.Context(), c.token, nil); !errors.Is(err, ErrUnauthorized) {
+			t.Errorf("token %s: got %v, want ErrUnauthorized", c.name, err)
+		}
+	}
+	if _, _, err := tokens.Check(t.Context(), good, nil); err != nil {
+		t.Errorf("the good token: %v", err)
+	}
+	if _, matched, err := tokens.Check(t.Context(), issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), []string{"x", "vault"}); err != nil || !cmp.Equal(matched, []string{"vault"}) {
+		t.Errorf("asked for its audience: matched %q, %v", matched, err)
+	}
+}
+
+func TestLegacyTokens(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := objects{"sa/default/build": "u1"}
+	tokens, err := NewTokens(key, "https://issuer", []string{"api"}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := pki.LegacyToken{Namespace: "default", Secret: "s", Account: "build", AccountUID: "u1"}.Sign(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := tokens.Check(t.Context(), token, nil); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("without its secret: %v", err)
+	}
+	o["token/default/s"] = token
+	u, matched, err := tokens.Check(t.Context(), token, nil)
+	if err != nil || u.Name != "system:serviceaccount:default:build" || u.UID != "u1" || !cmp.Equal(matched, []string{"api"}) {
+		t.Errorf("with its secret: %+v for %q, %v", u, matched, err)
+	}
+	if _, _, err := tokens.Check(t.Context(), token, []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("for another audience: %v", err)
+	}
+	o["sa/default/build"] = "u2"
+	if _, _, err := tokens.Check(t.Context(), token, nil); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("of a service account made anew: %v", err)
+	}
+}
+
+func TestBootstrapTokens(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	good := func() map[string]string {
+		return map[string]string{
+			"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+			"expiration": "2030-01-02T00:00:00Z", "auth-extra-groups": "system:bootstrappers:workers, system:bootstrappers:workers",
+		}
+	}
+	for _, c := range []struct {
+		what, token, key, value string
+		ok, wrong               bool
+	}{
+		{"good", "abcdef.0123456789abcdef", "", "", true, false},
+		{"no such token", "ghijkl.0123456789abcdef", "", "", false, false},
+		{"not of the form", "abcdef.short", "", "", false, false},
+		{"wrong secret", "abcdef.0123456789abcdee", "", "", false, true},
+		{"expired", "abcdef.0123456789abcdef", "expiration", "2029-12-31T00:00:00Z", false, true},
+		{"end not readable", "abcdef.0123456789abcdef", "expiration", "soon", false, true},
+		{"not for authentication", "abcdef.0123456789abcdef", "usage-bootstrap-authentication", "false", false, true},
+		{"another's group", "abcdef.0123456789abcdef", "auth-extra-groups", "system:masters", false, true},
+	} {
+		data := good()
+		if c.key != "" {
+			data[c.key] = c.value
+		}
+		secret := &corev1.Secret{Type: "bootstrap.kubernetes.io/token", Data: map[string][]byte{}}
+		for k, v := range data {
+			secret.Data[k] = []byte(v)
+		}
+		by := BootstrapTokens{Now: func() time.Time { return now }, Secret: func(_ context.Context, name string) *corev1.Secret {
+			if name == "bootstrap-token-abcdef" {
+				return secret
+			}
+			return nil
+		}}
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+c.token)
+		u, ok, err := by.Authenticate(r)
+		if ok != c.ok || (err != nil) != c.wrong {
+			t.Errorf("%s: %v, %v", c.what, ok, err)
+		}
+		if ok && (u.Name != "system:bootstrap:abcdef" || !cmp.Equal(u.Groups, []string{"system:bootstrappers", "system:bootstrappers:workers", "system:authenticated"})) {
+			t.Errorf("%s: %+v", c.what, u)
+		}
+	}
+}
+
+func TestCertificates(t *testing.T) {
+	ours, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(a *pki.Authority) *http.Request {
+		p, err := a.Client("admin", pki.Subject{Name: "admin", Groups: []string{auth.Masters}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
+		return r
+	}
+	by := NewCertificates(ours.Pool())
+	u, ok, err := by.Authenticate(request(ours))
+	if err != nil || !ok || u.Name != "admin" || !cmp.Equal(u.Groups, []string{auth.Masters, auth.Authenticated}) {
+		t.Errorf("our client: got %+v, %v, %v", u, ok, err)
+	}
+	if _, _, err := by.Authenticate(request(theirs)); !errors.Is(err, ErrUnauthorized) {
+		t.Errorf("another authority's client: got %v, want ErrUnauthorized", err)
+	}
+	if _, ok, err := by.Authenticate(httptest.NewRequest(http.MethodGet, "/api", http.NoBody)); ok || err != nil {
+		t.Errorf("no certificate: got %v, %v, want no opinion", ok, err)
+	}
+}
+
+// TestCertificateEnds: that a certificate was good once does not make it good for ever.
+func TestCertificateEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca, err := pki.Open(t.TempDir(), "ca")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := ca.Client("u", pki.Subject{Name: "u", Groups: []string{"g"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := p.TLS()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{c.Leaf}}
+		by := NewCertificates(ca.Pool())
+		for range 2 {
+			u, ok, err := by.Authenticate(r)
+			if err != nil || !ok || u.Name != "u" || !cmp.Equal(u.Groups, []string{"g", auth.Authenticated}) {
+				t.Fatalf("got %+v, %v, %v", u, ok, err)
+			}
+			u.Groups = append(u.Groups, auth.Masters) // a caller's own copy
+			u.Extra["x"] = nil
+		}
+		if u, _, _ := by.Authenticate(r); len(u.Groups) != 2 || len(u.Extra) != 1 {
+			t.Errorf("after a caller changed its user: got %+v", u)
+		}
+		time.Sleep(time.Until(c.Leaf.NotAfter) + time.Second) // synctest's clock
+		if _, _, err := by.Authenticate(r); !errors.Is(err, ErrUnauthorized) {
+			t.Errorf("after its end: got %v, want ErrUnauthorized", err)
+		}
+	})
+}
+
+func FuzzToken(f *testing.F) {
+	tokens := newTokens(f, objects{"sa/default/build": "u1"})
+	good, _, err := tokens.Issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}}, nil, time.Hour)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add("a.b.c")
+	f.Fuzz(func(t *testing.T, token string) {
+		u, _, err := tokens.Check(t.Context(), token, nil)
+		if err == nil && token != good && u.Name != "system:serviceaccount:default:build" {
+			t.Errorf("token %q was accepted as %s", token, u.Name)
+		}
+	})
+}

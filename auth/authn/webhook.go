@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/auth"
+	"keelson/auth/internal/remote"
+)
+
+// Webhook asks a service about bearer tokens that nobody else knows (a TokenReview, as kube-apiserver's
+// --authentication-token-webhook-config-file).
+type Webhook struct {
+	hook      *remote.Hook
+	audiences []string
+	keep      time.Duration
+}
+
+// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own.
+func NewWebhook(kubeconfig string, audiences []string, keep time.Duration) (*Webhook, error) {
+	h, err := remote.New(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Webhook{hook: h, audiences: audiences, keep: keep}, nil
+}
+
+// Authenticate asks about the request's bearer token.
+func (w *Webhook) Authenticate(r *http.Request) (*auth.User, bool, error) {
+	token := Bearer(r)
+	if token == "" {
+		return nil, false, nil
+	}
+	u, _, err := w.Check(r.Context(), token, w.audiences)
+	return u, err == nil, err
+}
+
+// Check asks about token, which must be for one of audiences.
+func (w *Webhook) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
+	review := &authenticationv1.TokenReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+		Spec:     authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	}
+	got := &authenticationv1.TokenReview{}
+	err := w.hook.Ask(ctx, review, got, func() time.Duration {
+		if got.Status.Authenticated {
+			return w.keep
+		}
+		return 0
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &got.Status
+	if !s.Authenticated {
+		return nil, nil, fmt.Errorf("%w: the token webhook does not know the token: %s", ErrUnauthorized, s.Error)
+	}
+	meant := s.Audiences
+	if len(meant) == 0 {
+		meant = w.audiences
+	}
+	matched := common(audiences, meant)
+	if len(audiences) > 0 && len(matched) == 0 {
+		return nil, nil, fmt.Errorf("%w: the token is for the audiences %q", ErrUnauthorized, meant)
+	}
+	u := &auth.User{Name: s.User.Username, UID: s.User.UID, Groups: slices.Clone(s.User.Groups), How: "token webhook"}
+	if len(s.User.Extra) > 0 {
+		u.Extra = map[string][]string{}
+		for k, v := range s.User.Extra {
+			u.Extra[k] = v
+		}
+	}
+	return WithAuthenticated(u), matched, nil
+}
+
+// common are the elements of a that b has too.
+func common(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return !slices.Contains(b, s) })
+}

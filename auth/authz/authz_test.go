@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/auth"
+)
+
+func rules() *RBAC {
+	a := &RBAC{}
+	a.Set(
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"pods", "pods/log"}},
+			{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz/*"}},
+		}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+			Subjects: []rbacv1.Subject{{Kind: "Group", Name: "viewers"}}},
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "one"}, Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"*"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}, ResourceNames: []string{"web"}},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: "one"},
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "bot"}}},
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "v"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: "ann"}}},
+	)
+	return a
+}
+
+func TestRBAC(t *testing.T) {
+	a := rules()
+	ann, viewer := &auth.User{Name: "ann"}, &auth.User{Name: "x", Groups: []string{"viewers"}}
+	bot := &auth.User{Name: "system:serviceaccount:dev:bot"}
+	get := func(u *auth.User, ns, resource, sub string) *auth.Attributes {
+		return &auth.Attributes{User: u, Verb: "get", Namespace: ns, Resource: resource, Subresource: sub, Name: "web", ResourceRequest: true}
+	}
+	scale := func(ns, name string) *auth.Attributes {
+		return &auth.Attributes{User: bot, Verb: "patch", Group: "apps", Namespace: ns, Resource: "deployments", Subresource: "scale", Name: name, ResourceRequest: true}
+	}
+	path := func(p string) *auth.Attributes { return &auth.Attributes{User: viewer, Verb: "get", Path: p} }
+	for _, c := range []struct {
+		name string
+		at   *auth.Attributes
+		want string
+	}{
+		{"group everywhere", get(viewer, "any", "pods", ""), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
+		{"subresource named", get(viewer, "any", "pods", "log"), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
+		{"subresource not named", get(viewer, "any", "pods", "exec"), ""},
+		{"another resource", get(viewer, "any", "secrets", ""), ""},
+		{"cluster role in a namespace", get(ann, "dev", "pods", ""), `RBAC: allowed by RoleBinding "v/dev" of ClusterRole "view" to User "ann"`},
+		{"cluster role in another namespace", get(ann, "prod", "pods", ""), ""},
+		{"service account, any resource's scale", scale("dev", "web"), `RBAC: allowed by RoleBinding "b/dev" of Role "one" to ServiceAccount "bot/dev"`},
+		{"another name", scale("dev", "db"), ""},
+		{"another namespace", scale("prod", "web"), ""},
+		{"path below a pattern", path("/healthz/etcd"), `RBAC: allowed by ClusterRoleBinding "viewers" of ClusterRole "view" to Group "viewers"`},
+		{"another path", path("/metrics"), ""},
+	} {
+		d, err := a.Authorize(t.Context(), c.at)
+		if err != nil || d.Reason != c.want || (d.Verdict == auth.Allow) != (c.want != "") {
+			t.Errorf("%s: got %+v, %v, want %q", c.name, d, err, c.want)
+		}
+	}
+	a.Remove(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "viewers"}})
+	if d, _ := a.Authorize(t.Context(), get(viewer, "any", "pods", "")); d.Verdict == auth.Allow {
+		t.Error("still allowed after the binding was removed")
+	}
+}
+
+func TestNode(t *testing.T) {
+	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{
+		ServiceAccountName: "build",
+		Volumes: []corev1.Volume{
+			{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}},
+		},
+		InitContainers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env"}}}}}},
+	}}}
+	n := Node{
+		Pods: func(node string) []*corev1.Pod {
+			if node == "node-1" {
+				return pods
+			}
+			return nil
+		},
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}}},
+	}
+	at := func(node, verb, resource, sub, name string) *auth.Attributes {
+		return &auth.Attributes{
+			User: &auth.User{Name: "system:node:" + node, Groups: []string{auth.Nodes}},
+			Verb: verb, Resource: resource, Subresource: sub, Namespace: "default", Name: name, ResourceRequest: true,
+		}
+	}
+	for _, c := range []struct {
+		name string
+		at   *auth.Attributes
+		want bool
+	}{
+		{"a secret its pod mounts", at("node-1", "get", "secrets", "", "tls"), true},
+		{"watch of that secret", at("node-1", "watch", "secrets", "", "tls"), true},
+		{"another secret", at("node-1", "get", "secrets", "", "root"), false},
+		{"all secrets", at("node-1", "list", "secrets", "", ""), false},
+		{"writing the secret", at("node-1", "update", "secrets", "", "tls"), false},
+		{"the secret from another node", at("node-2", "get", "secrets", "", "tls"), false},
+		{"a config map of an init container", at("node-1", "get", "configmaps", "", "env"), true},
+		{"a token for its pod's account", at("node-1", "create", "serviceaccounts", "token", "build"), true},
+		{"a token for another account", at("node-1", "create", "serviceaccounts", "token", "admin"), false},
+		{"what every node may", at("node-1", "list", "services", "", ""), true},
+	} {
+		d, err := n.Authorize(t.Context(), c.at)
+		if err != nil || (d.Verdict == auth.Allow) != c.want {
+			t.Errorf("%s: got %+v, %v, want allowed %v", c.name, d, err, c.want)
+		}
+	}
+}
+
+func BenchmarkAuthorize(b *testing.B) {
+	a := rules()
+	at := &auth.Attributes{User: &auth.User{Name: "x", Groups: []string{"viewers", auth.Authenticated}}, Verb: "get", Namespace: "any", Resource: "pods", ResourceRequest: true}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d, _ := a.Authorize(b.Context(), at); d.Verdict != auth.Allow {
+			b.Fatal("denied")
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap is the RBAC policy every cluster starts with: the user-facing
+// roles (cluster-admin, admin, edit, view), the discovery roles, and one role for
+// each component and controller. It is data; the API server creates what is
+// missing at start and adds rules that were removed (rbac.authorization.kubernetes.io/autoupdate).
+// Source of the names: the Kubernetes documentation, "Using RBAC Authorization".
+package bootstrap
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const (
+	read  = "get list watch"
+	write = "create delete deletecollection patch update"
+)
+
+// on is a rule over resources of one API group; words are separated by spaces.
+func on(verbs, group, resources string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: strings.Fields(resources)}
+}
+
+// named is a rule over objects of those names.
+func named(verbs, group, resources, names string) rbacv1.PolicyRule {
+	r := on(verbs, group, resources)
+	r.ResourceNames = strings.Fields(names)
+	return r
+}
+
+// paths is a rule over URLs that are no resources.
+func paths(verbs, urls string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: strings.Fields(urls)}
+}
+
+// events lets a component record events in both groups.
+var events = []rbacv1.PolicyRule{on("create patch update", "", "events"), on("create patch update", "events.k8s.io", "events")}
+
+func meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name:        name,
+		Labels:      map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"},
+		Annotations: map[string]string{"rbac.authorization.kubernetes.io/autoupdate": "true"},
+	}
+}
+
+// Policy returns fresh objects: roles first, then their bindings.
+func Policy() []runtime.Object {
+	roles := maps.Clone(userFacing())
+	maps.Copy(roles, components())
+	for name, rules := range controllers() {
+		roles["system:controller:"+name] = rules
+	}
+	var out []runtime.Object
+	for _, name := range slices.Sorted(maps.Keys(roles)) {
+		out = append(out, &rbacv1.ClusterRole{ObjectMeta: meta(name), Rules: roles[name]})
+	}
+	out = append(out, aggregated()...)
+	for _, b := range clusterBindings() {
+		out = append(out, clusterBinding(b.name, b.role, b.subjects...))
+	}
+	for _, name := range slices.Sorted(maps.Keys(controllers())) {
+		role := "system:controller:" + name
+		out = append(out, clusterBinding(role, role, serviceAccount(name)))
+	}
+	return append(out, local()...)
+}
+
+func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta(name), Subjects: subjects,
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+	}
+}
+
+func user(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func group(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
+}
+
+func serviceAccount(name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: name}
+}
+
+type bindingRow struct {
+	name, role string
+	subjects   []rbacv1.Subject
+}
+
+func clusterBindings() []bindingRow {
+	same := func(role string, s ...rbacv1.Subject) bindingRow { return bindingRow{role, role, s} }
+	authenticated := group("system:authenticated")
+	return []bindingRow{
+		same("cluster-admin", group("system:masters")),
+		same("system:monitoring", group("system:monitoring")),
+		same("system:discovery", authenticated),
+		same("system:basic-user", authenticated),
+		same("system:public-info-viewer", authenticated, group("system:unauthenticated")),
+		same("system:node-proxier", user("system:kube-proxy")),
+		same("system:kube-controller-manager", user("system:kube-controller-manager")),
+		same("system:kube-dns", serviceAccount("kube-dns")),
+		same("system:kube-scheduler", user("system:kube-scheduler")),
+		same("system:volume-scheduler", user("system:kube-scheduler")),
+		// Nodes are judged by the Node authorizer; the role is there to be bound by hand.
+		same("system:node"),
+		same("system:service-account-issuer-discovery", group("system:serviceaccounts")),
+		same("system:cluster-trust-bundle-discovery", group("system:serviceaccounts")),
+	}
+}
+
+// local are the roles inside kube-system and kube-public.
+func local() []runtime.Object {
+	var out []runtime.Object
+	add := func(ns, name string, s rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+		m := meta(name)
+		m.Namespace = ns
+		out = append(out, &rbacv1.Role{ObjectMeta: m, Rules: rules})
+		if s.Name != "" {
+			out = append(out, &rbacv1.RoleBinding{
+				ObjectMeta: m, Subjects: []rbacv1.Subject{s},
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+			})
+		}
+	}
+	sys, public := metav1.NamespaceSystem, metav1.NamespacePublic
+	add(sys, "extension-apiserver-authentication-reader", rbacv1.Subject{}, named(read, "", "configmaps", "extension-apiserver-authentication"))
+	add(sys, "system::leader-locking-kube-controller-manager", user("system:kube-controller-manager"),
+		on("watch", "", "configmaps"), named("get update", "", "configmaps", "kube-controller-manager"))
+	add(sys, "system::leader-locking-kube-scheduler", user("system:kube-scheduler"),
+		on("watch", "", "configmaps"), named("get update", "", "configmaps", "kube-scheduler"))
+	add(sys, "system:controller:bootstrap-signer", serviceAccount("bootstrap-signer"), on(read, "", "secrets"))
+	add(sys, "system:controller:token-cleaner", serviceAccount("token-cleaner"), append([]rbacv1.PolicyRule{on(read+" delete", "", "secrets")}, events...)...)
+	add(public, "system:controller:bootstrap-signer", serviceAccount("bootstrap-signer"),
+		append([]rbacv1.PolicyRule{on(read, "", "configmaps"), named("update", "", "configmaps", "cluster-info")}, events...)...)
+	return out
+}

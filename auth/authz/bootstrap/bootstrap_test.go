@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap_test
+
+import (
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson/auth"
+	"keelson/auth/authz"
+	"keelson/auth/authz/bootstrap"
+)
+
+func TestPolicyHoldsTogether(t *testing.T) {
+	roles := map[string]bool{}
+	seen := map[string]bool{}
+	for _, obj := range bootstrap.Policy() {
+		switch o := obj.(type) {
+		case *rbacv1.ClusterRole:
+			if roles[o.Name] {
+				t.Errorf("ClusterRole %s twice", o.Name)
+			}
+			roles[o.Name] = true
+			for _, r := range o.Rules {
+				if len(r.Verbs) == 0 || len(r.Resources) == 0 && len(r.NonResourceURLs) == 0 {
+					t.Errorf("ClusterRole %s has an empty rule %v", o.Name, r)
+				}
+			}
+		case *rbacv1.ClusterRoleBinding:
+			if seen[o.Name] {
+				t.Errorf("ClusterRoleBinding %s twice", o.Name)
+			}
+			seen[o.Name] = true
+			if !roles[o.RoleRef.Name] {
+				t.Errorf("ClusterRoleBinding %s refers to %s, which is not there", o.Name, o.RoleRef.Name)
+			}
+		}
+	}
+}
+
+func TestWhoMayWhat(t *testing.T) {
+	a := &authz.RBAC{}
+	a.Set(bootstrap.Policy()...)
+	sa := func(name string) *auth.User { return &auth.User{Name: "system:serviceaccount:kube-system:" + name} }
+	anyone := &auth.User{Name: "ann", Groups: []string{auth.Authenticated}}
+	for _, c := range []struct {
+		user                  *auth.User
+		verb, group, resource string
+		want                  bool
+	}{
+		{&auth.User{Name: "admin", Groups: []string{auth.Masters}}, "delete", "x.io", "anything", true},
+		{anyone, "create", "authorization.k8s.io", "selfsubjectaccessreviews", true},
+		{anyone, "list", "", "pods", false},
+		{&auth.User{Name: "system:kube-scheduler"}, "list", "", "nodes", true},
+		{&auth.User{Name: "system:kube-scheduler"}, "list", "", "secrets", false},
+		{sa("replicaset-controller"), "create", "", "pods", true},
+		{sa("replicaset-controller"), "create", "", "secrets", false},
+		{sa("deployment-controller"), "create", "apps", "replicasets", true},
+		{sa("generic-garbage-collector"), "delete", "x.io", "widgets", true},
+	} {
+		d, err := a.Authorize(t.Context(), &auth.Attributes{User: c.user, Verb: c.verb, Group: c.group, Resource: c.resource, ResourceRequest: true})
+		if err != nil || (d.Verdict == auth.Allow) != c.want {
+			t.Errorf("%s %s %s/%s: got %+v, want allowed %v", c.user.Name, c.verb, c.group, c.resource, d, c.want)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"keelson/auth"
+)
+
+// Escalation keeps users from granting what they do not hold: a write of a role must stay within the writer's own rules, unless
+// they may "escalate" it; a write of a binding within them too, unless they may "bind" the role. (Kubernetes documentation,
+// "Privilege escalation prevention and bootstrapping".)
+type Escalation struct {
+	Rules      *RBAC
+	Authorizer auth.Authorizer
+}
+
+// everything is what a user must hold to write an aggregation rule, which may gather anything.
+var everything = []rbacv1.PolicyRule{
+	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+}
+
+// Check judges a write of an RBAC object by u; old is nil for a creation, namespace that of the request. Other kinds pass. A refusal is
+// a 403 Status.
+func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error {
+	if u == nil || slices.Contains(u.Groups, auth.Masters) || old != nil && onlyForCollector(obj, old) {
+		return nil
+	}
+	switch o := obj.(type) {
+	case *rbacv1.Role:
+		return e.role(ctx, u, "roles", namespace, o.Name, o.Rules)
+	case *rbacv1.ClusterRole:
+		before, _ := old.(*rbacv1.ClusterRole)
+		return e.clusterRole(ctx, u, o, before)
+	case *rbacv1.RoleBinding:
+		return e.binding(ctx, u, "rolebindings", namespace, o.Name, o.RoleRef)
+	case *rbacv1.ClusterRoleBinding:
+		return e.binding(ctx, u, "clusterrolebindings", "", o.Name, o.RoleRef)
+	}
+	return nil
+}
+
+func (e Escalation) clusterRole(ctx context.Context, u *auth.User, o, before *rbacv1.ClusterRole) error {
+	const resource = "clusterroles"
+	if e.may(ctx, u, "escalate", resource, "", o.Name) {
+		return nil
+	}
+	if o.AggregationRule != nil || before != nil && before.AggregationRule != nil {
+		if err := e.covers(u, "", everything); err != nil {
+			return refuse(resource, o.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
+		}
+	}
+	return refuse(resource, o.Name, e.covers(u, "", o.Rules))
+}
+
+func (e Escalation) role(ctx context.Context, u *auth.User, resource, namespace, name string, rules []rbacv1.PolicyRule) error {
+	if e.may(ctx, u, "escalate", resource, namespace, name) {
+		return nil
+	}
+	return refuse(resource, name, e.covers(u, namespace, rules))
+}
+
+func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespace, name string, ref rbacv1.RoleRef) error {
+	of := "clusterroles"
+	if ref.Kind == "Role" {
+		of = "roles"
+	}
+	if e.may(ctx, u, "bind", of, namespace, ref.Name) {
+		return nil
+	}
+	rules, ok := e.Rules.RoleRules(ref, namespace)
+	if !ok {
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: of}, ref.Name)
+	}
+	return refuse(resource, name, e.covers(u, namespace, rules))
+}
+
+func (e Escalation) may(ctx context.Context, u *auth.User, verb, resource, namespace, name string) bool {
+	d, err := e.Authorizer.Authorize(ctx, &auth.Attributes{
+		User: u, Verb: verb, Group: rbacv1.GroupName, Version: "*", Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true,
+	})
+	return err == nil && d.Verdict == auth.Allow
+}
+
+// covers tells what of rules u does not hold in namespace.
+func (e Escalation) covers(u *auth.User, namespace string, rules []rbacv1.PolicyRule) error {
+	ok, missing := validation.Covers(e.Rules.RulesFor(u, namespace), rules)
+	if ok {
+		return nil
+	}
+	var lines []string
+	for _, r := range compact(missing) {
+		if line := describeRule(&r); !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	return fmt.Errorf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n%s", u.Name, u.Groups, strings.Join(lines, "\n"))
+}
+
+func refuse(resource, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, name, err)
+}
+
+// compact joins the verbs of rules about the same one resource.
+func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	simple := map[string]*rbacv1.PolicyRule{}
+	for i := range rules {
+		r := &rules[i]
+		if len(r.APIGroups) != 1 || len(r.Resources) != 1 || len(r.ResourceNames) > 1 || len(r.NonResourceURLs) > 0 {
+			out = append(out, *r)
+			continue
+		}
+		id := fmt.Sprintf("%q %q %q", r.APIGroups, r.Resources, r.ResourceNames)
+		if have := simple[id]; have != nil {
+			have.Verbs = append(have.Verbs, r.Verbs...)
+			continue
+		}
+		simple[id] = r.DeepCopy()
+	}
+	for _, id := range slices.Sorted(maps.Keys(simple)) {
+		out = append(out, *simple[id])
+	}
+	return out
+}
+
+func describeRule(r *rbacv1.PolicyRule) string {
+	var parts []string
+	for _, p := range []struct {
+		name string
+		list []string
+	}{
+		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs}, {"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
+	} {
+		if len(p.list) > 0 {
+			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.list))
+		}
+	}
+	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// onlyForCollector tells whether obj differs from old at most in owners and finalizers, which is what the garbage collector changes
+// before it deletes an object.
+func onlyForCollector(obj, old runtime.Object) bool {
+	a, b := obj.DeepCopyObject(), old.DeepCopyObject()
+	for _, o := range []runtime.Object{a, b} {
+		m, ok := o.(metav1.Object)
+		if !ok {
+			return false
+		}
+		m.SetOwnerReferences(nil)
+		m.SetFinalizers(nil)
+		m.SetManagedFields(nil)
+		m.SetResourceVersion("")
+		o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return apiequality.Semantic.DeepEqual(a, b)
+}

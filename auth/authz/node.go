@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"keelson/auth"
+)
+
+// Node lets a kubelet do what its pods need and no more: it may read only the secrets, config maps, claims and
+// service accounts' tokens that pods bound to it refer to, and write only its own node, lease and pods.
+type Node struct {
+	// Pods returns the pods bound to a node, shared with caches and never modified.
+	Pods func(node string) []*corev1.Pod
+	// Rules are what every node may do anyway (the ClusterRole system:node).
+	Rules []rbacv1.PolicyRule
+}
+
+const nodePrefix = "system:node:"
+
+// NodeName returns the node that a user is the kubelet of.
+func NodeName(u *auth.User) (string, bool) {
+	name, ok := strings.CutPrefix(u.Name, nodePrefix)
+	return name, ok && name != "" && slices.Contains(u.Groups, auth.Nodes)
+}
+
+// Authorize has an opinion on kubelets only.
+func (n Node) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, error) {
+	node, ok := NodeName(a.User)
+	if !ok {
+		return auth.Decision{}, nil
+	}
+	if a.ResourceRequest && a.Group == "" {
+		switch a.Resource {
+		case "nodes":
+			return n.node(a, node), nil
+		case "pods":
+			return n.pod(a, node), nil
+		}
+	}
+	if a.ResourceRequest {
+		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
+			return n.guarded(a, node, refers), nil
+		}
+	}
+	for i := range n.Rules {
+		if Covers(&n.Rules[i], a) {
+			return auth.Decision{Verdict: auth.Allow, Reason: "node authorizer: every node may"}, nil
+		}
+	}
+	return auth.Decision{}, nil
+}
+
+func allowed(why string) auth.Decision {
+	return auth.Decision{Verdict: auth.Allow, Reason: "node authorizer: " + why}
+}
+
+// node: a kubelet reads its own node only; what it writes is for the NodeRestriction plugin to judge.
+func (n Node) node(a *auth.Attributes, node string) auth.Decision {
+	switch a.Subresource + " " + a.Verb {
+	case " create", " update", " patch", " delete", "status update", "status patch":
+		return allowed("nodes write themselves")
+	case " get", " list", " watch":
+		switch a.Name {
+		case node:
+			return allowed("its own node")
+		case "":
+			return auth.Decision{Reason: fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)}
+		}
+		return auth.Decision{Reason: fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)}
+	}
+	return auth.Decision{}
+}
+
+// pod: a kubelet reads the pods bound to it, one by name or all by spec.nodeName.
+func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
+	switch a.Subresource + " " + a.Verb {
+	case " create", " delete", "status update", "status patch", "eviction create":
+		return allowed("nodes write their pods")
+	case " get", " list", " watch":
+		for _, req := range a.FieldSelector {
+			if req.Field == "spec.nodeName" && req.Operator == selection.Equals && req.Value == node {
+				return allowed("the pods bound to it")
+			}
+		}
+		if a.Name == "" {
+			return auth.Decision{Reason: "can only list/watch pods with spec.nodeName field selector"}
+		}
+		for _, p := range n.Pods(node) {
+			if p.Namespace == a.Namespace && p.Name == a.Name {
+				return allowed("pod " + p.Name + " is bound to it")
+			}
+		}
+		return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+	}
+	return auth.Decision{}
+}
+
+// refersTo tells whether a pod needs the object of that name.
+type refersTo func(pod *corev1.Pod, name string) bool
+
+var guards = map[string]refersTo{
+	"/secrets":                usesSecret,
+	"/configmaps":             usesConfigMap,
+	"/persistentvolumeclaims": usesClaim,
+	"/serviceaccounts":        func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name },
+}
+
+func (n Node) guarded(a *auth.Attributes, node string, refers refersTo) auth.Decision {
+	if !readable(a) {
+		return auth.Decision{Reason: fmt.Sprintf("node %q may only read %s by name", node, a.Resource)}
+	}
+	for _, p := range n.Pods(node) {
+		if p.Namespace == a.Namespace && refers(p, a.Name) {
+			return auth.Decision{Verdict: auth.Allow, Reason: fmt.Sprintf("node authorizer: pod %s on %s refers to it", p.Name, node)}
+		}
+	}
+	return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+}
+
+// readable: a single object is got, listed or watched by name, or a token is asked for a service account.
+func readable(a *auth.Attributes) bool {
+	if a.Name == "" || a.Namespace == "" {
+		return false
+	}
+	if a.Resource == "serviceaccounts" {
+		return a.Subresource == "token" && a.Verb == "create" || a.Subresource == "" && a.Verb == "get"
+	}
+	return a.Subresource == "" && slices.Contains([]string{"get", "list", "watch"}, a.Verb)
+}
+
+func usesSecret(p *corev1.Pod, name string) bool {
+	for _, s := range p.Spec.ImagePullSecrets {
+		if s.Name == name {
+			return true
+		}
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Secret != nil && v.Secret.SecretName == name {
+			return true
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == name }) {
+			return true
+		}
+	}
+	return anyEnv(p, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
+		if from != nil {
+			return from.SecretRef != nil && from.SecretRef.Name == name
+		}
+		return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == name
+	})
+}
+
+func usesConfigMap(p *corev1.Pod, name string) bool {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.ConfigMap != nil && v.ConfigMap.Name == name {
+			return true
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ConfigMap != nil && s.ConfigMap.Name == name }) {
+			return true
+		}
+	}
+	return anyEnv(p, func(e *corev1.EnvVar, from *corev1.EnvFromSource) bool {
+		if from != nil {
+			return from.ConfigMapRef != nil && from.ConfigMapRef.Name == name
+		}
+		return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil && e.ValueFrom.ConfigMapKeyRef.Name == name
+	})
+}
+
+func usesClaim(p *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == name || v.Ephemeral != nil && p.Name+"-"+v.Name == name
+	})
+}
+
+// anyEnv calls f with each variable, then each envFrom source, of every container until it returns true.
+func anyEnv(p *corev1.Pod, f func(*corev1.EnvVar, *corev1.EnvFromSource) bool) bool {
+	one := func(env []corev1.EnvVar, from []corev1.EnvFromSource) bool {
+		for i := range env {
+			if f(&env[i], nil) {
+				return true
+			}
+		}
+		for i := range from {
+			if f(nil, &from[i]) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			if one(list[i].Env, list[i].EnvFrom) {
+				return true
+			}
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		if one(p.Spec.EphemeralContainers[i].Env, p.Spec.EphemeralContainers[i].EnvFrom) {
+			return true
+		}
+	}
+	return false
+}

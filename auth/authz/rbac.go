@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package authz decides what a user may do: RBAC over the cluster's roles and
+// bindings, the Node authorizer for kubelets, and the union of several. The API
+// server's pipeline asks it for every request; it reads no network and keeps its
+// rules in an immutable snapshot that changes swap.
+package authz
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/auth"
+)
+
+// RBAC authorizes by the roles and bindings it has been told of with Set and Remove. The zero value denies everything. Safe for concurrent use.
+type RBAC struct {
+	mu   sync.Mutex // guards the maps; snapshot is read without it
+	crs  map[string]*rbacv1.ClusterRole
+	rs   map[types.NamespacedName]*rbacv1.Role
+	crbs map[string]*rbacv1.ClusterRoleBinding
+	rbs  map[types.NamespacedName]*rbacv1.RoleBinding
+
+	snap atomic.Pointer[snapshot]
+}
+
+// snapshot indexes grants by subject. Never modified.
+type snapshot struct {
+	// cluster holds the grants of cluster role bindings, local those of role bindings by namespace.
+	cluster map[subject][]grant
+	local   map[string]map[subject][]grant
+}
+
+type subject struct{ kind, name string }
+
+// grant is one binding's rules for one subject.
+type grant struct {
+	rules []rbacv1.PolicyRule
+	why   string
+}
+
+// Set tells of a new or changed ClusterRole, Role, ClusterRoleBinding or RoleBinding; other kinds are ignored. The object is kept and never modified.
+func (a *RBAC) Set(objs ...runtime.Object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, obj := range objs {
+		switch o := obj.(type) {
+		case *rbacv1.ClusterRole:
+			put(&a.crs, o.Name, o)
+		case *rbacv1.Role:
+			put(&a.rs, key(o.Namespace, o.Name), o)
+		case *rbacv1.ClusterRoleBinding:
+			put(&a.crbs, o.Name, o)
+		case *rbacv1.RoleBinding:
+			put(&a.rbs, key(o.Namespace, o.Name), o)
+		}
+	}
+	a.snap.Store(a.indexLocked())
+}
+
+// Remove tells of a deleted object.
+func (a *RBAC) Remove(obj runtime.Object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		delete(a.crs, o.Name)
+	case *rbacv1.Role:
+		delete(a.rs, key(o.Namespace, o.Name))
+	case *rbacv1.ClusterRoleBinding:
+		delete(a.crbs, o.Name)
+	case *rbacv1.RoleBinding:
+		delete(a.rbs, key(o.Namespace, o.Name))
+	}
+	a.snap.Store(a.indexLocked())
+}
+
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func (a *RBAC) indexLocked() *snapshot {
+	s := &snapshot{cluster: map[subject][]grant{}, local: map[string]map[subject][]grant{}}
+	for _, name := range slices.Sorted(maps.Keys(a.crbs)) {
+		b := a.crbs[name]
+		cr, ok := a.crs[b.RoleRef.Name]
+		if !ok {
+			continue
+		}
+		for _, sub := range b.Subjects {
+			k := subjectOf(sub, "")
+			s.cluster[k] = append(s.cluster[k], grant{cr.Rules, fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of ClusterRole %q to %s", b.Name, b.RoleRef.Name, describe(sub, ""))})
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(a.rbs), func(x, y types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	for _, n := range names {
+		b := a.rbs[n]
+		rules, ok := a.rulesLocked(b)
+		if !ok {
+			continue
+		}
+		if s.local[b.Namespace] == nil {
+			s.local[b.Namespace] = map[subject][]grant{}
+		}
+		for _, sub := range b.Subjects {
+			k := subjectOf(sub, b.Namespace)
+			s.local[b.Namespace][k] = append(s.local[b.Namespace][k], grant{rules, fmt.Sprintf("RBAC: allowed by RoleBinding %q of %s %q to %s", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name, describe(sub, b.Namespace))})
+		}
+	}
+	return s
+}
+
+func (a *RBAC) rulesLocked(b *rbacv1.RoleBinding) ([]rbacv1.PolicyRule, bool) {
+	if b.RoleRef.Kind == "ClusterRole" {
+		cr, ok := a.crs[b.RoleRef.Name]
+		if !ok {
+			return nil, false
+		}
+		return cr.Rules, true
+	}
+	r, ok := a.rs[key(b.Namespace, b.RoleRef.Name)]
+	if !ok {
+		return nil, false
+	}
+	return r.Rules, true
+}
+
+// subjectOf turns a binding's subject into an index key: service accounts are users by their full name.
+func subjectOf(s rbacv1.Subject, namespace string) subject {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return subject{rbacv1.UserKind, "system:serviceaccount:" + cmp.Or(s.Namespace, namespace) + ":" + s.Name}
+	}
+	return subject{s.Kind, s.Name}
+}
+
+func describe(s rbacv1.Subject, namespace string) string {
+	if s.Kind == rbacv1.ServiceAccountKind {
+		return fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+cmp.Or(s.Namespace, namespace))
+	}
+	return fmt.Sprintf("%s %q", s.Kind, s.Name)
+}
+
+// visit calls f for every grant the user has in namespace ("": cluster-wide only) until f returns false.
+func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
+	s := a.snap.Load()
+	if s == nil {
+		return
+	}
+	each := func(m map[subject][]grant) bool {
+		if len(m) == 0 {
+			return true
+		}
+		for _, g := range m[subject{rbacv1.UserKind, u.Name}] {
+			if !f(g) {
+				return false
+			}
+		}
+		for _, group := range u.Groups {
+			for _, g := range m[subject{rbacv1.GroupKind, group}] {
+				if !f(g) {
+					return false
+				}
+			}
+		}
+		return true
+	}
+	if each(s.cluster) && namespace != "" {
+		each(s.local[namespace])
+	}
+}
+
+// Authorize allows what some rule of the user's roles covers; it never denies, so that another authorizer may allow.
+func (a *RBAC) Authorize(_ context.Context, at *auth.Attributes) (auth.Decision, error) {
+	var d auth.Decision
+	a.visit(at.User, at.Namespace, func(g grant) bool {
+		for i := range g.rules {
+			if Covers(&g.rules[i], at) {
+				d = auth.Decision{Verdict: auth.Allow, Reason: g.why}
+				return false
+			}
+		}
+		return true
+	})
+	return d, nil
+}
+
+// RulesFor lists every rule that applies to the user in namespace, as SelfSubjectRulesReview shows them.
+func (a *RBAC) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	a.visit(u, namespace, func(g grant) bool {
+		out = append(out, g.rules...)
+		return true
+	})
+	return out
+}
+
+// RoleRules are the rules of the role that a binding in namespace refers to; ok is false when there is no such role.
+func (a *RBAC) RoleRules(ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.rulesLocked(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, RoleRef: ref})
+}
+
+// Covers tells whether one rule allows a request.
+func Covers(r *rbacv1.PolicyRule, at *auth.Attributes) bool {
+	if !has(r.Verbs, at.Verb) {
+		return false
+	}
+	if !at.ResourceRequest {
+		return slices.ContainsFunc(r.NonResourceURLs, func(p string) bool { return pathMatches(p, at.Path) })
+	}
+	if !has(r.APIGroups, at.Group) || !hasResource(r.Resources, at.Resource, at.Subresource) {
+		return false
+	}
+	return len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, at.Name)
+}
+
+func has(list []string, want string) bool {
+	return slices.Contains(list, want) || slices.Contains(list, "*")
+}
+
+func hasResource(list []string, resource, sub string) bool {
+	for _, r := range list {
+		if r == "*" {
+			return true
+		}
+		if sub == "" {
+			if r == resource {
+				return true
+			}
+			continue
+		}
+		res, s, ok := strings.Cut(r, "/")
+		if ok && s == sub && (res == resource || res == "*") {
+			return true
+		}
+	}
+	return false
+}
+
+func pathMatches(pattern, path string) bool {
+	if pattern == "*" || pattern == path {
+		return true
+	}
+	prefix, ok := strings.CutSuffix(pattern, "*")
+	return ok && strings.HasPrefix(path, prefix)
+}

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson/auth"
+)
+
+// Union asks each authorizer in order: the first Allow or Deny wins. Errors count only when nobody decides.
+type Union []auth.Authorizer
+
+// Authorize returns the first decision; with none it joins the reasons of those that had no opinion.
+func (u Union) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
+	var reason string
+	var errs []error
+	for _, by := range u {
+		d, err := by.Authorize(ctx, a)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if d.Verdict != auth.NoOpinion {
+			return d, nil
+		}
+		if d.Reason != "" {
+			if reason != "" {
+				reason += ", "
+			}
+			reason += d.Reason
+		}
+	}
+	return auth.Decision{Reason: reason}, errors.Join(errs...)
+}
+
+// Masters allows the group system:masters everything, so that a broken role cannot lock the administrator out.
+type Masters struct{}
+
+// Authorize allows masters and has no opinion on others.
+func (Masters) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, error) {
+	if slices.Contains(a.User.Groups, auth.Masters) {
+		return auth.Decision{Verdict: auth.Allow, Reason: "group system:masters"}, nil
+	}
+	return auth.Decision{}, nil
+}
+
+// RulesFor lists what masters may do.
+func (Masters) RulesFor(u *auth.User, _ string) []rbacv1.PolicyRule {
+	if !slices.Contains(u.Groups, auth.Masters) {
+		return nil
+	}
+	return slices.Clone(everything)
+}
+
+// Rules joins what several authorizers list for a user. Unlisted names those who decide without a list of rules: with one, the answer
+// is incomplete.
+type Rules struct {
+	Of []interface {
+		RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
+	}
+	Unlisted string
+}
+
+// RulesFor lists every rule that applies to u in namespace.
+func (r Rules) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
+	var out []rbacv1.PolicyRule
+	for _, by := range r.Of {
+		out = append(out, by.RulesFor(u, namespace)...)
+	}
+	return out
+}
+
+// Incomplete says why RulesFor may lack something; empty: it lacks nothing.
+func (r Rules) Incomplete() string { return r.Unlisted }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"keelson/auth"
+	"keelson/auth/internal/remote"
+)
+
+// Webhook asks a service (a SubjectAccessReview, as kube-apiserver's --authorization-webhook-config-file). While the service fails it
+// has no opinion.
+type Webhook struct {
+	hook                 *remote.Hook
+	ifAllowed, ifRefused time.Duration
+}
+
+// NewWebhook asks the service that kubeconfig names, and remembers what it allowed and what it refused for these times.
+func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration) (*Webhook, error) {
+	h, err := remote.New(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return &Webhook{h, ifAllowed, ifRefused}, nil
+}
+
+// longestRemembered bounds the parts of a question that come from a client, so that nobody fills the memory.
+const longestRemembered = 10000
+
+// Authorize asks the service.
+func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
+	question := &authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}, Spec: access(a),
+	}
+	got := &authorizationv1.SubjectAccessReview{}
+	err := w.hook.Ask(ctx, question, got, func() time.Duration {
+		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+len(a.Path) > longestRemembered {
+			return 0
+		}
+		if got.Status.Allowed {
+			return w.ifAllowed
+		}
+		return w.ifRefused
+	})
+	s := got.Status
+	switch {
+	case err != nil:
+		return auth.Decision{}, err
+	case s.Denied && s.Allowed:
+		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, errors.New("webhook subject access review returned both allow and deny response")
+	case s.Denied:
+		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, nil
+	case s.Allowed:
+		return auth.Decision{Verdict: auth.Allow, Reason: s.Reason}, nil
+	}
+	return auth.Decision{Reason: s.Reason}, nil
+}
+
+func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {
+	s := authorizationv1.SubjectAccessReviewSpec{User: a.User.Name, UID: a.User.UID, Groups: a.User.Groups}
+	for k, v := range a.User.Extra {
+		if s.Extra == nil {
+			s.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		s.Extra[strings.ToLower(k)] = v
+	}
+	if !a.ResourceRequest {
+		s.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.Path, Verb: a.Verb}
+		return s
+	}
+	s.ResourceAttributes = &authorizationv1.ResourceAttributes{
+		Namespace: a.Namespace, Verb: a.Verb, Group: a.Group, Version: a.Version, Resource: a.Resource, Subresource: a.Subresource, Name: a.Name,
+	}
+	for _, req := range a.FieldSelector {
+		op := metav1.FieldSelectorOpIn
+		if req.Operator == selection.NotEquals {
+			op = metav1.FieldSelectorOpNotIn
+		}
+		if s.ResourceAttributes.FieldSelector == nil {
+			s.ResourceAttributes.FieldSelector = &authorizationv1.FieldSelectorAttributes{}
+		}
+		f := s.ResourceAttributes.FieldSelector
+		f.Requirements = append(f.Requirements, metav1.FieldSelectorRequirement{Key: req.Field, Operator: op, Values: []string{req.Value}})
+	}
+	if reqs := labelRequirements(a.LabelSelector); len(reqs) > 0 {
+		s.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{Requirements: reqs}
+	}
+	return s
+}
+
+// labelRequirements are those that the API can say; selectors only narrow, so leaving others out asks for more, not less.
+func labelRequirements(list labels.Requirements) []metav1.LabelSelectorRequirement {
+	var out []metav1.LabelSelectorRequirement
+	for _, req := range list {
+		r := metav1.LabelSelectorRequirement{Key: req.Key(), Values: req.ValuesUnsorted()}
+		switch req.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			r.Operator = metav1.LabelSelectorOpIn
+		case selection.NotEquals, selection.NotIn:
+			r.Operator = metav1.LabelSelectorOpNotIn
+		case selection.Exists:
+			r.Operator, r.Values = metav1.LabelSelectorOpExists, nil
+		case selection.DoesNotExist:
+			r.Operator, r.Values = metav1.LabelSelectorOpDoesNotExist, nil
+		default:
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}

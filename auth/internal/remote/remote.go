@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote asks a service outside of the cluster to judge: it posts a review
+// and reads the answer, at the exact address that a kubeconfig names, and remembers
+// answers for a while. The webhook authenticator and authorizer use it. It knows
+// nothing of what is judged.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/lru"
+)
+
+const (
+	timeout     = 30 * time.Second
+	tries       = 5
+	firstRetry  = 500 * time.Millisecond
+	longestBody = 1 << 20
+	remembered  = 8192
+)
+
+// Hook is one service.
+type Hook struct {
+	url    string
+	client *http.Client
+	// answers by question, until their time is up.
+	answers *lru.Cache
+	now     func() time.Time
+}
+
+type answer struct {
+	body []byte
+	end  time.Time
+}
+
+// New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves.
+func New(kubeconfig string) (*Hook, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read webhook configuration %s: %w", kubeconfig, err)
+	}
+	cfg.Timeout = timeout
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
+	}
+	return &Hook{url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now}, nil
+}
+
+// Ask posts question and reads the answer into it; keep says for how long the answer may be used again for the same question. A service
+// that fails is asked again a few times.
+func (h *Hook) Ask(ctx context.Context, question, into any, keep func() time.Duration) error {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return fmt.Errorf("ask webhook %s: %w", h.url, err)
+	}
+	if known, ok := h.answers.Get(string(body)); ok {
+		if a, ok := known.(answer); ok && h.now().Before(a.end) {
+			return json.Unmarshal(a.body, into)
+		}
+	}
+	got, err := h.post(ctx, body)
+	if err != nil {
+		return fmt.Errorf("ask webhook %s: %w", h.url, err)
+	}
+	if err := json.Unmarshal(got, into); err != nil {
+		return fmt.Errorf("answer of webhook %s: %w", h.url, err)
+	}
+	if life := keep(); life > 0 {
+		h.answers.Add(string(body), answer{got, h.now().Add(life)})
+	}
+	return nil
+}
+
+func (h *Hook) post(ctx context.Context, body []byte) ([]byte, error) {
+	wait := firstRetry
+	for try := 1; ; try++ {
+		got, again, err := h.once(ctx, body)
+		if err == nil || !again || try == tries {
+			return got, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, err
+		}
+		wait += wait / 2
+	}
+}
+
+func (h *Hook) once(ctx context.Context, body []byte) (got []byte, again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, h.url, bytes.NewReader(body))
+	if err != nil {
+		return nil, false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return nil, ctx.Err() == nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // what is wanted has been read
+	got, err = io.ReadAll(io.LimitReader(resp.Body, longestBody))
+	if err != nil {
+		return nil, true, err
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("it answers %s", resp.Status)
+	}
+	return got, false, nil
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// ParseRequest reads the PEM of a certificate request and checks that its sender holds the key.
+func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(b)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("PEM block type must be CERTIFICATE REQUEST")
+	}
+	req, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate request: %w", err)
+	}
+	if err := req.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	return req, nil
+}
+
+// Sign issues a certificate for req, for those uses and for life, but never beyond the authority's own end. It returns PEM.
+func (a *Authority) Sign(req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration) ([]byte, error) {
+	now := a.now()
+	if !now.Before(a.cert.NotAfter) {
+		return nil, fmt.Errorf("the signer has expired: NotAfter=%v", a.cert.NotAfter)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	end := now.Add(life)
+	if end.After(a.cert.NotAfter) {
+		end = a.cert.NotAfter
+	}
+	t := &x509.Certificate{
+		SerialNumber: serial, Subject: req.Subject, DNSNames: req.DNSNames, IPAddresses: req.IPAddresses,
+		EmailAddresses: req.EmailAddresses, URIs: req.URIs, PublicKeyAlgorithm: req.PublicKeyAlgorithm, PublicKey: req.PublicKey,
+		NotBefore: now.Add(-skew), NotAfter: end, KeyUsage: usage, ExtKeyUsage: ext, BasicConstraintsValid: true, IsCA: false,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, req.PublicKey, a.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign certificate of %s: %w", req.Subject.CommonName, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}

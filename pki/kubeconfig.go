@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Kubeconfig returns a kubeconfig with one context, called name, that reaches server (https://host:port) as the holder of p.
+func Kubeconfig(name, server string, caPEM []byte, p Pair) ([]byte, error) {
+	b, err := clientcmd.Write(*config(name, server, caPEM, p))
+	if err != nil {
+		return nil, fmt.Errorf("write kubeconfig %s: %w", name, err)
+	}
+	return b, nil
+}
+
+func config(name, server string, caPEM []byte, p Pair) *clientcmdapi.Config {
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: caPEM}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: p.CertPEM, ClientKeyData: p.KeyPEM}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return c
+}
+
+// MergeKubeconfig puts the context name of the kubeconfig in add into the file at path (made when absent) and makes it current.
+// Everything else in the file stays. A file that cannot be read as a kubeconfig is left as it is, with an error.
+func MergeKubeconfig(path string, add []byte) error {
+	from, err := clientcmd.Load(add)
+	if err != nil {
+		return fmt.Errorf("merge kubeconfig: %w", err)
+	}
+	into := clientcmdapi.NewConfig()
+	old, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		if into, err = clientcmd.Load(old); err != nil {
+			return fmt.Errorf("merge into kubeconfig %s: %w", path, err)
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("merge into kubeconfig %s: %w", path, err)
+		}
+	default:
+		return fmt.Errorf("merge into kubeconfig: %w", err)
+	}
+	maps.Copy(into.Clusters, from.Clusters)
+	maps.Copy(into.AuthInfos, from.AuthInfos)
+	maps.Copy(into.Contexts, from.Contexts)
+	into.CurrentContext = from.CurrentContext
+	b, err := clientcmd.Write(*into)
+	if err != nil {
+		return fmt.Errorf("merge into kubeconfig %s: %w", path, err)
+	}
+	return WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pki is the cluster's own certificate authority: it makes and keeps the
+// CA, server and client certificates, service-account keys and kubeconfigs in one
+// directory. cluster calls it at start; it never talks to the network.
+//
+// Invariants:
+//  1. Every private key and kubeconfig is written 0600, atomically; the directory is 0700.
+//  2. Opening a directory that has everything writes nothing.
+//  3. Certificates about to expire (less than a third of their life left) are made anew when asked for.
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	caLife   = 10 * 365 * 24 * time.Hour
+	leafLife = 365 * 24 * time.Hour
+	// skew lets clients whose clock is a little behind accept a fresh certificate.
+	skew = 5 * time.Minute
+)
+
+// Authority is a CA in a directory.
+type Authority struct {
+	dir  string
+	cert *x509.Certificate
+	key  crypto.Signer
+	pem  []byte
+	now  func() time.Time
+}
+
+// Pair is a certificate with its key, both PEM.
+type Pair struct {
+	CertPEM, KeyPEM []byte
+}
+
+// TLS returns the pair as a tls.Certificate.
+func (p Pair) TLS() (tls.Certificate, error) { return tls.X509KeyPair(p.CertPEM, p.KeyPEM) }
+
+// Subject says for whom a certificate is.
+type Subject struct {
+	Name   string   // common name: the user, or the server
+	Groups []string // organizations
+	// DNS and IPs are set for servers.
+	DNS []string
+	IPs []net.IP
+}
+
+// Open reads the CA called name ("ca") in dir, making it when there is none.
+// A half-present or unreadable CA is an error: nothing is overwritten.
+func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
+
+func open(dir, name string, now func() time.Time) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make certificate directory: %w", err)
+	}
+	a := &Authority{dir: dir, now: now}
+	p, err := readPair(dir, name)
+	if errors.Is(err, fs.ErrNotExist) {
+		p, err = a.makeCA(name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
+	}
+	if a.cert, a.key, err = parsePair(p); err != nil {
+		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
+	}
+	a.pem = p.CertPEM
+	return a, nil
+}
+
+// CertPEM is the CA's certificate.
+func (a *Authority) CertPEM() []byte { return a.pem }
+
+// Signer gives the CA's certificate and key, for the certificates API.
+func (a *Authority) Signer() (*x509.Certificate, crypto.Signer) { return a.cert, a.key }
+
+// Pool holds the CA alone.
+func (a *Authority) Pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+func (a *Authority) makeCA(name string) (Pair, error) {
+	t := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: "keelson-" + name},
+		NotBefore:             a.now().Add(-skew),
+		NotAfter:              a.now().Add(caLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	p, err := sign(t, t, key, key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return p, writePair(a.dir, name, p)
+}
+
+// Server returns the server certificate kept as name, making it anew when it is absent, near its end, signed by another CA,
+// or lacks one of the wanted names.
+func (a *Authority) Server(name string, s Subject) (Pair, error) {
+	return a.leaf(name, s, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth)
+}
+
+// Client returns the client certificate kept as name, under the same rules.
+func (a *Authority) Client(name string, s Subject) (Pair, error) {
+	return a.leaf(name, s, x509.ExtKeyUsageClientAuth)
+}
+
+func (a *Authority) leaf(name string, s Subject, usage ...x509.ExtKeyUsage) (Pair, error) {
+	p, err := readPair(a.dir, name)
+	if err == nil && a.fits(p, s) {
+		return p, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Pair{}, fmt.Errorf("read certificate %s: %w", name, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	t := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: s.Name, Organization: s.Groups},
+		NotBefore:   a.now().Add(-skew),
+		NotAfter:    a.now().Add(leafLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: usage,
+		DNSNames:    s.DNS,
+		IPAddresses: s.IPs,
+	}
+	if p, err = sign(t, a.cert, key, a.key); err != nil {
+		return Pair{}, fmt.Errorf("sign certificate %s: %w", name, err)
+	}
+	return p, writePair(a.dir, name, p)
+}
+
+// fits tells whether a kept certificate can still serve.
+func (a *Authority) fits(p Pair, s Subject) bool {
+	c, _, err := parsePair(p)
+	if err != nil || c.CheckSignatureFrom(a.cert) != nil {
+		return false
+	}
+	if a.now().After(c.NotAfter.Add(-leafLife / 3)) {
+		return false
+	}
+	if c.Subject.CommonName != s.Name || len(c.Subject.Organization) != len(s.Groups) {
+		return false
+	}
+	for i, g := range s.Groups {
+		if c.Subject.Organization[i] != g {
+			return false
+		}
+	}
+	for _, d := range s.DNS {
+		if c.VerifyHostname(d) != nil {
+			return false
+		}
+	}
+	for _, ip := range s.IPs {
+		if c.VerifyHostname(ip.String()) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func sign(t, parent *x509.Certificate, key, by crypto.Signer) (Pair, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return Pair{}, err
+	}
+	t.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, t, parent, key.Public(), by)
+	if err != nil {
+		return Pair{}, err
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{CertPEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), KeyPEM: keyPEM}, nil
+}
+
+func encodeKey(key crypto.Signer) ([]byte, error) {
+	b, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: b}), nil
+}
+
+func parsePair(p Pair) (*x509.Certificate, crypto.Signer, error) {
+	t, err := p.TLS()
+	if err != nil {
+		return nil, nil, err
+	}
+	key, ok := t.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, nil, fmt.Errorf("private key of type %T cannot sign", t.PrivateKey)
+	}
+	return t.Leaf, key, nil
+}
+
+func readPair(dir, name string) (Pair, error) {
+	key, err := os.ReadFile(filepath.Join(dir, name+".key"))
+	if err != nil {
+		return Pair{}, err
+	}
+	cert, err := os.ReadFile(filepath.Join(dir, name+".crt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Pair{}, fmt.Errorf("%s.key is there but %s.crt is not", name, name)
+	}
+	return Pair{CertPEM: cert, KeyPEM: key}, err
+}
+
+// writePair writes the certificate first: a key without a certificate is then the sign of tampering, not of a crash.
+func writePair(dir, name string, p Pair) error {
+	if err := WriteFile(filepath.Join(dir, name+".crt"), p.CertPEM, 0o644); err != nil {
+		return err
+	}
+	return WriteFile(filepath.Join(dir, name+".key"), p.KeyPEM, 0o600)
+}
+
+// WriteFile replaces path by b with mode, atomically: a reader sees the old file or the new one.
+func WriteFile(path string, b []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone already when the rename worked
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func server() Subject {
+	return Subject{Name: "kube-apiserver", DNS: []string{"localhost", "kubernetes.default.svc"}, IPs: []net.IP{net.IPv4(127, 0, 0, 1)}}
+}
+
+func TestReopenKeepsEverything(t *testing.T) {
+	dir := t.TempDir()
+	a, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := a.Server("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := again.Server("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(a.CertPEM(), again.CertPEM()) || !bytes.Equal(p.CertPEM, q.CertPEM) {
+		t.Error("reopening made new certificates, want the kept ones")
+	}
+	leaf, err := q.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "127.0.0.1", "kubernetes.default.svc"} {
+		if _, err := leaf.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: again.Pool()}); err != nil {
+			t.Errorf("verify for %s: %v", host, err)
+		}
+	}
+}
+
+func TestPrivateFilesArePrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	a, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Client("admin", Subject{Name: "admin", Groups: []string{"system:masters"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ServiceAccountKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"ca.key", "admin.key", "sa.key"} {
+		st, err := os.Stat(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if st.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %o, want 600", name, st.Mode().Perm())
+		}
+	}
+	if st, _ := os.Stat(dir); st.Mode().Perm() != 0o700 {
+		t.Errorf("directory has mode %o, want 700", st.Mode().Perm())
+	}
+}
+
+func TestLeafIsMadeAnew(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Now()
+	a, err := open(dir, "ca", func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := a.Server("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wider := server()
+	wider.IPs = append(wider.IPs, net.IPv4(10, 0, 0, 7))
+	second, err := a.Server("apiserver", wider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(first.CertPEM, second.CertPEM) {
+		t.Error("a certificate that lacks a wanted address was kept")
+	}
+	now = now.Add(leafLife * 3 / 4)
+	third, err := a.Server("apiserver", wider)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Equal(second.CertPEM, third.CertPEM) {
+		t.Error("a certificate near its end was kept")
+	}
+}
+
+func TestHalfPresentAuthorityIsNotOverwritten(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir, "ca"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	key, _ := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if _, err := Open(dir, "ca"); err == nil || !strings.Contains(err.Error(), "ca.crt") {
+		t.Errorf("Open() = %v, want an error naming ca.crt", err)
+	}
+	if after, _ := os.ReadFile(filepath.Join(dir, "ca.key")); !bytes.Equal(key, after) {
+		t.Error("the key was overwritten")
+	}
+}
+
+func TestServiceAccountKeyIsKept(t *testing.T) {
+	dir := t.TempDir()
+	a, err := ServiceAccountKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ServiceAccountKey(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ka, _ := encodeKey(a)
+	kb, _ := encodeKey(b)
+	if !bytes.Equal(ka, kb) {
+		t.Error("the second call gave another key")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "sa.key"), []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ServiceAccountKey(dir); err == nil {
+		t.Error("a garbage key file was accepted")
+	}
+}
+
+func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
+	a, err := Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := a.Client("admin", Subject{Name: "admin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _ := Kubeconfig("other", "https://127.0.0.1:1", a.CertPEM(), p)
+	mine, _ := Kubeconfig("keelson", "https://127.0.0.1:6443", a.CertPEM(), p)
+	path := filepath.Join(t.TempDir(), ".kube", "config")
+	for _, b := range [][]byte{other, mine, mine} {
+		if err := MergeKubeconfig(path, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Contexts) != 2 || got.CurrentContext != "keelson" || got.Clusters["other"].Server != "https://127.0.0.1:1" {
+		t.Errorf("merged: contexts %v, current %q", got.Contexts, got.CurrentContext)
+	}
+	if err := os.WriteFile(path, []byte("{not a kubeconfig"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := MergeKubeconfig(path, mine); err == nil {
+		t.Error("merged into garbage")
+	}
+	if b, _ := os.ReadFile(path); string(b) != "{not a kubeconfig" {
+		t.Errorf("garbage file was changed to %q", b)
+	}
+}
