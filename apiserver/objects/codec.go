@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+)
+
+// Codec turns objects into stored bytes and back. Encode must not modify obj; Decode returns an object of its own.
+type Codec interface {
+	Encode(obj kind.Object) ([]byte, error)
+	Decode(b []byte) (kind.Object, error)
+}
+
+// magic begins every protobuf value that Kubernetes stores.
+var magic = []byte("k8s\x00")
+
+type protobufCodec struct {
+	gvk  schema.GroupVersionKind
+	meta runtime.TypeMeta
+	make func() kind.Object
+}
+
+// Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown around the object's own message. The
+// kind is written into the envelope from gvk, so that objects need no TypeMeta. JSON values are read too.
+func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object) Codec {
+	v, k := gvk.ToAPIVersionAndKind()
+	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create}
+}
+
+func (c protobufCodec) Encode(obj kind.Object) ([]byte, error) {
+	m, ok := obj.(runtime.ProtobufMarshaller)
+	if !ok {
+		return nil, fmt.Errorf("encode %s: %T has no protobuf form", c.gvk.Kind, obj)
+	}
+	unknown := runtime.Unknown{TypeMeta: c.meta}
+	size := m.Size()
+	out := make([]byte, len(magic)+unknown.Size()+size+16) // 16: tag and length of the message
+	copy(out, magic)
+	n, err := unknown.NestedMarshalTo(out[len(magic):], m, uint64(size))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", c.gvk.Kind, err)
+	}
+	return out[: len(magic)+n : len(magic)+n], nil
+}
+
+func (c protobufCodec) Decode(b []byte) (kind.Object, error) {
+	obj := c.make()
+	if !bytes.HasPrefix(b, magic) {
+		return c.decodeJSON(b, obj)
+	}
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(b[len(magic):]); err != nil {
+		return nil, fmt.Errorf("decode %s: envelope: %w", c.gvk.Kind, err)
+	}
+	if unknown.TypeMeta != c.meta {
+		return nil, fmt.Errorf("decode %s: found %s %s, want %s", c.gvk.Kind, unknown.APIVersion, unknown.Kind, c.meta.APIVersion)
+	}
+	m, ok := obj.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, fmt.Errorf("decode %s: %T has no protobuf form", c.gvk.Kind, obj)
+	}
+	if err := m.Unmarshal(unknown.Raw); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
+	}
+	return obj, nil
+}
+
+func (c protobufCodec) decodeJSON(b []byte, obj kind.Object) (kind.Object, error) {
+	if err := json.Unmarshal(b, obj); err != nil {
+		return nil, fmt.Errorf("decode %s: neither protobuf nor JSON: %w", c.gvk.Kind, err)
+	}
+	if got := obj.GetObjectKind().GroupVersionKind(); got != c.gvk {
+		return nil, fmt.Errorf("decode %s: found %s, want %s", c.gvk.Kind, got, c.gvk)
+	}
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	return obj, nil
+}

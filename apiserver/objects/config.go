@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+)
+
+// Root is under which every object lives.
+const Root = "/registry/"
+
+// Config describes one resource to the store.
+type Config struct {
+	// Resource is for error messages: {"apps", "deployments"}.
+	Resource schema.GroupResource
+	// GVK is the kind and version as stored.
+	GVK schema.GroupVersionKind
+	New func() kind.Object
+	// Prefix is the part of the key after Root: "pods", "services/specs", "minions" (StorePrefix knows Kubernetes' choices).
+	Prefix     string
+	Namespaced bool
+	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New).
+	Codec Codec
+	// Fields are the selectable fields; nil: metadata.name and metadata.namespace.
+	Fields func(kind.Object) fields.Set
+	// Index names fields by which lists and watches are often selected, with how to read them ("spec.nodeName").
+	Index map[string]func(kind.Object) string
+}
+
+// withDefaults fills what may be left out.
+func (c Config) withDefaults() Config {
+	if c.Codec == nil {
+		c.Codec = Protobuf(c.GVK, c.New)
+	}
+	if c.Fields == nil {
+		c.Fields = func(obj kind.Object) fields.Set {
+			set := fields.Set{"metadata.name": obj.GetName()}
+			if c.Namespaced {
+				set["metadata.namespace"] = obj.GetNamespace()
+			}
+			return set
+		}
+	}
+	return c
+}
+
+// KeyPrefix is what all keys of the resource, or of its objects in one namespace, begin with.
+func (c Config) KeyPrefix(namespace string) string {
+	if namespace == "" || !c.Namespaced {
+		return Root + c.Prefix + "/"
+	}
+	return Root + c.Prefix + "/" + namespace + "/"
+}
+
+// ScopeOf is the namespace that a query is about; "" for all, and always for resources without namespaces.
+func (c Config) ScopeOf(namespace string) string {
+	if !c.Namespaced {
+		return ""
+	}
+	return namespace
+}
+
+// Key is where an object lives.
+func (c Config) Key(namespace, name string) (string, error) {
+	if c.Namespaced && namespace == "" {
+		return "", apierrors.NewBadRequest("namespace is required")
+	}
+	if name == "" || name == "." || name == ".." {
+		return "", apierrors.NewBadRequest("name is required")
+	}
+	for _, r := range namespace + name {
+		if r == '/' || r == 0 {
+			return "", apierrors.NewBadRequest("name and namespace may not contain '/'")
+		}
+	}
+	return c.KeyPrefix(namespace) + name, nil
+}
+
+// StorePrefix is the Config.Prefix that Kubernetes uses for a built-in resource.
+func StorePrefix(r schema.GroupResource) string {
+	if p, ok := oddPrefixes[r]; ok {
+		return p
+	}
+	return r.Resource
+}
+
+// Resources of the built-in groups live under their plain name, whatever the group; these are the exceptions.
+var oddPrefixes = map[schema.GroupResource]string{
+	{Resource: "nodes"}:                                                    "minions",
+	{Resource: "replicationcontrollers"}:                                   "controllers",
+	{Resource: "services"}:                                                 "services/specs",
+	{Resource: "endpoints"}:                                                "services/endpoints",
+	{Group: "networking.k8s.io", Resource: "ingresses"}:                    "ingress",
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:             "apiregistration.k8s.io/apiservices",
+	{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}: "apiextensions.k8s.io/customresourcedefinitions",
+	{Group: "events.k8s.io", Resource: "events"}:                           "events",
+}
+
+// FormatRevision writes a revision as a resourceVersion.
+func FormatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
+
+// ParseRevision reads a resourceVersion; "" is 0.
+func ParseRevision(rv string) (int64, error) {
+	if rv == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(rv, 10, 63)
+	if err != nil {
+		return 0, invalidVersion(rv, err)
+	}
+	return int64(n), nil
+}
+
+// Selects tells whether obj is what the selectors ask for.
+func (c Config) Selects(q *ListQuery, obj kind.Object) bool {
+	if !q.Labels.Empty() && !q.Labels.Matches(labels.Set(obj.GetLabels())) {
+		return false
+	}
+	return q.Fields.Empty() || q.Fields.Matches(c.Fields(obj))
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"hash/maphash"
+	"sync"
+	"weak"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/store"
+)
+
+// Entry is one stored object with its memoized encodings. Object is shared and never modified (invariant 1); a typed object
+// has an empty TypeMeta, which whoever encodes it adds (a list's items carry none on the wire).
+type Entry struct {
+	Object   kind.Object
+	Key      string
+	Revision int64
+
+	memo *Memo
+	sum  uint64 // hash of the stored bytes, 0 when unknown
+	enc  encodings
+}
+
+// encodings memoizes an entry's wire bytes, so that a change is encoded once per encoding and not once per watcher.
+// It does not keep them alive: that is for their users, and for Memo.
+type encodings struct {
+	mu sync.Mutex
+	m  []encoding
+}
+
+type encoding struct {
+	key   string
+	bytes weak.Pointer[[]byte]
+}
+
+// NewEntry wraps obj, which becomes shared. memo may be nil.
+func NewEntry(key string, obj kind.Object, revision int64, memo *Memo) *Entry {
+	return &Entry{Object: obj, Key: key, Revision: revision, memo: memo}
+}
+
+// Encoded returns e.Object in the encoding of enc. The bytes are shared: never modify them.
+func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
+	e.enc.mu.Lock()
+	defer e.enc.mu.Unlock()
+	at := -1
+	for i := range e.enc.m {
+		if e.enc.m[i].key != enc.Key() {
+			continue
+		}
+		if b := e.enc.m[i].bytes.Value(); b != nil {
+			return *b, nil
+		}
+		at = i
+	}
+	b, err := enc.Encode(e.Object)
+	if err != nil {
+		return nil, err
+	}
+	p := &b
+	if at < 0 {
+		e.enc.m = append(e.enc.m, encoding{enc.Key(), weak.Make(p)})
+	} else {
+		e.enc.m[at].bytes = weak.Make(p)
+	}
+	e.memo.keep(p)
+	return b, nil
+}
+
+// Deleted is e as its deletion at revision rev shows it: the last state with that resourceVersion.
+func (e *Entry) Deleted(rev int64) *Entry {
+	obj, ok := e.Object.DeepCopyObject().(kind.Object)
+	if !ok {
+		return e
+	}
+	obj.SetResourceVersion(FormatRevision(rev))
+	return NewEntry(e.Key, obj, rev, e.memo)
+}
+
+// Memo keeps the latest encodings alive up to a number of bytes; older ones go with the next garbage collection.
+// A nil Memo keeps nothing.
+type Memo struct {
+	budget int
+
+	mu    sync.Mutex
+	bytes int
+	queue []*[]byte
+}
+
+// NewMemo returns a memo for that many bytes.
+func NewMemo(budget int) *Memo { return &Memo{budget: budget} }
+
+func (m *Memo) keep(b *[]byte) {
+	if m == nil || len(*b) > m.budget/8 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.queue = append(m.queue, b)
+	m.bytes += len(*b)
+	drop := 0
+	for m.bytes > m.budget {
+		m.bytes -= len(*m.queue[drop])
+		m.queue[drop] = nil
+		drop++
+	}
+	m.queue = m.queue[drop:]
+}
+
+// Decoded is the entry of a stored value.
+func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
+	obj, err := c.Codec.Decode(kv.Value)
+	if err != nil {
+		return nil, err
+	}
+	obj.SetResourceVersion(FormatRevision(kv.Revision))
+	e := NewEntry(kv.Key, obj, kv.Revision, memo)
+	e.sum = hash(kv.Value)
+	return e, nil
+}
+
+var seed = maphash.MakeSeed()
+
+// hash is never 0.
+func hash(b []byte) uint64 { return maphash.Bytes(seed, b) | 1 }
+
+// normalize brings obj, which the caller owns, into the form that a trip through the store would give it.
+func normalize(obj kind.Object) {
+	if _, ok := obj.(runtime.Unstructured); !ok {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	created := obj.GetCreationTimestamp()
+	obj.SetCreationTimestamp(created.Rfc3339Copy())
+	if d := obj.GetDeletionTimestamp(); d != nil {
+		whole := d.Rfc3339Copy()
+		obj.SetDeletionTimestamp(&whole)
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import "sync"
+
+// Handoff passes objects from their writer to the cache that sees them come back from the store's watch: the very bytes
+// that were written name them, so that a server never decodes what it has just encoded. A store that does not hand
+// those bytes back (a remote one) costs a decoding, nothing else. A nil Handoff passes nothing.
+type Handoff struct {
+	mu sync.Mutex
+	m  map[*byte]*Entry
+	// written are the names of entries whose writer is done and whom nobody has taken yet, oldest first.
+	written []*byte
+}
+
+// untaken bounds how many entries wait for a cache that may never ask.
+const untaken = 256
+
+// NewHandoff returns an empty one.
+func NewHandoff() *Handoff { return &Handoff{m: map[*byte]*Entry{}} }
+
+// offer is called before the write; values are never empty.
+func (h *Handoff) offer(value []byte, e *Entry) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.m[&value[0]] = e
+}
+
+// withdraw is called after a write that failed.
+func (h *Handoff) withdraw(value []byte) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.m, &value[0])
+}
+
+// settle is called after a write that succeeded. The writer and the cache may come in either order; the first sets the
+// revision, under the lock.
+func (h *Handoff) settle(value []byte, e *Entry, revision int64) {
+	if h == nil {
+		e.settle(revision)
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.settle(revision)
+	if h.m[&value[0]] == nil {
+		return
+	}
+	h.written = append(h.written, &value[0])
+	if len(h.written) > untaken {
+		for _, name := range h.written[:untaken/2] {
+			delete(h.m, name)
+		}
+		h.written = append([]*byte(nil), h.written[untaken/2:]...)
+	}
+}
+
+// Take returns the entry whose writer offered these bytes, at the revision they were written, or nil. It can be had once.
+func (h *Handoff) Take(value []byte, revision int64) *Entry {
+	if h == nil || len(value) == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e := h.m[&value[0]]
+	if e != nil {
+		e.settle(revision)
+		delete(h.m, &value[0])
+	}
+	return e
+}
+
+// settle sets the revision once; the object is shared from then on.
+func (e *Entry) settle(revision int64) {
+	if e.Revision == 0 {
+		e.Object.SetResourceVersion(FormatRevision(revision))
+		e.Revision = revision
+	}
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objectstest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// RunWatch runs the suite of watches. open is called with a fresh store.
+func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) objects.Storage) {
+	t.Helper()
+	tests := []struct {
+		name string
+		run  func(t *testing.T, s objects.Storage, st store.Store)
+	}{
+		{"State", testWatchState},
+		{"Resume", testWatchResume},
+		{"Selectors", testWatchSelectors},
+		{"Narrow", testWatchNarrow},
+		{"InitialEvents", testWatchInitialEvents},
+		{"Expired", testWatchExpired},
+		{"Refused", testWatchRefused},
+		{"ListThenWatch", testListThenWatch},
+		{"Shared", testWatchShared},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			st := NewStore(t)
+			tc.run(t, open(t, Pods(), st), st)
+		})
+	}
+}
+
+func start(t *testing.T, s objects.Storage, q objects.ListQuery) objects.Watch {
+	t.Helper()
+	ctx, cancel := context.WithCancel(bounded(t))
+	w, err := s.Watch(ctx, q)
+	if err != nil {
+		t.Fatalf("watch %+v: %v", q, err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range w.Events() { // until it is closed
+		}
+	})
+	return w
+}
+
+func show(ev objects.Event) string {
+	o := ev.Entry.Object
+	if ev.Type == watch.Bookmark {
+		return fmt.Sprintf("BOOKMARK@%s%v", o.GetResourceVersion(), o.GetAnnotations())
+	}
+	return fmt.Sprintf("%s:%s/%s@%s", ev.Type, o.GetNamespace(), o.GetName(), o.GetResourceVersion())
+}
+
+func expect(t *testing.T, w objects.Watch, want ...string) []objects.Event {
+	t.Helper()
+	var got []objects.Event
+	for i, wanted := range want {
+		ev, ok := <-w.Events()
+		if !ok {
+			t.Fatalf("watch ended (%v), want %s", w.Err(), wanted)
+		}
+		if show(ev) != wanted {
+			t.Fatalf("event %d: got %s, want %s", i, show(ev), wanted)
+		}
+		got = append(got, ev)
+	}
+	return got
+}
+
+func shown(kind string, e *objects.Entry) string {
+	return fmt.Sprintf("%s:%s/%s@%s", kind, e.Object.GetNamespace(), e.Object.GetName(), rv(e))
+}
+
+func testWatchState(t *testing.T, s objects.Storage, _ store.Store) {
+	a := create(t, s, Pod("a/one"))
+	b := create(t, s, Pod("b/one"))
+	for _, version := range []string{"", "0"} {
+		q := Everything()
+		q.ResourceVersion = version
+		w := start(t, s, q)
+		expect(t, w, shown("ADDED", a), shown("ADDED", b))
+	}
+	q := where(t, "b", "", "")
+	w := start(t, s, q)
+	expect(t, w, shown("ADDED", b))
+	c := create(t, s, Pod("b/two"))
+	b2 := change(t, s, "b/one", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	d := remove(t, s, "b/one")
+	got := expect(t, w, shown("ADDED", c), shown("MODIFIED", b2), shown("DELETED", d))
+	want(t, "last state of the deleted pod", nodeOf(got[2].Entry.Object), "n")
+	if got[0].At.IsZero() {
+		t.Error("an event has no time")
+	}
+}
+
+func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
+	a := create(t, s, Pod("ns/a"))
+	b := create(t, s, Pod("ns/b"))
+	a2 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	gone := remove(t, s, "ns/b")
+	q := Everything()
+	q.ResourceVersion = rv(a)
+	w := start(t, s, q)
+	expect(t, w, shown("ADDED", b), shown("MODIFIED", a2), shown("DELETED", gone))
+	q.ResourceVersion = rv(gone)
+	late := start(t, s, q)
+	c := create(t, s, Pod("ns/c"))
+	expect(t, w, shown("ADDED", c))
+	expect(t, late, shown("ADDED", c))
+}
+
+// testWatchSelectors walks a pod into and out of a selection.
+func testWatchSelectors(t *testing.T, s objects.Storage, _ store.Store) {
+	byLabel := start(t, s, where(t, "", "app=x", ""))
+	byField := start(t, s, where(t, "", "", "spec.nodeName!=n1"))
+	create(t, s, Pod("ns/other", "app=y"))
+	a := create(t, s, Pod("ns/a", "app=x"))
+	a2 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	a3 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Labels["app"] = "z" })
+	a4 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	a5 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Labels["app"] = "x" })
+	gone := remove(t, s, "ns/a")
+	got := expect(t, byLabel, shown("ADDED", a), shown("MODIFIED", a2), shown("DELETED", a3), shown("ADDED", a5), shown("DELETED", gone))
+	want(t, "DELETED shows the last matching state", got[2].Entry.Object.GetLabels()["app"], "x")
+	<-byField.Events() // ns/other
+	got = expect(t, byField, shown("ADDED", a), shown("DELETED", a2), shown("ADDED", a4), shown("MODIFIED", a5), shown("DELETED", gone))
+	want(t, "DELETED shows the last matching state", nodeOf(got[1].Entry.Object), "")
+}
+
+// testWatchNarrow has watches of one object and of one node.
+func testWatchNarrow(t *testing.T, s objects.Storage, _ store.Store) {
+	one := start(t, s, where(t, "ns", "", "metadata.name=a"))
+	node := start(t, s, where(t, "", "", "spec.nodeName=n1"))
+	unbound := start(t, s, where(t, "", "", "spec.nodeName="))
+	other := start(t, s, where(t, "other", "", "spec.nodeName=n1"))
+	a := create(t, s, Pod("ns/a"))
+	b := create(t, s, Pod("ns/b"))
+	a2 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	b2 := change(t, s, "ns/b", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	a3 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Labels = map[string]string{"k": "v"} })
+	a4 := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n2" })
+	gone := remove(t, s, "ns/a")
+	end := create(t, s, Pod("other/x"))
+	end2 := change(t, s, "other/x", func(p *corev1.Pod) { p.Spec.NodeName = "n1" })
+	expect(t, one, shown("ADDED", a), shown("MODIFIED", a2), shown("MODIFIED", a3), shown("MODIFIED", a4), shown("DELETED", gone))
+	expect(t, node, shown("ADDED", a2), shown("MODIFIED", a3), shown("DELETED", a4), shown("ADDED", end2))
+	expect(t, unbound, shown("ADDED", a), shown("ADDED", b), shown("DELETED", a2), shown("DELETED", b2), shown("ADDED", end))
+	expect(t, other, shown("ADDED", end2))
+}
+
+func testWatchInitialEvents(t *testing.T, s objects.Storage, _ store.Store) {
+	create(t, s, Pod("ns/a", "app=x"))
+	a := change(t, s, "ns/a", func(p *corev1.Pod) { p.Spec.NodeName = "n" })
+	b := create(t, s, Pod("ns/b", "app=y"))
+	end := fmt.Sprintf("BOOKMARK@%s%v", rv(b), map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	for _, version := range []string{"", "0", rv(a)} {
+		q := where(t, "", "app=x", "")
+		q.SendInitialEvents, q.Match, q.Bookmarks, q.ResourceVersion = new(true), "NotOlderThan", true, version
+		w := start(t, s, q)
+		expect(t, w, shown("ADDED", a), end)
+	}
+	q := Everything()
+	q.SendInitialEvents, q.Match = new(false), "NotOlderThan"
+	w := start(t, s, q)
+	q.SendInitialEvents = new(true) // without bookmarks
+	noMarks := start(t, s, q)
+	expect(t, noMarks, shown("ADDED", a), shown("ADDED", b))
+	c := create(t, s, Pod("ns/c"))
+	expect(t, w, shown("ADDED", c))
+	expect(t, noMarks, shown("ADDED", c))
+}
+
+func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
+	a := create(t, s, Pod("ns/a"))
+	for range 3 {
+		change(t, s, "ns/a", func(p *corev1.Pod) { p.Generation++ })
+	}
+	last := change(t, s, "ns/a", func(p *corev1.Pod) { p.Generation++ })
+	if err := st.Compact(bounded(t), last.Revision); err != nil {
+		t.Fatal(err)
+	}
+	q := Everything()
+	q.ResourceVersion = objects.FormatRevision(1)
+	w := start(t, s, q)
+	// A server that has the history in memory may still serve it; one that has not must say so.
+	if ev, ok := <-w.Events(); ok {
+		want(t, "first event", show(ev), shown("ADDED", a))
+		return
+	}
+	if err := w.Err(); !apierrors.IsResourceExpired(err) || !strings.HasPrefix(err.Error(), "too old resource version: 1 (") {
+		t.Errorf("watch before the compacted revision: got %v, want Expired", err)
+	}
+}
+
+func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
+	for what, edit := range map[string]func(*objects.ListQuery){
+		"bad version":                    func(q *objects.ListQuery) { q.ResourceVersion = "x" },
+		"match without initial events":   func(q *objects.ListQuery) { q.ResourceVersion, q.Match = "1", "NotOlderThan" },
+		"initial events without a match": func(q *objects.ListQuery) { q.SendInitialEvents = new(true) },
+		"initial events, exact":          func(q *objects.ListQuery) { q.SendInitialEvents, q.Match = new(true), "Exact" },
+	} {
+		q := Everything()
+		edit(&q)
+		_, err := s.Watch(bounded(t), q)
+		reason(t, what, err, metav1.StatusReasonInvalid)
+	}
+}
+
+// testListThenWatch lists while others write and goes on by a watch: together they must show each state once.
+func testListThenWatch(t *testing.T, s objects.Storage, _ store.Store) {
+	const n = 200
+	done := make(chan struct{})
+	go func() { // ends after n writes
+		defer close(done)
+		for i := range n {
+			if _, _, err := s.Create(t.Context(), Pod(numbered("ns/p", i))); err != nil {
+				t.Errorf("create: %v", err)
+				return
+			}
+		}
+	}()
+	for seen := 0; seen < n; {
+		l := list(t, s, Everything())
+		q := Everything()
+		q.ResourceVersion = objects.FormatRevision(l.Revision)
+		w := start(t, s, q)
+		seen = len(l.Items)
+		for range min(10, n-seen) {
+			ev := <-w.Events()
+			want(t, "next event", ev.Entry.Object.GetName(), numbered("p", seen))
+			seen++
+		}
+		if t.Failed() {
+			break
+		}
+	}
+	<-done
+}
+
+// testWatchShared checks that all watchers and readers are given the same object.
+func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
+	one, two := start(t, s, Everything()), start(t, s, where(t, "ns", "", ""))
+	a := create(t, s, Pod("ns/a"))
+	first, second := expect(t, one, shown("ADDED", a)), expect(t, two, shown("ADDED", a))
+	got, err := s.Get(bounded(t), "ns", "a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first[0].Entry != second[0].Entry || first[0].Entry != got {
+		t.Error("watchers and readers hold different entries of one state")
+	}
+}

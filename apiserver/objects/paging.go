@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Plan is what a LIST means once its options are understood. Exactly one of Exact and Latest may be set; with neither any
+// state that is not older than Revision will do.
+type Plan struct {
+	Prefix   string // of all keys asked for
+	From     string // first key of this page
+	Revision int64
+	Exact    bool // read at Revision
+	Latest   bool // consistent read
+	// Continued says that a continue token asked for it.
+	Continued bool
+}
+
+// continueToken is Kubernetes' own format, so that tokens outlive a change of server.
+type continueToken struct {
+	Version  string `json:"v"`
+	Revision int64  `json:"rv"`
+	Start    string `json:"start"`
+}
+
+// Plan applies the rules of metav1.ListOptions (API concepts, "Resource versions", the table for get and list).
+func (c Config) Plan(q *ListQuery) (Plan, error) {
+	if err := CheckQuery(q, false); err != nil {
+		return Plan{}, err
+	}
+	prefix := c.KeyPrefix(q.Namespace)
+	if q.Continue != "" {
+		return planContinued(q, prefix)
+	}
+	rev, err := ParseRevision(q.ResourceVersion)
+	if err != nil {
+		return Plan{}, err
+	}
+	p := Plan{Prefix: prefix, From: prefix, Revision: rev, Latest: q.ResourceVersion == ""}
+	// A limit with a revision and no match asks for exactly that revision, by old custom.
+	p.Exact = rev > 0 && (q.Match == string(metav1.ResourceVersionMatchExact) || q.Match == "" && q.Limit > 0)
+	return p, nil
+}
+
+func planContinued(q *ListQuery, prefix string) (Plan, error) {
+	if q.ResourceVersion != "" && q.ResourceVersion != "0" {
+		return Plan{}, apierrors.NewBadRequest(messageVersionAndToken)
+	}
+	from, rev, err := decodeContinue(q.Continue, prefix)
+	if err != nil {
+		return Plan{}, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	p := Plan{Prefix: prefix, From: from, Continued: true}
+	if rev == inconsistentContinuation {
+		p.Latest = true
+	} else {
+		p.Exact, p.Revision = true, rev
+	}
+	return p, nil
+}
+
+// Page gathers a List from entries in key order.
+type Page struct {
+	c         Config
+	q         *ListQuery
+	plan      Plan
+	list      *List
+	everyone  bool
+	remaining int64
+	more      bool
+}
+
+// NewPage begins a list read at revision.
+func (c Config) NewPage(q *ListQuery, p Plan, revision int64) *Page {
+	return &Page{c: c, q: q, plan: p, list: &List{Revision: revision}, everyone: q.Labels.Empty() && q.Fields.Empty()}
+}
+
+// Add takes the next entry; false means that further ones change nothing.
+func (p *Page) Add(e *Entry) bool {
+	if !p.everyone && !p.c.Selects(p.q, e.Object) {
+		return true
+	}
+	if p.q.Limit > 0 && int64(len(p.list.Items)) >= p.q.Limit {
+		p.more = true
+		p.remaining++
+		return p.everyone // goes on counting
+	}
+	p.list.Items = append(p.list.Items, e)
+	return true
+}
+
+// List is the page with its continue token. How many objects remain is known only where nothing was selected.
+func (p *Page) List() *List {
+	if !p.more {
+		return p.list
+	}
+	last := p.list.Items[len(p.list.Items)-1]
+	p.list.Continue = encodeContinue(last.Key+"\x00", p.plan.Prefix, p.list.Revision)
+	if p.everyone {
+		n := p.remaining
+		p.list.Remaining = &n
+	}
+	return p.list
+}
+
+func encodeContinue(from, prefix string, rev int64) string {
+	b, err := json.Marshal(continueToken{Version: "meta.k8s.io/v1", Revision: rev, Start: strings.TrimPrefix(from, prefix)})
+	if err != nil {
+		panic(err) // a struct of two strings and a number always has a JSON form
+	}
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// decodeContinue returns the first key of the next page, which is always under prefix.
+func decodeContinue(token, prefix string) (from string, rev int64, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil {
+		return "", 0, fmt.Errorf("continue key is not valid: %w", err)
+	}
+	var t continueToken
+	if err := json.Unmarshal(b, &t); err != nil {
+		return "", 0, fmt.Errorf("continue key is not valid: %w", err)
+	}
+	switch {
+	case t.Version != "meta.k8s.io/v1":
+		return "", 0, fmt.Errorf("continue key is not valid: server does not recognize this encoded version %s", t.Version)
+	case t.Revision == 0 || t.Revision < inconsistentContinuation:
+		return "", 0, fmt.Errorf("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
+	case t.Start == "":
+		return "", 0, fmt.Errorf("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)")
+	}
+	start := t.Start
+	if !strings.HasPrefix(start, "/") {
+		start = "/" + start
+	}
+	if path.Clean(start) != start { // "../" must not lead out of what the caller may read
+		return "", 0, fmt.Errorf("continue key is not valid: %s", t.Start)
+	}
+	return prefix + start[1:], t.Revision, nil
+}

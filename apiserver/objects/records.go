@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"keelson/api/kind"
+	"keelson/store"
+)
+
+// Records are one resource's objects read from and written to the store itself, without a cache. The watch cache builds
+// on them: it writes through them and reads from them what is older than its own memory.
+type Records struct {
+	Config
+	store   store.Store
+	memo    *Memo
+	handoff *Handoff
+	latest  func(ctx context.Context, key string) (*Entry, error)
+}
+
+// New returns the records of the resource that c describes.
+func New(c Config, s store.Store) *Records {
+	r := &Records{Config: c.withDefaults(), store: s}
+	r.latest = r.read
+	return r
+}
+
+// Cached is New for a cache: latest returns the current entry of a key or store.ErrNotFound, and what is written is handed
+// over through h.
+func Cached(c Config, s store.Store, m *Memo, h *Handoff, latest func(ctx context.Context, key string) (*Entry, error)) *Records {
+	return &Records{Config: c.withDefaults(), store: s, memo: m, handoff: h, latest: latest}
+}
+
+func (r *Records) read(ctx context.Context, key string) (*Entry, error) {
+	kv, _, err := r.store.Get(ctx, key, 0)
+	if err != nil {
+		return nil, err
+	}
+	return r.Decoded(kv, r.memo)
+}
+
+// Get reads the latest state.
+func (r *Records) Get(ctx context.Context, namespace, name, rv string) (*Entry, error) {
+	key, err := r.Key(namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	rev, err := ParseRevision(rv)
+	if err != nil {
+		return nil, err
+	}
+	if rev > 0 {
+		current, err := r.store.Revision(ctx)
+		if err != nil {
+			return nil, r.storeError(err, name)
+		}
+		if current < rev {
+			return nil, TooLarge(rev, current)
+		}
+	}
+	e, err := r.read(ctx, key)
+	if err != nil {
+		return nil, r.storeError(err, name)
+	}
+	return e, nil
+}
+
+// List reads a page from the store.
+func (r *Records) List(ctx context.Context, q ListQuery) (*List, error) {
+	p, err := r.Plan(&q)
+	if err != nil {
+		return nil, err
+	}
+	return r.ListPlanned(ctx, &q, p)
+}
+
+// chunk is how many keys are read from the store at once.
+const chunk = 1000
+
+// ListPlanned is List for options that are understood already.
+func (r *Records) ListPlanned(ctx context.Context, q *ListQuery, p Plan) (*List, error) {
+	from := store.Range{Prefix: p.Prefix, From: p.From, Limit: chunk}
+	if p.Exact {
+		from.Revision = p.Revision
+	}
+	var page *Page
+	for {
+		got, err := r.store.List(ctx, from)
+		switch {
+		case errors.Is(err, store.ErrCompacted):
+			return nil, p.Expired()
+		case errors.Is(err, store.ErrFuture):
+			return nil, r.tooLarge(ctx, from.Revision)
+		case err != nil:
+			return nil, r.storeError(err, "")
+		case got.Revision < p.Revision:
+			return nil, TooLarge(p.Revision, got.Revision)
+		}
+		if page == nil {
+			page = r.NewPage(q, p, got.Revision)
+			from.Revision = got.Revision
+		}
+		for _, kv := range got.Items {
+			e, err := r.Decoded(kv, r.memo)
+			if err != nil {
+				return nil, fmt.Errorf("read %s: %w", kv.Key, err)
+			}
+			if !page.Add(e) {
+				return page.List(), nil
+			}
+		}
+		if !got.More {
+			return page.List(), nil
+		}
+		from.From = got.Items[len(got.Items)-1].Key + "\x00"
+	}
+}
+
+func (r *Records) tooLarge(ctx context.Context, rev int64) error {
+	current, err := r.store.Revision(ctx)
+	if err != nil {
+		return r.storeError(err, "")
+	}
+	return TooLarge(rev, current)
+}
+
+// Create stores a new object.
+func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt, error) {
+	begin := time.Now()
+	key, err := r.Key(obj.GetNamespace(), obj.GetName())
+	if err != nil {
+		return nil, Receipt{}, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, Receipt{}, ErrVersionOnCreate
+	}
+	value, e, err := r.encode(key, obj)
+	if err != nil {
+		return nil, Receipt{}, err
+	}
+	w, err := r.put(value, e, func() (store.Written, error) { return r.store.Create(ctx, key, value) })
+	if err != nil {
+		return nil, Receipt{}, r.storeError(err, obj.GetName())
+	}
+	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+}
+
+// encode takes obj over: its resourceVersion is never stored inside.
+func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
+	obj.SetResourceVersion("")
+	normalize(obj)
+	value, err := r.Codec.Encode(obj)
+	if err != nil {
+		return nil, nil, fmt.Errorf("write %s: %w", key, err)
+	}
+	e := NewEntry(key, obj, 0, r.memo)
+	e.sum = hash(value)
+	return value, e, nil
+}
+
+// put writes value, letting the cache find e by it.
+func (r *Records) put(value []byte, e *Entry, write func() (store.Written, error)) (store.Written, error) {
+	r.handoff.offer(value, e)
+	w, err := write()
+	if err != nil {
+		r.handoff.withdraw(value)
+		return w, err
+	}
+	r.handoff.settle(value, e, w.Revision)
+	return w, nil
+}

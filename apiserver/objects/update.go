@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"time"
+
+	"keelson/api/kind"
+	"keelson/store"
+)
+
+// Update applies f to the current state until nobody was faster.
+func (r *Records) Update(
+	ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc,
+) (*Entry, bool, Receipt, error) {
+	begin := time.Now()
+	key, err := r.Key(namespace, name)
+	if err != nil {
+		return nil, false, Receipt{}, err
+	}
+	current, err := r.latest(ctx, key)
+	for {
+		if errors.Is(err, store.ErrNotFound) && createMissing {
+			current, err = nil, nil
+		}
+		if err != nil {
+			return nil, false, Receipt{}, r.storeError(err, name)
+		}
+		e, w, failure := r.tryUpdate(ctx, key, name, current, f)
+		if failure == nil {
+			return e, current == nil, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+		}
+		var raced bool
+		if current, raced, err = r.overtaken(ctx, key, failure); !raced {
+			return nil, false, Receipt{}, r.storeError(failure, name)
+		}
+	}
+}
+
+// tryUpdate makes one attempt; an unchanged object has an empty receipt.
+func (r *Records) tryUpdate(ctx context.Context, key, name string, current *Entry, f UpdateFunc) (*Entry, store.Written, error) {
+	var before kind.Object
+	if current != nil {
+		before = current.Object
+	}
+	obj, err := f(ctx, before)
+	if err != nil {
+		return nil, store.Written{}, err
+	}
+	if current != nil {
+		if obj == before {
+			return current, store.Written{}, nil
+		}
+		if rv := obj.GetResourceVersion(); rv != "" && rv != before.GetResourceVersion() {
+			return nil, store.Written{}, r.conflict(name)
+		}
+	}
+	value, e, err := r.encode(key, obj)
+	if err != nil {
+		return nil, store.Written{}, err
+	}
+	if current != nil {
+		same, err := r.unchanged(ctx, current, e, value)
+		if err != nil || same {
+			return current, store.Written{}, err
+		}
+	}
+	w, err := r.put(value, e, func() (store.Written, error) {
+		if current == nil {
+			return r.store.Create(ctx, key, value)
+		}
+		return r.store.Update(ctx, key, value, current.Revision)
+	})
+	return e, w, err
+}
+
+// unchanged tells whether value is what is stored already. Only where the hashes agree does it look at the bytes.
+func (r *Records) unchanged(ctx context.Context, current, e *Entry, value []byte) (bool, error) {
+	if current.sum != e.sum {
+		return false, nil
+	}
+	kv, _, err := r.store.Get(ctx, current.Key, 0)
+	if err != nil {
+		return false, err
+	}
+	return kv.Revision == current.Revision && !kv.Stale && bytes.Equal(kv.Value, value), nil
+}
+
+// overtaken tells, of a write that lost a race, what to try again with: the newer entry, or ErrNotFound where the object
+// has gone meanwhile.
+func (r *Records) overtaken(ctx context.Context, key string, failure error) (current *Entry, raced bool, err error) {
+	var conflict *store.ConflictError
+	switch {
+	case errors.As(failure, &conflict):
+		current, err = r.Decoded(conflict.Current, r.memo)
+		return current, true, err
+	case errors.Is(failure, store.ErrExists):
+		current, err = r.read(ctx, key)
+		return current, true, err
+	case errors.Is(failure, store.ErrNotFound):
+		return nil, true, store.ErrNotFound
+	}
+	return nil, false, nil
+}
+
+// Delete removes an object that check accepts; check may be nil.
+func (r *Records) Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*Entry, Receipt, error) {
+	begin := time.Now()
+	key, err := r.Key(namespace, name)
+	if err != nil {
+		return nil, Receipt{}, err
+	}
+	current, err := r.latest(ctx, key)
+	for {
+		if err != nil {
+			return nil, Receipt{}, r.storeError(err, name)
+		}
+		if check != nil {
+			if err := check(current.Object); err != nil {
+				return nil, Receipt{}, err
+			}
+		}
+		_, w, failure := r.store.Delete(ctx, key, current.Revision)
+		if failure == nil {
+			return current.Deleted(w.Revision), Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
+		}
+		var raced bool
+		if current, raced, err = r.overtaken(ctx, key, failure); !raced {
+			return nil, Receipt{}, r.storeError(failure, name)
+		}
+	}
+}

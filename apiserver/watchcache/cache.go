@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package watchcache holds every resource's objects in memory, fed by one watch
+// on the store, and serves reads and watches from there. The API server makes
+// one Cache and asks it for each resource's objects.Storage; writes pass through
+// to the store. It knows nothing of HTTP, and never modifies an object it holds.
+//
+// Invariants the code cites:
+//
+//  1. Cache.revision never runs ahead of the trees: at revision R every write up to R is applied.
+//  2. A resource's tree, history window and watchers change together under its mu, so that a list and a watch that
+//     starts at the list's revision miss nothing and repeat nothing.
+//  3. A slow watcher costs a bounded queue and then its watch; never another watcher's time.
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// Config is what New needs. Only Store is required.
+type Config struct {
+	Store store.Store
+	Log   *slog.Logger
+	// EncodedBytes bounds the memory for encodings kept between requests (default 16 MB).
+	EncodedBytes int
+	// BookmarkEvery is the least time between two rounds of bookmarks (default one minute).
+	BookmarkEvery time.Duration
+	// Patience is how long a request waits for a revision that the server has not reached (default 3 s).
+	Patience time.Duration
+}
+
+// Cache is all resources' state at one revision of the store.
+type Cache struct {
+	store    store.Store
+	log      *slog.Logger
+	memo     *objects.Memo
+	handoff  *objects.Handoff
+	bookmark time.Duration
+	patience time.Duration
+
+	// resources by their key prefix without Root, as in objects.Config. The map is replaced, never changed, once Run has begun.
+	resources atomic.Pointer[map[string]*Resource]
+
+	// feeding is held while a batch of the store's events is applied, so that resources come and go between batches.
+	feeding sync.Mutex
+	heirs   map[string]*heir // resources about to be served, by prefix
+	loads   int              // how often everything was loaded
+
+	revision atomic.Int64
+
+	mu      sync.Mutex
+	tick    chan struct{} // closed and replaced when revision moves, if somebody waits
+	waiting int
+	stopped bool
+
+	stop     chan struct{} // closed when Run ends: all watches end
+	watchers sync.WaitGroup
+}
+
+// New returns a cache without resources; it reads nothing until Run.
+func New(c Config) *Cache {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.EncodedBytes == 0 {
+		c.EncodedBytes = 16 << 20
+	}
+	if c.BookmarkEvery == 0 {
+		c.BookmarkEvery = time.Minute
+	}
+	if c.Patience == 0 {
+		c.Patience = 3 * time.Second
+	}
+	cache := &Cache{
+		store: c.Store, log: c.Log, bookmark: c.BookmarkEvery, patience: c.Patience, memo: objects.NewMemo(c.EncodedBytes), handoff: objects.NewHandoff(),
+		heirs: map[string]*heir{}, tick: make(chan struct{}), stop: make(chan struct{}),
+	}
+	cache.resources.Store(&map[string]*Resource{})
+	return cache
+}
+
+// Resource adds a resource before Run and returns its storage (Add is for later); asking again for the same prefix returns the
+// first.
+func (c *Cache) Resource(cfg objects.Config) *Resource {
+	resources := *c.resources.Load()
+	if r, ok := resources[cfg.Prefix]; ok {
+		return r
+	}
+	r := newResource(c, cfg)
+	resources[cfg.Prefix] = r
+	return r
+}
+
+// Revision is the store's revision that the cache has reached; 0 before it is loaded.
+func (c *Cache) Revision() int64 { return c.revision.Load() }
+
+// Run loads everything, calls ready and follows the store until ctx ends. Reads and watches wait for it.
+func (c *Cache) Run(ctx context.Context, ready func()) error {
+	defer c.end()
+	for {
+		at, err := c.load(ctx)
+		if err == nil {
+			ready()
+			err = c.follow(ctx, at)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, store.ErrSlow), errors.Is(err, store.ErrCompacted):
+			c.log.Warn("watch cache fell behind the store, loads everything again", "rev", c.Revision(), "err", err)
+		default:
+			return err
+		}
+	}
+}
+
+// enter counts a watch that is about to run; end waits until it calls watchers.Done.
+func (c *Cache) enter() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errStopped()
+	}
+	c.watchers.Add(1)
+	return nil
+}
+
+// end ends all watches and waits for them.
+func (c *Cache) end() {
+	c.mu.Lock()
+	c.stopped = true
+	close(c.stop)
+	c.mu.Unlock()
+	c.watchers.Wait()
+}
+
+// advance tells that every write up to rev is applied.
+func (c *Cache) advance(rev int64) {
+	c.revision.Store(rev)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting > 0 {
+		close(c.tick)
+		c.tick = make(chan struct{})
+		c.waiting = 0
+	}
+}
+
+// wait returns when the cache has reached rev, or ctx ends.
+func (c *Cache) wait(ctx context.Context, rev int64) error {
+	for c.revision.Load() < rev {
+		c.mu.Lock()
+		if c.revision.Load() >= rev {
+			c.mu.Unlock()
+			return nil
+		}
+		tick := c.tick
+		c.waiting++
+		c.mu.Unlock()
+		select {
+		case <-tick:
+		case <-c.stop:
+			return errStopped()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// fresh waits until everything acknowledged before the call is applied.
+func (c *Cache) fresh(ctx context.Context) error {
+	rev, err := c.store.Revision(ctx)
+	if errors.Is(err, store.ErrClosed) {
+		return errStopped()
+	}
+	if err != nil {
+		return err
+	}
+	return c.wait(ctx, rev)
+}
+
+// reach waits for rev for a bounded time.
+func (c *Cache) reach(ctx context.Context, rev int64) error {
+	short, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	err := c.wait(short, max(rev, 1))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return objects.TooLarge(rev, c.Revision())
+	}
+	return err
+}

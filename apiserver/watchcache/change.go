@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"sort"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/apiserver/objects"
+)
+
+// change is one write as all watchers share it. prev is nil for a creation, cur for a deletion; with mark it is no write
+// but a bookmark.
+type change struct {
+	resource  *Resource
+	rev       int64
+	key       string
+	at        time.Time
+	prev, cur *objects.Entry
+	mark      *objects.Entry
+
+	once    sync.Once
+	gone    *objects.Entry
+	fields  sync.Once
+	prevSet fields.Set
+	curSet  fields.Set
+}
+
+// deleted is the last state as a DELETED event shows it, made for the first watcher that needs it.
+func (c *change) deleted() *objects.Entry {
+	c.once.Do(func() { c.gone = c.prev.Deleted(c.rev) })
+	return c.gone
+}
+
+// sets are the selectable fields before and after, made for the first watcher that selects by fields.
+func (c *change) sets() (prev, cur fields.Set) {
+	c.fields.Do(func() {
+		if c.prev != nil {
+			c.prevSet = c.resource.records.Fields(c.prev.Object)
+		}
+		if c.cur != nil {
+			c.curSet = c.resource.records.Fields(c.cur.Object)
+		}
+	})
+	return c.prevSet, c.curSet
+}
+
+// selection is a watch's selectors.
+type selection struct {
+	labels labels.Selector
+	fields fields.Selector
+	all    bool
+}
+
+func newSelection(q *objects.ListQuery) selection {
+	return selection{q.Labels, q.Fields, q.Labels.Empty() && q.Fields.Empty()}
+}
+
+// see turns a change into the event that one watch shows: an object that begins to match is ADDED, one that no longer
+// does is DELETED in its last matching state with the change's revision.
+func (s *selection) see(c *change) (objects.Event, bool) {
+	before, after := c.prev != nil, c.cur != nil
+	if !s.all {
+		before, after = s.matches(c)
+	}
+	switch {
+	case before && after:
+		return objects.Event{Type: watch.Modified, Entry: c.cur, At: c.at}, true
+	case after:
+		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at}, true
+	case before:
+		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at}, true
+	}
+	return objects.Event{}, false
+}
+
+func (s *selection) matches(c *change) (before, after bool) {
+	before = c.prev != nil && s.labels.Matches(labels.Set(c.prev.Object.GetLabels()))
+	after = c.cur != nil && s.labels.Matches(labels.Set(c.cur.Object.GetLabels()))
+	if (before || after) && !s.fields.Empty() {
+		prev, cur := c.sets()
+		before = before && s.fields.Matches(prev)
+		after = after && s.fields.Matches(cur)
+	}
+	return before, after
+}
+
+// window is the history from which a watch can resume without the store: every change after since, oldest first.
+type window struct {
+	since   int64
+	changes []*change
+}
+
+const (
+	windowMin = 1024
+	windowMax = 16384
+	windowAge = 75 * time.Second
+)
+
+// add appends c. When the window has doubled it drops half, unless that is young and there is room.
+func (w *window) add(c *change) {
+	w.changes = append(w.changes, c)
+	n := len(w.changes)
+	if n < 2*windowMin {
+		return
+	}
+	half := n / 2
+	if n < windowMax && (n%windowMin != 0 || c.at.Sub(w.changes[half].at) < windowAge) {
+		return
+	}
+	w.since = w.changes[half-1].rev
+	w.changes = append([]*change(nil), w.changes[half:]...)
+}
+
+// after returns the changes above rev, which must not be below since.
+func (w *window) after(rev int64) []*change {
+	i := sort.Search(len(w.changes), func(i int) bool { return w.changes[i].rev > rev })
+	return w.changes[i:]
+}

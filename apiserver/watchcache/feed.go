@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// loadChunk is how many keys are read from the store at once while loading.
+const loadChunk = 2000
+
+// load reads everything at one revision and puts it in place of what was there; running watches end.
+func (c *Cache) load(ctx context.Context) (int64, error) {
+	for {
+		resources := c.resources.Load()
+		fresh, rev, err := c.readAll(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if c.refill(resources, fresh, rev) {
+			return rev, nil
+		}
+	}
+}
+
+// refill gives every resource its objects; false: a resource came or went since reading began.
+func (c *Cache) refill(resources *map[string]*Resource, fresh map[*Resource]*trees, rev int64) bool {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
+	if c.resources.Load() != resources {
+		return false
+	}
+	c.loads++
+	for _, res := range *resources {
+		res.reset(fresh[res], rev)
+	}
+	c.advance(rev)
+	return true
+}
+
+// readAll reads every resource's objects at one revision.
+func (c *Cache) readAll(ctx context.Context) (map[*Resource]*trees, int64, error) {
+	fresh := map[*Resource]*trees{}
+	r := store.Range{Prefix: objects.Root, Limit: loadChunk}
+	for {
+		page, err := c.store.List(ctx, r)
+		if err != nil {
+			return nil, 0, fmt.Errorf("load watch cache: %w", err)
+		}
+		r.Revision = page.Revision
+		for _, kv := range page.Items {
+			c.loadOne(fresh, kv)
+		}
+		if !page.More {
+			return fresh, page.Revision, nil
+		}
+		r.From = page.Items[len(page.Items)-1].Key + "\x00"
+	}
+}
+
+func (c *Cache) loadOne(fresh map[*Resource]*trees, kv store.KV) {
+	res := c.route(kv.Key)
+	if res == nil {
+		return
+	}
+	e, err := res.records.Decoded(kv, c.memo)
+	if err != nil {
+		c.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
+		return
+	}
+	t := fresh[res]
+	if t == nil {
+		t = newTrees(res.records.Index)
+		fresh[res] = t
+	}
+	t.replace(nil, e)
+}
+
+// route finds the resource a key belongs to: its prefix has one segment or two ("services/specs").
+func (c *Cache) route(key string) *Resource {
+	rest, ok := strings.CutPrefix(key, objects.Root)
+	if !ok {
+		return nil
+	}
+	one := strings.IndexByte(rest, '/')
+	if one < 0 {
+		return nil
+	}
+	resources := *c.resources.Load()
+	if two := strings.IndexByte(rest[one+1:], '/'); two >= 0 {
+		if r := resources[rest[:one+1+two]]; r != nil {
+			return r
+		}
+	}
+	return resources[rest[:one]]
+}
+
+// follow applies the store's writes after rev until the watch ends.
+func (c *Cache) follow(ctx context.Context, rev int64) error {
+	w, err := c.store.Watch(ctx, "", rev)
+	if err != nil {
+		return fmt.Errorf("watch store: %w", err)
+	}
+	defer w.Stop()
+	marked := time.Now()
+	for batch := range w.Events() {
+		now := time.Now()
+		c.applyAll(batch, now)
+		if now.Sub(marked) >= c.bookmark {
+			marked = now
+			for _, r := range *c.resources.Load() {
+				r.bookmarkAll()
+			}
+		}
+	}
+	return w.Err()
+}
+
+// applyAll applies a batch, whose revision the cache has then reached.
+func (c *Cache) applyAll(batch []store.Event, now time.Time) {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
+	for i := range batch {
+		if len(c.heirs) > 0 {
+			c.leave(&batch[i])
+		}
+		if r := c.route(batch[i].KV.Key); r != nil {
+			c.apply(r, &batch[i], now)
+		}
+	}
+	c.advance(batch[len(batch)-1].KV.Revision)
+}
+
+func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
+	ch := &change{rev: ev.KV.Revision, key: ev.KV.Key, at: now}
+	if ev.Type != store.Deleted {
+		ch.cur = c.handoff.Take(ev.KV.Value, ev.KV.Revision)
+		if ch.cur == nil {
+			e, err := r.records.Decoded(ev.KV, c.memo)
+			if err != nil {
+				c.log.Error("stored object cannot be read, it is left out", "key", ev.KV.Key, "rev", ev.KV.Revision, "err", err)
+			} else {
+				ch.cur = e
+			}
+		}
+	}
+	r.apply(ch)
+}

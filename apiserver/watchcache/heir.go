@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// heir is a resource that is being loaded while the cache runs. It takes part in the feed from the moment it begins, so that
+// what is written while it loads is not lost.
+type heir struct {
+	resource *Resource
+	pending  []store.Event
+}
+
+// leave puts ev aside for the heir whose key it has. feeding is held.
+func (c *Cache) leave(ev *store.Event) {
+	for prefix, h := range c.heirs {
+		rest, ok := strings.CutPrefix(ev.KV.Key, objects.Root)
+		if rest, ok2 := strings.CutPrefix(rest, prefix); ok && ok2 && strings.HasPrefix(rest, "/") {
+			h.pending = append(h.pending, *ev)
+		}
+	}
+}
+
+// Add adds a resource while the cache runs, and returns its storage once it is loaded. It takes the place of an earlier one with
+// that prefix, which stays in service until then and whose watches end then; they resume with the new one. One call at a time for
+// a prefix.
+func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) {
+	h := &heir{resource: newResource(c, cfg)}
+	defer func() {
+		c.feeding.Lock()
+		defer c.feeding.Unlock()
+		delete(c.heirs, cfg.Prefix)
+	}()
+	for {
+		c.feeding.Lock()
+		c.heirs[cfg.Prefix], h.pending = h, nil
+		loads := c.loads
+		c.feeding.Unlock()
+		t, rev, err := h.resource.loadTrees(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if c.install(cfg.Prefix, h, t, rev, loads) {
+			return h.resource, nil
+		}
+	}
+}
+
+// install puts h in the place of whoever has its prefix; false: the feed was interrupted meanwhile, load again.
+func (c *Cache) install(prefix string, h *heir, t *trees, rev int64, loads int) bool {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
+	if c.loads != loads {
+		return false
+	}
+	r := h.resource
+	r.reset(t, rev)
+	now := time.Now()
+	for i := range h.pending {
+		if h.pending[i].KV.Revision > rev {
+			c.apply(r, &h.pending[i], now)
+		}
+	}
+	old := (*c.resources.Load())[prefix]
+	c.replace(prefix, r)
+	if old != nil {
+		old.retire(r)
+	}
+	return true
+}
+
+// Remove takes a resource out of service and ends its watches. It may have been replaced already.
+func (c *Cache) Remove(prefix string, r *Resource) {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
+	if (*c.resources.Load())[prefix] == r {
+		c.replace(prefix, nil)
+	}
+	r.retire(r)
+}
+
+// replace changes the map of resources; feeding is held.
+func (c *Cache) replace(prefix string, r *Resource) {
+	resources := maps.Clone(*c.resources.Load())
+	if r == nil {
+		delete(resources, prefix)
+	} else {
+		resources[prefix] = r
+	}
+	c.resources.Store(&resources)
+}
+
+// retire ends r's watches; reads that are under way look at next.
+func (r *Resource) retire(next *Resource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next.Store(next)
+	r.watches.each(func(w *watcher) { w.cut() })
+}
+
+// latestHeir is r, or what has taken its place.
+func (r *Resource) latestHeir() *Resource {
+	for {
+		next := r.next.Load()
+		if next == nil || next == r {
+			return r
+		}
+		r = next
+	}
+}
+
+// loadTrees reads the resource's objects from the store.
+func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
+	t := newTrees(r.records.Index)
+	from := store.Range{Prefix: r.records.KeyPrefix(""), Limit: loadChunk}
+	for {
+		page, err := r.cache.store.List(ctx, from)
+		if err != nil {
+			return nil, 0, fmt.Errorf("load %s: %w", r.records.Resource, err)
+		}
+		from.Revision = page.Revision
+		for _, kv := range page.Items {
+			e, err := r.records.Decoded(kv, r.cache.memo)
+			if err != nil {
+				r.cache.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
+				continue
+			}
+			t.replace(nil, e)
+		}
+		if !page.More {
+			return t, page.Revision, nil
+		}
+		from.From = page.Items[len(page.Items)-1].Key + "\x00"
+	}
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/objects/objectstest"
+	"keelson/apiserver/watchcache"
+	"keelson/store"
+)
+
+func start(t testing.TB, c watchcache.Config) (*watchcache.Cache, *watchcache.Resource) {
+	t.Helper()
+	cache := watchcache.New(c)
+	r := cache.Resource(objectstest.Pods())
+	run(t, cache)
+	return cache, r
+}
+
+func create(t testing.TB, r objects.Storage, key string) *objects.Entry {
+	t.Helper()
+	e, _, err := r.Create(t.Context(), objectstest.Pod(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// bind sets a pod's node.
+func bind(t testing.TB, r objects.Storage, ns, name, node string) *objects.Entry {
+	t.Helper()
+	e, _, _, err := r.Update(t.Context(), ns, name, false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+		p := cur.DeepCopyObject().(*corev1.Pod)
+		p.Spec.NodeName = node
+		p.Generation++
+		return p, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func since(e *objects.Entry) objects.ListQuery {
+	q := objectstest.Everything()
+	q.ResourceVersion = e.Object.GetResourceVersion()
+	return q
+}
+
+// TestSlowWatcherIsCut has one watcher that never reads: it loses its watch, the other loses nothing.
+func TestSlowWatcherIsCut(t *testing.T) {
+	st := objectstest.NewStore(t)
+	_, r := start(t, watchcache.Config{Store: st})
+	first := create(t, r, "ns/a")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	slow, err := r.Watch(ctx, since(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quick, err := r.Watch(ctx, since(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 20_000
+	seen := make(chan int)
+	go func() { // ends after n events
+		got := 0
+		for got < n {
+			if _, ok := <-quick.Events(); !ok {
+				break
+			}
+			got++
+		}
+		seen <- got
+	}()
+	for i := range n {
+		bind(t, r, "ns", "a", fmt.Sprint(i))
+	}
+	if got := <-seen; got != n {
+		t.Errorf("the quick watcher saw %d events, want %d", got, n)
+	}
+	got := 0
+	for range slow.Events() {
+		got++
+	}
+	if err := slow.Err(); err != nil || got >= n {
+		t.Errorf("the slow watcher saw %d events and ended with %v, want fewer than %d and no error", got, err, n)
+	}
+}
+
+func TestBookmarks(t *testing.T) {
+	st := objectstest.NewStore(t)
+	_, r := start(t, watchcache.Config{Store: st, BookmarkEvery: time.Nanosecond})
+	first := create(t, r, "ns/a")
+	q := since(first)
+	q.Bookmarks, q.Fields = true, fields.ParseSelectorOrDie("spec.nodeName=none")
+	w, err := r.Watch(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := create(t, r, "ns/b")
+	ev := <-w.Events()
+	if got := ev.Entry.Object.GetResourceVersion(); ev.Type != watch.Bookmark || got != next.Object.GetResourceVersion() {
+		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, got, next.Object.GetResourceVersion())
+	}
+	if _, ok := ev.Entry.Object.(*corev1.Pod); !ok || ev.Entry.Object.GetAnnotations() != nil {
+		t.Errorf("bookmark is %T %v, want a bare pod", ev.Entry.Object, ev.Entry.Object)
+	}
+	if _, err := st.Create(t.Context(), "/registry/other/x", []byte("x")); err != nil { // another resource moves the cluster on
+		t.Fatal(err)
+	}
+	ev = <-w.Events()
+	if want := objects.FormatRevision(next.Revision + 1); ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != want {
+		t.Errorf("got %s at %s, want a bookmark at %s", ev.Type, ev.Entry.Object.GetResourceVersion(), want)
+	}
+}
+
+func TestBookmarkBeforeDeadline(t *testing.T) {
+	_, r := start(t, watchcache.Config{Store: objectstest.NewStore(t)})
+	first := create(t, r, "ns/a")
+	ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
+	defer cancel()
+	q := since(first)
+	q.Bookmarks, q.Namespace = true, "none"
+	w, err := r.Watch(ctx, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := create(t, r, "ns/b")
+	ev, ok := <-w.Events()
+	if !ok || ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
+		t.Errorf("got %+v, want a bookmark at %d", ev, last.Revision)
+	}
+	cancel()
+	for range w.Events() {
+		t.Error("event after the end")
+	}
+}
+
+// TestResumeAfterRestart resumes a watch on a new cache over the same store: the history comes from the store.
+func TestResumeAfterRestart(t *testing.T) {
+	st := objectstest.NewStore(t)
+	_, before := start(t, watchcache.Config{Store: st})
+	a := create(t, before, "ns/a")
+	b := create(t, before, "ns/b")
+	a2 := bind(t, before, "ns", "a", "n1")
+	gone, _, err := before.Delete(t.Context(), "ns", "b", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after := start(t, watchcache.Config{Store: st})
+	for range 2 { // the second finds the window extended
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := after.Watch(ctx, since(a))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []struct {
+			typ watch.EventType
+			e   *objects.Entry
+		}{{watch.Added, b}, {watch.Modified, a2}, {watch.Deleted, gone}} {
+			ev, ok := <-w.Events()
+			if !ok {
+				t.Fatalf("watch ended: %v", w.Err())
+			}
+			if ev.Type != want.typ || ev.Entry.Object.GetResourceVersion() != want.e.Object.GetResourceVersion() {
+				t.Errorf("got %s at %s, want %s at %d", ev.Type, ev.Entry.Object.GetResourceVersion(), want.typ, want.e.Revision)
+			}
+		}
+		cancel()
+		for range w.Events() {
+			t.Error("event after the end")
+		}
+	}
+	if err := st.Compact(t.Context(), gone.Revision); err != nil {
+		t.Fatal(err)
+	}
+	_, late := start(t, watchcache.Config{Store: st})
+	w, err := late.Watch(t.Context(), since(a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range w.Events() {
+		t.Error("event from a compacted history")
+	}
+	want := fmt.Sprintf("too old resource version: %d (%d)", a.Revision, gone.Revision)
+	if err := w.Err(); !apierrors.IsResourceExpired(err) || err.Error() != want {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// slowStore ends its first watch as one does that fell behind.
+type slowStore struct {
+	store.Store
+	mu     sync.Mutex
+	failed bool
+	fail   chan struct{}
+}
+
+type endedWatch struct {
+	store.Watcher
+	err error
+}
+
+func (w endedWatch) Err() error { return w.err }
+
+func (s *slowStore) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed {
+		return s.Store.Watch(ctx, prefix, from)
+	}
+	s.failed = true
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { // ends with the test
+		<-s.fail
+		cancel()
+	}()
+	w, err := s.Store.Watch(ctx, prefix, from)
+	return endedWatch{w, store.ErrSlow}, err
+}
+
+func TestCacheFallsBehind(t *testing.T) {
+	st := &slowStore{Store: objectstest.NewStore(t), fail: make(chan struct{})}
+	_, r := start(t, watchcache.Config{Store: st})
+	a := create(t, r, "ns/a")
+	if _, err := r.Get(t.Context(), "ns", "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	w, err := r.Watch(t.Context(), since(a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(st.fail)
+	for range w.Events() {
+		t.Error("event though nothing changed")
+	}
+	create(t, r, "ns/b")
+	list, err := r.List(t.Context(), objectstest.Everything())
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("after loading again: got %d pods, %v", len(list.Items), err)
+	}
+}
+
+func TestUnreadableObjects(t *testing.T) {
+	st := objectstest.NewStore(t)
+	for _, key := range []string{"/registry/pods/ns/bad", "/registry/pods", "/registry", "/elsewhere/pods/x", "/registry/pods/short"} {
+		if _, err := st.Create(t.Context(), key, []byte("garbage")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, r := start(t, watchcache.Config{Store: st})
+	create(t, r, "ns/a")
+	w, err := st.Create(t.Context(), "/registry/pods/ns/worse", []byte("k8s\x00garbage"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := r.List(t.Context(), objectstest.Everything())
+	if err != nil || len(list.Items) != 1 || list.Revision != w.Revision {
+		t.Errorf("got %d pods at %d, %v; want the one that can be read, at %d", len(list.Items), list.Revision, err, w.Revision)
+	}
+}
+
+func TestEndReleasesEverything(t *testing.T) {
+	st := objectstest.NewStore(t)
+	before := runtime.NumGoroutine()
+	c := watchcache.New(watchcache.Config{Store: st})
+	r := c.Resource(objectstest.Pods())
+	ctx, cancel := context.WithCancel(t.Context())
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- c.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	<-ready
+	var watches []objects.Watch
+	for i := range 50 {
+		q := objectstest.Everything()
+		q.Fields = fields.ParseSelectorOrDie(fmt.Sprintf("spec.nodeName=n%d", i%7))
+		w, err := r.Watch(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		watches = append(watches, w)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range watches {
+		if _, ok := <-w.Events(); ok || w.Err() != nil {
+			t.Errorf("watch after the end: open %v, error %v", ok, w.Err())
+		}
+	}
+	if _, err := r.Watch(context.Background(), objectstest.Everything()); !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("Watch after the end: got %v", err)
+	}
+	for range 1000 { // the store's own watch takes a moment
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		runtime.Gosched()
+	}
+	if n := runtime.NumGoroutine(); n > before+1 {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+}
+
+func TestAllAndServices(t *testing.T) {
+	st := objectstest.NewStore(t)
+	c := watchcache.New(watchcache.Config{Store: st})
+	pods := c.Resource(objectstest.Pods())
+	cfg := objects.Config{
+		GVK: corev1.SchemeGroupVersion.WithKind("Service"), New: func() kind.Object { return &corev1.Service{} }, Namespaced: true,
+		Prefix: objects.StorePrefix(corev1.Resource("services")),
+	}
+	services := c.Resource(cfg)
+	cfg.GVK, cfg.New = corev1.SchemeGroupVersion.WithKind("Endpoints"), func() kind.Object { return &corev1.Endpoints{} }
+	cfg.Prefix = objects.StorePrefix(corev1.Resource("endpoints"))
+	endpoints := c.Resource(cfg)
+	run(t, c)
+	create(t, pods, "a/x")
+	create(t, pods, "b/x")
+	svc := &corev1.Service{}
+	svc.Namespace, svc.Name = "a", "s"
+	if _, r, err := services.Create(t.Context(), svc); err != nil || r.Key != "/registry/services/specs/a/s" {
+		t.Errorf("service: got key %s, %v", r.Key, err)
+	}
+	ep := &corev1.Endpoints{}
+	ep.Namespace, ep.Name = "a", "s"
+	if _, r, err := endpoints.Create(t.Context(), ep); err != nil || r.Key != "/registry/services/endpoints/a/s" {
+		t.Errorf("endpoints: got key %s, %v", r.Key, err)
+	}
+	for what, want := range map[string]int{"": 2, "a": 1, "none": 0} {
+		l, err := pods.List(t.Context(), objects.ListQuery{Namespace: what, Labels: labels.Everything(), Fields: fields.Everything()})
+		n := 0
+		for range pods.All(what) {
+			n++
+		}
+		if err != nil || n != want || len(l.Items) != want {
+			t.Errorf("namespace %q: All gave %d, List %d, %v; want %d", what, n, len(l.Items), err, want)
+		}
+	}
+	for _, r := range []*watchcache.Resource{services, endpoints} {
+		if l, err := r.List(t.Context(), objectstest.Everything()); err != nil || len(l.Items) != 1 {
+			t.Errorf("got %d, %v; want 1", len(l.Items), err)
+		}
+	}
+	if c.Revision() == 0 || c.Resource(objectstest.Pods()) != pods {
+		t.Error("asking again for a resource gave another one")
+	}
+}

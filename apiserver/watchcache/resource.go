@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/btree"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// Resource is one resource's objects; it implements objects.Storage.
+type Resource struct {
+	cache   *Cache
+	records *objects.Records
+	next    atomic.Pointer[Resource] // what took this resource's place, if anything did
+
+	replaying sync.Mutex // held while the window is extended from the store; taken before mu
+
+	// mu guards what follows; readers of single entries share it.
+	mu      sync.RWMutex
+	trees   *trees
+	last    int64     // revision of the last change of this resource, or of the load
+	latest  *snapshot // of the main tree, nil once that has changed
+	kept    []*snapshot
+	window  window
+	watches routes
+}
+
+var _ objects.Storage = (*Resource)(nil)
+
+func errStopped() error { return apierrors.NewServiceUnavailable("the server is shutting down") }
+
+func newResource(c *Cache, cfg objects.Config) *Resource {
+	r := &Resource{cache: c}
+	r.records = objects.Cached(cfg, c.store, c.memo, c.handoff, r.current)
+	r.trees = newTrees(r.records.Index)
+	r.watches = newRoutes()
+	return r
+}
+
+// reset puts t (nil: nothing) in place of the trees and ends the running watches, which cannot be told what changed.
+func (r *Resource) reset(t *trees, rev int64) {
+	if t == nil {
+		t = newTrees(r.records.Index)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trees, r.last, r.latest, r.kept = t, rev, nil, nil
+	r.window = window{since: rev}
+	r.watches.each(func(w *watcher) { w.cut() })
+}
+
+// apply makes a change, remembers it and passes it on (invariant 2).
+func (r *Resource) apply(ch *change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ch.prev = r.trees.get(ch.key)
+	if ch.prev == nil && ch.cur == nil {
+		return
+	}
+	ch.resource = r
+	r.trees.replace(ch.prev, ch.cur)
+	r.last, r.latest = ch.rev, nil
+	r.window.add(ch)
+	r.watches.dispatch(ch)
+}
+
+// atLocked is the revision of the trees: no change of this resource lies between its last one and the cache's revision.
+func (r *Resource) atLocked() int64 { return max(r.last, r.cache.Revision()) }
+
+// current is what a write starts from.
+func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, error) {
+	if err := r.cache.fresh(ctx); err != nil {
+		return nil, err
+	}
+	r = r.latestHeir()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if e := r.trees.get(key); e != nil {
+		return e, nil
+	}
+	return nil, store.ErrNotFound
+}
+
+// Get returns one object.
+func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*objects.Entry, error) {
+	key, err := r.records.Key(namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	rev, err := objects.ParseRevision(rv)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.await(ctx, rv == "", rev); err != nil {
+		return nil, err
+	}
+	r = r.latestHeir()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if e := r.trees.get(key); e != nil {
+		return e, nil
+	}
+	return nil, apierrors.NewNotFound(r.records.Resource, name)
+}
+
+// await waits for the state that a read asks for.
+func (r *Resource) await(ctx context.Context, latest bool, rev int64) error {
+	if latest {
+		return r.cache.fresh(ctx)
+	}
+	return r.cache.reach(ctx, rev)
+}
+
+// All walks the objects of a namespace ("": all) as they are now, without waiting for anything; for readers in the process.
+func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
+	return func(yield func(*objects.Entry) bool) {
+		prefix := r.records.KeyPrefix(namespace)
+		ascend(r.snapshot().tree, "", prefix, prefix, yield)
+	}
+}
+
+// Count is how many objects there are.
+func (r *Resource) Count() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.trees.main.Len()
+}
+
+// Create stores a new object.
+func (r *Resource) Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error) {
+	return r.records.Create(ctx, obj)
+}
+
+// Update applies f to the current state until it sticks.
+func (r *Resource) Update(
+	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
+) (*objects.Entry, bool, objects.Receipt, error) {
+	return r.records.Update(ctx, namespace, name, createMissing, f)
+}
+
+// Delete removes an object that check accepts.
+func (r *Resource) Delete(
+	ctx context.Context, namespace, name string, check func(kind.Object) error,
+) (*objects.Entry, objects.Receipt, error) {
+	return r.records.Delete(ctx, namespace, name, check)
+}
+
+// List returns a page of objects.
+func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
+	p, err := r.records.Plan(&q)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.await(ctx, p.Latest, p.Revision); err != nil {
+		return nil, err
+	}
+	r = r.latestHeir()
+	if p.Exact {
+		s := r.snapshotAt(p.Revision)
+		if s == nil {
+			return r.records.ListPlanned(ctx, &q, p)
+		}
+		return r.listSnapshot(s, p.Revision, &q, p), nil
+	}
+	if list := r.listNarrow(&q, p); list != nil {
+		return list, nil
+	}
+	s := r.snapshot()
+	return r.listSnapshot(s, s.rev, &q, p), nil
+}
+
+func (r *Resource) listSnapshot(s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) *objects.List {
+	page := r.records.NewPage(q, p, rev)
+	ascend(s.tree, "", p.Prefix, p.From, page.Add)
+	list := page.List()
+	if list.Continue != "" {
+		r.keep(&snapshot{rev: rev, tree: s.tree})
+	}
+	return list
+}
+
+// listNarrow answers selections of one object or by an indexed field without walking the resource; nil: not one of those.
+func (r *Resource) listNarrow(q *objects.ListQuery, p objects.Plan) *objects.List {
+	if q.Fields.Empty() || q.Limit > 0 {
+		return nil
+	}
+	key, name, value := r.narrow(q)
+	if key == "" && name == "" {
+		return nil
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	page := r.records.NewPage(q, p, r.atLocked())
+	if key != "" {
+		if e := r.trees.get(key); e != nil && key >= p.From {
+			page.Add(e)
+		}
+		return page.List()
+	}
+	ascend(r.trees.indexes[name].tree, value, p.Prefix, p.From, page.Add)
+	return page.List()
+}
+
+// narrow finds what a query is about at most: one key, or one value of an indexed field.
+func (r *Resource) narrow(q *objects.ListQuery) (key, name, value string) {
+	if q.Fields.Empty() {
+		return "", "", ""
+	}
+	if n, ok := q.Fields.RequiresExactMatch("metadata.name"); ok {
+		ns := q.Namespace
+		if exact, ok := q.Fields.RequiresExactMatch("metadata.namespace"); ok && ns == "" {
+			ns = exact
+		}
+		if k, err := r.records.Key(ns, n); err == nil {
+			return k, "", ""
+		}
+	}
+	for field := range r.records.Index {
+		if v, ok := q.Fields.RequiresExactMatch(field); ok {
+			return "", field, v
+		}
+	}
+	return "", "", ""
+}
+
+// namespaceOf is the namespace part of a key of this resource.
+func (r *Resource) namespaceOf(key string) string {
+	if !r.records.Namespaced {
+		return ""
+	}
+	ns, _, _ := strings.Cut(key[len(r.records.KeyPrefix("")):], "/")
+	return ns
+}
+
+// snapshot is the main tree at a revision; nobody writes to it.
+type snapshot struct {
+	rev  int64
+	tree *btree.BTreeG[item]
+}
+
+// snapshot returns the current state. It blocks writers only for as long as marking the tree as shared takes.
+func (r *Resource) snapshot() *snapshot {
+	r.mu.RLock()
+	s, at := r.latest, r.atLocked()
+	r.mu.RUnlock()
+	if s != nil {
+		return &snapshot{at, s.tree}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == nil {
+		r.latest = &snapshot{r.atLocked(), r.trees.main.Clone()}
+	}
+	return &snapshot{r.atLocked(), r.latest.tree}
+}
+
+// snapshotAt returns the state at exactly rev, when that is the current one or one kept for further pages.
+func (r *Resource) snapshotAt(rev int64) *snapshot {
+	r.mu.RLock()
+	for _, s := range r.kept {
+		if s.rev == rev {
+			r.mu.RUnlock()
+			return s
+		}
+	}
+	current := r.last <= rev
+	r.mu.RUnlock()
+	if !current {
+		return nil
+	}
+	s := r.snapshot()
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.last > rev { // changed meanwhile
+		return nil
+	}
+	return s
+}
+
+// Snapshots for further pages are few and short-lived, since they keep old objects in memory; the store has the rest.
+const (
+	keptSnapshots = 4
+	keptFor       = time.Minute
+)
+
+func (r *Resource) keep(s *snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, have := range r.kept {
+		if have.rev == s.rev {
+			return
+		}
+	}
+	if len(r.kept) >= keptSnapshots {
+		r.kept = r.kept[1:]
+	}
+	r.kept = append(slices.Clip(r.kept), s)
+	time.AfterFunc(keptFor, func() { r.forget(s) })
+}
+
+func (r *Resource) forget(s *snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var left []*snapshot
+	for _, have := range r.kept {
+		if have != s {
+			left = append(left, have)
+		}
+	}
+	r.kept = left
+}

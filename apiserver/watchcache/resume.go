@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// Bounds of a replay from the store's history: beyond them listing again is cheaper.
+const (
+	replayMax  = 100_000 // revisions
+	replayTime = 10 * time.Second
+	replayRuns = 5 // how often the window may be trimmed under a replay before it is given up
+)
+
+// resume lets w begin after w.start, or with now at the current revision.
+func (r *Resource) resume(ctx context.Context, w *watcher, now bool) error {
+	for range replayRuns {
+		r.mu.Lock()
+		if now {
+			w.start = r.atLocked()
+		}
+		since := r.window.since
+		if w.start >= since {
+			w.queue = append(w.queue, r.window.after(w.start)...)
+			r.watches.add(w)
+			r.mu.Unlock()
+			w.signal()
+			return nil
+		}
+		r.mu.Unlock()
+		if err := r.reachBack(ctx, w.start); err != nil {
+			return err
+		}
+	}
+	return objects.TooOld(w.start, r.since())
+}
+
+func (r *Resource) since() int64 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.window.since
+}
+
+// reachBack extends the window to hold every change after rev, from the store's own history, so that neither a restart
+// of the server nor a burst of writes makes clients list again. The extension serves all who come after.
+func (r *Resource) reachBack(ctx context.Context, rev int64) error {
+	r.replaying.Lock()
+	defer r.replaying.Unlock()
+	since := r.since()
+	if rev >= since {
+		return nil
+	}
+	if since-rev > replayMax {
+		return objects.TooOld(rev, since)
+	}
+	missed, err := r.replay(ctx, rev, since)
+	switch {
+	case errors.Is(err, store.ErrCompacted), errors.Is(err, store.ErrSlow), len(missed) > queueMax:
+		return objects.TooOld(rev, since)
+	case err != nil:
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.window.since == since {
+		r.window = window{since: rev, changes: append(missed, r.window.changes...)}
+	}
+	return nil
+}
+
+// replay reads this resource's changes in (from, to] from the store.
+func (r *Resource) replay(ctx context.Context, from, to int64) ([]*change, error) {
+	ctx, cancel := context.WithTimeout(ctx, replayTime)
+	defer cancel()
+	w, err := r.cache.store.Watch(ctx, "", from) // everything, so that the end is seen whoever wrote it
+	if err != nil {
+		return nil, err
+	}
+	defer w.Stop()
+	var changes []*change
+	for batch := range w.Events() {
+		for i := range batch {
+			ev := &batch[i]
+			if ev.KV.Revision > to {
+				return changes, nil
+			}
+			if r.cache.route(ev.KV.Key) == r {
+				ch, err := r.replayed(ev)
+				if err != nil {
+					return nil, err
+				}
+				changes = append(changes, ch)
+			}
+			if ev.KV.Revision == to {
+				return changes, nil
+			}
+		}
+	}
+	if err := w.Err(); err != nil {
+		return nil, err
+	}
+	return nil, ctx.Err()
+}
+
+func (r *Resource) replayed(ev *store.Event) (*change, error) {
+	ch := &change{resource: r, rev: ev.KV.Revision, key: ev.KV.Key, at: time.Now()}
+	var err error
+	if ev.Type != store.Deleted {
+		if ch.cur, err = r.records.Decoded(ev.KV, r.cache.memo); err != nil {
+			return nil, fmt.Errorf("replay %s at %d: %w", ch.key, ch.rev, err)
+		}
+	}
+	if ev.Type != store.Created {
+		// Its own revision is not known here, nor shown to anybody: watchers see prev only as a deletion, at ch.rev.
+		before := store.KV{Key: ch.key, Value: ev.Prev, Revision: ch.rev}
+		if ch.prev, err = r.records.Decoded(before, r.cache.memo); err != nil {
+			return nil, fmt.Errorf("replay %s at %d: %w", ch.key, ch.rev, err)
+		}
+	}
+	return ch, nil
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import "keelson/apiserver/objects"
+
+// routes finds the watchers that a change may concern, so that its cost follows matches and not watchers. A watcher is
+// in one place: under its object's key, its indexed field's value, its namespace, or among those that see everything.
+type routes struct {
+	all   set
+	byNS  map[string]set
+	byKey map[string]set
+	byIdx map[string]map[string]set // field, value
+	marks set                       // those that want bookmarks
+}
+
+type set map[*watcher]struct{}
+
+func newRoutes() routes {
+	return routes{all: set{}, byNS: map[string]set{}, byKey: map[string]set{}, byIdx: map[string]map[string]set{}, marks: set{}}
+}
+
+// place says where a watcher belongs; at most one is set.
+type place struct {
+	namespace, key string
+	index, value   string
+}
+
+func (r *routes) mapOf(p place) (map[string]set, string) {
+	switch {
+	case p.key != "":
+		return r.byKey, p.key
+	case p.index != "":
+		if r.byIdx[p.index] == nil {
+			r.byIdx[p.index] = map[string]set{}
+		}
+		return r.byIdx[p.index], p.value
+	case p.namespace != "":
+		return r.byNS, p.namespace
+	}
+	return nil, ""
+}
+
+func (r *routes) add(w *watcher) {
+	if w.bookmarks {
+		r.marks[w] = struct{}{}
+	}
+	m, k := r.mapOf(w.place)
+	if m == nil {
+		r.all[w] = struct{}{}
+		return
+	}
+	if m[k] == nil {
+		m[k] = set{}
+	}
+	m[k][w] = struct{}{}
+}
+
+func (r *routes) remove(w *watcher) {
+	delete(r.marks, w)
+	m, k := r.mapOf(w.place)
+	if m == nil {
+		delete(r.all, w)
+		return
+	}
+	delete(m[k], w)
+	if len(m[k]) == 0 {
+		delete(m, k)
+	}
+}
+
+func (r *routes) dispatch(c *change) {
+	push(r.all, c)
+	if len(r.byNS) > 0 {
+		push(r.byNS[c.resource.namespaceOf(c.key)], c)
+	}
+	if len(r.byKey) > 0 {
+		push(r.byKey[c.key], c)
+	}
+	for name, ix := range c.resource.trees.indexes {
+		m := r.byIdx[name]
+		if len(m) == 0 {
+			continue
+		}
+		before, after := indexed(ix, c.prev), indexed(ix, c.cur)
+		if c.cur != nil {
+			push(m[after], c)
+		}
+		if c.prev != nil && (c.cur == nil || before != after) {
+			push(m[before], c)
+		}
+	}
+}
+
+func indexed(ix *index, e *objects.Entry) string {
+	if e == nil {
+		return ""
+	}
+	return ix.value(e.Object)
+}
+
+func push(ws set, c *change) {
+	for w := range ws {
+		w.push(c)
+	}
+}
+
+func (r *routes) each(f func(*watcher)) {
+	for w := range r.all {
+		f(w)
+	}
+	for _, m := range []map[string]set{r.byNS, r.byKey} {
+		for _, ws := range m {
+			for w := range ws {
+				f(w)
+			}
+		}
+	}
+	for _, m := range r.byIdx {
+		for _, ws := range m {
+			for w := range ws {
+				f(w)
+			}
+		}
+	}
+}

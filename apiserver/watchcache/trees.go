@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"cmp"
+
+	"github.com/google/btree"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+)
+
+// item is an entry of a tree; by is the indexed field's value, empty in the main tree.
+type item struct {
+	by, key string
+	entry   *objects.Entry
+}
+
+func less(a, b item) bool {
+	if c := cmp.Compare(a.by, b.by); c != 0 {
+		return c < 0
+	}
+	return a.key < b.key
+}
+
+const degree = 32
+
+// trees are a resource's objects in key order, and again by each indexed field.
+type trees struct {
+	main    *btree.BTreeG[item]
+	indexes map[string]*index
+}
+
+type index struct {
+	value func(kind.Object) string
+	tree  *btree.BTreeG[item]
+}
+
+func newTrees(indexed map[string]func(kind.Object) string) *trees {
+	t := &trees{main: btree.NewG(degree, less), indexes: make(map[string]*index, len(indexed))}
+	for name, value := range indexed {
+		t.indexes[name] = &index{value, btree.NewG(degree, less)}
+	}
+	return t
+}
+
+// replace puts cur in the place of prev; either may be nil.
+func (t *trees) replace(prev, cur *objects.Entry) {
+	switch {
+	case cur != nil:
+		t.main.ReplaceOrInsert(item{key: cur.Key, entry: cur})
+	case prev != nil:
+		t.main.Delete(item{key: prev.Key})
+	}
+	for _, ix := range t.indexes {
+		ix.replace(prev, cur)
+	}
+}
+
+func (ix *index) replace(prev, cur *objects.Entry) {
+	if prev != nil {
+		was := ix.value(prev.Object)
+		if cur == nil || ix.value(cur.Object) != was {
+			ix.tree.Delete(item{by: was, key: prev.Key})
+		}
+	}
+	if cur != nil {
+		ix.tree.ReplaceOrInsert(item{by: ix.value(cur.Object), key: cur.Key, entry: cur})
+	}
+}
+
+// get returns nil when the key is absent.
+func (t *trees) get(key string) *objects.Entry {
+	it, _ := t.main.Get(item{key: key})
+	return it.entry
+}
+
+// ascend walks tree from (by, from) while by stays and the key has the prefix.
+func ascend(tree *btree.BTreeG[item], by, prefix, from string, visit func(*objects.Entry) bool) {
+	tree.AscendGreaterOrEqual(item{by: by, key: max(from, prefix)}, func(it item) bool {
+		if it.by != by || len(it.key) < len(prefix) || it.key[:len(prefix)] != prefix {
+			return false
+		}
+		return visit(it.entry)
+	})
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/apiserver/objects"
+)
+
+// watcher is one running watch. The feed pushes shared changes into its queue; its own goroutine selects and delivers.
+type watcher struct {
+	resource  *Resource
+	selection selection
+	place     place
+	namespace string // "": all
+	bookmarks bool
+	start     int64 // changes up to here are not shown
+	events    chan objects.Event
+	wake      chan struct{} // has room for one
+
+	mu    sync.Mutex
+	queue []*change
+	ended bool
+	err   error
+}
+
+const (
+	queueMax = windowMax // changes that a reader may be behind
+	buffered = 32
+)
+
+// Events is closed when the watch ends.
+func (w *watcher) Events() <-chan objects.Event { return w.events }
+
+// Err says why the watch ended.
+func (w *watcher) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// push is called by the feed with the resource locked; it never waits (invariant 3).
+func (w *watcher) push(c *change) {
+	w.mu.Lock()
+	if len(w.queue) >= queueMax {
+		w.ended, w.queue = true, nil
+	}
+	if !w.ended {
+		w.queue = append(w.queue, c)
+	}
+	first := len(w.queue) <= 1
+	w.mu.Unlock()
+	if first {
+		w.signal()
+	}
+}
+
+// cut ends the watch from the server's side; the client resumes or lists again.
+func (w *watcher) cut() {
+	w.mu.Lock()
+	w.ended, w.queue = true, nil
+	w.mu.Unlock()
+	w.signal()
+}
+
+func (w *watcher) signal() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watcher) take() (batch []*change, ended bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	batch, w.queue = w.queue, nil
+	return batch, w.ended
+}
+
+// Watch starts a watch. What ends it before it began (history is gone) is told by the watch itself, as Kubernetes does.
+func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
+	if err := objects.CheckQuery(&q, true); err != nil {
+		return nil, err
+	}
+	rev, err := objects.ParseRevision(q.ResourceVersion)
+	if err != nil {
+		return nil, err
+	}
+	initial := rev == 0
+	if q.SendInitialEvents != nil {
+		initial = *q.SendInitialEvents
+	}
+	switch {
+	case initial || rev == 0:
+		err = r.await(ctx, q.ResourceVersion == "", rev)
+	default:
+		err = r.cache.wait(ctx, 1) // loaded; a watch may begin in the future
+	}
+	if err != nil {
+		return failedWatch(err), ctx.Err()
+	}
+	w := &watcher{
+		resource: r, selection: newSelection(&q), bookmarks: q.Bookmarks, start: rev,
+		namespace: r.records.ScopeOf(q.Namespace),
+		events:    make(chan objects.Event, buffered), wake: make(chan struct{}, 1),
+	}
+	w.place.key, w.place.index, w.place.value = r.narrow(&q)
+	if w.place.key == "" && w.place.index == "" {
+		w.place.namespace = w.namespace
+	}
+	if err := r.cache.enter(); err != nil {
+		return nil, err
+	}
+	var state *snapshot
+	if initial {
+		state = r.register(w)
+	} else if err := r.resume(ctx, w, rev == 0); err != nil {
+		r.cache.watchers.Done()
+		return failedWatch(err), ctx.Err()
+	}
+	if r.next.Load() != nil {
+		w.cut() // retired: the client comes again, and to the right place
+	}
+	go func() { // ends with ctx, the cache, or the queue's overflow; Cache.end waits for it
+		defer r.cache.watchers.Done()
+		w.run(ctx, &q, state)
+	}()
+	return w, nil
+}
+
+// failedWatch is a watch that has ended with err.
+func failedWatch(err error) objects.Watch {
+	w := &watcher{events: make(chan objects.Event), err: err}
+	close(w.events)
+	return w
+}
+
+// register adds w to the routes at the current state, which it returns.
+func (r *Resource) register(w *watcher) *snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == nil {
+		r.latest = &snapshot{r.atLocked(), r.trees.main.Clone()}
+	}
+	w.start = r.atLocked()
+	r.watches.add(w)
+	return &snapshot{w.start, r.latest.tree}
+}
+
+// run delivers until ctx or the cache ends, or w is cut.
+func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot) {
+	defer close(w.events)
+	defer func() {
+		w.resource.mu.Lock()
+		defer w.resource.mu.Unlock()
+		w.resource.watches.remove(w)
+	}()
+	if state != nil && !w.deliverState(ctx, q, state) {
+		return
+	}
+	last, stop := w.beforeDeadline(ctx)
+	defer stop()
+	for {
+		batch, ended := w.take()
+		for _, c := range batch {
+			if !w.deliver(ctx, c) {
+				return
+			}
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-w.wake:
+		case <-last:
+			last = nil
+			w.resource.bookmarkOne(w)
+		case <-ctx.Done():
+			return
+		case <-w.resource.cache.stop:
+			return
+		}
+	}
+}
+
+// beforeDeadline fires shortly before ctx's deadline, when a bookmark tells the client where to resume.
+func (w *watcher) beforeDeadline(ctx context.Context) (<-chan time.Time, func()) {
+	deadline, ok := ctx.Deadline()
+	if !ok || !w.bookmarks {
+		return nil, func() {}
+	}
+	t := time.NewTimer(time.Until(deadline) - 2*time.Second)
+	return t.C, func() { t.Stop() }
+}
+
+func (w *watcher) deliver(ctx context.Context, c *change) bool {
+	if c.rev <= w.start {
+		return true
+	}
+	if c.mark != nil {
+		return w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: c.mark, At: c.at})
+	}
+	if w.namespace != "" && w.namespace != w.resource.namespaceOf(c.key) {
+		return true // found by an index over all namespaces
+	}
+	ev, ok := w.selection.see(c)
+	return !ok || w.send(ctx, ev)
+}
+
+func (w *watcher) send(ctx context.Context, ev objects.Event) bool {
+	select {
+	case w.events <- ev:
+		return true
+	case <-ctx.Done():
+	case <-w.resource.cache.stop:
+	}
+	return false
+}
+
+// deliverState sends the state a watch begins with as ADDED events, and its end when asked.
+func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state *snapshot) bool {
+	r, now, ok := w.resource, time.Now(), true
+	visit := func(e *objects.Entry) bool {
+		if w.selection.all || r.records.Selects(q, e.Object) {
+			ok = w.send(ctx, objects.Event{Type: watch.Added, Entry: e, At: now})
+		}
+		return ok
+	}
+	prefix := r.records.KeyPrefix(q.Namespace)
+	ascend(state.tree, "", prefix, prefix, visit)
+	if ok && q.SendInitialEvents != nil && q.Bookmarks {
+		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: r.bookmark(state.rev, true), At: now})
+	}
+	return ok
+}
+
+func (r *Resource) bookmark(rev int64, initialEnd bool) *objects.Entry {
+	obj := r.records.New()
+	obj.SetResourceVersion(objects.FormatRevision(rev))
+	if initialEnd {
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	return objects.NewEntry("", obj, rev, nil)
+}
+
+// bookmarkAll sends one shared bookmark to all who asked for them. It goes through their queues: everything of this
+// resource up to it is there already.
+func (r *Resource) bookmarkAll() {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if len(r.watches.marks) > 0 {
+		push(r.watches.marks, r.markLocked())
+	}
+}
+
+func (r *Resource) bookmarkOne(w *watcher) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	w.push(r.markLocked())
+}
+
+func (r *Resource) markLocked() *change {
+	rev := r.atLocked()
+	return &change{resource: r, rev: rev, at: time.Now(), mark: r.bookmark(rev, false)}
+}

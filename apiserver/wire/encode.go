@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"keelson/api/kind"
+)
+
+// Encoder encodes objects of one kind in one encoding; it implements objects.Encoder.
+type Encoder struct {
+	media Media
+	gvk   schema.GroupVersionKind
+	key   string
+}
+
+// NewEncoder returns the encoder of gvk in media.
+func NewEncoder(media Media, gvk schema.GroupVersionKind) *Encoder {
+	return &Encoder{media: media, gvk: gvk, key: media.String() + ";" + gvk.GroupVersion().String()}
+}
+
+// Key names the encoding, for memoization.
+func (e *Encoder) Key() string { return e.key }
+
+// Encode returns obj's wire bytes as a single answer carries them.
+func (e *Encoder) Encode(obj runtime.Object) ([]byte, error) {
+	switch e.media {
+	case Proto:
+		return encodeProto(obj, e.gvk)
+	case YAML:
+		return encodeYAML(obj, e.gvk)
+	default:
+		return encodeJSON(obj, e.gvk)
+	}
+}
+
+func encodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	b, err := json.Marshal(kind.Named(obj, gvk))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s as json: %w", gvk.Kind, err)
+	}
+	return append(b, '\n'), nil
+}
+
+func encodeYAML(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	b, err := yaml.Marshal(kind.Named(obj, gvk))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s as yaml: %w", gvk.Kind, err)
+	}
+	return b, nil
+}
+
+// protoMessage is what generated API types can do.
+type protoMessage interface {
+	Size() int
+	MarshalToSizedBuffer(b []byte) (int, error)
+}
+
+// protoPrefix begins every protobuf body; a runtime.Unknown follows, whose tags are these.
+var protoPrefix = []byte{'k', '8', 's', 0}
+
+const (
+	tagTypeMeta = 0x0a // runtime.Unknown.typeMeta
+	tagRaw      = 0x12 // runtime.Unknown.raw
+	tagFirst    = 0x0a // TypeMeta.apiVersion, WatchEvent.type, and a list's metadata
+	tagSecond   = 0x12 // TypeMeta.kind, WatchEvent.object, and a list's items
+)
+
+// unknownTail is the empty contentEncoding and contentType that end a runtime.Unknown.
+var unknownTail = []byte{0x1a, 0, 0x22, 0}
+
+func encodeProto(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
+	m, ok := obj.(protoMessage)
+	if !ok {
+		return nil, notAcceptable()
+	}
+	if gvk.Empty() {
+		gvk = obj.GetObjectKind().GroupVersionKind()
+	}
+	size := m.Size()
+	b := appendEnvelope(nil, gvk, size)
+	n := len(b)
+	b = b[:n+size]
+	if _, err := m.MarshalToSizedBuffer(b[n:]); err != nil {
+		return nil, fmt.Errorf("encode %s as protobuf: %w", gvk.Kind, err)
+	}
+	return append(b, unknownTail...), nil
+}
+
+// appendEnvelope appends all that precedes size bytes of raw object, with room for them and the tail.
+func appendEnvelope(b []byte, gvk schema.GroupVersionKind, size int) []byte {
+	version := gvk.GroupVersion().String()
+	meta := 2 + uvarintLen(len(version)) + len(version) + uvarintLen(len(gvk.Kind)) + len(gvk.Kind)
+	if b == nil {
+		b = make([]byte, 0, 4+1+uvarintLen(meta)+meta+1+uvarintLen(size)+size+4)
+	}
+	b = append(b, protoPrefix...)
+	b = binary.AppendUvarint(append(b, tagTypeMeta), uint64(meta))
+	b = appendString(b, tagFirst, version)
+	b = appendString(b, tagSecond, gvk.Kind)
+	return binary.AppendUvarint(append(b, tagRaw), uint64(size))
+}
+
+func appendString(b []byte, tag byte, s string) []byte {
+	return append(binary.AppendUvarint(append(b, tag), uint64(len(s))), s...)
+}
+
+func uvarintLen(n int) int {
+	l := 1
+	for ; n >= 0x80; n >>= 7 {
+		l++
+	}
+	return l
+}
+
+// protoRaw returns the object's own bytes inside an envelope made by encodeProto.
+func protoRaw(b []byte) ([]byte, error) {
+	rest, ok := bytes.CutPrefix(b, protoPrefix)
+	for ok && len(rest) > 1 {
+		tag := rest[0]
+		n, l := binary.Uvarint(rest[1:])
+		if l <= 0 || n > uint64(len(rest)-1-l) {
+			break
+		}
+		field := rest[1+l : 1+l+int(n)]
+		if tag == tagRaw {
+			return field, nil
+		}
+		rest = rest[1+l+int(n):]
+	}
+	return nil, fmt.Errorf("read protobuf envelope of %d bytes: no object in it", len(b))
+}
+
+// Write answers with obj, encoded as want says; gvk may be empty when obj carries its own.
+func Write(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind, want Want) {
+	enc := Encoder{media: want.Media, gvk: gvk}
+	b, err := enc.Encode(obj)
+	if err != nil && want.Media == Proto { // a kind without protobuf: JSON is what every client reads
+		want.Media, enc.media = JSON, JSON
+		b, err = enc.Encode(obj)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	WriteBytes(w, r, code, b, want)
+}
+
+// gzipFrom is the size from which answers are compressed when the client takes gzip.
+const gzipFrom = 128 << 10
+
+var gzips = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid, so there is no error
+	return z
+}}
+
+// WriteBytes answers with the encoded parts, one after the other, indented or compressed as the client wants.
+func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want Want) {
+	if want.Pretty && want.Media == JSON {
+		var buf bytes.Buffer
+		if json.Indent(&buf, b, "", "  ") == nil {
+			b = buf.Bytes()
+		}
+	}
+	WriteParts(w, r, code, want.Media.String(), len(b), func(yield func([]byte) bool) { yield(b) })
+}
+
+// WriteParts answers with size bytes that come in parts.
+func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	if h.Get("Cache-Control") == "" {
+		h.Set("Cache-Control", "no-cache, private")
+	}
+	var out io.Writer = w
+	if size >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		h.Add("Vary", "Accept-Encoding")
+		z, _ := gzips.Get().(*gzip.Writer)
+		z.Reset(w)
+		defer func() {
+			_ = z.Close() // a client that went away is nobody's error
+			z.Reset(io.Discard)
+			gzips.Put(z)
+		}()
+		out = z
+	} else {
+		h.Set("Content-Length", strconv.Itoa(size))
+	}
+	w.WriteHeader(code)
+	if r.Method == http.MethodHead {
+		return
+	}
+	for p := range parts {
+		if _, err := out.Write(p); err != nil {
+			return
+		}
+	}
+}

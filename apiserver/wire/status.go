@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var statusGVK = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+
+// Status turns any error into the Status body that clients get. Errors that no client caused become 500.
+func Status(err error) *metav1.Status {
+	var known apierrors.APIStatus
+	if errors.As(err, &known) {
+		s := known.Status()
+		s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+		if s.Status == "" {
+			s.Status = metav1.StatusFailure
+		}
+		if s.Code == 0 {
+			s.Code = http.StatusInternalServerError
+		}
+		return &s
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return Status(apierrors.NewTimeoutError("request did not complete within requested timeout - "+err.Error(), 0))
+	}
+	return &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Message:  err.Error(),
+		Code:     http.StatusInternalServerError,
+	}
+}
+
+// WriteError answers r with err as a Status in an encoding the client accepts.
+func WriteError(w http.ResponseWriter, r *http.Request, err error) {
+	s := Status(err)
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	want, nerr := Negotiate(r, nil) // a Status is never a Table
+	if nerr != nil {
+		want = Want{Media: JSON}
+	}
+	want.As = ""
+	w.Header().Set("Cache-Control", "no-cache, private")
+	Write(w, r, int(s.Code), s, statusGVK, want)
+}
+
+func notAcceptable() error {
+	return newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+strings.Join(mediaTypes[:], ", "))
+}
+
+// UnsupportedMedia is the 415 answer; accepted lists what the endpoint takes (nil: the usual three).
+func UnsupportedMedia(accepted []string) error {
+	if accepted == nil {
+		accepted = mediaTypes[:]
+	}
+	return newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
+}
+
+// NotFoundPath is the answer for a path or verb that nobody serves.
+func NotFoundPath() error {
+	s := newStatus(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
+	s.ErrStatus.Details = &metav1.StatusDetails{}
+	return s
+}
+
+// MethodNotAllowed is the answer for a resource that does not have the verb.
+func MethodNotAllowed() error {
+	s := newStatus(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "the server does not allow this method on the requested resource")
+	s.ErrStatus.Details = &metav1.StatusDetails{}
+	return s
+}
+
+func newStatus(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire is what goes over the wire and nothing else: which encoding a
+// client wants, bytes to objects, objects to bytes, Status bodies, lists and
+// watch frames put together from already encoded items. pipeline, handlers and
+// discovery call it. It knows no storage, no users and no resources.
+//
+// Invariants:
+//  1. Objects handed in are never modified: a missing kind is filled in on a shallow copy.
+//  2. Encoded bytes may be shared between answers; nobody appends to or changes them.
+package wire
+
+import (
+	"cmp"
+	"mime"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Media is an encoding.
+type Media uint8
+
+// The encodings the server speaks.
+const (
+	JSON Media = iota
+	YAML
+	Proto
+)
+
+// The media types as headers carry them.
+const (
+	TypeJSON  = "application/json"
+	TypeYAML  = "application/yaml"
+	TypeProto = "application/vnd.kubernetes.protobuf"
+)
+
+var mediaTypes = [...]string{JSON: TypeJSON, YAML: TypeYAML, Proto: TypeProto}
+
+// String is the media type.
+func (m Media) String() string { return mediaTypes[m] }
+
+// Want is what a client asked to get.
+type Want struct {
+	Media  Media
+	Pretty bool
+	// As, Group and Version name a conversion: as=Table;g=meta.k8s.io;v=v1. As is empty for the object itself.
+	As, Group, Version string
+	// Stream is the stream parameter ("watch"); Profile the aggregated discovery profile.
+	Stream, Profile string
+}
+
+// clause is one entry of an Accept header.
+type clause struct {
+	kind, sub string
+	q         float64
+	params    map[string]string
+}
+
+// Accept picks the best encoding that accept (an Accept header) allows. ok tells which conversions the endpoint can do, it may be
+// nil when it can do none. An empty header means JSON. The second result is false when nothing fits (406).
+func Accept(accept string, ok func(Want) bool) (Want, bool) {
+	switch accept {
+	case "", "*/*", TypeJSON, "application/json, */*":
+		return Want{Media: JSON}, true
+	case TypeProto, TypeProto + "," + TypeJSON, TypeProto + ", " + TypeJSON:
+		return Want{Media: Proto}, true
+	}
+	for _, c := range parseAccept(accept) {
+		for m, name := range mediaTypes {
+			kind, sub, _ := strings.Cut(name, "/")
+			if c.kind != "*" && c.kind != kind || c.sub != "*" && c.sub != sub {
+				continue
+			}
+			w := Want{
+				Media: Media(m), As: c.params["as"], Group: c.params["g"], Version: c.params["v"],
+				Stream: c.params["stream"], Profile: c.params["profile"], Pretty: c.params["pretty"] == "1",
+			}
+			if w.As == "" || ok != nil && ok(w) {
+				return w, true
+			}
+		}
+	}
+	return Want{}, false
+}
+
+func parseAccept(header string) []clause {
+	parts := strings.Split(header, ",")
+	clauses := make([]clause, 0, len(parts))
+	for _, part := range parts {
+		name, params, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err != nil {
+			continue
+		}
+		kind, sub, _ := strings.Cut(name, "/")
+		if name == "*" {
+			sub = "*"
+		}
+		c := clause{kind: kind, sub: sub, q: 1, params: params}
+		if q, found := params["q"]; found {
+			if c.q, err = strconv.ParseFloat(q, 64); err != nil || c.q != c.q {
+				c.q = 1
+			}
+		}
+		clauses = append(clauses, c)
+	}
+	slices.SortStableFunc(clauses, func(a, b clause) int {
+		return cmp.Or(cmp.Compare(b.q, a.q), cmp.Compare(wild(a), wild(b)))
+	})
+	return clauses
+}
+
+func wild(c clause) int {
+	switch {
+	case c.kind == "*":
+		return 2
+	case c.sub == "*":
+		return 1
+	}
+	return 0
+}
+
+// Negotiate is Accept for a request, with a Status error when nothing fits. Browsers, curl and ?pretty get indented JSON.
+func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	w, fits := Accept(accept, ok)
+	if !fits {
+		return Want{}, notAcceptable()
+	}
+	if w.Media == JSON && !w.Pretty {
+		w.Pretty = wantsPretty(r)
+	}
+	return w, nil
+}
+
+func wantsPretty(r *http.Request) bool {
+	if strings.Contains(r.URL.RawQuery, "pretty=") {
+		v := r.URL.Query().Get("pretty")
+		return v != "" && v != "0" && v != "false"
+	}
+	agent := r.UserAgent()
+	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
+}
+
+// BodyMedia is the encoding of a request's body by its Content-Type; an empty type is JSON. False: 415.
+func BodyMedia(contentType string) (Media, bool) {
+	switch contentType {
+	case "", TypeJSON:
+		return JSON, true
+	case TypeProto:
+		return Proto, true
+	}
+	name, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return 0, false
+	}
+	i := slices.Index(mediaTypes[:], name)
+	return Media(max(i, 0)), i >= 0
+}
