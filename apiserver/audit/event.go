@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"encoding/json"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Event is one audit event on the wire (audit.k8s.io/v1).
+type Event struct {
+	metav1.TypeMeta          `json:",inline"`
+	Level                    Level                      `json:"level"`
+	AuditID                  string                     `json:"auditID"`
+	Stage                    Stage                      `json:"stage"`
+	RequestURI               string                     `json:"requestURI"`
+	Verb                     string                     `json:"verb"`
+	User                     authenticationv1.UserInfo  `json:"user"`
+	ImpersonatedUser         *authenticationv1.UserInfo `json:"impersonatedUser,omitempty"`
+	SourceIPs                []string                   `json:"sourceIPs,omitempty"`
+	UserAgent                string                     `json:"userAgent,omitempty"`
+	ObjectRef                *ObjectReference           `json:"objectRef,omitempty"`
+	ResponseStatus           *metav1.Status             `json:"responseStatus,omitempty"`
+	RequestObject            json.RawMessage            `json:"requestObject,omitempty"`
+	ResponseObject           json.RawMessage            `json:"responseObject,omitempty"`
+	RequestReceivedTimestamp metav1.MicroTime           `json:"requestReceivedTimestamp"`
+	StageTimestamp           metav1.MicroTime           `json:"stageTimestamp"`
+	Annotations              map[string]string          `json:"annotations,omitempty"`
+}
+
+// ObjectReference is what a request is about.
+type ObjectReference struct {
+	Resource        string `json:"resource,omitempty"`
+	Namespace       string `json:"namespace,omitempty"`
+	Name            string `json:"name,omitempty"`
+	UID             string `json:"uid,omitempty"`
+	APIGroup        string `json:"apiGroup,omitempty"`
+	APIVersion      string `json:"apiVersion,omitempty"`
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	Subresource     string `json:"subresource,omitempty"`
+}
+
+// Version and kinds of what goes out.
+const (
+	apiVersion = "audit.k8s.io/v1"
+	kindEvent  = "Event"
+	kindList   = "EventList"
+)
+
+// NewEvent returns an event with its kind.
+func NewEvent() *Event {
+	return &Event{TypeMeta: metav1.TypeMeta{Kind: kindEvent, APIVersion: apiVersion}}
+}
+
+// eventList is how a service gets events.
+type eventList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []*Event `json:"items"`
+}
+
+// WithoutManagedFields drops metadata.managedFields from an object's JSON, and from the items of a list's.
+func WithoutManagedFields(object []byte) []byte {
+	var doc map[string]any
+	if json.Unmarshal(object, &doc) != nil {
+		return object
+	}
+	dropManaged(doc)
+	if items, ok := doc["items"].([]any); ok {
+		for _, it := range items {
+			if m, ok := it.(map[string]any); ok {
+				dropManaged(m)
+			}
+		}
+	}
+	out, err := json.Marshal(doc)
+	if err != nil {
+		return object
+	}
+	return out
+}
+
+func dropManaged(doc map[string]any) {
+	if meta, ok := doc["metadata"].(map[string]any); ok {
+		delete(meta, "managedFields")
+	}
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// LogConfig says where events are written and when a new file begins.
+type LogConfig struct {
+	// Path of the file; "-" is standard output.
+	Path string
+	// MaxSize in bytes, MaxAge and MaxBackups of the old files; 0: no bound.
+	MaxSize    int64
+	MaxAge     time.Duration
+	MaxBackups int
+}
+
+// Log writes events to a file, a line each. An event is in the file when Write returns.
+type Log struct {
+	cfg LogConfig
+	now func() time.Time
+
+	mu     sync.Mutex
+	out    io.Writer
+	file   *os.File // nil for standard output
+	size   int64
+	failed error // the first that went wrong; Run returns it
+}
+
+// OpenLog opens the file, or goes on with the one that is there.
+func OpenLog(cfg LogConfig) (*Log, error) {
+	l := &Log{cfg: cfg, now: time.Now}
+	if cfg.Path == "-" {
+		l.out = os.Stdout
+		return l, nil
+	}
+	return l, l.open()
+}
+
+func (l *Log) open() error {
+	if err := os.MkdirAll(filepath.Dir(l.cfg.Path), 0o700); err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	f, err := os.OpenFile(l.cfg.Path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open audit log: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open audit log: %w", err), f.Close())
+	}
+	l.file, l.out, l.size = f, f, info.Size()
+	return nil
+}
+
+// Write appends e.
+func (l *Log) Write(e *Event) {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return // its parts were made by encoders
+	}
+	line = append(line, '\n')
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file != nil && l.cfg.MaxSize > 0 && l.size > 0 && l.size+int64(len(line)) > l.cfg.MaxSize {
+		if err := l.rotateLocked(); err != nil && l.failed == nil {
+			l.failed = err
+		}
+	}
+	n, err := l.out.Write(line)
+	l.size += int64(n)
+	if err != nil && l.failed == nil {
+		l.failed = fmt.Errorf("write audit log: %w", err)
+	}
+}
+
+// stamp is part of an old file's name: audit-2030-01-02T03-04-05.678.log.
+const stamp = "2006-01-02T15-04-05.000"
+
+// rotateLocked renames the file and begins a new one.
+func (l *Log) rotateLocked() error {
+	err := l.file.Close()
+	ext := filepath.Ext(l.cfg.Path)
+	old := strings.TrimSuffix(l.cfg.Path, ext) + "-" + l.now().UTC().Format(stamp) + ext
+	if err := errors.Join(err, os.Rename(l.cfg.Path, old)); err != nil {
+		return errors.Join(fmt.Errorf("rotate audit log: %w", err), l.open())
+	}
+	l.prune()
+	return l.open()
+}
+
+// prune deletes old files beyond the bounds; one that cannot be deleted is tried again next time.
+func (l *Log) prune() {
+	ext := filepath.Ext(l.cfg.Path)
+	base := strings.TrimSuffix(l.cfg.Path, ext) + "-"
+	old, err := filepath.Glob(base + "*" + ext)
+	if err != nil {
+		return
+	}
+	slices.Sort(old)
+	slices.Reverse(old) // the youngest first
+	kept := 0
+	for _, path := range old {
+		at, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(path, base), ext))
+		if err != nil {
+			continue // not ours
+		}
+		if l.cfg.MaxBackups > 0 && kept >= l.cfg.MaxBackups || l.cfg.MaxAge > 0 && l.now().Sub(at) > l.cfg.MaxAge {
+			_ = os.Remove(path)
+			continue
+		}
+		kept++
+	}
+}
+
+// Run closes the file when ctx ends, and tells what went wrong meanwhile.
+func (l *Log) Run(ctx context.Context) error {
+	<-ctx.Done()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := l.failed
+	if l.file != nil {
+		err = errors.Join(err, l.file.Close())
+		l.file, l.out = nil, io.Discard
+	}
+	return err
+}

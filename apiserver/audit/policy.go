@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// Level says how much of a request is recorded.
+type Level string
+
+// The levels, each with all of the one before.
+const (
+	LevelNone            Level = "None"
+	LevelMetadata        Level = "Metadata"
+	LevelRequest         Level = "Request"
+	LevelRequestResponse Level = "RequestResponse"
+)
+
+var levels = []Level{LevelNone, LevelMetadata, LevelRequest, LevelRequestResponse}
+
+// Stage is a moment in the life of a request.
+type Stage string
+
+// The stages.
+const (
+	StageRequestReceived  Stage = "RequestReceived"
+	StageResponseStarted  Stage = "ResponseStarted" // of long-running requests only
+	StageResponseComplete Stage = "ResponseComplete"
+	StagePanic            Stage = "Panic"
+)
+
+var stages = []Stage{StageRequestReceived, StageResponseStarted, StageResponseComplete, StagePanic}
+
+// Policy is an audit Policy (audit.k8s.io/v1): the first rule that matches a request decides.
+type Policy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"` //nolint:modernize // as in every object of the API
+	Rules             []Rule                      `json:"rules"`
+	OmitStages        []Stage                     `json:"omitStages,omitempty"`
+	OmitManagedFields bool                        `json:"omitManagedFields,omitempty"`
+}
+
+// Rule is one of a policy; what is empty matches everything.
+type Rule struct {
+	Level             Level            `json:"level"`
+	Users             []string         `json:"users,omitempty"`
+	UserGroups        []string         `json:"userGroups,omitempty"`
+	Verbs             []string         `json:"verbs,omitempty"`
+	Resources         []GroupResources `json:"resources,omitempty"`
+	Namespaces        []string         `json:"namespaces,omitempty"`
+	NonResourceURLs   []string         `json:"nonResourceURLs,omitempty"`
+	OmitStages        []Stage          `json:"omitStages,omitempty"`
+	OmitManagedFields *bool            `json:"omitManagedFields,omitempty"`
+}
+
+// GroupResources are resources of one API group.
+type GroupResources struct {
+	Group         string   `json:"group,omitempty"`
+	Resources     []string `json:"resources,omitempty"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+}
+
+// Request is what rules look at.
+type Request struct {
+	User         string
+	Groups       []string
+	Verb         string
+	IsResource   bool
+	Group        string
+	Resource     string
+	Subresource  string
+	Namespace    string
+	Name         string
+	Path         string
+	ReceivedFrom string
+}
+
+// LoadPolicy reads a policy file.
+func LoadPolicy(path string) (*Policy, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read audit policy: %w", err)
+	}
+	p, err := ParsePolicy(b)
+	if err != nil {
+		return nil, fmt.Errorf("audit policy %s: %w", path, err)
+	}
+	return p, nil
+}
+
+// ParsePolicy reads the bytes of a policy.
+func ParsePolicy(b []byte) (*Policy, error) {
+	p := &Policy{}
+	if err := yaml.UnmarshalStrict(b, p); err != nil {
+		return nil, err
+	}
+	if p.APIVersion != "audit.k8s.io/v1" || p.Kind != "Policy" {
+		return nil, fmt.Errorf("it is a %s of %s, not a Policy of audit.k8s.io/v1", p.Kind, p.APIVersion)
+	}
+	if len(p.Rules) == 0 {
+		return nil, errors.New("rules: at least one is needed")
+	}
+	errs := []error{knownStages("omitStages", p.OmitStages)}
+	for i := range p.Rules {
+		errs = append(errs, p.Rules[i].check(fmt.Sprintf("rules[%d]", i)))
+	}
+	return p, errors.Join(errs...)
+}
+
+func knownStages(at string, list []Stage) error {
+	for i, s := range list {
+		if !slices.Contains(stages, s) {
+			return fmt.Errorf("%s[%d]: %q is no stage, %v are", at, i, s, stages)
+		}
+	}
+	return nil
+}
+
+func (r *Rule) check(at string) error {
+	errs := []error{knownStages(at+".omitStages", r.OmitStages)}
+	if !slices.Contains(levels, r.Level) {
+		errs = append(errs, fmt.Errorf("%s.level: %q is no level, %v are", at, r.Level, levels))
+	}
+	if len(r.NonResourceURLs) > 0 && (len(r.Resources) > 0 || len(r.Namespaces) > 0) {
+		errs = append(errs, fmt.Errorf("%s.nonResourceURLs: rules cannot apply to both regular resources and non-resource URLs", at))
+	}
+	for i, u := range r.NonResourceURLs {
+		if u != "*" && (!strings.HasPrefix(u, "/") || strings.Contains(strings.TrimSuffix(u, "*"), "*")) {
+			errs = append(errs, fmt.Errorf("%s.nonResourceURLs[%d]: %q is no path; a '*' may stand at its end", at, i, u))
+		}
+	}
+	for i, g := range r.Resources {
+		if len(g.ResourceNames) > 0 && len(g.Resources) == 0 {
+			errs = append(errs, fmt.Errorf("%s.resources[%d].resourceNames: using resourceNames requires at least one resource", at, i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p *Policy) judge(r *Request) Verdict {
+	for i := range p.Rules {
+		rule := &p.Rules[i]
+		if !rule.matches(r) {
+			continue
+		}
+		v := Verdict{Level: rule.Level, OmitStages: append(slices.Clone(p.OmitStages), rule.OmitStages...), OmitManagedFields: p.OmitManagedFields}
+		if rule.OmitManagedFields != nil {
+			v.OmitManagedFields = *rule.OmitManagedFields
+		}
+		return v
+	}
+	return Verdict{Level: LevelNone}
+}
+
+func (r *Rule) matches(q *Request) bool {
+	if len(r.Users) > 0 && !slices.Contains(r.Users, q.User) || len(r.Verbs) > 0 && !slices.Contains(r.Verbs, q.Verb) {
+		return false
+	}
+	if len(r.UserGroups) > 0 && !slices.ContainsFunc(q.Groups, func(g string) bool { return slices.Contains(r.UserGroups, g) }) {
+		return false
+	}
+	switch {
+	case len(r.Namespaces) > 0 || len(r.Resources) > 0:
+		return q.IsResource && r.matchesResource(q)
+	case len(r.NonResourceURLs) > 0:
+		return !q.IsResource && slices.ContainsFunc(r.NonResourceURLs, func(u string) bool {
+			before, star := strings.CutSuffix(u, "*")
+			return u == q.Path || star && strings.HasPrefix(q.Path, before)
+		})
+	}
+	return true
+}
+
+func (r *Rule) matchesResource(q *Request) bool {
+	if len(r.Namespaces) > 0 && !slices.Contains(r.Namespaces, q.Namespace) {
+		return false
+	}
+	if len(r.Resources) == 0 {
+		return true
+	}
+	full := q.Resource
+	if q.Subresource != "" {
+		full += "/" + q.Subresource
+	}
+	for _, g := range r.Resources {
+		if g.Group != q.Group && g.Group != "*" {
+			continue
+		}
+		if len(g.Resources) == 0 {
+			return true
+		}
+		if len(g.ResourceNames) > 0 && !slices.Contains(g.ResourceNames, q.Name) {
+			continue
+		}
+		for _, res := range g.Resources {
+			sub, anyOf := strings.CutPrefix(res, "*/")
+			of, anySub := strings.CutSuffix(res, "/*")
+			if res == full || res == "*" || anyOf && sub == q.Subresource && sub != "" || anySub && of == q.Resource {
+				return true
+			}
+		}
+	}
+	return false
+}

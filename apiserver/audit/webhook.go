@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// How events are sent: in batches of at most mostEvents, of what came within longestWait; beyond waiting events, new ones are lost.
+const (
+	mostEvents  = 400
+	longestWait = 30 * time.Second
+	waiting     = 10000
+	sendTimeout = 30 * time.Second
+	sendTries   = 4
+	firstRetry  = 10 * time.Second
+	lastWords   = 5 * time.Second
+)
+
+// Webhook sends events to a service in batches (an EventList, as kube-apiserver's --audit-webhook-config-file in batch mode).
+type Webhook struct {
+	url    string
+	client *http.Client
+	queue  chan *Event
+	wait   time.Duration
+	retry  time.Duration
+	lost   atomic.Int64
+}
+
+// NewWebhook sends to the service that kubeconfig names.
+func NewWebhook(kubeconfig string) (*Webhook, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read audit webhook configuration %s: %w", kubeconfig, err)
+	}
+	cfg.Timeout = sendTimeout
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("audit webhook configuration %s: %w", kubeconfig, err)
+	}
+	return &Webhook{url: cfg.Host + cfg.APIPath, client: client, queue: make(chan *Event, waiting), wait: longestWait, retry: firstRetry}, nil
+}
+
+// Write queues e; when the service is too slow, e is lost and counted.
+func (w *Webhook) Write(e *Event) {
+	select {
+	case w.queue <- e:
+	default:
+		w.lost.Add(1)
+	}
+}
+
+// Lost is how many events the service was too slow for.
+func (w *Webhook) Lost() int64 { return w.lost.Load() }
+
+// Run sends until ctx ends, then what is left.
+func (w *Webhook) Run(ctx context.Context) error {
+	defer w.client.CloseIdleConnections()
+	for {
+		batch := w.gather(ctx)
+		if len(batch) > 0 {
+			w.send(ctx, batch)
+		}
+		if ctx.Err() != nil {
+			w.drain(ctx)
+			return nil
+		}
+	}
+}
+
+// gather waits for a first event, then for more.
+func (w *Webhook) gather(ctx context.Context) []*Event {
+	var batch []*Event
+	select {
+	case e := <-w.queue:
+		batch = append(batch, e)
+	case <-ctx.Done():
+		return nil
+	}
+	enough := time.NewTimer(w.wait)
+	defer enough.Stop()
+	for len(batch) < mostEvents {
+		select {
+		case e := <-w.queue:
+			batch = append(batch, e)
+		case <-enough.C:
+			return batch
+		case <-ctx.Done():
+			return batch
+		}
+	}
+	return batch
+}
+
+func (w *Webhook) drain(ctx context.Context) {
+	for {
+		var batch []*Event
+		for len(batch) < mostEvents && len(w.queue) > 0 {
+			batch = append(batch, <-w.queue)
+		}
+		if len(batch) == 0 {
+			return
+		}
+		w.send(ctx, batch)
+	}
+}
+
+// send tries a few times; at the end of ctx once more, briefly.
+func (w *Webhook) send(ctx context.Context, batch []*Event) {
+	body, err := json.Marshal(eventList{TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion}, Items: batch})
+	if err != nil {
+		w.lost.Add(int64(len(batch)))
+		return
+	}
+	wait := w.retry
+	for try := 1; try <= sendTries; try++ {
+		if ctx.Err() != nil {
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+			defer cancel()
+			if w.post(last, body) != nil {
+				w.lost.Add(int64(len(batch)))
+			}
+			return
+		}
+		if w.post(ctx, body) == nil {
+			return
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait += wait / 2
+	}
+	w.lost.Add(int64(len(batch)))
+}
+
+func (w *Webhook) post(ctx context.Context, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection can be used again
+	_ = resp.Body.Close()
+	if resp.StatusCode/100 != 2 {
+		return fmt.Errorf("audit webhook answers %s", resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package encryption keeps the values of chosen resources encrypted in the store:
+// a store.Store around another, which encrypts what is written and decrypts what is
+// read, as an EncryptionConfiguration file says and in the bytes that Kubernetes
+// writes ("k8s:enc:secretbox:v1:key:..."). cluster puts it around the store when it
+// has such a file. It knows nothing of objects.
+//
+// Invariants:
+//  1. Whatever can be read was encrypted by a provider of the file for its resource, or, with "identity" among them, by none.
+//  2. What is written is encrypted by the first provider's first key. A value of another key is KV.Stale: a write of the same
+//     object stores it anew, so that keys can be rotated.
+//  3. Keys never reach a log or an error.
+package encryption
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/store"
+)
+
+// Store is a store.Store with encrypted values.
+type Store struct {
+	store.Store
+	config *Config
+	// resourceOf tells whose key a key is.
+	resourceOf func(key string) schema.GroupResource
+}
+
+// New puts cfg around s. resourceOf tells which resource a key belongs to.
+func New(s store.Store, cfg *Config, resourceOf func(key string) schema.GroupResource) *Store {
+	return &Store{Store: s, config: cfg, resourceOf: resourceOf}
+}
+
+// prefix begins every encrypted value.
+const prefix = "k8s:enc:"
+
+var errNoProvider = errors.New("no matching prefix found")
+
+// encrypt returns value as it is stored under key.
+func (s *Store) encrypt(key string, value []byte) ([]byte, error) {
+	list := s.config.providers(s.resourceOf(key))
+	if len(list) == 0 {
+		return value, nil
+	}
+	out, err := list[0].seal(key, value)
+	if err != nil {
+		return nil, fmt.Errorf("encrypt %s: %w", key, err)
+	}
+	return out, nil
+}
+
+// decrypt is the reverse; stale tells that another key would be used now.
+func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err error) {
+	if value == nil {
+		return nil, false, nil
+	}
+	list := s.config.providers(s.resourceOf(key))
+	if len(list) == 0 {
+		if bytes.HasPrefix(value, []byte(prefix)) {
+			return nil, false, fmt.Errorf("decrypt %s: %w", key, errIdentity)
+		}
+		return value, false, nil
+	}
+	var wrong []string
+	for i, p := range list {
+		if !p.mine(value) {
+			continue
+		}
+		plain, first, err := p.open(key, value)
+		if err == nil {
+			return plain, i > 0 || !first, nil
+		}
+		wrong = append(wrong, err.Error())
+	}
+	if len(wrong) > 0 {
+		return nil, false, fmt.Errorf("decrypt %s: %s", key, strings.Join(wrong, "; "))
+	}
+	return nil, false, fmt.Errorf("decrypt %s: %w", key, errNoProvider)
+}
+
+func (s *Store) plain(kv store.KV) (store.KV, error) {
+	value, stale, err := s.decrypt(kv.Key, kv.Value)
+	kv.Value, kv.Stale = value, stale
+	return kv, err
+}
+
+// Get is store.Reader's.
+func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64, error) {
+	kv, at, err := s.Store.Get(ctx, key, rev)
+	if err != nil {
+		return kv, at, err
+	}
+	kv, err = s.plain(kv)
+	return kv, at, err
+}
+
+// List is store.Reader's. A value that cannot be decrypted is handed out as it is stored: who decodes it says so, and the others are not lost
+// with it.
+func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
+	page, err := s.Store.List(ctx, r)
+	if err != nil {
+		return page, err
+	}
+	items := make([]store.KV, len(page.Items))
+	for i, kv := range page.Items {
+		if items[i], err = s.plain(kv); err != nil {
+			items[i] = kv
+		}
+	}
+	page.Items = items
+	return page, nil
+}
+
+// Create is store.Writer's.
+func (s *Store) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
+	sealed, err := s.encrypt(key, value)
+	if err != nil {
+		return store.Written{}, err
+	}
+	return s.Store.Create(ctx, key, sealed)
+}
+
+// Update is store.Writer's.
+func (s *Store) Update(ctx context.Context, key string, value []byte, expected int64) (store.Written, error) {
+	sealed, err := s.encrypt(key, value)
+	if err != nil {
+		return store.Written{}, err
+	}
+	w, err := s.Store.Update(ctx, key, sealed, expected)
+	return w, s.conflict(err)
+}
+
+// Delete is store.Writer's.
+func (s *Store) Delete(ctx context.Context, key string, expected int64) (store.KV, store.Written, error) {
+	kv, w, err := s.Store.Delete(ctx, key, expected)
+	if err != nil {
+		return kv, w, s.conflict(err)
+	}
+	if plain, failed := s.plain(kv); failed == nil {
+		kv = plain
+	}
+	return kv, w, nil
+}
+
+// conflict decrypts what a conflict shows.
+func (s *Store) conflict(err error) error {
+	var c *store.ConflictError
+	if !errors.As(err, &c) {
+		return err
+	}
+	current, failed := s.plain(c.Current)
+	if failed != nil {
+		return failed
+	}
+	return &store.ConflictError{Expected: c.Expected, Current: current}
+}
+
+// Watch is store.Store's.
+func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
+	w, err := s.Store.Watch(ctx, prefix, from)
+	if err != nil {
+		return nil, err
+	}
+	out := &watcher{Watcher: w, events: make(chan []store.Event), stopped: make(chan struct{})}
+	go func() { // ends when the inner watch does, which Stop and ctx make it do
+		defer close(out.events)
+		for batch := range w.Events() {
+			select {
+			case out.events <- s.plainEvents(batch):
+			case <-out.stopped:
+				return
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out, nil
+}
+
+func (s *Store) plainEvents(batch []store.Event) []store.Event {
+	out := make([]store.Event, len(batch))
+	for i, ev := range batch {
+		out[i] = ev
+		if kv, err := s.plain(ev.KV); err == nil { // else its decoder says so, as for List
+			out[i].KV = kv
+		}
+		if before, _, err := s.decrypt(ev.KV.Key, ev.Prev); err == nil {
+			out[i].Prev = before
+		}
+	}
+	return out
+}
+
+type watcher struct {
+	store.Watcher
+	events  chan []store.Event
+	stopped chan struct{}
+	once    sync.Once
+}
+
+func (w *watcher) Events() <-chan []store.Event { return w.events }
+
+func (w *watcher) Stop() {
+	w.once.Do(func() { close(w.stopped) })
+	w.Watcher.Stop()
+}

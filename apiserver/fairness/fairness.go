@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fairness decides which request is served next when there are too many:
+// API priority and fairness (Kubernetes documentation, "API Priority and Fairness").
+// Flow schemas sort requests into priority levels; a level has seats, and queues for
+// what finds none; inside a level, flows take turns, so that one client's flood waits
+// behind its own requests. The API server's pipeline asks it for a seat for every
+// request that is not long-running. It reads no HTTP.
+//
+// Invariants:
+//  1. A level always gets its guaranteed seats; it may use more while others leave theirs idle.
+//  2. An exempt level never waits. Without any configuration everything is exempt.
+//  3. Every seat that Enter gives is given back by its release, once.
+package fairness
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"hash/maphash"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Request is what schemas look at.
+type Request struct {
+	User        string
+	Groups      []string
+	Verb        string
+	IsResource  bool
+	Group       string
+	Resource    string
+	Subresource string
+	Namespace   string
+	Path        string
+	// Width is how many seats it takes; at least 1.
+	Width int
+}
+
+// Place is how a request was sorted.
+type Place struct {
+	Schema, SchemaUID string
+	Level, LevelUID   string
+}
+
+// The refusals; both are 429 for the client.
+var (
+	ErrQueueFull = errors.New("queue-full")
+	ErrTimeOut   = errors.New("time-out")
+	// ErrNoSeats is the refusal of a level that does not queue.
+	ErrNoSeats = errors.New("concurrency-limit")
+)
+
+// Controller gives out seats.
+type Controller struct {
+	total   int
+	longest time.Duration
+	seed    maphash.Seed
+
+	mu      sync.Mutex
+	schemas []*schema // by precedence
+	levels  map[string]*level
+	objects map[string]runtime.Object // as told by Set, by kind and name
+}
+
+// New returns a controller of so many seats; a request waits for one at most for longest.
+func New(seats int, longest time.Duration) *Controller {
+	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}}
+}
+
+// Set tells of a new or changed FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
+func (c *Controller) Set(obj runtime.Object) { c.change(obj, true) }
+
+// Remove tells of one that is gone.
+func (c *Controller) Remove(obj runtime.Object) { c.change(obj, false) }
+
+func (c *Controller) change(obj runtime.Object, there bool) {
+	var key string
+	switch o := obj.(type) {
+	case *flowcontrolv1.FlowSchema:
+		key = "schema/" + o.Name
+	case *flowcontrolv1.PriorityLevelConfiguration:
+		key = "level/" + o.Name
+	default:
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if there {
+		c.objects[key] = obj
+	} else {
+		delete(c.objects, key)
+	}
+	c.configureLocked()
+}
+
+// configureLocked builds schemas and levels anew; requests under way keep their level's counters.
+func (c *Controller) configureLocked() {
+	shares := 0
+	for _, obj := range c.objects {
+		if p, ok := obj.(*flowcontrolv1.PriorityLevelConfiguration); ok {
+			shares += sharesOf(p)
+		}
+	}
+	seen := map[string]bool{}
+	var schemas []*schema
+	for _, obj := range c.objects {
+		switch o := obj.(type) {
+		case *flowcontrolv1.PriorityLevelConfiguration:
+			seen[o.Name] = true
+			l := c.levels[o.Name]
+			if l == nil {
+				l = &level{name: o.Name}
+				c.levels[o.Name] = l
+			}
+			l.configure(o, c.total, shares)
+		case *flowcontrolv1.FlowSchema:
+			schemas = append(schemas, &schema{o})
+		}
+	}
+	for name, l := range c.levels {
+		if !seen[name] && l.waiting == 0 { // else it stays until a later change finds it empty
+			delete(c.levels, name)
+		}
+	}
+	slices.SortFunc(schemas, func(a, b *schema) int {
+		return cmp.Or(cmp.Compare(a.spec.Spec.MatchingPrecedence, b.spec.Spec.MatchingPrecedence), strings.Compare(a.spec.Name, b.spec.Name))
+	})
+	c.schemas = schemas
+	c.dispatchLocked()
+}
+
+// sort finds the schema and level of a request; nil: exempt.
+func (c *Controller) sortLocked(r *Request) (*schema, *level) {
+	for _, s := range c.schemas {
+		if !s.matches(r) {
+			continue
+		}
+		if l := c.levels[s.spec.Spec.PriorityLevelConfiguration.Name]; l != nil {
+			return s, l
+		}
+	}
+	return nil, nil
+}
+
+// Enter waits for a seat. release must be called when the request is done; it is nil with an error.
+func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at Place, err error) {
+	c.mu.Lock()
+	s, l := c.sortLocked(r)
+	if s == nil {
+		c.mu.Unlock()
+		return func() {}, at, nil
+	}
+	at = Place{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
+	width := min(max(r.Width, 1), max(l.nominal, 1))
+	if l.exempt {
+		l.executing += width
+		c.mu.Unlock()
+		return c.releaser(l, width), at, nil
+	}
+	if l.waiting == 0 && c.fitsLocked(l, width) {
+		c.takeLocked(l, width)
+		c.mu.Unlock()
+		return c.releaser(l, width), at, nil
+	}
+	w, err := l.enqueue(c.flow(s, r), width)
+	c.mu.Unlock()
+	if err != nil {
+		l.refused.Add(1)
+		return nil, at, err
+	}
+	return c.wait(ctx, l, w, at)
+}
+
+func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (func(), Place, error) {
+	limit := time.NewTimer(c.longest)
+	defer limit.Stop()
+	var err error
+	select {
+	case <-w.seat:
+		return c.releaser(l, w.width), at, nil
+	case <-limit.C:
+		err = ErrTimeOut
+	case <-ctx.Done():
+		err = ErrTimeOut
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-w.seat: // it got its seat at the same moment
+		return c.releaser(l, w.width), at, nil
+	default:
+	}
+	l.leave(w)
+	l.refused.Add(1)
+	return nil, at, err
+}
+
+// fitsLocked tells whether l may use width more seats: within its own, or from what the others leave idle and must not keep free.
+func (c *Controller) fitsLocked(l *level, width int) bool {
+	if l.executing+width <= l.nominal {
+		return true
+	}
+	if l.executing+width > l.most {
+		return false
+	}
+	kept := 0
+	for _, o := range c.levels {
+		if o != l {
+			kept += max(o.executing, o.kept)
+		}
+	}
+	return l.executing+width+kept <= c.total
+}
+
+func (c *Controller) takeLocked(l *level, width int) {
+	l.executing += width
+	l.dispatched.Add(1)
+}
+
+func (c *Controller) releaser(l *level, width int) func() {
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		l.executing -= width
+		c.dispatchLocked()
+	})
+}
+
+// dispatchLocked seats whoever can be, level after level.
+func (c *Controller) dispatchLocked() {
+	for _, l := range c.levels {
+		for {
+			w := l.next()
+			if w == nil || !c.fitsLocked(l, w.width) {
+				break
+			}
+			l.take(w)
+			c.takeLocked(l, w.width)
+			close(w.seat)
+		}
+	}
+}
+
+// flow is what a request's turns are counted by.
+func (c *Controller) flow(s *schema, r *Request) uint64 {
+	id := s.spec.Name
+	if m := s.spec.Spec.DistinguisherMethod; m != nil {
+		switch m.Type {
+		case flowcontrolv1.FlowDistinguisherMethodByUserType:
+			id += "\x00" + r.User
+		case flowcontrolv1.FlowDistinguisherMethodByNamespaceType:
+			id += "\x00" + r.Namespace
+		}
+	}
+	return maphash.String(c.seed, id)
+}
+
+// Stat is one level's numbers.
+type Stat struct {
+	Level                string
+	Nominal, Executing   int
+	Waiting              int
+	Dispatched, Rejected int64
+}
+
+// Stats lists the levels by name.
+func (c *Controller) Stats() []Stat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []Stat
+	for _, l := range c.levels {
+		out = append(out, Stat{l.name, l.nominal, l.executing, l.waiting, l.dispatched.Load(), l.refused.Load()})
+	}
+	slices.SortFunc(out, func(a, b Stat) int { return strings.Compare(a.Level, b.Level) })
+	return out
+}
+
+func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) int {
+	switch {
+	case p.Spec.Limited != nil && p.Spec.Limited.NominalConcurrencyShares != nil:
+		return int(*p.Spec.Limited.NominalConcurrencyShares)
+	case p.Spec.Limited != nil:
+		return defaultShares
+	case p.Spec.Exempt != nil && p.Spec.Exempt.NominalConcurrencyShares != nil:
+		return int(*p.Spec.Exempt.NominalConcurrencyShares)
+	}
+	return 0
+}
+
+const defaultShares = 30
+
+// part is n percent of whole, and a default when n is nil.
+func part(n *int32, whole, otherwise int) int {
+	if n == nil {
+		return otherwise
+	}
+	return int(math.Round(float64(whole) * float64(*n) / 100))
+}

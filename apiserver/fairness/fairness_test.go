@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fairness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/flowcontrol"
+)
+
+func limited(name string, shares int32, lend *int32, queue *flowcontrolv1.QueuingConfiguration) *flowcontrolv1.PriorityLevelConfiguration {
+	p := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "l-" + "x"}}
+	p.Spec.Type = flowcontrolv1.PriorityLevelEnablementLimited
+	p.Spec.Limited = &flowcontrolv1.LimitedPriorityLevelConfiguration{NominalConcurrencyShares: &shares, LendablePercent: lend}
+	p.Spec.Limited.LimitResponse.Type = flowcontrolv1.LimitResponseTypeReject
+	if queue != nil {
+		p.Spec.Limited.LimitResponse = flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: queue}
+	}
+	return p
+}
+
+func flows(name, level string, precedence int32, group string, by flowcontrolv1.FlowDistinguisherMethodType) *flowcontrolv1.FlowSchema {
+	s := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	s.Spec.MatchingPrecedence = precedence
+	s.Spec.PriorityLevelConfiguration.Name = level
+	if by != "" {
+		s.Spec.DistinguisherMethod = &flowcontrolv1.FlowDistinguisherMethod{Type: by}
+	}
+	s.Spec.Rules = []flowcontrolv1.PolicyRulesWithSubjects{{
+		Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindGroup, Group: &flowcontrolv1.GroupSubject{Name: group}}},
+		ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"}}},
+	}}
+	return s
+}
+
+func ask(user, group string) *Request {
+	return &Request{User: user, Groups: []string{group}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "default", Width: 1}
+}
+
+// TestBootstrap sorts requests of a fresh cluster.
+func TestBootstrap(t *testing.T) {
+	c := New(600, time.Second)
+	for _, obj := range flowcontrol.Bootstrap() {
+		c.Set(obj)
+	}
+	all := "system:authenticated"
+	for _, w := range []struct {
+		r     Request
+		level string
+	}{
+		{Request{User: "admin", Groups: []string{"system:masters", all}, Verb: "list", IsResource: true, Resource: "pods"}, "exempt"},
+		{Request{User: "system:anonymous", Groups: []string{"system:unauthenticated"}, Verb: "get", Path: "/readyz"}, "exempt"},
+		{Request{User: "system:node:n", Groups: []string{"system:nodes", all}, Verb: "update", IsResource: true, Group: "coordination.k8s.io", Resource: "leases", Namespace: "kube-node-lease"}, "node-high"},
+		{Request{User: "system:node:n", Groups: []string{"system:nodes", all}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "x"}, "system"},
+		{Request{User: "system:kube-scheduler", Groups: []string{all}, Verb: "create", IsResource: true, Resource: "pods", Subresource: "binding", Namespace: "x"}, "workload-high"},
+		{Request{User: "system:serviceaccount:kube-system:replicaset-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", all}, Verb: "create", IsResource: true, Resource: "pods", Namespace: "x"}, "workload-high"},
+		{Request{User: "system:serviceaccount:x:y", Groups: []string{"system:serviceaccounts", all}, Verb: "list", IsResource: true, Resource: "pods", Namespace: "x"}, "workload-low"},
+		{Request{User: "jane", Groups: []string{all}, Verb: "list", IsResource: true, Resource: "pods"}, "global-default"},
+	} {
+		release, at, err := c.Enter(t.Context(), &w.r)
+		if err != nil || at.Level != w.level {
+			t.Errorf("%s %s %s: level %q (%s), %v; want %s", w.r.User, w.r.Verb, w.r.Resource+w.r.Path, at.Level, at.Schema, err, w.level)
+		}
+		if err == nil {
+			release()
+		}
+	}
+	for _, s := range c.Stats() {
+		if s.Executing != 0 {
+			t.Errorf("level %s has %d seats taken after all is done", s.Level, s.Executing)
+		}
+	}
+}
+
+func TestSeats(t *testing.T) {
+	c := New(10, time.Second)
+	if _, at, err := c.Enter(t.Context(), ask("a", "g")); err != nil || at.Level != "" {
+		t.Errorf("without configuration: %v %v", at, err)
+	}
+	c.Set(limited("low", 50, new(int32(0)), nil))
+	c.Set(limited("high", 50, new(int32(60)), nil))
+	c.Set(flows("low", "low", 10, "lows", ""))
+	c.Set(flows("high", "high", 10, "highs", ""))
+	var releases []func()
+	enter := func(group string) error {
+		release, _, err := c.Enter(t.Context(), ask("u", group))
+		if err == nil {
+			releases = append(releases, release)
+		}
+		return err
+	}
+	// low has 5 of its own and borrows 3 of the 5 that high may lend.
+	for i := range 8 {
+		if err := enter("lows"); err != nil {
+			t.Fatalf("seat %d: %v", i, err)
+		}
+	}
+	if err := enter("lows"); !errors.Is(err, ErrNoSeats) {
+		t.Errorf("a ninth seat: %v", err)
+	}
+	// high gets its own nevertheless.
+	for i := range 5 {
+		if err := enter("highs"); err != nil {
+			t.Fatalf("seat %d of high: %v", i, err)
+		}
+	}
+	if err := enter("highs"); !errors.Is(err, ErrNoSeats) {
+		t.Errorf("a sixth seat of high: %v", err)
+	}
+	for _, release := range releases {
+		release()
+		release() // twice is once
+	}
+	if err := enter("lows"); err != nil {
+		t.Errorf("after all: %v", err)
+	}
+}
+
+// TestFairness: a flood waits behind itself.
+func TestFairness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(2, time.Minute)
+		c.Set(limited("l", 1, nil, &flowcontrolv1.QueuingConfiguration{Queues: 64, HandSize: 4, QueueLengthLimit: 20}))
+		c.Set(flows("s", "l", 10, "g", flowcontrolv1.FlowDistinguisherMethodByUserType))
+		var mu sync.Mutex
+		finished := map[string][]time.Duration{}
+		begin := time.Now()
+		var wg sync.WaitGroup
+		one := func(user string) {
+			wg.Go(func() {
+				release, _, err := c.Enter(t.Context(), ask(user, "g"))
+				if err != nil {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+				release()
+				mu.Lock()
+				defer mu.Unlock()
+				finished[user] = append(finished[user], time.Since(begin))
+			})
+		}
+		for range 60 {
+			one("flood")
+		}
+		synctest.Wait()
+		for i := range 4 {
+			one(fmt.Sprintf("quiet%d", i))
+		}
+		wg.Wait()
+		for i := range 4 {
+			user := fmt.Sprintf("quiet%d", i)
+			if f := finished[user]; len(f) != 1 || f[0] > time.Second {
+				t.Errorf("%s, one request beside a flood of 60, was done after %v", user, f)
+			}
+		}
+		if n := len(finished["flood"]); n != 60 {
+			t.Errorf("%d of 60 requests of the flood were served", n)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(1, 10*time.Second)
+		c.Set(limited("l", 1, nil, &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 2}))
+		c.Set(flows("s", "l", 10, "g", ""))
+		release, _, err := c.Enter(t.Context(), ask("a", "g"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		results := make(chan error, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, ctx := range []context.Context{ctx, t.Context()} {
+			go func() { // ends with its answer, which is waited for below
+				r, _, err := c.Enter(ctx, ask("a", "g"))
+				if err == nil {
+					r()
+				}
+				results <- err
+			}()
+		}
+		synctest.Wait()
+		if _, at, err := c.Enter(t.Context(), ask("a", "g")); !errors.Is(err, ErrQueueFull) || at.Level != "l" || at.Schema != "s" {
+			t.Errorf("a third waiter: %v %v", at, err)
+		}
+		cancel()
+		if err := <-results; !errors.Is(err, ErrTimeOut) {
+			t.Errorf("a waiter who left: %v", err)
+		}
+		begin := time.Now()
+		if err := <-results; !errors.Is(err, ErrTimeOut) || time.Since(begin) != 10*time.Second {
+			t.Errorf("a waiter who waited too long: %v after %s", err, time.Since(begin))
+		}
+		release()
+		if r, _, err := c.Enter(t.Context(), ask("a", "g")); err != nil {
+			t.Errorf("once the seat is free: %v", err)
+		} else {
+			r()
+		}
+	})
+}
+
+func FuzzDeal(f *testing.F) {
+	f.Add(uint64(1), 64, 8)
+	f.Fuzz(func(t *testing.T, flow uint64, queues, hand int) {
+		if queues < 1 || queues > 1000 || hand < 1 || hand > queues || hand > 100 {
+			return
+		}
+		l := &level{list: make([]queue, queues), handSize: hand}
+		if at := l.deal(flow); at < 0 || at >= queues {
+			t.Errorf("queue %d of %d", at, queues)
+		}
+	})
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fairness
+
+import (
+	"math"
+	"sync/atomic"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+)
+
+// level is a priority level at work. The controller's mu guards it.
+type level struct {
+	name, uid string
+	exempt    bool
+	queues    bool // else what finds no seat is refused
+	// nominal seats are its own, of which it keeps some free of loans; most it may ever use.
+	nominal, kept, most int
+	executing           int
+	waiting             int
+
+	list     []queue
+	handSize int
+	longest  int // of a queue
+	last     int // queue served last
+	// served is the level's virtual time: how much the queue served last has had.
+	served float64
+
+	dispatched, refused atomic.Int64
+}
+
+// queue is first in, first out. had is how many seats its requests have had, in virtual time: the queue with the least is next.
+type queue struct {
+	waiters []*waiter
+	had     float64
+}
+
+type waiter struct {
+	width int
+	queue int
+	seat  chan struct{}
+}
+
+// The defaults of the API.
+const (
+	defaultQueues   = 64
+	defaultHand     = 8
+	defaultLongest  = 50
+	withoutBorrowed = math.MaxInt32
+)
+
+func (l *level) configure(p *flowcontrolv1.PriorityLevelConfiguration, total, shares int) {
+	l.uid = string(p.UID)
+	l.exempt = p.Spec.Type == flowcontrolv1.PriorityLevelEnablementExempt
+	l.nominal = 0
+	if own := sharesOf(p); own > 0 && shares > 0 {
+		l.nominal = int(math.Ceil(float64(total) * float64(own) / float64(shares)))
+	}
+	l.most, l.queues = withoutBorrowed, false
+	if l.exempt {
+		lend := 0
+		if p.Spec.Exempt != nil {
+			lend = part(p.Spec.Exempt.LendablePercent, l.nominal, 0)
+		}
+		l.kept = l.nominal - lend
+		return
+	}
+	lim := p.Spec.Limited
+	if lim == nil {
+		l.kept = l.nominal
+		return
+	}
+	l.kept = l.nominal - part(lim.LendablePercent, l.nominal, 0)
+	if lim.BorrowingLimitPercent != nil {
+		l.most = l.nominal + part(lim.BorrowingLimitPercent, l.nominal, 0)
+	}
+	if lim.LimitResponse.Type != flowcontrolv1.LimitResponseTypeQueue {
+		return
+	}
+	queues, hand, longest := defaultQueues, defaultHand, defaultLongest
+	if q := lim.LimitResponse.Queuing; q != nil {
+		queues, hand, longest = orDefault(q.Queues, queues), orDefault(q.HandSize, hand), orDefault(q.QueueLengthLimit, longest)
+	}
+	l.queues, l.handSize, l.longest = true, min(hand, queues), longest
+	if len(l.list) != queues && l.waiting == 0 {
+		l.list = make([]queue, queues)
+	}
+}
+
+func orDefault(n int32, otherwise int) int {
+	if n <= 0 {
+		return otherwise
+	}
+	return int(n)
+}
+
+// enqueue puts a request of flow into the shortest queue of the flow's hand.
+func (l *level) enqueue(flow uint64, width int) (*waiter, error) {
+	if !l.queues || len(l.list) == 0 {
+		return nil, ErrNoSeats
+	}
+	at := l.deal(flow)
+	q := &l.list[at]
+	if len(q.waiters) >= l.longest {
+		return nil, ErrQueueFull
+	}
+	if len(q.waiters) == 0 {
+		q.had = max(q.had, l.served) // who was away gets no credit for it
+	}
+	w := &waiter{width: width, queue: at, seat: make(chan struct{})}
+	q.waiters = append(q.waiters, w)
+	l.waiting++
+	return w, nil
+}
+
+// deal draws a flow's hand, the same each time (shuffle sharding: two flows rarely have the same), and returns its shortest queue.
+func (l *level) deal(flow uint64) int {
+	n := len(l.list)
+	best, drawn := -1, make([]int, 0, l.handSize)
+	for i := range l.handSize {
+		card := int(flow % uint64(n-i)) //nolint:gosec // n is small
+		flow /= uint64(n - i)           //nolint:gosec // n is small
+		for _, d := range drawn {       // kept in order: skip the cards drawn already
+			if card >= d {
+				card++
+			}
+		}
+		at := 0
+		for at < len(drawn) && drawn[at] < card {
+			at++
+		}
+		drawn = append(drawn, 0)
+		copy(drawn[at+1:], drawn[at:])
+		drawn[at] = card
+		if best < 0 || len(l.list[card].waiters) < len(l.list[best].waiters) {
+			best = card
+		}
+	}
+	return best
+}
+
+// next is who is served next: the first of the queue that has had least, after the one served last among equals.
+func (l *level) next() *waiter {
+	if l.waiting == 0 {
+		return nil
+	}
+	best := -1
+	for i := range l.list {
+		at := (l.last + 1 + i) % len(l.list)
+		if q := &l.list[at]; len(q.waiters) > 0 && (best < 0 || q.had < l.list[best].had) {
+			best = at
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	return l.list[best].waiters[0]
+}
+
+// take removes w, which next returned, to be served.
+func (l *level) take(w *waiter) {
+	q := &l.list[w.queue]
+	q.waiters = q.waiters[1:]
+	l.served = q.had
+	q.had += float64(w.width)
+	l.last = w.queue
+	l.waiting--
+}
+
+// leave removes w, which waited too long.
+func (l *level) leave(w *waiter) {
+	q := &l.list[w.queue]
+	for i, o := range q.waiters {
+		if o == w {
+			q.waiters = append(q.waiters[:i:i], q.waiters[i+1:]...)
+			l.waiting--
+			return
+		}
+	}
+}

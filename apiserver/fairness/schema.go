@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fairness
+
+import (
+	"slices"
+	"strings"
+
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+)
+
+// schema is a FlowSchema at work.
+type schema struct{ spec *flowcontrolv1.FlowSchema }
+
+// matches tells whether one of the schema's rules is about r.
+func (s *schema) matches(r *Request) bool {
+	return slices.ContainsFunc(s.spec.Spec.Rules, func(rule flowcontrolv1.PolicyRulesWithSubjects) bool {
+		if !slices.ContainsFunc(rule.Subjects, r.is) {
+			return false
+		}
+		if r.IsResource {
+			return slices.ContainsFunc(rule.ResourceRules, r.asksResource)
+		}
+		return slices.ContainsFunc(rule.NonResourceRules, r.asksPath)
+	})
+}
+
+func (r *Request) is(s flowcontrolv1.Subject) bool {
+	switch s.Kind {
+	case flowcontrolv1.SubjectKindUser:
+		return s.User != nil && (s.User.Name == "*" || s.User.Name == r.User)
+	case flowcontrolv1.SubjectKindGroup:
+		return s.Group != nil && (s.Group.Name == "*" || slices.Contains(r.Groups, s.Group.Name))
+	case flowcontrolv1.SubjectKindServiceAccount:
+		if s.ServiceAccount == nil {
+			return false
+		}
+		ns, name, ok := strings.Cut(strings.TrimPrefix(r.User, "system:serviceaccount:"), ":")
+		if !ok || !strings.HasPrefix(r.User, "system:serviceaccount:") || ns != s.ServiceAccount.Namespace {
+			return false
+		}
+		return s.ServiceAccount.Name == "*" || s.ServiceAccount.Name == name
+	}
+	return false
+}
+
+func has(list []string, want string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, want)
+}
+
+func (r *Request) asksResource(rule flowcontrolv1.ResourcePolicyRule) bool {
+	full := r.Resource
+	if r.Subresource != "" {
+		full += "/" + r.Subresource
+	}
+	if !has(rule.Verbs, r.Verb) || !has(rule.APIGroups, r.Group) || !has(rule.Resources, full) {
+		return false
+	}
+	if r.Namespace == "" {
+		return rule.ClusterScope
+	}
+	return has(rule.Namespaces, r.Namespace)
+}
+
+func (r *Request) asksPath(rule flowcontrolv1.NonResourcePolicyRule) bool {
+	return has(rule.Verbs, r.Verb) && slices.ContainsFunc(rule.NonResourceURLs, func(u string) bool {
+		before, star := strings.CutSuffix(u, "*")
+		return u == r.Path || star && strings.HasPrefix(r.Path, before)
+	})
+}

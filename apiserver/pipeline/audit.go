@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"keelson/apiserver/audit"
+	"keelson/auth"
+)
+
+// record is what the audit log gets to know of a request beside the request itself. A nil record wants nothing.
+type record struct {
+	auditor *audit.Auditor
+	verdict audit.Verdict
+	event   *audit.Event
+
+	mu          sync.Mutex
+	request     []byte
+	response    []byte
+	status      *metav1.Status
+	annotations map[string]string
+	started     bool
+}
+
+// Audits tells whether the audit log wants that much of the request.
+func (r *Request) Audits(l audit.Level) bool { return r.audit != nil && r.audit.verdict.AtLeast(l) }
+
+// AuditRequest notes the request's object, as JSON; AuditResponse the answer's. They may be called when Audits says so.
+func (r *Request) AuditRequest(object []byte) {
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	r.audit.request = object
+}
+
+// AuditResponse notes the answer's object, as JSON.
+func (r *Request) AuditResponse(object []byte) {
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	r.audit.response = object
+}
+
+// AuditStatus notes why the request failed.
+func (r *Request) AuditStatus(s *metav1.Status) {
+	if r.audit == nil {
+		return
+	}
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	r.audit.status = s
+}
+
+// Annotate adds to the request's audit events; the first value of a key stays.
+func (r *Request) Annotate(key, value string) {
+	if r.audit == nil {
+		return
+	}
+	r.audit.mu.Lock()
+	defer r.audit.mu.Unlock()
+	if r.audit.annotations == nil {
+		r.audit.annotations = map[string]string{}
+	}
+	if _, there := r.audit.annotations[key]; !there {
+		r.audit.annotations[key] = value
+	}
+}
+
+// Annotator is Annotate where the request is recorded, else nil: what would be noted need not be worked out.
+func (r *Request) Annotator() func(key, value string) {
+	if r.audit == nil {
+		return nil
+	}
+	return r.Annotate
+}
+
+// auditRequests records requests as the policy says, from here to their end.
+func auditRequests(c *Config, next http.Handler) http.Handler {
+	if c.Audit == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rq := From(r.Context())
+		rec := newRecord(c.Audit, rq, r)
+		if rec == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		rq.audit = rec
+		rec.emit(rq, audit.StageRequestReceived, 0)
+		defer func() {
+			if p := recover(); p != nil {
+				rec.status = &metav1.Status{
+					Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: http.StatusInternalServerError,
+					Message: fmt.Sprintf("APIServer panic'd: %v", p),
+				}
+				rec.emit(rq, audit.StagePanic, http.StatusInternalServerError)
+				panic(p)
+			}
+			code := http.StatusOK
+			if a, ok := w.(*answer); ok && a.code != 0 {
+				code = a.code
+			}
+			rec.emit(rq, audit.StageResponseComplete, code)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// newRecord begins a request's record; nil: the policy wants nothing of it.
+func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
+	u := rq.User
+	if u == nil {
+		u = &auth.User{}
+	}
+	v := auditor.Judge(&audit.Request{
+		User: u.Name, Groups: u.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
+		Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name, Path: rq.Path,
+	})
+	if v.Level == audit.LevelNone {
+		return nil
+	}
+	e := audit.NewEvent()
+	e.Level, e.AuditID, e.RequestURI, e.Verb, e.UserAgent = v.Level, rq.AuditID, r.URL.RequestURI(), rq.Verb, r.UserAgent()
+	e.User = UserInfo(u)
+	e.RequestReceivedTimestamp = metav1.NewMicroTime(rq.Begin)
+	for _, ip := range utilnet.SourceIPs(r) {
+		e.SourceIPs = append(e.SourceIPs, ip.String())
+	}
+	if rq.IsResource {
+		e.ObjectRef = &audit.ObjectReference{
+			Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name, APIGroup: rq.Group, APIVersion: rq.Version, Subresource: rq.Subresource,
+		}
+	}
+	return &record{auditor: auditor, verdict: v, event: e}
+}
+
+// UserInfo is a user as the API shows them.
+func UserInfo(u *auth.User) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}
+
+// emit records a stage that the policy wants; code is the answer's, 0 when there is none yet.
+func (c *record) emit(rq *Request, stage audit.Stage, code int) {
+	if !c.verdict.Wants(stage) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := *c.event
+	e.Stage, e.StageTimestamp = stage, metav1.NewMicroTime(time.Now())
+	if rq.impersonator != nil {
+		as := UserInfo(rq.User)
+		e.ImpersonatedUser = &as
+	}
+	if len(c.annotations) > 0 {
+		e.Annotations = make(map[string]string, len(c.annotations))
+		maps.Copy(e.Annotations, c.annotations)
+	}
+	if code != 0 {
+		c.answered(&e, rq, code)
+	}
+	c.auditor.Record(&e)
+}
+
+// answered adds what is known once there is an answer. c.mu is held.
+func (c *record) answered(e *audit.Event, rq *Request, code int) {
+	e.ResponseStatus = &metav1.Status{Code: int32(code)} //nolint:gosec // an HTTP code
+	if c.status != nil {
+		e.ResponseStatus.Status, e.ResponseStatus.Message = c.status.Status, c.status.Message
+		e.ResponseStatus.Reason, e.ResponseStatus.Details = c.status.Reason, c.status.Details
+	}
+	if e.ObjectRef != nil && (e.ObjectRef.Name == "" || rq.Subject.UID != "") && rq.Subject.Name != "" {
+		ref := *e.ObjectRef
+		ref.Name, ref.UID = rq.Subject.Name, rq.Subject.UID
+		e.ObjectRef = &ref
+	}
+	e.RequestObject, e.ResponseObject = c.request, c.response
+	if c.verdict.OmitManagedFields {
+		if e.RequestObject != nil {
+			e.RequestObject = audit.WithoutManagedFields(e.RequestObject)
+		}
+		if e.ResponseObject != nil {
+			e.ResponseObject = audit.WithoutManagedFields(e.ResponseObject)
+		}
+	}
+}
+
+// headerOut is called when an answer begins: for long-running requests that is a stage of its own.
+func (r *Request) headerOut(code int) {
+	if r.audit == nil || r.audit.started || !r.LongRunning() {
+		return
+	}
+	r.audit.started = true
+	r.audit.emit(r, audit.StageResponseStarted, code)
+}
+
+// auditStranger records a request whose sender nobody knows.
+func auditStranger(c *Config, rq *Request, r *http.Request) {
+	if c.Audit == nil {
+		return
+	}
+	if rec := newRecord(c.Audit, rq, r); rec != nil {
+		rec.status = &metav1.Status{Status: metav1.StatusFailure, Message: "Authentication failed", Reason: metav1.StatusReasonUnauthorized}
+		rec.emit(rq, audit.StageResponseStarted, http.StatusUnauthorized)
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// authenticate finds out who asks: an identity the process vouches for, else the first authenticator that knows the credential.
+func authenticate(c *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rq := From(r.Context())
+		begin := time.Now()
+		browserToken(r)
+		u, err := c.who(r)
+		rq.Mark.Authn = time.Since(begin)
+		if err != nil || u == nil {
+			if err != nil {
+				c.Log.Debug("authentication refused", "error", err, "path", r.URL.Path, "remote", r.RemoteAddr)
+			}
+			auditStranger(c, rq, r)
+			w.Header().Set("Www-Authenticate", `Bearer realm="keelson"`)
+			wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
+			return
+		}
+		rq.User = u
+		rq.Mark.AuthnHow = how(u)
+		r.Header.Del("Authorization") // nobody behind this point may see it, least of all a proxied server
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *Config) who(r *http.Request) (*auth.User, error) {
+	if u := auth.UserFrom(r.Context()); u != nil {
+		return u, nil
+	}
+	var wrong error
+	for _, a := range c.Authenticators {
+		u, ok, err := a.Authenticate(r)
+		if err != nil {
+			wrong = err
+			continue
+		}
+		if ok {
+			return u, wrongUnlessKnown(u, wrong)
+		}
+	}
+	return nil, wrong
+}
+
+// wrongUnlessKnown keeps a wrong credential from passing as anonymous.
+func wrongUnlessKnown(u *auth.User, wrong error) error {
+	if u.Name == auth.Anonymous {
+		return wrong
+	}
+	return nil
+}
+
+func how(u *auth.User) string {
+	if len(u.Groups) == 0 {
+		return u.How
+	}
+	return u.How + ", groups " + strings.Join(u.Groups, " ")
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// authorize asks whether the user may do what is asked.
+func authorize(c *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rq := From(r.Context())
+		begin := time.Now()
+		err := c.decide(r.Context(), Attributes(rq), &rq.Mark.AuthzWhy)
+		rq.Mark.Authz = time.Since(begin)
+		if rq.audit != nil {
+			rq.annotateDecision(err)
+		}
+		if err != nil {
+			rq.Failure = err.Error()
+			wire.WriteError(w, r, err)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// annotateDecision tells the audit log what was decided, and why.
+func (r *Request) annotateDecision(err error) {
+	decision, reason := "allow", r.Mark.AuthzWhy
+	if err != nil {
+		s := wire.Status(err)
+		decision, reason = "forbid", s.Message
+		r.AuditStatus(s)
+	}
+	r.Annotate("authorization.k8s.io/decision", decision)
+	r.Annotate("authorization.k8s.io/reason", reason)
+}
+
+// Attributes are what the authorizer judges about a request.
+func Attributes(rq *Request) *auth.Attributes {
+	if !rq.IsResource {
+		return &auth.Attributes{User: rq.User, Verb: rq.Verb, Path: rq.Path}
+	}
+	return &auth.Attributes{
+		User: rq.User, Verb: rq.Verb, Group: rq.Group, Version: rq.Version, Resource: rq.Resource, Subresource: rq.Subresource,
+		Namespace: rq.Namespace, Name: rq.Name, ResourceRequest: true, FieldSelector: rq.FieldSelector, LabelSelector: rq.LabelSelector,
+	}
+}
+
+// Forbidden is the 403 answer to a, worded as Kubernetes does.
+func Forbidden(a *auth.Attributes, reason string) error {
+	text := fmt.Sprintf("User %q cannot %s path %q", a.User.Name, a.Verb, a.Path)
+	if a.ResourceRequest {
+		resource := a.Resource
+		if a.Subresource != "" {
+			resource += "/" + a.Subresource
+		}
+		where := "at the cluster scope"
+		if a.Namespace != "" {
+			where = fmt.Sprintf("in the namespace %q", a.Namespace)
+		}
+		text = fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", a.User.Name, a.Verb, resource, a.Group, where)
+	}
+	if reason != "" {
+		text += ": " + reason
+	}
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Name, errors.New(text))
+}

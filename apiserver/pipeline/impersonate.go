@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+const (
+	headerUser  = "Impersonate-User"
+	headerUID   = "Impersonate-Uid"
+	headerGroup = "Impersonate-Group"
+	headerExtra = "Impersonate-Extra-"
+)
+
+// impersonate lets a user act as another where the authorizer grants the verb "impersonate" on every part of the identity.
+func impersonate(c *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		as, asks, err := impersonation(r.Header)
+		if err != nil {
+			wire.WriteError(w, r, apierrors.NewInternalError(err))
+			return
+		}
+		if as == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		rq := From(r.Context())
+		for _, a := range asks {
+			a.User, a.Verb, a.ResourceRequest = rq.User, "impersonate", true
+			if err := c.decide(r.Context(), &a, nil); err != nil {
+				wire.WriteError(w, r, err)
+				return
+			}
+		}
+		as.How = "impersonated by " + rq.User.Name
+		rq.impersonator = rq.User
+		rq.User, rq.Mark.AuthnHow = as, how(as)
+		for name := range r.Header {
+			if strings.HasPrefix(name, "Impersonate-") {
+				r.Header.Del(name)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// impersonation reads the headers: the identity wanted (nil: none) and what must be granted for it.
+func impersonation(h http.Header) (*auth.User, []auth.Attributes, error) {
+	name, uid, groups := h.Get(headerUser), h.Get(headerUID), h.Values(headerGroup)
+	as := &auth.User{Name: name, UID: uid, Groups: slices.Clone(groups), Extra: map[string][]string{}}
+	var asks []auth.Attributes
+	for key, values := range h {
+		if rest, ok := strings.CutPrefix(key, headerExtra); ok {
+			extra, err := url.PathUnescape(strings.ToLower(rest))
+			if err != nil {
+				extra = strings.ToLower(rest)
+			}
+			as.Extra[extra] = slices.Clone(values)
+			for _, v := range values {
+				asks = append(asks, auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "userextras", Subresource: extra, Name: v})
+			}
+		}
+	}
+	if name == "" {
+		if uid != "" || len(groups) > 0 || len(as.Extra) > 0 {
+			return nil, nil, errors.New("requested groups, uid or extra without impersonating a user")
+		}
+		return nil, nil, nil
+	}
+	if uid != "" {
+		asks = append(asks, auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "uids", Name: uid})
+	}
+	for _, g := range groups {
+		asks = append(asks, auth.Attributes{Version: "v1", Resource: "groups", Name: g})
+	}
+	if ns, account, ok := serviceAccount(name); ok {
+		asks = append(asks, auth.Attributes{Version: "v1", Resource: "serviceaccounts", Namespace: ns, Name: account})
+		if len(groups) == 0 {
+			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
+		}
+	} else {
+		asks = append(asks, auth.Attributes{Version: "v1", Resource: "users", Name: name})
+	}
+	implied := auth.Authenticated
+	if name == auth.Anonymous {
+		implied = auth.Unauthenticated
+	}
+	if !slices.Contains(as.Groups, implied) {
+		as.Groups = append(as.Groups, implied)
+	}
+	return as, asks, nil
+}
+
+func serviceAccount(name string) (ns, account string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "system:serviceaccount:")
+	if !ok {
+		return "", "", false
+	}
+	ns, account, ok = strings.Cut(rest, ":")
+	return ns, account, ok && ns != "" && account != ""
+}
+
+// decide asks the authorizer and words a refusal as Kubernetes does. why, if not nil, receives the reason of an Allow.
+func (c *Config) decide(ctx context.Context, a *auth.Attributes, why *string) error {
+	d, err := c.Authorizer.Authorize(ctx, a)
+	if d.Verdict == auth.Allow {
+		if why != nil {
+			*why = d.Reason
+		}
+		return nil
+	}
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("authorize: %w", err))
+	}
+	return Forbidden(a, d.Reason)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Info says what a request asks for, as Kubernetes reads paths and methods.
+type Info struct {
+	// Resource requests go to objects; others (discovery, health) have only Verb, the lower-case method, and Path.
+	IsResource  bool
+	Path        string
+	Verb        string // get list watch create update patch delete deletecollection proxy
+	Group       string
+	Version     string
+	Namespace   string
+	Resource    string
+	Subresource string
+	Name        string
+	// Rest is the path behind the subresource, for proxies, without leading slash.
+	Rest string
+	// FieldSelector and LabelSelector restrict a list, watch or deletecollection; nil where absent or not readable.
+	FieldSelector fields.Requirements
+	LabelSelector labels.Requirements
+}
+
+// GVR is the resource asked for.
+func (i *Info) GVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: i.Group, Version: i.Version, Resource: i.Resource}
+}
+
+// ReadOnly tells whether the request changes nothing.
+func (i *Info) ReadOnly() bool {
+	switch i.Verb {
+	case "get", "list", "watch", "head", "options":
+		return true
+	}
+	return false
+}
+
+// LongRunning requests have no deadline and are not counted as in flight.
+func (i *Info) LongRunning() bool {
+	if !i.IsResource {
+		return false
+	}
+	switch i.Verb {
+	case "watch", "proxy":
+		return true
+	}
+	switch i.Subresource {
+	case "attach", "exec", "proxy", "log", "portforward":
+		return true
+	}
+	return false
+}
+
+var methodVerbs = map[string]string{
+	http.MethodPost: "create", http.MethodGet: "get", http.MethodHead: "get",
+	http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+}
+
+// namespaceSubresources would otherwise read as resources inside the namespace.
+var namespaceSubresources = []string{"status", "finalize"}
+
+// ParseInfo reads the method, path and query of r.
+func ParseInfo(r *http.Request) Info {
+	info := Info{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
+	parts := split(r.URL.Path)
+	if len(parts) < 3 {
+		return info
+	}
+	switch parts[0] {
+	case "api":
+		info.Version, parts = parts[1], parts[2:]
+	case "apis":
+		if len(parts) < 4 || parts[1] == "" {
+			return info
+		}
+		info.Group, info.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return info
+	}
+	info.IsResource = true
+	info.Verb = methodVerbs[r.Method]
+	oldWatch := parts[0] == "watch" && len(parts) > 1 // the deprecated /watch/ paths
+	if oldWatch {
+		info.Verb, parts = "watch", parts[1:]
+	}
+	if parts[0] == "namespaces" && len(parts) > 1 {
+		info.Namespace = parts[1]
+		if len(parts) > 2 && !slices.Contains(namespaceSubresources, parts[2]) {
+			parts = parts[2:]
+		}
+	}
+	info.Resource = parts[0]
+	if len(parts) > 1 {
+		info.Name = parts[1]
+	}
+	if len(parts) > 2 {
+		info.Subresource = parts[2]
+	}
+	if len(parts) > 3 {
+		info.Rest = restOf(r.URL.Path, len(split(r.URL.Path))-len(parts)+3)
+	}
+	info.collectionVerb(r.URL)
+	return info
+}
+
+// collectionVerb turns get and delete without a name into list, watch and deletecollection.
+func (i *Info) collectionVerb(u *url.URL) {
+	if i.Name != "" {
+		return
+	}
+	switch i.Verb {
+	case "get":
+		i.Verb = "list"
+		if u.RawQuery == "" {
+			return
+		}
+		q := u.Query()
+		if w := q.Get("watch"); q.Has("watch") && w != "0" && w != "false" {
+			i.Verb = "watch"
+		}
+		i.selectors(q)
+		if s := q.Get("fieldSelector"); s != "" {
+			// A list of one name is authorized by that name.
+			if sel, err := fields.ParseSelector(s); err == nil {
+				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
+					i.Name = name
+				}
+			}
+		}
+	case "delete":
+		i.Verb = "deletecollection"
+		if u.RawQuery != "" {
+			i.selectors(u.Query())
+		}
+	}
+}
+
+// selectors notes what authorizers may look at.
+func (i *Info) selectors(q url.Values) {
+	if s := q.Get("fieldSelector"); s != "" {
+		if sel, err := fields.ParseSelector(s); err == nil {
+			i.FieldSelector = sel.Requirements()
+		}
+	}
+	if s := q.Get("labelSelector"); s != "" {
+		if sel, err := labels.Parse(s); err == nil {
+			i.LabelSelector, _ = sel.Requirements()
+		}
+	}
+}
+
+func split(path string) []string {
+	path = strings.Trim(path, "/")
+	if path == "" {
+		return nil
+	}
+	return strings.Split(path, "/")
+}
+
+// restOf returns what follows the first n elements of path, keeping a final slash, which a proxied server may care about.
+func restOf(path string, n int) string {
+	path = strings.TrimLeft(path, "/")
+	for range n {
+		_, path, _ = strings.Cut(path, "/")
+	}
+	return path
+}

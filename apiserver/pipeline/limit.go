@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/apiserver/fairness"
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// Waiting for a seat: a burst of writes (a controller that makes hundreds of pods) is served in turn instead of being sent
+// away to come back a second later.
+const (
+	waitersPerSeat = 10
+	longestWait    = 15 * time.Second
+)
+
+// seats bound the requests of one sort that are served at the same time.
+type seats struct {
+	taken   chan struct{}
+	waiting atomic.Int64
+}
+
+// take returns false when too many wait already, or it took too long.
+func (s *seats) take(ctx context.Context) bool {
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	default:
+	}
+	defer s.waiting.Add(-1)
+	if s.waiting.Add(1) > int64(waitersPerSeat*cap(s.taken)) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, longestWait)
+	defer cancel()
+	select {
+	case s.taken <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// limitInFlight refuses or delays requests when too many are being served.
+func limitInFlight(c *Config, next http.Handler) http.Handler {
+	readGauge, writeGauge := c.Metrics.inflight.WithLabelValues("readOnly"), c.Metrics.inflight.WithLabelValues("mutating")
+	enter := c.count()
+	if c.Fairness != nil {
+		enter = c.seat
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rq := From(r.Context())
+		if rq.LongRunning() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		release := enter(w, r, rq)
+		if release == nil {
+			rq.Failure = "too many requests"
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+			return
+		}
+		defer release()
+		gauge := writeGauge
+		if rq.ReadOnly() {
+			gauge = readGauge
+		}
+		gauge.Inc()
+		defer gauge.Dec()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// enterer lets a request in; nil: it is refused.
+type enterer func(w http.ResponseWriter, r *http.Request, rq *Request) (release func())
+
+// count bounds reads and writes by number. Cluster administrators always get an answer.
+func (c *Config) count() enterer {
+	reads, writes := &seats{taken: make(chan struct{}, c.MaxReads)}, &seats{taken: make(chan struct{}, c.MaxWrites)}
+	return func(_ http.ResponseWriter, r *http.Request, rq *Request) func() {
+		s := writes
+		if rq.ReadOnly() {
+			s = reads
+		}
+		if slices.Contains(rq.User.Groups, auth.Masters) {
+			return func() {}
+		}
+		if !s.take(r.Context()) {
+			return nil
+		}
+		return func() { <-s.taken }
+	}
+}
+
+// seat waits for a seat of the request's priority level.
+func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func() {
+	q := &fairness.Request{
+		User: rq.User.Name, Groups: rq.User.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
+		Subresource: rq.Subresource, Namespace: rq.Namespace, Path: rq.Path, Width: 1,
+	}
+	if c.Width != nil {
+		q.Width = c.Width(rq)
+	}
+	release, at, err := c.Fairness.Enter(r.Context(), q)
+	if at.SchemaUID != "" {
+		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", at.SchemaUID)
+		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", at.LevelUID)
+	}
+	if err != nil {
+		c.Metrics.rejected.WithLabelValues(at.Level, at.Schema, err.Error()).Inc()
+		return nil
+	}
+	return release
+}
+
+// lastAnswer is how long a client may take to read the news that its time is up.
+const lastAnswer = 5 * time.Second
+
+// deadline ends requests that are not long-running after Config.Timeout, or sooner if ?timeout= says so.
+func deadline(c *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if From(r.Context()).LongRunning() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		limit := c.Timeout
+		if r.URL.RawQuery != "" {
+			if asked := r.URL.Query().Get("timeout"); asked != "" {
+				d, err := time.ParseDuration(asked)
+				if err != nil {
+					wire.WriteError(w, r, apierrors.NewBadRequest("invalid timeout specified in the request URL - "+err.Error()))
+					return
+				}
+				if d > 0 && d < limit {
+					limit = d
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		// A client that neither sends nor reads must not hold the handler beyond that.
+		out := http.NewResponseController(w)
+		stop := context.AfterFunc(ctx, func() {
+			_ = out.SetReadDeadline(time.Now())                  // in-process requests have no deadlines, nor slow clients
+			_ = out.SetWriteDeadline(time.Now().Add(lastAnswer)) // the same
+		})
+		defer func() {
+			if !stop() {
+				_ = out.SetWriteDeadline(time.Time{}) // the connection may live on
+			}
+		}()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// limitBodySize makes reading more than Config.MaxBody fail with *http.MaxBytesError. Upgraded connections and proxies are not bodies.
+func limitBodySize(c *Config, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Body != nil && r.Body != http.NoBody && !From(r.Context()).LongRunning() {
+			r.Body = http.MaxBytesReader(w, r.Body, c.MaxBody)
+		}
+		next.ServeHTTP(w, r)
+	})
+}

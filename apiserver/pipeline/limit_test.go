@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"keelson/auth"
+)
+
+// TestLimitQueues: a burst is served in turn; what finds the queue full, or waits too long, is told to come back.
+func TestLimitQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := limitInFlight(&Config{MaxReads: 1, MaxWrites: 1, Metrics: NewMetrics()}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			<-release
+		}))
+		codes := map[int]int{}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		send := func(groups ...string) {
+			wg.Go(func() {
+				rq := &Request{User: &auth.User{Name: "u", Groups: groups}}
+				rq.IsResource, rq.Verb = true, "create"
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", nil).WithContext(context.WithValue(t.Context(), requestKey{}, rq)))
+				mu.Lock()
+				defer mu.Unlock()
+				codes[w.Code]++
+			})
+		}
+		for range 1 + waitersPerSeat + 2 {
+			send()
+		}
+		synctest.Wait()
+		if codes[http.StatusTooManyRequests] != 2 || codes[http.StatusOK] != 0 {
+			t.Errorf("one served, the queue full: got answers %v, want 2 of 429", codes)
+		}
+		for range 3 {
+			release <- struct{}{}
+		}
+		synctest.Wait()
+		if codes[http.StatusOK] != 3 {
+			t.Errorf("three were released: got answers %v, want 3 of 200", codes)
+		}
+		send(auth.Masters)
+		time.Sleep(longestWait + time.Second) // synctest's clock
+		synctest.Wait()
+		if want := 2 + waitersPerSeat - 3; codes[http.StatusTooManyRequests] != want {
+			t.Errorf("after the longest wait: got answers %v, want %d of 429", codes, want)
+		}
+		close(release)
+		wg.Wait()
+		if codes[http.StatusOK] != 5 {
+			t.Errorf("at the end: got answers %v, want 5 of 200", codes)
+		}
+	})
+}
