@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+var (
+	storageClasses = storagev1.SchemeGroupVersion.WithResource("storageclasses")
+	ingressClasses = networkingv1.SchemeGroupVersion.WithResource("ingressclasses")
+)
+
+const (
+	defaultStorage     = "storageclass.kubernetes.io/is-default-class"
+	defaultStorageBeta = "storageclass.beta.kubernetes.io/is-default-class"
+)
+
+// newest is the class that was made last, of those made at once the first by name; the zero value when there is none.
+func newest[T interface {
+	metav1.Object
+	runtime.Object
+}](classes []T,
+) (best T, ok bool) {
+	if len(classes) == 0 {
+		return best, false
+	}
+	return slices.MinFunc(classes, func(a, b T) int {
+		x, y := a.GetCreationTimestamp(), b.GetCreationTimestamp()
+		return cmp.Or(y.Compare(x.Time), cmp.Compare(a.GetName(), b.GetName()))
+	}), true
+}
+
+// DefaultStorageClass gives a claim without a class the default one.
+type DefaultStorageClass struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (DefaultStorageClass) Name() string { return "DefaultStorageClass" }
+
+// Admit sets the class of new claims.
+func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
+	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	if !ok || r.Operation != Create || r.Subresource != "" || claim.Spec.StorageClassName != nil {
+		return nil
+	}
+	if _, old := claim.Annotations[corev1.BetaStorageClassAnnotation]; old {
+		return nil
+	}
+	classes, err := list[*storagev1.StorageClass](ctx, p.Reader, storageClasses, "")
+	if err != nil {
+		return Forbidden(r, "%w", err)
+	}
+	classes = slices.DeleteFunc(classes, func(c *storagev1.StorageClass) bool {
+		return c.Annotations[defaultStorage] != "true" && c.Annotations[defaultStorageBeta] != "true"
+	})
+	if best, ok := newest(classes); ok {
+		name := best.Name
+		claim.Spec.StorageClassName = &name
+	}
+	return nil
+}
+
+// DefaultIngressClass gives an ingress without a class the default one.
+type DefaultIngressClass struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (DefaultIngressClass) Name() string { return "DefaultIngressClass" }
+
+// Admit sets the class of new ingresses.
+func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
+	ingress, ok := r.Object.(*networkingv1.Ingress)
+	if !ok || r.Operation != Create || r.Subresource != "" || ingress.Spec.IngressClassName != nil {
+		return nil
+	}
+	if _, old := ingress.Annotations["kubernetes.io/ingress.class"]; old {
+		return nil
+	}
+	classes, err := list[*networkingv1.IngressClass](ctx, p.Reader, ingressClasses, "")
+	if err != nil {
+		return Forbidden(r, "%w", err)
+	}
+	classes = slices.DeleteFunc(classes, func(c *networkingv1.IngressClass) bool {
+		return c.Annotations[networkingv1.AnnotationIsDefaultIngressClass] != "true"
+	})
+	if best, ok := newest(classes); ok {
+		name := best.Name
+		ingress.Spec.IngressClassName = &name
+	}
+	return nil
+}
+
+// PersistentVolumeClaimResize lets only claims grow whose class allows it.
+type PersistentVolumeClaimResize struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (PersistentVolumeClaimResize) Name() string { return "PersistentVolumeClaimResize" }
+
+// Validate judges claims that ask for more than before.
+func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) error {
+	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
+	if !ok || !had || r.Operation != Update || r.Subresource != "" {
+		return nil
+	}
+	size, before := claim.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	if size.Cmp(before) <= 0 {
+		return nil
+	}
+	class, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]
+	if !annotated && old.Spec.StorageClassName != nil {
+		class = *old.Spec.StorageClassName
+	}
+	if class != "" {
+		sc, err := get[*storagev1.StorageClass](ctx, p.Reader, storageClasses, "", class)
+		if err == nil && sc.AllowVolumeExpansion != nil && *sc.AllowVolumeExpansion {
+			return nil
+		}
+	}
+	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
+}
+
+// StorageObjectInUseProtection keeps volumes, claims and attribute classes from vanishing while somebody uses them: the finalizers
+// it adds are taken away by the protection controllers.
+type StorageObjectInUseProtection struct{}
+
+// Name is the plugin's name.
+func (StorageObjectInUseProtection) Name() string { return "StorageObjectInUseProtection" }
+
+// Admit adds the finalizer to new objects.
+func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
+	if r.Operation != Create || r.Subresource != "" {
+		return nil
+	}
+	finalizer := ""
+	switch r.Object.(type) {
+	case *corev1.PersistentVolume:
+		finalizer = "kubernetes.io/pv-protection"
+	case *corev1.PersistentVolumeClaim:
+		finalizer = "kubernetes.io/pvc-protection"
+	case *storagev1.VolumeAttributesClass:
+		finalizer = "kubernetes.io/vac-protection"
+	}
+	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
+		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), finalizer))
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package expression compiles and evaluates the CEL expressions of webhooks and
+// policies, with Kubernetes' own libraries and cost limits, and shows them a
+// request the way they expect it. Nothing is built before the first expression is
+// compiled: a cluster without expressions pays nothing for them.
+package expression
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	upstream "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/auth"
+)
+
+// environments is the base of all compilers; building it takes some milliseconds and megabytes.
+var environments = sync.OnceValue(func() *environment.EnvSet {
+	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+})
+
+var conditions = sync.OnceValue(func() cel.ConditionCompiler { return cel.NewConditionCompiler(environments()) })
+
+// Environments returns the base environment, built when first asked for.
+func Environments() *environment.EnvSet { return environments() }
+
+// Bool is an expression that answers true or false.
+type Bool struct{ Name, Text string }
+
+// GetExpression is the expression.
+func (b *Bool) GetExpression() string { return b.Text }
+
+// GetName is its name.
+func (b *Bool) GetName() string { return b.Name }
+
+// ReturnTypes are what it may answer.
+func (b *Bool) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.BoolType} }
+
+// Conditions are the match conditions of a webhook or policy: all must hold.
+type Conditions struct {
+	evaluator cel.ConditionEvaluator
+	fails     bool // an error fails the request, unless a condition is false
+}
+
+// Compile compiles a webhook's conditions, which know no parameters; nil when there are none. Errors show when they are evaluated.
+func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType) *Conditions {
+	if len(list) == 0 {
+		return nil
+	}
+	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy)
+}
+
+// Accessors gives conditions the form that compilers take.
+func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
+	out := make([]cel.ExpressionAccessor, len(list))
+	for i, c := range list {
+		out[i] = &Bool{Name: c.Name, Text: c.Expression}
+	}
+	return out
+}
+
+// Wrap makes conditions of compiled expressions.
+func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType) *Conditions {
+	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail}
+}
+
+// Hold tells whether all conditions hold. An error says that it could not be told, and that the request must fail for it.
+func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
+	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudgetMatchConditions)
+	if err != nil {
+		if c.fails {
+			return false, err
+		}
+		return false, nil
+	}
+	var errs []error
+	for _, r := range results {
+		if r.Error != nil {
+			errs = append(errs, r.Error)
+		}
+		if r.EvalResult == celtypes.False {
+			return false, nil
+		}
+	}
+	if len(errs) == 0 {
+		return true, nil
+	}
+	if c.fails {
+		return false, utilerrors.NewAggregate(errs)
+	}
+	return false, nil
+}
+
+// Input is a request as expressions see it.
+type Input struct {
+	Attributes *upstream.VersionedAttributes
+	Bindings   cel.OptionalVariableBindings
+	Namespace  *corev1.Namespace // for namespaceObject; may be nil
+	Resource   schema.GroupVersionResource
+}
+
+// NewInput shows r as resource and kind, with its objects in that version: obj and old may be nil.
+func NewInput(r *admission.Request, resource schema.GroupVersionResource, gvk schema.GroupVersionKind, obj, old runtime.Object, authz auth.Authorizer) *Input {
+	options := r.Options
+	if r.Operation == admission.Connect {
+		options = nil
+	}
+	v := &upstream.VersionedAttributes{
+		Attributes: upstream.NewAttributesRecord(obj, old, r.Kind, r.Namespace, r.Name, r.Resource, r.Subresource,
+			upstream.Operation(r.Operation), options, r.DryRun, info(r.User)),
+		VersionedKind: gvk,
+	}
+	if obj != nil {
+		v.VersionedObject.Set(Typed(obj, gvk))
+	}
+	if old != nil {
+		v.VersionedOldObject.Set(Typed(old, gvk))
+	}
+	in := &Input{Attributes: v, Resource: resource}
+	if authz != nil {
+		in.Bindings.Authorizer = judge{authz}
+	}
+	return in
+}
+
+// Typed is obj with its kind and version filled in; a shallow copy where it has none, for obj may be shared.
+func Typed(obj runtime.Object, gvk schema.GroupVersionKind) runtime.Object {
+	return kind.Named(obj, gvk)
+}
+
+// Request is the variable "request".
+func (in *Input) Request() *admissionv1.AdmissionRequest {
+	return cel.CreateAdmissionRequest(in.Attributes.Attributes, metav1.GroupVersionResource(in.Resource), metav1.GroupVersionKind(in.Attributes.VersionedKind))
+}
+
+func info(u *auth.User) user.Info {
+	if u == nil {
+		return &user.DefaultInfo{}
+	}
+	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
+}
+
+// judge lets expressions ask the server's authorizer.
+type judge struct{ auth.Authorizer }
+
+// Authorize answers as Kubernetes' authorizers do.
+func (j judge) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	u := a.GetUser()
+	if u == nil {
+		return authorizer.DecisionDeny, "", errors.New("no user")
+	}
+	d, err := j.Authorizer.Authorize(ctx, &auth.Attributes{
+		User: &auth.User{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()},
+		Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(), Resource: a.GetResource(), Subresource: a.GetSubresource(),
+		Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: a.IsResourceRequest(), Path: a.GetPath(),
+	})
+	switch d.Verdict {
+	case auth.Allow:
+		return authorizer.DecisionAllow, d.Reason, err
+	case auth.Deny:
+		return authorizer.DecisionDeny, d.Reason, err
+	case auth.NoOpinion:
+	}
+	return authorizer.DecisionNoOpinion, d.Reason, err
+}

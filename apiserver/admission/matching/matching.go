@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package matching tells which requests the rules of a webhook or policy mean:
+// operations, resources, names, scope, and the labels of the object and of its
+// namespace. The webhook and policy plugins ask it. It only reads.
+package matching
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+)
+
+// Reader reads the server's objects and knows which resources serve the same ones.
+type Reader interface {
+	admission.Reader
+	// Equivalents lists the other resources that serve the objects of r; nil when there is none.
+	Equivalents(r schema.GroupVersionResource) []schema.GroupVersionResource
+	// Kind is the kind that a resource serves.
+	Kind(r schema.GroupVersionResource) (schema.GroupVersionKind, bool)
+	// Describe is the description of the kind that a resource serves; nil where it serves none.
+	Describe(r schema.GroupVersionResource) *kind.Kind
+	// Convert returns obj, which from serves, as to does. obj is shared and stays as it is.
+	Convert(ctx context.Context, obj runtime.Object, from, to schema.GroupVersionResource) (runtime.Object, error)
+}
+
+// Criteria say which requests are meant. The zero value of a selector matches everything.
+type Criteria struct {
+	Rules   []admissionv1.NamedRuleWithOperations
+	Exclude []admissionv1.NamedRuleWithOperations
+	// Exact: a rule means the resource as it is named, not other versions of it.
+	Exact bool
+	// Any: without rules everything is meant, else nothing is.
+	Any               bool
+	namespace, object labels.Selector
+}
+
+// New compiles criteria.
+func New(
+	rules, exclude []admissionv1.NamedRuleWithOperations, policy *admissionv1.MatchPolicyType, namespace, object *metav1.LabelSelector,
+) (*Criteria, error) {
+	c := &Criteria{Rules: rules, Exclude: exclude, Exact: policy != nil && *policy == admissionv1.Exact}
+	var err error
+	if c.namespace, err = selector(namespace); err != nil {
+		return nil, fmt.Errorf("namespaceSelector: %w", err)
+	}
+	if c.object, err = selector(object); err != nil {
+		return nil, fmt.Errorf("objectSelector: %w", err)
+	}
+	return c, nil
+}
+
+func selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// Named gives rules without names the form of those with.
+func Named(rules []admissionv1.RuleWithOperations) []admissionv1.NamedRuleWithOperations {
+	out := make([]admissionv1.NamedRuleWithOperations, len(rules))
+	for i := range rules {
+		out[i].RuleWithOperations = rules[i]
+	}
+	return out
+}
+
+// Target is as what a matched request is shown: the resource that the rule names, which may be another version of the request's.
+type Target struct {
+	Resource schema.GroupVersionResource
+	Kind     schema.GroupVersionKind
+}
+
+// Match returns the target of a request that is meant, nil for others.
+func (c *Criteria) Match(ctx context.Context, r *admission.Request, reader Reader) (*Target, error) {
+	t, ok, err := c.rule(r, reader)
+	if err != nil || !ok {
+		return nil, err
+	}
+	if ok, err := c.namespaceMatches(ctx, r, reader); err != nil || !ok {
+		return nil, err
+	}
+	if !c.object.Empty() && !labelled(c.object, r.Object) && !labelled(c.object, r.OldObject) {
+		return nil, nil
+	}
+	return &t, nil
+}
+
+// rule finds the first rule that means the request, unless an excluding one does.
+func (c *Criteria) rule(r *admission.Request, reader Reader) (Target, bool, error) {
+	if len(c.Exclude) > 0 {
+		if _, ok, err := c.find(c.Exclude, r, reader); err != nil || ok {
+			return Target{}, false, err
+		}
+	}
+	if c.Any && len(c.Rules) == 0 {
+		return Target{r.Resource, r.Kind}, true, nil
+	}
+	return c.find(c.Rules, r, reader)
+}
+
+func (c *Criteria) find(rules []admissionv1.NamedRuleWithOperations, r *admission.Request, reader Reader) (Target, bool, error) {
+	for i := range rules {
+		if means(&rules[i], r, r.Resource) {
+			return Target{r.Resource, r.Kind}, true, nil
+		}
+	}
+	if c.Exact {
+		return Target{}, false, nil
+	}
+	others := reader.Equivalents(r.Resource)
+	for i := range rules {
+		for _, other := range others {
+			if !means(&rules[i], r, other) {
+				continue
+			}
+			t := Target{other, r.Kind}
+			if own, _ := reader.Kind(r.Resource); own == r.Kind { // else a subresource's own kind, like Scale
+				k, ok := reader.Kind(other)
+				if !ok {
+					return Target{}, false, apierrors.NewInternalError(fmt.Errorf("unable to convert to %v: unknown kind", other))
+				}
+				t.Kind = k
+			}
+			return t, true, nil
+		}
+	}
+	return Target{}, false, nil
+}
+
+// means tells whether a rule means the request, were it for resource gvr.
+func means(rule *admissionv1.NamedRuleWithOperations, r *admission.Request, gvr schema.GroupVersionResource) bool {
+	return (slices.Contains(rule.Operations, admissionv1.OperationAll) || slices.Contains(rule.Operations, admissionv1.OperationType(r.Operation))) &&
+		star(rule.APIGroups, gvr.Group) && star(rule.APIVersions, gvr.Version) && scoped(rule.Scope, r) &&
+		slices.ContainsFunc(rule.Resources, func(text string) bool { return resource(text, gvr.Resource, r.Subresource) }) &&
+		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, r.Name))
+}
+
+func star(list []string, v string) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, v)
+}
+
+// resource matches "pods", "pods/status", "pods/*", "*/status", "*" and "*/*".
+func resource(text, name, sub string) bool {
+	wantName, wantSub, _ := strings.Cut(text, "/")
+	return (wantName == "*" || wantName == name) && (wantSub == "*" || wantSub == sub)
+}
+
+// scoped: a namespace is itself cluster-scoped, although its requests name it as their namespace.
+func scoped(scope *admissionv1.ScopeType, r *admission.Request) bool {
+	if scope == nil || *scope == admissionv1.AllScopes {
+		return true
+	}
+	cluster := r.Namespace == "" || r.Resource.Group == "" && r.Resource.Resource == "namespaces"
+	return cluster == (*scope == admissionv1.ClusterScope)
+}
+
+// namespaceMatches: what has no namespace matches; a namespace goes by its own labels.
+func (c *Criteria) namespaceMatches(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
+	if c.namespace.Empty() {
+		return true, nil
+	}
+	if r.Resource.Group == "" && r.Resource.Resource == "namespaces" {
+		if r.Subresource == "" && r.Operation == admission.Create && r.Object != nil || r.Operation == admission.Update && r.Object != nil {
+			return labelled(c.namespace, r.Object), nil
+		}
+		if r.OldObject != nil {
+			return labelled(c.namespace, r.OldObject), nil
+		}
+	}
+	if r.Namespace == "" {
+		return true, nil
+	}
+	ns, err := r.NamespaceObject(ctx, reader)
+	if apierrors.IsNotFound(err) {
+		return false, err
+	}
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	return c.namespace.Matches(labels.Set(ns.Labels)), nil
+}
+
+// Shown returns a request's object, which may be nil, as target shows it.
+func Shown(ctx context.Context, reader Reader, obj runtime.Object, r *admission.Request, t *Target) (runtime.Object, error) {
+	if obj == nil || t.Resource == r.Resource || t.Kind == r.Kind {
+		return obj, nil
+	}
+	return reader.Convert(ctx, obj, r.Resource, t.Resource)
+}
+
+// Parse reads doc, the changed form of what target showed as seen, as the request's object, with defaults.
+func Parse(ctx context.Context, reader Reader, r *admission.Request, t *Target, seen runtime.Object, doc []byte) (runtime.Object, error) {
+	if t.Kind == r.Kind {
+		return r.Parse(doc)
+	}
+	other := admission.Request{Operation: r.Operation, Resource: t.Resource, Object: seen, Spec: reader.Describe(t.Resource)}
+	obj, err := other.Parse(doc)
+	if err != nil {
+		return nil, err
+	}
+	return reader.Convert(ctx, obj, t.Resource, r.Resource)
+}
+
+// labelled tells whether an object's labels match. What can have no labels does not match a selector that asks for some.
+func labelled(s labels.Selector, obj runtime.Object) bool {
+	o, ok := obj.(metav1.Object)
+	return ok && s.Matches(labels.Set(o.GetLabels()))
+}
+
+// Exempt are the requests that no webhook or policy sees: those about webhooks and policies, which could else lock everybody out, and
+// reviews, which ask and store nothing.
+func Exempt(r *admission.Request) bool {
+	switch r.Resource.Group {
+	case "admissionregistration.k8s.io":
+		switch r.Resource.Resource {
+		case "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+			"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+			return true
+		}
+	case "authentication.k8s.io", "authorization.k8s.io":
+		return strings.HasSuffix(r.Resource.Resource, "reviews")
+	}
+	return false
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// NamespaceLifecycle refuses new objects in namespaces that do not exist or are being deleted, and keeps the namespaces that the cluster itself needs.
+type NamespaceLifecycle struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (NamespaceLifecycle) Name() string { return "NamespaceLifecycle" }
+
+var undeletable = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic}
+
+// Admit runs before the others, so that they need not care about namespaces. It changes nothing.
+func (p NamespaceLifecycle) Admit(ctx context.Context, r *Request) error {
+	if r.Resource == namespaces {
+		if r.Operation == Delete && r.Subresource == "" && slices.Contains(undeletable, r.Name) {
+			return Forbidden(r, "this namespace may not be deleted")
+		}
+		return nil
+	}
+	if r.Namespace == "" || r.Operation != Create && r.Operation != Update || r.Resource.Resource == "localsubjectaccessreviews" {
+		return nil
+	}
+	ns, err := r.NamespaceObject(ctx, p.Reader)
+	if err != nil {
+		return err
+	}
+	if r.Operation == Update || ns.DeletionTimestamp == nil && ns.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	e := Forbidden(r, "unable to create new content in namespace %s because it is being terminated", r.Namespace)
+	e.ErrStatus.Details.Causes = append(e.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", r.Namespace), Field: "metadata.namespace",
+	})
+	return e
+}

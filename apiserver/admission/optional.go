@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/auth"
+)
+
+// AlwaysPullImages has every container's image pulled anew, so that nobody runs an image that another could pull and they could not.
+// Off by default.
+type AlwaysPullImages struct{}
+
+// Name is the plugin's name.
+func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
+
+// Admit sets the pull policy.
+func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+		return nil
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			containers[i].ImagePullPolicy = corev1.PullAlways
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		pod.Spec.EphemeralContainers[i].ImagePullPolicy = corev1.PullAlways
+	}
+	return nil
+}
+
+// DenyServiceExternalIPs keeps new external addresses out of services. Off by default.
+type DenyServiceExternalIPs struct{}
+
+// Name is the plugin's name.
+func (DenyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
+
+// Validate refuses external addresses that were not there before.
+func (DenyServiceExternalIPs) Validate(_ context.Context, r *Request) error {
+	service, ok := r.Object.(*corev1.Service)
+	if !ok || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	var before []string
+	if old, ok := r.OldObject.(*corev1.Service); ok {
+		before = old.Spec.ExternalIPs
+	}
+	for _, ip := range service.Spec.ExternalIPs {
+		if !slices.Contains(before, ip) {
+			return Forbidden(r, "Use of external IPs is denied by admission control")
+		}
+	}
+	return nil
+}
+
+// OwnerReferencesPermissionEnforcement lets only those change an object's owners who could delete it, and only those block an owner's
+// deletion who may write its finalizers. Off by default.
+type OwnerReferencesPermissionEnforcement struct {
+	Authorizer auth.Authorizer
+	// ResourceOf is the resource that serves a kind.
+	ResourceOf func(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
+}
+
+// Name is the plugin's name.
+func (OwnerReferencesPermissionEnforcement) Name() string {
+	return "OwnerReferencesPermissionEnforcement"
+}
+
+// Validate judges writes that change owners.
+func (p OwnerReferencesPermissionEnforcement) Validate(ctx context.Context, r *Request) error {
+	obj, ok := r.Object.(metav1.Object)
+	if !ok || r.Operation != Create && r.Operation != Update || r.Subresource == "status" || r.Resource.Resource == "pods" && r.Subresource != "" {
+		return nil
+	}
+	var before []metav1.OwnerReference
+	if old, ok := r.OldObject.(metav1.Object); ok {
+		before = old.GetOwnerReferences()
+	}
+	if slices.EqualFunc(obj.GetOwnerReferences(), before, sameOwner) {
+		return nil
+	}
+	if r.Operation == Update && !p.may(ctx, r, "delete", r.Resource, r.Subresource, r.Namespace, r.Name) {
+		return Forbidden(r, "cannot set an ownerRef on a resource you can't delete: , <nil>")
+	}
+	for _, ref := range obj.GetOwnerReferences() {
+		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion || slices.ContainsFunc(before, func(o metav1.OwnerReference) bool { return sameOwner(o, ref) }) {
+			continue
+		}
+		gvr, namespaced, ok := p.ResourceOf(schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind))
+		if !ok {
+			return Forbidden(r, "cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s", ref.APIVersion, ref.Kind)
+		}
+		ns := ""
+		if namespaced {
+			ns = r.Namespace
+		}
+		if !p.may(ctx, r, "update", gvr, "finalizers", ns, ref.Name) {
+			return Forbidden(r, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>")
+		}
+	}
+	return nil
+}
+
+func (p OwnerReferencesPermissionEnforcement) may(ctx context.Context, r *Request, verb string, gvr schema.GroupVersionResource, sub, ns, name string) bool {
+	d, err := p.Authorizer.Authorize(ctx, &auth.Attributes{
+		User: r.User, Verb: verb, Group: gvr.Group, Version: gvr.Version, Resource: gvr.Resource, Subresource: sub, Namespace: ns, Name: name,
+		ResourceRequest: true,
+	})
+	return err == nil && d.Verdict == auth.Allow
+}
+
+func sameOwner(a, b metav1.OwnerReference) bool {
+	blocks := func(o metav1.OwnerReference) bool { return o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion }
+	return a.UID == b.UID && a.Kind == b.Kind && a.Name == b.Name && a.APIVersion == b.APIVersion && blocks(a) == blocks(b)
+}

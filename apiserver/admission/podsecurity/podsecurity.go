@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podsecurity is the PodSecurity admission plugin: it holds pods to the
+// level that their namespace's labels name, warns of workloads whose pods would
+// be refused, and tells what of a namespace's pods a new level would refuse. The
+// levels themselves are k8s.io/pod-security-admission's. It changes nothing.
+package podsecurity
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+
+	"keelson/apiserver/admission"
+)
+
+// Exemptions are who and what no level holds for.
+type Exemptions struct {
+	Users          []string
+	Namespaces     []string
+	RuntimeClasses []string
+}
+
+// Config is what the plugin goes by; the zero Config is Kubernetes' default.
+type Config struct {
+	// Defaults hold where a namespace has no label; the zero value: privileged.
+	Defaults   api.Policy
+	Exemptions Exemptions
+}
+
+// Plugin is the admission plugin.
+type Plugin struct {
+	reader admission.Reader
+	config Config
+	// checks are built when the first pod must be judged.
+	checks func() (policy.Evaluator, error)
+}
+
+// New returns the plugin.
+func New(reader admission.Reader, c Config) *Plugin {
+	for _, lv := range []*api.LevelVersion{&c.Defaults.Enforce, &c.Defaults.Audit, &c.Defaults.Warn} {
+		if lv.Level == "" {
+			*lv = api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
+		}
+	}
+	return &Plugin{reader: reader, config: c, checks: sync.OnceValues(func() (policy.Evaluator, error) {
+		return policy.NewEvaluator(policy.DefaultChecks(), nil)
+	})}
+}
+
+// Name is the plugin's name.
+func (*Plugin) Name() string { return "PodSecurity" }
+
+// unjudged subresources of pods do not change what a pod may do.
+var unjudged = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
+
+// Validate judges pods, workloads and namespaces.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	switch obj := r.Object.(type) {
+	case *corev1.Namespace:
+		if r.Subresource == "" {
+			return p.namespace(ctx, r, obj)
+		}
+	case *corev1.Pod:
+		if slices.Contains(unjudged, r.Subresource) {
+			return nil
+		}
+		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update && !significant(obj, old) {
+			return nil
+		}
+		return p.judge(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
+	default:
+		if r.Subresource != "" {
+			return nil
+		}
+		if meta, spec := template(r.Object); spec != nil {
+			return p.judge(ctx, r, meta, spec, false)
+		}
+	}
+	return nil
+}
+
+// judge holds a pod, or a workload's template, to the levels of its namespace. Only pods are refused.
+func (p *Plugin) judge(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
+		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "namespace")
+		return nil
+	}
+	if r.User != nil && slices.Contains(p.config.Exemptions.Users, r.User.Name) {
+		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "user")
+		return nil
+	}
+	ns, err := r.NamespaceObject(ctx, p.reader)
+	if err != nil {
+		if !enforce {
+			return nil
+		}
+		return apierrors.NewInternalError(fmt.Errorf("failed to lookup namespace %q", r.Namespace))
+	}
+	if ns == nil {
+		return nil
+	}
+	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
+	if len(errs) == 0 && levels.FullyPrivileged() {
+		return nil
+	}
+	if c := spec.RuntimeClassName; c != nil && slices.Contains(p.config.Exemptions.RuntimeClasses, *c) {
+		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "runtimeClass")
+		return nil
+	}
+	if len(errs) > 0 {
+		r.Note(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
+	}
+	return p.apply(r, levels, meta, spec, enforce)
+}
+
+func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+	checks, err := p.checks()
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	seen := map[api.LevelVersion]policy.AggregateCheckResult{}
+	verdict := func(lv api.LevelVersion) (bool, string) {
+		result, ok := seen[lv]
+		if !ok {
+			result = policy.AggregateCheckResults(checks.EvaluatePod(lv, meta, spec))
+			seen[lv] = result
+		}
+		return result.Allowed, fmt.Sprintf("violate PodSecurity %q: %s", lv.String(), result.ForbiddenDetail())
+	}
+	var refused error
+	if enforce {
+		r.Note(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
+		if ok, _ := verdict(levels.Enforce); !ok {
+			result := seen[levels.Enforce]
+			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(), result.ForbiddenDetail())
+		}
+	}
+	if ok, text := verdict(levels.Audit); !ok {
+		r.Note(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
+	}
+	if refused != nil {
+		return refused
+	}
+	if ok, text := verdict(levels.Warn); !ok {
+		r.Warn("would " + text)
+	}
+	return nil
+}
+
+// namespace checks the labels of a namespace, and warns of its pods that a stricter level would refuse.
+func (p *Plugin) namespace(ctx context.Context, r *admission.Request, ns *corev1.Namespace) error {
+	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
+	old, update := r.OldObject.(*corev1.Namespace)
+	if !update {
+		return invalid(r, errs)
+	}
+	before, oldErrs := api.PolicyToEvaluate(old.Labels, p.config.Defaults)
+	if len(errs) > 0 && !reflect.DeepEqual(errs, oldErrs) {
+		return invalid(r, errs)
+	}
+	switch {
+	case levels.Enforce == before.Enforce, levels.Enforce.Level == api.LevelPrivileged, slices.Contains(p.config.Exemptions.Namespaces, ns.Name):
+		return nil
+	case levels.Enforce.Version == before.Enforce.Version && api.CompareLevels(levels.Enforce.Level, before.Enforce.Level) < 1:
+		return nil // relaxed
+	}
+	for _, text := range p.violations(ctx, ns.Name, levels.Enforce) {
+		r.Warn(text)
+	}
+	return nil
+}
+
+func invalid(r *admission.Request, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(r.Kind.GroupKind(), r.Name, errs)
+}

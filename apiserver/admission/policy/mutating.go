@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	upstream "k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"keelson/api/scheme"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/expression"
+	"keelson/apiserver/admission/matching"
+	"keelson/auth"
+)
+
+// Mutating is the MutatingAdmissionPolicy plugin.
+type Mutating struct {
+	shelf[patches]
+	reader     Reader
+	authorizer auth.Authorizer
+}
+
+// NewMutating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
+func NewMutating(c Config) *Mutating {
+	return &Mutating{shelf: newShelf[patches](), reader: c.Reader, authorizer: c.Authorizer}
+}
+
+// Name is the plugin's name.
+func (*Mutating) Name() string { return "MutatingAdmissionPolicy" }
+
+// SetPolicy notes a policy.
+func (p *Mutating) SetPolicy(obj runtime.Object) {
+	o, ok := obj.(*registrationv1.MutatingAdmissionPolicy)
+	if !ok {
+		return
+	}
+	s := &o.Spec
+	criteria, err := criteriaOf(s.MatchConstraints)
+	pol := &rules[patches]{
+		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
+		compiled: sync.OnceValue(func() *patches { return compilePatches(s) }),
+	}
+	p.change(func() { p.policies[o.Name] = pol })
+}
+
+// SetBinding notes a binding.
+func (p *Mutating) SetBinding(obj runtime.Object) {
+	o, ok := obj.(*registrationv1.MutatingAdmissionPolicyBinding)
+	if !ok {
+		return
+	}
+	criteria, err := criteriaOf(o.Spec.MatchResources)
+	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, broken: err, params: o.Spec.ParamRef}
+	p.change(func() { p.bindings[o.Name] = b })
+}
+
+// patches are a policy's compiled expressions.
+type patches struct {
+	err        error
+	compiler   *cel.CompositedCompiler
+	conditions *expression.Conditions // nil: none
+	patchers   []patch.Patcher
+	reinvoke   bool
+}
+
+func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec) *patches {
+	compiler, err := cel.NewCompositedCompiler(expression.Environments())
+	if err != nil {
+		return &patches{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
+	}
+	decl := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
+	compiler.CompileAndStoreVariables(variables(s.Variables), decl, environment.StoredExpressions)
+	out := &patches{compiler: compiler, reinvoke: s.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
+	if len(s.MatchConditions) > 0 {
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy)
+	}
+	decl.HasPatchTypes = true
+	for _, m := range s.Mutations {
+		switch {
+		case m.PatchType == registrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
+			e := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, decl, environment.StoredExpressions)
+			out.patchers = append(out.patchers, patch.NewJSONPatcher(e))
+		case m.PatchType == registrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
+			e := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, decl, environment.StoredExpressions)
+			out.patchers = append(out.patchers, patch.NewApplyConfigurationPatcher(e))
+		}
+	}
+	return out
+}
+
+// rounds is what Admit remembers between the two rounds of a request, by invocation.
+type rounds struct {
+	last        runtime.Object
+	called, due map[string]bool
+}
+
+// everybody calls for a second application of all that want one.
+func (s *rounds) everybody() {
+	for key := range s.called {
+		s.due[key] = true
+		delete(s.called, key)
+	}
+}
+
+// Admit applies every policy through every binding, in order.
+func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+	force := p.force.Load()
+	if force == nil || r.Object == nil || matching.Exempt(r) {
+		return nil
+	}
+	state, _ := r.Kept(p.Name()).(*rounds)
+	if state == nil {
+		state = &rounds{called: map[string]bool{}, due: map[string]bool{}}
+		r.Keep(p.Name(), state)
+	}
+	if r.Again && !apiequality.Semantic.DeepEqual(state.last, r.Object) {
+		state.everybody()
+	}
+	run := &mutatingRun{plugin: p, r: r, state: state}
+	for _, pol := range *force {
+		if err := run.policy(ctx, pol); err != nil {
+			return err
+		}
+	}
+	if len(state.called) > 0 && !r.Again {
+		state.last = r.Object.DeepCopyObject()
+	}
+	if run.refusal != nil {
+		return run.refusal
+	}
+	return nil
+}
+
+// mutatingRun is one request's way through all policies.
+type mutatingRun struct {
+	plugin  *Mutating
+	r       *admission.Request
+	state   *rounds
+	refusal *apierrors.StatusError
+}
+
+// policy applies one policy. The error ends the request; what the failure policy decides about is noted in refusal.
+func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
+	t, err := pol.match(ctx, m.r, m.plugin.reader)
+	if err != nil {
+		m.fail(pol, nil, fmt.Errorf("failed to configure policy: %w", err), "")
+		return nil
+	}
+	if t == nil {
+		return nil
+	}
+	for _, b := range pol.bindings {
+		ok, err := b.match(ctx, m.r, m.plugin.reader)
+		var params []runtime.Object
+		if err == nil && ok {
+			params, err = parameters(ctx, m.plugin.reader, pol.params, b.params, m.r.Namespace)
+		}
+		if err != nil {
+			m.fail(pol, b, fmt.Errorf("failed to configure binding: %w", err), "")
+			continue
+		}
+		for _, param := range params {
+			if err := m.invoke(ctx, pol, b, t, param); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *mutatingRun) fail(pol *rules[patches], b *binding, err error, reason metav1.StatusReason) {
+	if pol.ignores() {
+		return
+	}
+	message := fmt.Sprintf("policy %q denied request: %v", pol.name, err)
+	if b != nil {
+		message = fmt.Sprintf("policy '%s' with binding '%s' denied request: %v", pol.name, b.name, err)
+	}
+	if m.refusal == nil {
+		m.refusal = admission.Forbidden(m.r, "admission request denied by policy")
+		m.refusal.ErrStatus.Message = message
+		if reason != "" {
+			m.refusal.ErrStatus.Reason = reason
+		}
+	}
+	m.refusal.ErrStatus.Details.Causes = append(m.refusal.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+}
+
+// invoke applies a policy with one parameter.
+func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *binding, t *matching.Target, param runtime.Object) error {
+	c := pol.compiled()
+	if c.err != nil {
+		m.fail(pol, b, c.err, metav1.StatusReasonInvalid)
+		return nil //nolint:nilerr // fail has noted it
+	}
+	if c.conditions != nil {
+		in, err := m.input(ctx, t, param)
+		if err != nil {
+			return err
+		}
+		ok, err := c.conditions.Hold(ctx, in)
+		if err != nil {
+			m.fail(pol, b, err, metav1.StatusReasonInvalid)
+		}
+		if err != nil || !ok {
+			return nil //nolint:nilerr // fail has noted it
+		}
+	}
+	key := pol.name + "/" + b.name
+	if o, ok := param.(metav1.Object); ok {
+		key += "/" + o.GetNamespace() + "/" + o.GetName()
+	}
+	if m.r.Again && !m.state.due[key] {
+		return nil
+	}
+	before := m.r.Object.DeepCopyObject()
+	for _, patcher := range c.patchers {
+		err := m.apply(c.compiler.CreateContext(ctx), patcher, t, param)
+		if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+			return status
+		}
+		if err != nil {
+			m.fail(pol, b, err, metav1.StatusReasonInvalid)
+		}
+	}
+	if !apiequality.Semantic.DeepEqual(before, m.r.Object) {
+		m.state.everybody()
+		m.r.Reinvoke()
+	}
+	if c.reinvoke {
+		m.state.called[key] = true
+	}
+	return nil
+}
+
+func (m *mutatingRun) input(ctx context.Context, t *matching.Target, param runtime.Object) (*expression.Input, error) {
+	in, err := input(ctx, m.plugin.reader, m.r, t, m.plugin.authorizer)
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	in.Bindings.VersionedParams = param
+	return in, nil
+}
+
+var interfaces = sync.OnceValue(func() upstream.ObjectInterfaces { return upstream.NewObjectInterfacesFromScheme(scheme.Scheme) })
+
+// apply evaluates one mutation and makes the request's object what it says.
+func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Target, param runtime.Object) error {
+	in, err := m.input(ctx, t, param)
+	if err != nil {
+		return err
+	}
+	types, err := m.plugin.reader.Types(t.Resource)
+	if err != nil {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("Resource kind %s not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.", t.Kind))
+	}
+	seen := in.Attributes.VersionedObject.Object()
+	next, err := p.Patch(ctx, patch.Request{
+		MatchedResource: t.Resource, VersionedAttributes: in.Attributes, ObjectInterfaces: interfaces(), OptionalVariables: in.Bindings,
+		Namespace: cel.CreateNamespaceObject(in.Namespace), TypeConverter: types,
+	}, celconfig.RuntimeCELCostBudget)
+	if err != nil || next == seen {
+		return err
+	}
+	doc, err := admission.Document(next, t.Kind)
+	if err != nil {
+		return err
+	}
+	obj, err := matching.Parse(ctx, m.plugin.reader, m.r, t, seen, doc)
+	if err != nil {
+		return err
+	}
+	return m.r.Become(obj)
+}

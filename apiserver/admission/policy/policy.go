@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy holds the ValidatingAdmissionPolicy and MutatingAdmissionPolicy
+// plugins: CEL expressions that users store in the cluster judge and change
+// requests, each policy through the bindings that put it in force. The server's
+// chain runs them; they call nobody.
+//
+// Invariants:
+//  1. Policies are applied in the order of their names, and so are the bindings of each.
+//  2. No policy sees a request about webhooks or policies.
+//  3. Expressions are compiled when the first request is matched; a policy without a binding costs nothing, and where no policy is
+//     in force a write costs one atomic load.
+package policy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+
+	celgo "github.com/google/cel-go/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/expression"
+	"keelson/apiserver/admission/matching"
+	"keelson/auth"
+)
+
+// What the plugins follow.
+var (
+	ValidatingResource        = registrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
+	ValidatingBindingResource = registrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
+	MutatingResource          = registrationv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicies")
+	MutatingBindingResource   = registrationv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings")
+)
+
+// Reader reads the server's objects and knows their kinds.
+type Reader interface {
+	matching.Reader
+	// Select lists a namespace's objects ("": all) that match; a nil selector matches everything.
+	Select(ctx context.Context, r schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
+	// ResourceOf is the resource that serves a kind.
+	ResourceOf(gvk schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, ok bool)
+	// Types reads a resource's objects through their merge schema.
+	Types(r schema.GroupVersionResource) (managedfields.TypeConverter, error)
+}
+
+// Config is what both plugins are built from.
+type Config struct {
+	Reader     Reader
+	Authorizer auth.Authorizer
+}
+
+// rules are what policies of both kinds have in common; P is what their expressions compile to.
+type rules[P any] struct {
+	name     string
+	criteria *matching.Criteria
+	broken   error
+	policy   *registrationv1.FailurePolicyType
+	params   *registrationv1.ParamKind
+	compiled func() *P
+	bindings []*binding
+}
+
+// binding puts a policy in force.
+type binding struct {
+	name     string
+	policy   string
+	criteria *matching.Criteria // nil: whatever the policy means
+	broken   error
+	params   *registrationv1.ParamRef
+	actions  []registrationv1.ValidationAction
+}
+
+func (p *rules[P]) ignores() bool { return p.policy != nil && *p.policy == registrationv1.Ignore }
+
+func criteriaOf(m *registrationv1.MatchResources) (*matching.Criteria, error) {
+	if m == nil {
+		return nil, nil
+	}
+	c, err := matching.New(m.ResourceRules, m.ExcludeResourceRules, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector)
+	if c != nil {
+		c.Any = true
+	}
+	return c, err
+}
+
+// shelf keeps policies and bindings and publishes those in force.
+type shelf[P any] struct {
+	mu       sync.Mutex
+	policies map[string]*rules[P]
+	bindings map[string]*binding
+	// force are the policies that have bindings, by name; nil: none.
+	force atomic.Pointer[[]*rules[P]]
+}
+
+func newShelf[P any]() shelf[P] {
+	return shelf[P]{policies: map[string]*rules[P]{}, bindings: map[string]*binding{}}
+}
+
+// change changes the shelf and publishes the result. Published policies are never changed.
+func (s *shelf[P]) change(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+	var force []*rules[P]
+	for _, name := range slices.Sorted(maps.Keys(s.policies)) {
+		p := *s.policies[name]
+		for _, b := range s.bindings {
+			if b.policy == name {
+				p.bindings = append(p.bindings, b)
+			}
+		}
+		slices.SortFunc(p.bindings, func(a, b *binding) int { return cmp.Compare(a.name, b.name) })
+		if len(p.bindings) > 0 {
+			force = append(force, &p)
+		}
+	}
+	if force == nil {
+		s.force.Store(nil)
+		return
+	}
+	s.force.Store(&force)
+}
+
+// RemovePolicy forgets a policy.
+func (s *shelf[P]) RemovePolicy(obj runtime.Object) {
+	if o, ok := obj.(metav1.Object); ok {
+		s.change(func() { delete(s.policies, o.GetName()) })
+	}
+}
+
+// RemoveBinding forgets a binding.
+func (s *shelf[P]) RemoveBinding(obj runtime.Object) {
+	if o, ok := obj.(metav1.Object); ok {
+		s.change(func() { delete(s.bindings, o.GetName()) })
+	}
+}
+
+// named is an expression with a name: a variable.
+type named struct{ name, text string }
+
+func (n *named) GetName() string            { return n.name }
+func (n *named) GetExpression() string      { return n.text }
+func (n *named) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType, celgo.DynType} }
+
+func variables(list []registrationv1.Variable) []cel.NamedExpressionAccessor {
+	out := make([]cel.NamedExpressionAccessor, len(list))
+	for i, v := range list {
+		out[i] = &named{v.Name, v.Expression}
+	}
+	return out
+}
+
+// match tells as what a policy is shown a request; nil: not at all.
+func (p *rules[P]) match(ctx context.Context, r *admission.Request, reader Reader) (*matching.Target, error) {
+	if p.broken != nil {
+		return nil, p.broken
+	}
+	if p.criteria == nil {
+		return nil, errors.New("policy contained no match constraints, a required field")
+	}
+	return p.criteria.Match(ctx, r, reader)
+}
+
+func (b *binding) match(ctx context.Context, r *admission.Request, reader Reader) (bool, error) {
+	if b.broken != nil || b.criteria == nil {
+		return b.broken == nil, b.broken
+	}
+	t, err := b.criteria.Match(ctx, r, reader)
+	return t != nil, err
+}
+
+// parameters are the objects that a binding evaluates its policy with; one nil for a policy or binding without.
+func parameters(ctx context.Context, reader Reader, k *registrationv1.ParamKind, ref *registrationv1.ParamRef, namespace string) ([]runtime.Object, error) {
+	if k == nil || ref == nil {
+		return []runtime.Object{nil}, nil
+	}
+	gvk := schema.FromAPIVersionAndKind(k.APIVersion, k.Kind)
+	gvr, namespaced, ok := reader.ResourceOf(gvk)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("paramKind kind `%v` not known", k.String())
+	case !namespaced && ref.Namespace != "":
+		return nil, errors.New("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+	case !namespaced:
+		namespace = ""
+	case ref.Namespace != "":
+		namespace = ref.Namespace
+	case namespace == "":
+		return nil, errors.New("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+	}
+	found, err := lookUp(ctx, reader, gvr, namespace, ref)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 && ref.ParameterNotFoundAction != nil && *ref.ParameterNotFoundAction == registrationv1.DenyAction {
+		return nil, errors.New("no params found for policy binding with `Deny` parameterNotFoundAction")
+	}
+	for i := range found {
+		found[i] = expression.Typed(found[i], gvk)
+	}
+	return found, nil
+}
+
+func lookUp(ctx context.Context, reader Reader, gvr schema.GroupVersionResource, namespace string, ref *registrationv1.ParamRef) ([]runtime.Object, error) {
+	switch {
+	case ref.Name != "" && ref.Selector != nil:
+		return nil, errors.New("paramRef.name and paramRef.selector are mutually exclusive")
+	case ref.Name != "":
+		obj, err := reader.Get(ctx, gvr, namespace, ref.Name)
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []runtime.Object{obj}, nil
+	case ref.Selector != nil:
+		sel, err := metav1.LabelSelectorAsSelector(ref.Selector)
+		if err != nil {
+			return nil, fmt.Errorf("invalid paramRef.selector: %w", err)
+		}
+		found, err := reader.Select(ctx, gvr, namespace, sel, nil)
+		return slices.Clone(found), err
+	}
+	return nil, errors.New("one of name or selector must be provided")
+}
+
+// input shows r to the expressions of a policy.
+func input(ctx context.Context, reader Reader, r *admission.Request, t *matching.Target, authz auth.Authorizer) (*expression.Input, error) {
+	obj, err := matching.Shown(ctx, reader, r.Object, r, t)
+	if err != nil {
+		return nil, fmt.Errorf("failed to convert object version: %w", err)
+	}
+	old, err := matching.Shown(ctx, reader, r.OldObject, r, t)
+	if err != nil {
+		return nil, fmt.Errorf("failed to convert object version: %w", err)
+	}
+	in := expression.NewInput(r, t.Resource, t.Kind, obj, old, authz)
+	if r.Kind.Group == "" && r.Kind.Kind == "Namespace" {
+		return in, nil // it is its own namespace
+	}
+	in.Namespace, err = r.NamespaceObject(ctx, reader)
+	return in, err
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+
+	celgo "github.com/google/cel-go/cel"
+	celtypes "github.com/google/cel-go/common/types"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/expression"
+	"keelson/apiserver/admission/matching"
+	"keelson/auth"
+)
+
+// Validating is the ValidatingAdmissionPolicy plugin.
+type Validating struct {
+	shelf[checks]
+	reader     Reader
+	authorizer auth.Authorizer
+}
+
+// NewValidating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
+func NewValidating(c Config) *Validating {
+	return &Validating{shelf: newShelf[checks](), reader: c.Reader, authorizer: c.Authorizer}
+}
+
+// Name is the plugin's name.
+func (*Validating) Name() string { return "ValidatingAdmissionPolicy" }
+
+// SetPolicy notes a policy.
+func (p *Validating) SetPolicy(obj runtime.Object) {
+	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicy)
+	if !ok {
+		return
+	}
+	s := &o.Spec
+	criteria, err := criteriaOf(s.MatchConstraints)
+	pol := &rules[checks]{
+		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
+		compiled: sync.OnceValue(func() *checks { return compile(s) }),
+	}
+	p.change(func() { p.policies[o.Name] = pol })
+}
+
+// SetBinding notes a binding.
+func (p *Validating) SetBinding(obj runtime.Object) {
+	o, ok := obj.(*registrationv1.ValidatingAdmissionPolicyBinding)
+	if !ok {
+		return
+	}
+	criteria, err := criteriaOf(o.Spec.MatchResources)
+	b := &binding{name: o.Name, policy: o.Spec.PolicyName, criteria: criteria, broken: err, params: o.Spec.ParamRef, actions: o.Spec.ValidationActions}
+	p.change(func() { p.bindings[o.Name] = b })
+}
+
+// checks are a policy's compiled expressions.
+type checks struct {
+	err         error
+	conditions  *expression.Conditions // nil: none
+	validations cel.ConditionEvaluator
+	messages    cel.ConditionEvaluator
+	annotations cel.ConditionEvaluator
+}
+
+// validation is one of a policy's rules.
+type validation struct {
+	expression.Bool
+	message string
+	reason  *metav1.StatusReason
+}
+
+// text is an expression that answers with a string, or with null where that is allowed.
+type text struct {
+	key, expression string
+	nullable        bool
+}
+
+// GetExpression is the expression.
+func (t *text) GetExpression() string { return t.expression }
+
+// ReturnTypes are what it may answer.
+func (t *text) ReturnTypes() []*celgo.Type {
+	if t.nullable {
+		return []*celgo.Type{celgo.StringType, celgo.NullType}
+	}
+	return []*celgo.Type{celgo.StringType}
+}
+
+func compile(s *registrationv1.ValidatingAdmissionPolicySpec) *checks {
+	compiler, err := cel.NewCompositedCompiler(expression.Environments())
+	if err != nil {
+		return &checks{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
+	}
+	full := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil, HasAuthorizer: true}
+	plain := cel.OptionalVariableDeclarations{HasParams: s.ParamKind != nil}
+	compiler.CompileAndStoreVariables(variables(s.Variables), full, environment.StoredExpressions)
+	out := &checks{}
+	if len(s.MatchConditions) > 0 {
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil)
+	}
+	rules, messages := make([]cel.ExpressionAccessor, len(s.Validations)), make([]cel.ExpressionAccessor, len(s.Validations))
+	for i, v := range s.Validations {
+		rules[i] = &validation{Bool: expression.Bool{Text: v.Expression}, message: v.Message, reason: v.Reason}
+		if v.MessageExpression != "" {
+			messages[i] = &text{expression: v.MessageExpression}
+		}
+	}
+	annotations := make([]cel.ExpressionAccessor, len(s.AuditAnnotations))
+	for i, a := range s.AuditAnnotations {
+		annotations[i] = &text{key: a.Key, expression: a.ValueExpression, nullable: true}
+	}
+	out.validations = compiler.CompileCondition(rules, full, environment.StoredExpressions)
+	out.messages = compiler.CompileCondition(messages, plain, environment.StoredExpressions)
+	out.annotations = compiler.CompileCondition(annotations, full, environment.StoredExpressions)
+	return out
+}
+
+// verdict is what one validation found against a request.
+type verdict struct {
+	index   int
+	message string
+	reason  metav1.StatusReason
+	// failed: it could not be told; what becomes of it is the failure policy's.
+	failed bool
+}
+
+// Validate applies every policy through every binding; the first refusal in order is the answer.
+func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
+	force := p.force.Load()
+	if force == nil || matching.Exempt(r) {
+		return nil
+	}
+	run := &validatingRun{plugin: p, r: r}
+	for _, pol := range *force {
+		run.policy(ctx, pol)
+	}
+	run.note()
+	return run.refusal
+}
+
+// validatingRun is one request's way through all policies.
+type validatingRun struct {
+	plugin   *Validating
+	r        *admission.Request
+	refusal  error // the first
+	failures []failureNote
+}
+
+// failureNote is how the audit event tells of a failed validation.
+type failureNote struct {
+	Message           string                            `json:"message"`
+	Policy            string                            `json:"policy"`
+	Binding           string                            `json:"binding"`
+	ExpressionIndex   int                               `json:"expressionIndex"`
+	ValidationActions []registrationv1.ValidationAction `json:"validationActions"`
+}
+
+func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
+	t, err := pol.match(ctx, v.r, v.plugin.reader)
+	if err != nil {
+		v.misconfigured(pol, nil, err)
+		return
+	}
+	if t == nil {
+		return
+	}
+	for _, b := range pol.bindings {
+		if err := v.binding(ctx, pol, b, t); err != nil {
+			v.misconfigured(pol, b, err)
+		}
+	}
+}
+
+func (v *validatingRun) misconfigured(pol *rules[checks], b *binding, err error) {
+	if pol.ignores() {
+		return
+	}
+	what := "policy"
+	if b != nil {
+		what = "binding"
+	}
+	v.refuse(pol, b, verdict{message: fmt.Sprintf("failed to configure %s: %v", what, err)})
+}
+
+func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *binding, t *matching.Target) error {
+	ok, err := b.match(ctx, v.r, v.plugin.reader)
+	if err != nil || !ok {
+		return err
+	}
+	params, err := parameters(ctx, v.plugin.reader, pol.params, b.params, v.r.Namespace)
+	if err != nil || len(params) == 0 {
+		return err
+	}
+	in, err := input(ctx, v.plugin.reader, v.r, t, v.plugin.authorizer)
+	if err != nil {
+		return err
+	}
+	for _, param := range params {
+		in.Bindings.VersionedParams = param
+		for _, found := range v.judge(ctx, pol, in) {
+			if found.failed && pol.ignores() {
+				continue
+			}
+			v.act(pol, b, found)
+		}
+	}
+	return nil
+}
+
+// act does what the binding wants done about a finding.
+func (v *validatingRun) act(pol *rules[checks], b *binding, found verdict) {
+	for _, action := range b.actions {
+		switch action {
+		case registrationv1.Deny:
+			v.refuse(pol, b, found)
+		case registrationv1.Warn:
+			v.r.Warn(fmt.Sprintf("Validation failed for ValidatingAdmissionPolicy '%s' with binding '%s': %s", pol.name, b.name, found.message))
+		case registrationv1.Audit:
+			v.failures = append(v.failures, failureNote{found.message, pol.name, b.name, found.index, b.actions})
+		}
+	}
+}
+
+func (v *validatingRun) refuse(pol *rules[checks], b *binding, found verdict) {
+	if v.refusal != nil {
+		return
+	}
+	message := fmt.Sprintf("ValidatingAdmissionPolicy '%s' denied request: %s", pol.name, found.message)
+	if b != nil {
+		message = fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding '%s' denied request: %s", pol.name, b.name, found.message)
+	}
+	if found.reason == "" {
+		found.reason = metav1.StatusReasonInvalid
+	}
+	e := admission.Forbidden(v.r, "%s", message)
+	e.ErrStatus.Reason, e.ErrStatus.Code = found.reason, codeOf(found.reason)
+	e.ErrStatus.Details.Causes = append(e.ErrStatus.Details.Causes, metav1.StatusCause{Message: message})
+	v.refusal = e
+}
+
+func codeOf(reason metav1.StatusReason) int32 {
+	switch reason {
+	case metav1.StatusReasonForbidden:
+		return http.StatusForbidden
+	case metav1.StatusReasonUnauthorized:
+		return http.StatusUnauthorized
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusUnprocessableEntity
+}
+
+// mostFailures bounds what the audit event is told.
+const mostFailures = 50
+
+func (v *validatingRun) note() {
+	if len(v.failures) == 0 || v.r.Annotate == nil {
+		return
+	}
+	if b, err := json.Marshal(v.failures[:min(len(v.failures), mostFailures)]); err == nil {
+		v.r.Note("validation.policy.admission.k8s.io/validation_failure", string(b))
+	}
+}
+
+// judge evaluates a policy's expressions for one parameter.
+func (v *validatingRun) judge(ctx context.Context, pol *rules[checks], in *expression.Input) []verdict {
+	failed := func(err error) []verdict { return []verdict{{message: err.Error(), failed: true}} }
+	c := pol.compiled()
+	if c.err != nil {
+		return failed(c.err)
+	}
+	if c.conditions != nil {
+		ok, err := c.conditions.Hold(ctx, in)
+		if err != nil {
+			return failed(err)
+		}
+		if !ok {
+			return nil
+		}
+	}
+	request, ns := in.Request(), cel.CreateNamespaceObject(in.Namespace)
+	results, left, err := c.validations.ForInput(ctx, in.Attributes, request, in.Bindings, ns, celconfig.RuntimeCELCostBudget)
+	if err != nil {
+		return failed(err)
+	}
+	plain := cel.OptionalVariableBindings{VersionedParams: in.Bindings.VersionedParams}
+	messages, _, messageErr := c.messages.ForInput(ctx, in.Attributes, request, plain, ns, left)
+	var out []verdict
+	for i, result := range results {
+		rule, ok := result.ExpressionAccessor.(*validation)
+		switch {
+		case !ok || result.Error == nil && result.EvalResult == celtypes.True:
+		case result.Error != nil:
+			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true})
+		case errors.Is(messageErr, apiservercel.ErrInternal) || errors.Is(messageErr, apiservercel.ErrOutOfBudget):
+			out = append(out, verdict{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true})
+		default:
+			found := verdict{index: i, message: rule.say(messages, i)}
+			if rule.reason != nil {
+				found.reason = *rule.reason
+			}
+			out = append(out, found)
+		}
+	}
+	return append(out, v.annotate(ctx, pol, c, in)...)
+}
+
+// say is the message of a failed validation: by its expression, its text, or the rule itself.
+func (r *validation) say(messages []cel.EvaluationResult, i int) string {
+	if i < len(messages) && messages[i].Error == nil && messages[i].EvalResult != nil {
+		if said, ok := messages[i].EvalResult.Value().(string); ok {
+			said = strings.TrimSpace(said)
+			if said != "" && len(said) <= celconfig.MaxEvaluatedMessageExpressionSizeBytes && !strings.Contains(said, "\n") {
+				return said
+			}
+		}
+	}
+	if said := strings.TrimSpace(r.message); said != "" {
+		return said
+	}
+	return "failed expression: " + strings.TrimSpace(r.Text)
+}
+
+// longestAnnotation bounds an audit annotation.
+const longestAnnotation = 10 << 10
+
+// annotate evaluates the policy's audit annotations.
+func (v *validatingRun) annotate(ctx context.Context, pol *rules[checks], c *checks, in *expression.Input) []verdict {
+	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudget)
+	if err != nil {
+		return []verdict{{message: err.Error(), failed: true}}
+	}
+	var out []verdict
+	for i, result := range results {
+		a, ok := result.ExpressionAccessor.(*text)
+		if !ok {
+			continue
+		}
+		if result.Error != nil {
+			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true})
+			continue
+		}
+		if said, ok := result.EvalResult.Value().(string); ok {
+			if said = strings.TrimSpace(said); said != "" {
+				v.r.Note(pol.name+"/"+a.key, said[:min(len(said), longestAnnotation)])
+			}
+		}
+	}
+	return out
+}

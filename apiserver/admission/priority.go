@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Priority turns a pod's priorityClassName into its priority and preemption policy, and keeps at most one global default class.
+type Priority struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (Priority) Name() string { return "Priority" }
+
+// Admit sets spec.priority and spec.preemptionPolicy of new pods.
+func (p Priority) Admit(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	if r.Operation == Update {
+		old, ok := r.OldObject.(*corev1.Pod)
+		if ok && pod.Spec.Priority == nil && old.Spec.Priority != nil && pod.Spec.PriorityClassName == old.Spec.PriorityClassName {
+			pod.Spec.Priority = old.Spec.Priority
+		}
+		if ok && pod.Spec.PreemptionPolicy == nil && old.Spec.PreemptionPolicy != nil {
+			pod.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+		}
+		return nil
+	}
+	value, policy, err := p.of(ctx, r, pod)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.Priority != nil && *pod.Spec.Priority != value {
+		return Forbidden(r, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value)
+	}
+	pod.Spec.Priority = &value
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy != policy {
+		return Forbidden(r, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy)
+	}
+	pod.Spec.PreemptionPolicy = &policy
+	return nil
+}
+
+// of finds the pod's class, or the default one, and names it in the pod.
+func (p Priority) of(ctx context.Context, r *Request, pod *corev1.Pod) (int32, corev1.PreemptionPolicy, error) {
+	if pod.Spec.PriorityClassName == "" {
+		pc, err := p.defaultClass(ctx)
+		if err != nil || pc == nil {
+			return 0, corev1.PreemptLowerPriority, err
+		}
+		pod.Spec.PriorityClassName = pc.Name
+		return pc.Value, policyOf(pc), nil
+	}
+	pc, err := get[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "", pod.Spec.PriorityClassName)
+	if isNotFound(err) {
+		return 0, "", Forbidden(r, "no PriorityClass with name %v was found", pod.Spec.PriorityClassName)
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	return pc.Value, policyOf(pc), nil
+}
+
+func policyOf(pc *schedulingv1.PriorityClass) corev1.PreemptionPolicy {
+	if pc.PreemptionPolicy == nil {
+		return corev1.PreemptLowerPriority
+	}
+	return *pc.PreemptionPolicy
+}
+
+// defaultClass is the global default with the lowest value; nil when there is none.
+func (p Priority) defaultClass(ctx context.Context) (*schedulingv1.PriorityClass, error) {
+	all, err := list[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "")
+	if err != nil {
+		return nil, err
+	}
+	var found *schedulingv1.PriorityClass
+	for _, pc := range all {
+		if pc.GlobalDefault && (found == nil || pc.Value < found.Value) {
+			found = pc
+		}
+	}
+	return found, nil
+}
+
+// Validate keeps a second global default class out.
+func (p Priority) Validate(ctx context.Context, r *Request) error {
+	if r.Resource != priorityClasses || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	pc, ok := r.Object.(*schedulingv1.PriorityClass)
+	if !ok {
+		return apierrors.NewBadRequest("resource was marked with kind PriorityClass but was unable to be converted")
+	}
+	if !pc.GlobalDefault {
+		return nil
+	}
+	d, err := p.defaultClass(ctx)
+	if err != nil || d == nil {
+		return err
+	}
+	if r.Operation == Create || d.Name != pc.Name {
+		return Forbidden(r, "PriorityClass %v is already marked as default. Only one default can exist", d.Name)
+	}
+	return nil
+}

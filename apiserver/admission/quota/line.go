@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"errors"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// line lets asks that arrive together be served together: the first in line serves all who wait, then the next one does.
+type line struct {
+	mu      sync.Mutex
+	busy    bool
+	waiting []*ask
+}
+
+// join returns when a has been served, by this goroutine or another.
+func (l *line) join(a *ask, serve func([]*ask)) {
+	l.mu.Lock()
+	l.waiting = append(l.waiting, a)
+	wait := l.busy
+	l.busy = true
+	l.mu.Unlock()
+	if wait && !<-a.signal {
+		return
+	}
+	l.mu.Lock()
+	batch := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	served := false
+	defer func() { // also when serve panics: nobody may be left waiting
+		for _, other := range batch {
+			if !served {
+				other.err = apierrors.NewInternalError(errors.New("quota evaluation failed"))
+			}
+			if other != a {
+				other.signal <- false
+			}
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if len(l.waiting) == 0 {
+			l.busy = false
+			return
+		}
+		l.waiting[0].signal <- true
+	}()
+	serve(batch)
+	served = true
+}

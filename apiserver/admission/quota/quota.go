@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package quota is the ResourceQuota admission plugin: it charges what a write
+// adds to a namespace's usage before the write is stored, and refuses what
+// exceeds a quota. What is charged stands in the quota's status, by
+// compare-and-swap, so that servers and clients that race never hand out more
+// than the limit. The resourcequota controller recounts; here nothing is counted.
+//
+// Invariants:
+//  1. An ask is charged to all quotas that apply, or to none.
+//  2. What was charged for a write that is not stored is given back.
+//  3. Writes of one namespace that arrive together are charged by one write to each quota.
+//  4. Where no quota exists, a write costs one atomic load.
+package quota
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/quota"
+	"keelson/apiserver/admission"
+)
+
+// Store changes a stored object by compare-and-swap: f gets the current state, which is shared, and returns the new one, or the same
+// for no write. A 404 *apierrors.StatusError says that there is no such object.
+type Store interface {
+	Amend(ctx context.Context, resource schema.GroupVersionResource, namespace, name string, f func(runtime.Object) (runtime.Object, error)) error
+}
+
+// Resource is what the plugin follows.
+var Resource = corev1.SchemeGroupVersion.WithResource("resourcequotas")
+
+// patience bounds how long charging may take.
+const patience = 10 * time.Second
+
+// Plugin is the admission plugin. Set and Remove keep it informed.
+type Plugin struct {
+	store Store
+	known atomic.Int64 // number of quotas
+
+	mu     sync.RWMutex
+	spaces map[string]*space
+}
+
+// space is one namespace that has quotas.
+type space struct {
+	quotas map[string]*corev1.ResourceQuota // guarded by Plugin.mu
+	line   line
+}
+
+// New returns a plugin that knows no quota yet.
+func New(store Store) *Plugin { return &Plugin{store: store, spaces: map[string]*space{}} }
+
+// Name is the plugin's name.
+func (*Plugin) Name() string { return "ResourceQuota" }
+
+// Set notes a quota.
+func (p *Plugin) Set(obj runtime.Object) {
+	q, ok := obj.(*corev1.ResourceQuota)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.spaces[q.Namespace]
+	if s == nil {
+		s = &space{quotas: map[string]*corev1.ResourceQuota{}}
+		p.spaces[q.Namespace] = s
+	}
+	if _, had := s.quotas[q.Name]; !had {
+		p.known.Add(1)
+	}
+	s.quotas[q.Name] = q
+}
+
+// Remove forgets a quota.
+func (p *Plugin) Remove(obj runtime.Object) {
+	q, ok := obj.(*corev1.ResourceQuota)
+	if !ok {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.spaces[q.Namespace]
+	if s == nil || s.quotas[q.Name] == nil {
+		return
+	}
+	p.known.Add(-1)
+	if delete(s.quotas, q.Name); len(s.quotas) == 0 {
+		delete(p.spaces, q.Namespace)
+	}
+}
+
+// of returns a namespace's quotas by name; nil when there are none.
+func (p *Plugin) of(namespace string) (*space, []*corev1.ResourceQuota) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	s := p.spaces[namespace]
+	if s == nil {
+		return nil, nil
+	}
+	list := make([]*corev1.ResourceQuota, 0, len(s.quotas))
+	for _, q := range s.quotas {
+		list = append(list, q)
+	}
+	slices.SortFunc(list, func(a, b *corev1.ResourceQuota) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return s, list
+}
+
+// uncounted resources are never limited: they are not kept, or keep no place of their own.
+var uncounted = []schema.GroupResource{
+	{Resource: "bindings"}, {Resource: "componentstatuses"}, {Resource: "events"}, {Group: "events.k8s.io", Resource: "events"},
+	{Group: "authentication.k8s.io", Resource: "tokenreviews"}, {Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"},
+	{Group: "authorization.k8s.io", Resource: "subjectaccessreviews"}, {Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"},
+	{Group: "authorization.k8s.io", Resource: "selfsubjectrulesreviews"},
+}
+
+// handles tells whether a request can change what is used.
+func handles(r *admission.Request, m *quota.Meter) bool {
+	switch {
+	case r.Operation == admission.Create:
+		return r.Subresource == ""
+	case r.Operation != admission.Update || !m.OnUpdate:
+		return false
+	}
+	switch r.Resource.Resource {
+	case "pods":
+		return r.Subresource == "resize"
+	case "persistentvolumeclaims":
+		return r.Subresource == "" || r.Subresource == "status"
+	}
+	return r.Subresource == ""
+}
+
+// Validate charges the request to the quotas that apply, or refuses it.
+func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
+	if p.known.Load() == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+		return nil
+	}
+	gr := r.Resource.GroupResource()
+	s, quotas := p.of(r.Namespace)
+	if len(quotas) == 0 || slices.Contains(uncounted, gr) {
+		return nil
+	}
+	m := quota.MeterFor(gr)
+	if !handles(r, m) {
+		return nil
+	}
+	a := &ask{r: r, meter: m, now: time.Now(), signal: make(chan bool, 1)}
+	if r.Operation == admission.Update {
+		if a.old = r.OldObject; a.old == nil {
+			return admission.Forbidden(r, "unable to get previous usage since prior version of object was not found")
+		}
+		if o, ok := a.old.(metav1.Object); ok && o.GetResourceVersion() == "" {
+			a.old = nil // made by this update: all of it is new
+		}
+	}
+	if !slices.ContainsFunc(quotas, a.concerns) {
+		return nil
+	}
+	s.line.join(a, func(batch []*ask) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		p.serve(ctx, r.Namespace, batch)
+	})
+	if a.err == nil && len(a.charges) > 0 {
+		r.OnSettle(func(stored bool) {
+			if !stored {
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+				defer cancel()
+				p.refund(ctx, r.Namespace, []*ask{a})
+			}
+		})
+	}
+	return a.err
+}
+
+// ask is one request that wants to be charged.
+type ask struct {
+	r     *admission.Request
+	meter *quota.Meter
+	old   runtime.Object
+	now   time.Time
+	// charges are what was charged, by quota.
+	charges map[string]corev1.ResourceList
+	err     error
+	// signal gets true when the ask shall serve the line, false when it has been served.
+	signal chan bool
+}
+
+// concerns tells whether q may have something to say about the ask.
+func (a *ask) concerns(q *corev1.ResourceQuota) bool {
+	delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
+	return err != nil || len(delta) > 0
+}
+
+// serve charges a batch of asks to each quota in turn.
+func (p *Plugin) serve(ctx context.Context, namespace string, batch []*ask) {
+	_, quotas := p.of(namespace)
+	for _, q := range quotas {
+		var asks []*ask
+		for _, a := range batch {
+			if a.err == nil && a.concerns(q) {
+				asks = append(asks, a)
+			}
+		}
+		if len(asks) == 0 {
+			continue
+		}
+		t := &tally{asks: asks}
+		if err := p.store.Amend(ctx, Resource, namespace, q.Name, t.charge); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue // deleted a moment ago
+			}
+			for _, a := range asks {
+				a.err = apierrors.NewInternalError(err)
+			}
+			continue
+		}
+		t.settle(q.Name)
+	}
+	var failed []*ask
+	for _, a := range batch {
+		if a.err != nil && len(a.charges) > 0 {
+			failed = append(failed, a)
+		}
+	}
+	p.refund(ctx, namespace, failed)
+}
+
+// tally is one attempt to charge asks to a quota.
+type tally struct {
+	asks   []*ask
+	deltas []corev1.ResourceList
+	errs   []error
+}
+
+// charge is the step of a compare-and-swap: it judges every ask against what the ones before it left.
+func (t *tally) charge(current runtime.Object) (runtime.Object, error) {
+	q, ok := current.(*corev1.ResourceQuota)
+	if !ok {
+		return current, nil
+	}
+	t.deltas, t.errs = make([]corev1.ResourceList, len(t.asks)), make([]error, len(t.asks))
+	used, changed := q.Status.Used, false
+	for i, a := range t.asks {
+		delta, err := a.meter.Delta(q, a.r.Object, a.old, a.now)
+		if err == nil && a.r.Subresource != "status" { // a status tells what is so already: it is counted, never refused
+			err = quota.Exceeded(q, used, delta)
+		}
+		switch {
+		case err != nil:
+			t.errs[i] = err
+		case len(delta) > 0 && !a.r.DryRun:
+			t.deltas[i], used, changed = delta, quota.Sum(used, delta), true
+		}
+	}
+	if !changed {
+		return current, nil
+	}
+	next := q.DeepCopy()
+	next.Status.Used = used
+	return next, nil
+}
+
+// settle tells the asks how the attempt that stuck went.
+func (t *tally) settle(name string) {
+	for i, a := range t.asks {
+		if err := t.errs[i]; err != nil {
+			a.err = admission.Forbidden(a.r, "%w", err)
+		}
+		if t.deltas[i] != nil {
+			if a.charges == nil {
+				a.charges = map[string]corev1.ResourceList{}
+			}
+			a.charges[name] = t.deltas[i]
+		}
+	}
+}
+
+// refund gives back what was charged for asks that came to nothing. Where that fails the controller's recount makes it right.
+func (p *Plugin) refund(ctx context.Context, namespace string, asks []*ask) {
+	back := map[string]corev1.ResourceList{}
+	for _, a := range asks {
+		for name, delta := range a.charges {
+			back[name] = quota.Sum(back[name], delta)
+		}
+		a.charges = nil
+	}
+	for name, delta := range back {
+		_ = p.store.Amend(ctx, Resource, namespace, name, func(current runtime.Object) (runtime.Object, error) {
+			q, ok := current.(*corev1.ResourceQuota)
+			if !ok {
+				return current, nil
+			}
+			next := q.DeepCopy()
+			next.Status.Used = quota.Floor(quota.Minus(q.Status.Used, quota.Only(delta, quota.Names(q.Status.Used))))
+			return next, nil
+		})
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/apiserver/admission"
+)
+
+// shelf is a Store: a map with compare-and-swap.
+type shelf struct {
+	mu     sync.Mutex
+	quotas map[string]*corev1.ResourceQuota
+	writes atomic.Int64
+}
+
+func (s *shelf) Amend(_ context.Context, gvr schema.GroupVersionResource, _, name string, f func(runtime.Object) (runtime.Object, error)) error {
+	for {
+		s.mu.Lock()
+		q := s.quotas[name]
+		s.mu.Unlock()
+		if q == nil {
+			return apierrors.NewNotFound(gvr.GroupResource(), name)
+		}
+		next, err := f(q)
+		if err != nil || next == runtime.Object(q) {
+			return err
+		}
+		s.mu.Lock()
+		if s.quotas[name] == q {
+			s.quotas[name] = next.(*corev1.ResourceQuota)
+			s.mu.Unlock()
+			s.writes.Add(1)
+			return nil
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *shelf) used(name string, r corev1.ResourceName) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.quotas[name].Status.Used[r]
+	return v.String()
+}
+
+func plugin(quotas ...*corev1.ResourceQuota) (*Plugin, *shelf) {
+	s := &shelf{quotas: map[string]*corev1.ResourceQuota{}}
+	p := New(s)
+	for _, q := range quotas {
+		s.quotas[q.Name] = q
+		p.Set(q)
+	}
+	return p, s
+}
+
+func limit(name, r, hard, used string) *corev1.ResourceQuota {
+	list := func(v string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceName(r): resource.MustParse(v)}
+	}
+	return &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name},
+		Spec:       corev1.ResourceQuotaSpec{Hard: list(hard)},
+		Status:     corev1.ResourceQuotaStatus{Hard: list(hard), Used: list(used)},
+	}
+}
+
+func creation(name string) *admission.Request {
+	return &admission.Request{
+		Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("pods"), Namespace: "dev", Name: name,
+		Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}},
+	}
+}
+
+func TestChargeAndRefund(t *testing.T) {
+	p, s := plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
+	first := creation("one")
+	if err := p.Validate(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	second := creation("two")
+	err := p.Validate(t.Context(), second)
+	want := `pods "two" is forbidden: exceeded quota: b, requested: count/pods=1, used: count/pods=1, limited: count/pods=1`
+	if !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if got := s.used("a", "pods"); got != "1" {
+		t.Errorf("a refused pod left a charge behind: used %s, want 1", got)
+	}
+	first.Settle(false)
+	if a, b := s.used("a", "pods"), s.used("b", "count/pods"); a != "0" || b != "0" {
+		t.Errorf("a pod that was not stored is still charged: %s and %s", a, b)
+	}
+	dry := creation("dry")
+	dry.DryRun = true
+	if err := p.Validate(t.Context(), dry); err != nil || s.used("a", "pods") != "0" {
+		t.Errorf("dry run: %v, used %s", err, s.used("a", "pods"))
+	}
+}
+
+// TestManyAtOnce has 64 clients ask for 200 pods of which 50 fit.
+func TestManyAtOnce(t *testing.T) {
+	p, s := plugin(limit("q", "pods", "50", "0"))
+	var stored, refused atomic.Int64
+	var wg sync.WaitGroup
+	next := atomic.Int64{}
+	for range 64 {
+		wg.Go(func() {
+			for {
+				n := next.Add(1)
+				if n > 200 {
+					return
+				}
+				switch err := p.Validate(t.Context(), creation(fmt.Sprint("p", n))); {
+				case err == nil:
+					stored.Add(1)
+				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: q"):
+					refused.Add(1)
+				default:
+					t.Errorf("pod %d: %v", n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if stored.Load() != 50 || refused.Load() != 150 || s.used("q", "pods") != "50" {
+		t.Errorf("%d stored, %d refused, used %s; want 50, 150, 50", stored.Load(), refused.Load(), s.used("q", "pods"))
+	}
+}
+
+func TestNothingToDo(t *testing.T) {
+	p, _ := plugin()
+	ctx, r := t.Context(), creation("x")
+	if n := testing.AllocsPerRun(100, func() { _ = p.Validate(ctx, r) }); n > 0 {
+		t.Errorf("%v allocations without a quota, want none", n)
+	}
+	q := limit("q", "pods", "0", "0")
+	p.Set(q)
+	for name, edit := range map[string]func(*admission.Request){
+		"another namespace": func(r *admission.Request) { r.Namespace = "other" },
+		"an update":         func(r *admission.Request) { r.Operation, r.OldObject = admission.Update, r.Object },
+		"a subresource":     func(r *admission.Request) { r.Subresource = "binding" },
+		"an event":          func(r *admission.Request) { r.Resource.Resource = "events" },
+		"a config map":      func(r *admission.Request) { r.Resource.Resource = "configmaps" },
+	} {
+		r := creation("x")
+		edit(r)
+		if err := p.Validate(t.Context(), r); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	p.Remove(q)
+	if err := p.Validate(t.Context(), creation("x")); err != nil {
+		t.Errorf("after the quota went: %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// RuntimeClass gives a pod the overhead, node selector and tolerations of its runtime class.
+type RuntimeClass struct{ Reader Reader }
+
+var runtimeClasses = nodev1.SchemeGroupVersion.WithResource("runtimeclasses")
+
+// Name is the plugin's name.
+func (RuntimeClass) Name() string { return "RuntimeClass" }
+
+const overheadDiffers = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+
+// class returns a new pod's class; nil where it names none.
+func (p RuntimeClass) class(ctx context.Context, r *Request) (*corev1.Pod, *nodev1.RuntimeClass, error) {
+	if !isPod(r) || r.Operation != Create {
+		return nil, nil, nil
+	}
+	pod, err := podOf(r)
+	if err != nil || pod.Spec.RuntimeClassName == nil {
+		return pod, nil, err
+	}
+	rc, err := get[*nodev1.RuntimeClass](ctx, p.Reader, runtimeClasses, "", *pod.Spec.RuntimeClassName)
+	if isNotFound(err) {
+		err = Forbidden(r, "pod rejected: RuntimeClass %q not found", *pod.Spec.RuntimeClassName)
+	}
+	return pod, rc, err
+}
+
+// Admit sets what the class says.
+func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
+	pod, rc, err := p.class(ctx, r)
+	if err != nil || rc == nil {
+		return err
+	}
+	if rc.Overhead != nil && rc.Overhead.PodFixed != nil {
+		if pod.Spec.Overhead != nil && !apiequality.Semantic.DeepEqual(rc.Overhead.PodFixed, pod.Spec.Overhead) {
+			return Forbidden(r, overheadDiffers)
+		}
+		pod.Spec.Overhead = rc.Overhead.PodFixed.DeepCopy()
+	}
+	if rc.Scheduling == nil {
+		return nil
+	}
+	selector := maps.Clone(pod.Spec.NodeSelector)
+	for key, value := range rc.Scheduling.NodeSelector {
+		if own, ok := selector[key]; ok && own != value {
+			return Forbidden(r, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
+		}
+		if selector == nil {
+			selector = map[string]string{}
+		}
+		selector[key] = value
+	}
+	pod.Spec.NodeSelector = selector
+	for _, t := range rc.Scheduling.Tolerations {
+		if !hasToleration(pod.Spec.Tolerations, &t) {
+			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), *t.DeepCopy())
+		}
+	}
+	return nil
+}
+
+func hasToleration(list []corev1.Toleration, t *corev1.Toleration) bool {
+	for i := range list {
+		if apiequality.Semantic.DeepEqual(&list[i], t) {
+			return true
+		}
+	}
+	return false
+}
+
+// Validate holds the overhead to the class's.
+func (p RuntimeClass) Validate(ctx context.Context, r *Request) error {
+	pod, rc, err := p.class(ctx, r)
+	if err != nil || pod == nil {
+		return err
+	}
+	switch {
+	case rc == nil || rc.Overhead == nil || rc.Overhead.PodFixed == nil:
+		if pod.Spec.Overhead != nil {
+			return Forbidden(r, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+		}
+	case !apiequality.Semantic.DeepEqual(rc.Overhead.PodFixed, pod.Spec.Overhead):
+		return Forbidden(r, overheadDiffers)
+	}
+	return nil
+}

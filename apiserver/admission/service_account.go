@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// ServiceAccount gives every pod a service account, that account's image pull secrets, and a volume with its token.
+type ServiceAccount struct {
+	Reader Reader
+	// Patience is how long to wait for a new namespace's default account (0: one second).
+	Patience time.Duration
+}
+
+const (
+	defaultAccount = "default"
+	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+	tokenVolume    = "kube-api-access-"
+	// tokenLife is an hour and a little, so that a kubelet that refreshes at 80 % is always in time.
+	tokenLife = 3607
+	// mirrorAnnotation marks the API's image of a static pod.
+	mirrorAnnotation = corev1.MirrorPodAnnotationKey
+)
+
+// Name is the plugin's name.
+func (ServiceAccount) Name() string { return "ServiceAccount" }
+
+// Admit fills in the account, its pull secrets and the token volume when a pod is created.
+func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	if _, mirror := pod.Annotations[mirrorAnnotation]; mirror {
+		return nil // Validate refuses mirror pods that name one
+	}
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName = defaultAccount
+	}
+	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	sa, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	if automount(pod, sa) {
+		mountToken(pod)
+	}
+	if len(pod.Spec.ImagePullSecrets) == 0 {
+		pod.Spec.ImagePullSecrets = slices.Clone(sa.ImagePullSecrets)
+	}
+	return nil
+}
+
+// Validate repeats the existence check after all mutators ran, and keeps mirror pods free of accounts and secrets.
+func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	if _, mirror := pod.Annotations[mirrorAnnotation]; !mirror {
+		_, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
+		return err
+	}
+	if pod.Spec.ServiceAccountName != "" {
+		return Forbidden(r, "a mirror pod may not reference service accounts")
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Secret != nil {
+			return Forbidden(r, "a mirror pod may not reference secrets")
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			return Forbidden(r, "a mirror pod may not use ServiceAccountToken volume projections")
+		}
+	}
+	return nil
+}
+
+// account reads the service account. The default one of a namespace made a moment ago may still be on its way: it is worth a short wait.
+func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*corev1.ServiceAccount, error) {
+	patience := p.Patience
+	if patience == 0 {
+		patience = time.Second
+	}
+	end := time.Now().Add(patience)
+	for {
+		sa, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, r.Namespace, name)
+		if err == nil {
+			return sa, nil
+		}
+		if !isNotFound(err) {
+			return nil, err
+		}
+		if name != defaultAccount || time.Now().After(end) {
+			return nil, Forbidden(r, "error looking up service account %s/%s: %w", r.Namespace, name, err)
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for service account %s/%s: %w", r.Namespace, name, ctx.Err())
+		}
+	}
+}
+
+func automount(pod *corev1.Pod, sa *corev1.ServiceAccount) bool {
+	if pod.Spec.AutomountServiceAccountToken != nil {
+		return *pod.Spec.AutomountServiceAccountToken
+	}
+	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
+}
+
+// mountToken mounts a token volume into every container that mounts nothing there itself.
+func mountToken(pod *corev1.Pod) {
+	names := make(map[string]bool, len(pod.Spec.Volumes))
+	for i := range pod.Spec.Volumes {
+		names[pod.Spec.Volumes[i].Name] = true
+	}
+	// A second round finds the volume of the first.
+	name, again := tokenVolume+rand.String(5), false
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; strings.HasPrefix(v.Name, tokenVolume) && v.Projected != nil {
+			name, again = v.Name, true
+		}
+	}
+	for names[name] && !again {
+		name = tokenVolume + rand.String(5)
+	}
+	mount := corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath}
+	used := false
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			c := &list[i]
+			if !slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == tokenMountPath }) {
+				c.VolumeMounts = append(slices.Clip(c.VolumeMounts), mount)
+				used = true
+			}
+		}
+	}
+	if used && !again {
+		pod.Spec.Volumes = append(slices.Clip(pod.Spec.Volumes), corev1.Volume{Name: name, VolumeSource: tokenSource()})
+	}
+}
+
+func tokenSource() corev1.VolumeSource {
+	mode, life := corev1.ProjectedVolumeSourceDefaultMode, int64(tokenLife)
+	return corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		DefaultMode: &mode,
+		Sources: []corev1.VolumeProjection{
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: &life}},
+			{ConfigMap: &corev1.ConfigMapProjection{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
+				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
+			}},
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{
+				{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.namespace"}},
+			}}},
+		},
+	}}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodTopologyLabels tells a pod the zone and region of its node, by labels.
+type PodTopologyLabels struct{ Reader Reader }
+
+var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
+
+// Name is the plugin's name.
+func (PodTopologyLabels) Name() string { return "PodTopologyLabels" }
+
+// Admit labels bindings, whose labels become the pod's, and pods that name their node themselves.
+func (p PodTopologyLabels) Admit(ctx context.Context, r *Request) error {
+	if r.Resource != pods || r.Operation != Create {
+		return nil
+	}
+	switch obj := r.Object.(type) {
+	case *corev1.Binding:
+		if obj.Target.Kind != "" && obj.Target.Kind != "Node" {
+			return nil
+		}
+		return p.label(ctx, obj.Target.Name, &obj.Labels)
+	case *corev1.Pod:
+		if obj.Spec.NodeName != "" && r.Subresource == "" {
+			return p.label(ctx, obj.Spec.NodeName, &obj.Labels)
+		}
+	}
+	return nil
+}
+
+func (p PodTopologyLabels) label(ctx context.Context, name string, into *map[string]string) error {
+	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", name)
+	if isNotFound(err) {
+		return nil // whoever binds to it will hear of that from others
+	}
+	if err != nil {
+		return err
+	}
+	copied := false
+	for _, key := range [...]string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+		value, ok := node.Labels[key]
+		if !ok {
+			continue
+		}
+		if !copied {
+			own := make(map[string]string, len(*into)+2)
+			maps.Copy(own, *into)
+			*into, copied = own, true
+		}
+		(*into)[key] = value
+	}
+	return nil
+}

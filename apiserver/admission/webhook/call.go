@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+)
+
+// Resolver returns host:port of something behind a service's port.
+type Resolver func(ctx context.Context, namespace, name string, port int32) (string, error)
+
+// biggestAnswer bounds what a webhook may answer.
+const biggestAnswer = 16 << 20
+
+// caller posts reviews to one webhook. Connections are kept between calls.
+type caller struct {
+	endpoint  string
+	client    *http.Client
+	transport *http.Transport
+}
+
+func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver) (*caller, error) {
+	t := &http.Transport{
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
+		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16,
+	}
+	if ca := bytes.TrimSpace(c.CABundle); len(ca) > 0 {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	out := &caller{transport: t}
+	switch s := c.Service; {
+	case s != nil:
+		port := int32(443)
+		if s.Port != nil {
+			port = *s.Port
+		}
+		// The certificate is the service's; where the service is, is found out when a connection is made.
+		u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(port)))}
+		if s.Path != nil {
+			u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
+		}
+		out.endpoint = u.String()
+		t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			addr, err := resolve(ctx, s.Namespace, s.Name, port)
+			if err != nil {
+				return nil, err
+			}
+			return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, addr)
+		}
+	case c.URL != nil:
+		out.endpoint = *c.URL
+		t.Proxy = http.ProxyFromEnvironment
+	default:
+		return nil, errors.New("webhook configuration must have either service or URL")
+	}
+	out.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return out, nil
+}
+
+func (c *caller) close() { c.transport.CloseIdleConnections() }
+
+// post sends a review and returns the answer. The deadline of ctx is told to the webhook in seconds.
+func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.AdmissionReview, error) {
+	target := c.endpoint
+	if end, ok := ctx.Deadline(); ok {
+		seconds := (time.Until(end) + time.Second - 1).Truncate(time.Second)
+		sep := "?"
+		if strings.Contains(target, "?") {
+			sep = "&"
+		}
+		target += sep + "timeout=" + strconv.Itoa(int(max(seconds, time.Second)/time.Second)) + "s"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(review))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, */*")
+	req.Header.Set("User-Agent", "kube-apiserver-admission")
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, biggestAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("unexpected error when reading response body. Please retry. Original error: %w", err)
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 206 {
+		retry, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // seconds, or nothing
+		text := strings.TrimSpace(string(body[:min(len(body), 2048)]))
+		return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodPost, schema.GroupResource{}, "", text, retry, true)
+	}
+	answer := &admissionv1.AdmissionReview{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(body, answer); err != nil {
+		return nil, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+	}
+	return answer, nil
+}
+
+// verdict is the answer's response, or why it is none.
+func verdict(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
+	r := a.Response
+	if r == nil {
+		return nil, errors.New("webhook response was absent")
+	}
+	if r.UID != uid {
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+	}
+	want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
+	if got := a.GroupVersionKind(); got != want {
+		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), got.String())
+	}
+	switch {
+	case !mutating && len(r.Patch) > 0:
+		return nil, errors.New("validating webhook may not return response.patch")
+	case !mutating && r.PatchType != nil:
+		return nil, errors.New("validating webhook may not return response.patchType")
+	case len(r.Patch) > 0 && r.PatchType == nil:
+		return nil, errors.New("webhook returned response.patch but not response.patchType")
+	case len(r.Patch) == 0 && r.PatchType != nil:
+		return nil, errors.New("webhook returned response.patchType but not response.patch")
+	case r.PatchType != nil && *r.PatchType == "":
+		return nil, fmt.Errorf("webhook returned invalid response.patchType of %q", *r.PatchType)
+	}
+	return r, nil
+}
+
+func encode(review *admissionv1.AdmissionReview) ([]byte, error) {
+	review.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+	return json.Marshal(review)
+}

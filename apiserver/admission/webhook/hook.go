@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/expression"
+	"keelson/apiserver/admission/matching"
+)
+
+// hook is one webhook of a configuration, ready to be called.
+type hook struct {
+	config, name string
+	uid          string // within all configurations
+	criteria     *matching.Criteria
+	broken       error // why the configuration makes no sense; every request fails with it, or passes by, as the policy says
+	policy       *registrationv1.FailurePolicyType
+	sideEffects  *registrationv1.SideEffectClass
+	timeout      time.Duration
+	reinvoke     bool
+	speaksV1     bool
+
+	conditions func() *expression.Conditions // compiled when first needed
+	caller     func() (*caller, error)
+	// made is the caller once there is one; close ends its connections.
+	mu   sync.Mutex
+	made *caller
+}
+
+// settings are what both kinds of webhook say.
+type settings struct {
+	name       string
+	client     registrationv1.WebhookClientConfig
+	rules      []registrationv1.RuleWithOperations
+	policy     *registrationv1.FailurePolicyType
+	match      *registrationv1.MatchPolicyType
+	namespaces *metav1.LabelSelector
+	objects    *metav1.LabelSelector
+	effects    *registrationv1.SideEffectClass
+	timeout    *int32
+	versions   []string
+	conditions []registrationv1.MatchCondition
+	reinvoke   bool
+}
+
+func newHook(config string, index int, s settings, resolve Resolver) *hook {
+	h := &hook{
+		config: config, name: s.name, uid: fmt.Sprintf("%s/%s/%d", config, s.name, index), policy: s.policy, sideEffects: s.effects,
+		reinvoke: s.reinvoke, speaksV1: slices.Contains(s.versions, "v1"),
+	}
+	if s.timeout != nil {
+		h.timeout = time.Duration(*s.timeout) * time.Second
+	}
+	h.criteria, h.broken = matching.New(matching.Named(s.rules), nil, s.match, s.namespaces, s.objects)
+	h.conditions = sync.OnceValue(func() *expression.Conditions { return expression.Compile(s.conditions, s.policy) })
+	h.caller = sync.OnceValues(func() (*caller, error) {
+		c, err := newCaller(&s.client, resolve)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.made = c
+		return c, err
+	})
+	return h
+}
+
+func (h *hook) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.made != nil {
+		h.made.close()
+	}
+}
+
+func (h *hook) ignores() bool { return h.policy != nil && *h.policy == registrationv1.Ignore }
+
+// invocation is a request that a hook is to judge.
+type invocation struct {
+	hook   *hook
+	target *matching.Target
+	// obj and old are the request's objects as the hook's rules name them; nil interfaces where there are none.
+	obj, old runtime.Object
+}
+
+// invoke returns the invocation of h by r; nil when h does not mean r.
+func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*invocation, error) {
+	if h.broken != nil {
+		return nil, apierrors.NewInternalError(h.broken)
+	}
+	t, err := h.criteria.Match(ctx, r, p.reader)
+	if err != nil || t == nil {
+		return nil, err
+	}
+	v := &invocation{hook: h, target: t, obj: r.Object, old: r.OldObject}
+	if v.obj, err = matching.Shown(ctx, p.reader, r.Object, r, t); err == nil {
+		v.old, err = matching.Shown(ctx, p.reader, r.OldObject, r, t)
+	}
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	c := h.conditions()
+	if c == nil {
+		return v, nil
+	}
+	in := expression.NewInput(r, t.Resource, t.Kind, v.obj, v.old, p.authorizer)
+	ok, err := c.Hold(ctx, in)
+	if err != nil {
+		return nil, admission.Forbidden(r, "%w", err)
+	}
+	if !ok {
+		return nil, nil
+	}
+	return v, nil
+}
+
+// failure says that a webhook could not be asked; what becomes of the request is the failure policy's.
+type failure struct {
+	name string
+	err  error
+}
+
+func (f *failure) Error() string { return fmt.Sprintf("failed calling webhook %q: %v", f.name, f.err) }
+
+func (f *failure) Unwrap() error { return f.err }
+
+// ask calls the webhook. The error is a *failure, or what the request is to fail with.
+func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
+	h := v.hook
+	fail := func(err error) error { return &failure{h.name, err} }
+	if r.DryRun {
+		switch {
+		case h.sideEffects == nil:
+			return nil, fail(errors.New("Webhook SideEffects is nil")) //nolint:staticcheck // Kubernetes' words
+		case *h.sideEffects != registrationv1.SideEffectClassNone && *h.sideEffects != registrationv1.SideEffectClassNoneOnDryRun:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
+		}
+	}
+	if !h.speaksV1 {
+		return nil, fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview versions (v1)"))
+	}
+	uid := types.UID(uuid.NewString())
+	review, err := v.review(r, uid)
+	if err != nil {
+		return nil, fail(fmt.Errorf("could not create admission objects: %w", err))
+	}
+	c, err := h.caller()
+	if err != nil {
+		return nil, fail(fmt.Errorf("could not get REST client: %w", err))
+	}
+	if h.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, h.timeout)
+		defer cancel()
+	}
+	answer, err := c.post(ctx, review)
+	if err != nil {
+		return nil, fail(fmt.Errorf("failed to call webhook: %w", err))
+	}
+	resp, err := verdict(answer, uid, mutating)
+	if err != nil {
+		return nil, fail(fmt.Errorf("received invalid webhook response: %w", err))
+	}
+	for key, value := range resp.AuditAnnotations {
+		r.Note(h.name+"/"+key, value)
+	}
+	for _, text := range resp.Warnings {
+		r.Warn(text)
+	}
+	if !resp.Allowed {
+		return nil, denial(h.name, resp.Result)
+	}
+	return resp, nil
+}
+
+// review is the question, encoded.
+func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error) {
+	obj, err := admission.Document(v.obj, v.target.Kind)
+	if err != nil {
+		return nil, err
+	}
+	old, err := admission.Document(v.old, v.target.Kind)
+	if err != nil {
+		return nil, err
+	}
+	requestKind, requestResource := metav1.GroupVersionKind(r.Kind), metav1.GroupVersionResource(r.Resource)
+	q := &admissionv1.AdmissionRequest{
+		UID: uid, Kind: metav1.GroupVersionKind(v.target.Kind), Resource: metav1.GroupVersionResource(v.target.Resource), SubResource: r.Subresource,
+		RequestKind: &requestKind, RequestResource: &requestResource, RequestSubResource: r.Subresource,
+		Name: r.Name, Namespace: r.Namespace, Operation: admissionv1.Operation(r.Operation), UserInfo: userOf(r),
+		Object: runtime.RawExtension{Raw: obj}, OldObject: runtime.RawExtension{Raw: old}, DryRun: &r.DryRun,
+	}
+	if r.Options != nil && r.Operation != admission.Connect {
+		q.Options = runtime.RawExtension{Object: r.Options}
+	}
+	return encode(&admissionv1.AdmissionReview{Request: q})
+}
+
+func userOf(r *admission.Request) authenticationv1.UserInfo {
+	if r.User == nil {
+		return authenticationv1.UserInfo{}
+	}
+	u := authenticationv1.UserInfo{Username: r.User.Name, UID: r.User.UID, Groups: r.User.Groups}
+	for key, values := range r.User.Extra {
+		if u.Extra == nil {
+			u.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		u.Extra[key] = values
+	}
+	return u
+}
+
+// denial is the refusal of a webhook, in its own words.
+func denial(name string, result *metav1.Status) *apierrors.StatusError {
+	s := metav1.Status{}
+	if result != nil {
+		s = *result
+	}
+	s.Code = max(s.Code, http.StatusBadRequest)
+	if s.Status == "" || s.Status == metav1.StatusSuccess {
+		s.Status = metav1.StatusFailure
+	}
+	by := fmt.Sprintf("admission webhook %q denied the request", name)
+	switch {
+	case s.Message != "":
+		s.Message = by + ": " + s.Message
+	case s.Reason != "":
+		s.Message = by + ": " + string(s.Reason)
+	default:
+		s.Message = by + " without explanation"
+	}
+	return &apierrors.StatusError{ErrStatus: s}
+}

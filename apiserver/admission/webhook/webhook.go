@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook holds the MutatingAdmissionWebhook and
+// ValidatingAdmissionWebhook plugins: they ask HTTPS servers that users configure
+// about requests that those servers' rules mean. The server's chain runs them.
+// They keep no state beside connections and the configurations they are told of.
+//
+// Invariants:
+//  1. Webhooks are called in the order of their configurations' names, then as listed; validating ones all at once.
+//  2. No webhook sees a request about webhooks or policies.
+//  3. Where no webhook is configured, a write costs one atomic load.
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/matching"
+	"keelson/auth"
+)
+
+// What the plugins follow.
+var (
+	MutatingResource   = registrationv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations")
+	ValidatingResource = registrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
+)
+
+// Config is what both plugins are built from.
+type Config struct {
+	Reader     matching.Reader
+	Authorizer auth.Authorizer // for match conditions
+	Resolve    Resolver
+}
+
+// plugin keeps the configured webhooks.
+type plugin struct {
+	reader     matching.Reader
+	authorizer auth.Authorizer
+	resolve    Resolver
+
+	mu      sync.Mutex
+	configs map[string][]*hook
+	// hooks are all webhooks in the order in which they are called; nil: none.
+	hooks atomic.Pointer[[]*hook]
+}
+
+func newPlugin(c Config) plugin {
+	return plugin{reader: c.Reader, authorizer: c.Authorizer, resolve: c.Resolve, configs: map[string][]*hook{}}
+}
+
+// set makes a configuration's webhooks those given; none for one that is gone.
+func (p *plugin) set(config string, hooks []*hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.configs[config] {
+		h.close()
+	}
+	if p.configs[config] = hooks; len(hooks) == 0 {
+		delete(p.configs, config)
+	}
+	var all []*hook
+	for _, list := range p.configs {
+		all = append(all, list...)
+	}
+	// Stable: webhooks of one configuration stay in their order.
+	slices.SortStableFunc(all, func(a, b *hook) int { return cmp.Compare(a.config, b.config) })
+	if len(all) == 0 {
+		p.hooks.Store(nil)
+		return
+	}
+	p.hooks.Store(&all)
+}
+
+// Mutating is the MutatingAdmissionWebhook plugin.
+type Mutating struct{ plugin }
+
+// NewMutating returns a plugin without webhooks. Set and Remove keep it informed.
+func NewMutating(c Config) *Mutating { return &Mutating{newPlugin(c)} }
+
+// Name is the plugin's name.
+func (*Mutating) Name() string { return "MutatingAdmissionWebhook" }
+
+// Set notes a configuration.
+func (p *Mutating) Set(obj runtime.Object) {
+	c, ok := obj.(*registrationv1.MutatingWebhookConfiguration)
+	if !ok {
+		return
+	}
+	var hooks []*hook
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		hooks = append(hooks, newHook(c.Name, i, settings{
+			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
+			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
+			conditions: w.MatchConditions, reinvoke: w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
+		}, p.resolve))
+	}
+	p.set(c.Name, hooks)
+}
+
+// Remove forgets a configuration.
+func (p *Mutating) Remove(obj runtime.Object) {
+	if c, ok := obj.(metav1.Object); ok {
+		p.set(c.GetName(), nil)
+	}
+}
+
+// rounds is what Admit remembers between the two rounds of a request.
+type rounds struct {
+	last   []byte          // the object when the webhooks were done with it
+	called map[string]bool // webhooks that want to be called again when others changed the object
+	due    map[string]bool // those of them that are to be
+}
+
+// Admit asks the webhooks one after the other; each sees what those before it made of the object.
+func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
+	hooks := p.hooks.Load()
+	if hooks == nil || matching.Exempt(r) {
+		return nil
+	}
+	state, _ := r.Kept(p.Name()).(*rounds)
+	if state == nil {
+		state = &rounds{called: map[string]bool{}, due: map[string]bool{}}
+		r.Keep(p.Name(), state)
+	}
+	if r.Again {
+		if now, err := admission.Document(r.Object, r.Kind); err == nil && string(now) != string(state.last) {
+			state.everybody()
+		}
+	}
+	for i, h := range *hooks {
+		v, err := p.invoke(ctx, h, r)
+		if err != nil {
+			return err
+		}
+		if v == nil || r.Again && !state.due[h.uid] {
+			continue
+		}
+		changed, err := p.call(ctx, v, r, i)
+		if changed {
+			state.everybody()
+			r.Reinvoke()
+		}
+		if h.reinvoke {
+			state.called[h.uid] = true
+		}
+		if err = p.judge(ctx, h, r, err, mutationNote(r, i)); err != nil {
+			return err
+		}
+	}
+	if len(state.called) > 0 && !r.Again {
+		state.last, _ = admission.Document(r.Object, r.Kind) // it was encoded for the webhooks before
+	}
+	return nil
+}
+
+// everybody calls for a second call of all that want one.
+func (s *rounds) everybody() {
+	for uid := range s.called {
+		s.due[uid] = true
+		delete(s.called, uid)
+	}
+}
+
+// judge turns a webhook's failure into what it means for the request.
+func (p *plugin) judge(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
+	if _, ok := errors.AsType[*failure](err); !ok {
+		return err
+	}
+	if !h.ignores() {
+		return apierrors.NewInternalError(err)
+	}
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	r.Note("failed-open."+note, h.name)
+	return nil
+}
+
+// mutationNote is the key under which the audit event tells of a mutating webhook; "" where there is none.
+func mutationNote(r *admission.Request, index int) string {
+	if r.Annotate == nil {
+		return ""
+	}
+	round := 0
+	if r.Again {
+		round = 1
+	}
+	return fmt.Sprintf("mutation.webhook.admission.k8s.io/round_%d_index_%d", round, index)
+}
+
+// call asks one mutating webhook and applies its patch.
+func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request, index int) (changed bool, err error) {
+	resp, err := v.ask(ctx, r, true)
+	if r.Annotate != nil {
+		defer func() {
+			note, _ := json.Marshal(map[string]any{"configuration": v.hook.config, "webhook": v.hook.name, "mutated": changed})
+			r.Note(mutationNote(r, index), string(note))
+		}()
+	}
+	if err != nil || len(resp.Patch) == 0 {
+		return false, err
+	}
+	patch, err := jsonpatch.DecodePatch(resp.Patch)
+	if err != nil {
+		return false, &failure{v.hook.name, fmt.Errorf("received undecodable patch in webhook response: %w", err)}
+	}
+	if len(patch) == 0 {
+		return false, nil
+	}
+	if r.Object == nil {
+		return false, apierrors.NewInternalError(fmt.Errorf("admission webhook %q attempted to modify the object, which is not supported for this operation", v.hook.name))
+	}
+	if *resp.PatchType != admissionv1.PatchTypeJSONPatch {
+		return false, &failure{v.hook.name, fmt.Errorf("unsupported patch type %q", *resp.PatchType)}
+	}
+	doc, err := admission.Document(v.obj, v.target.Kind)
+	if err == nil {
+		doc, err = patch.Apply(doc)
+	}
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	next, err := matching.Parse(ctx, p.reader, r, v.target, v.obj, doc)
+	if err != nil {
+		return false, apierrors.NewInternalError(err)
+	}
+	changed = !apiequality.Semantic.DeepEqual(next, r.Object)
+	return changed, r.Become(next)
+}
+
+// Validating is the ValidatingAdmissionWebhook plugin.
+type Validating struct{ plugin }
+
+// NewValidating returns a plugin without webhooks. Set and Remove keep it informed.
+func NewValidating(c Config) *Validating { return &Validating{newPlugin(c)} }
+
+// Name is the plugin's name.
+func (*Validating) Name() string { return "ValidatingAdmissionWebhook" }
+
+// Set notes a configuration.
+func (p *Validating) Set(obj runtime.Object) {
+	c, ok := obj.(*registrationv1.ValidatingWebhookConfiguration)
+	if !ok {
+		return
+	}
+	var hooks []*hook
+	for i := range c.Webhooks {
+		w := &c.Webhooks[i]
+		hooks = append(hooks, newHook(c.Name, i, settings{
+			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
+			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
+			conditions: w.MatchConditions,
+		}, p.resolve))
+	}
+	p.set(c.Name, hooks)
+}
+
+// Remove forgets a configuration.
+func (p *Validating) Remove(obj runtime.Object) {
+	if c, ok := obj.(metav1.Object); ok {
+		p.set(c.GetName(), nil)
+	}
+}
+
+// Validate asks all webhooks at once; the refusal of the first in order is the answer.
+func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
+	hooks := p.hooks.Load()
+	if hooks == nil || matching.Exempt(r) {
+		return nil
+	}
+	var calls []*invocation
+	for _, h := range *hooks {
+		v, err := p.invoke(ctx, h, r)
+		if err != nil {
+			return err
+		}
+		if v != nil {
+			calls = append(calls, v)
+		}
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
+	}
+	errs := make([]error, len(calls))
+	var wg sync.WaitGroup
+	for i, v := range calls {
+		wg.Go(func() {
+			_, err := v.ask(ctx, r, false)
+			errs[i] = p.judge(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
