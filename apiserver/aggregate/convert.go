@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregate
+
+import (
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// versionOf turns a plain list of resources into the form of aggregated discovery.
+func versionOf(gv schema.GroupVersion, list *metav1.APIResourceList) *apidiscoveryv2.APIVersionDiscovery {
+	out := &apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+	at := map[string]int{}
+	for i := range list.APIResources {
+		r := &list.APIResources[i]
+		kind := &metav1.GroupVersionKind{Group: or(r.Group, gv.Group), Version: or(r.Version, gv.Version), Kind: r.Kind}
+		name, sub, isSub := strings.Cut(r.Name, "/")
+		if isSub {
+			if n, ok := at[name]; ok {
+				out.Resources[n].Subresources = append(out.Resources[n].Subresources, apidiscoveryv2.APISubresourceDiscovery{
+					Subresource: sub, ResponseKind: kind, Verbs: r.Verbs,
+				})
+			}
+			continue
+		}
+		scope := apidiscoveryv2.ScopeCluster
+		if r.Namespaced {
+			scope = apidiscoveryv2.ScopeNamespace
+		}
+		at[name] = len(out.Resources)
+		out.Resources = append(out.Resources, apidiscoveryv2.APIResourceDiscovery{
+			Resource: name, ResponseKind: kind, Scope: scope, SingularResource: r.SingularName, Verbs: r.Verbs,
+			ShortNames: r.ShortNames, Categories: r.Categories,
+		})
+	}
+	return out
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregate
+
+import (
+	"context"
+	"errors"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson/api/kind"
+	"keelson/apiserver/discovery"
+)
+
+// managedLabel marks the APIServices that this server keeps: "onstart" those of built-in group versions, which it makes when it
+// starts, "true" those of custom resources, which come and go with them.
+const managedLabel = "kube-aggregator.kubernetes.io/automanaged"
+
+// What custom resources' group versions get, as in Kubernetes.
+const (
+	customGroupPriority   = 1000
+	customVersionPriority = 100
+)
+
+// manage makes the APIServices that are missing, and deletes those of custom resources that are gone.
+func (s *Services) manage(ctx context.Context) error {
+	local := s.config.Local()
+	s.mu.Lock()
+	first := !s.begun
+	var missing []*v1.APIService
+	wanted := map[string]bool{}
+	for _, l := range local {
+		svc := managed(l)
+		wanted[svc.Name] = true
+		if s.known[svc.Name] == nil && (l.Custom || first) {
+			missing = append(missing, svc)
+		}
+	}
+	var gone []*v1.APIService
+	for name, svc := range s.known {
+		if svc.Labels[managedLabel] == "true" && !wanted[name] {
+			gone = append(gone, svc)
+		}
+	}
+	s.mu.Unlock()
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for _, svc := range missing {
+		g.Go(func() error {
+			if err := s.config.Create(ctx, svc); !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return nil
+		})
+	}
+	for _, svc := range gone {
+		g.Go(func() error { return s.remove(ctx, svc) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun = true
+	return nil
+}
+
+func managed(l Local) *v1.APIService {
+	svc := &v1.APIService{}
+	svc.Name = l.GV.Version + "." + l.GV.Group
+	svc.Labels = map[string]string{managedLabel: "onstart"}
+	svc.Spec = v1.APIServiceSpec{Group: l.GV.Group, Version: l.GV.Version}
+	svc.Spec.GroupPriorityMinimum, svc.Spec.VersionPriority = discovery.Priority(l.GV)
+	if l.Custom {
+		svc.Labels[managedLabel] = "true"
+		svc.Spec.GroupPriorityMinimum, svc.Spec.VersionPriority = customGroupPriority, customVersionPriority
+	}
+	return svc
+}
+
+func (s *Services) remove(ctx context.Context, svc *v1.APIService) error {
+	_, _, err := s.config.Stored.Delete(ctx, "", svc.Name, func(current kind.Object) error {
+		if current.GetUID() != svc.UID || current.GetLabels()[managedLabel] != "true" {
+			return errStale
+		}
+		return nil
+	})
+	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

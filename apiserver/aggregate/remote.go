@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregate
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson/apiserver/backend"
+	"keelson/apiserver/pipeline"
+	"keelson/auth"
+)
+
+// The headers by which another server learns who asks.
+const (
+	headerUser  = "X-Remote-User"
+	headerUID   = "X-Remote-Uid"
+	headerGroup = "X-Remote-Group"
+	headerExtra = "X-Remote-Extra-"
+)
+
+// remote is one group version that another server answers for.
+type remote struct {
+	service   *v1.APIService
+	available bool
+	broken    error // why no connection can be made
+	// plain speaks HTTP/2 where it can; upgrades need HTTP/1.1.
+	plain, upgrades *http.Transport
+	proxy           *httputil.ReverseProxy
+}
+
+func newRemote(c *Config, svc *v1.APIService) *remote {
+	r := &remote{service: svc, available: isAvailable(svc)}
+	ref := svc.Spec.Service
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: ref.Name + "." + ref.Namespace + ".svc",
+		InsecureSkipVerify: svc.Spec.InsecureSkipTLSVerify, //nolint:gosec // the APIService asks for it
+	}
+	if ca := bytes.TrimSpace(svc.Spec.CABundle); len(ca) > 0 {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(ca) {
+			r.broken = errors.New("caBundle holds no certificate")
+		}
+	}
+	if c.Certificate != nil {
+		conf.Certificates = []tls.Certificate{*c.Certificate}
+	}
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		addr, err := backend.Resolve(ctx, c.Reader, ref.Namespace, ref.Name, *ref.Port)
+		if err != nil {
+			return nil, err
+		}
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
+	}
+	transport := func(http2 bool) *http.Transport {
+		t := &http.Transport{
+			DialContext: dial, TLSClientConfig: conf.Clone(), ForceAttemptHTTP2: http2,
+			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
+		}
+		if !http2 {
+			t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+		}
+		return t
+	}
+	r.plain, r.upgrades = transport(true), transport(false)
+	r.proxy = &httputil.ReverseProxy{
+		Transport: r, FlushInterval: -1, Rewrite: r.rewrite,
+		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
+			if req.Context().Err() == nil { // else the client left
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			}
+		},
+	}
+	return r
+}
+
+// with is r for a newer state of its APIService.
+func (r *remote) with(svc *v1.APIService) *remote {
+	c := *r
+	c.service, c.available = svc, isAvailable(svc)
+	return &c
+}
+
+func (r *remote) close() {
+	r.plain.CloseIdleConnections()
+	r.upgrades.CloseIdleConnections()
+}
+
+// RoundTrip sends a request that rewrite has made.
+func (r *remote) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Header.Get("Upgrade") != "" {
+		return r.upgrades.RoundTrip(req)
+	}
+	return r.plain.RoundTrip(req)
+}
+
+// ServeHTTP passes a request on in the name of its user.
+func (r *remote) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	switch {
+	case !r.available:
+		http.Error(w, "service unavailable", http.StatusServiceUnavailable)
+	case r.broken != nil:
+		http.Error(w, r.broken.Error(), http.StatusInternalServerError)
+	case userOf(req) == nil:
+		http.Error(w, "missing user", http.StatusInternalServerError)
+	default:
+		r.proxy.ServeHTTP(w, req)
+	}
+}
+
+// userOf is who makes a request, as the pipeline found out.
+func userOf(req *http.Request) *auth.User {
+	if rq := pipeline.From(req.Context()); rq != nil {
+		return rq.User
+	}
+	return nil
+}
+
+// host names the service; the connection finds where that is.
+func (r *remote) host() string {
+	ref := r.service.Spec.Service
+	return ref.Name + "." + ref.Namespace + ".svc"
+}
+
+func (r *remote) rewrite(p *httputil.ProxyRequest) {
+	p.Out.URL = &url.URL{Scheme: "https", Host: r.host(), Path: p.In.URL.Path, RawPath: p.In.URL.RawPath, RawQuery: p.In.URL.RawQuery}
+	p.Out.Host = r.host()
+	p.SetXForwarded()
+	h := p.Out.Header
+	for name := range h {
+		if name == "Authorization" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-") {
+			h.Del(name) // who asks is for this server to say
+		}
+	}
+	setUser(h, userOf(p.In))
+}
+
+// setUser names u in h.
+func setUser(h http.Header, u *auth.User) {
+	if u == nil {
+		return
+	}
+	h.Set(headerUser, u.Name)
+	if u.UID != "" {
+		h.Set(headerUID, u.UID)
+	}
+	for _, g := range u.Groups {
+		h.Add(headerGroup, g)
+	}
+	for key, values := range u.Extra {
+		for _, v := range values {
+			h.Add(headerExtra+escape(key), v)
+		}
+	}
+}
+
+// escape writes what may not stand in a header's name as %XX.
+func escape(key string) string {
+	const plain = "!#$&'*+-.^_`|~"
+	var b strings.Builder
+	for i := range len(key) {
+		c := key[i]
+		if c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || strings.IndexByte(plain, c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteString("%" + strings.ToUpper(string("0123456789abcdef"[c>>4])+string("0123456789abcdef"[c&15])))
+	}
+	return b.String()
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package aggregate
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson/api/apiregistration"
+	"keelson/api/apply"
+	"keelson/apiserver/backend"
+	"keelson/apiserver/objects"
+)
+
+// Config is what Services need.
+type Config struct {
+	// Stored are the APIServices themselves, and Owners tracks the fields of their status.
+	Stored objects.Storage
+	Owners *apply.Manager
+	// Create stores a new one on behalf of the server.
+	Create func(ctx context.Context, obj *v1.APIService) error
+	Reader backend.Reader
+	// Certificate vouches for the user names that requests carry; nil: none is shown.
+	Certificate *tls.Certificate
+	// Local lists the group versions that this server answers for.
+	Local func() []Local
+	// Changed is called when what other servers serve changes.
+	Changed func()
+	Log     *slog.Logger
+}
+
+// Local is a group version that this server answers for itself.
+type Local struct {
+	GV schema.GroupVersion
+	// Custom: it is there as long as a definition is.
+	Custom bool
+}
+
+// Services are all APIServices at work.
+type Services struct {
+	config Config
+	wake   chan struct{} // has room for one
+
+	// remotes are the group versions that others answer for; the map is replaced, never changed.
+	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
+
+	mu     sync.Mutex
+	known  map[string]*v1.APIService // by name
+	found  map[string]*Found         // by name of an APIService
+	begun  bool                      // those for built-in group versions have been made
+	closed []*remote                 // replaced: their idle connections are closed by Run
+}
+
+// New returns services that know none yet; Set tells of them.
+func New(c Config) *Services {
+	s := &Services{config: c, wake: make(chan struct{}, 1), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
+	s.remotes.Store(&map[schema.GroupVersion]*remote{})
+	return s
+}
+
+func gvOf(s *v1.APIService) schema.GroupVersion {
+	return schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+}
+
+// Set tells of an APIService as it is now.
+func (s *Services) Set(obj runtime.Object) {
+	svc, ok := obj.(*v1.APIService)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	s.known[svc.Name] = svc
+	changed := s.rebuildLocked()
+	s.mu.Unlock()
+	s.told(changed)
+}
+
+// Remove tells that an APIService has gone.
+func (s *Services) Remove(obj runtime.Object) {
+	svc, ok := obj.(*v1.APIService)
+	if !ok {
+		return
+	}
+	s.mu.Lock()
+	delete(s.known, svc.Name)
+	delete(s.found, svc.Name)
+	changed := s.rebuildLocked()
+	s.mu.Unlock()
+	s.told(changed)
+}
+
+func (s *Services) told(changed bool) {
+	if changed {
+		s.config.Changed()
+	}
+	s.Look()
+}
+
+// Look has Run look at everything again: a service, its endpoints or what this server serves has changed.
+func (s *Services) Look() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Concerns tells whether a service of that name stands for a part of the API.
+func (s *Services) Concerns(namespace, name string) bool {
+	for _, r := range *s.remotes.Load() {
+		if ref := r.service.Spec.Service; ref.Namespace == namespace && ref.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// rebuildLocked makes the table of remotes anew, and tells whether anybody must hear of it. A remote whose spec has not changed keeps
+// its connections.
+func (s *Services) rebuildLocked() (changed bool) {
+	old := *s.remotes.Load()
+	next := map[schema.GroupVersion]*remote{}
+	for _, svc := range s.known {
+		if svc.Spec.Service == nil {
+			continue
+		}
+		have := old[gvOf(svc)]
+		if have != nil && have.service.Name == svc.Name && apiequality.Semantic.DeepEqual(have.service.Spec, svc.Spec) {
+			if have.available != isAvailable(svc) {
+				have, changed = have.with(svc), true
+			}
+			next[gvOf(svc)] = have
+			continue
+		}
+		if have != nil {
+			s.closed = append(s.closed, have)
+		}
+		next[gvOf(svc)], changed = newRemote(&s.config, svc), true
+	}
+	for gv, r := range old {
+		if next[gv] == nil {
+			s.closed, changed = append(s.closed, r), true
+		}
+	}
+	s.remotes.Store(&next)
+	return changed
+}
+
+func isAvailable(s *v1.APIService) bool {
+	c := apiregistration.Available(s)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+// Handler returns who answers for a path or for requests about gv, when that is not this server; else nil.
+func (s *Services) Handler(gv schema.GroupVersion, path string) http.Handler {
+	remotes := *s.remotes.Load()
+	if len(remotes) == 0 {
+		return nil
+	}
+	if gv.Version == "" {
+		gv = gvOfPath(path)
+	}
+	if r := remotes[gv]; r != nil {
+		return r
+	}
+	return nil
+}
+
+// gvOfPath is the group version of /apis/<group>/<version>, the document that its server writes.
+func gvOfPath(path string) schema.GroupVersion {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case len(parts) == 3 && parts[0] == "apis":
+		return schema.GroupVersion{Group: parts[1], Version: parts[2]}
+	case len(parts) == 2 && parts[0] == "api":
+		return schema.GroupVersion{Version: parts[1]}
+	}
+	return schema.GroupVersion{}
+}
+
+// Found returns what is known of all group versions that others answer for and that are available.
+func (s *Services) Found() []*Found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*Found
+	for _, r := range *s.remotes.Load() {
+		if !r.available {
+			continue
+		}
+		f := Found{}
+		if have := s.found[r.service.Name]; have != nil {
+			f = *have
+		}
+		f.Service = r.service
+		out = append(out, &f)
+	}
+	slices.SortFunc(out, func(a, b *Found) int { return strings.Compare(a.Service.Name, b.Service.Name) })
+	return out
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package backend finds what stands behind a service: the address of a ready
+// endpoint, or else the cluster IP. The server uses it to call conversion
+// webhooks and aggregated API servers, since it does not depend on the service
+// proxy of its own node. It only reads, and opens no connection.
+package backend
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Reader reads the server's objects; they are shared and never modified. The server's Reader is one.
+type Reader interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
+	Select(ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector) ([]runtime.Object, error)
+}
+
+var (
+	servicesGVR  = corev1.SchemeGroupVersion.WithResource("services")
+	slicesGVR    = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+	endpointsGVR = corev1.SchemeGroupVersion.WithResource("endpoints")
+)
+
+// Resolve returns host:port of a backend of the service's port. Errors say what is missing, in words for a condition's message.
+func Resolve(ctx context.Context, r Reader, namespace, name string, port int32) (string, error) {
+	obj, err := r.Get(ctx, servicesGVR, namespace, name)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("service %q in %q is not present: %w", name, namespace, err)
+	}
+	if err != nil {
+		return "", err
+	}
+	svc, ok := obj.(*corev1.Service)
+	if !ok {
+		return "", fmt.Errorf("service %s/%s is a %T", namespace, name, obj)
+	}
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return net.JoinHostPort(svc.Spec.ExternalName, strconv.Itoa(int(port))), nil
+	}
+	p := portOf(svc, port)
+	if p == nil {
+		return "", fmt.Errorf("no service port %d found for service %q", port, name)
+	}
+	addresses, err := ready(ctx, r, svc, p.Name)
+	if err != nil {
+		return "", err
+	}
+	if len(addresses) > 0 {
+		return addresses[rand.N(len(addresses))], nil //nolint:gosec // spreads load, guards nothing
+	}
+	if ip := svc.Spec.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
+		return net.JoinHostPort(ip, strconv.Itoa(int(port))), nil
+	}
+	return "", fmt.Errorf("no endpoints available for service %q", name)
+}
+
+// Ready tells whether the service exists, has that port, and somebody stands behind it; else why not. unready is true when all is
+// there but an endpoint.
+func Ready(ctx context.Context, r Reader, namespace, name string, port int32) (unready bool, err error) {
+	obj, err := r.Get(ctx, servicesGVR, namespace, name)
+	if err != nil {
+		return false, err
+	}
+	svc, ok := obj.(*corev1.Service)
+	if !ok {
+		return false, fmt.Errorf("service %s/%s is a %T", namespace, name, obj)
+	}
+	if svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return false, nil
+	}
+	p := portOf(svc, port)
+	if p == nil {
+		return false, fmt.Errorf("service/%s in %q is not listening on port %d", name, namespace, port)
+	}
+	addresses, err := ready(ctx, r, svc, p.Name)
+	if err != nil {
+		return false, err
+	}
+	if len(addresses) == 0 {
+		return true, fmt.Errorf("endpoints for service/%s in %q have no addresses with port name %q", name, namespace, p.Name)
+	}
+	return false, nil
+}
+
+func portOf(svc *corev1.Service, port int32) *corev1.ServicePort {
+	for i := range svc.Spec.Ports {
+		if svc.Spec.Ports[i].Port == port {
+			return &svc.Spec.Ports[i]
+		}
+	}
+	return nil
+}
+
+// ready lists the addresses behind a service's port, from its slices or, where nobody makes those, its Endpoints.
+func ready(ctx context.Context, r Reader, svc *corev1.Service, portName string) ([]string, error) {
+	list, err := r.Select(ctx, slicesGVR, svc.Namespace, labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}), nil)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, obj := range list {
+		if slice, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			out = append(out, ofSlice(slice, portName)...)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	obj, err := r.Get(ctx, endpointsGVR, svc.Namespace, svc.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := obj.(*corev1.Endpoints); ok { // clients still write them
+		out = ofEndpoints(e, portName)
+	}
+	return out, nil
+}
+
+func ofSlice(s *discoveryv1.EndpointSlice, portName string) []string {
+	var out []string
+	for _, p := range s.Ports {
+		if p.Port == nil || p.Name != nil && *p.Name != portName || p.Name == nil && portName != "" {
+			continue
+		}
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if len(e.Addresses) > 0 && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+				out = append(out, net.JoinHostPort(e.Addresses[0], strconv.Itoa(int(*p.Port))))
+			}
+		}
+	}
+	return out
+}
+
+func ofEndpoints(e *corev1.Endpoints, portName string) []string { // clients still write them
+	var out []string
+	for i := range e.Subsets {
+		for _, p := range e.Subsets[i].Ports {
+			if p.Name != portName {
+				continue
+			}
+			for _, a := range e.Subsets[i].Addresses {
+				out = append(out, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/api/apiextensions"
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+)
+
+// cleanUp deletes the objects of a definition that is being deleted and then lets it go; again while some are left.
+func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *serving) (again bool, err error) {
+	done := v1.CustomResourceDefinitionCondition{
+		Type: v1.Terminating, Status: v1.ConditionFalse, Reason: "InstanceDeletionCompleted", Message: "removed all instances",
+	}
+	switch s {
+	case nil:
+		done.Reason, done.Message = "NeverEstablished", "resource was never established"
+	default:
+		left, err := deleteAll(ctx, s.base)
+		if err != nil {
+			return false, errors.Join(err, d.say(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
+		}
+		if left > 0 {
+			return true, d.say(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+		}
+	}
+	err = d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) {
+		note(out, done)
+		out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
+	})
+	if err != nil {
+		return false, err
+	}
+	if len(crd.Finalizers) > 1 {
+		return false, nil // somebody else holds it still
+	}
+	_, _, err = d.config.Stored.Delete(ctx, "", crd.Name, func(current kind.Object) error {
+		if current.GetUID() != crd.UID || len(current.GetFinalizers()) > 0 {
+			return errStale
+		}
+		return nil
+	})
+	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return false, err
+}
+
+// say notes why the definition is still there.
+func (d *Definitions) say(ctx context.Context, crd *v1.CustomResourceDefinition, reason, message string) error {
+	c := v1.CustomResourceDefinitionCondition{Type: v1.Terminating, Status: v1.ConditionTrue, Reason: reason, Message: message}
+	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
+		return nil
+	}
+	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { note(out, c) })
+}
+
+// deleteAll deletes every object, past admission as Kubernetes does, and returns how many are held by finalizers.
+func deleteAll(ctx context.Context, st objects.Storage) (left int, err error) {
+	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
+	if err != nil {
+		return 0, fmt.Errorf("could not list instances: %w", err)
+	}
+	for _, e := range page.Items {
+		held, err := deleteOne(ctx, st, e.Object.GetNamespace(), e.Object.GetName())
+		if err != nil {
+			return 0, err
+		}
+		if held {
+			left++
+		}
+	}
+	return left, nil
+}
+
+// errHeld tells that finalizers keep an object, and that its deletion is noted.
+var errHeld = errors.New("held by finalizers")
+
+func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) (held bool, err error) {
+	_, _, err = st.Delete(ctx, namespace, name, func(current kind.Object) error {
+		if len(current.GetFinalizers()) > 0 {
+			return errHeld
+		}
+		return nil
+	})
+	if errors.Is(err, errHeld) {
+		_, _, _, err = st.Update(ctx, namespace, name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+			if current.GetDeletionTimestamp() != nil {
+				return current, nil
+			}
+			next, _ := current.DeepCopyObject().(kind.Object)
+			now, zero := metav1.NewTime(time.Now()), int64(0)
+			next.SetDeletionTimestamp(&now)
+			next.SetDeletionGracePeriodSeconds(&zero)
+			next.SetGeneration(next.GetGeneration() + 1)
+			return next, nil
+		})
+		held = true
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return held, err
+}
+
+// approve notes whether a definition in a group of Kubernetes' own carries the approval that those need.
+func approve(crd *v1.CustomResourceDefinition) {
+	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
+		return
+	}
+	c := v1.CustomResourceDefinitionCondition{Type: v1.KubernetesAPIApprovalPolicyConformant, Status: v1.ConditionFalse}
+	state, reason := apihelpers.GetAPIApprovalState(crd.Annotations)
+	c.Message = reason
+	switch state {
+	case apihelpers.APIApprovalInvalid:
+		c.Reason = "InvalidAnnotation"
+	case apihelpers.APIApprovalMissing:
+		c.Reason = "MissingAnnotation"
+	case apihelpers.APIApprovalBypassed:
+		c.Reason = "UnapprovedAPI"
+	case apihelpers.APIApproved:
+		c.Status, c.Reason = v1.ConditionTrue, "ApprovedAnnotation"
+	default:
+		return
+	}
+	note(crd, c)
+}

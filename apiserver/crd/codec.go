@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+
+	"keelson/api/kind"
+)
+
+// codec is how custom resources are stored: as JSON, in the version they carry. Reading prunes and defaults by the schema of
+// that version as it is now.
+type codec struct{ versions *versions }
+
+func (c codec) Encode(obj kind.Object) ([]byte, error) {
+	b, err := json.Marshal(content(obj))
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+	}
+	return append(b, '\n'), nil
+}
+
+func (c codec) Decode(b []byte) (kind.Object, error) {
+	u := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, &u.Object); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+	}
+	v := c.versions.of(u)
+	if v == nil {
+		return nil, fmt.Errorf("decode %s: the definition has no %s", c.versions.crd.Spec.Names.Kind, u.GroupVersionKind())
+	}
+	if _, err := v.coerce(u, coercion{stored: true}); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.versions.crd.Spec.Names.Kind, err)
+	}
+	v.fill(u)
+	return u, nil
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/api/apiextensions"
+	"keelson/api/kind"
+)
+
+// retry is how long a definition that could not be dealt with waits, doubled each time up to retryMost.
+const (
+	retry     = 100 * time.Millisecond
+	retryMost = 5 * time.Second
+)
+
+// Run accepts names, establishes definitions and cleans up behind those that are deleted, until ctx ends.
+func (d *Definitions) Run(ctx context.Context) error {
+	pauses := map[string]time.Duration{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.queue.wake:
+		}
+		names := d.queue.take()
+		slices.Sort(names) // whoever comes first gets a name that two want: by name, so that it can be foreseen
+		for _, name := range names {
+			again, err := d.sync(ctx, name)
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // being stopped is no failure
+			}
+			if err != nil {
+				d.config.Log.Warn("definition is looked at again", "definition", name, "err", err)
+			}
+			if err == nil && !again {
+				delete(pauses, name)
+				continue
+			}
+			pauses[name] = min(max(2*pauses[name], retry), retryMost)
+			d.queue.later(name, pauses[name])
+		}
+	}
+}
+
+// errStale ends an attempt whose definition has changed meanwhile; its change is in the queue.
+var errStale = errors.New("the definition has changed")
+
+// sync brings one definition a step further; again tells that it must be looked at again although nothing failed.
+func (d *Definitions) sync(ctx context.Context, name string) (again bool, err error) {
+	d.mu.Lock()
+	crd := d.known[name]
+	if crd == nil {
+		d.mu.Unlock()
+		return false, nil
+	}
+	if crd.DeletionTimestamp != nil && slices.Contains(crd.Finalizers, v1.CustomResourceCleanupFinalizer) {
+		s := d.serving[name]
+		d.mu.Unlock()
+		return d.cleanUp(ctx, crd, s)
+	}
+	next := crd.DeepCopy()
+	d.judgeNamesLocked(next)
+	approve(next)
+	if apiequality.Semantic.DeepEqual(next.Status, crd.Status) {
+		d.mu.Unlock()
+		return false, nil
+	}
+	if apiextensions.Is(next, v1.NamesAccepted) {
+		d.serveLocked(next) // invariant 3
+		if s := d.serving[name]; s == nil || !s.same(next) {
+			d.mu.Unlock()
+			return false, fmt.Errorf("definition %s cannot be served", name)
+		}
+	}
+	d.mu.Unlock()
+	err = d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
+	return false, err
+}
+
+// writeStatus changes the definition that crd is a state of; a newer state is left alone.
+func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDefinition, change func(*v1.CustomResourceDefinition)) error {
+	_, _, _, err := d.config.Stored.Update(ctx, "", crd.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		if current.GetUID() != crd.UID || current.GetResourceVersion() != crd.ResourceVersion {
+			return nil, errStale
+		}
+		out, ok := current.DeepCopyObject().(*v1.CustomResourceDefinition)
+		if !ok {
+			return nil, fmt.Errorf("definition %s is a %T", crd.Name, current)
+		}
+		change(out)
+		return out, d.config.Owners.Update(current, out, "kube-apiserver")
+	})
+	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// judgeNamesLocked gives crd the names that nobody else in its group has, and says so in its conditions.
+func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
+	resources, kinds := map[string]bool{}, map[string]bool{}
+	for _, other := range d.known {
+		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
+			continue
+		}
+		held := []*v1.CustomResourceDefinitionNames{&other.Status.AcceptedNames}
+		if s := d.serving[other.Name]; s != nil {
+			held = append(held, &s.crd.Status.AcceptedNames) // which may be on its way to the store
+		}
+		for _, n := range held {
+			for _, name := range append([]string{n.Plural, n.Singular}, n.ShortNames...) {
+				resources[name] = true
+			}
+			kinds[n.Kind], kinds[n.ListKind] = true, true
+		}
+	}
+	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames
+	accepted := v1.CustomResourceDefinitionCondition{
+		Type: v1.NamesAccepted, Status: v1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found",
+	}
+	refuse := func(what string, taken []string) {
+		texts := make([]string, len(taken))
+		for i, name := range taken {
+			texts[i] = fmt.Sprintf("%q is already in use", name)
+		}
+		accepted.Status, accepted.Reason, accepted.Message = v1.ConditionFalse, what+"Conflict", texts[0]
+		if len(texts) > 1 {
+			accepted.Message = "[" + strings.Join(texts, ", ") + "]"
+		}
+	}
+	take := func(what, wanted string, held *string, used map[string]bool) {
+		if wanted != *held && used[wanted] {
+			refuse(what, []string{wanted})
+			return
+		}
+		*held = wanted
+	}
+	take("Plural", want.Plural, &have.Plural, resources)
+	take("Singular", want.Singular, &have.Singular, resources)
+	var taken []string
+	for _, short := range want.ShortNames {
+		if resources[short] && !slices.Contains(have.ShortNames, short) {
+			taken = append(taken, short)
+		}
+	}
+	if len(taken) > 0 {
+		refuse("ShortNames", taken)
+	} else {
+		have.ShortNames = want.ShortNames
+	}
+	take("Kind", want.Kind, &have.Kind, kinds)
+	take("ListKind", want.ListKind, &have.ListKind, kinds)
+	have.Categories = want.Categories
+	note(crd, accepted)
+	establish(crd, accepted.Status == v1.ConditionTrue)
+}
+
+// establish notes whether crd is served; once established it stays so.
+func establish(crd *v1.CustomResourceDefinition, accepted bool) {
+	switch {
+	case accepted && !apiextensions.Is(crd, v1.Established):
+		note(crd, v1.CustomResourceDefinitionCondition{
+			Type: v1.Established, Status: v1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
+		})
+	case !accepted && apiextensions.Condition(crd, v1.Established) == nil:
+		note(crd, v1.CustomResourceDefinitionCondition{
+			Type: v1.Established, Status: v1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted",
+		})
+	}
+}
+
+// note sets a condition unless it says the same already.
+func note(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
+	if have := apiextensions.Condition(crd, c.Type); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
+		return
+	}
+	apiextensions.SetCondition(crd, c)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+// converter turns objects into another version of their definition. objs are shared and stay as they are; all of them are in another
+// version than to. What comes back is in the same order and belongs to the caller.
+type converter interface {
+	convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error)
+}
+
+// renamed is conversion strategy None: the versions differ in their name alone.
+type renamed struct{}
+
+func (renamed) convert(_ context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+	out := make([]*unstructured.Unstructured, len(objs))
+	for i, u := range objs {
+		out[i] = u.DeepCopy()
+		out[i].SetAPIVersion(to)
+	}
+	return out, nil
+}
+
+// versions are all versions of a definition with the way between them.
+type versions struct {
+	crd     *v1.CustomResourceDefinition
+	byName  map[string]*version
+	storage *version
+	via     converter
+	types   func() (map[string]typed.ParseableType, error) // merge schemas by apiVersion
+}
+
+func newVersions(crd *v1.CustomResourceDefinition, hooks *Hooks) (*versions, error) {
+	vs := &versions{crd: crd, byName: map[string]*version{}, via: renamed{}}
+	for i := range crd.Spec.Versions {
+		v, err := newVersion(crd, &crd.Spec.Versions[i])
+		if err != nil {
+			return nil, err
+		}
+		vs.byName[v.spec.Name] = v
+		if v.spec.Storage {
+			vs.storage = v
+		}
+	}
+	if vs.storage == nil {
+		return nil, fmt.Errorf("definition %s has no storage version", crd.Name)
+	}
+	if c := crd.Spec.Conversion; c != nil && c.Strategy == v1.WebhookConverter {
+		var err error
+		if vs.via, err = newWebhook(crd, hooks); err != nil {
+			return nil, err
+		}
+	}
+	vs.types = sync.OnceValues(vs.mergeTypes)
+	return vs, nil
+}
+
+// of is the version that u is written in; nil when the definition does not have it (any more).
+func (vs *versions) of(u *unstructured.Unstructured) *version {
+	gvk := u.GroupVersionKind()
+	if v := vs.byName[gvk.Version]; v != nil && v.gvk == gvk {
+		return v
+	}
+	return nil
+}
+
+// to converts objs, which are shared, into v. Those that are in v already come back as they are.
+func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
+	want := v.gvk.GroupVersion().String()
+	out := make([]*unstructured.Unstructured, len(objs))
+	var others []*unstructured.Unstructured
+	for i, u := range objs {
+		if u.GetAPIVersion() == want {
+			out[i] = u
+			continue
+		}
+		if vs.of(u) == nil {
+			return nil, fmt.Errorf("request to convert CR from an invalid group/version: %s", u.GetAPIVersion())
+		}
+		others = append(others, u)
+	}
+	if len(others) == 0 {
+		return out, nil
+	}
+	converted, err := vs.via.convert(ctx, others, want)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		if out[i] != nil {
+			continue
+		}
+		if _, err := v.coerce(converted[0], coercion{}); err != nil {
+			return nil, fmt.Errorf("converted %s: %w", v.gvk.Kind, err)
+		}
+		v.fill(converted[0])
+		out[i], converted = converted[0], converted[1:]
+	}
+	return out, nil
+}
+
+// one is to for a single object.
+func (vs *versions) one(ctx context.Context, u *unstructured.Unstructured, v *version) (*unstructured.Unstructured, error) {
+	out, err := vs.to(ctx, []*unstructured.Unstructured{u}, v)
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// rename gives an object that is nothing but metadata another version, without asking anybody.
+func rename(u *unstructured.Unstructured, v *version) *unstructured.Unstructured {
+	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	out.SetGroupVersionKind(v.gvk)
+	return out
+}

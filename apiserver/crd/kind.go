@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"maps"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+)
+
+// kind is the version as handlers know kinds.
+func (v *version) kind() *kind.Kind {
+	k := &kind.Kind{
+		Names: kind.Names{
+			Group: v.gvk.Group, Version: v.gvk.Version, Kind: v.gvk.Kind, Resource: v.names.Plural, Singular: v.names.Singular,
+			ShortNames: v.names.ShortNames, Categories: v.names.Categories, Namespaced: v.scoped,
+		},
+		New:            func() kind.Object { return v.empty() },
+		NewList:        func() runtime.Object { return &unstructured.UnstructuredList{Object: map[string]any{}} },
+		Read:           v.read,
+		Default:        v.fill,
+		PrepareCreate:  v.prepareCreate,
+		PrepareUpdate:  v.prepareUpdate,
+		Validate:       v.validate,
+		ValidateUpdate: v.validateUpdate,
+		ValidateName:   validation.NameIsDNSSubdomain,
+		Warnings:       warnings,
+		Fields:         v.fields,
+		Row:            v.row,
+		Columns:        []metav1.TableColumnDefinition{nameHeader},
+		Subs:           map[string]*kind.ErasedSub{},
+		Grace:          func(kind.Object, *metav1.DeleteOptions) int64 { return 0 },
+	}
+	for _, c := range v.columns {
+		k.Columns = append(k.Columns, c.header)
+	}
+	if v.status {
+		k.Subs["status"] = &kind.ErasedSub{PrepareUpdate: prepareStatus, ValidateUpdate: v.validateStatus}
+	}
+	if v.scale != nil {
+		k.Scale = &kind.ErasedScale{Get: v.getScale, Set: v.setScale, Check: v.checkScale, Path: split(v.scale.SpecReplicasPath)}
+	}
+	return k
+}
+
+func (v *version) empty() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(v.gvk)
+	return u
+}
+
+// content is what obj consists of; objects of this package are always Unstructured.
+func content(obj kind.Object) map[string]any {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return u.Object
+	}
+	return nil
+}
+
+func (v *version) prepareCreate(obj kind.Object) {
+	if v.status {
+		delete(content(obj), "status")
+	}
+	obj.SetGeneration(1)
+}
+
+// prepareUpdate keeps the status where it has a subresource of its own. Whatever changes outside metadata is a new generation.
+func (v *version) prepareUpdate(obj, old kind.Object) {
+	now, before := content(obj), content(old)
+	if v.status {
+		if s, ok := before["status"]; ok {
+			now["status"] = runtime.DeepCopyJSONValue(s)
+		} else {
+			delete(now, "status")
+		}
+	}
+	if !apiequality.Semantic.DeepEqual(withoutMeta(now), withoutMeta(before)) {
+		obj.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+func withoutMeta(content map[string]any) map[string]any {
+	out := maps.Clone(content)
+	delete(out, "metadata")
+	return out
+}
+
+// prepareStatus keeps everything but the status, and who owns its fields.
+func prepareStatus(obj, old kind.Object) {
+	u, ok := obj.(*unstructured.Unstructured)
+	before, ok2 := old.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok || !ok2 {
+		return
+	}
+	status, has := u.Object["status"]
+	owners := u.GetManagedFields()
+	u.Object = before.Object
+	u.SetManagedFields(owners)
+	if has {
+		u.Object["status"] = status
+	} else {
+		delete(u.Object, "status")
+	}
+}
+
+// fields are what selectors may ask for. An empty object names them all.
+func (v *version) fields(obj kind.Object) fields.Set {
+	set := fields.Set{"metadata.name": obj.GetName()}
+	if v.scoped {
+		set["metadata.namespace"] = obj.GetNamespace()
+	}
+	for _, f := range v.selectable {
+		set[f.name] = f.text(content(obj))
+	}
+	return set
+}
+
+func (v *version) row(obj kind.Object) []any {
+	cells := make([]any, 1, 1+len(v.columns))
+	cells[0] = obj.GetName()
+	for _, c := range v.columns {
+		cells = append(cells, c.cell(content(obj)))
+	}
+	return cells
+}
+
+// split takes the path of a replica count apart.
+func split(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
+
+func (v *version) getScale(obj kind.Object) (spec, status int32, selector string) {
+	c := content(obj)
+	number := func(path string) int32 {
+		n, _, err := unstructured.NestedInt64(c, split(path)...)
+		if err != nil {
+			return 0 // validation keeps such objects out
+		}
+		return int32(n) //nolint:gosec // validation keeps it in range
+	}
+	if p := v.scale.LabelSelectorPath; p != nil {
+		selector, _, _ = unstructured.NestedString(c, split(*p)...) // what is no string selects nothing
+	}
+	return number(v.scale.SpecReplicasPath), number(v.scale.StatusReplicasPath), selector
+}
+
+func (v *version) setScale(obj kind.Object, replicas int32) {
+	_ = unstructured.SetNestedField(content(obj), int64(replicas), split(v.scale.SpecReplicasPath)...) // validation finds what is in the way
+}
+
+func (v *version) checkScale(obj kind.Object) error {
+	_, found, err := unstructured.NestedInt64(content(obj), split(v.scale.SpecReplicasPath)...)
+	switch {
+	case err != nil:
+		return err
+	case !found:
+		return noReplicas(v.scale.SpecReplicasPath)
+	}
+	return nil
+}
+
+func (v *version) internalError(err error) field.ErrorList {
+	return field.ErrorList{field.InternalError(nil, err)}
+}

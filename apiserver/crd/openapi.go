@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	openapiv2 "k8s.io/apiextensions-apiserver/pkg/controller/openapi/v2"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// openAPI is the version's schema as OpenAPI publishes it: see openapi.Model.
+func (v *version) openAPI(v2 bool) (s *spec.Schema, open bool) {
+	if v.props == nil {
+		return nil, false
+	}
+	// Defaults are published as written, so this begins with the definition's own schema.
+	str, err := structural.NewStructural(v.props)
+	if err != nil || len(structural.ValidateStructural(nil, str)) > 0 {
+		return nil, false
+	}
+	str = str.DeepCopy().Unfold()
+	open = str.XPreserveUnknownFields || v.preserve
+	if v2 {
+		str = openapiv2.ToStructuralOpenAPIV2(str)
+	}
+	s = str.ToKubeOpenAPI()
+	if len(v.selectable) > 0 {
+		paths := make([]any, len(v.selectable))
+		for i, f := range v.selectable {
+			paths[i] = map[string]any{"fieldPath": f.name}
+		}
+		s.AddExtension("x-kubernetes-selectable-fields", paths)
+	}
+	return s, open
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+
+	"keelson/api/apply"
+)
+
+// describe is what the field manager of v's subresource sub needs to know.
+func (vs *versions) describe(v *version, sub string) func() (*apply.Custom, error) {
+	return func() (*apply.Custom, error) {
+		types, err := vs.types()
+		if err != nil {
+			return nil, err
+		}
+		c := &apply.Custom{Types: types, Reset: map[string][][]string{}}
+		switch sub {
+		case "":
+			if v.status {
+				c.Reset[v.gvk.GroupVersion().String()] = [][]string{{"status"}}
+			}
+		case "status":
+			for _, other := range vs.byName {
+				if other.status {
+					c.Reset[other.gvk.GroupVersion().String()] = [][]string{{"metadata"}, {"spec"}}
+				}
+			}
+		}
+		c.Convert = func(u *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+			return vs.one(context.Background(), u, vs.byName[to.Version])
+		}
+		return c, nil
+	}
+}
+
+// mergeTypes are the merge schemas of all versions, by apiVersion.
+func (vs *versions) mergeTypes() (map[string]typed.ParseableType, error) {
+	models := map[string]*spec.Schema{}
+	for _, v := range vs.byName {
+		models[v.gvk.GroupVersion().String()] = v.mergeModel()
+	}
+	return apply.CustomTypes(models, vs.crd.Spec.PreserveUnknownFields)
+}
+
+// mergeModel is the version's schema with the fields that every object has.
+func (v *version) mergeModel() *spec.Schema {
+	s := v.structure.ToKubeOpenAPI()
+	if s == nil {
+		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
+		s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+	}
+	embed(s, true)
+	return s
+}
+
+// embed adds what objects have of themselves to s, if it is one, and to the objects inside it.
+func embed(s *spec.Schema, root bool) {
+	if is, _ := s.Extensions["x-kubernetes-embedded-resource"].(bool); is || root {
+		if s.Properties == nil {
+			s.Properties = map[string]spec.Schema{}
+		}
+		s.Properties["apiVersion"] = *spec.StringProperty()
+		s.Properties["kind"] = *spec.StringProperty()
+		s.Properties["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{
+			AllOf: []spec.Schema{*spec.RefSchema("#/components/schemas/" + apply.MetaName)},
+		}}
+	}
+	for name, p := range s.Properties {
+		if root && name == "metadata" {
+			continue
+		}
+		embed(&p, false)
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		embed(s.Items.Schema, false)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		embed(s.AdditionalProperties.Schema, false)
+	}
+}

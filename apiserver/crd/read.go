@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "sigs.k8s.io/json"
+
+	"keelson/api/kind"
+)
+
+// read turns a client's JSON into an object: metadata must have its form, what the schema does not know is dropped and, when check
+// is set, named in strict together with keys that occur twice.
+func (v *version) read(doc []byte, check bool) (obj kind.Object, strict []error, err error) {
+	content := map[string]any{}
+	if check {
+		strict, err = kjson.UnmarshalStrict(doc, &content)
+	} else {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(doc, &content)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	if u.GetKind() == "" {
+		return nil, nil, runtime.NewMissingKindErr(string(doc))
+	}
+	if u.GetAPIVersion() == "" {
+		return nil, nil, runtime.NewMissingVersionErr(string(doc))
+	}
+	unknown, err := v.coerce(u, coercion{check: check})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, path := range unknown {
+		strict = append(strict, fmt.Errorf("unknown field %q", path))
+	}
+	return u, strict, nil
+}
+
+// coercion says how to bring an object into its form.
+type coercion struct {
+	check bool // name what is dropped
+	// stored: the object comes from the store, where nothing is refused any more.
+	stored bool
+}
+
+// coerce does to an object what decoding into a Go type does to others: metadata gets its form, unknown fields go, and so do
+// nulls that the schema does not allow. Objects of another version pass with their metadata alone looked at.
+func (v *version) coerce(u *unstructured.Unstructured, how coercion) (unknown []string, err error) {
+	apiVersion, kindName := u.Object["apiVersion"], u.Object["kind"]
+	meta, found, unknown, err := objectmeta.GetObjectMetaWithOptions(u.Object, objectmeta.ObjectMetaOptions{
+		DropMalformedFields: how.stored, ReturnUnknownFieldPaths: how.check,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if u.GroupVersionKind() == v.gvk {
+		dropped, err := v.prune(u.Object, how)
+		if err != nil {
+			return nil, err
+		}
+		unknown = append(unknown, dropped...)
+		if how.stored && meta != nil && meta.Generation == 0 {
+			meta.Generation = 1
+		}
+	}
+	u.Object["apiVersion"], u.Object["kind"] = apiVersion, kindName
+	if found {
+		if err := objectmeta.SetObjectMeta(u.Object, meta); err != nil {
+			return nil, err
+		}
+	}
+	return unknown, nil
+}
+
+// prune drops what the schema does not know.
+func (v *version) prune(content map[string]any, how coercion) (dropped []string, err error) {
+	if !v.preserve {
+		dropped = pruning.PruneWithOptions(content, v.structure, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.check})
+		defaulting.PruneNonNullableNullsWithoutDefaults(content, v.structure)
+	}
+	ferr, more := objectmeta.CoerceWithOptions(nil, content, v.structure, false, objectmeta.CoerceOptions{
+		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.check,
+	})
+	if ferr != nil {
+		return nil, ferr
+	}
+	return append(dropped, more...), nil
+}
+
+// fill sets the schema's defaults.
+func (v *version) fill(obj kind.Object) {
+	if u, ok := obj.(*unstructured.Unstructured); ok && u.GroupVersionKind() == v.gvk {
+		defaulting.Default(u.Object, v.structure)
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	apiversion "k8s.io/apimachinery/pkg/version"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"keelson/api/apply"
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/registry"
+)
+
+// prefix is where the objects are stored, as Kubernetes stores them.
+func (vs *versions) prefix() string { return vs.crd.Spec.Group + "/" + vs.crd.Spec.Names.Plural }
+
+// config describes the definition's objects to the store.
+func (vs *versions) config() objects.Config {
+	return objects.Config{
+		Resource: vs.storage.kind().GVR().GroupResource(), GVK: vs.storage.gvk, New: func() kind.Object { return vs.storage.empty() },
+		Prefix: vs.prefix(), Namespaced: vs.storage.scoped, Codec: codec{vs}, Fields: vs.fields,
+	}
+}
+
+// fields are the selectable fields of all versions, read from the object as it is stored: with strategy None a path means the same in
+// each. Where a webhook converts, versions other than the storage version cannot select by fields of their own (resource).
+func (vs *versions) fields(obj kind.Object) fields.Set {
+	set := vs.storage.fields(obj)
+	if vs.hooked() {
+		return set
+	}
+	for _, v := range vs.byName {
+		for _, f := range v.selectable {
+			if _, ok := set[f.name]; !ok {
+				set[f.name] = f.text(content(obj))
+			}
+		}
+	}
+	return set
+}
+
+func (vs *versions) hooked() bool {
+	_, plain := vs.via.(renamed)
+	return !plain
+}
+
+// resource is v at work.
+func (s *serving) resource(v *version) *registry.Resource {
+	k := v.kind()
+	var storage objects.Storage = s.base
+	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
+		storage = &served{base: s.base, versions: s.versions, version: v}
+	}
+	if v != s.versions.storage && s.versions.hooked() {
+		k.Fields = v.metaFields
+	}
+	res := registry.New(registry.Row{Kind: k}, storage)
+	for _, sub := range []string{"", "status"} {
+		res.Fields[sub] = apply.NewCustom(k, sub, s.versions.describe(v, sub))
+	}
+	res.Custom = &registry.Custom{
+		Notices: v.notices(s.crd), Terminating: terminating(s.crd), ListKind: v.names.ListKind, Stored: s.versions.storage.spec.Name,
+		ScalePaths: map[string][]string{}, Schema: v.openAPI, Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
+			u, ok := obj.(*unstructured.Unstructured)
+			if !ok {
+				return nil, fmt.Errorf("convert a %T: no custom resource", obj)
+			}
+			return s.versions.one(ctx, u, v)
+		},
+	}
+	for _, other := range s.versions.byName {
+		if other.scale != nil {
+			res.Custom.ScalePaths[other.gvk.GroupVersion().String()] = split(other.scale.SpecReplicasPath)
+		}
+	}
+	return res
+}
+
+// metaFields are the fields that need no conversion to be known.
+func (v *version) metaFields(obj kind.Object) fields.Set {
+	bare := *v
+	bare.selectable = nil
+	return bare.fields(obj)
+}
+
+// notices warn of a deprecated version.
+func (v *version) notices(crd *v1.CustomResourceDefinition) []string {
+	if !v.spec.Deprecated {
+		return nil
+	}
+	if v.spec.DeprecationWarning != nil {
+		return []string{*v.spec.DeprecationWarning}
+	}
+	text := fmt.Sprintf("%s/%s %s is deprecated", crd.Spec.Group, v.spec.Name, crd.Spec.Names.Kind)
+	best := ""
+	for i := range crd.Spec.Versions {
+		o := &crd.Spec.Versions[i]
+		if o.Served && !o.Deprecated && apiversion.CompareKubeAwareVersionStrings(v.spec.Name, o.Name) < 0 &&
+			(best == "" || apiversion.CompareKubeAwareVersionStrings(o.Name, best) > 0) {
+			best = o.Name
+		}
+	}
+	if best != "" {
+		text += fmt.Sprintf("; use %s/%s %s", crd.Spec.Group, best, crd.Spec.Names.Kind)
+	}
+	return []string{text}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+)
+
+// served is a definition's objects in one version. Whoever reads through it sees that version, whatever the store has.
+type served struct {
+	base     objects.Storage
+	versions *versions
+	version  *version
+	memo     memo
+}
+
+func unstructuredOf(obj kind.Object) (*unstructured.Unstructured, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("custom resource %s is a %T", obj.GetName(), obj)
+	}
+	return u, nil
+}
+
+// entries converts what was read, all that needs it in one call.
+func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.Entry, error) {
+	out := make([]*objects.Entry, len(in))
+	var todo []int
+	var objs []*unstructured.Unstructured
+	for i, e := range in {
+		u, err := unstructuredOf(e.Object)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case u.GroupVersionKind() == s.version.gvk:
+			out[i] = e
+		case e.Key == "": // a bookmark
+			out[i] = objects.NewEntry("", rename(u, s.version), e.Revision, nil)
+		default:
+			if out[i] = s.memo.get(e); out[i] == nil {
+				todo, objs = append(todo, i), append(objs, u)
+			}
+		}
+	}
+	if len(todo) == 0 {
+		return out, nil
+	}
+	converted, err := s.versions.to(ctx, objs, s.version)
+	if err != nil {
+		return nil, err
+	}
+	for n, i := range todo {
+		out[i] = objects.NewEntry(in[i].Key, converted[n], in[i].Revision, nil)
+		s.memo.put(in[i], out[i])
+	}
+	return out, nil
+}
+
+func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
+	if e == nil {
+		return nil, nil //nolint:nilnil // nothing stays nothing
+	}
+	out, err := s.entries(ctx, []*objects.Entry{e})
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return out[0], nil
+}
+
+// toStored turns a client's object into the storage version.
+func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, error) {
+	u, err := unstructuredOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	if u, err = s.versions.one(ctx, u, s.versions.storage); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return u, nil
+}
+
+func (s *served) toServed(ctx context.Context, stored kind.Object) (kind.Object, error) {
+	u, err := unstructuredOf(stored)
+	if err != nil {
+		return nil, err
+	}
+	if u, err = s.versions.one(ctx, u, s.version); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return u, nil
+}
+
+func (s *served) Get(ctx context.Context, namespace, name, rv string) (*objects.Entry, error) {
+	e, err := s.base.Get(ctx, namespace, name, rv)
+	if err != nil {
+		return nil, err
+	}
+	return s.entry(ctx, e)
+}
+
+func (s *served) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
+	page, err := s.base.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := *page
+	if out.Items, err = s.entries(ctx, page.Items); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return &out, nil
+}
+
+func (s *served) Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error) {
+	stored, err := s.toStored(ctx, obj)
+	if err != nil {
+		return nil, objects.Receipt{}, err
+	}
+	e, r, err := s.base.Create(ctx, stored)
+	if err != nil {
+		return nil, r, err
+	}
+	e, err = s.entry(ctx, e)
+	return e, r, err
+}
+
+func (s *served) Update(
+	ctx context.Context, namespace, name string, createMissing bool, f objects.UpdateFunc,
+) (*objects.Entry, bool, objects.Receipt, error) {
+	e, created, r, err := s.base.Update(ctx, namespace, name, createMissing, func(ctx context.Context, current kind.Object) (kind.Object, error) {
+		var before kind.Object
+		if current != nil {
+			var err error
+			if before, err = s.toServed(ctx, current); err != nil {
+				return nil, err
+			}
+		}
+		next, err := f(ctx, before)
+		if err != nil {
+			return nil, err
+		}
+		if current != nil && next == before {
+			return current, nil
+		}
+		return s.toStored(ctx, next)
+	})
+	if err != nil {
+		return nil, created, r, err
+	}
+	e, err = s.entry(ctx, e)
+	return e, created, r, err
+}
+
+func (s *served) Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
+	e, r, err := s.base.Delete(ctx, namespace, name, func(current kind.Object) error {
+		if check == nil {
+			return nil
+		}
+		now, err := s.toServed(ctx, current)
+		if err != nil {
+			return err
+		}
+		return check(now)
+	})
+	if err != nil {
+		return nil, r, err
+	}
+	e, err = s.entry(ctx, e)
+	return e, r, err
+}
+
+func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
+	w, err := s.base.Watch(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	out := &servedWatch{Watch: w, out: make(chan objects.Event, 16)}
+	go out.run(ctx, s) // ends when the inner watch does, which ends with ctx
+	return out, nil
+}
+
+// servedWatch is a watch with every object converted. A conversion that fails ends it.
+type servedWatch struct {
+	objects.Watch
+	out    chan objects.Event
+	failed error // set before out is closed
+}
+
+func (w *servedWatch) Events() <-chan objects.Event { return w.out }
+
+func (w *servedWatch) Err() error {
+	if w.failed != nil {
+		return w.failed
+	}
+	return w.Watch.Err()
+}
+
+func (w *servedWatch) run(ctx context.Context, s *served) {
+	defer close(w.out)
+	for ev := range w.Watch.Events() {
+		if ev.Type != watch.Error {
+			e, err := s.entry(ctx, ev.Entry)
+			if err != nil {
+				w.failed = err
+				return
+			}
+			ev.Entry = e
+		}
+		select {
+		case w.out <- ev:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// memo remembers what entries were converted to, so that many watchers and lists share the work. It holds two generations.
+type memo struct {
+	mu       sync.Mutex
+	new, old map[*objects.Entry]*objects.Entry
+}
+
+// generation is how many conversions each generation of a memo holds.
+const generation = 2000
+
+func (m *memo) get(e *objects.Entry) *objects.Entry {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if out := m.new[e]; out != nil {
+		return out
+	}
+	return m.old[e]
+}
+
+func (m *memo) put(e, out *objects.Entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.new == nil || len(m.new) >= generation {
+		m.old, m.new = m.new, map[*objects.Entry]*objects.Entry{}
+	}
+	m.new[e] = out
+}

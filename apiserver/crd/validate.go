@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	celcommon "k8s.io/apiserver/pkg/cel/common"
+
+	"keelson/api/kind"
+)
+
+// validate judges a new object.
+func (v *version) validate(obj kind.Object) field.ErrorList {
+	j, err := v.judges()
+	if err != nil {
+		return v.internalError(err)
+	}
+	c := content(obj)
+	errs := v.validateType(obj)
+	if len(errs) == 0 {
+		errs = append(errs, schemavalidation.ValidateCustomResource(nil, c, j.whole)...)
+		errs = append(errs, v.validateScale(c, true)...)
+	}
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, c, v.structure, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.structure, c)...)
+	return v.validateRules(j, errs, c, nil)
+}
+
+// validateUpdate judges a changed object: what was wrong before and did not change is let pass.
+func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
+	j, err := v.judges()
+	if err != nil {
+		return v.internalError(err)
+	}
+	now, before := content(obj), content(old)
+	pair := v.correlate(now, before)
+	errs := v.validateType(obj)
+	if len(errs) == 0 {
+		errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(nil, now, before, j.whole, schemavalidation.WithRatcheting(pair))...)
+		errs = append(errs, v.validateScale(now, true)...)
+	}
+	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, v.structure, false)...)
+	errs = append(errs, v.validateLists(now, before)...)
+	return v.validateRules(j, errs, now, before, cel.WithRatcheting(pair))
+}
+
+// validateStatus judges a new status.
+func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
+	j, err := v.judges()
+	if err != nil {
+		return v.internalError(err)
+	}
+	now, before := content(obj), content(old)
+	pair := v.correlate(now, before)
+	errs := v.validateType(obj)
+	if len(errs) == 0 {
+		if status, ok := now["status"]; ok {
+			var opts []schemavalidation.ValidationOption
+			if v.structure != nil {
+				opts = append(opts, schemavalidation.WithRatcheting(pair.Key("status")))
+			}
+			errs = append(errs, schemavalidation.ValidateCustomResourceUpdate(field.NewPath("status"), status, before["status"], j.status, opts...)...)
+		}
+		errs = append(errs, v.validateScale(now, false)...)
+	}
+	errs = append(errs, v.validateLists(now, before)...)
+	return v.validateRules(j, errs, now, before, cel.WithRatcheting(pair))
+}
+
+func (v *version) correlate(now, before map[string]any) *celcommon.CorrelatedObject {
+	return celcommon.NewCorrelatedObject(now, before, &model.Structural{Structural: v.structure})
+}
+
+// validateLists finds sets and maps with something twice in them, unless that was so before.
+func (v *version) validateLists(now, before map[string]any) field.ErrorList {
+	errs := listtype.ValidateListSetsAndMaps(nil, v.structure, now)
+	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, v.structure, before)) > 0 {
+		return nil
+	}
+	return errs
+}
+
+// validateRules runs the schema's rules, unless errs say that the object does not have its form.
+func (v *version) validateRules(j *judges, errs field.ErrorList, now, before map[string]any, opts ...cel.Option) field.ErrorList {
+	if j.rules == nil {
+		return errs
+	}
+	blocks := func(e *field.Error) bool {
+		switch e.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return true
+		default:
+			return false
+		}
+	}
+	if slices.ContainsFunc(errs, blocks) {
+		return append(errs, field.Invalid(nil, nil,
+			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+	}
+	var old any
+	if before != nil {
+		old = before
+	}
+	broken, _ := j.rules.Validate(context.Background(), nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
+	return append(errs, broken...)
+}
+
+func (v *version) validateType(obj kind.Object) field.ErrorList {
+	var errs field.ErrorList
+	got := obj.GetObjectKind().GroupVersionKind()
+	if got.Kind != v.gvk.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), got.Kind, "must be "+v.gvk.Kind))
+	}
+	if want := v.gvk.GroupVersion(); got.GroupVersion() != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), got.GroupVersion().String(), "must be "+want.String()))
+	}
+	return errs
+}
+
+// validateScale judges what the scale subresource reads and writes.
+func (v *version) validateScale(c map[string]any, spec bool) field.ErrorList {
+	if v.scale == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	count := func(path string) {
+		n, _, err := unstructured.NestedInt64(c, split(path)...)
+		switch at := field.NewPath(path); {
+		case err != nil:
+			errs = append(errs, field.Invalid(at, n, err.Error()))
+		case n < 0:
+			errs = append(errs, field.Invalid(at, n, "should be a non-negative integer"))
+		case n > math.MaxInt32:
+			errs = append(errs, field.Invalid(at, n, fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)))
+		}
+	}
+	if spec {
+		count(v.scale.SpecReplicasPath)
+	}
+	count(v.scale.StatusReplicasPath)
+	if p := v.scale.LabelSelectorPath; p != nil {
+		if s, _, err := unstructured.NestedString(c, split(*p)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*p), s, err.Error()))
+		}
+	}
+	return errs
+}
+
+func noReplicas(path string) error {
+	return apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", path))
+}
+
+// standardFinalizers need no domain.
+var standardFinalizers = []string{metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents, string(corev1.FinalizerKubernetes)}
+
+// warnings advises on new finalizers.
+func warnings(obj, old kind.Object) []string {
+	var out, before []string
+	if old != nil {
+		before = old.GetFinalizers()
+	}
+	const at = "metadata.finalizers"
+	for _, f := range slices.Compact(slices.Sorted(slices.Values(obj.GetFinalizers()))) {
+		if slices.Contains(before, f) {
+			continue
+		}
+		for _, msg := range validation.IsQualifiedName(f) {
+			out = append(out, fmt.Sprintf("%s: %q: %s", at, f, msg))
+		}
+		if strings.Contains(f, "/") || slices.Contains(standardFinalizers, f) {
+			continue
+		}
+		advice := "prefer a domain-qualified finalizer name"
+		if strings.Contains(f, ".") {
+			advice += " including a path (/)"
+		}
+		out = append(out, fmt.Sprintf("%s: %q: %s to avoid accidental conflicts with other finalizer writers", at, f, advice))
+	}
+	return out
+}

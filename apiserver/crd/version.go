@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"fmt"
+	"sync"
+
+	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+)
+
+// version is one version of a definition, made ready to judge objects.
+type version struct {
+	spec     *v1.CustomResourceDefinitionVersion
+	names    v1.CustomResourceDefinitionNames
+	gvk      schema.GroupVersionKind
+	scoped   bool // objects live in namespaces
+	preserve bool // spec.preserveUnknownFields: nothing is pruned
+	status   bool
+	scale    *v1.CustomResourceSubresourceScale
+	// structure is nil for a version without a schema; props is then nil too.
+	structure *structural.Structural
+	props     *internal.JSONSchemaProps
+
+	columns    []column
+	selectable []fieldPath
+
+	judges func() (*judges, error)
+}
+
+// judges is what validates objects of a version; making one costs milliseconds, with rules more (invariant 4).
+type judges struct {
+	whole, status schemavalidation.SchemaValidator
+	rules         *cel.Validator
+}
+
+// newVersion reads v, which must not change any more.
+func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinitionVersion) (*version, error) {
+	out := &version{
+		spec: v, names: crd.Status.AcceptedNames, scoped: crd.Spec.Scope == v1.NamespaceScoped, preserve: crd.Spec.PreserveUnknownFields,
+		gvk: schema.GroupVersionKind{Group: crd.Spec.Group, Version: v.Name, Kind: crd.Status.AcceptedNames.Kind},
+	}
+	if v.Subresources != nil {
+		out.status, out.scale = v.Subresources.Status != nil, v.Subresources.Scale
+	}
+	if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
+		if err := out.readSchema(v.Schema); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if out.columns, err = newColumns(v.AdditionalPrinterColumns); err != nil {
+		return nil, err
+	}
+	for _, f := range v.SelectableFields {
+		p, err := newFieldPath(f.JSONPath)
+		if err != nil {
+			return nil, err
+		}
+		out.selectable = append(out.selectable, p)
+	}
+	out.judges = sync.OnceValues(out.newJudges)
+	return out, nil
+}
+
+func (v *version) readSchema(s *v1.CustomResourceValidation) error {
+	in := &internal.CustomResourceValidation{}
+	if err := v1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(s.DeepCopy(), in, nil); err != nil {
+		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
+	}
+	v.props = in.OpenAPIV3Schema
+	str, err := structural.NewStructural(v.props)
+	if err != nil {
+		if v.preserve {
+			return nil // old definitions may have schemas that only validate
+		}
+		return fmt.Errorf("read schema of %s: %w", v.gvk, err)
+	}
+	v.structure = str.DeepCopy() // it shares defaults with props
+	if v.preserve {
+		return nil
+	}
+	if err := defaulting.PruneDefaults(v.structure); err != nil {
+		return fmt.Errorf("prune defaults of %s: %w", v.gvk, err)
+	}
+	return nil
+}
+
+func (v *version) newJudges() (*judges, error) {
+	j := &judges{}
+	var err error
+	if j.whole, _, err = schemavalidation.NewSchemaValidator(v.props); err != nil {
+		return nil, fmt.Errorf("validator of %s: %w", v.gvk, err)
+	}
+	if v.status && v.props != nil {
+		if s, ok := v.props.Properties["status"]; ok {
+			if j.status, _, err = schemavalidation.NewSchemaValidator(&s); err != nil {
+				return nil, fmt.Errorf("validator of the status of %s: %w", v.gvk, err)
+			}
+		}
+	}
+	j.rules = cel.NewValidator(v.structure, true, celconfig.PerCallLimit)
+	return j, nil
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+)
+
+// Hooks is how conversion webhooks are reached.
+type Hooks struct {
+	// Resolve returns host:port of something behind a service's port.
+	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+}
+
+// Bounds of a call to a webhook.
+const (
+	hookTimeout  = 30 * time.Second
+	biggestReply = 64 << 20
+)
+
+// webhook is conversion strategy Webhook.
+type webhook struct {
+	name     string // of the definition
+	endpoint string
+	version  string // of ConversionReview
+	client   *http.Client
+}
+
+func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error) {
+	c := crd.Spec.Conversion.Webhook
+	if c == nil || c.ClientConfig == nil {
+		return nil, fmt.Errorf("definition %s: conversion webhook without a client configuration", crd.Name)
+	}
+	w := &webhook{name: crd.Name}
+	if i := slices.IndexFunc(c.ConversionReviewVersions, func(v string) bool { return v == "v1" || v == "v1beta1" }); i >= 0 {
+		w.version = c.ConversionReviewVersions[i]
+	} else {
+		return nil, errors.New("no supported conversion review versions")
+	}
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+	}
+	if ca := bytes.TrimSpace(c.ClientConfig.CABundle); len(ca) > 0 {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(ca) {
+			return nil, fmt.Errorf("definition %s: caBundle holds no certificate", crd.Name)
+		}
+		transport.TLSClientConfig.RootCAs = pool
+	}
+	switch s := c.ClientConfig.Service; {
+	case s != nil:
+		w.endpoint = serviceURL(s)
+		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+			addr, err := hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
+			if err != nil {
+				return nil, err
+			}
+			return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
+		}
+	case c.ClientConfig.URL != nil:
+		w.endpoint = *c.ClientConfig.URL
+		transport.Proxy = http.ProxyFromEnvironment
+	default:
+		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
+	}
+	w.client = &http.Client{Transport: transport, Timeout: hookTimeout}
+	return w, nil
+}
+
+func servicePort(s *v1.ServiceReference) int32 {
+	if s.Port == nil {
+		return 443
+	}
+	return *s.Port
+}
+
+// serviceURL names a service the way its certificate does; where it is, is found when a connection is made.
+func serviceURL(s *v1.ServiceReference) string {
+	u := url.URL{Scheme: "https", Host: net.JoinHostPort(s.Name+"."+s.Namespace+".svc", strconv.Itoa(int(servicePort(s))))}
+	if s.Path != nil {
+		u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
+	}
+	return u.String()
+}
+
+// convert asks the webhook, once for all objects.
+func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+	out, err := w.ask(ctx, objs, to)
+	if err != nil {
+		return nil, fmt.Errorf("conversion webhook for %s %w", objs[0].GroupVersionKind(), err)
+	}
+	return out, nil
+}
+
+func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+	review := v1.ConversionReview{Request: &v1.ConversionRequest{UID: types.UID(uuid.NewString()), DesiredAPIVersion: to}}
+	review.APIVersion, review.Kind = "apiextensions.k8s.io/"+w.version, "ConversionReview"
+	for _, u := range objs {
+		review.Request.Objects = append(review.Request.Objects, runtime.RawExtension{Object: u})
+	}
+	reply, err := w.post(ctx, &review)
+	if err != nil {
+		return nil, fmt.Errorf("failed: %w", err)
+	}
+	raw, err := w.judge(reply, review.Request.UID)
+	if err != nil {
+		return nil, fmt.Errorf("failed: %w", err)
+	}
+	if len(raw) != len(objs) {
+		return nil, fmt.Errorf("returned %d objects, expected %d", len(raw), len(objs))
+	}
+	out := make([]*unstructured.Unstructured, len(objs))
+	for i := range raw {
+		if out[i], err = converted(objs[i], raw[i].Raw, to); err != nil {
+			return nil, fmt.Errorf("returned invalid converted object at index %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.ConversionReview, error) {
+	body, err := json.Marshal(review)
+	if err != nil {
+		return nil, fmt.Errorf("encode review: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.endpoint, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json, */*")
+	req.Header.Set("User-Agent", "kube-apiserver-admission")
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, biggestReply))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		return nil, fmt.Errorf("the server answered %s: %s", resp.Status, strings.TrimSpace(string(b[:min(len(b), 512)])))
+	}
+	reply := &v1.ConversionReview{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(b, reply); err != nil {
+		return nil, fmt.Errorf("decode answer: %w", err)
+	}
+	return reply, nil
+}
+
+// judge returns the objects of an answer, or why it is none.
+func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
+	r := reply.Response
+	if w.version == "v1" {
+		if want := v1.SchemeGroupVersion.WithKind("ConversionReview"); reply.GroupVersionKind() != want {
+			return nil, fmt.Errorf("expected webhook response of %s, got %s", want, reply.GroupVersionKind())
+		}
+	}
+	switch {
+	case r == nil:
+		return nil, errors.New("no response provided")
+	case w.version == "v1" && r.UID != uid:
+		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
+	case r.Result.Status != metav1.StatusSuccess && r.Result.Message != "":
+		return nil, errors.New(r.Result.Message)
+	case r.Result.Status != metav1.StatusSuccess:
+		return nil, fmt.Errorf("response.result.status was '%s', not 'Success'", r.Result.Status)
+	}
+	return r.ConvertedObjects, nil
+}
+
+// converted reads one object of the answer. Of its metadata only labels and annotations count; the rest is the original's.
+func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
+		return nil, err
+	}
+	if got := u.GetAPIVersion(); got != to {
+		return nil, fmt.Errorf("invalid groupVersion (expected %s, received %s)", to, got)
+	}
+	for _, c := range []struct{ what, want, got string }{
+		{"kind", from.GetKind(), u.GetKind()}, {"name", from.GetName(), u.GetName()}, {"namespace", from.GetNamespace(), u.GetNamespace()},
+		{"UID", string(from.GetUID()), string(u.GetUID())},
+	} {
+		if c.want != c.got {
+			return nil, fmt.Errorf("must have the same %s: %s != %s", c.what, c.want, c.got)
+		}
+	}
+	theirs, ok := u.Object["metadata"].(map[string]any)
+	if !ok {
+		return nil, errors.New("missing metadata in converted object")
+	}
+	meta := map[string]any{}
+	if own, ok := from.Object["metadata"].(map[string]any); ok {
+		maps.Copy(meta, runtime.DeepCopyJSON(own))
+	}
+	for _, key := range []string{"labels", "annotations"} {
+		delete(meta, key)
+		if v, ok := theirs[key]; ok && v != nil {
+			meta[key] = v
+		}
+	}
+	u.Object["metadata"] = meta
+	return u, nil
+}
