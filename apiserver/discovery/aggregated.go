@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+const (
+	aggregatedGroup = "apidiscovery.k8s.io"
+	aggregatedKind  = "APIGroupDiscoveryList"
+)
+
+// root serves /api or /apis: the plain list, or everything below at once to clients that can read it.
+type root struct {
+	plain     runtime.Object
+	plainKind string
+	// all is the aggregated document and its ETag, by version and media type.
+	all map[string]encoded
+}
+
+type encoded struct {
+	bytes []byte
+	etag  string
+}
+
+func newRoot(path string, parts []gvResources) (*root, error) {
+	r := &root{plainKind: "APIGroupList", all: map[string]encoded{}}
+	if path == "/api" {
+		versions := &metav1.APIVersions{ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
+		for _, p := range parts {
+			versions.Versions = append(versions.Versions, p.gv.Version)
+		}
+		r.plain, r.plainKind = versions, "APIVersions"
+	} else {
+		r.plain = &metav1.APIGroupList{Groups: groups(parts)}
+	}
+	list := aggregate(parts)
+	for _, v := range []string{"v2", "v2beta1"} {
+		list.SetGroupVersionKind(schema.GroupVersionKind{Group: aggregatedGroup, Version: v, Kind: aggregatedKind})
+		b, err := json.Marshal(list)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		b = append(b, '\n')
+		r.all[v+wire.TypeJSON] = encoded{b, etag(b)}
+		p, err := wire.NewEncoder(wire.Proto, list.GroupVersionKind()).Encode(list)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", path, err)
+		}
+		r.all[v+wire.TypeProto] = encoded{p, etag(p)}
+	}
+	return r, nil
+}
+
+func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		wire.WriteError(w, r, wire.MethodNotAllowed())
+		return
+	}
+	want, err := wire.Negotiate(r, func(w wire.Want) bool {
+		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Media != wire.YAML && (w.Version == "v2" || w.Version == "v2beta1")
+	})
+	if err != nil {
+		wire.WriteError(w, r, err)
+		return
+	}
+	w.Header().Add("Vary", "Accept")
+	if want.As == "" {
+		wire.Write(w, r, http.StatusOK, d.plain, schema.GroupVersionKind{Version: "v1", Kind: d.plainKind}, want)
+		return
+	}
+	doc := d.all[want.Version+want.Media.String()]
+	w.Header().Set("ETag", doc.etag)
+	w.Header().Set("Cache-Control", "public")
+	contentType := fmt.Sprintf("%s;g=%s;v=%s;as=%s", want.Media, aggregatedGroup, want.Version, aggregatedKind)
+	if strings.Contains(r.Header.Get("If-None-Match"), doc.etag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	wire.WriteParts(w, r, http.StatusOK, contentType, len(doc.bytes), func(yield func([]byte) bool) { yield(doc.bytes) })
+}
+
+// aggregate is the whole of discovery in one list; v2beta1 has the same fields.
+func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
+	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{}}
+	for _, p := range parts {
+		v := apidiscoveryv2.APIVersionDiscovery{Version: p.gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent}
+		switch {
+		case p.remote != nil && p.remote.Resources != nil:
+			v = *p.remote.Resources
+		case p.remote != nil:
+			v.Freshness = apidiscoveryv2.DiscoveryFreshnessStale
+		}
+		for _, r := range p.resources {
+			v.Resources = append(v.Resources, aggregateResource(r))
+		}
+		if n := len(list.Items); n > 0 && list.Items[n-1].Name == p.gv.Group {
+			list.Items[n-1].Versions = append(list.Items[n-1].Versions, v)
+			continue
+		}
+		g := apidiscoveryv2.APIGroupDiscovery{Versions: []apidiscoveryv2.APIVersionDiscovery{v}}
+		g.Name = p.gv.Group
+		list.Items = append(list.Items, g)
+	}
+	return list
+}
+
+func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
+	d := apidiscoveryv2.APIResourceDiscovery{
+		Resource: r.Resource, ResponseKind: kindOf(r.GVK()), Scope: apidiscoveryv2.ScopeCluster, SingularResource: r.Singular,
+		Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
+	}
+	if r.Namespaced {
+		d.Scope = apidiscoveryv2.ScopeNamespace
+	}
+	for _, s := range r.Subresources() {
+		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: kindOf(s.GVK), Verbs: s.Verbs})
+	}
+	return d
+}
+
+func kindOf(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package discovery tells clients what the server serves: groups, versions and
+// resources (/api, /apis and below), plain and aggregated. The server mounts it
+// and tells it what is served; documents are computed once for each state of
+// that, by the first request. It touches no storage.
+package discovery
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// groupOrder is how clients see groups ordered, and so which group an ambiguous short name means. Others follow by name.
+var groupOrder = []string{
+	"apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
+	"certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
+	"admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io",
+	"discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
+}
+
+// Remote is a group version that another server answers for.
+type Remote struct {
+	GV                             schema.GroupVersion
+	GroupPriority, VersionPriority int32
+	// Resources is what that server says; nil: it has not said yet.
+	Resources *apidiscoveryv2.APIVersionDiscovery
+}
+
+// gvResources are the resources of one group version, by name, or what another server says about it.
+type gvResources struct {
+	gv        schema.GroupVersion
+	resources []*registry.Resource
+	remote    *Remote
+}
+
+// The priorities of groups that are not built in.
+const (
+	customPriority = 1000
+	corePriority   = 18000
+	firstPriority  = 17900
+)
+
+// Priority is the place of a group version that this server answers for: of the group among groups, of the version in its group.
+func Priority(gv schema.GroupVersion) (group, version int32) {
+	version = 15
+	if gv.Group == "" {
+		return corePriority, 1
+	}
+	if i := slices.Index(groupOrder, gv.Group); i >= 0 {
+		return int32(firstPriority - 50*i), version //nolint:gosec // a few dozen groups
+	}
+	return customPriority, version
+}
+
+// Documents are the discovery documents of the resources there are at the moment.
+type Documents struct {
+	missing http.Handler
+	built   atomic.Pointer[func() (map[string]http.Handler, error)]
+}
+
+// New returns documents of nothing; missing answers for paths below /apis that nobody serves.
+func New(missing http.Handler) *Documents {
+	d := &Documents{missing: missing}
+	d.Set(nil, nil)
+	return d
+}
+
+// Set says what is served from now on. The documents are made when they are first asked for.
+func (d *Documents) Set(resources []*registry.Resource, remotes []Remote) {
+	build := sync.OnceValues(func() (map[string]http.Handler, error) { return documents(resources, remotes) })
+	d.built.Store(&build)
+}
+
+// ServeHTTP answers for /api, /apis and below.
+func (d *Documents) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	docs, err := (*d.built.Load())()
+	if err != nil {
+		wire.WriteError(w, r, err)
+		return
+	}
+	if h, ok := docs[strings.TrimSuffix(r.URL.Path, "/")]; ok {
+		h.ServeHTTP(w, r)
+		return
+	}
+	d.missing.ServeHTTP(w, r)
+}
+
+// Mount registers the documents on mux.
+func (d *Documents) Mount(mux *http.ServeMux) {
+	for _, path := range []string{"/api", "/apis"} {
+		mux.Handle(path, d)
+		mux.Handle(path+"/", d)
+	}
+}
+
+// documents makes every document, by path.
+func documents(resources []*registry.Resource, remotes []Remote) (map[string]http.Handler, error) {
+	out := map[string]http.Handler{}
+	var core, named []gvResources
+	for _, g := range grouped(resources, remotes) {
+		if g.gv.Group == "" {
+			core = append(core, g)
+		} else {
+			named = append(named, g)
+		}
+	}
+	for path, part := range map[string][]gvResources{"/api": core, "/apis": named} {
+		doc, err := newRoot(path, part)
+		if err != nil {
+			return nil, err
+		}
+		out[path] = doc
+	}
+	for _, g := range core {
+		out["/api/"+g.gv.Version] = document(resourceList(g), "APIResourceList")
+	}
+	for _, g := range named {
+		if g.remote != nil {
+			continue // its own server writes that
+		}
+		out["/apis/"+g.gv.String()] = document(resourceList(g), "APIResourceList")
+	}
+	for _, group := range groups(named) {
+		out["/apis/"+group.Name] = document(&group, "APIGroup")
+	}
+	return out, nil
+}
+
+// document serves one object in whatever encoding the client wants.
+func document(obj runtime.Object, kind string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		want, err := wire.Negotiate(r, nil)
+		if err != nil {
+			wire.WriteError(w, r, err)
+			return
+		}
+		wire.Write(w, r, http.StatusOK, obj, schema.GroupVersionKind{Version: "v1", Kind: kind}, want)
+	})
+}
+
+func grouped(resources []*registry.Resource, remotes []Remote) []gvResources {
+	byGV := map[schema.GroupVersion][]*registry.Resource{}
+	for _, r := range resources {
+		gv := r.GVR().GroupVersion()
+		byGV[gv] = append(byGV[gv], r)
+	}
+	out := make([]gvResources, 0, len(byGV)+len(remotes))
+	priority := map[string]int32{}
+	for i := range remotes {
+		r := &remotes[i]
+		delete(byGV, r.GV) // the other server answers, whatever this one could
+		out = append(out, gvResources{gv: r.GV, remote: r})
+		priority[r.GV.Group] = max(priority[r.GV.Group], r.GroupPriority)
+	}
+	for gv, list := range byGV {
+		slices.SortFunc(list, func(a, b *registry.Resource) int { return strings.Compare(a.Resource, b.Resource) })
+		out = append(out, gvResources{gv: gv, resources: list})
+		p, _ := Priority(gv)
+		priority[gv.Group] = max(priority[gv.Group], p)
+	}
+	slices.SortFunc(out, func(a, b gvResources) int {
+		return cmp.Or(cmp.Compare(priority[b.gv.Group], priority[a.gv.Group]), strings.Compare(a.gv.Group, b.gv.Group),
+			cmp.Compare(b.versionPriority(), a.versionPriority()),
+			-version.CompareKubeAwareVersionStrings(a.gv.Version, b.gv.Version))
+	})
+	return out
+}
+
+func (g gvResources) versionPriority() int32 {
+	if g.remote != nil {
+		return g.remote.VersionPriority
+	}
+	_, v := Priority(g.gv)
+	return v
+}
+
+// groups lists the named groups, each with its versions, the preferred one first.
+func groups(parts []gvResources) []metav1.APIGroup {
+	var out []metav1.APIGroup
+	for _, p := range parts {
+		v := metav1.GroupVersionForDiscovery{GroupVersion: p.gv.String(), Version: p.gv.Version}
+		if n := len(out); n > 0 && out[n-1].Name == p.gv.Group {
+			out[n-1].Versions = append(out[n-1].Versions, v)
+			continue
+		}
+		out = append(out, metav1.APIGroup{Name: p.gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+	}
+	return out
+}
+
+func resourceList(g gvResources) *metav1.APIResourceList {
+	list := &metav1.APIResourceList{GroupVersion: g.gv.String(), APIResources: []metav1.APIResource{}}
+	for _, r := range g.resources {
+		main := metav1.APIResource{
+			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK().Kind,
+			Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
+		}
+		if r.Storage != nil {
+			main.StorageVersionHash = storageHash(r)
+		}
+		list.APIResources = append(list.APIResources, main)
+		for _, s := range r.Subresources() {
+			sub := metav1.APIResource{Name: r.Resource + "/" + s.Name, Namespaced: r.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs}
+			if s.GVK.GroupVersion() != g.gv {
+				sub.Group, sub.Version = s.GVK.Group, s.GVK.Version
+			}
+			list.APIResources = append(list.APIResources, sub)
+		}
+	}
+	return list
+}
+
+// storageHash names the version objects are stored in, without saying which, as Kubernetes computes it.
+func storageHash(r *registry.Resource) string {
+	stored := r.GVK()
+	if r.Custom != nil {
+		stored.Version = r.Custom.Stored
+	}
+	if r.View != nil {
+		stored = schema.GroupVersionKind{Group: r.View.Of.Group, Version: "v1", Kind: stored.Kind}
+	}
+	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
+	return base64.StdEncoding.EncodeToString(sum[:8])
+}
+
+func etag(b []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(b))) }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// Check is one thing that must be well; nil is well.
+type Check struct {
+	Name string
+	Run  func(*http.Request) error
+}
+
+// Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with what is wrong. ?verbose lists every check,
+// ?exclude= leaves one out.
+func Health(mux *http.ServeMux, path string, checks []Check) {
+	mux.HandleFunc("/"+path, func(w http.ResponseWriter, r *http.Request) { health(w, r, path, checks) })
+	for _, c := range checks {
+		mux.HandleFunc("/"+path+"/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
+			if err := c.Run(r); err != nil {
+				http.Error(w, "internal server error: "+err.Error(), http.StatusInternalServerError)
+				return
+			}
+			plain(w, http.StatusOK, "ok")
+		})
+	}
+}
+
+func health(w http.ResponseWriter, r *http.Request, path string, checks []Check) {
+	excluded := r.URL.Query()["exclude"]
+	var lines strings.Builder
+	failed := false
+	for _, c := range checks {
+		switch {
+		case slices.Contains(excluded, c.Name):
+			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
+		case c.Run(r) != nil:
+			failed = true
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
+		default:
+			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
+		}
+	}
+	switch _, verbose := r.URL.Query()["verbose"]; {
+	case failed:
+		plain(w, http.StatusInternalServerError, lines.String()+path+" check failed\n")
+	case verbose:
+		plain(w, http.StatusOK, lines.String()+path+" check passed\n")
+	default:
+		plain(w, http.StatusOK, "ok")
+	}
+}
+
+func plain(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(text)) // a client that left is nobody's error
+}
+
+// Version serves /version.
+func Version(mux *http.ServeMux, info apiversion.Info) error {
+	b, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode version: %w", err)
+	}
+	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, b) })
+	return nil
+}
+
+// Index serves "/" and, with 404, every path that nobody else does: the list of paths there are.
+func Index(paths func() []string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		list := slices.Clone(paths())
+		slices.Sort(list)
+		b, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(list)}, "", "  ")
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		code := http.StatusOK
+		if r.URL.Path != "/" && r.URL.Path != "/index.html" {
+			code = http.StatusNotFound
+		}
+		writeJSON(w, code, b)
+	})
+}
+
+func writeJSON(w http.ResponseWriter, code int, b []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(b) // as above
+}
+
+// Paths lists where the discovery documents of resources are, for the index.
+func Paths(gvs []string) []string {
+	out := []string{"/api", "/apis"}
+	for _, gv := range gvs {
+		group, _, named := strings.Cut(gv, "/")
+		if !named {
+			out = append(out, "/api/"+gv)
+			continue
+		}
+		out = append(out, "/apis/"+group, "/apis/"+gv)
+	}
+	return out
+}

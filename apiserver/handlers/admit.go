@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/lib/mark"
+)
+
+func (h *Handler) admissionRequest(
+	rq *pipeline.Request, res *registry.Resource, op admission.Operation, obj, old kind.Object, opts runtime.Object, dry bool,
+) *admission.Request {
+	ar := &admission.Request{
+		Operation: op, Resource: res.GVR(), Kind: res.GVK(), Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name,
+		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), Spec: res.Kind,
+	}
+	if obj != nil { // a nil kind.Object would make a non-nil interface
+		ar.Object = obj
+		if ar.Name == "" {
+			ar.Name = obj.GetName()
+		}
+	}
+	if old != nil {
+		ar.OldObject = old
+	}
+	if res.Resource == "namespaces" && res.Group == "" && ar.Namespace == "" {
+		ar.Namespace = ar.Name
+	}
+	return ar
+}
+
+// mutate runs the mutating plugins, then defaults what they added.
+func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object) error {
+	if len(h.admission) == 0 {
+		return nil
+	}
+	begin := time.Now()
+	rq.Mark.AdmissionAccepted, rq.Mark.AdmissionChanged = 0, nil
+	err := h.admission.Mutate(ctx, ar, func(string) { rq.Mark.AdmissionAccepted++ })
+	rq.Mark.Admission = time.Since(begin)
+	if err != nil {
+		return err
+	}
+	if obj != nil {
+		begin = time.Now()
+		res.Default(obj)
+		rq.Mark.Default += time.Since(begin)
+	}
+	return nil
+}
+
+// check runs the validating plugins.
+func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission.Request) error {
+	if len(h.admission) == 0 {
+		return nil
+	}
+	begin := time.Now()
+	err := h.admission.Check(ctx, ar)
+	rq.Mark.Admission += time.Since(begin)
+	return err
+}
+
+// dedupOwners drops owner references that appear twice, with a warning.
+func dedupOwners(obj metav1.Object, warn func(string)) {
+	refs := obj.GetOwnerReferences()
+	if len(refs) < 2 {
+		return
+	}
+	seen := map[string]bool{}
+	kept := make([]metav1.OwnerReference, 0, len(refs))
+	for _, ref := range refs {
+		if id := string(ref.UID); seen[id] && hasEqual(kept, ref) {
+			warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", id))
+			continue
+		}
+		seen[string(ref.UID)] = true
+		kept = append(kept, ref)
+	}
+	if len(kept) != len(refs) {
+		obj.SetOwnerReferences(kept)
+	}
+}
+
+func hasEqual(refs []metav1.OwnerReference, ref metav1.OwnerReference) bool {
+	for i := range refs {
+		if apiequality.Semantic.DeepEqual(refs[i], ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// noteSubject tells the request's mark which object it was about.
+func noteSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) {
+	rq.Subject = mark.Subject{Resource: res.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())}
+	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
+		rq.Mark.OwnerUID = string(owner.UID)
+	}
+}
+
+func noteReceipt(rq *pipeline.Request, r objects.Receipt) {
+	rq.Mark.Key, rq.Mark.Revision, rq.Mark.Store, rq.Mark.Sync = r.Key, r.Revision, r.Took, r.Sync
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"keelson/apiserver/audit"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/wire"
+)
+
+// The audit log gets objects as JSON, whatever the client speaks.
+
+// auditObject is obj as an audit event shows it.
+func auditObject(obj runtime.Object, gvk schema.GroupVersionKind) []byte {
+	b, err := wire.NewEncoder(wire.JSON, gvk).Encode(obj)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// auditSent tells the audit log what a client sent.
+func auditSent(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
+	if rq.Audits(audit.LevelRequest) {
+		rq.AuditRequest(auditObject(obj, gvk))
+	}
+}
+
+// auditPatch is auditSent for a patch.
+func auditPatch(rq *pipeline.Request, body []byte) {
+	if !rq.Audits(audit.LevelRequest) {
+		return
+	}
+	doc, err := yaml.YAMLToJSON(body)
+	if err == nil && json.Valid(doc) {
+		rq.AuditRequest(doc)
+	}
+}
+
+// auditAnswer tells the audit log what the answer is.
+func auditAnswer(rq *pipeline.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
+	if rq != nil && rq.Audits(audit.LevelRequestResponse) {
+		rq.AuditResponse(auditObject(obj, gvk))
+	}
+}
+
+func (s *shape) auditList(rq *pipeline.Request, page *objects.List) {
+	if rq == nil || !rq.Audits(audit.LevelRequestResponse) {
+		return
+	}
+	encoder := s.res.Encoder(wire.JSON)
+	items := make([][]byte, 0, len(page.Items))
+	for _, e := range page.Items {
+		b, err := encoder.Encode(e.Object)
+		if err != nil {
+			return
+		}
+		items = append(items, b)
+	}
+	if b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items, wire.JSON); err == nil {
+		rq.AuditResponse(b)
+	}
+}
+
+func auditFailure(rq *pipeline.Request, err error) {
+	status := wire.Status(err)
+	rq.AuditStatus(status)
+	auditAnswer(rq, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/core"
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+var (
+	bindingGVK = corev1.SchemeGroupVersion.WithKind("Binding")
+	podsGVR    = corev1.SchemeGroupVersion.WithResource("pods")
+)
+
+// bind serves pods/binding, and bindings, whose name is the pod's.
+func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+	if rq.Verb != "create" {
+		return wire.MethodNotAllowed()
+	}
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	body, err := decodeAs(r, rq, bindingGVK, &corev1.Binding{}, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	b, ok := body.(*corev1.Binding)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %T", body))
+	}
+	if err := matchNamespace(b, rq.Namespace); err != nil {
+		return err
+	}
+	if rq.Name == "" { // POST to bindings
+		rq.Name = b.Name
+	}
+	if b.Name != "" && b.Name != rq.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
+	}
+	if errs := core.ValidateBinding(b); len(errs) > 0 {
+		return apierrors.NewInvalid(bindingGVK.GroupKind(), b.Name, errs)
+	}
+	if err := h.bindPod(r.Context(), rq, b, opts, manager(r, opts.FieldManager)); err != nil {
+		return err
+	}
+	return writeSuccess(w, r, http.StatusCreated)
+}
+
+func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions, owner string) error {
+	pods := h.resources[podsGVR]
+	ar := h.admissionRequest(rq, pods, admission.Create, b, nil, opts, isDryRun(opts.DryRun))
+	ar.Kind, ar.Subresource, ar.Spec = bindingGVK, "binding", nil
+	if err := h.mutate(ctx, rq, ar, pods, nil); err != nil {
+		return err
+	}
+	if err := h.check(ctx, rq, ar); err != nil {
+		return err
+	}
+	step := func(_ context.Context, current kind.Object) (kind.Object, error) {
+		var want metav1.Preconditions
+		if b.UID != "" {
+			want.UID = &b.UID
+		}
+		if b.ResourceVersion != "" {
+			want.ResourceVersion = &b.ResourceVersion
+		}
+		if err := preconditions(pods, rq.Name, current, &want); err != nil {
+			return nil, err
+		}
+		shared, ok := current.(*corev1.Pod)
+		if !ok {
+			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, current))
+		}
+		pod := new(*shared) // core.Bind replaces what it changes
+		if err := core.Bind(pod, b); err != nil {
+			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, rq.Name, err)
+		}
+		return pod, pods.Fields["binding"].Update(current, pod, owner)
+	}
+	if isDryRun(opts.DryRun) {
+		e, err := pods.Storage.Get(ctx, rq.Namespace, rq.Name, "")
+		if err == nil {
+			_, err = step(ctx, e.Object)
+		}
+		return err
+	}
+	e, _, receipt, err := pods.Storage.Update(ctx, rq.Namespace, rq.Name, false, step)
+	if err != nil {
+		return err
+	}
+	noteReceipt(rq, receipt)
+	noteSubject(rq, pods, e.Object)
+	return nil
+}
+
+func writeSuccess(w http.ResponseWriter, r *http.Request, code int) error {
+	return writeStatus(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code)}) //nolint:gosec // an HTTP code
+}
+
+// evict serves pods/eviction: it deletes the pod as the eviction's options say.
+func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if rq.Verb != "create" {
+		return wire.MethodNotAllowed()
+	}
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	body, err := decodeAs(r, rq, policyv1.SchemeGroupVersion.WithKind("Eviction"), &policyv1.Eviction{}, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	ev, ok := body.(*policyv1.Eviction)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", body))
+	}
+	if ev.Name != "" && ev.Name != rq.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	del := ev.DeleteOptions
+	if del == nil {
+		del = &metav1.DeleteOptions{}
+	}
+	if isDryRun(opts.DryRun) {
+		del.DryRun = opts.DryRun
+	}
+	if _, _, err := h.remove(r.Context(), rq, res, rq.Name, del); err != nil {
+		return err
+	}
+	return writeSuccess(w, r, http.StatusCreated)
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// bodies are reused: decoding copies what it keeps.
+var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// biggestKept bounds what a reused buffer may hold on to.
+const biggestKept = 256 << 10
+
+// withBody reads the request's body and hands it to use, which must not keep it.
+func withBody(r *http.Request, use func([]byte) error) error {
+	buf, _ := bodies.Get().(*bytes.Buffer)
+	defer func() {
+		if buf.Cap() <= biggestKept {
+			buf.Reset()
+			bodies.Put(buf)
+		}
+	}()
+	if r.Body != nil {
+		if _, err := buf.ReadFrom(r.Body); err != nil {
+			return unreadable(err)
+		}
+	}
+	return use(buf.Bytes())
+}
+
+func unreadable(err error) error {
+	var tooBig *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooBig):
+		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", tooBig.Limit))
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return apierrors.NewBadRequest(err.Error())
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+	}
+	return apierrors.NewInternalError(fmt.Errorf("read request body: %w", err))
+}
+
+// decode reads the body as an object of the resource's kind, with defaults filled in.
+func decode(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
+	begin := time.Now()
+	var o kind.Object
+	if res.Read != nil {
+		var err error
+		if o, err = decodeCustom(r, rq, res, fieldValidation); err != nil {
+			return nil, err
+		}
+	} else {
+		obj, err := decodeAs(r, rq, res.GVK(), res.New(), fieldValidation)
+		if err != nil {
+			return nil, err
+		}
+		var ok bool
+		if o, ok = obj.(kind.Object); !ok {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is a %T", obj))
+		}
+	}
+	rq.Mark.Decode = time.Since(begin)
+	begin = time.Now()
+	res.Default(o)
+	rq.Mark.Default = time.Since(begin)
+	return o, nil
+}
+
+// decodeAs reads the body as an object of kind gvk.
+func decodeAs(r *http.Request, rq *pipeline.Request, gvk schema.GroupVersionKind, into runtime.Object, fieldValidation string) (runtime.Object, error) {
+	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
+	if !ok {
+		return nil, wire.UnsupportedMedia(nil)
+	}
+	v := judging(fieldValidation)
+	var obj runtime.Object
+	err := withBody(r, func(b []byte) error {
+		var err error
+		obj, err = wire.Decode(b, media, v, gvk, into, rq.Warn)
+		return err
+	})
+	if err == nil {
+		auditSent(rq, obj, gvk)
+	}
+	return obj, err
+}
+
+// decodeCustom reads the body as an object of a kind without a Go type.
+func decodeCustom(r *http.Request, rq *pipeline.Request, res *registry.Resource, fieldValidation string) (kind.Object, error) {
+	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
+	if !ok {
+		media = wire.Proto // refused like it
+	}
+	var obj kind.Object
+	err := withBody(r, func(b []byte) error {
+		var err error
+		obj, err = wire.DecodeCustom(b, media, judging(fieldValidation), res.GVK(), res.Read, rq.Warn)
+		return err
+	})
+	if err == nil {
+		auditSent(rq, obj, res.GVK())
+	}
+	return obj, err
+}
+
+// judging is what ?fieldValidation= asks for.
+func judging(asked string) wire.Validation {
+	if asked == "" {
+		return wire.Warn
+	}
+	return wire.Validation(asked)
+}

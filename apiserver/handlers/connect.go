@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/scheme"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/streams"
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// connector passes streams between clients and kubelets, pods and services.
+type connector struct {
+	h        *Handler
+	judge    auth.Authorizer // nil: nothing more is asked of websockets
+	kubelets *http.Transport
+	pods     *http.Transport
+}
+
+func newConnector(h *Handler, judge auth.Authorizer, k Kubelet) *connector {
+	return &connector{h: h, judge: judge, kubelets: k.transport(false), pods: k.transport(true)}
+}
+
+func (c *connector) specials() map[string]Special {
+	return map[string]Special{
+		"/pods/log":         c.log,
+		"/pods/exec":        c.stream("exec", func() runtime.Object { return &corev1.PodExecOptions{} }),
+		"/pods/attach":      c.stream("attach", func() runtime.Object { return &corev1.PodAttachOptions{} }),
+		"/pods/portforward": c.portForward,
+		"/pods/proxy":       c.proxyPod,
+		"/services/proxy":   c.proxyService,
+		"/nodes/proxy":      c.proxyNode,
+	}
+}
+
+// admit asks admission about a connection.
+func (c *connector) admit(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts runtime.Object) error {
+	ar := c.h.admissionRequest(rq, res, admission.Connect, nil, nil, opts, false)
+	ar.Object, ar.Spec = opts, nil
+	if gvks, _, err := scheme.Scheme.ObjectKinds(opts); err == nil {
+		ar.Kind = gvks[0]
+	}
+	if err := c.h.mutate(ctx, rq, ar, res, nil); err != nil {
+		return err
+	}
+	return c.h.check(ctx, rq, ar)
+}
+
+func options(r *http.Request, into runtime.Object) error {
+	if err := scheme.ParameterCodec.DecodeParameters(r.URL.Query(), corev1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+func (c *connector) pod(ctx context.Context, rq *pipeline.Request) (*corev1.Pod, error) {
+	obj, err := c.h.object(ctx, "pods", rq.Namespace, rq.Name)
+	if err != nil {
+		return nil, err
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
+	}
+	return pod, nil
+}
+
+// containerOf is the container that is meant, by name or as the only one.
+func containerOf(pod *corev1.Pod, name string) (string, error) {
+	var all, inits []string
+	for _, c := range pod.Spec.Containers {
+		all = append(all, c.Name)
+	}
+	for _, c := range pod.Spec.InitContainers {
+		inits = append(inits, c.Name)
+	}
+	known := slices.Concat(all, inits)
+	for _, c := range pod.Spec.EphemeralContainers {
+		known = append(known, c.Name)
+	}
+	switch {
+	case name != "" && !slices.Contains(known, name):
+		return "", apierrors.NewBadRequest(fmt.Sprintf("container %s is not valid for pod %s", name, pod.Name))
+	case name != "":
+		return name, nil
+	case len(all) == 1:
+		return all[0], nil
+	case len(all) == 0:
+		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
+	}
+	text := fmt.Sprintf("a container name must be specified for pod %s, choose one of: [%s]", pod.Name, strings.Join(all, " "))
+	if len(inits) > 0 {
+		text += fmt.Sprintf(" or one of the init containers: [%s]", strings.Join(inits, " "))
+	}
+	return "", apierrors.NewBadRequest(text)
+}
+
+// stream serves exec and attach.
+func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+		opts := fresh()
+		if err := options(r, opts); err != nil {
+			return err
+		}
+		var name string
+		var command []string
+		var wants streams.Wants
+		switch o := opts.(type) {
+		case *corev1.PodExecOptions:
+			if len(o.Command) == 0 {
+				return apierrors.NewBadRequest("you must specify at least 1 command for the container")
+			}
+			name, command, wants = o.Container, o.Command, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+		case *corev1.PodAttachOptions:
+			name, wants = o.Container, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
+		}
+		if err := c.mayCreate(r, rq); err != nil {
+			return err
+		}
+		pod, err := c.pod(r.Context(), rq)
+		if err != nil {
+			return err
+		}
+		if err := c.admit(r.Context(), rq, res, opts); err != nil {
+			return err
+		}
+		if name, err = containerOf(pod, name); err != nil {
+			return err
+		}
+		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
+			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
+		}
+		if pod.Spec.NodeName == "" {
+			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+		}
+		if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
+			return apierrors.NewBadRequest(fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", p))
+		}
+		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name}, wanted(wants, command))
+		switch {
+		case err != nil:
+			return err
+		case streams.IsRemote(r):
+			streams.Remote(w, r, target, c.kubelets, wants)
+		default:
+			c.proxy(target, c.kubelets).ServeHTTP(w, r)
+		}
+		return nil
+	}
+}
+
+// mayCreate asks for the right to create what a websocket opens: its handshake is a GET, and reading alone must not open a shell.
+func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
+	if rq.Verb == "create" || !streams.IsWebSocket(r) || c.judge == nil {
+		return nil
+	}
+	a := pipeline.Attributes(rq)
+	a.Verb = "create"
+	d, err := c.judge.Authorize(r.Context(), a)
+	switch {
+	case d.Verdict == auth.Allow:
+		return nil
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("authorize: %w", err))
+	}
+	return pipeline.Forbidden(a, d.Reason)
+}
+
+// wanted are the kubelet's own words for which streams are wanted, and the command of an exec.
+func wanted(s streams.Wants, command []string) url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{"input": s.Stdin, "output": s.Stdout, "error": s.Stderr, "tty": s.TTY} {
+		if on {
+			q.Set(name, "1")
+		}
+	}
+	if len(command) > 0 {
+		q["command"] = command
+	}
+	return q
+}
+
+func (c *connector) portForward(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	opts := &corev1.PodPortForwardOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	if err := c.mayCreate(r, rq); err != nil {
+		return err
+	}
+	pod, err := c.pod(r.Context(), rq)
+	if err != nil {
+		return err
+	}
+	if err := c.admit(r.Context(), rq, res, opts); err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	}
+	q := url.Values{}
+	for _, p := range opts.Ports {
+		q.Add("port", strconv.Itoa(int(p)))
+	}
+	target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{"portForward", pod.Namespace, pod.Name}, q)
+	if err != nil {
+		return err
+	}
+	if !streams.IsTunnel(r) {
+		c.proxy(target, c.kubelets).ServeHTTP(w, r)
+		return nil
+	}
+	if err := streams.Tunnel(w, r, target, c.kubelets); err != nil {
+		return proxyError(err, target)
+	}
+	return nil
+}
+
+// log serves pods/log.
+func (c *connector) log(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, _ *registry.Resource) error {
+	if rq.Verb != "get" {
+		return wire.MethodNotAllowed()
+	}
+	opts := &corev1.PodLogOptions{}
+	if err := options(r, opts); err != nil {
+		return err
+	}
+	if errs := validateLog(opts); len(errs) > 0 {
+		return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("PodLogOptions").GroupKind(), rq.Name, errs)
+	}
+	pod, err := c.pod(r.Context(), rq)
+	if err != nil {
+		return err
+	}
+	name, err := containerOf(pod, opts.Container)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName == "" { // nothing can have been logged
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	base, err := c.h.kubeletURL(r.Context(), pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	target := base.JoinPath("containerLogs", pod.Namespace, pod.Name, name)
+	target.RawQuery = logQuery(opts).Encode()
+	if streams.IsWebSocket(r) {
+		return c.logSocket(w, r, rq, target)
+	}
+	proxy := c.proxy(target, c.kubelets)
+	proxy.ModifyResponse = func(resp *http.Response) error {
+		if resp.StatusCode == http.StatusOK {
+			resp.Header.Set("Content-Type", "text/plain")
+			return nil
+		}
+		return refused(resp, rq)
+	}
+	r.Header.Del("Accept-Encoding")
+	proxy.ServeHTTP(w, r)
+	return nil
+}
+
+// logSocket sends a log as websocket messages.
+func (c *connector) logSocket(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL) error {
+	protocol, err := streams.LogProtocol(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.kubelets.RoundTrip(req)
+	if err != nil {
+		return proxyError(err, target)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return refused(resp, rq)
+	}
+	streams.Log(w, r, protocol, resp.Body)
+	return nil
+}
+
+// kubelet is the address of a stream on a node.
+func (c *connector) kubelet(ctx context.Context, node string, path []string, query url.Values) (*url.URL, error) {
+	base, err := c.h.kubeletURL(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	target := base.JoinPath(path...)
+	target.RawQuery = query.Encode()
+	return target, nil
+}
+
+// proxy passes a request, and the connection itself once it is upgraded, to exactly target.
+func (c *connector) proxy(target *url.URL, via http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Transport:     via,
+		FlushInterval: -1, // logs are followed line by line
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL, p.Out.Host = target, target.Host
+			p.SetXForwarded()
+			for name := range p.Out.Header {
+				if strings.HasPrefix(name, "Impersonate-") || name == "Authorization" {
+					p.Out.Header.Del(name)
+				}
+			}
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				return // the client left
+			}
+			pipeline.From(r.Context()).Failure = err.Error()
+			wire.WriteError(w, r, proxyError(err, target))
+		},
+	}
+}
+
+// proxyError words a failed connection as Kubernetes does, unless it is a Status already.
+func proxyError(err error, target *url.URL) error {
+	if s, ok := err.(apierrors.APIStatus); ok {
+		return &apierrors.StatusError{ErrStatus: s.Status()}
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+		Message: fmt.Sprintf("error dialing backend: %v", err),
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: fmt.Sprintf("error dialing backend %s: %v", target.Host, err)}}},
+	}}
+}

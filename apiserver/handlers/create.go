@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+)
+
+// create stores a new object.
+func (h *Handler) create(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	obj, err := decode(r, rq, res, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+		return err
+	}
+	e, err := h.createObject(r.Context(), rq, res, obj, manager(r, opts.FieldManager), opts, isDryRun(opts.DryRun))
+	if err != nil {
+		return err
+	}
+	return shape.writeOne(w, r, http.StatusCreated, e)
+}
+
+// matchNamespace gives obj the namespace of the request, and refuses another.
+func matchNamespace(obj metav1.Object, ns string) error {
+	switch obj.GetNamespace() {
+	case ns:
+	case "":
+		obj.SetNamespace(ns)
+	default:
+		if ns != "" {
+			return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		}
+		obj.SetNamespace("") // cluster-scoped
+	}
+	return nil
+}
+
+// createObject runs every step of a creation behind decoding. obj is decoded and defaulted, and belongs to this call. A
+// resourceVersion on it is for the store to refuse, after all others have judged; a dry run does not mind it.
+func (h *Handler) createObject(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
+) (*objects.Entry, error) {
+	if err := res.Fields[""].Update(nil, obj, manager); err != nil {
+		return nil, err
+	}
+	generated := obj.GetName() == ""
+	ar, err := h.readyToCreate(ctx, rq, res, obj, opts, dry)
+	if err != nil {
+		return nil, err
+	}
+	settle, err := allocate(res, ar, obj, nil)
+	if err != nil {
+		return nil, err
+	}
+	if dry {
+		settle(false)
+		return h.dryCreate(ctx, res, obj)
+	}
+	e, err := h.storeNew(ctx, rq, res, obj, generated)
+	settle(err == nil)
+	if err != nil {
+		return nil, err
+	}
+	noteSubject(rq, res, e.Object)
+	return e, nil
+}
+
+// readyToCreate runs the steps between the field owners and the store. The request that admission accepted is to be settled.
+func (h *Handler) readyToCreate(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
+) (*admission.Request, error) {
+	if res.Custom != nil && res.Custom.Terminating {
+		return nil, apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New("create not allowed while custom resource definition is terminating"))
+	}
+	dedupOwners(obj, rq.Warn)
+	ar := h.admissionRequest(rq, res, admission.Create, obj, nil, opts, dry)
+	if err := h.mutate(ctx, rq, ar, res, obj); err != nil {
+		return nil, err
+	}
+	if res.Guard != nil {
+		if err := res.Guard(ctx, rq.User, rq.Namespace, obj, nil); err != nil {
+			return nil, err
+		}
+	}
+	begin := time.Now()
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	obj.SetUID(types.UID(uuid.NewString()))
+	nameGenerated(obj)
+	res.PrepareCreate(obj)
+	if u := rq.User; res.Author != nil && u != nil {
+		res.Author(obj, u.Name, u.UID, u.Groups, u.Extra)
+	}
+	if err := validateNew(res, obj); err != nil {
+		return nil, err
+	}
+	for _, text := range res.Warnings(obj, nil) {
+		rq.Warn(text)
+	}
+	rq.Mark.Validate += time.Since(begin)
+	ar.Name = obj.GetName()
+	return ar, h.check(ctx, rq, ar)
+}
+
+// allocate asks the resource's allocator, if it has one. settle tells it, and the plugins that accepted ar, what became of obj.
+func allocate(res *registry.Resource, ar *admission.Request, obj, old kind.Object) (settle func(stored bool), err error) {
+	if res.Allocate == nil {
+		return ar.Settler(), nil
+	}
+	done, err := res.Allocate(obj, old)
+	if err != nil {
+		ar.Settle(false)
+		return nil, err
+	}
+	return func(stored bool) {
+		done(stored)
+		ar.Settle(stored)
+	}, nil
+}
+
+func validateNew(res *registry.Resource, obj kind.Object) error {
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, field.NewPath("metadata"))
+	errs = append(errs, res.Validate(obj)...)
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
+	}
+	return nil
+}
+
+const (
+	longestBase  = 58 // of a generateName, so that name and suffix are a DNS label
+	suffixLength = 5
+	nameTries    = 8
+)
+
+// nameGenerated names an object that has only a generateName.
+func nameGenerated(obj metav1.Object) {
+	if base := obj.GetGenerateName(); base != "" && obj.GetName() == "" {
+		obj.SetName(base[:min(len(base), longestBase)] + rand.String(suffixLength))
+	}
+}
+
+// storeNew stores obj; a name that the server generated and that is taken is generated again.
+func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool) (*objects.Entry, error) {
+	for try := 1; ; try++ {
+		e, receipt, err := res.Storage.Create(ctx, obj)
+		if err == nil {
+			noteReceipt(rq, receipt)
+			return e, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+		if obj.GetGenerateName() != "" && (!generated || try == nameTries) {
+			err = apierrors.NewGenerateNameConflict(res.GroupResource(), obj.GetName(), 1)
+		}
+		if !generated || try == nameTries {
+			return nil, h.existsBecause(ctx, res, obj, err)
+		}
+		obj.SetName("")
+		nameGenerated(obj)
+		res.PrepareCreate(obj) // a label may repeat the name
+	}
+}
+
+// existsBecause adds to a 409 that the object in the way is being deleted.
+func (h *Handler) existsBecause(ctx context.Context, res *registry.Resource, obj kind.Object, err error) error {
+	var status *apierrors.StatusError
+	current, gerr := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), "")
+	if gerr != nil || current.Object.GetDeletionTimestamp() == nil || !errors.As(err, &status) {
+		return err
+	}
+	c := *status
+	c.ErrStatus.Message = "object is being deleted: " + c.ErrStatus.Message
+	return &c
+}
+
+func (h *Handler) dryCreate(ctx context.Context, res *registry.Resource, obj kind.Object) (*objects.Entry, error) {
+	switch _, err := res.Storage.Get(ctx, obj.GetNamespace(), obj.GetName(), ""); {
+	case err == nil:
+		return nil, apierrors.NewAlreadyExists(res.GroupResource(), obj.GetName())
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("look for %s %s: %w", res.Resource, obj.GetName(), err)
+	}
+	return &objects.Entry{Object: obj}, nil
+}

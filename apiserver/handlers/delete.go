@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// delete removes an object, or notes that it shall go once its grace period is over and its finalizers are gone.
+func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	opts, err := deleteOptions(r, rq)
+	if err != nil {
+		return err
+	}
+	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // old clients send it
+		rq.Warn(res.Preserves)
+	}
+	e, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if !removed && opts.OrphanDependents != nil && !*opts.OrphanDependents { //nolint:staticcheck // old clients send it
+		code = http.StatusAccepted
+	}
+	if !removed || res.ReturnsDeleted {
+		return shape.writeOne(w, r, code, e)
+	}
+	return writeStatus(w, r, code, &metav1.Status{
+		Status:  metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{Name: e.Object.GetName(), Group: res.Group, Kind: res.Resource, UID: e.Object.GetUID()},
+	})
+}
+
+// deleteOptions come in the body or, without one, in the query.
+func deleteOptions(r *http.Request, rq *pipeline.Request) (*metav1.DeleteOptions, error) {
+	opts := &metav1.DeleteOptions{}
+	fromBody := false
+	err := withBody(r, func(b []byte) error {
+		if len(b) == 0 {
+			return nil
+		}
+		fromBody = true
+		media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
+		if !ok {
+			return wire.UnsupportedMedia(nil)
+		}
+		return wire.DecodeDeleteOptions(b, media, rq.GVR().GroupVersion(), opts)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !fromBody {
+		if opts, err = fromQuery(r, metav1.Convert_url_Values_To_v1_DeleteOptions); err != nil {
+			return nil, err
+		}
+	}
+	opts.TypeMeta = metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "meta.k8s.io/v1"}
+	if fromBody {
+		auditSent(rq, opts, opts.GroupVersionKind())
+	}
+	return opts, invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts))
+}
+
+// outcome is what a deletion means for an object's current state.
+type outcome uint8
+
+const (
+	removeNow outcome = iota // take it out of the store
+	markIt                   // store it with its deletion noted
+	pending                  // it is on its way out already; nothing to change
+)
+
+// errRemoveNow and errPending end an update without a write.
+var (
+	errRemoveNow = errors.New("remove now")
+	errPending   = errors.New("deletion is pending")
+)
+
+// remove deletes the named object; removed tells whether it is gone (else it is only marked).
+func (h *Handler) remove(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
+) (e *objects.Entry, removed bool, err error) {
+	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
+	for {
+		var last kind.Object
+		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
+			last = current
+			return h.deletionStep(ctx, rq, res, name, current, opts, dry)
+		}
+		var receipt objects.Receipt
+		if dry {
+			e, err = h.dryRemove(ctx, res, ns, name, step)
+		} else {
+			e, _, receipt, err = res.Storage.Update(ctx, ns, name, false, step)
+		}
+		switch {
+		case errors.Is(err, errPending) || dry && errors.Is(err, errRemoveNow):
+			removed = !errors.Is(err, errPending)
+			return &objects.Entry{Object: last}, removed, nil
+		case errors.Is(err, errRemoveNow):
+			e, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
+				if current.GetResourceVersion() != last.GetResourceVersion() {
+					return errPending // judged by an older state: look again
+				}
+				return nil
+			})
+			if errors.Is(err, errPending) {
+				continue
+			}
+			removed = true
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		noteReceipt(rq, receipt)
+		noteSubject(rq, res, e.Object)
+		return e, removed, nil
+	}
+}
+
+func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, name string, step objects.UpdateFunc) (*objects.Entry, error) {
+	current, err := res.Storage.Get(ctx, ns, name, "")
+	if err != nil {
+		return nil, err
+	}
+	obj, err := step(ctx, current.Object)
+	if err != nil {
+		return nil, err
+	}
+	return &objects.Entry{Object: obj}, nil
+}
+
+// deletionStep judges one state of the object: preconditions, admission, then what the deletion means for it.
+func (h *Handler) deletionStep(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, dry bool,
+) (kind.Object, error) {
+	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
+		return nil, err
+	}
+	own := opts.DeepCopy() // the kind may fill in a grace period
+	ar := h.admissionRequest(rq, res, admission.Delete, nil, current, own, dry)
+	ar.Name = name
+	if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
+		return nil, err
+	}
+	if err := h.check(ctx, rq, ar); err != nil {
+		return nil, err
+	}
+	next, what := deletion(res, current, own, time.Now())
+	//exhaustive:enforce
+	switch what {
+	case markIt:
+	case removeNow:
+		return nil, errRemoveNow
+	case pending:
+		return nil, errPending
+	}
+	return next, nil
+}
+
+func preconditions(res *registry.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
+	if p == nil {
+		return nil
+	}
+	if p.UID != nil && *p.UID != current.GetUID() {
+		return apierrors.NewConflict(res.GroupResource(), name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, current.GetUID())) //nolint:staticcheck // a client's words
+	}
+	if p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion() {
+		return apierrors.NewConflict(res.GroupResource(), name,
+			fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", //nolint:staticcheck // a client's words
+				*p.ResourceVersion, current.GetResourceVersion()))
+	}
+	return nil
+}
+
+// deletion decides, for one state of an object, what deleting it means, and returns the object to store for markIt.
+func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time) (kind.Object, outcome) {
+	next, _ := current.DeepCopyObject().(kind.Object)
+	seconds, graceful, waits := gracePeriod(res, next, opts, now)
+	if waits {
+		return nil, pending
+	}
+	next.SetFinalizers(collectorFinalizers(res, current, opts))
+	held := len(next.GetFinalizers()) > 0 || res.Held != nil && res.Held(next)
+	switch {
+	case graceful && (seconds > 0 || held):
+	case held:
+		markDeleting(next, now)
+	default:
+		return nil, removeNow
+	}
+	if res.Terminate != nil {
+		res.Terminate(next)
+	}
+	return next, markIt
+}
+
+// gracePeriod notes a graceful deletion on next. graceful is false for kinds without one; waits tells that the object is being
+// deleted already and that opts do not shorten its time.
+func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOptions, now time.Time) (seconds int64, graceful, waits bool) {
+	before := next.GetDeletionGracePeriodSeconds()
+	if next.GetDeletionTimestamp() != nil {
+		if before == nil || *before == 0 {
+			return 0, false, false
+		}
+		if opts.GracePeriodSeconds == nil || *opts.GracePeriodSeconds >= *before {
+			return 0, true, true
+		}
+		seconds = max(*opts.GracePeriodSeconds, 0)
+		at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(seconds-*before) * time.Second))
+		next.SetDeletionTimestamp(&at)
+		next.SetDeletionGracePeriodSeconds(&seconds)
+		return seconds, true, false
+	}
+	if seconds = res.Grace(next, opts); seconds <= 0 {
+		return 0, false, false
+	}
+	at := metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)).Rfc3339Copy()
+	next.SetDeletionTimestamp(&at)
+	next.SetDeletionGracePeriodSeconds(&seconds)
+	if next.GetGeneration() > 0 {
+		next.SetGeneration(next.GetGeneration() + 1)
+	}
+	return seconds, true, false
+}
+
+// markDeleting notes that the object goes as soon as its finalizers are gone.
+func markDeleting(next kind.Object, now time.Time) {
+	at := metav1.NewTime(now).Rfc3339Copy()
+	if next.GetDeletionTimestamp() == nil && next.GetGeneration() > 0 {
+		next.SetGeneration(next.GetGeneration() + 1)
+	}
+	if t := next.GetDeletionTimestamp(); t == nil || t.After(at.Time) {
+		next.SetDeletionTimestamp(&at)
+	}
+	zero := int64(0)
+	next.SetDeletionGracePeriodSeconds(&zero)
+}
+
+// collectorFinalizers are the object's finalizers with those of the garbage collector as the propagation policy wants them.
+func collectorFinalizers(res *registry.Resource, obj kind.Object, opts *metav1.DeleteOptions) []string {
+	old := obj.GetFinalizers()
+	orphan, foreground := slices.Contains(old, metav1.FinalizerOrphanDependents), slices.Contains(old, metav1.FinalizerDeleteDependents)
+	switch {
+	case opts.OrphanDependents != nil: //nolint:staticcheck // old clients send it
+		orphan, foreground = *opts.OrphanDependents, false //nolint:staticcheck // the same
+	case opts.PropagationPolicy != nil:
+		orphan = *opts.PropagationPolicy == metav1.DeletePropagationOrphan
+		foreground = *opts.PropagationPolicy == metav1.DeletePropagationForeground
+	case !orphan && !foreground:
+		orphan = res.OrphanByDefault
+	}
+	var out []string
+	for _, f := range old {
+		if f != metav1.FinalizerOrphanDependents && f != metav1.FinalizerDeleteDependents {
+			out = append(out, f)
+		}
+	}
+	if orphan {
+		out = append(out, metav1.FinalizerOrphanDependents)
+	}
+	if foreground {
+		out = append(out, metav1.FinalizerDeleteDependents)
+	}
+	return out
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+)
+
+// deleteWorkers bounds how many objects of a collection are deleted at once.
+const deleteWorkers = 16
+
+// deleteCollection deletes what a list with the same options would show and answers with that list.
+func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	listOpts, err := listOptions(r)
+	if err != nil {
+		return err
+	}
+	q, err := query(rq, res, listOpts)
+	if err != nil {
+		return err
+	}
+	opts, err := deleteOptions(r, rq)
+	if err != nil {
+		return err
+	}
+	page, err := res.Storage.List(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(deleteWorkers)
+	for i, e := range page.Items {
+		g.Go(func() error {
+			// Each deletion keeps a record of its own: they run at once.
+			one := &pipeline.Request{Info: rq.Info, User: rq.User, AuditID: rq.AuditID, Begin: rq.Begin}
+			out, _, err := h.remove(r.Context(), one, res, e.Object.GetName(), opts)
+			if err == nil {
+				page.Items[i] = out
+			}
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return shape.writeList(w, r, &objects.List{Items: page.Items, Revision: page.Revision})
+}

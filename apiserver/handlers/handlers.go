@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package handlers serves requests about objects: a file per verb. The pipeline
+// calls it with a request that is authenticated and authorized; it decodes,
+// asks admission, defaults, validates and hands over to storage. It opens no
+// network connection except to kubelets and pods on behalf of a client
+// (connect.go), and keeps no state between requests.
+//
+// A write passes these steps in this order, whatever its verb:
+//
+//	decode -> default -> field owners -> mutating admission -> default -> system metadata, prepare -> validate ->
+//	validating admission -> store
+package handlers
+
+import (
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/audit"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// Special serves a subresource, or a kind without storage, that is more than the object itself.
+type Special func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error
+
+// Config is what the handlers need.
+type Config struct {
+	Resources []*registry.Resource
+	// Custom finds resources that come and go; nil: there are none.
+	Custom    func(schema.GroupVersionResource) *registry.Resource
+	Admission admission.Chain
+	// Tokens issues service-account tokens; nil: none are issued. Judge answers access reviews; Rules may be nil.
+	Tokens Tokens
+	Judge  auth.Authorizer
+	Rules  Rules
+	// Kubelet is how nodes are reached.
+	Kubelet Kubelet
+	// Metrics counts what watches send; may be nil.
+	Metrics *pipeline.Metrics
+	// Stopping is closed when the server begins to shut down: watches then end.
+	Stopping <-chan struct{}
+	Log      *slog.Logger
+}
+
+// Handler serves resource requests.
+type Handler struct {
+	resources map[schema.GroupVersionResource]*registry.Resource
+	custom    func(schema.GroupVersionResource) *registry.Resource
+	admission admission.Chain
+	// specials by "group/resource/subresource", or "group/resource" for a kind without storage.
+	specials map[string]Special
+	connect  *connector
+	// judge is asked whether a user may create what an update or apply finds missing; nil: nobody is asked.
+	judge    auth.Authorizer
+	stopping <-chan struct{}
+	metrics  *pipeline.Metrics
+	log      *slog.Logger
+}
+
+// New returns the handler of c's resources.
+func New(c Config) *Handler {
+	h := &Handler{
+		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
+		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, log: c.Log,
+	}
+	for _, res := range c.Resources {
+		h.resources[res.GVR()] = res
+	}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	h.specials["/bindings"], h.specials["/pods/binding"], h.specials["/pods/eviction"] = h.bind, h.bind, h.evict
+	if c.Tokens != nil {
+		h.specials["/serviceaccounts/token"] = h.token(c.Tokens)
+	}
+	h.connect = newConnector(h, c.Judge, c.Kubelet)
+	maps.Copy(h.specials, h.connect.specials())
+	return h
+}
+
+// CloseIdle closes idle connections to kubelets and pods.
+func (h *Handler) CloseIdle() {
+	h.connect.kubelets.CloseIdleConnections()
+	h.connect.pods.CloseIdleConnections()
+}
+
+// Resource returns the resource served as gvr, or nil.
+func (h *Handler) Resource(gvr schema.GroupVersionResource) *registry.Resource {
+	if res := h.resources[gvr]; res != nil || h.custom == nil {
+		return res
+	}
+	return h.custom(gvr)
+}
+
+// ServeHTTP answers a resource request that came through the pipeline.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	rq := pipeline.From(r.Context())
+	err := h.serve(w, r, rq)
+	if err == nil {
+		return
+	}
+	rq.Failure = err.Error()
+	if rq.Audits(audit.LevelMetadata) {
+		auditFailure(rq, err)
+	}
+	if code := wire.Status(err).Code; code >= http.StatusInternalServerError && r.Context().Err() == nil {
+		h.log.Error("request failed", "verb", rq.Verb, "path", rq.Path, "audit", rq.AuditID, "code", code, "error", err)
+	}
+	wire.WriteError(w, r, err)
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Request) error {
+	res := h.Resource(rq.GVR())
+	if res == nil || !reachable(rq, res) {
+		return wire.NotFoundPath()
+	}
+	if res.Custom != nil {
+		for _, text := range res.Custom.Notices {
+			rq.Warn(text)
+		}
+	}
+	if res.Deprecated != "" && (rq.User == nil || rq.User.How != "in process") {
+		rq.Warn(res.Deprecated)
+	}
+	rq.Mark.Resource = res.Resource // known: the metrics may name it
+	if rq.Subresource != "" {
+		return h.serveSub(w, r, rq, res)
+	}
+	if special := h.specials[key(res, "")]; special != nil {
+		if rq.Verb != "create" {
+			return wire.MethodNotAllowed()
+		}
+		return special(w, r, rq, res)
+	}
+	if !slices.Contains(res.Verbs(), rq.Verb) || res.Namespaced && rq.Namespace == "" && (rq.Verb == "create" || rq.Verb == "deletecollection") {
+		return wire.MethodNotAllowed()
+	}
+	if (rq.Name != "") != named[rq.Verb] && rq.Verb != "list" && rq.Verb != "watch" { // those may select a name
+		return wire.MethodNotAllowed()
+	}
+	switch rq.Verb {
+	case "get":
+		return h.get(w, r, rq, res)
+	case "list":
+		return h.list(w, r, rq, res)
+	case "watch":
+		return h.watch(w, r, rq, res)
+	case "create":
+		return h.create(w, r, rq, res)
+	case "update":
+		return h.update(w, r, rq, res)
+	case "patch":
+		return h.patch(w, r, rq, res)
+	case "delete":
+		return h.delete(w, r, rq, res)
+	case "deletecollection":
+		return h.deleteCollection(w, r, rq, res)
+	}
+	return wire.MethodNotAllowed()
+}
+
+// named are the verbs about one object.
+var named = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
+
+// reachable tells whether the path's scope is the kind's: namespaced objects are named inside a namespace only.
+func reachable(rq *pipeline.Request, res *registry.Resource) bool {
+	if !res.Namespaced {
+		return rq.Namespace == "" || res.Resource == "namespaces" && res.Group == ""
+	}
+	if rq.Namespace != "" {
+		return true
+	}
+	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "")
+}
+
+func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if special := h.specials[key(res, rq.Subresource)]; special != nil {
+		return special(w, r, rq, res)
+	}
+	_, isPart := res.Subs[rq.Subresource]
+	isScale := rq.Subresource == "scale" && res.Scale != nil
+	switch {
+	case !isPart && !isScale:
+		return wire.NotFoundPath()
+	case isScale && rq.Verb == "get":
+		return h.getScale(w, r, rq, res)
+	case isScale && rq.Verb == "update":
+		return h.updateScale(w, r, rq, res)
+	case isScale && rq.Verb == "patch":
+		return h.patchScale(w, r, rq, res)
+	case rq.Verb == "get" && isPart:
+		return h.get(w, r, rq, res)
+	case rq.Verb == "update" && isPart:
+		return h.update(w, r, rq, res)
+	case rq.Verb == "patch" && isPart:
+		return h.patch(w, r, rq, res)
+	}
+	return wire.MethodNotAllowed()
+}
+
+func key(res *registry.Resource, sub string) string {
+	k := res.Group + "/" + res.Resource
+	if sub != "" {
+		k += "/" + sub
+	}
+	return k
+}
+
+// namespace is where the request's object lives: "" for cluster-scoped kinds, namespaces among them.
+func namespace(rq *pipeline.Request, res *registry.Resource) string {
+	if !res.Namespaced {
+		return ""
+	}
+	return rq.Namespace
+}

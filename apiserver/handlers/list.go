@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+)
+
+// list answers with a page of objects.
+func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	opts, err := listOptions(r)
+	if err != nil {
+		return err
+	}
+	q, err := query(rq, res, opts)
+	if err != nil {
+		return err
+	}
+	page, err := res.Storage.List(r.Context(), q)
+	if err != nil {
+		return err
+	}
+	return shape.writeList(w, r, page)
+}
+
+func listMeta(page *objects.List) metav1.ListMeta {
+	return metav1.ListMeta{
+		ResourceVersion: strconv.FormatInt(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining,
+	}
+}

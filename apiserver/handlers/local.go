@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+	"keelson/auth"
+)
+
+// localManager owns the fields that the server itself writes.
+const localManager = "keelson-apiserver"
+
+// errSame ends an update that changes nothing.
+var errSame = errors.New("nothing to change")
+
+// Create stores obj on behalf of the server itself, with every step of a client's request but the pipeline's.
+func (h *Handler) Create(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
+	res := h.resources[gvr]
+	if res == nil {
+		return wire.NotFoundPath()
+	}
+	own, _ := obj.DeepCopyObject().(kind.Object)
+	own.GetObjectKind().SetGroupVersionKind(res.GVK())
+	res.Default(own)
+	rq := localRequest(u, res, "create", obj)
+	_, err := h.createObject(ctx, rq, res, own, localManager, &metav1.CreateOptions{}, false)
+	return err
+}
+
+// Update changes the named object on behalf of the server itself. edit changes a copy and tells whether there is anything to change.
+func (h *Handler) Update(
+	ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, like kind.Object, edit func(kind.Object) bool,
+) error {
+	res := h.resources[gvr]
+	if res == nil {
+		return wire.NotFoundPath()
+	}
+	c := change{res: res, opts: &metav1.UpdateOptions{}, make: func(_ context.Context, current kind.Object) (kind.Object, error) {
+		obj, _ := current.DeepCopyObject().(kind.Object)
+		if !edit(obj) {
+			return nil, errSame
+		}
+		res.Default(obj)
+		return obj, res.Fields[""].Update(current, obj, localManager)
+	}}
+	_, _, err := h.change(ctx, localRequest(u, res, "update", like), c)
+	if errors.Is(err, errSame) {
+		return nil
+	}
+	return err
+}
+
+func localRequest(u *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
+	return &pipeline.Request{
+		Info: pipeline.Info{
+			IsResource: true, Verb: verb, Group: res.Group, Version: res.Version, Resource: res.Resource,
+			Namespace: obj.GetNamespace(), Name: obj.GetName(),
+		},
+		User: u, Begin: time.Now(),
+	}
+}

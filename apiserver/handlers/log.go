@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/apiserver/pipeline"
+)
+
+// logQuery are the kubelet's parameters for a log.
+func logQuery(o *corev1.PodLogOptions) url.Values {
+	q := url.Values{}
+	for name, on := range map[string]bool{"follow": o.Follow, "previous": o.Previous, "timestamps": o.Timestamps} {
+		if on {
+			q.Set(name, "true")
+		}
+	}
+	for name, n := range map[string]*int64{"sinceSeconds": o.SinceSeconds, "tailLines": o.TailLines, "limitBytes": o.LimitBytes} {
+		if n != nil {
+			q.Set(name, strconv.FormatInt(*n, 10))
+		}
+	}
+	if o.SinceTime != nil {
+		q.Set("sinceTime", o.SinceTime.Format(time.RFC3339))
+	}
+	if o.Stream != nil && *o.Stream != "" && *o.Stream != corev1.LogStreamAll {
+		q.Set("stream", *o.Stream)
+	}
+	return q
+}
+
+func validateLog(o *corev1.PodLogOptions) field.ErrorList {
+	var errs field.ErrorList
+	if o.TailLines != nil && *o.TailLines < 0 {
+		errs = append(errs, field.Invalid(field.NewPath("tailLines"), *o.TailLines, "must be greater than or equal to 0"))
+	}
+	if o.LimitBytes != nil && *o.LimitBytes < 1 {
+		errs = append(errs, field.Invalid(field.NewPath("limitBytes"), *o.LimitBytes, "must be greater than 0"))
+	}
+	switch {
+	case o.SinceSeconds != nil && o.SinceTime != nil:
+		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
+		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
+	}
+	return errs
+}
+
+// longestRefusal bounds how much of a kubelet's error text is passed on.
+const longestRefusal = 2000
+
+// refused turns a kubelet's answer that is not a log into the Status that clients know.
+func refused(resp *http.Response, rq *pipeline.Request) error {
+	b, err := io.ReadAll(io.LimitReader(resp.Body, longestRefusal))
+	if err != nil {
+		return err
+	}
+	_ = resp.Body.Close() // all that is wanted has been read
+	text := strings.TrimSpace(string(b))
+	switch resp.StatusCode {
+	case http.StatusInternalServerError:
+		return apierrors.NewInternalError(errors.New(text))
+	case http.StatusBadRequest:
+		return apierrors.NewBadRequest(text)
+	}
+	return apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodGet,
+		schema.GroupResource{Resource: rq.Resource}, rq.Name, text, 0, true)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	listvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/conversion"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+)
+
+// fromQuery fills opts from the query with one of metav1's generated conversions.
+func fromQuery[T any](r *http.Request, convert func(*url.Values, *T, conversion.Scope) error) (*T, error) {
+	opts := new(T)
+	if r.URL.RawQuery == "" {
+		return opts, nil
+	}
+	q := r.URL.Query()
+	if err := convert(&q, opts, nil); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return opts, nil
+}
+
+func invalidOptions(kind string, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+}
+
+func createOptions(r *http.Request) (*metav1.CreateOptions, error) {
+	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_CreateOptions)
+	if err != nil {
+		return nil, err
+	}
+	opts.TypeMeta = metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}
+	return opts, invalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(opts))
+}
+
+func updateOptions(r *http.Request) (*metav1.UpdateOptions, error) {
+	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_UpdateOptions)
+	if err != nil {
+		return nil, err
+	}
+	opts.TypeMeta = metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"}
+	return opts, invalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(opts))
+}
+
+func patchOptions(r *http.Request, t types.PatchType) (*metav1.PatchOptions, error) {
+	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_PatchOptions)
+	if err != nil {
+		return nil, err
+	}
+	opts.TypeMeta = metav1.TypeMeta{Kind: "PatchOptions", APIVersion: "meta.k8s.io/v1"}
+	return opts, invalidOptions("PatchOptions", metavalidation.ValidatePatchOptions(opts, t))
+}
+
+// manager is who owns the fields of a write: the fieldManager asked for, else what the user agent begins with.
+func manager(r *http.Request, asked string) string {
+	if asked != "" {
+		return asked
+	}
+	agent, _, _ := strings.Cut(r.UserAgent(), "/")
+	clean := strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return -1
+	}, agent)
+	if len(clean) > metavalidation.FieldManagerMaxLength {
+		clean = clean[:metavalidation.FieldManagerMaxLength]
+	}
+	return strings.ToValidUTF8(clean, "")
+}
+
+func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
+
+// listOptions reads the query of a list, watch or deletecollection.
+func listOptions(r *http.Request) (*metav1.ListOptions, error) {
+	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_ListOptions)
+	if err != nil {
+		return nil, err
+	}
+	check := metainternal.ListOptions{
+		Watch: opts.Watch, AllowWatchBookmarks: opts.AllowWatchBookmarks, ResourceVersion: opts.ResourceVersion,
+		ResourceVersionMatch: opts.ResourceVersionMatch, TimeoutSeconds: opts.TimeoutSeconds, Limit: opts.Limit,
+		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
+	}
+	const watchList = true // sendInitialEvents is served
+	return opts, invalidOptions("ListOptions", listvalidation.ValidateListOptions(&check, watchList))
+}
+
+// query turns list options into what storage is asked.
+func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOptions) (objects.ListQuery, error) {
+	q := objects.ListQuery{
+		Namespace: namespace(rq, res), Labels: labels.Everything(), Fields: fields.Everything(),
+		ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit, Continue: opts.Continue,
+		SendInitialEvents: opts.SendInitialEvents, Bookmarks: opts.AllowWatchBookmarks,
+	}
+	var err error
+	if opts.LabelSelector != "" {
+		if q.Labels, err = labels.Parse(opts.LabelSelector); err != nil {
+			return q, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if opts.FieldSelector != "" {
+		if q.Fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
+			return q, apierrors.NewBadRequest(err.Error())
+		}
+		if err := knownFields(res, q.Fields); err != nil {
+			return q, err
+		}
+	}
+	if rq.Verb == "watch" && rq.Name != "" { // the old paths below /watch/ name one object
+		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok && name != rq.Name {
+			return q, apierrors.NewBadRequest(fmt.Sprintf("field selector %q does not match the name %q of the path", opts.FieldSelector, rq.Name))
+		}
+		q.Fields = fields.AndSelectors(q.Fields, fields.OneTermEqualSelector("metadata.name", rq.Name))
+	}
+	return q, nil
+}
+
+// knownFields refuses a selector with a field that the kind does not offer.
+func knownFields(res *registry.Resource, sel fields.Selector) error {
+	known := res.Kind.Fields(res.New())
+	for _, req := range sel.Requirements() {
+		if _, ok := known[req.Field]; ok || req.Field == "metadata.namespace" {
+			continue
+		}
+		if len(known) <= 2 && res.Custom == nil { // name and namespace only
+			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
+		}
+		return apierrors.NewBadRequest("field label not supported: " + req.Field)
+	}
+	return nil
+}

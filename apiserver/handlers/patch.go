@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"keelson/api/kind"
+	"keelson/api/patch"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// patchRequest is what every PATCH begins with.
+type patchRequest struct {
+	kind  patch.Type
+	opts  *metav1.PatchOptions
+	body  []byte
+	owner string
+}
+
+func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
+	name, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	accepted := patch.Types
+	if _, untyped := res.New().(runtime.Unstructured); untyped {
+		accepted = patch.Untyped
+	}
+	if !slices.Contains(accepted, name) {
+		return nil, wire.UnsupportedMedia(accepted)
+	}
+	opts, err := patchOptions(r, types.PatchType(name))
+	if err != nil {
+		return nil, err
+	}
+	p := &patchRequest{kind: patch.Type(name), opts: opts, owner: manager(r, opts.FieldManager)}
+	return p, withBody(r, func(b []byte) error {
+		p.body = bytes.Clone(b)
+		return p.readable()
+	})
+}
+
+// readable refuses what is neither JSON nor, for an apply, YAML.
+func (p *patchRequest) readable() error {
+	if p.kind != patch.Apply {
+		if !json.Valid(p.body) {
+			return apierrors.NewBadRequest("invalid JSON patch")
+		}
+		return nil
+	}
+	if _, err := yaml.ToJSON(p.body); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
+	}
+	return nil
+}
+
+// patch changes an object, or the part of it that a subresource owns, by a patch of any type.
+func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	p, err := readPatch(r, res)
+	if err != nil {
+		return err
+	}
+	auditPatch(rq, p.body)
+	if res.Read != nil && p.kind == patch.Strategic { // there is no Go type to say how lists merge
+		return wire.UnsupportedMedia([]string{string(patch.JSON), string(patch.Merge), string(patch.Apply)})
+	}
+	c := change{res: res, sub: rq.Subresource, opts: p.opts, dry: isDryRun(p.opts.DryRun)}
+	if p.kind == patch.Apply {
+		c.createMissing = rq.Subresource == ""
+		c.make, err = h.applied(rq, res, p)
+	} else {
+		c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
+			return patched(rq, res, p, current)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	e, created, err := h.change(r.Context(), rq, c)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return shape.writeOne(w, r, code, e)
+}
+
+// patched is current with the patch applied, defaulted, and with its field owners.
+func patched(rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
+	begin := time.Now()
+	obj, err := mend(rq, res.Kind, p, current)
+	if err != nil {
+		return nil, err
+	}
+	rq.Mark.Decode = time.Since(begin)
+	begin = time.Now()
+	res.Default(obj)
+	rq.Mark.Default = time.Since(begin)
+	if err := res.Fields[rq.Subresource].Update(current, obj, p.owner); err != nil {
+		return nil, err
+	}
+	return obj, staysWhere(rq, res, obj)
+}
+
+// staysWhere refuses an update that gives an object another name or namespace.
+func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object) error {
+	if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+		return err
+	}
+	return matchName(obj, rq.Name, namespace(rq, res))
+}
+
+// mend applies a patch and judges unknown fields by fieldValidation.
+func mend(rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
+	v := wire.Validation(p.opts.FieldValidation)
+	obj, strict, err := patch.Do(p.kind, k, current, p.body, v != wire.Ignore)
+	if err != nil {
+		return nil, err
+	}
+	if strict != nil && v == wire.Strict {
+		return nil, strict.Refusal()
+	}
+	if strict != nil {
+		for _, e := range strict.Errors {
+			rq.Warn(e.Error())
+		}
+	}
+	return obj, nil
+}
+
+// applied prepares a server-side apply.
+func (h *Handler) applied(rq *pipeline.Request, res *registry.Resource, p *patchRequest) (func(context.Context, kind.Object) (kind.Object, error), error) {
+	want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
+	if err != nil {
+		return nil, err
+	}
+	force := p.opts.Force != nil && *p.opts.Force
+	return func(_ context.Context, current kind.Object) (kind.Object, error) {
+		live := current
+		if live == nil {
+			live = res.New()
+			live.GetObjectKind().SetGroupVersionKind(res.GVK())
+		}
+		obj, err := res.Fields[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
+		if err != nil {
+			return nil, err
+		}
+		return obj, staysWhere(rq, res, obj)
+	}, nil
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+)
+
+// splitName takes "https:name:port" apart; scheme and port may be missing.
+func splitName(id string) (scheme, name, port string, ok bool) {
+	switch parts := strings.Split(id, ":"); len(parts) {
+	case 1:
+		return "", parts[0], "", true
+	case 2:
+		return "", parts[0], parts[1], true
+	case 3:
+		return parts[0], parts[1], parts[2], parts[0] == "" || parts[0] == "http" || parts[0] == "https"
+	}
+	return "", "", "", false
+}
+
+func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	scheme, name, port, ok := splitName(rq.Name)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Name))
+	}
+	obj, err := c.h.object(r.Context(), "pods", rq.Namespace, name)
+	if err != nil {
+		return err
+	}
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", name, obj))
+	}
+	if err := c.admit(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
+	if port == "" {
+		for _, ct := range pod.Spec.Containers {
+			if len(ct.Ports) > 0 {
+				port = strconv.Itoa(int(ct.Ports[0].ContainerPort))
+				break
+			}
+		}
+	}
+	ip := net.ParseIP(pod.Status.PodIP)
+	if ip == nil || !ip.IsGlobalUnicast() {
+		return apierrors.NewBadRequest("address not allowed")
+	}
+	return c.toBackend(w, r, rq, scheme, pod.Status.PodIP, port)
+}
+
+// toBackend proxies what follows /proxy to a pod's address.
+func (c *connector) toBackend(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, scheme, ip, port string) error {
+	if scheme == "" {
+		scheme = "http"
+	}
+	host := ip
+	if port != "" {
+		host = net.JoinHostPort(ip, port)
+	}
+	target := &url.URL{Scheme: scheme, Host: host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
+	p := c.proxy(target, c.pods)
+	p.ModifyResponse = relocate(r, rq) //nolint:bodyclose // the reverse proxy closes it
+	p.ServeHTTP(w, r)
+	return nil
+}
+
+// relocate keeps redirects to the backend's own paths below the proxy's.
+func relocate(r *http.Request, rq *pipeline.Request) func(*http.Response) error {
+	prefix := strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/")
+	return func(resp *http.Response) error {
+		if to := resp.Header.Get("Location"); strings.HasPrefix(to, "/") {
+			resp.Header.Set("Location", prefix+to)
+		}
+		return nil
+	}
+}
+
+func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	_, name, port, ok := splitName(rq.Name)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Name))
+	}
+	if err := c.admit(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
+	base, err := c.h.kubeletURL(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
+	via := c.kubelets
+	if port != "" && port != base.Port() { // another server on the node: our credentials are not for it
+		target.Scheme, target.Host, via = "http", net.JoinHostPort(base.Hostname(), port), c.pods
+	}
+	p := c.proxy(target, via)
+	p.ModifyResponse = relocate(r, rq) //nolint:bodyclose // the reverse proxy closes it
+	p.ServeHTTP(w, r)
+	return nil
+}
+
+func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	scheme, name, port, ok := splitName(rq.Name)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Name))
+	}
+	obj, err := c.h.object(r.Context(), "services", rq.Namespace, name)
+	if err != nil {
+		return err
+	}
+	svc, ok := obj.(*corev1.Service)
+	if !ok {
+		return apierrors.NewInternalError(fmt.Errorf("service %s is a %T", name, obj))
+	}
+	if err := c.admit(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
+	portName, ok := servicePort(svc, port)
+	if !ok {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %q found for service %q", port, name))
+	}
+	ip, number, err := c.endpoint(r.Context(), svc, portName)
+	if err != nil {
+		return err
+	}
+	return c.toBackend(w, r, rq, scheme, ip, strconv.Itoa(int(number)))
+}
+
+// servicePort is the name of the port that is meant, by name or number; "" means the unnamed or only one.
+func servicePort(svc *corev1.Service, want string) (string, bool) {
+	if want == "" {
+		if len(svc.Spec.Ports) == 1 {
+			return svc.Spec.Ports[0].Name, true
+		}
+	}
+	number := int64(-1)
+	if len(validation.IsValidPortName(want)) > 0 {
+		if n, err := strconv.ParseInt(want, 10, 32); err == nil {
+			number = n
+		}
+	}
+	for _, p := range svc.Spec.Ports {
+		if p.Name == want || int64(p.Port) == number {
+			return p.Name, true
+		}
+	}
+	return "", false
+}
+
+// endpoint picks one ready address behind a service's port.
+func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
+	slices := c.h.resources[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
+	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
+	if slices == nil {
+		return "", 0, none
+	}
+	page, err := slices.Storage.List(ctx, objects.ListQuery{
+		Namespace: svc.Namespace, Fields: fields.Everything(), ResourceVersion: "0",
+		Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}),
+	})
+	if err != nil {
+		return "", 0, err
+	}
+	type address struct {
+		ip   string
+		port int32
+	}
+	var found []address
+	for _, e := range page.Items {
+		s, ok := e.Object.(*discoveryv1.EndpointSlice)
+		if !ok {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Port == nil || p.Name != nil && *p.Name != portName || p.Name == nil && portName != "" {
+				continue
+			}
+			for _, ep := range s.Endpoints {
+				if (ep.Conditions.Ready == nil || *ep.Conditions.Ready) && len(ep.Addresses) > 0 {
+					found = append(found, address{ep.Addresses[0], *p.Port})
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "", 0, none
+	}
+	pick := found[rand.N(len(found))] //nolint:gosec // spreads load, guards nothing
+	return pick.ip, pick.port, nil
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/auth"
+)
+
+// Rules lists what a user may do in a namespace; *authz.RBAC does.
+type Rules interface {
+	RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
+}
+
+// review wraps what answers one kind of question: it fills in the status of what was asked.
+func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) error) Special {
+	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+		opts, err := createOptions(r)
+		if err != nil {
+			return err
+		}
+		obj, err := decode(r, rq, res, opts.FieldValidation)
+		if err != nil {
+			return err
+		}
+		q, ok := obj.(T)
+		if !ok {
+			return apierrors.NewBadRequest(fmt.Sprintf("not a %s: %T", res.GVK().Kind, obj))
+		}
+		if err := answer(r.Context(), rq, q); err != nil {
+			return err
+		}
+		return writeObject(w, r, http.StatusCreated, obj, res.GVK())
+	}
+}
+
+// reviews are the handlers of the kinds that are asked and answered. rules may be nil.
+func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Special {
+	return map[string]Special{
+		"authentication.k8s.io/tokenreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview) error {
+			return reviewToken(ctx, tokens, q)
+		}),
+		"authentication.k8s.io/selfsubjectreviews": review(func(_ context.Context, rq *pipeline.Request, q *authenticationv1.SelfSubjectReview) error {
+			q.CreationTimestamp = metav1.Now().Rfc3339Copy()
+			q.Status.UserInfo = userInfo(rq.User)
+			return nil
+		}),
+		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
+			return reviewAccess(ctx, judge, "SubjectAccessReview", &q.Spec, &q.Status)
+		}),
+		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
+			if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != rq.Namespace {
+				return apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", rq.Namespace))
+			}
+			return reviewAccess(ctx, judge, "LocalSubjectAccessReview", &q.Spec, &q.Status)
+		}),
+		"authorization.k8s.io/selfsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectAccessReview) error {
+			spec := authorizationv1.SubjectAccessReviewSpec{
+				ResourceAttributes: q.Spec.ResourceAttributes, NonResourceAttributes: q.Spec.NonResourceAttributes,
+				User: rq.User.Name, UID: rq.User.UID, Groups: rq.User.Groups, Extra: extraOf(rq.User),
+			}
+			return reviewAccess(ctx, judge, "SelfSubjectAccessReview", &spec, &q.Status)
+		}),
+		"authorization.k8s.io/selfsubjectrulesreviews": review(func(_ context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectRulesReview) error {
+			if q.Spec.Namespace == "" {
+				return apierrors.NewBadRequest("no namespace on request")
+			}
+			q.Status = listRules(rules, rq.User, q.Spec.Namespace)
+			return nil
+		}),
+	}
+}
+
+func reviewToken(ctx context.Context, tokens Tokens, q *authenticationv1.TokenReview) error {
+	if q.Spec.Token == "" {
+		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	if tokens == nil {
+		q.Status.Error = "no token authenticator"
+		return nil
+	}
+	u, audiences, err := tokens.Check(ctx, q.Spec.Token, q.Spec.Audiences)
+	if err != nil {
+		q.Status = authenticationv1.TokenReviewStatus{Error: err.Error()}
+		return nil //nolint:nilerr // a wrong token is an answer
+	}
+	q.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u), Audiences: audiences}
+	return nil
+}
+
+func userInfo(u *auth.User) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	return info
+}
+
+func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
+	if len(u.Extra) == 0 {
+		return nil
+	}
+	out := make(map[string]authorizationv1.ExtraValue, len(u.Extra))
+	for k, v := range u.Extra {
+		out[k] = v
+	}
+	return out
+}
+
+// reviewAccess asks the authorizer for somebody else.
+func reviewAccess(
+	ctx context.Context, judge auth.Authorizer, kindName string, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
+) error {
+	if errs := validateAccess(spec); len(errs) > 0 {
+		return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kindName).GroupKind(), "", errs)
+	}
+	a := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
+	if len(spec.Extra) > 0 {
+		a.User.Extra = map[string][]string{}
+		for k, v := range spec.Extra {
+			a.User.Extra[k] = v
+		}
+	}
+	if ra := spec.ResourceAttributes; ra != nil {
+		a.ResourceRequest = true
+		a.Verb, a.Group, a.Version, a.Resource, a.Subresource = ra.Verb, ra.Group, ra.Version, ra.Resource, ra.Subresource
+		a.Namespace, a.Name = ra.Namespace, ra.Name
+		a.FieldSelector, a.LabelSelector = fieldRequirements(ra.FieldSelector), labelRequirements(ra.LabelSelector)
+	} else {
+		a.Verb, a.Path = spec.NonResourceAttributes.Verb, spec.NonResourceAttributes.Path
+	}
+	d, err := judge.Authorize(ctx, a)
+	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Verdict == auth.Allow, Denied: d.Verdict == auth.Deny, Reason: d.Reason}
+	if err != nil {
+		status.EvaluationError = err.Error()
+	}
+	return nil
+}
+
+func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("spec")
+	switch {
+	case spec.ResourceAttributes != nil && spec.NonResourceAttributes != nil:
+		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), spec.NonResourceAttributes, "cannot be specified in combination with resourceAttributes"))
+	case spec.ResourceAttributes == nil && spec.NonResourceAttributes == nil:
+		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), spec.NonResourceAttributes, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+	}
+	if ra := spec.ResourceAttributes; ra != nil {
+		at := path.Child("resourceAttributes")
+		if s := ra.FieldSelector; s != nil {
+			errs = append(errs, validateSelector(at.Child("fieldSelector"), s.RawSelector, len(s.Requirements))...)
+			for i, req := range s.Requirements {
+				errs = append(errs, validateRequirement(at.Child("fieldSelector", "requirements").Index(i), req.Key, req.Operator, req.Values)...)
+			}
+		}
+		if s := ra.LabelSelector; s != nil {
+			errs = append(errs, validateSelector(at.Child("labelSelector"), s.RawSelector, len(s.Requirements))...)
+			for i := range s.Requirements {
+				errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
+					metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: true}, at.Child("labelSelector", "requirements").Index(i))...)
+			}
+		}
+	}
+	if spec.User == "" && len(spec.Groups) == 0 {
+		errs = append(errs, field.Invalid(path.Child("user"), spec.User, "at least one of user or group must be specified"))
+	}
+	return errs
+}
+
+func validateSelector(at *field.Path, raw string, requirements int) field.ErrorList {
+	switch {
+	case raw != "" && requirements > 0:
+		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+	case raw == "" && requirements == 0:
+		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+	}
+	return nil
+}
+
+func validateRequirement(at *field.Path, key string, op metav1.FieldSelectorOperator, values []string) field.ErrorList {
+	var errs field.ErrorList
+	if key == "" {
+		errs = append(errs, field.Required(at.Child("key"), "must be specified"))
+	}
+	switch op {
+	case metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn:
+		if len(values) == 0 {
+			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+		}
+	case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
+		if len(values) > 0 {
+			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
+		}
+	default:
+		errs = append(errs, field.Invalid(at.Child("operator"), op, "not a valid selector operator"))
+	}
+	return errs
+}
+
+// fieldRequirements are what authorizers can look at; what a field selector of a request could not say is left out, which only ever
+// makes the question wider.
+func fieldRequirements(s *authorizationv1.FieldSelectorAttributes) fields.Requirements {
+	if s == nil {
+		return nil
+	}
+	if s.RawSelector != "" {
+		sel, err := fields.ParseSelector(s.RawSelector)
+		if err != nil {
+			return nil
+		}
+		return sel.Requirements()
+	}
+	var out fields.Requirements
+	for _, req := range s.Requirements {
+		if len(req.Values) != 1 {
+			continue
+		}
+		switch req.Operator {
+		case metav1.FieldSelectorOpIn:
+			out = append(out, fields.Requirement{Field: req.Key, Operator: selection.Equals, Value: req.Values[0]})
+		case metav1.FieldSelectorOpNotIn:
+			out = append(out, fields.Requirement{Field: req.Key, Operator: selection.NotEquals, Value: req.Values[0]})
+		}
+	}
+	return out
+}
+
+func labelRequirements(s *authorizationv1.LabelSelectorAttributes) labels.Requirements {
+	if s == nil {
+		return nil
+	}
+	sel, err := labels.Parse(s.RawSelector)
+	if len(s.Requirements) > 0 {
+		sel, err = metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.Requirements})
+	}
+	if err != nil {
+		return nil
+	}
+	out, _ := sel.Requirements()
+	return out
+}
+
+func listRules(rules Rules, u *auth.User, namespace string) authorizationv1.SubjectRulesReviewStatus {
+	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	if rules == nil {
+		status.Incomplete = true
+		return status
+	}
+	if r, ok := rules.(interface{ Incomplete() string }); ok && r.Incomplete() != "" {
+		status.Incomplete, status.EvaluationError = true, r.Incomplete()
+	}
+	for _, rule := range rules.RulesFor(u, namespace) {
+		if len(rule.Resources) > 0 {
+			status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+				Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+			})
+		}
+		if len(rule.NonResourceURLs) > 0 {
+			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+		}
+	}
+	return status
+}

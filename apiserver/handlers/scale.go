@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"keelson/api/apply"
+	"keelson/api/kind"
+	"keelson/api/patch"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+var scaleGVK = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+
+// scaleKind lets patches and field tracking treat a Scale like any other kind.
+var scaleKind = kind.Spec[*autoscalingv1.Scale]{
+	Names: kind.Names{Group: scaleGVK.Group, Version: scaleGVK.Version, Kind: scaleGVK.Kind, Resource: "scale", Namespaced: true},
+	New:   func() *autoscalingv1.Scale { return &autoscalingv1.Scale{} },
+	Columns: []metav1.TableColumnDefinition{
+		kind.NameColumn,
+		{Name: "Desired", Type: "integer", Description: "replicas is the desired number of instances for the scaled object."},
+		{Name: "Available", Type: "integer", Description: "replicas is the actual number of observed instances of the scaled object."},
+		kind.AgeColumn,
+	},
+	Row: func(s *autoscalingv1.Scale) []any {
+		return []any{s.Name, int64(s.Spec.Replicas), int64(s.Status.Replicas), kind.Age(s.CreationTimestamp)}
+	},
+}.Erase()
+
+// scales says how Scales go over the wire.
+var scales = registry.New(registry.Row{Kind: scaleKind}, nil)
+
+func writeScale(w http.ResponseWriter, r *http.Request, s *autoscalingv1.Scale) error {
+	shape, err := shapeOf(r, scales)
+	if err != nil {
+		return err
+	}
+	return shape.writeOne(w, r, http.StatusOK, &objects.Entry{Object: s})
+}
+
+// scaleFields tracks owners on Scales of all kinds.
+var scaleFields = apply.New(scaleKind, "scale")
+
+// getScale answers with the replica count of an object.
+func (h *Handler) getScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	e, err := res.Storage.Get(r.Context(), namespace(rq, res), rq.Name, "")
+	if err != nil {
+		return err
+	}
+	if res.Scale.Check != nil {
+		if err := res.Scale.Check(e.Object); err != nil {
+			return err
+		}
+	}
+	return writeScale(w, r, scaleOf(res, e.Object))
+}
+
+// scaleOf is the Scale view of an object.
+func scaleOf(res *registry.Resource, obj kind.Object) *autoscalingv1.Scale {
+	spec, status, selector := res.Scale.Get(obj)
+	s := &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: obj.GetName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(), ResourceVersion: obj.GetResourceVersion(),
+			CreationTimestamp: obj.GetCreationTimestamp(),
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: spec},
+		Status: autoscalingv1.ScaleStatus{Replicas: status, Selector: selector},
+	}
+	s.SetGroupVersionKind(scaleGVK)
+	return s
+}
+
+// updateScale replaces the replica count.
+func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	opts, err := updateOptions(r)
+	if err != nil {
+		return err
+	}
+	body, err := decodeAs(r, rq, scaleGVK, &autoscalingv1.Scale{}, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	wanted, ok := body.(*autoscalingv1.Scale)
+	if !ok {
+		return apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got a %T", body))
+	}
+	if err := matchName(wanted, rq.Name, rq.Namespace); err != nil {
+		return err
+	}
+	owner := manager(r, opts.FieldManager)
+	c := change{res: res, sub: "scale", opts: opts, dry: isDryRun(opts.DryRun)}
+	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
+		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
+			s := wanted.DeepCopy()
+			return s, fields.Update(old, s, owner)
+		})
+	}
+	return h.scale(w, r, rq, c)
+}
+
+// patchScale changes the replica count by a patch of any type.
+func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	p, err := readPatch(r, res)
+	if err != nil {
+		return err
+	}
+	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun)}
+	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
+		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
+			if p.kind == patch.Apply {
+				want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
+				if err != nil {
+					return nil, err
+				}
+				return fields.Apply(old, want, p.owner, p.opts.Force != nil && *p.opts.Force)
+			}
+			s, err := mend(rq, scaleKind, p, old)
+			if err != nil {
+				return nil, err
+			}
+			return s, fields.Update(old, s, p.owner)
+		})
+	}
+	return h.scale(w, r, rq, c)
+}
+
+func (h *Handler) scale(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, c change) error {
+	e, _, err := h.change(r.Context(), rq, c)
+	if err != nil {
+		return err
+	}
+	return writeScale(w, r, scaleOf(c.res, e.Object))
+}
+
+// rescaled is current with the replica count that to asks for. Who owns spec.replicas is tracked on the Scale and mapped back.
+func rescaled(
+	res *registry.Resource, current kind.Object, to func(*apply.Manager, *autoscalingv1.Scale) (kind.Object, error),
+) (kind.Object, error) {
+	owners := managedfields.NewScaleHandler(current.GetManagedFields(), res.GVK().GroupVersion(), scalePaths(res))
+	old := scaleOf(res, current)
+	entries, err := owners.ToSubresource()
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("field owners of scale: %w", err))
+	}
+	old.ManagedFields = entries
+	out, err := to(scaleFields, old)
+	if err != nil {
+		return nil, err
+	}
+	wanted, ok := out.(*autoscalingv1.Scale)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("scale is a %T", out))
+	}
+	if wanted.Spec.Replicas < 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: scaleGVK.Group, Kind: scaleGVK.Kind}, current.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("spec", "replicas"), wanted.Spec.Replicas, "must be greater than or equal to 0"),
+		})
+	}
+	obj, _ := current.DeepCopyObject().(kind.Object)
+	res.Scale.Set(obj, wanted.Spec.Replicas)
+	obj.SetResourceVersion(wanted.ResourceVersion)
+	obj.SetUID(wanted.UID)
+	if entries, err = owners.ToParent(wanted.ManagedFields); err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("field owners of scale: %w", err))
+	}
+	obj.SetManagedFields(entries)
+	return obj, nil
+}
+
+// scalePaths say where the replica count is in each version that field owners may speak of.
+func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
+	paths := map[string][]string{res.GVK().GroupVersion().String(): res.Scale.Path}
+	if res.Custom != nil {
+		paths = res.Custom.ScalePaths
+	}
+	out := managedfields.ResourcePathMappings{}
+	for version, names := range paths {
+		path := make(fieldpath.Path, len(names))
+		for i := range path {
+			path[i] = fieldpath.PathElement{FieldName: &names[i]}
+		}
+		out[version] = path
+	}
+	return out
+}
+
+// showScale has admission judge a scaling as what the client wrote: a Scale.
+func showScale(ar *admission.Request, res *registry.Resource, obj, current kind.Object) {
+	ar.Kind, ar.Spec = scaleGVK, scaleKind
+	ar.Object, ar.OldObject = scaleOf(res, obj), scaleOf(res, current)
+}
+
+// takeScale gives obj the replica count that the mutating plugins left.
+func takeScale(ar *admission.Request, res *registry.Resource, obj kind.Object) {
+	s, ok := ar.Object.(*autoscalingv1.Scale)
+	if count, _, _ := res.Scale.Get(obj); ok && count != s.Spec.Replicas {
+		res.Scale.Set(obj, s.Spec.Replicas)
+	}
+}

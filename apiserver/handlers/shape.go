@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	tablevalidation "k8s.io/apimachinery/pkg/apis/meta/v1beta1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/table"
+	"keelson/apiserver/wire"
+)
+
+// The conversions a client can ask for beside the object itself.
+const (
+	asTable       = "Table"
+	asPartial     = "PartialObjectMetadata"
+	asPartialList = "PartialObjectMetadataList"
+)
+
+// shape is how one request wants objects: encoding and conversion.
+type shape struct {
+	res     *registry.Resource
+	want    wire.Want
+	include metav1.IncludeObjectPolicy
+	encoder objects.Encoder
+}
+
+// shapeOf reads the Accept header and ?includeObject=.
+func shapeOf(r *http.Request, res *registry.Resource) (*shape, error) {
+	negotiate := wire.Negotiate
+	if res.Read != nil {
+		negotiate = wire.NegotiateText
+	}
+	want, err := negotiate(r, convertible)
+	if err != nil {
+		return nil, err
+	}
+	s := &shape{res: res, want: want, encoder: res.Encoder(want.Media)}
+	switch want.As {
+	case asTable:
+		opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_TableOptions)
+		if err != nil {
+			return nil, err
+		}
+		if errs := tablevalidation.ValidateTableOptions(opts); len(errs) > 0 {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: %v", errs.ToAggregate()))
+		}
+		s.include = opts.IncludeObject
+	case asPartial, asPartialList:
+		s.want.As = asPartial
+		s.encoder = partialEncoder{want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: want.Version, Kind: asPartial}}
+	}
+	return s, nil
+}
+
+// convertible tells which as= the server can do. Tables have no protobuf form.
+func convertible(w wire.Want) bool {
+	if w.Group != metav1.GroupName || w.Version != "v1" && w.Version != "v1beta1" {
+		return false
+	}
+	switch w.As {
+	case asTable:
+		return w.Media != wire.Proto
+	case asPartial, asPartialList:
+		return true
+	}
+	return false
+}
+
+// partialEncoder encodes an object's metadata alone.
+type partialEncoder struct {
+	media wire.Media
+	gvk   schema.GroupVersionKind
+}
+
+func (p partialEncoder) Key() string { return p.media.String() + ";" + asPartial + ";" + p.gvk.Version }
+
+func (p partialEncoder) Encode(obj runtime.Object) ([]byte, error) {
+	o, err := partial(obj, p.gvk)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewEncoder(p.media, p.gvk).Encode(o)
+}
+
+// partial is the metadata of obj, shared with it where it can be.
+func partial(obj runtime.Object, gvk schema.GroupVersionKind) (*metav1.PartialObjectMetadata, error) {
+	p := &metav1.PartialObjectMetadata{}
+	if o, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if m, ok := o.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			p.ObjectMeta = *m
+			p.SetGroupVersionKind(gvk)
+			return p, nil
+		}
+	}
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", obj, err)
+	}
+	p = meta.AsPartialObjectMetadata(m)
+	p.SetGroupVersionKind(gvk)
+	return p, nil
+}
+
+// encode returns e as a single answer or a watch event carries it. header says whether a Table describes its columns.
+func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
+	if s.want.As != asTable {
+		return e.Encoded(s.encoder)
+	}
+	t, err := table.Of(s.res.Kind, []kind.Object{e.Object}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, s.include, header)
+	if err != nil {
+		return nil, err
+	}
+	return s.encodeTable(t)
+}
+
+func (s *shape) encodeTable(t *metav1.Table) ([]byte, error) {
+	return wire.NewEncoder(s.want.Media, schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asTable}).Encode(t)
+}
+
+func (s *shape) writeOne(w http.ResponseWriter, r *http.Request, code int, e *objects.Entry) error {
+	b, err := s.encode(e, true)
+	if err != nil {
+		return err
+	}
+	auditAnswer(pipeline.From(r.Context()), e.Object, s.res.GVK())
+	wire.WriteBytes(w, r, code, b, s.want)
+	return nil
+}
+
+func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
+	s.auditList(pipeline.From(r.Context()), page)
+	meta := listMeta(page)
+	switch s.want.As {
+	case asTable:
+		objs := make([]kind.Object, len(page.Items))
+		for i, e := range page.Items {
+			objs[i] = e.Object
+		}
+		t, err := table.Of(s.res.Kind, objs, meta, s.include, true)
+		if err != nil {
+			return err
+		}
+		b, err := s.encodeTable(t)
+		if err != nil {
+			return err
+		}
+		wire.WriteBytes(w, r, http.StatusOK, b, s.want)
+		return nil
+	case asPartial:
+		return s.writePartialList(w, r, page)
+	}
+	return s.writePlainList(w, r, page)
+}
+
+func (s *shape) writePlainList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
+	encoder, media := s.encoder, s.want.Media
+	if media == wire.YAML { // by way of JSON, whose items are likely encoded already
+		media, encoder = wire.JSON, s.res.Encoder(wire.JSON)
+	}
+	items := make([][]byte, len(page.Items))
+	for i, e := range page.Items {
+		b, err := e.Encoded(encoder)
+		if err != nil {
+			return err
+		}
+		items[i] = b
+	}
+	if s.want.Media != wire.YAML && !s.want.Pretty {
+		return wire.WriteList(w, r, s.res.ListGVK(), listMeta(page), items, s.want)
+	}
+	b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items, media)
+	if err != nil {
+		return err
+	}
+	if s.want.Media == wire.YAML {
+		if b, err = yaml.JSONToYAML(b); err != nil {
+			return fmt.Errorf("encode list as yaml: %w", err)
+		}
+	}
+	wire.WriteBytes(w, r, http.StatusOK, b, s.want)
+	return nil
+}
+
+func (s *shape) writePartialList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
+	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
+	list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(page), Items: make([]metav1.PartialObjectMetadata, 0, len(page.Items))}
+	for _, e := range page.Items {
+		p, err := partial(e.Object, gvk)
+		if err != nil {
+			return err
+		}
+		list.Items = append(list.Items, *p)
+	}
+	gvk.Kind = asPartialList
+	wire.Write(w, r, http.StatusOK, list, gvk, s.want)
+	return nil
+}
+
+// writeObject answers with an object that is not an Entry and has no other forms (reviews, tokens): who accepts only a Table gets 406.
+func writeObject(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+	want, err := wire.Negotiate(r, nil)
+	if err != nil {
+		return err
+	}
+	auditAnswer(pipeline.From(r.Context()), obj, gvk)
+	wire.Write(w, r, code, obj, gvk, want)
+	return nil
+}
+
+// writeStatus answers with a Status, whatever form of the object the client wanted.
+func writeStatus(w http.ResponseWriter, r *http.Request, code int, s *metav1.Status) error {
+	want, err := wire.Negotiate(r, convertible)
+	if err != nil {
+		return err
+	}
+	want.As = ""
+	wire.Write(w, r, code, s, schema.GroupVersionKind{Version: "v1", Kind: "Status"}, want)
+	return nil
+}

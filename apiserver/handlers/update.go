@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/apply"
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/auth"
+)
+
+// update replaces an object, or the part of it that a subresource owns.
+func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	opts, err := updateOptions(r)
+	if err != nil {
+		return err
+	}
+	obj, err := decode(r, rq, res, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	if err := staysWhere(rq, res, obj); err != nil {
+		return err
+	}
+	owner := manager(r, opts.FieldManager)
+	used := false
+	c := change{
+		res: res, sub: rq.Subresource, opts: opts, dry: isDryRun(opts.DryRun), createMissing: res.CreateOnUpdate && rq.Subresource == "",
+		make: func(_ context.Context, current kind.Object) (kind.Object, error) {
+			o := obj
+			if used { // a second try: the first one changed the object
+				return nil, conflict(res, rq.Name)
+			}
+			used = obj.GetResourceVersion() != ""
+			if !used {
+				o, _ = obj.DeepCopyObject().(kind.Object)
+			}
+			return o, res.Fields[rq.Subresource].Update(current, o, owner)
+		},
+	}
+	e, created, err := h.change(r.Context(), rq, c)
+	if err != nil {
+		return err
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	return shape.writeOne(w, r, code, e)
+}
+
+func matchName(obj metav1.Object, name, ns string) error {
+	switch {
+	case obj.GetName() == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
+	case obj.GetName() != name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+	case ns != "" && obj.GetNamespace() != "" && obj.GetNamespace() != ns:
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", obj.GetNamespace(), ns))
+	}
+	obj.SetNamespace(ns)
+	return nil
+}
+
+// change is one update of an object, by whatever verb.
+type change struct {
+	res           *registry.Resource
+	sub           string
+	opts          runtime.Object
+	dry           bool
+	createMissing bool
+	// make returns the new object, which then belongs to change, with its managedFields brought up to date; current is shared, and nil
+	// when the object is to be created. It may be called again with a newer object.
+	make func(ctx context.Context, current kind.Object) (kind.Object, error)
+}
+
+const optimisticLock = "the object has been modified; please apply your changes to the latest version and try again"
+
+func conflict(res *registry.Resource, name string) error {
+	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
+}
+
+// emptied says that an update took away the last thing that kept a deleted object alive.
+type emptied struct{ last kind.Object }
+
+func (*emptied) Error() string { return "the object's last finalizer is gone" }
+
+// change runs an update's steps against the current object until it sticks.
+func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
+	ns := namespace(rq, c.res)
+	settle := func(bool) {}
+	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
+		settle(false) // of an attempt that lost a race
+		settle = func(bool) {}
+		obj, ar, err := h.attempt(ctx, rq, c, current)
+		if err != nil {
+			return nil, err
+		}
+		done, err := allocate(c.res, ar, obj, current)
+		if err != nil {
+			return nil, err
+		}
+		settle = done
+		return obj, nil
+	}
+	if c.dry {
+		defer func() { settle(false) }()
+		return h.dryChange(ctx, rq, c, step)
+	}
+	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
+	settle(err == nil)
+	if gone, ok := errors.AsType[*emptied](err); ok {
+		return h.removeEmptied(ctx, rq, c.res, gone.last)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	noteReceipt(rq, receipt)
+	noteSubject(rq, c.res, e.Object)
+	return e, created, nil
+}
+
+func (h *Handler) attempt(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
+	if current == nil {
+		return h.changeMissing(ctx, rq, c)
+	}
+	return h.changed(ctx, rq, c, current)
+}
+
+// dryChange is change without the store.
+func (h *Handler) dryChange(
+	ctx context.Context, rq *pipeline.Request, c change, step objects.UpdateFunc,
+) (*objects.Entry, bool, error) {
+	var current kind.Object
+	switch e, err := c.res.Storage.Get(ctx, namespace(rq, c.res), rq.Name, ""); {
+	case err == nil:
+		current = e.Object
+	case !c.createMissing || !apierrors.IsNotFound(err):
+		return nil, false, err
+	}
+	obj, err := step(ctx, current)
+	if gone, ok := errors.AsType[*emptied](err); ok {
+		obj, err = gone.last, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return &objects.Entry{Object: obj}, current == nil, nil
+}
+
+func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c change) (kind.Object, *admission.Request, error) {
+	obj, err := c.make(ctx, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What carries a uid or a version was there when the client read it.
+	if uid := obj.GetUID(); uid != "" {
+		if _, patched := c.opts.(*metav1.PatchOptions); patched {
+			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
+				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		}
+		return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // a client's words
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, nil, conflict(c.res, rq.Name)
+	}
+	if err := h.mayCreate(ctx, rq, c.res); err != nil {
+		return nil, nil, err
+	}
+	ar, err := h.readyToCreate(ctx, rq, c.res, obj, createOptionsOf(c.opts), c.dry)
+	return obj, ar, err
+}
+
+// mayCreate refuses to create by an update or apply what the user may not create.
+func (h *Handler) mayCreate(ctx context.Context, rq *pipeline.Request, res *registry.Resource) error {
+	if h.judge == nil {
+		return nil
+	}
+	a := pipeline.Attributes(rq)
+	a.Verb = "create"
+	d, err := h.judge.Authorize(ctx, a)
+	switch {
+	case d.Verdict == auth.Allow:
+		return nil
+	case err != nil:
+		return apierrors.NewInternalError(fmt.Errorf("authorize create of %s: %w", res.Resource, err))
+	}
+	return pipeline.Forbidden(a, d.Reason)
+}
+
+// createOptionsOf are the options of an update or patch as admission sees them when it creates.
+func createOptionsOf(opts runtime.Object) runtime.Object {
+	out := &metav1.CreateOptions{TypeMeta: metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}}
+	switch o := opts.(type) {
+	case *metav1.UpdateOptions:
+		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	case *metav1.PatchOptions:
+		out.DryRun, out.FieldManager, out.FieldValidation = o.DryRun, o.FieldManager, o.FieldValidation
+	default:
+		return opts
+	}
+	return out
+}
+
+// updateOptionsOf are a patch's options as admission sees them.
+func updateOptionsOf(opts runtime.Object) runtime.Object {
+	p, ok := opts.(*metav1.PatchOptions)
+	if !ok {
+		return opts
+	}
+	return &metav1.UpdateOptions{
+		TypeMeta: metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"},
+		DryRun:   p.DryRun, FieldManager: p.FieldManager, FieldValidation: p.FieldValidation,
+	}
+}
+
+// changed runs an update's steps for one state of the object.
+func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, current kind.Object) (kind.Object, *admission.Request, error) {
+	obj, err := c.make(ctx, current)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := matchCurrent(c.res, obj, current, rq.Name); err != nil {
+		return nil, nil, err
+	}
+	dedupOwners(obj, rq.Warn)
+	ar := h.admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
+	asScale := c.sub == "scale" && c.res.Scale != nil
+	if asScale {
+		showScale(ar, c.res, obj, current)
+	}
+	if err := h.mutate(ctx, rq, ar, c.res, obj); err != nil {
+		return nil, nil, err
+	}
+	if asScale {
+		takeScale(ar, c.res, obj)
+	}
+	if c.res.Guard != nil {
+		if err := c.res.Guard(ctx, rq.User, rq.Namespace, obj, current); err != nil {
+			return nil, nil, err
+		}
+	}
+	begin := time.Now()
+	if err := prepareAndValidate(c.res, c.sub, obj, current); err != nil {
+		return nil, nil, err
+	}
+	for _, text := range c.res.Warnings(obj, current) {
+		rq.Warn(text)
+	}
+	rq.Mark.Validate = time.Since(begin)
+	if err := h.check(ctx, rq, ar); err != nil {
+		return nil, nil, err
+	}
+	keepTimes(c.res.GVK(), obj, current)
+	noteChange(rq, c.sub, obj, current)
+	if finished(c.res, obj, current) {
+		ar.Settle(false) // it goes instead
+		return nil, nil, &emptied{last: obj}
+	}
+	return obj, ar, nil
+}
+
+// matchCurrent checks uid and resourceVersion; an update without a version replaces whatever is there, if the kind allows it.
+func matchCurrent(res *registry.Resource, obj, current kind.Object, name string) error {
+	if uid := obj.GetUID(); uid != "" && uid != current.GetUID() {
+		return apierrors.NewConflict(res.GroupResource(), name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())) //nolint:staticcheck // a client's words
+	}
+	switch rv := obj.GetResourceVersion(); {
+	case rv == current.GetResourceVersion():
+	case rv == "" && res.UnconditionalUpdate:
+		obj.SetResourceVersion(current.GetResourceVersion())
+	case rv == "":
+		return apierrors.NewInvalid(schema.GroupKind{Group: res.Group, Kind: res.Resource}, name, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
+		})
+	default:
+		return conflict(res, name)
+	}
+	return nil
+}
+
+// prepareAndValidate keeps what the server owns and judges the rest.
+func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object) error {
+	obj.SetGeneration(old.GetGeneration())
+	obj.SetSelfLink("")
+	prepare, validate := res.PrepareUpdate, res.ValidateUpdate
+	if part := res.Subs[sub]; part != nil {
+		prepare, validate = part.PrepareUpdate, part.ValidateUpdate
+	}
+	prepare(obj, old)
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	obj.SetCreationTimestamp(old.GetCreationTimestamp())
+	if t := old.GetDeletionTimestamp(); t != nil {
+		obj.SetDeletionTimestamp(t)
+	}
+	if g := old.GetDeletionGracePeriodSeconds(); g != nil {
+		obj.SetDeletionGracePeriodSeconds(g)
+	}
+	path := field.NewPath("metadata")
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, path)
+	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
+	errs = append(errs, validate(obj, old)...)
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
+	}
+	return nil
+}
+
+// keepTimes undoes a new timestamp in managedFields when nothing else changed, so that such an update writes nothing.
+func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
+	fields, before := obj.GetManagedFields(), old.GetManagedFields()
+	if !apply.SameExceptTimes(fields, before) {
+		return
+	}
+	obj.SetManagedFields(before)
+	if !apiequality.Semantic.DeepEqual(kind.Named(obj, gvk), kind.Named(old, gvk)) {
+		obj.SetManagedFields(fields)
+	}
+}
+
+// finished tells whether obj, which is being deleted, is no longer held by anything.
+func finished(res *registry.Resource, obj, old kind.Object) bool {
+	if old.GetDeletionTimestamp() == nil || len(obj.GetFinalizers()) > 0 || res.Held != nil && res.Held(obj) {
+		return false
+	}
+	grace := old.GetDeletionGracePeriodSeconds()
+	return grace == nil || *grace == 0
+}
+
+// removeEmptied removes an object whose last finalizer an update took away; the client gets the object as it sent it.
+func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *registry.Resource, last kind.Object) (*objects.Entry, bool, error) {
+	_, receipt, err := res.Storage.Delete(ctx, last.GetNamespace(), last.GetName(), func(current kind.Object) error {
+		if current.GetUID() != last.GetUID() || current.GetResourceVersion() != last.GetResourceVersion() {
+			return conflict(res, rq.Name)
+		}
+		return nil
+	})
+	if err != nil && !apierrors.IsNotFound(err) { // somebody else may have finished it
+		return nil, false, err
+	}
+	noteReceipt(rq, receipt)
+	noteSubject(rq, res, last)
+	return &objects.Entry{Object: last}, false, nil
+}
+
+// noteChange tells the request's mark what a status write changed.
+func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
+	pod, ok := obj.(*corev1.Pod)
+	before, ok2 := old.(*corev1.Pod)
+	if ok && ok2 && sub == "status" && pod.Status.Phase != before.Status.Phase {
+		rq.Mark.Change = fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase)
+	}
+}

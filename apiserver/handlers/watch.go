@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// shortestWatch bounds from below how long a watch lasts when the client does not say; it is at most twice that.
+const shortestWatch = 30 * time.Minute
+
+// slowest is how long one write to a client may take.
+const slowest = time.Minute
+
+// most is how many bytes of events that are ready go out in one write.
+const most = 64 << 10
+
+// watch streams changes until the client leaves, its time is up, or history is lost.
+func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	shape, err := shapeOf(r, res)
+	if err != nil {
+		return err
+	}
+	opts, err := listOptions(r)
+	if err != nil {
+		return err
+	}
+	q, err := query(rq, res, opts)
+	if err != nil {
+		return err
+	}
+	life := shortestWatch + rand.N(shortestWatch) //nolint:gosec // spreads load, guards nothing
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
+		life = time.Duration(*opts.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), life)
+	defer cancel()
+	events, err := res.Storage.Watch(ctx, q)
+	if err != nil {
+		return err
+	}
+	shape.want.Pretty = false
+	if shape.want.Media == wire.YAML { // a stream of YAML has no framing
+		shape.want.Media, shape.encoder = wire.JSON, res.Encoder(wire.JSON)
+	}
+	header := w.Header()
+	header.Set("Content-Type", wire.StreamType(shape.want.Media))
+	header.Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
+	out := http.NewResponseController(w)
+	// A client that does not take what it asked for is cut off: it holds memory, and resumes where it was.
+	slow := time.AfterFunc(slowest, func() {
+		_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
+	})
+	slow.Stop()
+	defer slow.Stop()
+	s := stream{shape: shape, count: func(int) {}, write: func(b []byte) error {
+		slow.Reset(slowest)
+		defer slow.Stop()
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+		return out.Flush()
+	}}
+	if h.metrics != nil {
+		events := h.metrics.WatchEvents(res.GVR())
+		s.count = func(n int) { events.Add(float64(n)) }
+	}
+	_ = out.Flush() // the client waits for the header; if it is gone the first event will tell
+	s.run(ctx, events, h.stopping)
+	return nil
+}
+
+// stream turns events into frames.
+type stream struct {
+	shape *shape
+	write func([]byte) error
+	count func(events int)
+	buf   []byte
+	begun bool // the first event is out: a Table has described its columns
+}
+
+// run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
+func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-stopping:
+			return
+		case ev, ok := <-events.Events():
+			if !ok {
+				if err := events.Err(); err != nil {
+					_ = s.write(s.errorFrame(err)) // the last word; nobody may be listening
+				}
+				return
+			}
+			if !s.frames(ev, events) {
+				return
+			}
+		}
+	}
+}
+
+// frames writes ev and whatever else is ready.
+func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
+	s.buf = s.buf[:0]
+	more, n := true, 0
+	for more {
+		b, err := s.shape.encode(ev.Entry, !s.begun)
+		if err != nil {
+			s.buf = append(s.buf, s.errorFrame(err)...)
+			_ = s.write(s.buf) // the watch ends either way
+			return false
+		}
+		s.begun = true
+		n++
+		s.buf = wire.AppendFrame(s.buf, s.shape.want.Media, string(ev.Type), b)
+		if len(s.buf) >= most {
+			break
+		}
+		select {
+		case next, ok := <-events.Events():
+			// When the channel is closed, run sees it too.
+			ev, more = next, ok
+		default:
+			more = false
+		}
+	}
+	s.count(n)
+	return s.write(s.buf) == nil
+}
+
+func (s *stream) errorFrame(err error) []byte {
+	b, eerr := wire.NewEncoder(s.shape.want.Media, schema.GroupVersionKind{Version: "v1", Kind: "Status"}).Encode(wire.Status(err))
+	if eerr != nil {
+		return nil
+	}
+	return wire.AppendFrame(nil, s.shape.want.Media, "ERROR", b)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Model describes a kind without a Go type.
+type Model struct {
+	// Name and ListName are the names of the definitions; ModelName makes them.
+	Name, ListName string
+	ListKind       string
+	// Schema is the kind's schema without what every object has, nil when nothing is known; open says that it has fields which it does
+	// not name, about which v2 has to say nothing at all. The caller may change the schema.
+	Schema func(v2 bool) (s *spec.Schema, open bool)
+}
+
+// ModelName is what a custom kind is called: "com.example.v1.Widget".
+func ModelName(gvk schema.GroupVersionKind) string {
+	parts := strings.Split(gvk.Group, ".")
+	slices.Reverse(parts)
+	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
+}
+
+var (
+	typeDocs    = metav1.TypeMeta{}.SwaggerDoc()
+	partialDocs = metav1.PartialObjectMetadata{}.SwaggerDoc()
+	listDocs    = metav1.PartialObjectMetadataList{}.SwaggerDoc()
+)
+
+// custom defines r's kind and its list.
+func (s *schemas) custom(r Resource, v2 bool) {
+	m := r.Model
+	meta, listMeta := s.ref(reflect.TypeFor[metav1.ObjectMeta]()), s.ref(reflect.TypeFor[metav1.ListMeta]())
+	one, open := m.Schema(v2)
+	switch {
+	case one == nil || v2 && open:
+		// Properties here would make kubectl refuse all others.
+		one = spec.MapProperty(nil)
+		one.AdditionalProperties = nil
+	default:
+		one.SetProperty("metadata", *meta.WithDescription(partialDocs["metadata"]))
+		withType(one)
+		embedded(one, meta, v2)
+	}
+	one.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, r.Kind.Kind)})
+	s.defs[m.Name] = *one
+	list := new(spec.Schema).Typed("object", "").WithDescription(fmt.Sprintf("%s is a list of %s", m.ListKind, r.Kind.Kind)).WithRequired("items")
+	list.SetProperty("items", *spec.ArrayProperty(spec.RefSchema(definitions + m.Name)).WithDescription(fmt.Sprintf(
+		"List of %s. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md", r.GVR.Resource)))
+	list.SetProperty("metadata", *listMeta.WithDescription(listDocs["metadata"]))
+	withType(list)
+	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkOf(r.Kind, m.ListKind)})
+	s.defs[m.ListName] = *list
+}
+
+func gvkOf(gvk schema.GroupVersionKind, kind string) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": kind}
+}
+
+func withType(s *spec.Schema) {
+	for _, name := range []string{"apiVersion", "kind"} {
+		s.SetProperty(name, *spec.StringProperty().WithDescription(typeDocs[name]))
+	}
+}
+
+// embedded gives the objects inside of s what objects have.
+func embedded(s *spec.Schema, meta spec.Schema, v2 bool) {
+	if s == nil {
+		return
+	}
+	for name, p := range s.Properties {
+		if p.Ref.String() == "" {
+			embedded(&p, meta, v2)
+			s.Properties[name] = p
+		}
+	}
+	if s.Items != nil {
+		embedded(s.Items.Schema, meta, v2)
+	}
+	if s.AdditionalProperties != nil {
+		embedded(s.AdditionalProperties.Schema, meta, v2)
+	}
+	if open, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); open && v2 {
+		return // as for the root
+	}
+	if is, _ := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !is {
+		return
+	}
+	withType(s)
+	s.SetProperty("metadata", *meta.WithDescription(partialDocs["metadata"]))
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/cached"
+	"k8s.io/kube-openapi/pkg/handler"
+	"k8s.io/kube-openapi/pkg/handler3"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Swagger describes the resources as OpenAPI v2. version is the server's, "v1.37.2".
+func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
+	return build(version, resources, true)
+}
+
+// build is Swagger; without v2 schemas of custom resources may say what only v3 can, for a document that is converted.
+func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error) {
+	s := &schemas{defs: spec.Definitions{}}
+	paths := map[string]spec.PathItem{}
+	for _, r := range resources {
+		if r.Model != nil {
+			s.custom(r, v2)
+		} else {
+			s.tag(r.Type, r.Kind)
+			if r.List != nil {
+				list := r.Kind
+				list.Kind += "List"
+				s.tag(r.List, list)
+			}
+		}
+		s.addPaths(paths, r)
+	}
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+		Swagger:     "2.0",
+		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: version}},
+		Paths:       &spec.Paths{Paths: paths},
+		Definitions: s.defs,
+		SecurityDefinitions: spec.SecurityDefinitions{"BearerToken": &spec.SecurityScheme{SecuritySchemeProps: spec.SecuritySchemeProps{
+			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
+		}}},
+		Security: []map[string][]string{{"BearerToken": {}}},
+	}}, nil
+}
+
+// Documents are /openapi/v2 and /openapi/v3 of the resources there are at the moment. They are built when asked for.
+type Documents struct {
+	version string
+	fixed   []Resource
+	swagger func() (*spec.Swagger, error) // of fixed
+	v2      *handler.OpenAPIService
+	v3      *handler3.OpenAPIService
+
+	mu    sync.Mutex
+	round int
+	extra map[schema.GroupVersion]bool // that v3 has beside those of fixed
+}
+
+// New returns the documents of fixed. version is the server's, "v1.37.2".
+func New(version string, fixed []Resource) *Documents {
+	d := &Documents{version: version, fixed: fixed, v3: handler3.NewOpenAPIService(), extra: map[schema.GroupVersion]bool{}}
+	d.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
+	d.v2 = handler.NewOpenAPIServiceLazy(d.merged(nil, nil, 0))
+	for gv, list := range byVersion(fixed) {
+		d.update(gv, list, 0)
+	}
+	return d
+}
+
+// Remote is what another server publishes about a group version that it answers for; parts it does not publish are nil.
+type Remote struct {
+	GV schema.GroupVersion
+	V3 *spec3.OpenAPI
+	V2 *spec.Swagger
+}
+
+// Set says what there is beside the fixed resources.
+func (d *Documents) Set(custom []Resource, remotes []Remote) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.round++
+	d.v2.UpdateSpecLazy(d.merged(custom, remotes, d.round))
+	fixed, now := byVersion(d.fixed), byVersion(custom)
+	elsewhere := map[schema.GroupVersion]*spec3.OpenAPI{}
+	for _, r := range remotes {
+		if r.V3 != nil {
+			now[r.GV] = nil
+			elsewhere[r.GV] = r.V3
+		}
+	}
+	for gv := range d.extra {
+		if _, ok := now[gv]; ok {
+			continue
+		}
+		delete(d.extra, gv)
+		if list, ok := fixed[gv]; ok {
+			d.update(gv, list, d.round)
+		} else {
+			d.v3.DeleteGroupVersion(path(gv))
+		}
+	}
+	for gv, list := range now {
+		d.extra[gv] = true
+		if doc := elsewhere[gv]; doc != nil {
+			d.v3.UpdateGroupVersionLazy(path(gv), cached.Static(doc, d.etag(d.round)))
+			continue
+		}
+		d.update(gv, slices.Concat(fixed[gv], list), d.round)
+	}
+}
+
+func byVersion(resources []Resource) map[schema.GroupVersion][]Resource {
+	out := map[schema.GroupVersion][]Resource{}
+	for _, r := range resources {
+		gv := r.GVR.GroupVersion()
+		out[gv] = append(out[gv], r)
+	}
+	return out
+}
+
+func path(gv schema.GroupVersion) string { return strings.TrimPrefix(prefix(gv), "/") }
+
+// merged is the v2 document of everything.
+func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cached.Value[*spec.Swagger] {
+	return cached.Once(cached.Func(func() (*spec.Swagger, string, error) {
+		fixed, err := d.swagger()
+		if err != nil || len(custom)+len(remotes) == 0 {
+			return fixed, d.etag(round), err
+		}
+		more, err := build(d.version, custom, true)
+		if err != nil {
+			return nil, "", err
+		}
+		out := *fixed
+		out.Definitions = handler.PruneDefaults(more.Definitions) // v2 says nothing of defaults
+		out.Paths = &spec.Paths{Paths: maps.Clone(more.Paths.Paths)}
+		for _, r := range remotes {
+			if r.V2 != nil {
+				adopt(&out, r)
+			}
+		}
+		maps.Copy(out.Definitions, fixed.Definitions)
+		maps.Copy(out.Paths.Paths, fixed.Paths.Paths)
+		return &out, d.etag(round), nil
+	}))
+}
+
+// adopt takes over what another server says about its group version, and every definition it needs for that.
+func adopt(out *spec.Swagger, r Remote) {
+	if r.V2.Paths == nil {
+		return
+	}
+	own := prefix(r.GV)
+	for p, item := range r.V2.Paths.Paths {
+		if strings.HasPrefix(p, own+"/") {
+			out.Paths.Paths[p] = item
+		}
+	}
+	for name, def := range r.V2.Definitions {
+		if _, ok := out.Definitions[name]; !ok {
+			out.Definitions[name] = def
+		}
+	}
+}
+
+// update puts the v3 document of gv in place.
+func (d *Documents) update(gv schema.GroupVersion, list []Resource, round int) {
+	d.v3.UpdateGroupVersionLazy(path(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		s, err := build(d.version, list, false)
+		if err != nil {
+			return nil, "", err
+		}
+		return openapiconv.ConvertV2ToV3(s), d.etag(round), nil
+	})))
+}
+
+func (d *Documents) etag(round int) string { return fmt.Sprintf("%s-%d", d.version, round) }
+
+// Mount registers /openapi/v2 and /openapi/v3 on mux.
+func (d *Documents) Mount(mux *http.ServeMux) error {
+	d.v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux})
+	if err := d.v3.RegisterOpenAPIV3VersionedService("/openapi/v3", paths{mux}); err != nil {
+		return fmt.Errorf("register openapi v3: %w", err)
+	}
+	return nil
+}
+
+// paths lets the libraries register on a ServeMux.
+type paths struct{ mux *http.ServeMux }
+
+func (p paths) Handle(path string, h http.Handler) { p.mux.Handle(path, h) }
+func (p paths) HandlePrefix(path string, h http.Handler) {
+	p.mux.Handle(strings.TrimSuffix(path, "/")+"/", h)
+}
+
+// Sorted orders resources by group, version, resource and subresource, so that documents are the same at every start.
+func Sorted(list []Resource) []Resource {
+	slices.SortFunc(list, func(a, b Resource) int {
+		return strings.Compare(a.GVR.String()+"/"+a.Subresource, b.GVR.String()+"/"+b.Subresource)
+	})
+	return list
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+)
+
+func resources() []Resource {
+	all := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	return Sorted([]Resource{
+		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
+			Type: reflect.TypeFor[corev1.Pod](), List: reflect.TypeFor[corev1.PodList](), Verbs: all},
+		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Namespaced: true, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
+			Type: reflect.TypeFor[corev1.Pod](), Verbs: []string{"get", "update", "patch"}},
+		{GVR: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: corev1.SchemeGroupVersion.WithKind("Node"),
+			Type: reflect.TypeFor[corev1.Node](), List: reflect.TypeFor[corev1.NodeList](), Verbs: all},
+		{GVR: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespaced: true, Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"),
+			Type: reflect.TypeFor[appsv1.Deployment](), List: reflect.TypeFor[appsv1.DeploymentList](), Verbs: all},
+	})
+}
+
+func TestSwagger(t *testing.T) {
+	s, err := Swagger("v1.37.2", resources())
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := s.Definitions["io.k8s.api.core.v1.PodSpec"].Properties["containers"]
+	for key, want := range map[string]any{
+		"x-kubernetes-patch-strategy":  "merge",
+		"x-kubernetes-patch-merge-key": "name",
+		"x-kubernetes-list-type":       "map",
+		"x-kubernetes-list-map-keys":   []any{"name"},
+	} {
+		if got := container.Extensions[key]; !reflect.DeepEqual(got, want) {
+			t.Errorf("PodSpec.containers %s: got %v, want %v", key, got, want)
+		}
+	}
+	if !strings.HasPrefix(container.Description, "List of containers belonging to the pod.") {
+		t.Errorf("PodSpec.containers description: got %q", container.Description)
+	}
+	if got := s.Definitions["io.k8s.api.core.v1.PodSpec"].Required; !reflect.DeepEqual(got, []string{"containers"}) {
+		t.Errorf("PodSpec required: got %q, want containers", got)
+	}
+	for name, want := range map[string][2]string{
+		"io.k8s.apimachinery.pkg.api.resource.Quantity":   {"string", ""},
+		"io.k8s.apimachinery.pkg.apis.meta.v1.Time":       {"string", "date-time"},
+		"io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"string", "int-or-string"},
+	} {
+		d, ok := s.Definitions[name]
+		if !ok || d.Type[0] != want[0] || d.Format != want[1] {
+			t.Errorf("%s: got %v %q (defined %v), want %v", name, d.Type, d.Format, ok, want)
+		}
+	}
+	ids := map[string]string{}
+	for path, item := range s.Paths.Paths {
+		for method, op := range map[string]any{"get": item.Get, "post": item.Post, "put": item.Put, "patch": item.Patch, "delete": item.Delete} {
+			b, _ := json.Marshal(op)
+			var o struct{ OperationID string }
+			_ = json.Unmarshal(b, &o)
+			if o.OperationID == "" {
+				continue
+			}
+			if at, twice := ids[o.OperationID]; twice {
+				t.Errorf("operation id %s of %s %s is also of %s", o.OperationID, method, path, at)
+			}
+			ids[o.OperationID] = path
+		}
+	}
+	patch := s.Paths.Paths["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"].Patch
+	if patch == nil {
+		t.Fatal("no PATCH of deployments")
+	}
+	found := false
+	for _, p := range patch.Parameters {
+		found = found || p.Name == "fieldValidation"
+	}
+	if !found {
+		t.Error("PATCH of deployments has no fieldValidation parameter: kubectl would not validate")
+	}
+}
+
+// TestDiscoveryClientReadsBoth reads the documents with the client that kubectl uses.
+func TestDiscoveryClientReadsBoth(t *testing.T) {
+	mux := http.NewServeMux()
+	if err := New("v1.37.2", resources()).Mount(mux); err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	c, err := discovery.NewDiscoveryClientForConfig(&rest.Config{Host: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := c.OpenAPISchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(doc.GetDefinitions().GetAdditionalProperties()); n < 100 {
+		t.Errorf("v2 has %d definitions, want at least 100", n)
+	}
+	groups, err := c.OpenAPIV3().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, gv := range []string{"api/v1", "apis/apps/v1"} {
+		if groups[gv] == nil {
+			t.Fatalf("v3 has no %s: %v", gv, groups)
+		}
+		for _, content := range []string{"application/json", "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"} {
+			b, err := groups[gv].Schema(content)
+			if err != nil || len(b) == 0 {
+				t.Errorf("v3 %s as %s: %d bytes, %v", gv, content, len(b), err)
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"keelson/api/kind"
+	"keelson/api/kind/kindtest"
+)
+
+// stored are the kinds of the table that can be read back.
+func stored() []*kind.Kind {
+	var out []*kind.Kind
+	for _, row := range Table() {
+		if !row.Kind.CreateOnly && !slices.Contains(row.Without, "create") {
+			out = append(out, row.Kind)
+		}
+	}
+	return out
+}
+
+// TestGolden holds every kind to its golden file; a kind without one fails.
+func TestGolden(t *testing.T) {
+	for _, k := range stored() {
+		group := k.Group
+		if group == "" {
+			group = "core"
+		}
+		t.Run(group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
+			kindtest.Golden(t, k, filepath.Join("testdata", group, k.Resource+"."+k.Version+".txtar"))
+		})
+	}
+}
+
+// TestRandom fills objects of every kind at random, sends them through both encodings and through all the kind's functions.
+func TestRandom(t *testing.T) {
+	for _, k := range stored() {
+		if k.Group == "apiextensions.k8s.io" {
+			continue // schemas hold raw JSON, which random bytes are not; the package's own tests cover them
+		}
+		t.Run(k.Group+"/"+k.Resource+"."+k.Version, func(t *testing.T) {
+			for seed := range int64(40) {
+				obj := kindtest.Random(k, seed)
+				kindtest.RoundTrip(t, k, obj)
+				if kindtest.Exercise(t, k, obj); t.Failed() {
+					t.Fatalf("seed %d", seed)
+				}
+			}
+		})
+	}
+}
+
+// TestNames: no two rows may answer to the same name of a resource, or to the same short name within a group.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, row := range Table() {
+		n := row.Kind.Names
+		if n.Singular == "" || n.Kind == "" || n.Version == "" {
+			t.Errorf("%+v: a name is missing", n)
+		}
+		for _, name := range append([]string{n.Resource}, n.ShortNames...) {
+			key := n.Group + "/" + n.Version + "/" + name
+			if seen[key] {
+				t.Errorf("%s twice", key)
+			}
+			seen[key] = true
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	scalingv1 "k8s.io/api/autoscaling/v1"
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/admissionregistration"
+	"keelson/api/apiextensions"
+	"keelson/api/apiregistration"
+	"keelson/api/apps"
+	"keelson/api/autoscaling"
+	"keelson/api/batch"
+	"keelson/api/certificates"
+	"keelson/api/coordination"
+	"keelson/api/core"
+	"keelson/api/discovery"
+	"keelson/api/events"
+	"keelson/api/flowcontrol"
+	"keelson/api/kind"
+	"keelson/api/networking"
+	"keelson/api/node"
+	"keelson/api/policy"
+	"keelson/api/rbac"
+	"keelson/api/resource"
+	"keelson/api/scheduling"
+	"keelson/api/storage"
+	"keelson/api/storagemigration"
+)
+
+// Table lists every resource the server serves. To add a kind, add a line.
+func Table() []Row {
+	return append([]Row{
+		{Kind: core.Namespace(), Held: namespaceHeld, Terminate: terminateNamespace, Without: []string{"deletecollection"}},
+		{Kind: core.Node(), Also: nodeSubs},
+		{Kind: core.ConfigMap()},
+		{Kind: core.Secret()},
+		{Kind: core.ServiceAccount(), Also: []Sub{tokenSub}, ReturnsDeleted: true},
+		{Kind: core.Service(), Also: serviceSubs, ReturnsDeleted: true},
+		{Kind: core.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: []string{"spec.nodeName"}, Reset: podReset},
+		{Kind: core.ReplicationController()},
+		{Kind: core.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
+		{Kind: core.LimitRange()},
+		{Kind: core.ResourceQuota()},
+		{Kind: core.PersistentVolume(), ReturnsDeleted: true},
+		{Kind: core.PersistentVolumeClaim(), ReturnsDeleted: true},
+		{
+			Kind: core.ComponentStatus(), Fixed: core.Components, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+			Without: []string{"create", "delete", "deletecollection", "patch", "update", "watch"},
+		},
+		{Kind: core.PodTemplate(), ReturnsDeleted: true},
+		{Kind: core.Event(), TTL: true},
+		{Kind: events.Event(), TTL: true, View: eventView},
+		{Kind: admissionregistration.ValidatingWebhookConfiguration()},
+		{Kind: admissionregistration.MutatingWebhookConfiguration()},
+		{Kind: admissionregistration.ValidatingAdmissionPolicy(), Reset: statusAlone},
+		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding()},
+		{Kind: admissionregistration.MutatingAdmissionPolicy()},
+		{Kind: admissionregistration.MutatingAdmissionPolicyBinding()},
+		{Kind: apps.Deployment(), Reset: deploymentReset},
+		{Kind: apps.ReplicaSet()},
+		{Kind: apps.StatefulSet()},
+		{Kind: apps.DaemonSet()},
+		{Kind: apps.ControllerRevision()},
+		{Kind: autoscaling.HorizontalPodAutoscalerV2()},
+		{Kind: autoscaling.HorizontalPodAutoscalerV1(), View: scalerView},
+		{Kind: batch.Job(), Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
+			"or set propagationPolicy=Orphan to suppress this warning"},
+		{Kind: batch.CronJob()},
+		{Kind: certificates.CertificateSigningRequest(), Author: certificates.SetRequester, Reset: requestReset},
+		{Kind: certificates.ClusterTrustBundle()},
+		{Kind: certificates.PodCertificateRequest()},
+		{Kind: coordination.Lease()},
+		{Kind: discovery.EndpointSlice()},
+		{Kind: flowcontrol.FlowSchema(), Reset: statusAlone},
+		{Kind: flowcontrol.PriorityLevelConfiguration(), Reset: statusAlone},
+		{Kind: networking.Ingress()},
+		{Kind: networking.IngressClass()},
+		{Kind: networking.NetworkPolicy()},
+		{Kind: networking.IPAddress()},
+		{Kind: networking.ServiceCIDR()},
+		{Kind: node.RuntimeClass()},
+		{Kind: policy.PodDisruptionBudget()},
+		{Kind: rbac.Role()},
+		{Kind: rbac.ClusterRole()},
+		{Kind: rbac.RoleBinding()},
+		{Kind: rbac.ClusterRoleBinding()},
+		{Kind: resource.DeviceClass()},
+		{Kind: resource.DeviceTaintRule()},
+		{Kind: resource.ResourceClaim()},
+		{Kind: resource.ResourceClaimTemplate()},
+		{Kind: resource.ResourceSlice(), Indexed: []string{"spec.nodeName"}},
+		{Kind: scheduling.PriorityClass()},
+		{Kind: apiregistration.APIService()},
+		{Kind: storage.StorageClass(), ReturnsDeleted: true},
+		{Kind: storage.VolumeAttributesClass(), ReturnsDeleted: true},
+		{Kind: storage.VolumeAttachment(), ReturnsDeleted: true, Reset: statusAlone},
+		{Kind: storage.CSIDriver(), ReturnsDeleted: true},
+		{Kind: storage.CSINode(), ReturnsDeleted: true},
+		{Kind: storage.CSIStorageCapacity(), ReturnsDeleted: true},
+		{Kind: storagemigration.StorageVersionMigration()},
+		{Kind: apiextensions.CustomResourceDefinition(), Held: apiextensions.Held, Terminate: apiextensions.Terminate},
+	}, reviews()...)
+}
+
+var (
+	get       = []string{"get"}
+	createGet = []string{"create", "get"}
+	anyMethod = []string{"create", "delete", "get", "patch", "update"}
+)
+
+func coreKind(name string) schema.GroupVersionKind { return corev1.SchemeGroupVersion.WithKind(name) }
+
+var podSubs = []Sub{
+	{Name: "attach", GVK: coreKind("PodAttachOptions"), Verbs: createGet, Connect: true},
+	{Name: "binding", GVK: coreKind("Binding"), Verbs: createVerbs},
+	{Name: "eviction", GVK: policyv1.SchemeGroupVersion.WithKind("Eviction"), Verbs: createVerbs},
+	{Name: "exec", GVK: coreKind("PodExecOptions"), Verbs: createGet, Connect: true},
+	{Name: "log", GVK: coreKind("Pod"), Verbs: get, Connect: true},
+	{Name: "portforward", GVK: coreKind("PodPortForwardOptions"), Verbs: createGet, Connect: true},
+	{Name: "proxy", GVK: coreKind("PodProxyOptions"), Verbs: anyMethod, Connect: true},
+}
+
+var (
+	nodeSubs    = []Sub{{Name: "proxy", GVK: coreKind("NodeProxyOptions"), Verbs: anyMethod, Connect: true}}
+	serviceSubs = []Sub{{Name: "proxy", GVK: coreKind("ServiceProxyOptions"), Verbs: anyMethod, Connect: true}}
+	tokenSub    = Sub{Name: "token", GVK: authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), Verbs: createVerbs}
+)
+
+// namespaceHeld: a namespace stays until its finalizers of spec have gone, which the namespace controller sees to.
+func namespaceHeld(obj kind.Object) bool {
+	ns, ok := obj.(*corev1.Namespace)
+	return ok && len(ns.Spec.Finalizers) > 0
+}
+
+func terminateNamespace(obj kind.Object) {
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		ns.Status.Phase = corev1.NamespaceTerminating
+	}
+}
+
+// What each subresource never changes, where that is more than the status, or the spec.
+var (
+	podReset = map[string][][]string{
+		"status": {{"spec"}, {"metadata", "deletionTimestamp"}, {"metadata", "ownerReferences"}},
+		"resize": {{"status"}}, "ephemeralcontainers": {{"status"}},
+	}
+	deploymentReset = map[string][][]string{"status": {{"spec"}, {"metadata", "labels"}}}
+	// statusAlone: an update of the status changes no metadata either.
+	statusAlone  = map[string][][]string{"status": {{"spec"}, {"metadata"}}}
+	requestReset = map[string][][]string{
+		"": {{"spec"}, {"status"}}, "status": {{"spec"}}, "approval": {{"spec"}, {"status", "certificate"}},
+	}
+)
+
+var eventView = &View{
+	Of: schema.GroupResource{Resource: "events"},
+	ToServed: func(stored kind.Object) kind.Object {
+		if e, ok := stored.(*corev1.Event); ok {
+			return events.FromCore(e)
+		}
+		return stored
+	},
+	ToStored: func(served kind.Object) kind.Object {
+		if e, ok := served.(*eventsv1.Event); ok {
+			return events.ToCore(e)
+		}
+		return served
+	},
+	FieldLabel: func(label string) string {
+		if label == "reportingController" {
+			return "reportingComponent"
+		}
+		if rest, ok := strings.CutPrefix(label, "regarding."); ok {
+			return "involvedObject." + rest
+		}
+		return label
+	},
+}
+
+var scalerView = &View{
+	Of: schema.GroupResource{Group: scalingv2.GroupName, Resource: "horizontalpodautoscalers"},
+	ToServed: func(stored kind.Object) kind.Object {
+		if h, ok := stored.(*scalingv2.HorizontalPodAutoscaler); ok {
+			return autoscaling.FromV2(h)
+		}
+		return stored
+	},
+	ToStored: func(served kind.Object) kind.Object {
+		if h, ok := served.(*scalingv1.HorizontalPodAutoscaler); ok {
+			return autoscaling.ToV2(h)
+		}
+		return served
+	},
+}

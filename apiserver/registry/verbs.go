@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"slices"
+	"strings"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+)
+
+var (
+	allVerbs    = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	createVerbs = []string{"create"}
+	partVerbs   = []string{"get", "patch", "update"}
+	finalize    = []string{"update"}
+)
+
+// Verbs are what can be done with the resource itself, in discovery's order.
+func (r *Resource) Verbs() []string {
+	if r.CreateOnly {
+		return createVerbs
+	}
+	if len(r.Without) == 0 {
+		return allVerbs
+	}
+	return slices.DeleteFunc(slices.Clone(allVerbs), func(v string) bool { return slices.Contains(r.Without, v) })
+}
+
+// Subresources lists all subresources by name.
+func (r *Resource) Subresources() []Sub {
+	out := slices.Clone(r.Also)
+	for name := range r.Subs {
+		s := Sub{Name: name, GVK: r.GVK(), Verbs: partVerbs}
+		if name == "finalize" {
+			s.Verbs = finalize
+		}
+		out = append(out, s)
+	}
+	if r.Scale != nil {
+		out = append(out, Sub{Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: partVerbs})
+	}
+	slices.SortFunc(out, func(a, b Sub) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package streams
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	binaryLog = "binary.k8s.io"
+	base64Log = "base64.binary.k8s.io" // for browsers
+)
+
+// LogProtocol picks how a client gets a log: the first of its protocols that is known, none if it names none.
+func LogProtocol(r *http.Request) (string, error) {
+	offered := websocket.Subprotocols(r)
+	for _, p := range offered {
+		if p == binaryLog || p == base64Log {
+			return p, nil
+		}
+	}
+	if len(offered) == 0 {
+		return "", nil
+	}
+	return "", apierrors.NewBadRequest(fmt.Sprintf("requested protocol(s) are not supported: %v; supports %v", offered, []string{binaryLog, base64Log}))
+}
+
+// Log sends what is read from log as websocket messages and closes log. It returns when log or the websocket has ended.
+func Log(w http.ResponseWriter, r *http.Request, protocol string, log io.ReadCloser) {
+	defer func() { _ = log.Close() }() // nothing more is read
+	ws, err := accept(w, r, protocol)
+	if err != nil {
+		return // answered
+	}
+	defer func() { _ = ws.Close() }() // the client may have
+	gone := make(chan struct{})
+	go func() { // ends with the websocket
+		defer close(gone)
+		defer func() { _ = log.Close() }() // nobody reads it any more
+		for {
+			if _, _, err := ws.NextReader(); err != nil {
+				return // what a client says is not listened to
+			}
+		}
+	}()
+	var out io.Writer = messages{ws}
+	if protocol == base64Log {
+		out = lines{ws}
+	}
+	if _, err := out.Write(nil); err == nil { // the connection stands, even when nothing is logged for long
+		_, _ = io.Copy(out, log) // either side may end it
+	}
+	end := time.Now().Add(goodbye)
+	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
+	_ = ws.SetReadDeadline(end)
+	<-gone
+}
+
+// lines writes each piece as one text message in base64.
+type lines struct{ ws *websocket.Conn }
+
+func (l lines) Write(b []byte) (int, error) {
+	if err := l.ws.WriteMessage(websocket.TextMessage, []byte(base64.StdEncoding.EncodeToString(b))); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

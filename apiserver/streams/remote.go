@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	constants "k8s.io/apimachinery/pkg/util/remotecommand"
+	"k8s.io/client-go/tools/remotecommand"
+	clientspdy "k8s.io/client-go/transport/spdy"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+)
+
+// Wants says which streams an exec or attach has.
+type Wants struct{ Stdin, Stdout, Stderr, TTY bool }
+
+// pings is how often the connection to a kubelet is tried while nothing is said.
+const pings = 5 * time.Second
+
+// Remote serves exec or attach over a websocket (v5.channel.k8s.io) and speaks SPDY with the kubelet at target. It returns when
+// both connections are closed. Whatever goes wrong after the handshake reaches the client on the error channel.
+func Remote(w http.ResponseWriter, r *http.Request, target *url.URL, via http.RoundTripper, wants Wants) {
+	ws, err := accept(w, r, constants.StreamProtocolV5Name)
+	if err != nil {
+		return // answered
+	}
+	defer func() { _ = ws.Close() }() // the client may have closed it
+	// The server stops watching a connection that was taken over: the client's leaving is noticed by reading.
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	s := newSession(ws, wants)
+	gone := make(chan struct{})
+	go func() { // ends with the websocket
+		defer close(gone)
+		defer cancel()
+		s.read()
+	}()
+	if err := s.hello(); err == nil {
+		_ = s.send(constants.StreamErr, outcome(s.run(ctx, target, via))) // the client may have gone
+	}
+	_ = s.stdin.CloseWithError(io.ErrClosedPipe) // what still comes is of no use, and read may wait to hand it over
+	end := time.Now().Add(goodbye)
+	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), end)
+	_ = ws.SetReadDeadline(end)
+	<-gone // closing with something unread would take back what was sent last
+}
+
+// session is one client's side: five channels in one websocket, told apart by the first byte of a message.
+type session struct {
+	ws    *websocket.Conn
+	wants Wants
+	stdin *io.PipeReader
+	feed  *io.PipeWriter
+	sizes chan remotecommand.TerminalSize // the latest size that was not asked for yet
+	done  chan struct{}                   // closed with read
+
+	mu sync.Mutex // one message at a time
+}
+
+func newSession(ws *websocket.Conn, wants Wants) *session {
+	s := &session{ws: ws, wants: wants, sizes: make(chan remotecommand.TerminalSize, 1), done: make(chan struct{})}
+	s.stdin, s.feed = io.Pipe()
+	return s
+}
+
+// hello tells the client, by an empty message on a channel it reads, that the connection stands.
+func (s *session) hello() error {
+	switch {
+	case s.wants.Stdout:
+		return s.send(constants.StreamStdOut, nil)
+	case s.wants.Stderr:
+		return s.send(constants.StreamStdErr, nil)
+	}
+	return s.send(constants.StreamErr, nil)
+}
+
+func (s *session) send(channel byte, b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, err := s.ws.NextWriter(websocket.BinaryMessage)
+	if err != nil {
+		return err
+	}
+	if _, err = m.Write([]byte{channel}); err == nil {
+		_, err = m.Write(b)
+	}
+	return errors.Join(err, m.Close())
+}
+
+// closeSignal as the first byte says that the client has closed the channel of the second.
+const closeSignal = 255
+
+// read takes the client's messages until the websocket ends.
+func (s *session) read() {
+	defer close(s.done)
+	defer func() { _ = s.feed.Close() }()
+	for {
+		_, m, err := s.ws.NextReader()
+		if err != nil {
+			return
+		}
+		var first [1]byte
+		if _, err := io.ReadFull(m, first[:]); err != nil {
+			continue // an empty message says nothing
+		}
+		switch channel := first[0]; {
+		case channel == closeSignal:
+			if _, err := io.ReadFull(m, first[:]); err == nil && first[0] == constants.StreamStdIn {
+				_ = s.feed.Close() // never fails
+			}
+		case channel == constants.StreamStdIn && s.wants.Stdin:
+			_, _ = io.Copy(s.feed, m) // a command that has ended wants no more
+		case channel == constants.StreamResize:
+			s.resized(m)
+		}
+	}
+}
+
+// resized remembers the latest size only: those between were never seen.
+func (s *session) resized(m io.Reader) {
+	var size remotecommand.TerminalSize
+	if json.NewDecoder(m).Decode(&size) != nil {
+		return
+	}
+	select {
+	case <-s.sizes:
+	default:
+	}
+	s.sizes <- size // never waits: only read puts, and has just made room
+}
+
+// Next is the remotecommand.TerminalSizeQueue: nil ends it.
+func (s *session) Next() *remotecommand.TerminalSize {
+	select {
+	case size := <-s.sizes:
+		return &size
+	case <-s.done:
+		return nil
+	}
+}
+
+// run connects the kubelet's streams with the client's until the command ends.
+func (s *session) run(ctx context.Context, target *url.URL, via http.RoundTripper) error {
+	rt, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: via, PingPeriod: pings})
+	if err != nil {
+		return err
+	}
+	remote, err := remotecommand.NewSPDYExecutorRejectRedirects(rt, clientspdy.NewUpgraderForStreaming(rt), http.MethodPost, target)
+	if err != nil {
+		return err
+	}
+	opts := remotecommand.StreamOptions{Tty: s.wants.TTY}
+	if s.wants.Stdin {
+		opts.Stdin = s.stdin
+	}
+	if s.wants.Stdout {
+		opts.Stdout = output{s, constants.StreamStdOut}
+	}
+	if s.wants.Stderr && !s.wants.TTY {
+		opts.Stderr = output{s, constants.StreamStdErr}
+	}
+	if s.wants.TTY {
+		opts.TerminalSizeQueue = s
+	}
+	return remote.StreamWithContext(ctx, opts)
+}
+
+// output writes to one channel.
+type output struct {
+	s       *session
+	channel byte
+}
+
+func (o output) Write(b []byte) (int, error) {
+	if err := o.s.send(o.channel, b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// outcome is the Status that ends a session, as JSON.
+func outcome(err error) []byte {
+	var status apierrors.APIStatus
+	var exit exec.CodeExitError
+	var s metav1.Status
+	switch {
+	case err == nil:
+		s = metav1.Status{Status: metav1.StatusSuccess}
+	case errors.As(err, &exit) && exit.Exited():
+		s = metav1.Status{
+			Status: metav1.StatusFailure, Reason: constants.NonZeroExitCodeReason,
+			Message: fmt.Sprintf("command terminated with non-zero exit code: %v", exit),
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
+				{Type: constants.ExitCodeCauseType, Message: strconv.Itoa(exit.ExitStatus())},
+			}},
+		}
+	case errors.As(err, &status):
+		s = status.Status()
+	default:
+		text := strings.TrimPrefix(err.Error(), "Internal error occurred: ") // the kubelet's own; once is enough
+		s = apierrors.NewInternalError(errors.New(text)).Status()
+	}
+	b, err := json.Marshal(&s)
+	if err != nil {
+		return []byte(`{"status":"Failure"}`) // a Status of strings and numbers always has a JSON form
+	}
+	return b
+}
