@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson/apiserver"
+	"keelson/pki"
+)
+
+var apiServiceGVR = apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
+
+// flunders is an aggregated API server that trusts the front proxy's certificate.
+type flunders struct {
+	t       *testing.T
+	callers *x509.CertPool
+}
+
+func (f *flunders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		http.Error(w, "no client certificate", http.StatusUnauthorized)
+		return
+	}
+	if _, err := r.TLS.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: f.callers, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		http.Error(w, err.Error(), http.StatusUnauthorized)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	const list = `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"wardle.example.com/v1alpha1","resources":[` +
+		`{"name":"flunders","singularName":"flunder","namespaced":true,"kind":"Flunder","verbs":["get","list"],"shortNames":["fl"]},` +
+		`{"name":"flunders/status","singularName":"","namespaced":true,"kind":"Flunder","verbs":["get"]}]}`
+	switch p := r.URL.Path; {
+	case p == "/apis/wardle.example.com/v1alpha1":
+		fmt.Fprint(w, list)
+	case p == "/openapi/v3/apis/wardle.example.com/v1alpha1":
+		fmt.Fprint(w, `{"openapi":"3.0.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/":{}},"components":{"schemas":{"com.example.wardle.Flunder":{"type":"object"}}}}`)
+	case p == "/openapi/v2":
+		fmt.Fprint(w, `{"swagger":"2.0","info":{"title":"w","version":"1"},"paths":{"/apis/wardle.example.com/v1alpha1/flunders":{}},"definitions":{"com.example.wardle.Flunder":{"type":"object"}}}`)
+	case r.Header.Get("Upgrade") == "echo":
+		f.echo(w)
+	case strings.HasPrefix(p, "/apis/wardle.example.com/v1alpha1/namespaces/"):
+		json.NewEncoder(w).Encode(map[string]any{ //nolint:errchkjson // the client sees
+			"apiVersion": "wardle.example.com/v1alpha1", "kind": "Flunder", "metadata": map[string]any{"name": "seen"},
+			"user": r.Header.Get("X-Remote-User"), "groups": strings.Join(r.Header["X-Remote-Group"], ","), "host": r.Host,
+			"extra": r.Header.Get("X-Remote-Extra-Forged"), "path": p, "query": r.URL.RawQuery, "authorization": r.Header.Get("Authorization"),
+		})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (f *flunders) echo(w http.ResponseWriter) {
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		f.t.Error(err)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	_ = rw.Flush() // the client sees
+	line, err := rw.ReadString('\n')
+	if err == nil {
+		fmt.Fprint(conn, "echo "+line)
+	}
+}
+
+// startAggregating starts a server with a front proxy certificate, and a flunders server behind the service ns/wardle.
+func startAggregating(t *testing.T) (c *custom, port int32, ca []byte, other *httptest.Server) {
+	t.Helper()
+	proxyCA, err := pki.Open(t.TempDir(), "front-proxy-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := proxyCA.Client("front-proxy-client", pki.Subject{Name: "front-proxy-client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	serving, err := pki.Open(t.TempDir(), "wardle-ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := serving.Server("wardle", pki.Subject{Name: "wardle", DNS: []string{"wardle.ns.svc"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ownCert, err := own.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other = httptest.NewUnstartedServer(&flunders{t, proxyCA.Pool()})
+	other.EnableHTTP2 = true
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{ownCert}, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	other.StartTLS()
+	t.Cleanup(other.Close)
+	r := start(t, func(c *apiserver.Config) { c.FrontProxy = &cert })
+	d, err := dynamic.NewForConfig(r.rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = &custom{r, t, d}
+	cs := c.clients(t)
+	if _, err := cs.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, port = splitPort(t, other.Listener.Addr().String())
+	return c, port, serving.CertPEM(), other
+}
+
+func (c *custom) service(name string) {
+	c.t.Helper()
+	_, err := c.clients(c.t).CoreV1().Services("ns").Create(c.t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *custom) available(name string) string {
+	c.t.Helper()
+	u, err := c.Resource(apiServiceGVR).Get(c.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, cond := range conditions {
+		if m, ok := cond.(map[string]any); ok && m["type"] == "Available" {
+			return fmt.Sprint(m["status"], " ", m["reason"])
+		}
+	}
+	return ""
+}
+
+func TestAggregation(t *testing.T) {
+	c, port, ca, other := startAggregating(t)
+	svc := &apiregistrationv1.APIService{Spec: apiregistrationv1.APIServiceSpec{
+		Group: "wardle.example.com", Version: "v1alpha1", GroupPriorityMinimum: 2000, VersionPriority: 200, CABundle: ca,
+		Service: &apiregistrationv1.ServiceReference{Namespace: "ns", Name: "wardle", Port: &port},
+	}}
+	svc.Name, svc.APIVersion, svc.Kind = "v1alpha1.wardle.example.com", "apiregistration.k8s.io/v1", "APIService"
+	if _, err := c.Resource(apiServiceGVR).Create(t.Context(), toUnstructured(t, svc), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("the service to be missed", func() bool { return c.available(svc.Name) == "False ServiceNotFound" })
+	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil, nil); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("without a service: %d, want 503", resp.StatusCode)
+	}
+	c.service("wardle")
+	c.wait("the api service to be available", func() bool { return c.available(svc.Name) == "True Passed" })
+	t.Run("proxied", func(t *testing.T) { checkProxied(t, c) })
+	t.Run("discovery", func(t *testing.T) { checkDiscovered(t, c) })
+	t.Run("upgrade", func(t *testing.T) { checkUpgraded(t, c) })
+	other.CloseClientConnections()
+	other.Close()
+	if resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", nil, nil); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("when the server is gone: %d, want 503", resp.StatusCode)
+	}
+	if err := c.Resource(apiServiceGVR).Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("the group to go", func() bool {
+		return c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1", nil, nil).StatusCode == http.StatusNotFound
+	})
+}
+
+func checkProxied(t *testing.T, c *custom) {
+	t.Helper()
+	resp := c.raw(t, "GET", "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x?a=b",
+		map[string]string{"X-Remote-User": "forged", "X-Remote-Extra-Forged": "yes"}, nil)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(text(t, resp)), &got); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]any{
+		"user": "admin", "groups": "system:masters,system:authenticated", "extra": "", "query": "a=b", "host": "wardle.ns.svc",
+		"path": "/apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x", "authorization": "",
+	} {
+		if got[key] != want {
+			t.Errorf("%s: got %v, want %v", key, got[key], want)
+		}
+	}
+}
+
+func checkDiscovered(t *testing.T, c *custom) {
+	t.Helper()
+	d := c.clients(t).Discovery()
+	groups, all, err := d.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, l := range all {
+		if l.GroupVersion == "wardle.example.com/v1alpha1" {
+			found = true
+			if len(l.APIResources) != 2 || l.APIResources[0].Name != "flunders" || l.APIResources[0].ShortNames[0] != "fl" {
+				t.Errorf("resources: %+v", l.APIResources)
+			}
+		}
+	}
+	if !found {
+		t.Errorf("no wardle.example.com among %d groups", len(groups))
+	}
+	for path, want := range map[string]string{
+		"/apis":                             `"name":"wardle.example.com"`,
+		"/apis/wardle.example.com":          `"groupVersion":"wardle.example.com/v1alpha1"`,
+		"/apis/wardle.example.com/v1alpha1": `"name":"flunders"`,
+		"/openapi/v2":                       `com.example.wardle.Flunder`,
+		"/openapi/v3":                       `"apis/wardle.example.com/v1alpha1"`,
+		"/openapi/v3/apis/wardle.example.com/v1alpha1": `com.example.wardle.Flunder`,
+	} {
+		if resp := c.raw(t, "GET", path, nil, nil); resp.StatusCode != http.StatusOK || !strings.Contains(text(t, resp), want) {
+			t.Errorf("%s (%d) has no %s", path, resp.StatusCode, want)
+		}
+	}
+}
+
+func checkUpgraded(t *testing.T, c *custom) {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(c.rest.CAData)
+	pair, err := tls.X509KeyPair(c.rest.CertData, c.rest.KeyData)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(c.rest.Host, "https://"), &tls.Config{
+		RootCAs: pool, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "GET /apis/wardle.example.com/v1alpha1/namespaces/ns/flunders/x/stream HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("upgrade: %v, %v", resp, err)
+	}
+	fmt.Fprint(conn, "hello\n")
+	if line, err := in.ReadString('\n'); err != nil && err != io.EOF || line != "echo hello\n" {
+		t.Errorf("answer %q, %v", line, err)
+	}
+}
+
+// TestLocalAPIServices: every group version that the server answers for itself has an APIService, those of definitions as long as
+// they are there.
+func TestLocalAPIServices(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema))
+	has := func(name string) bool {
+		_, err := c.Resource(apiServiceGVR).Get(t.Context(), name, metav1.GetOptions{})
+		return err == nil
+	}
+	for _, name := range []string{"v1.", "v1.apps", "v1.apiextensions.k8s.io", "v1.example.com"} {
+		c.wait(name, func() bool { return has(name) })
+		if got := c.available(name); got != "True Local" {
+			t.Errorf("%s is %s, want True Local", name, got)
+		}
+	}
+	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("v1.example.com to go", func() bool { return !has("v1.example.com") })
+	if !has("v1.apps") {
+		t.Error("v1.apps has gone")
+	}
+}

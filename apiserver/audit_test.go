@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/apiserver"
+	"keelson/apiserver/audit"
+)
+
+// events is a sink that keeps what it gets.
+type events struct {
+	mu  sync.Mutex
+	all []*audit.Event
+}
+
+func (s *events) Write(e *audit.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, e)
+}
+
+func (s *events) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// of are the events of one request, as "stage code".
+func (s *events) of(id string) []*audit.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*audit.Event
+	for _, e := range s.all {
+		if e.AuditID == id {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// TestAudit makes requests of all sorts and reads what was recorded of them.
+func TestAudit(t *testing.T) {
+	policy, err := audit.ParsePolicy([]byte(`apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- {level: None, nonResourceURLs: ["/healthz*"]}
+- {level: Metadata, resources: [{group: "", resources: [secrets]}]}
+- {level: Request, verbs: [get], resources: [{group: "", resources: [configmaps]}]}
+- {level: RequestResponse, resources: [{group: "", resources: [configmaps]}], omitManagedFields: true}
+- {level: Metadata}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := &events{}
+	r := start(t, func(c *apiserver.Config) { c.Audit = audit.New(policy, sink) })
+	get := func(what, id string, n int) []*audit.Event {
+		t.Helper()
+		until(t, "events of "+what, func() bool { return len(sink.of(id)) >= n })
+		got := sink.of(id)
+		if len(got) != n {
+			t.Fatalf("%s: %d events, want %d", what, len(got), n)
+		}
+		return got
+	}
+	made := r.call(t, "POST", mapsPath, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}`, "Audit-Id", "create")
+	if made.Header.Get("Audit-Id") != "create" {
+		t.Errorf("audit id of the answer: %q", made.Header.Get("Audit-Id"))
+	}
+	es := get("a create", "create", 2)
+	first, last := es[0], es[1]
+	if first.Stage != audit.StageRequestReceived || first.ResponseStatus != nil || last.Stage != audit.StageResponseComplete || last.ResponseStatus.Code != 201 {
+		t.Errorf("stages of a create: %+v, %+v", first, last)
+	}
+	if last.User.Username != "admin" || last.Verb != "create" || last.RequestURI != mapsPath || last.UserAgent != "tester/1" || len(last.SourceIPs) != 1 ||
+		last.ObjectRef.Resource != "configmaps" || last.ObjectRef.Name != "a" || last.ObjectRef.Namespace != "default" || last.ObjectRef.APIVersion != "v1" {
+		t.Errorf("a create: %+v of %+v", last, last.ObjectRef)
+	}
+	if !strings.Contains(string(last.RequestObject), `"k":"v"`) || !strings.Contains(string(last.ResponseObject), `"uid":"`) || strings.Contains(string(last.ResponseObject), "managedFields") {
+		t.Errorf("objects of a create: %s and %s", last.RequestObject, last.ResponseObject)
+	}
+	if last.Annotations["authorization.k8s.io/decision"] != "allow" || last.Annotations["authorization.k8s.io/reason"] == "" {
+		t.Errorf("annotations %v", last.Annotations)
+	}
+	r.call(t, "GET", mapsPath+"/a", "", "Audit-Id", "get")
+	if last := get("a get", "get", 2)[1]; last.Level != audit.LevelRequest || last.ResponseObject != nil {
+		t.Errorf("a get: %s with %s", last.Level, last.ResponseObject)
+	}
+	r.call(t, "PATCH", mapsPath+"/a?fieldManager=m", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "Content-Type", applyPatch, "Audit-Id", "apply")
+	if last := get("an apply", "apply", 2)[1]; !json.Valid(last.RequestObject) || !strings.Contains(string(last.RequestObject), `"name":"a"`) {
+		t.Errorf("an apply: %s", last.RequestObject)
+	}
+	r.call(t, "POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"},"stringData":{"k":"hidden"}}`, "Audit-Id", "secret")
+	if last := get("a secret", "secret", 2)[1]; last.RequestObject != nil || last.ResponseObject != nil || last.ResponseStatus.Code != 201 {
+		t.Errorf("a secret: %+v", last)
+	}
+	r.call(t, "GET", mapsPath+"/none", "", "Audit-Id", "missing")
+	if last := get("a 404", "missing", 2)[1]; last.ResponseStatus.Code != 404 || last.ResponseStatus.Reason != metav1.StatusReasonNotFound || last.ResponseStatus.Status != metav1.StatusFailure {
+		t.Errorf("a 404: %+v", last.ResponseStatus)
+	}
+	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "forbidden")
+	if last := get("a 403", "forbidden", 2)[1]; last.ResponseStatus.Code != 403 || last.Annotations["authorization.k8s.io/decision"] != "forbid" {
+		t.Errorf("a 403: %+v %v", last.ResponseStatus, last.Annotations)
+	}
+	r.call(t, "GET", mapsPath, "", "Audit-Id", "as", "Impersonate-User", "bob")
+	if last := get("an impersonation", "as", 2)[1]; last.User.Username != "admin" || last.ImpersonatedUser == nil || last.ImpersonatedUser.Username != "bob" {
+		t.Errorf("an impersonation: %+v as %+v", last.User, last.ImpersonatedUser)
+	}
+	_, stop := r.watching(t, mapsPath+"?watch=true", "Audit-Id", "watch")
+	stop()
+	if es := get("a watch", "watch", 3); es[1].Stage != audit.StageResponseStarted || es[1].Verb != "watch" || es[2].Stage != audit.StageResponseComplete {
+		t.Errorf("a watch: %s, %s", es[1].Stage, es[2].Stage)
+	}
+	r.call(t, "GET", "/healthz", "", "Audit-Id", "health")
+	r.call(t, "GET", "/version", "", "Audit-Id", "version")
+	if v := get("a path", "version", 2)[1]; v.ObjectRef != nil || v.RequestURI != "/version" {
+		t.Errorf("a path: %+v", v)
+	}
+	if n := len(sink.of("health")); n != 0 {
+		t.Errorf("a health check left %d events", n)
+	}
+}

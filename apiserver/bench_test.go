@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"keelson/apiserver"
+	"keelson/apiserver/wire"
+	"keelson/store/embed"
+)
+
+// inMemory starts a server whose store costs no disk time, so that benchmarks show the server's own work.
+func inMemory(b *testing.B) *running {
+	b.Helper()
+	st, err := embed.Open(embed.Options{Dir: "bench", FS: vfs.NewMem()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return start(b, func(c *apiserver.Config) {
+		_ = c.Store.Close() // the one on disk is not needed
+		c.Store = st
+	})
+}
+
+func call(b *testing.B, h http.Handler, method, path, contentType string, body []byte, want int) *httptest.ResponseRecorder {
+	b.Helper()
+	r := httptest.NewRequestWithContext(b.Context(), method, path, bytes.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
+	if strings.HasPrefix(contentType, wire.TypeProto) {
+		r.Header.Set("Accept", contentType)
+	}
+	r.Header.Set("User-Agent", "bench/1")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	if w.Code != want {
+		b.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return w
+}
+
+func BenchmarkCreatePod(b *testing.B) {
+	for _, media := range []wire.Media{wire.JSON, wire.Proto} {
+		b.Run(media.String(), func(b *testing.B) {
+			h := inMemory(b).As(admin)
+			p := pod("")
+			p.GenerateName = "web-"
+			body, err := wire.NewEncoder(media, podGVK).Encode(p)
+			if err != nil {
+				b.Fatal(err)
+			}
+			call(b, h, "POST", "/api/v1/namespaces/default/pods", media.String(), body, http.StatusCreated)
+			b.ReportAllocs()
+			for b.Loop() {
+				call(b, h, "POST", "/api/v1/namespaces/default/pods", media.String(), body, http.StatusCreated)
+			}
+		})
+	}
+}
+
+func BenchmarkGetPod(b *testing.B) {
+	for _, media := range []wire.Media{wire.JSON, wire.Proto} {
+		b.Run(media.String(), func(b *testing.B) {
+			h := inMemory(b).As(admin)
+			body, err := json.Marshal(pod("web"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			call(b, h, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
+			b.ReportAllocs()
+			for b.Loop() {
+				call(b, h, "GET", "/api/v1/namespaces/default/pods/web", media.String(), nil, http.StatusOK)
+			}
+		})
+	}
+}
+
+func BenchmarkStatusPatch(b *testing.B) {
+	h := inMemory(b).As(admin)
+	body, err := json.Marshal(pod("web"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	call(b, h, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		patch := fmt.Appendf(nil, `{"status":{"message":"%d","conditions":[{"type":"Ready","status":"True","message":"%d"}]}}`, n, n)
+		call(b, h, "PATCH", "/api/v1/namespaces/default/pods/web/status", "application/strategic-merge-patch+json", patch, http.StatusOK)
+	}
+}
+
+func BenchmarkListPods(b *testing.B) {
+	for _, media := range []wire.Media{wire.JSON, wire.Proto} {
+		b.Run(media.String(), func(b *testing.B) {
+			h := inMemory(b).As(admin)
+			for i := range 1000 {
+				body, err := json.Marshal(pod(fmt.Sprintf("web-%d", i)))
+				if err != nil {
+					b.Fatal(err)
+				}
+				call(b, h, "POST", "/api/v1/namespaces/default/pods", "application/json", body, http.StatusCreated)
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				call(b, h, "GET", "/api/v1/pods", media.String(), nil, http.StatusOK)
+			}
+		})
+	}
+}

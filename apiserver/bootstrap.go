@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"keelson/api/kind"
+)
+
+// namespaces that every cluster has.
+var namespaces = []string{"default", "kube-system", "kube-public", "kube-node-lease"}
+
+// autoupdate marks cluster roles and bindings that the server may bring up to date.
+const autoupdate = "rbac.authorization.kubernetes.io/autoupdate"
+
+// bootstrap creates what every cluster has and Config.Bootstrap, where it is missing.
+func (s *Server) bootstrap(ctx context.Context) error {
+	objs := make([]runtime.Object, 0, len(namespaces))
+	for _, name := range namespaces {
+		objs = append(objs, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	if err := s.ensureAll(ctx, objs); err != nil {
+		return err
+	}
+	own, err := s.ownService()
+	if err != nil {
+		return err
+	}
+	return s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...))
+}
+
+// ensureAll ensures objects that do not need each other, several at a time: the store writes them together.
+func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(16)
+	for _, obj := range objs {
+		group.Go(func() error { return s.ensure(ctx, obj) })
+	}
+	if err := group.Wait(); err != nil {
+		return fmt.Errorf("bootstrap: %w", err)
+	}
+	return nil
+}
+
+// ensure creates obj, or brings up to date what is there.
+func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
+	o, ok := obj.(kind.Object)
+	if !ok {
+		return fmt.Errorf("%T has no metadata", obj)
+	}
+	gvks, _, err := scheme.Scheme.ObjectKinds(obj)
+	if err != nil {
+		return fmt.Errorf("kind of %T: %w", obj, err)
+	}
+	gvr, ok := s.resourceOf(gvks[0])
+	if !ok {
+		return nil // its kind is not served
+	}
+	name := gvks[0].Kind + " " + o.GetName()
+	current, err := s.reader.Get(ctx, gvr, o.GetNamespace(), o.GetName())
+	if apierrors.IsNotFound(err) {
+		if err = s.handler.Create(ctx, self, gvr, o); apierrors.IsAlreadyExists(err) {
+			return nil // another server was faster
+		}
+		if err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for %s: %w", name, err)
+	}
+	if probe, _ := current.DeepCopyObject().(kind.Object); !bringUpToDate(probe, o) {
+		return nil
+	}
+	if err := s.handler.Update(ctx, self, gvr, o, func(obj kind.Object) bool { return bringUpToDate(obj, o) }); err != nil {
+		return fmt.Errorf("update %s: %w", name, err)
+	}
+	return nil
+}
+
+func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
+	for _, r := range s.resources {
+		if r.GVK() == gvk {
+			return r.GVR(), true
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}
+
+// bringUpToDate changes obj, which is the caller's, to what want says, and tells whether that changed anything: rules and subjects
+// are added (what an administrator added stays, and an object with autoupdate "false" is left alone), addresses are replaced.
+func bringUpToDate(obj, want kind.Object) bool {
+	if obj.GetAnnotations()[autoupdate] == "false" {
+		return false
+	}
+	switch o := obj.(type) {
+	case *rbacv1.ClusterRole:
+		w, ok := want.(*rbacv1.ClusterRole)
+		if !ok || o.AggregationRule != nil {
+			return false
+		}
+		return addMissing(&o.Rules, w.Rules)
+	case *rbacv1.Role:
+		w, ok := want.(*rbacv1.Role)
+		return ok && addMissing(&o.Rules, w.Rules)
+	case *rbacv1.ClusterRoleBinding:
+		w, ok := want.(*rbacv1.ClusterRoleBinding)
+		return ok && addMissing(&o.Subjects, w.Subjects)
+	case *rbacv1.RoleBinding:
+		w, ok := want.(*rbacv1.RoleBinding)
+		return ok && addMissing(&o.Subjects, w.Subjects)
+	case *flowcontrolv1.FlowSchema:
+		w, ok := want.(*flowcontrolv1.FlowSchema)
+		return ok && follow(obj, &o.Spec, &w.Spec)
+	case *flowcontrolv1.PriorityLevelConfiguration:
+		w, ok := want.(*flowcontrolv1.PriorityLevelConfiguration)
+		return ok && follow(obj, &o.Spec, &w.Spec)
+	case *corev1.Endpoints: // clients still read the endpoints of the service kubernetes
+		w, ok := want.(*corev1.Endpoints) // the same
+		return ok && replace(&o.Subsets, w.Subsets)
+	case *discoveryv1.EndpointSlice:
+		w, ok := want.(*discoveryv1.EndpointSlice)
+		if !ok {
+			return false
+		}
+		endpoints := replace(&o.Endpoints, w.Endpoints)
+		return replace(&o.Ports, w.Ports) || endpoints
+	}
+	return false
+}
+
+func addMissing[T any](have *[]T, want []T) bool {
+	changed := false
+	for _, w := range want {
+		found := false
+		for _, h := range *have {
+			found = found || apiequality.Semantic.DeepEqual(h, w)
+		}
+		if !found {
+			*have = append(*have, w)
+			changed = true
+		}
+	}
+	return changed
+}
+
+func replace[T any](have *[]T, want []T) bool {
+	if apiequality.Semantic.DeepEqual(*have, want) {
+		return false
+	}
+	*have = want
+	return true
+}
+
+// ownService is the service "kubernetes" with its endpoints, which are missing while nobody can reach the server from outside.
+func (s *Server) ownService() ([]runtime.Object, error) {
+	host, port, err := s.advertised()
+	if err != nil {
+		return nil, err
+	}
+	prefix, err := netip.ParsePrefix(s.serviceCIDR())
+	if err != nil {
+		return nil, fmt.Errorf("service cidr: %w", err)
+	}
+	first := prefix.Masked().Addr().Next()
+	meta := metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}
+	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeClusterIP, ClusterIP: first.String(), ClusterIPs: []string{first.String()},
+		SessionAffinity: corev1.ServiceAffinityNone,
+		Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
+	}}
+	addresses := &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{prefix.Masked().String()}},
+	}
+	if host == "" {
+		return []runtime.Object{service, addresses}, nil
+	}
+	return append([]runtime.Object{service, addresses}, endpointsOf(host, port)...), nil
+}
+
+// endpointsOf are the endpoints of the service "kubernetes", in both forms.
+func endpointsOf(host string, port int32) []runtime.Object {
+	endpoints := &corev1.Endpoints{ // clients still read it
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
+		Subsets: []corev1.EndpointSubset{{ // the same
+			Addresses: []corev1.EndpointAddress{{IP: host}},
+			Ports:     []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}},
+		}},
+	}
+	name, protocol, ready := "https", corev1.ProtocolTCP, true
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
+	}
+	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+		slice.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	return []runtime.Object{endpoints, slice}
+}
+
+// advertised is the address that others reach the server at. A loopback address is nobody else's, and so no endpoint: what runs on
+// this machine's own network finds the server there all the same.
+func (s *Server) advertised() (host string, port int32, err error) {
+	at := s.config.Advertise
+	if at == "" && s.config.Listener != nil {
+		at = s.config.Listener.Addr().String()
+	}
+	if at == "" {
+		return "", 6443, nil
+	}
+	host, text, err := net.SplitHostPort(at)
+	if err != nil {
+		return "", 0, fmt.Errorf("address %q of the server: %w", at, err)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("port of the server's address %q: %w", at, err)
+	}
+	if addr, err := netip.ParseAddr(host); err != nil || addr.IsLoopback() || addr.IsUnspecified() {
+		return "", int32(n), nil //nolint:nilerr // a name is no address to advertise, and no mistake
+	}
+	return host, int32(n), nil
+}
+
+func (s *Server) serviceCIDR() string {
+	if s.config.ServiceCIDR == "" {
+		return "10.96.0.0/16"
+	}
+	return s.config.ServiceCIDR
+}
+
+// follow sets the spec of a flow schema or priority level to the program's own, unless its administrator took it over.
+func follow[T any](obj kind.Object, spec, want *T) bool {
+	if obj.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey] != "true" || apiequality.Semantic.DeepEqual(spec, want) {
+		return false
+	}
+	*spec = *want
+	return true
+}

@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+)
+
+var crdGVR = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+
+// definition is a CRD of group example.com with one version v1, whose schema is given as YAML.
+func definition(plural, kind, schemaYAML string, edit ...func(*apiextensionsv1.CustomResourceDefinition)) *apiextensionsv1.CustomResourceDefinition {
+	props := &apiextensionsv1.JSONSchemaProps{}
+	if err := yaml.UnmarshalStrict([]byte(schemaYAML), props); err != nil {
+		panic(err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
+		ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.com"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Singular: strings.ToLower(kind), Kind: kind},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: props},
+			}},
+		},
+	}
+	for _, f := range edit {
+		f(crd)
+	}
+	return crd
+}
+
+// custom is a client of custom resources.
+type custom struct {
+	*running
+	t testing.TB
+	dynamic.Interface
+}
+
+func startCustom(t testing.TB) *custom {
+	t.Helper()
+	r := start(t, nil)
+	c, err := dynamic.NewForConfig(r.rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), object("v1", "Namespace", "", "ns", nil), metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	return &custom{r, t, c}
+}
+
+func object(apiVersion, kind, namespace, name string, more map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	maps.Copy(u.Object, more)
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+func toUnstructured(t testing.TB, obj any) *unstructured.Unstructured {
+	t.Helper()
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: m}
+}
+
+// define creates a CRD and waits until it is established.
+func (c *custom) define(crd *apiextensionsv1.CustomResourceDefinition) {
+	c.t.Helper()
+	if _, err := c.Resource(crdGVR).Create(c.t.Context(), toUnstructured(c.t, crd), metav1.CreateOptions{}); err != nil {
+		c.t.Fatalf("create %s: %v", crd.Name, err)
+	}
+	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		for _, cond := range crd.Status.Conditions {
+			if cond.Type == apiextensionsv1.Established && cond.Status == apiextensionsv1.ConditionTrue {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (c *custom) crd(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	u, err := c.Resource(crdGVR).Get(c.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	return crd, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd)
+}
+
+func (c *custom) waitCRD(name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
+	c.t.Helper()
+	var last *apiextensionsv1.CustomResourceDefinition
+	c.wait(name, func() bool {
+		crd, err := c.crd(name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		last = crd
+		return ok(crd)
+	})
+	return last
+}
+
+// wait asks until ok.
+func (c *custom) wait(what string, ok func() bool) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("waited 30 s for %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// in returns the client of a resource of example.com in namespace "ns".
+func (c *custom) in(version, resource string) dynamic.ResourceInterface {
+	return c.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: resource}).Namespace("ns")
+}
+
+const widgetSchema = `
+type: object
+properties:
+  spec:
+    type: object
+    required: [size]
+    properties:
+      size: {type: integer, minimum: 1}
+      color: {type: string, default: red, enum: [red, green]}
+      tags: {type: array, x-kubernetes-list-type: set, items: {type: string}}
+      free: {type: object, x-kubernetes-preserve-unknown-fields: true}
+    x-kubernetes-validations:
+    - {rule: "self.size < 100", message: "too big"}
+    - {rule: "self.size >= oldSelf.size", message: "may not shrink"}
+  status:
+    type: object
+    properties:
+      phase: {type: string}
+`
+
+func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
+	for i := range crd.Spec.Versions {
+		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+	}
+}
+
+func widget(name string, spec map[string]any) *unstructured.Unstructured {
+	return object("example.com/v1", "Widget", "ns", name, map[string]any{"spec": spec})
+}
+
+func TestCustomResourceLifecycle(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := c.in("v1", "widgets")
+	ctx := t.Context()
+	w, err := widgets.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	made, err := widgets.Create(ctx, object("example.com/v1", "Widget", "", "a", map[string]any{
+		"spec":   map[string]any{"size": int64(1), "unknown": "x", "free": map[string]any{"any": "thing"}},
+		"status": map[string]any{"phase": "mine"},
+	}), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"size": int64(1), "color": "red", "free": map[string]any{"any": "thing"}}
+	if d := cmp.Diff(want, made.Object["spec"]); d != "" {
+		t.Errorf("created spec (-want +got):\n%s", d)
+	}
+	if made.GetGeneration() != 1 || made.GetUID() == "" || made.Object["status"] != nil {
+		t.Errorf("created: generation %d uid %q status %v", made.GetGeneration(), made.GetUID(), made.Object["status"])
+	}
+	made.Object["status"] = map[string]any{"phase": "Running"}
+	unstructured.SetNestedField(made.Object, int64(7), "spec", "size")
+	st, err := widgets.UpdateStatus(ctx, made, metav1.UpdateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size, _, _ := unstructured.NestedInt64(st.Object, "spec", "size"); size != 1 || st.GetGeneration() != 1 {
+		t.Errorf("status update changed spec.size to %d, generation %d", size, st.GetGeneration())
+	}
+	patched, err := widgets.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"size":5}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if phase, _, _ := unstructured.NestedString(patched.Object, "status", "phase"); phase != "Running" || patched.GetGeneration() != 2 {
+		t.Errorf("after patch: phase %q, generation %d, want Running, 2", phase, patched.GetGeneration())
+	}
+	if err := widgets.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Deleted} {
+		ev := <-w.ResultChan()
+		if u, ok := ev.Object.(*unstructured.Unstructured); ev.Type != want || !ok || u.GetName() != "a" {
+			t.Errorf("event %s %v, want %s of a", ev.Type, ev.Object, want)
+		}
+	}
+}
+
+func TestCustomResourceRefusals(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := c.in("v1", "widgets")
+	if _, err := widgets.Create(t.Context(), widget("old", map[string]any{"size": int64(9)}), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		do   func() error
+		want string
+	}{
+		"required": {func() error { return create(t, widgets, widget("a", map[string]any{"color": "red"})) },
+			`Widget.example.com "a" is invalid: [spec.size: Required value, <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
+		"minimum": {func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(0)})) },
+			`Widget.example.com "a" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1`},
+		"enum": {func() error {
+			return create(t, widgets, widget("a", map[string]any{"size": int64(1), "color": "blue"}))
+		},
+			`Widget.example.com "a" is invalid: [spec.color: Unsupported value: "blue": supported values: "red", "green", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]`},
+		"set": {func() error {
+			return create(t, widgets, widget("a", map[string]any{"size": int64(1), "tags": []any{"x", "x"}}))
+		}, `Widget.example.com "a" is invalid: spec.tags[1]: Duplicate value: "x"`},
+		"rule": {func() error { return create(t, widgets, widget("a", map[string]any{"size": int64(100)})) },
+			`Widget.example.com "a" is invalid: spec: Invalid value: too big`},
+		"transition rule": {func() error {
+			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"size":8}}`), metav1.PatchOptions{})
+			return err
+		}, `Widget.example.com "old" is invalid: spec: Invalid value: may not shrink`},
+		"strict": {func() error {
+			_, err := widgets.Create(t.Context(), widget("a", map[string]any{"size": int64(1), "extra": "x"}), metav1.CreateOptions{FieldValidation: "Strict"})
+			return err
+		}, `Widget in version "v1" cannot be handled as a Widget: strict decoding error: unknown field "spec.extra"`},
+		"strict patch": {func() error {
+			_, err := widgets.Patch(t.Context(), "old", types.MergePatchType, []byte(`{"spec":{"extra":8}}`), metav1.PatchOptions{FieldValidation: "Strict"})
+			return err
+		}, `strict decoding error: unknown field "spec.extra"`},
+		"strict metadata": {func() error {
+			u := widget("a", map[string]any{"size": int64(1)})
+			u.Object["metadata"].(map[string]any)["odd"] = "x"
+			_, err := widgets.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: "Strict"})
+			return err
+		}, `strict decoding error: unknown field "metadata.odd"`},
+		"strategic": {func() error {
+			_, err := widgets.Patch(t.Context(), "old", types.StrategicMergePatchType, []byte(`{}`), metav1.PatchOptions{})
+			return err
+		}, `accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml`},
+		"no version": {func() error {
+			u := widget("old", map[string]any{"size": int64(9)})
+			_, err := widgets.Update(t.Context(), u, metav1.UpdateOptions{})
+			return err
+		}, `metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
+		"apply unknown": {func() error {
+			_, err := widgets.Apply(t.Context(), "old", widget("old", map[string]any{"extra": "x"}), metav1.ApplyOptions{FieldManager: "m"})
+			return err
+		}, `.spec.extra: field not declared in schema`},
+		"unknown version": {func() error {
+			_, err := c.in("v2", "widgets").List(t.Context(), metav1.ListOptions{})
+			return err
+		}, `the server could not find the requested resource`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.do()
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func create(t *testing.T, r dynamic.ResourceInterface, u *unstructured.Unstructured) error {
+	_, err := r.Create(t.Context(), u, metav1.CreateOptions{})
+	return err
+}
+
+func TestCustomResourceApply(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	widgets := c.in("v1", "widgets")
+	ctx := t.Context()
+	if _, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(1), "tags": []any{"x"}}), metav1.ApplyOptions{FieldManager: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := widgets.Apply(ctx, "a", widget("a", map[string]any{"tags": []any{"y"}}), metav1.ApplyOptions{FieldManager: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{"size": int64(1), "color": "red", "tags": []any{"x", "y"}}
+	if d := cmp.Diff(want, got.Object["spec"]); d != "" {
+		t.Errorf("two appliers (-want +got):\n%s", d)
+	}
+	_, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}), metav1.ApplyOptions{FieldManager: "two"})
+	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), `conflict with "one": .spec.size`) {
+		t.Errorf("apply of another's field: %v", err)
+	}
+	if got, err = widgets.Apply(ctx, "a", widget("a", map[string]any{"size": int64(2)}), metav1.ApplyOptions{FieldManager: "two", Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	var owners []string
+	for _, e := range got.GetManagedFields() {
+		owners = append(owners, e.Manager+" "+string(e.Operation)+" "+e.FieldsV1.GetRawString())
+	}
+	wantOwners := []string{`one Apply {"f:spec":{"f:tags":{"v:\"x\"":{}}}}`, `two Apply {"f:spec":{"f:size":{}}}`}
+	if d := cmp.Diff(wantOwners, owners); d != "" {
+		t.Errorf("owners (-want +got):\n%s", d)
+	}
+}
+
+func TestDefinitionConflicts(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema))
+	other := definition("gadgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Names.Singular, crd.Spec.Names.ListKind = "gadget", "GadgetList"
+	})
+	if _, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, other), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition := func(crd *apiextensionsv1.CustomResourceDefinition, typ apiextensionsv1.CustomResourceDefinitionConditionType) string {
+		for _, cond := range crd.Status.Conditions {
+			if cond.Type == typ {
+				return string(cond.Status) + " " + cond.Reason + ": " + cond.Message
+			}
+		}
+		return ""
+	}
+	crd := c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return len(crd.Status.Conditions) > 0 })
+	if got, want := condition(crd, apiextensionsv1.NamesAccepted), `False KindConflict: "Widget" is already in use`; got != want {
+		t.Errorf("NamesAccepted is %s, want %s", got, want)
+	}
+	if got, want := condition(crd, apiextensionsv1.Established), `False NotAccepted: not all names are accepted`; got != want {
+		t.Errorf("Established is %s, want %s", got, want)
+	}
+	// The name gets free.
+	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.waitCRD(other.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		return condition(crd, apiextensionsv1.Established) == "True InitialNamesAccepted: the initial names have been accepted"
+	})
+}
+
+func TestDefinitionDeletedWithItsObjects(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema))
+	widgets := c.in("v1", "widgets")
+	held := widget("held", map[string]any{"size": int64(1)})
+	held.SetFinalizers([]string{"example.com/hold"})
+	for _, u := range []*unstructured.Unstructured{widget("free", map[string]any{"size": int64(1)}), held} {
+		if err := create(t, widgets, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("the free one to go", func() bool {
+		_, err := widgets.Get(t.Context(), "free", metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	err := create(t, widgets, widget("late", map[string]any{"size": int64(1)}))
+	if want := `widgets.example.com "late" is forbidden: create not allowed while custom resource definition is terminating`; err == nil || err.Error() != want {
+		t.Errorf("create while terminating: %v, want %s", err, want)
+	}
+	c.wait("the held one to be marked", func() bool {
+		u, err := widgets.Get(t.Context(), "held", metav1.GetOptions{})
+		return err == nil && u.GetDeletionTimestamp() != nil
+	})
+	if _, err := widgets.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("the definition to go", func() bool {
+		_, err := c.crd("widgets.example.com")
+		return apierrors.IsNotFound(err)
+	})
+	c.wait("the resource to go", func() bool {
+		_, err := widgets.List(t.Context(), metav1.ListOptions{})
+		return apierrors.IsNotFound(err)
+	})
+}
+
+func TestInvalidDefinitions(t *testing.T) {
+	c := startCustom(t)
+	for name, tc := range map[string]struct {
+		crd  *apiextensionsv1.CustomResourceDefinition
+		want string
+	}{
+		"name": {definition("widgets", "Widget", widgetSchema, func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Name = "x.example.com" }),
+			`metadata.name: Invalid value: "x.example.com": must be spec.names.plural+"."+spec.group`},
+		"not structural": {definition("widgets", "Widget", `{properties: {a: {}}}`),
+			`spec.validation.openAPIV3Schema.properties[a].type: Required value: must not be empty for specified object fields`},
+		"rule": {definition("widgets", "Widget", `{type: object, x-kubernetes-validations: [{rule: "self.nothing"}]}`),
+			`"OptionalOldSelf":null}: compilation failed: ERROR: <input>:1:5: undefined field 'nothing'`},
+		"default": {definition("widgets", "Widget", `{type: object, properties: {a: {type: string, default: 3}}}`),
+			`spec.validation.openAPIV3Schema.properties[a].default: Invalid value: "integer":  in body must be of type string: "integer"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, tc.crd), metav1.CreateOptions{})
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestCustomResourcesInDiscovery(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Names.ShortNames, crd.Spec.Names.Categories = []string{"wd"}, []string{"all"}
+	}))
+	list, err := c.clients(t).Discovery().ServerResourcesForGroupVersion("example.com/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ := json.Marshal(list.APIResources) //nolint:errchkjson // plain
+	want := `[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["create","delete","deletecollection","get","list","patch","update","watch"],"shortNames":["wd"],"categories":["all"],"storageVersionHash":`
+	if !strings.HasPrefix(string(b), want) || len(list.APIResources) != 2 {
+		t.Errorf("resources are %s", b)
+	}
+	_, all, err := c.clients(t).Discovery().ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, l := range all {
+		found = found || l.GroupVersion == "example.com/v1"
+	}
+	if !found {
+		t.Error("aggregated discovery has no example.com/v1")
+	}
+}
+
+// TestCustomResourcesInOpenAPI waits for both documents to show what a definition says, and to forget it.
+func TestCustomResourcesInOpenAPI(t *testing.T) {
+	c := startCustom(t)
+	v2 := func() map[string]map[string]any {
+		b, err := c.clients(t).RESTClient().Get().AbsPath("/openapi/v2").Do(t.Context()).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var doc struct{ Definitions map[string]map[string]any }
+		if err := json.Unmarshal(b, &doc); err != nil {
+			t.Fatal(err)
+		}
+		return doc.Definitions
+	}
+	if _, ok := v2()["com.example.v1.Widget"]; ok {
+		t.Fatal("the definition is published before it exists")
+	}
+	c.define(definition("widgets", "Widget", widgetSchema, withStatus))
+	d := v2()["com.example.v1.Widget"]
+	b, _ := json.Marshal(d["properties"]) //nolint:errchkjson // plain
+	for _, want := range []string{`"enum":["red","green"]`, `"$ref":"#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"`, `"rule":"self.size < 100"`} {
+		if !strings.Contains(strings.ReplaceAll(string(b), `\u003c`, "<"), want) {
+			t.Errorf("v2 has no %s in %s", want, b)
+		}
+	}
+	paths, err := c.clients(t).Discovery().OpenAPIV3().Paths()
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := paths["apis/example.com/v1"].Schema("application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"com.example.v1.Widget"`, `"default":"red"`, `"com.example.v1.WidgetList"`, `"/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/status"`} {
+		if !strings.Contains(string(doc), want) {
+			t.Errorf("v3 has no %s", want)
+		}
+	}
+	if err := c.Resource(crdGVR).Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.wait("v2 to forget", func() bool { _, ok := v2()["com.example.v1.Widget"]; return !ok })
+	if paths, err = c.clients(t).Discovery().OpenAPIV3().Paths(); err != nil || paths["apis/example.com/v1"] != nil {
+		t.Errorf("v3 still has example.com/v1 (err %v)", err)
+	}
+}

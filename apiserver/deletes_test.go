@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func configMap(name string, finalizers ...string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Finalizers: finalizers}}
+}
+
+// TestDryRun makes every kind of write without effect.
+func TestDryRun(t *testing.T) {
+	r := start(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	maps := c.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, configMap("here"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.AppsV1().Deployments("default").Create(ctx, deployment("web"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before := everything(t, r)
+	const base = "/api/v1/namespaces/default/configmaps"
+	const cm = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"a":"b"}}`
+	for _, w := range []struct {
+		method, path, body, media string
+		code                      int
+		text                      string
+	}{
+		{"POST", base + "?dryRun=All", fmt.Sprintf(cm, "new"), "application/json", 201, `"uid":"`},
+		{"POST", base + "?dryRun=All", fmt.Sprintf(cm, "here"), "application/json", 409, "already exists"},
+		{"POST", base + "?dryRun=Some", fmt.Sprintf(cm, "new"), "application/json", 422, `CreateOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value: ["Some"]: supported values: "All"`},
+		{"PUT", base + "/here?dryRun=All", fmt.Sprintf(cm, "here"), "application/json", 200, `"a":"b"`},
+		{"PATCH", base + "/here?dryRun=All", `{"data":{"a":"b"}}`, mergePatch, 200, `"a":"b"`},
+		{"PATCH", base + "/applied?dryRun=All&fieldManager=x", fmt.Sprintf(cm, "applied"), applyPatch, 201, `"a":"b"`},
+		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/scale?dryRun=All", `{"spec":{"replicas":7}}`, mergePatch, 200, `"replicas":7`},
+		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web/status?dryRun=All", `{"status":{"replicas":7}}`, mergePatch, 200, `"replicas":7`},
+		{"DELETE", base + "/here?dryRun=All", "", "", 200, `"status":"Success"`},
+		{"DELETE", base + "/here", `{"kind":"DeleteOptions","apiVersion":"v1","dryRun":["All"]}`, "application/json", 200, `"status":"Success"`},
+		{"DELETE", base + "/none?dryRun=All", "", "", 404, "not found"},
+		{"DELETE", base + "?dryRun=All", "", "", 200, `"name":"here"`},
+		{"DELETE", base + "/here?dryRun=None", "", "", 422, `DeleteOptions.meta.k8s.io "" is invalid: dryRun: Unsupported value`},
+	} {
+		r.call(t, w.method, w.path, w.body, "Content-Type", w.media).wants(t, w.method+" "+w.path, w.code, w.text)
+	}
+	if after := everything(t, r); !slices.Equal(before, after) {
+		t.Errorf("dry runs changed something:\nbefore %v\nafter  %v", before, after)
+	}
+}
+
+// everything names the config maps and deployments with their versions.
+func everything(t *testing.T, r *running) []string {
+	t.Helper()
+	c := r.clients(t)
+	maps, err := c.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments, err := c.AppsV1().Deployments("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range maps.Items {
+		out = append(out, m.Name+" "+m.ResourceVersion)
+	}
+	for _, d := range deployments.Items {
+		out = append(out, d.Name+" "+d.ResourceVersion)
+	}
+	return out
+}
+
+func deployment(name string) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	one := int32(1)
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: appsv1.DeploymentSpec{
+		Replicas: &one, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", Image: "nginx"}},
+		}},
+	}}
+}
+
+// TestDeletes is about preconditions, finalizers, propagation and grace.
+func TestDeletes(t *testing.T) {
+	r := start(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	maps := c.CoreV1().ConfigMaps("default")
+	fresh := func(name string, finalizers ...string) *corev1.ConfigMap {
+		t.Helper()
+		m, err := maps.Create(ctx, configMap(name, finalizers...), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	t.Run("preconditions", func(t *testing.T) {
+		m := fresh("pre")
+		wrong := types.UID("wrong")
+		err := maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}})
+		want := fmt.Sprintf(`Operation cannot be fulfilled on configmaps "pre": Precondition failed: UID in precondition: wrong, UID in object meta: %s`, m.UID)
+		if !apierrors.IsConflict(err) || err.Error() != want {
+			t.Errorf("wrong uid: %v, want %s", err, want)
+		}
+		one := "1"
+		err = maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &one}})
+		want = fmt.Sprintf(`Operation cannot be fulfilled on configmaps "pre": Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: %s`, m.ResourceVersion)
+		if !apierrors.IsConflict(err) || err.Error() != want {
+			t.Errorf("wrong version: %v, want %s", err, want)
+		}
+		if err := maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion}}); err != nil {
+			t.Errorf("right preconditions: %v", err)
+		}
+	})
+	t.Run("status", func(t *testing.T) {
+		m := fresh("gone")
+		var s metav1.Status
+		r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/gone", "").into(t, &s)
+		if s.Kind != "Status" || s.Status != "Success" || s.Details == nil || s.Details.Name != "gone" || s.Details.Kind != "configmaps" || s.Details.UID != m.UID {
+			t.Errorf("answer to a delete: %+v", s)
+		}
+	})
+	t.Run("finalizers", func(t *testing.T) {
+		fresh("held", "example.com/a")
+		var m corev1.ConfigMap
+		r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", "").into(t, &m)
+		if m.DeletionTimestamp == nil || m.DeletionGracePeriodSeconds == nil || *m.DeletionGracePeriodSeconds != 0 {
+			t.Fatalf("held object after delete: %+v", m.ObjectMeta)
+		}
+		if again := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/held", ""); again.Code != 200 {
+			t.Errorf("second delete: %d", again.Code)
+		}
+		r.call(t, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`).
+			wants(t, "create over it", 409, `object is being deleted: configmaps "held" already exists`)
+		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":["example.com/a","example.com/b"]}}`, "Content-Type", mergePatch).
+			wants(t, "a new finalizer", 422, `metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}`)
+		r.call(t, "PATCH", "/api/v1/namespaces/default/configmaps/held", `{"metadata":{"finalizers":null}}`, "Content-Type", mergePatch).wants(t, "the last finalizer", 200, `"deletionTimestamp"`)
+		r.call(t, "GET", "/api/v1/namespaces/default/configmaps/held", "").wants(t, "after it", 404, "not found")
+	})
+	for policy, finalizer := range map[metav1.DeletionPropagation]string{
+		metav1.DeletePropagationForeground: metav1.FinalizerDeleteDependents, metav1.DeletePropagationOrphan: metav1.FinalizerOrphanDependents,
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			name := strings.ToLower(string(policy))
+			fresh(name)
+			var m corev1.ConfigMap
+			got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/"+name+"?propagationPolicy="+string(policy), "")
+			got.into(t, &m)
+			if got.Code != 200 || !slices.Equal(m.Finalizers, []string{finalizer}) || m.DeletionTimestamp == nil {
+				t.Errorf("%d with %+v", got.Code, m.ObjectMeta)
+			}
+		})
+	}
+	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Sideways", "").
+		wants(t, "no such policy", 422, `propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil"`)
+	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x?propagationPolicy=Orphan&orphanDependents=true", "").
+		wants(t, "both", 422, `orphanDependents and deletionPropagation cannot be both set`)
+	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":"Pod","apiVersion":"v1"}`).wants(t, "a body of another kind", 400, "")
+	r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps/x", `{"kind":`).wants(t, "a broken body", 400, "")
+}
+
+// TestDeleteCollection deletes what selectors choose.
+func TestDeleteCollection(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	for i := range 20 {
+		m := configMap(fmt.Sprintf("m%02d", i))
+		m.Labels = map[string]string{"odd": fmt.Sprint(i%2 == 1)}
+		if i == 1 {
+			m.Finalizers = []string{"example.com/a"}
+		}
+		if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "odd=true"}); err != nil {
+		t.Fatal(err)
+	}
+	left, err := maps.List(ctx, metav1.ListOptions{})
+	if err != nil || len(left.Items) != 11 {
+		t.Fatalf("%d left, %v; want the ten even ones and the held one", len(left.Items), err)
+	}
+	if err := maps.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=m02"}); err != nil {
+		t.Fatal(err)
+	}
+	got := r.call(t, "DELETE", "/api/v1/namespaces/default/configmaps?limit=4", "")
+	var list corev1.ConfigMapList
+	got.into(t, &list)
+	if got.Code != 200 || list.Kind != "ConfigMapList" || len(list.Items) != 4 {
+		t.Errorf("a page: %d, %s of %d", got.Code, list.Kind, len(list.Items))
+	}
+	r.call(t, "DELETE", "/api/v1/configmaps", "").wants(t, "of all namespaces", 405, "the server does not allow this method on the requested resource")
+	r.call(t, "DELETE", "/api/v1/namespaces", "").wants(t, "of namespaces", 405, "the server does not allow this method on the requested resource")
+}
+
+// TestNames is about names, uids and what else the server gives an object.
+func TestNames(t *testing.T) {
+	r := start(t, nil)
+	const base = "/api/v1/namespaces/default/configmaps"
+	made := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"gen-","uid":"mine","creationTimestamp":"2001-01-01T00:00:00Z",`+
+		`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"selfLink":"/x","generation":7}}`)
+	var m corev1.ConfigMap
+	made.into(t, &m)
+	if made.Code != 201 || !regexp.MustCompile(`^gen-[bcdfghjklmnpqrstvwxz2456789]{5}$`).MatchString(m.Name) {
+		t.Errorf("generated name: %d %q", made.Code, m.Name)
+	}
+	if m.UID == "mine" || m.UID == "" || m.CreationTimestamp.Year() == 2001 || m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || m.SelfLink != "" {
+		t.Errorf("system metadata of a new object: %+v", m.ObjectMeta)
+	}
+	long := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"`+strings.Repeat("a", 70)+`"}}`)
+	long.into(t, &m)
+	if len(m.Name) != 63 {
+		t.Errorf("name generated from a long base has %d characters: %s", len(m.Name), m.Name)
+	}
+	for _, c := range []struct {
+		what, method, path, body string
+		code                     int
+		text                     string
+	}{
+		{"no name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 422, `ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required`},
+		{"a bad name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_b"}}`, 422, `metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of`},
+		{"another namespace", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
+		{"a version on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"5"}}`, 500, "resourceVersion should not be set on objects to be created"},
+		{"both names, free", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 201, `"name":"web-0"`},
+		{"both names, taken", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 409, `configmaps "web-0" already exists, the server was not able to generate a unique name for the object`},
+		{"update of nothing", "PUT", base + "/none", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none"}}`, 404, `configmaps "none" not found`},
+		{"update without a name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 400, "the name of the object (web-0 based on URL) was undeterminable: name must be provided"},
+		{"update under another name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-1"}}`, 400, "the name of the object (web-1) does not match the name on the URL (web-0)"},
+		{"update with another uid", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","uid":"no"}}`, 409, "Precondition failed: UID in precondition: no, UID in object meta: "},
+		{"update of another namespace's", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
+		{"creation time on update is kept", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","creationTimestamp":"2001-01-01T00:00:00Z"}}`, 200, `"name":"web-0"`},
+		{"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, `Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (v1.ConfigMap): unknown conversion`},
+		{"another version", "POST", base, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"}}`, 400, "the API version in the data (apps/v1) does not match the expected API version (v1)"},
+		{"cluster-scoped kind with a namespace", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns1","namespace":"x"}}`, 201, `"name":"ns1"`},
+	} {
+		got := r.call(t, c.method, c.path, c.body)
+		got.wants(t, c.what, c.code, c.text)
+		if strings.Contains(string(got.Body), "2001-01-01") {
+			t.Errorf("%s: the client's creation time was kept: %s", c.what, got.Body)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+)
+
+const aggregatedV2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+// TestDiscovery holds the aggregated documents against the plain ones.
+func TestDiscovery(t *testing.T) {
+	r := start(t, nil)
+	c := discovery.NewDiscoveryClientForConfigOrDie(r.rest)
+	groups, resources, failed, err := c.GroupsAndMaybeResources()
+	if err != nil || len(failed) > 0 || len(resources) == 0 {
+		t.Fatalf("aggregated discovery: %v %v, %d resource lists", err, failed, len(resources))
+	}
+	var plainCore metav1.APIVersions
+	r.call(t, "GET", "/api", "").into(t, &plainCore)
+	var plain metav1.APIGroupList
+	r.call(t, "GET", "/apis", "").into(t, &plain)
+	if plain.Kind != "APIGroupList" || plainCore.Kind != "APIVersions" || !slices.Equal(plainCore.Versions, []string{"v1"}) {
+		t.Errorf("plain documents: %s and %s of %v", plain.Kind, plainCore.Kind, plainCore.Versions)
+	}
+	if got, want := len(groups.Groups), len(plain.Groups)+1; got != want || groups.Groups[0].Name != "" {
+		t.Errorf("aggregated: %d groups, the first %q; want %d with core first", got, groups.Groups[0].Name, want)
+	}
+	for i, g := range plain.Groups {
+		if a := groups.Groups[i+1]; a.Name != g.Name || a.PreferredVersion != g.PreferredVersion || len(a.Versions) != len(g.Versions) {
+			t.Errorf("group %d: aggregated %v, plain %v", i, a, g)
+		}
+		if g.PreferredVersion != g.Versions[0] {
+			t.Errorf("group %s prefers %s, its first version is %s", g.Name, g.PreferredVersion.Version, g.Versions[0].Version)
+		}
+		var one metav1.APIGroup
+		r.call(t, "GET", "/apis/"+g.Name, "").into(t, &one)
+		if one.Kind != "APIGroup" || one.APIVersion != "v1" || one.Name != g.Name {
+			t.Errorf("/apis/%s is %s %s of %s", g.Name, one.APIVersion, one.Kind, one.Name)
+		}
+	}
+	for gv, list := range resources {
+		sameResources(t, r, gv.String(), list)
+	}
+}
+
+func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIResourceList) {
+	t.Helper()
+	path := "/apis/" + gv
+	if gv == "v1" {
+		path = "/api/v1"
+	}
+	var plain metav1.APIResourceList
+	r.call(t, "GET", path, "").into(t, &plain)
+	if plain.GroupVersion != gv {
+		t.Errorf("%s is about %q", path, plain.GroupVersion)
+	}
+	byName := map[string]metav1.APIResource{}
+	for _, res := range plain.APIResources {
+		byName[res.Name] = res
+		if len(res.Verbs) == 0 || !slices.IsSorted(res.Verbs) || res.Kind == "" {
+			t.Errorf("%s %s: verbs %v, kind %q", path, res.Name, res.Verbs, res.Kind)
+		}
+		if slices.Contains(res.Verbs, "list") && res.StorageVersionHash == "" {
+			t.Errorf("%s %s has no storageVersionHash", path, res.Name)
+		}
+	}
+	if len(byName) != len(aggregated.APIResources) {
+		t.Errorf("%s: %d resources, aggregated %d", gv, len(byName), len(aggregated.APIResources))
+	}
+	for _, a := range aggregated.APIResources {
+		p, ok := byName[a.Name]
+		if !ok || a.Kind != p.Kind || a.Namespaced != p.Namespaced || !slices.Equal(a.Verbs, p.Verbs) ||
+			!strings.Contains(a.Name, "/") && a.SingularName != p.SingularName ||
+			!slices.Equal(a.ShortNames, p.ShortNames) || !slices.Equal(a.Categories, p.Categories) {
+			t.Errorf("%s %s: aggregated %+v, plain %+v", gv, a.Name, a, p)
+		}
+	}
+}
+
+// TestAggregatedDiscovery is about the documents themselves.
+func TestAggregatedDiscovery(t *testing.T) {
+	r := start(t, nil)
+	for _, path := range []string{"/api", "/apis"} {
+		got := r.call(t, "GET", path, "", "Accept", aggregatedV2+",application/json")
+		var list apidiscoveryv2.APIGroupDiscoveryList
+		got.into(t, &list)
+		if list.Kind != "APIGroupDiscoveryList" || list.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) == 0 {
+			t.Fatalf("%s: %s %s with %d groups", path, list.APIVersion, list.Kind, len(list.Items))
+		}
+		for _, g := range list.Items {
+			for _, v := range g.Versions {
+				if v.Freshness != apidiscoveryv2.DiscoveryFreshnessCurrent || len(v.Resources) == 0 {
+					t.Errorf("%s %s/%s: freshness %q, %d resources", path, g.Name, v.Version, v.Freshness, len(v.Resources))
+				}
+			}
+		}
+		if ct := got.Header.Get("Content-Type"); ct != aggregatedV2 {
+			t.Errorf("%s: content type %q", path, ct)
+		}
+		tag := got.Header.Get("ETag")
+		if len(tag) != 130 || strings.ToUpper(tag) != tag || got.Header.Get("Vary") != "Accept" {
+			t.Errorf("%s: ETag %s, Vary %q", path, tag, got.Header.Get("Vary"))
+		}
+		again := r.call(t, "GET", path, "", "Accept", aggregatedV2, "If-None-Match", tag)
+		if again.Code != 304 || len(again.Body) != 0 {
+			t.Errorf("%s with its tag: %d, %d bytes", path, again.Code, len(again.Body))
+		}
+		r.call(t, "GET", path, "", "Accept", "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList").
+			wants(t, path+" in a version that does not exist", 406, "only the following media types are accepted")
+	}
+	r.call(t, "GET", "/apis/nobody.example.com", "").wantsPlain404(t)
+	r.call(t, "GET", "/apis/apps/v9", "").wantsPlain404(t)
+	r.call(t, "GET", "/apis/apps/v9/things", "").wantsPlain404(t)
+	r.call(t, "GET", "/api/v1/things", "").wants(t, "unknown resource", 404, "the server could not find the requested resource")
+	r.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405, "the server does not allow this method on the requested resource")
+}
+
+// wantsPlain404 is what nobody's path answers.
+func (r reply) wantsPlain404(t testing.TB) {
+	t.Helper()
+	if r.Code != 404 {
+		t.Errorf("got %d, want 404: %s", r.Code, short(r.Body))
+	}
+}

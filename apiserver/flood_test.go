@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson/api/flowcontrol"
+	"keelson/apiserver"
+	"keelson/apiserver/admission"
+	"keelson/auth"
+)
+
+// slowPlugin holds the creations of one kind until it is let go.
+type slowPlugin struct {
+	gate    chan struct{}
+	waiting atomic.Int32
+}
+
+func (*slowPlugin) Name() string { return "Slow" }
+
+func (p *slowPlugin) Admit(ctx context.Context, r *admission.Request) error {
+	if r.Resource.Resource != "configmaps" || r.Operation != admission.Create {
+		return nil
+	}
+	p.waiting.Add(1)
+	select {
+	case <-p.gate:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// everybody may do everything.
+type everybody struct{}
+
+func (everybody) Authorize(context.Context, *auth.Attributes) (auth.Decision, error) {
+	return auth.Decision{Verdict: auth.Allow, Reason: "test"}, nil
+}
+
+// postMap creates a config map and returns the answer's code.
+func postMap(t *testing.T, client *http.Client, host string) int {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, host+mapsPath, strings.NewReader(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"m-"}}`))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// TestFlood: while a client's requests fill all its seats and queues, the cluster's own agents and health checks are served.
+func TestFlood(t *testing.T) {
+	slow := &slowPlugin{gate: make(chan struct{})}
+	r := start(t, func(c *apiserver.Config) {
+		c.Seats = 24
+		c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...)
+		plain := c.Parts
+		c.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
+			parts, err := plain(reader)
+			parts.Authorizer = everybody{}
+			parts.Admission = admission.Chain{slow}
+			return parts, err
+		}
+	})
+	open := sync.OnceFunc(func() { close(slow.gate) })
+	defer open()
+	flood := r.as("flooder")
+	var done sync.WaitGroup
+	var refused, served atomic.Int32
+	const many = 700 // more than the hand of queues holds
+	client, err := rest.HTTPClientFor(flood)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range many {
+		done.Go(func() {
+			switch postMap(t, client, r.rest.Host) {
+			case http.StatusTooManyRequests:
+				refused.Add(1)
+			case http.StatusCreated:
+				served.Add(1)
+			}
+		})
+	}
+	until(t, "the flood fills its seats and its queues overflow", func() bool { return slow.waiting.Load() > 0 && refused.Load() > 0 })
+	agents := []struct {
+		name   string
+		groups []string
+	}{
+		{"system:kube-scheduler", nil}, {"system:kube-controller-manager", nil}, {"system:node:n1", []string{"system:nodes"}}, {"admin", []string{"system:masters"}},
+	}
+	for _, a := range agents {
+		c := kubernetes.NewForConfigOrDie(r.as(a.name, a.groups...))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		if _, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); err != nil {
+			t.Errorf("%s during the flood: %v", a.name, err)
+		}
+		cancel()
+	}
+	for _, path := range []string{"/readyz", "/livez", "/healthz"} {
+		if got := callAs(t, r.withToken(""), "GET", path, ""); got.Code != 200 {
+			t.Errorf("%s during the flood: %d", path, got.Code)
+		}
+	}
+	open()
+	done.Wait()
+	if refused.Load()+served.Load() != many || served.Load() < 20 {
+		t.Errorf("%d of %d requests were refused, %d served", refused.Load(), many, served.Load())
+	}
+	client.CloseIdleConnections()
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"slices"
+	"testing"
+
+	scalingv1 "k8s.io/api/autoscaling/v1"
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestTwoVersions: one stored autoscaler, read and written in either version.
+func TestTwoVersions(t *testing.T) {
+	r := start(t, nil)
+	c, ctx := r.clients(t), t.Context()
+	made, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Create(ctx, &scalingv2.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: scalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: scalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web", APIVersion: "apps/v1"}, MaxReplicas: 5,
+			Behavior: &scalingv2.HorizontalPodAutoscalerBehavior{},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := c.AutoscalingV1().HorizontalPodAutoscalers("default")
+	list, err := old.List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 1 {
+		t.Fatalf("list of v1: %v, %d items, want 1", err, len(list.Items))
+	}
+	h := list.Items[0]
+	if n := h.Spec.TargetCPUUtilizationPercentage; h.UID != made.UID || n == nil || *n != 80 {
+		t.Errorf("v1: got uid %s, cpu target %v, want %s and 80", h.UID, n, made.UID)
+	}
+	h.Spec.MaxReplicas = 7
+	if _, err := old.Update(ctx, &h, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.AutoscalingV2().HorizontalPodAutoscalers("default").Get(ctx, "web", metav1.GetOptions{})
+	if err != nil || got.Spec.MaxReplicas != 7 || got.Spec.Behavior == nil || len(got.Annotations) != 0 {
+		t.Errorf("v2 after an update in v1: %v, %+v", err, got)
+	}
+	fresh := &scalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: scalingv1.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: scalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "db"}, MaxReplicas: 2,
+	}}
+	if _, err := old.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
+		t.Errorf("create in v1: %v", err)
+	}
+}
+
+// TestRequesterOfACertificate: who asks is who the server knows, whatever the request says.
+func TestRequesterOfACertificate(t *testing.T) {
+	r := start(t, nil)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "ann"}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csrs, ctx := r.clients(t).CertificatesV1().CertificateSigningRequests(), t.Context()
+	made, err := csrs.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "ann"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: "example.com/signer",
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth}, Username: "forged",
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Spec.Username == "forged" || made.Spec.Username == "" || !slices.Contains(made.Spec.Groups, "system:authenticated") {
+		t.Errorf("requester: got %q of %v", made.Spec.Username, made.Spec.Groups)
+	}
+	made.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+	approved, err := csrs.UpdateApproval(ctx, "ann", made, metav1.UpdateOptions{})
+	if err != nil || len(approved.Status.Conditions) != 1 || approved.Status.Conditions[0].LastUpdateTime.IsZero() {
+		t.Errorf("approval: %v, %+v", err, approved.Status)
+	}
+}
+
+func TestNotices(t *testing.T) {
+	r := start(t, nil)
+	reply := r.call(t, "GET", "/api/v1/componentstatuses", "")
+	reply.wants(t, "list of component statuses", 200, "controller-manager")
+	if want := []string{"v1 ComponentStatus is deprecated in v1.19+"}; !slices.Equal(reply.warnings(), want) {
+		t.Errorf("component statuses: got warnings %q, want %q", reply.warnings(), want)
+	}
+	r.call(t, "GET", "/api/v1/componentstatuses/none", "").wants(t, "no such component", 404, "not found")
+	r.call(t, "DELETE", "/api/v1/componentstatuses/scheduler", "").wants(t, "delete of a component", 405, "")
+	jobs, ctx := r.clients(t).BatchV1().Jobs("default"), t.Context()
+	if _, err := jobs.Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "pi"}, Spec: batchv1.JobSpec{
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "busybox"}},
+		}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gone := r.call(t, "DELETE", "/apis/batch/v1/namespaces/default/jobs/pi", "")
+	if w := gone.warnings(); len(w) != 1 || w[0][:29] != "child pods are preserved by d" {
+		t.Errorf("delete of a job: got warnings %q", w)
+	}
+}

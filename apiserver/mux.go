@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"keelson/apiserver/aggregate"
+	"keelson/apiserver/discovery"
+	"keelson/apiserver/openapi"
+	"keelson/apiserver/registry"
+	"keelson/store"
+)
+
+// mux serves everything that is not an object.
+func (s *Server) mux() (http.Handler, error) {
+	m := http.NewServeMux()
+	fixed := []string{"/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	for path := range s.config.Extra {
+		fixed = append(fixed, strings.TrimSuffix(path, "/"))
+	}
+	index := discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) })
+	m.Handle("/", index)
+	s.documents = discovery.New(index)
+	s.documents.Mount(m)
+	if err := discovery.Version(m, s.config.Version); err != nil {
+		return nil, err
+	}
+	s.schemas = openapi.New(s.config.Version.GitVersion, described(s.resources))
+	if err := s.schemas.Mount(m); err != nil {
+		return nil, err
+	}
+	ping := discovery.Check{Name: "ping", Run: func(*http.Request) error { return nil }}
+	writable := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { return s.config.Store.Health(r.Context()) }}
+	stored := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { // fails when a restart may help
+		err := s.config.Store.Health(r.Context())
+		if sick := (*store.UnavailableError)(nil); errors.As(err, &sick) && !sick.Lasting {
+			return nil
+		}
+		return err
+	}}
+	synced := discovery.Check{Name: "informer-sync", Run: func(*http.Request) error {
+		if !s.ready.Load() {
+			return errors.New("not ready yet")
+		}
+		return nil
+	}}
+	shutdown := discovery.Check{Name: "shutdown", Run: func(*http.Request) error {
+		select {
+		case <-s.stopping:
+			return errors.New("process is shutting down")
+		default:
+			return nil
+		}
+	}}
+	discovery.Health(m, "livez", []discovery.Check{ping, stored})
+	discovery.Health(m, "healthz", []discovery.Check{ping, stored})
+	discovery.Health(m, "readyz", []discovery.Check{ping, writable, synced, shutdown})
+	m.Handle("/metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}))
+	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
+	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	m.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	for path, h := range s.config.Extra {
+		m.Handle(path, h)
+	}
+	s.republish()
+	return m, nil
+}
+
+func (s *Server) groupVersions() []string {
+	var out []string
+	for _, r := range s.everything() {
+		out = append(out, r.GVR().GroupVersion().String())
+	}
+	return out
+}
+
+// everything lists what is served at the moment, custom resources too.
+func (s *Server) everything() []*registry.Resource {
+	return slices.Concat(s.resources, s.definitions.Resources())
+}
+
+// republish tells discovery and OpenAPI of a change to what is served.
+func (s *Server) republish() {
+	s.publishing.Lock()
+	defer s.publishing.Unlock()
+	var remotes []discovery.Remote
+	var docs []openapi.Remote
+	for _, f := range s.services.Found() {
+		gv := schema.GroupVersion{Group: f.Service.Spec.Group, Version: f.Service.Spec.Version}
+		remotes = append(remotes, discovery.Remote{
+			GV: gv, GroupPriority: f.Service.Spec.GroupPriorityMinimum, VersionPriority: f.Service.Spec.VersionPriority, Resources: f.Resources,
+		})
+		docs = append(docs, openapi.Remote{GV: gv, V3: f.V3, V2: f.V2})
+	}
+	s.documents.Set(s.everything(), remotes)
+	s.schemas.Set(described(s.definitions.Resources()), docs)
+}
+
+// local lists the group versions that this server answers for itself.
+func (s *Server) local() []aggregate.Local {
+	var out []aggregate.Local
+	seen := map[schema.GroupVersion]bool{}
+	for _, r := range s.everything() {
+		if gv := r.GVR().GroupVersion(); !seen[gv] {
+			seen[gv] = true
+			out = append(out, aggregate.Local{GV: gv, Custom: r.Custom != nil})
+		}
+	}
+	return out
+}
+
+// described lists the resources as OpenAPI describes them.
+func described(resources []*registry.Resource) []openapi.Resource {
+	var out []openapi.Resource
+	for _, r := range resources {
+		d := openapi.Resource{GVR: r.GVR(), Namespaced: r.Namespaced, Kind: r.GVK(), Verbs: r.Verbs()}
+		switch {
+		case r.Custom != nil:
+			d.Model = model(r)
+		case r.NewList != nil:
+			d.List = reflect.TypeOf(r.NewList()).Elem()
+			fallthrough
+		default:
+			d.Type = reflect.TypeOf(r.New()).Elem()
+		}
+		out = append(out, d)
+		for _, sub := range r.Subresources() {
+			if d.Model != nil && sub.GVK == r.GVK() {
+				out = append(out, openapi.Resource{
+					GVR: r.GVR(), Subresource: sub.Name, Namespaced: r.Namespaced, Kind: sub.GVK, Model: d.Model, Verbs: sub.Verbs,
+				})
+				continue
+			}
+			t, err := typeOf(sub.GVK)
+			if err != nil || sub.Connect {
+				continue // streams have no schema
+			}
+			out = append(out, openapi.Resource{
+				GVR: r.GVR(), Subresource: sub.Name, Namespaced: r.Namespaced, Kind: sub.GVK, Type: t, Verbs: sub.Verbs,
+			})
+		}
+	}
+	return openapi.Sorted(out)
+}
+
+func model(r *registry.Resource) *openapi.Model {
+	return &openapi.Model{
+		Name: openapi.ModelName(r.GVK()), ListName: openapi.ModelName(r.ListGVK()), ListKind: r.Custom.ListKind, Schema: r.Custom.Schema,
+	}
+}
+
+func typeOf(gvk schema.GroupVersionKind) (reflect.Type, error) {
+	obj, err := scheme.Scheme.New(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("type of %s: %w", gvk, err)
+	}
+	return reflect.TypeOf(obj).Elem(), nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	jsonPatch      = "application/json-patch+json"
+	mergePatch     = "application/merge-patch+json"
+	strategicPatch = "application/strategic-merge-patch+json"
+	applyPatch     = "application/apply-patch+yaml"
+)
+
+// TestPatches is about what patches do, and what wrong ones answer.
+func TestPatches(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "m", Finalizers: []string{"example.com/a"}}, Data: map[string]string{"a": "1", "b": "2"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const path = "/api/v1/namespaces/default/configmaps/m"
+	many := "[" + strings.Repeat(`{"op":"test","path":"/data/a","value":"1"},`, 10000) + `{"op":"test","path":"/data/a","value":"1"}]`
+	for _, c := range []struct {
+		what, kind, query, body string
+		code                    int
+		text                    string
+	}{
+		{"merge", mergePatch, "", `{"data":{"a":null,"c":"3"}}`, 200, `"data":{"b":"2","c":"3"}`},
+		{"json", jsonPatch, "", `[{"op":"add","path":"/data/a","value":"1"},{"op":"remove","path":"/data/c"}]`, 200, `"data":{"a":"1","b":"2"}`},
+		{"strategic", strategicPatch, "", `{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/a"],"finalizers":["example.com/b"]}}`, 200, `"finalizers":["example.com/b"]`},
+		{"with a charset", mergePatch + "; charset=utf-8", "", `{"data":{"b":"2"}}`, 200, ""},
+		{"no media type of a patch", "application/json", "", `{}`, 415, "the body of the request was in an unknown format - accepted media types include: "},
+		{"a foreign media type", "text/plain", "", `{}`, 415, jsonPatch},
+		{"not JSON", mergePatch, "", `{"data":`, 400, "invalid JSON patch"},
+		{"not YAML", applyPatch, "?fieldManager=x", "a: b: c", 400, "error encoding patch: "},
+		{"json patch that is an object", jsonPatch, "", `{"data":{}}`, 400, "cannot unmarshal object into Go value of type "},
+		{"merge patch that is a list", mergePatch, "", `[1]`, 400, "cannot unmarshal array into Go value of type map[string]interface {}"},
+		{"strategic patch that is a list", strategicPatch, "", `[1]`, 400, "cannot unmarshal array into Go value of type map[string]interface {}"},
+		{"json patch of an absent path", jsonPatch, "", `[{"op":"remove","path":"/data/zz"}]`, 422, "the server rejected our request due to an error in our request"},
+		{"failed test", jsonPatch, "", `[{"op":"test","path":"/data/a","value":"9"}]`, 422, "the server rejected our request due to an error in our request"},
+		{"too many operations", jsonPatch, "", many, 413, "The allowed maximum operations in a JSON patch is 10000, got 10001"},
+		{"value of another type", mergePatch, "", `{"data":"x"}`, 422, "cannot unmarshal string into Go struct field ConfigMap.data of type map[string]string"},
+		{"value of another type, strategic", strategicPatch, "", `{"data":"x"}`, 422, ` is invalid: patch: Invalid value: "map[data:x]": cannot restore map from string`},
+		{"another kind", mergePatch, "", `{"kind":"Secret"}`, 422, ` is invalid: patch: Invalid value: `},
+		{"no such kind", mergePatch, "", `{"kind":"Nothing"}`, 422, `no kind "Nothing" is registered for version "v1"`},
+		{"another name", mergePatch, "", `{"metadata":{"name":"n"}}`, 400, "the name of the object (n) does not match the name on the URL (m)"},
+		{"another namespace", mergePatch, "", `{"metadata":{"namespace":"n"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
+		{"another uid", mergePatch, "", `{"metadata":{"uid":"u"}}`, 409, "Precondition failed: UID in precondition: u, UID in object meta: "},
+		{"an old version", mergePatch, "", `{"metadata":{"resourceVersion":"1"}}`, 409, "the object has been modified; please apply your changes to the latest version and try again"},
+		{"force without apply", mergePatch, "?force=true", `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
+		{"apply without a manager", applyPatch, "", `{"apiVersion":"v1","kind":"ConfigMap"}`, 422, `fieldManager: Required value: is required for apply patch`},
+		{"apply of another kind", applyPatch, "?fieldManager=x", `{"apiVersion":"v1","kind":"Secret"}`, 400, ""},
+		{"apply of another version", applyPatch, "?fieldManager=x", `{"apiVersion":"v2","kind":"ConfigMap"}`, 400, "invalid object type: /v2, Kind=ConfigMap"},
+		{"unknown field, strict", mergePatch, "?fieldValidation=Strict", `{"datum":{}}`, 422, `strict decoding error: unknown field "datum"`},
+		{"unknown field, strict, strategic", strategicPatch, "?fieldValidation=Strict", `{"datum":{}}`, 422, `strict decoding error: unknown field "datum"`},
+		{"duplicate field, strict", mergePatch, "?fieldValidation=Strict", `{"data":{"x":"1","x":"2"}}`, 422, `strict decoding error: duplicate field "data.x"`},
+		{"unknown word in an operation, strict", jsonPatch, "?fieldValidation=Strict", `[{"op":"test","path":"/data/a","value":"1","foo":1}]`, 422, `json patch unknown field "[0].foo"`},
+		{"duplicate, strict, apply", applyPatch, "?fieldValidation=Strict&fieldManager=x", "apiVersion: v1\nkind: ConfigMap\ndata:\n  x: a\n  x: b\n", 400, `error strict decoding patch: error converting YAML to JSON: yaml: unmarshal errors:`},
+		{"unknown field, apply", applyPatch, "?fieldManager=x", "apiVersion: v1\nkind: ConfigMap\ndatum: {}\n", 500, `.datum: field not declared in schema`},
+	} {
+		got := r.call(t, "PATCH", path+c.query, c.body, "Content-Type", c.kind)
+		got.wants(t, c.what, c.code, c.text)
+	}
+	r.call(t, "PATCH", strings.Replace(path, "/m", "/none", 1), `{}`, "Content-Type", mergePatch).wants(t, "absent", 404, `configmaps "none" not found`)
+}
+
+// TestFieldValidation sends unknown and duplicate fields in every way.
+func TestFieldValidation(t *testing.T) {
+	r := start(t, nil)
+	const path = "/api/v1/namespaces/default/configmaps"
+	bodies := map[string]string{
+		"application/json": `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labelz":{}},"datum":"x","data":{"a":"1","a":"2"}}`,
+		"application/yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: %s\n  labelz: {}\ndatum: x\ndata:\n  a: '1'\n  a: '2'\n",
+	}
+	warnings := map[string][]string{
+		"application/json": {`unknown field "metadata.labelz"`, `duplicate field "data.a"`, `unknown field "datum"`},
+		"application/yaml": {`line 9: key "a" already set in map`, `unknown field "metadata.labelz"`, `unknown field "datum"`},
+	}
+	n := 0
+	for media, body := range bodies {
+		for _, v := range []string{"", "Warn", "Ignore", "Strict"} {
+			n++
+			name := fmt.Sprintf("m%d", n)
+			if media == "application/json" {
+				name = fmt.Sprintf("j%d", n)
+			}
+			what := media + " " + v
+			got := r.call(t, "POST", path+"?fieldValidation="+v, fmt.Sprintf(body, name), "Content-Type", media)
+			want := warnings[media]
+			if v == "Ignore" || v == "Strict" {
+				want = nil
+			}
+			for _, w := range want {
+				if !contains(got.warnings(), w) {
+					t.Errorf("%s: warnings %q, want %q", what, got.warnings(), w)
+				}
+			}
+			if len(got.warnings()) != len(want) {
+				t.Errorf("%s: warnings %q, want %d", what, got.warnings(), len(want))
+			}
+			if v != "Strict" {
+				got.wants(t, what, 201, `"a":"2"`)
+				continue
+			}
+			got.wants(t, what, 400, `ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: `)
+			for _, w := range warnings[media] {
+				if !strings.Contains(got.status(t).Message, w) {
+					t.Errorf("%s: %s does not tell %s", what, got.status(t).Message, w)
+				}
+			}
+		}
+	}
+	r.call(t, "POST", path+"?fieldValidation=Maybe", `{}`).
+		wants(t, "no such validation", 422, `CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Maybe": supported values: "", "Ignore", "Strict", "Warn"`)
+	update := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s"},"datum":"x"}`
+	some := "j1"
+	if r.call(t, "GET", path+"/j1", "").Code != 200 {
+		some = "m1"
+	}
+	if got := r.call(t, "PUT", path+"/"+some, fmt.Sprintf(update, some)); got.Code != 200 || !contains(got.warnings(), `unknown field "datum"`) {
+		t.Errorf("update: %d with warnings %q", got.Code, got.warnings())
+	}
+	r.call(t, "PUT", path+"/"+some+"?fieldValidation=Strict", fmt.Sprintf(update, some)).wants(t, "strict update", 400, `unknown field "datum"`)
+	if got := r.call(t, "PATCH", path+"/"+some, `{"datum":{},"data":{"x":"1","x":"2"}}`, "Content-Type", mergePatch); got.Code != 200 ||
+		!contains(got.warnings(), `unknown field "datum"`) || !contains(got.warnings(), `duplicate field "data.x"`) {
+		t.Errorf("patch: %d with warnings %q", got.Code, got.warnings())
+	}
+	// Kinds without their own metadata are judged alike.
+	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?fieldValidation=Strict",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributez":{}}}`).
+		wants(t, "strict review", 400, `unknown field "spec.resourceAttributez"`)
+}
+
+func contains(list []string, part string) bool {
+	for _, s := range list {
+		if strings.Contains(s, part) {
+			return true
+		}
+	}
+	return false
+}

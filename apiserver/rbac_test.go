@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// until waits for a condition that the server brings about by itself.
+func until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within 30 s: %s", what)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// grant binds a cluster role of its own, with those rules, to a user, and waits until the server knows.
+func (r *running) grant(t testing.TB, name, user string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	c := r.clients(t).RbacV1()
+	if _, err := c.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name, APIGroup: rbacv1.GroupName},
+		Subjects: []rbacv1.Subject{{Kind: "User", Name: user, APIGroup: rbacv1.GroupName}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "grant "+name, func() bool {
+		a := rules[0]
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user}}
+		if len(a.NonResourceURLs) > 0 {
+			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: a.Verbs[0], Path: a.NonResourceURLs[0]}
+		} else {
+			resource, sub, _ := strings.Cut(a.Resources[0], "/")
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: a.Verbs[0], Group: a.APIGroups[0], Resource: resource, Subresource: sub}
+			if len(a.ResourceNames) > 0 {
+				review.Spec.ResourceAttributes.Name = a.ResourceNames[0]
+			}
+		}
+		got, err := r.clients(t).AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		return err == nil && got.Status.Allowed
+	})
+}
+
+// TestEscalation: nobody grants what they do not hold.
+func TestEscalation(t *testing.T) {
+	r := startSecured(t, nil)
+	const group = rbacv1.GroupName
+	r.grant(t, "editor", "eve", on([]string{"*"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}))
+	// "*" on roles holds escalate and bind too: take a user without those.
+	r.grant(t, "writer", "walt", on([]string{"create", "update", "patch", "get", "delete"}, []string{group}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}),
+		on([]string{"get", "list"}, []string{""}, []string{"pods"}))
+	walt, eve := kubernetes.NewForConfigOrDie(r.as("walt", "devs")).RbacV1(), kubernetes.NewForConfigOrDie(r.as("eve")).RbacV1()
+	ctx := t.Context()
+	role := func(name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+		return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	}
+	if _, err := walt.Roles("default").Create(ctx, role("held", on([]string{"get"}, []string{""}, []string{"pods"})), metav1.CreateOptions{}); err != nil {
+		t.Errorf("a role within one's own: %v", err)
+	}
+	_, err := walt.Roles("default").Create(ctx, role("more", on([]string{"get", "delete", "watch"}, []string{""}, []string{"pods", "secrets"})), metav1.CreateOptions{})
+	want := `roles.rbac.authorization.k8s.io "more" is forbidden: user "walt" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:` +
+		"\n" + `{APIGroups:[""], Resources:["pods"], Verbs:["delete" "watch"]}` + "\n" + `{APIGroups:[""], Resources:["secrets"], Verbs:["get" "delete" "watch"]}`
+	if !apierrors.IsForbidden(err) || err.Error() != want {
+		t.Errorf("a role beyond one's own: %v\nwant %s", err, want)
+	}
+	if _, err := eve.Roles("default").Create(ctx, role("more", on([]string{"delete"}, []string{""}, []string{"secrets"})), metav1.CreateOptions{}); err != nil {
+		t.Errorf("with escalate: %v", err)
+	}
+	aggregate := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "agg"}, AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"a": "b"}}}}}
+	_, err = walt.ClusterRoles().Create(ctx, aggregate, metav1.CreateOptions{})
+	if want := `clusterroles.rbac.authorization.k8s.io "agg" is forbidden: must have cluster-admin privileges to use the aggregationRule`; err == nil || err.Error() != want {
+		t.Errorf("an aggregation rule: %v, want %s", err, want)
+	}
+	// Updates are judged alike; what the garbage collector does is not.
+	_, err = walt.Roles("default").Patch(ctx, "held", types.MergePatchType, []byte(`{"rules":[{"verbs":["*"],"apiGroups":["*"],"resources":["*"]}]}`), metav1.PatchOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `{APIGroups:["*"], Resources:["*"], Verbs:["*"]}`) {
+		t.Errorf("an update beyond one's own: %v", err)
+	}
+	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.com/x"]}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("a finalizer on another's role: %v", err)
+	}
+	if _, err = walt.Roles("default").Patch(ctx, "more", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("a label on another's role: %v", err)
+	}
+	bind := func(kind, name string) *rbacv1.RoleBinding {
+		return &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "b-" + name}, RoleRef: rbacv1.RoleRef{APIGroup: group, Kind: kind, Name: name},
+			Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: group, Name: "walt"}},
+		}
+	}
+	if _, err := walt.RoleBindings("default").Create(ctx, bind("Role", "held"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("a binding of a role within one's own: %v", err)
+	}
+	_, err = walt.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.HasPrefix(err.Error(), `rolebindings.rbac.authorization.k8s.io "b-cluster-admin" is forbidden: user "walt" (groups=["devs" "system:authenticated"]) is attempting to grant RBAC permissions not currently held:`) ||
+		!strings.Contains(err.Error(), `{NonResourceURLs:["*"], Verbs:["*"]}`) {
+		t.Errorf("a binding of cluster-admin: %v", err)
+	}
+	if _, err = walt.RoleBindings("default").Create(ctx, bind("Role", "absent"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || err.Error() != `roles.rbac.authorization.k8s.io "absent" not found` {
+		t.Errorf("a binding of nothing: %v", err)
+	}
+	if _, err := eve.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("with bind: %v", err)
+	}
+	// An apply is a create, and wants its rights.
+	r.grant(t, "patcher", "pat", on([]string{"patch"}, []string{""}, []string{"configmaps"}))
+	got := callAs(t, r.as("pat"), "PATCH", mapsPath+"/new?fieldManager=x", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"new"}}`, "Content-Type", applyPatch)
+	got.wants(t, "apply of what is not there", 403, `configmaps "new" is forbidden: User "pat" cannot create resource "configmaps" in API group "" in the namespace "default"`)
+}
+
+// TestAccessReviews asks the server what somebody may do.
+func TestAccessReviews(t *testing.T) {
+	r := startSecured(t, nil)
+	r.grant(t, "reader", "rita", on([]string{"get", "list"}, []string{""}, []string{"pods", "pods/log"}), rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/debug/*"}})
+	admin, rita := r.clients(t).AuthorizationV1(), kubernetes.NewForConfigOrDie(r.as("rita")).AuthorizationV1()
+	ctx := t.Context()
+	for _, c := range []struct {
+		ra      *authorizationv1.ResourceAttributes
+		nra     *authorizationv1.NonResourceAttributes
+		allowed bool
+	}{
+		{&authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: "x"}, nil, true},
+		{&authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Subresource: "log"}, nil, true},
+		{&authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Subresource: "exec"}, nil, false},
+		{&authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods"}, nil, false},
+		{nil, &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/debug/pprof"}, true},
+		{nil, &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/debugger"}, false},
+	} {
+		self, err := rita.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: c.ra, NonResourceAttributes: c.nra}}, metav1.CreateOptions{})
+		if err != nil || self.Status.Allowed != c.allowed || self.Status.Denied {
+			t.Errorf("self %v %v: %v %+v", c.ra, c.nra, err, self.Status)
+		}
+		other, err := admin.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "rita", ResourceAttributes: c.ra, NonResourceAttributes: c.nra}}, metav1.CreateOptions{})
+		if err != nil || other.Status.Allowed != c.allowed {
+			t.Errorf("other %v %v: %v %+v", c.ra, c.nra, err, other.Status)
+		}
+		if c.allowed && !strings.HasPrefix(other.Status.Reason, `RBAC: allowed by ClusterRoleBinding "reader" of ClusterRole "reader" to User "rita"`) {
+			t.Errorf("reason %q", other.Status.Reason)
+		}
+	}
+	rules, err := rita.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+	if err != nil || rules.Status.Incomplete || !slices.ContainsFunc(rules.Status.ResourceRules, func(x authorizationv1.ResourceRule) bool {
+		return slices.Equal(x.Resources, []string{"pods", "pods/log"})
+	}) {
+		t.Errorf("rules: %v %+v", err, rules.Status)
+	}
+	all, err := admin.SelfSubjectRulesReviews().Create(ctx, &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+	if err != nil || len(all.Status.ResourceRules) == 0 || !slices.Equal(all.Status.ResourceRules[0].Verbs, []string{"*"}) {
+		t.Errorf("an administrator's rules: %v %+v", err, all)
+	}
+	const base = "/apis/authorization.k8s.io/v1/"
+	const sar = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":%}`
+	for spec, text := range map[string]string{
+		`{"user":"u"}`:              `SubjectAccessReview.authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified`,
+		`{"resourceAttributes":{}}`: `spec.user: Invalid value: "": at least one of user or group must be specified`,
+		`{"user":"u","resourceAttributes":{},"nonResourceAttributes":{}}`:                                                            `cannot be specified in combination with resourceAttributes`,
+		`{"user":"u","resourceAttributes":{"fieldSelector":{}}}`:                                                                     `spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required`,
+		`{"user":"u","resourceAttributes":{"labelSelector":{"rawSelector":"a=b","requirements":[{"key":"a","operator":"Exists"}]}}}`: `may not specified at the same time as requirements`,
+	} {
+		r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%", spec, 1)).wants(t, spec, 422, text)
+	}
+	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","resourceAttributes":{"namespace":"other"}}}`).
+		wants(t, "another namespace", 400, "spec.resourceAttributes.namespace must match namespace: default")
+	// Selectors reach the authorizer: a node may list its own pods.
+	for selector, allowed := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n2": false} {
+		got, err := admin.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: "system:node:n1", Groups: []string{"system:nodes"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: "list", Resource: "pods", FieldSelector: &authorizationv1.FieldSelectorAttributes{RawSelector: selector},
+			},
+		}}, metav1.CreateOptions{})
+		if err != nil || got.Status.Allowed != allowed {
+			t.Errorf("pods with %s: %v %+v", selector, err, got.Status)
+		}
+	}
+}
+
+// TestImpersonation acts as others, in every part of an identity.
+func TestImpersonation(t *testing.T) {
+	r := startSecured(t, nil)
+	r.grant(t, "actor", "ann", on([]string{"impersonate"}, []string{""}, []string{"users"}, "bob"), on([]string{"impersonate"}, []string{""}, []string{"groups"}, "devs"),
+		on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"userextras/team"}, "blue"), on([]string{"impersonate"}, []string{"authentication.k8s.io"}, []string{"uids"}, "u-1"))
+	const path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	who := func(cfg *rest.Config, headers ...string) (reply, authenticationv1.UserInfo) {
+		t.Helper()
+		got := callAs(t, cfg, "POST", path, body, headers...)
+		var review authenticationv1.SelfSubjectReview
+		if got.Code == 201 {
+			got.into(t, &review)
+		}
+		return got, review.Status.UserInfo
+	}
+	_, u := who(r.as("ann"), "Impersonate-User", "bob", "Impersonate-Group", "devs", "Impersonate-Extra-Team", "blue", "Impersonate-Uid", "u-1")
+	if u.Username != "bob" || u.UID != "u-1" || !slices.Equal(u.Groups, []string{"devs", "system:authenticated"}) || len(u.Extra["team"]) != 1 || u.Extra["team"][0] != "blue" {
+		t.Errorf("impersonated: %+v", u)
+	}
+	_, u = who(r.rest, "Impersonate-User", "system:serviceaccount:ns:sa")
+	if !slices.Equal(u.Groups, []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}) {
+		t.Errorf("a service account: %+v", u)
+	}
+	got, _ := who(r.rest, "Impersonate-User", "system:anonymous")
+	got.wants(t, "the anonymous", 403, `User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`)
+	for _, c := range []struct {
+		what    string
+		headers []string
+		code    int
+		text    string
+	}{
+		{"another user", []string{"Impersonate-User", "carl"}, 403, `users "carl" is forbidden: User "ann" cannot impersonate resource "users" in API group "" at the cluster scope`},
+		{"another group", []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, 403, `groups "system:masters" is forbidden: User "ann" cannot impersonate resource "groups" in API group "" at the cluster scope`},
+		{"another extra", []string{"Impersonate-User", "bob", "Impersonate-Extra-Team", "red"}, 403, `userextras.authentication.k8s.io "red" is forbidden: User "ann" cannot impersonate resource "userextras/team" in API group "authentication.k8s.io" at the cluster scope`},
+		{"another uid", []string{"Impersonate-User", "bob", "Impersonate-Uid", "u-2"}, 403, `uids.authentication.k8s.io "u-2" is forbidden`},
+		{"a service account", []string{"Impersonate-User", "system:serviceaccount:ns:sa"}, 403, `serviceaccounts "sa" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`},
+		{"a group without a user", []string{"Impersonate-Group", "devs"}, 500, "without impersonating a user"},
+	} {
+		got, _ := who(r.as("ann"), c.headers...)
+		got.wants(t, c.what, c.code, c.text)
+	}
+}
+
+// TestTokens is about service-account tokens from their request to the end of what they are bound to.
+func TestTokens(t *testing.T) {
+	r := startSecured(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := pod("runner")
+	p.Spec.ServiceAccountName = "build"
+	if p, err = c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	issue := func(spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
+		return c.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	}
+	whoami := func(token string) (*authenticationv1.SelfSubjectReview, error) {
+		return kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	}
+	bound, err := issue(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "runner", UID: p.UID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, err := whoami(bound.Status.Token)
+	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:default:build" || me.Status.UserInfo.UID != string(sa.UID) ||
+		!slices.Equal(me.Status.UserInfo.Extra["authentication.kubernetes.io/pod-name"], []string{"runner"}) {
+		t.Errorf("who a bound token is: %v %+v", err, me)
+	}
+	if life := time.Until(bound.Status.ExpirationTimestamp.Time); life < 50*time.Minute || life > 61*time.Minute {
+		t.Errorf("a token lives %s by default", life)
+	}
+	foreign, err := issue(authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := whoami(foreign.Status.Token); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a token for another audience: %v", err)
+	}
+	review, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token, Audiences: []string{"vault", "else"}}}, metav1.CreateOptions{})
+	if err != nil || !review.Status.Authenticated || !slices.Equal(review.Status.Audiences, []string{"vault"}) {
+		t.Errorf("reviewed by its audience: %v %+v", err, review.Status)
+	}
+	review, err = c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: foreign.Status.Token}}, metav1.CreateOptions{})
+	if err != nil || review.Status.Authenticated || review.Status.Error == "" || review.Status.User.Username != "" {
+		t.Errorf("reviewed by another: %v %+v", err, review.Status)
+	}
+	for _, c := range []struct {
+		what string
+		spec authenticationv1.TokenRequestSpec
+		text string
+	}{
+		{"short", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"},
+		{"long", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1)<<32 + 1)}, "may not specify a duration larger than 2^32 seconds"},
+		{"bound to a map", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "ConfigMap", APIVersion: "v1", Name: "x"}}, `cannot bind token for serviceaccount "build" to object of type`},
+		{"bound to nothing", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "none"}}, `pods "none" not found`},
+		{"bound to an older pod", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "runner", UID: "old"}}, "the UID in the bound object reference (old) does not match the UID in record"},
+	} {
+		if _, err := issue(c.spec); err == nil || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %s", c.what, err, c.text)
+		}
+	}
+	if err := c.CoreV1().Pods("default").Delete(ctx, "runner", metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the token ends with its pod", func() bool {
+		_, err := whoami(bound.Status.Token)
+		return apierrors.IsUnauthorized(err)
+	})
+}
+
+// TestAnonymous: strangers see health and version, and wrong credentials see nothing.
+func TestAnonymous(t *testing.T) {
+	r := startSecured(t, nil)
+	stranger := r.withToken("")
+	for path, code := range map[string]int{
+		"/healthz": 200, "/livez": 200, "/readyz": 200, "/version": 200, "/api": 403, "/apis": 403, "/metrics": 403, "/openapi/v3": 403,
+		"/api/v1/pods": 403, "/nobody": 403,
+	} {
+		if got := callAs(t, stranger, "GET", path, ""); got.Code != code {
+			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))
+		}
+	}
+	callAs(t, stranger, "GET", "/api/v1/namespaces/default/pods/x", "").wants(t, "a pod", 403,
+		`pods "x" is forbidden: User "system:anonymous" cannot get resource "pods" in API group "" in the namespace "default"`)
+	callAs(t, stranger, "GET", "/api", "").wants(t, "a path", 403, `forbidden: User "system:anonymous" cannot get path "/api"`)
+	for _, token := range []string{"nonsense", "a.b.c", strings.Repeat("x", 10000)} {
+		got := callAs(t, r.withToken(token), "GET", "/version", "")
+		if s := got.status(t); got.Code != 401 || s.Reason != metav1.StatusReasonUnauthorized || s.Message != "Unauthorized" {
+			t.Errorf("a wrong token: %d %+v", got.Code, s)
+		}
+	}
+}
+
+// TestNodeAuthorizer: a kubelet sees its own node and pods.
+func TestNodeAuthorizer(t *testing.T) {
+	r := startSecured(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	if _, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mine, other := pod("mine"), pod("other")
+	mine.Spec.NodeName, other.Spec.NodeName = "n1", "n2"
+	mine.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "s1"}}}}
+	for _, p := range []*corev1.Pod{mine, other} {
+		if _, err := c.CoreV1().Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := r.as("system:node:n1", "system:nodes")
+	for path, code := range map[string]int{
+		"/api/v1/nodes/n1": 200, "/api/v1/nodes/n2": 403, "/api/v1/nodes": 403, "/api/v1/nodes?fieldSelector=metadata.name%3Dn1": 200,
+		"/api/v1/pods": 403, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1": 200, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn2": 403,
+		"/api/v1/namespaces/default/pods/mine": 200, "/api/v1/namespaces/default/pods/other": 403,
+		"/api/v1/namespaces/default/secrets/s1": 404, "/api/v1/namespaces/default/secrets/s2": 403, "/api/v1/namespaces/default/secrets": 403,
+	} {
+		if got := callAs(t, node, "GET", path, ""); got.Code != code {
+			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))
+		}
+	}
+	callAs(t, node, "GET", "/api/v1/nodes/n2", "").wants(t, "another node", 403, "node 'n1' cannot read 'n2', only its own Node object")
+}

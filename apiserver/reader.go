@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/registry"
+)
+
+// Reader reads the server's own objects, past the pipeline, for what decides about requests: admission, authorization, tokens.
+// What it returns is shared and never modified (P4). Safe for concurrent use.
+type Reader struct {
+	resources map[schema.GroupVersionResource]*registry.Resource
+	custom    func(schema.GroupVersionResource) *registry.Resource // resources that come and go
+	customs   func() []*registry.Resource                          // all of those
+	// alike are the other resources that serve the same objects.
+	alike map[schema.GroupVersionResource][]schema.GroupVersionResource
+}
+
+// find returns what is served as gvr, or nil.
+func (r *Reader) find(gvr schema.GroupVersionResource) *registry.Resource {
+	if res := r.resources[gvr]; res != nil || r.custom == nil {
+		return res
+	}
+	return r.custom(gvr)
+}
+
+func (r *Reader) storage(gvr schema.GroupVersionResource) (objects.Storage, error) {
+	res := r.find(gvr)
+	if res == nil || res.Storage == nil {
+		return nil, fmt.Errorf("read %s: no such resource", gvr)
+	}
+	return res.Storage, nil
+}
+
+// Get returns an object as the cache has it, which may be a moment old; an object the cache does not know yet is looked for as of now.
+func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error) {
+	s, err := r.storage(gvr)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.Get(ctx, namespace, name, "0")
+	if apierrors.IsNotFound(err) {
+		e, err = s.Get(ctx, namespace, name, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e.Object, nil
+}
+
+// List returns every object of the namespace ("": all) as the cache has them.
+func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
+	return r.Select(ctx, gvr, namespace, nil, nil)
+}
+
+// Select is List of the objects that match; a nil selector matches everything.
+func (r *Reader) Select(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace string, l labels.Selector, f fields.Selector,
+) ([]runtime.Object, error) {
+	s, err := r.storage(gvr)
+	if err != nil {
+		return nil, err
+	}
+	if l == nil {
+		l = labels.Everything()
+	}
+	if f == nil {
+		f = fields.Everything()
+	}
+	page, err := s.List(ctx, objects.ListQuery{Namespace: namespace, Labels: l, Fields: f, ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	out, _ := plainObjects(page)
+	return out, nil
+}
+
+// Amend changes an object past the pipeline: f gets its current state, which is shared, and returns the one to store (the same:
+// nothing is written). It is called again with a newer state when somebody else was faster.
+func (r *Reader) Amend(
+	ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, f func(current runtime.Object) (runtime.Object, error),
+) error {
+	s, err := r.storage(gvr)
+	if err != nil {
+		return err
+	}
+	_, _, _, err = s.Update(ctx, namespace, name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		next, err := f(current)
+		if err != nil {
+			return nil, err
+		}
+		obj, ok := next.(kind.Object)
+		if !ok {
+			return nil, fmt.Errorf("amend %s %s/%s: a %T is no object", gvr.Resource, namespace, name, next)
+		}
+		return obj, nil
+	})
+	return err
+}
+
+// PodsOn returns the pods bound to a node.
+func (r *Reader) PodsOn(node string) []*corev1.Pod {
+	list, err := r.Select(context.Background(), podsGVR, "", nil, fields.OneTermEqualSelector("spec.nodeName", node))
+	if err != nil {
+		return nil // the cache is not filled: nothing is known to be bound
+	}
+	pods := make([]*corev1.Pod, 0, len(list))
+	for _, obj := range list {
+		if p, ok := obj.(*corev1.Pod); ok {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+var podsGVR = corev1.SchemeGroupVersion.WithResource("pods")
+
+// listOptions turns client options into a query, for Source.
+func listOptions(namespace string, opts metav1.ListOptions) (objects.ListQuery, error) {
+	q := objects.ListQuery{
+		Namespace: namespace, ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit,
+		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents, Bookmarks: opts.AllowWatchBookmarks,
+	}
+	var err error
+	if q.Labels, err = labels.Parse(opts.LabelSelector); err != nil {
+		return q, fmt.Errorf("label selector %q: %w", opts.LabelSelector, err)
+	}
+	if q.Fields, err = fields.ParseSelector(opts.FieldSelector); err != nil {
+		return q, fmt.Errorf("field selector %q: %w", opts.FieldSelector, err)
+	}
+	return q, nil
+}
+
+func plainObjects(page *objects.List) ([]runtime.Object, string) {
+	out := make([]runtime.Object, len(page.Items))
+	for i, e := range page.Items {
+		out[i] = e.Object
+	}
+	return out, strconv.FormatInt(page.Revision, 10)
+}

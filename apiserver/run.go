@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+)
+
+// Run serves until ctx is done. It calls ready once the caches are filled, the bootstrap objects exist and requests are taken.
+// On the way out readiness fails first, then watches end, then requests under way are finished.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	// What serves requests outlives ctx until they are done.
+	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	g, gctx := errgroup.WithContext(inner)
+	if s.config.Audit != nil {
+		g.Go(func() error { return s.config.Audit.Run(gctx) })
+	}
+	if s.config.Tracing != nil {
+		g.Go(func() error { return s.config.Tracing.Run(gctx) })
+	}
+	filled := make(chan struct{})
+	g.Go(func() error { return s.storage.run(gctx, func() { close(filled) }) })
+	g.Go(func() error {
+		select {
+		case <-filled:
+		case <-gctx.Done():
+			return nil
+		case <-ctx.Done():
+			cancel()
+			return nil
+		}
+		err := s.serve(ctx, gctx, g, ready)
+		cancel() // the caches end last
+		return err
+	})
+	err := g.Wait()
+	s.beginStop()
+	s.watches.Wait()
+	s.handler.CloseIdle()
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// serve runs the followers, bootstraps, and takes requests until ctx is done.
+func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
+	for _, f := range s.follow {
+		if err := s.startFollowing(inner, g, f); err != nil {
+			return err
+		}
+	}
+	g.Go(func() error { return s.definitions.Run(inner) })
+	g.Go(func() error { return s.services.Run(inner) })
+	if err := s.bootstrap(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // being stopped is no failure
+		}
+		return err
+	}
+	var failed chan error
+	var hs *http.Server
+	if s.config.Listener != nil {
+		hs = s.httpServer(inner)
+		failed = make(chan error, 1)
+		l := s.config.Listener
+		if s.config.TLS != nil {
+			l = tls.NewListener(l, hs.TLSConfig)
+		}
+		g.Go(func() error {
+			err := hs.Serve(l)
+			if errors.Is(err, http.ErrServerClosed) {
+				err = nil
+			}
+			failed <- err
+			return nil
+		})
+	}
+	s.ready.Store(true)
+	ready()
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		return fmt.Errorf("serve %s: %w", s.config.Listener.Addr(), err)
+	case <-inner.Done():
+	}
+	s.beginStop()
+	if hs == nil {
+		return nil
+	}
+	return s.shutdown(hs)
+}
+
+// beginStop fails readiness and ends watches.
+func (s *Server) beginStop() { s.stop.Do(func() { close(s.stopping) }) }
+
+func (s *Server) shutdown(hs *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Grace)
+	defer cancel()
+	if err := hs.Shutdown(ctx); err != nil {
+		s.log.Warn("requests were cut off at shutdown", "error", err)
+		return hs.Close()
+	}
+	return nil
+}
+
+// httpServer speaks HTTP/2 with as many streams per connection as an informer-heavy client needs, and HTTP/1.1 for upgrades.
+func (s *Server) httpServer(inner context.Context) *http.Server {
+	hs := &http.Server{
+		Handler:           s.root,
+		ReadHeaderTimeout: 32 * time.Second,
+		IdleTimeout:       90 * time.Second,
+		MaxHeaderBytes:    1 << 20,
+		BaseContext:       func(net.Listener) context.Context { return inner },
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // handshakes of strangers
+	}
+	if s.config.TLS == nil {
+		return hs
+	}
+	hs.TLSConfig = s.config.TLS.Clone()
+	if err := http2.ConfigureServer(hs, &http2.Server{
+		MaxConcurrentStreams: 1000, IdleTimeout: 90 * time.Second, WriteByteTimeout: time.Minute,
+	}); err != nil {
+		s.log.Warn("http/2 is off", "error", err)
+	}
+	return hs
+}
+
+// startFollowing tells f of all there is, then of every change until inner ends.
+func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Follower) error {
+	st, err := s.reader.storage(f.Resource)
+	if err != nil {
+		return err
+	}
+	known := map[string]kind.Object{}
+	rv, err := f.relist(inner, st, known)
+	if err != nil {
+		return err
+	}
+	g.Go(func() error {
+		for inner.Err() == nil {
+			lost, err := f.watch(inner, st, known, &rv)
+			if lost && inner.Err() == nil {
+				rv, err = f.relist(inner, st, known)
+			}
+			if err != nil && inner.Err() == nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return nil
+}
+
+// relist brings known, and with it the follower, to the state of now.
+func (f Follower) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
+	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
+	if err != nil {
+		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
+	}
+	gone := maps.Clone(known)
+	for _, e := range page.Items {
+		delete(gone, e.Key)
+		known[e.Key] = e.Object
+		f.Set(e.Object)
+	}
+	for key, obj := range gone {
+		delete(known, key)
+		f.Remove(obj)
+	}
+	return objects.FormatRevision(page.Revision), nil
+}
+
+// watch follows changes after rv; lost tells that history is gone.
+func (f Follower) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string) (lost bool, err error) {
+	w, err := st.Watch(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: *rv})
+	if err != nil {
+		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err), fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
+	}
+	for ev := range w.Events() {
+		*rv = ev.Entry.Object.GetResourceVersion()
+		switch ev.Type {
+		case watch.Added, watch.Modified:
+			known[ev.Entry.Key] = ev.Entry.Object
+			f.Set(ev.Entry.Object)
+		case watch.Deleted:
+			delete(known, ev.Entry.Key)
+			f.Remove(ev.Entry.Object)
+		case watch.Bookmark, watch.Error:
+		}
+	}
+	return w.Err() != nil, nil
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"keelson/api/kind"
+	"keelson/apiserver"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/auth/authz/bootstrap"
+)
+
+const testIssuer = "https://kubernetes.default.svc.cluster.local"
+
+// startSecured is start with the judges of a real cluster: tokens, bootstrap tokens, the Node authorizer and RBAC with its policy.
+// edit may change the parts.
+func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) *running {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rbac := &authz.RBAC{}
+	return start(t, func(c *apiserver.Config) {
+		plain := c.Parts
+		c.Bootstrap = bootstrap.Policy()
+		guarded := map[schema.GroupResource]apiserver.Guard{}
+		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
+			parts, err := plain(r)
+			if err != nil {
+				return parts, err
+			}
+			tokens, err := authn.NewTokens(key, testIssuer, []string{testIssuer}, lookup{r})
+			if err != nil {
+				return parts, err
+			}
+			parts.Authenticators = append([]auth.Authenticator{tokens, authn.BootstrapTokens{Secret: lookup{r}.bootstrapSecret}}, parts.Authenticators...)
+			parts.Authorizer = authz.Union{authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
+			parts.Tokens = tokens
+			parts.Rules = authz.Rules{Of: []interface {
+				RulesFor(*auth.User, string) []rbacv1.PolicyRule
+			}{authz.Masters{}, rbac}}
+			for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
+				guarded[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = authz.Escalation{Rules: rbac, Authorizer: parts.Authorizer}.Check
+			}
+			parts.Guards = guarded
+			if edit != nil {
+				edit(r, &parts)
+			}
+			return parts, nil
+		}
+		for _, resource := range []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"} {
+			c.Follow = append(c.Follow, apiserver.Follower{
+				Resource: rbacv1.SchemeGroupVersion.WithResource(resource), Set: func(o runtime.Object) { rbac.Set(o) }, Remove: rbac.Remove,
+			})
+		}
+	})
+}
+
+// lookup finds what tokens are bound to.
+type lookup struct{ r *apiserver.Reader }
+
+func (l lookup) find(ctx context.Context, resource, namespace, name string) (string, bool) {
+	obj, err := l.r.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
+	if err != nil {
+		return "", false
+	}
+	o, ok := obj.(kind.Object)
+	if !ok || o.GetDeletionTimestamp() != nil {
+		return "", false
+	}
+	return string(o.GetUID()), true
+}
+
+func (l lookup) ServiceAccount(ctx context.Context, namespace, name string) (string, bool) {
+	return l.find(ctx, "serviceaccounts", namespace, name)
+}
+
+func (l lookup) Pod(ctx context.Context, namespace, name string) (string, bool) {
+	return l.find(ctx, "pods", namespace, name)
+}
+
+func (l lookup) Secret(ctx context.Context, namespace, name string) (string, bool) {
+	return l.find(ctx, "secrets", namespace, name)
+}
+
+func (l lookup) Node(ctx context.Context, name string) (string, bool) {
+	return l.find(ctx, "nodes", "", name)
+}
+
+func (l lookup) bootstrapSecret(ctx context.Context, name string) *corev1.Secret {
+	obj, err := l.r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), metav1.NamespaceSystem, name)
+	if err != nil {
+		return nil
+	}
+	s, _ := obj.(*corev1.Secret)
+	return s
+}
+
+// withToken is a client that has nothing but a token.
+func (r *running) withToken(token string) *rest.Config {
+	c := rest.AnonymousClientConfig(r.rest)
+	c.BearerToken = token
+	c.QPS, c.UserAgent = -1, "tester/1"
+	return c
+}
+
+func on(verbs, group, resources []string, names ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: group, Resources: resources, ResourceNames: names}
+}
+
+func (l lookup) SecretToken(ctx context.Context, namespace, name string) (string, bool) {
+	obj, err := l.r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, name)
+	if err != nil {
+		return "", false
+	}
+	s, ok := obj.(*corev1.Secret)
+	if !ok || s.DeletionTimestamp != nil || s.Type != corev1.SecretTypeServiceAccountToken {
+		return "", false
+	}
+	return string(s.Data[corev1.ServiceAccountTokenKey]), true
+}

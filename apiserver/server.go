@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver is the Kubernetes API over HTTP: it puts the registry's
+// resources, their storage, the handlers and the pipeline together, and serves
+// them on a listener and inside the process. cluster makes one and runs it. It
+// starts no agent and knows none.
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/aggregate"
+	"keelson/apiserver/audit"
+	"keelson/apiserver/backend"
+	"keelson/apiserver/crd"
+	"keelson/apiserver/discovery"
+	"keelson/apiserver/handlers"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/openapi"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/servicealloc"
+	"keelson/auth"
+	"keelson/lib/mark"
+	"keelson/store"
+)
+
+// Config is all a server is made of.
+type Config struct {
+	// Store keeps everything. The server does not close it.
+	Store store.Store
+	// Listener is where HTTPS is served; nil: inside the process only. The server closes it.
+	Listener net.Listener
+	// TLS holds the server's certificate and the authorities of clients. nil: plain HTTP, for tests.
+	TLS *tls.Config
+	// Parts builds what needs to read objects. It is called once, by New.
+	Parts func(*Reader) (Parts, error)
+	// Follow lists who is told of changes to a resource, before the server is ready and from then on (RBAC keeps its rules so).
+	Follow []Follower
+	// Bootstrap are objects that must exist: created when missing, and cluster roles and bindings brought up to date.
+	Bootstrap []runtime.Object
+	// Kubelet is how nodes are reached for logs, exec and the like.
+	Kubelet handlers.Kubelet
+	// Extra are further paths, below /keelson/ or wherever; a path that ends in "/" takes all below it.
+	Extra map[string]http.Handler
+	// ServiceCIDR is where cluster IPs come from; default 10.96.0.0/16.
+	ServiceCIDR string
+	// Advertise is the address other machines reach the server at; it becomes the endpoint of the service "kubernetes". Empty: the
+	// listener's, and none without a listener.
+	Advertise string
+	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
+	FrontProxy *tls.Certificate
+	// Version is what /version says.
+	Version apiversion.Info
+	// Grace bounds how long requests in flight may take after shutdown began; default 10 s.
+	Grace time.Duration
+	// Audit records requests, Tracing makes spans of them; nil: neither. The server runs them.
+	Audit   *audit.Auditor
+	Tracing *pipeline.Tracing
+	// Seats bound how many requests are served at once, shared out by priority and fairness; default 600.
+	Seats int
+	Marks *mark.Recorder
+	Log   *slog.Logger
+}
+
+// Parts are what judges requests.
+type Parts struct {
+	Authenticators []auth.Authenticator
+	Authorizer     auth.Authorizer
+	Admission      admission.Chain
+	// Tokens issues and checks service-account tokens; nil: none.
+	Tokens handlers.Tokens
+	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
+	Rules handlers.Rules
+	// Follow is like Config.Follow, for what the parts themselves must know.
+	Follow []Follower
+	// Guards judge writes of a resource by who makes them, beside admission (RBAC's privilege escalation).
+	Guards map[schema.GroupResource]Guard
+}
+
+// Guard is registry.Resource.Guard.
+type Guard = func(ctx context.Context, u *auth.User, namespace string, obj, old runtime.Object) error
+
+// Follower is told of every object of a resource: Set for what is there and what changes, Remove for what goes.
+type Follower struct {
+	Resource schema.GroupVersionResource
+	Set      func(runtime.Object)
+	Remove   func(runtime.Object)
+}
+
+// Server is an API server. New makes one, Run runs it.
+type Server struct {
+	config    Config
+	log       *slog.Logger
+	storage   *storage
+	reader    *Reader
+	resources []*registry.Resource
+	handler   *handlers.Handler
+	// definitions serve custom resources; documents tell what is served.
+	definitions *crd.Definitions
+	services    *aggregate.Services
+	documents   *discovery.Documents
+	schemas     *openapi.Documents
+	publishing  sync.Mutex // one republish at a time, so that the last word stays
+	authorizer  auth.Authorizer
+	metrics     *pipeline.Metrics
+	follow      []Follower
+	root        http.Handler
+
+	stopping chan struct{} // closed when shutdown begins
+	stop     sync.Once
+	watches  sync.WaitGroup // in-process watches
+	ready    atomic.Bool
+}
+
+// self is who the server is when it writes objects of its own.
+var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: "in process"}
+
+// New assembles a server from c. Nothing runs yet.
+func New(c Config) (*Server, error) {
+	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics()}
+	s.config.Store = measured(c.Store, s.metrics.Registry)
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if c.Grace == 0 {
+		s.config.Grace = 10 * time.Second
+	}
+	s.openResources(registry.Table())
+	if err := s.allocateServices(); err != nil {
+		return nil, err
+	}
+	s.define()
+	s.aggregate()
+	parts, err := c.Parts(s.reader)
+	if err != nil {
+		return nil, err
+	}
+	s.authorizer = parts.Authorizer
+	fair := s.fairness()
+	s.follow = append(s.follow, parts.Follow...)
+	for _, res := range s.resources {
+		res.Guard = parts.Guards[res.GroupResource()]
+	}
+	s.handler = handlers.New(handlers.Config{
+		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
+		Kubelet: c.Kubelet, Stopping: s.stopping, Metrics: s.metrics, Log: s.log,
+	})
+	mux, err := s.mux()
+	if err != nil {
+		return nil, err
+	}
+	s.root = pipeline.New(pipeline.Config{
+		Authenticators: parts.Authenticators, Authorizer: parts.Authorizer, Metrics: s.metrics, Marks: c.Marks, Log: s.log,
+		Fairness: fair, Width: s.width, Audit: c.Audit, Tracing: c.Tracing,
+	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rq := pipeline.From(r.Context())
+		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
+			other.ServeHTTP(w, r)
+			return
+		}
+		if rq.IsResource {
+			s.handler.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
+	return s, nil
+}
+
+// openResources makes a Resource of every row; views share the storage of the row they show.
+func (s *Server) openResources(rows []registry.Row) {
+	s.storage = newStorage(s.config.Store, s.log)
+	s.reader = &Reader{resources: map[schema.GroupVersionResource]*registry.Resource{}}
+	s.reader.noteAlike(rows)
+	stored := map[schema.GroupResource]objects.Storage{}
+	add := func(res *registry.Resource) {
+		s.resources = append(s.resources, res)
+		s.reader.resources[res.GVR()] = res
+	}
+	for _, row := range rows {
+		if row.View != nil {
+			continue
+		}
+		var st objects.Storage
+		if row.Fixed != nil {
+			st = registry.Fixed(row.Kind.GVR().GroupResource(), row.Fixed)
+		} else if !row.Kind.CreateOnly {
+			st = s.storage.open(row)
+			stored[row.Kind.GVR().GroupResource()] = st
+		}
+		add(registry.New(row, st))
+	}
+	for _, row := range rows {
+		if row.View != nil {
+			add(registry.New(row, registry.Viewed(stored[row.View.Of], row.View)))
+		}
+	}
+}
+
+// allocateServices gives services their addresses from what the services there are leave.
+func (s *Server) allocateServices() error {
+	a, err := servicealloc.New(s.serviceCIDR())
+	if err != nil {
+		return err
+	}
+	gvr := corev1.SchemeGroupVersion.WithResource("services")
+	s.reader.resources[gvr].Allocate = func(obj, old kind.Object) (func(bool), error) {
+		service, ok := obj.(*corev1.Service)
+		if !ok {
+			return nil, fmt.Errorf("allocate for a service: it is a %T", obj)
+		}
+		before, _ := old.(*corev1.Service)
+		return a.Allocate(service, before)
+	}
+	s.follow = append([]Follower{{Resource: gvr, Set: a.Set, Remove: a.Remove}}, s.config.Follow...)
+	return nil
+}
+
+// define puts custom resources to work.
+func (s *Server) define() {
+	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	row := s.reader.resources[gvr]
+	s.definitions = crd.New(crd.Config{
+		Cache: s.storage.cache, Stored: row.Storage, Owners: row.Fields["status"], Log: s.log,
+		Taken: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
+		Hooks: &crd.Hooks{Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
+			return backend.Resolve(ctx, s.reader, namespace, name, port)
+		}},
+		Changed: func() {
+			s.republish()
+			s.services.Look()
+		},
+	})
+	s.reader.custom, s.reader.customs = s.definitions.Resource, s.definitions.Resources
+	s.follow = append(s.follow, Follower{Resource: gvr, Set: s.definitions.Set, Remove: s.definitions.Remove})
+}
+
+// aggregate lets other servers answer for parts of the API.
+func (s *Server) aggregate() {
+	gvr := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
+	row := s.reader.resources[gvr]
+	s.services = aggregate.New(aggregate.Config{
+		Stored: row.Storage, Owners: row.Fields["status"], Reader: s.reader, Certificate: s.config.FrontProxy, Log: s.log,
+		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
+			return s.handler.Create(ctx, self, gvr, obj)
+		},
+		Local: s.local, Changed: s.republish,
+	})
+	look := func(obj runtime.Object) {
+		if o, ok := obj.(kind.Object); ok && s.services.Concerns(o.GetNamespace(), serviceOf(o)) {
+			s.services.Look()
+		}
+	}
+	s.follow = append(s.follow, Follower{Resource: gvr, Set: s.services.Set, Remove: s.services.Remove},
+		Follower{Resource: corev1.SchemeGroupVersion.WithResource("services"), Set: look, Remove: look},
+		Follower{Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Set: look, Remove: look})
+}
+
+// serviceOf is the service that a service or an endpoint slice is about.
+func serviceOf(obj kind.Object) string {
+	if _, ok := obj.(*discoveryv1.EndpointSlice); ok {
+		return obj.GetLabels()[discoveryv1.LabelServiceName]
+	}
+	return obj.GetName()
+}
+
+// As returns the server as u sees it, for clients inside the process: every request passes the whole pipeline.
+func (s *Server) As(u *auth.User) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.root.ServeHTTP(w, r.WithContext(auth.WithUser(r.Context(), u)))
+	})
+}
+
+// Reader reads the server's objects past the pipeline.
+func (s *Server) Reader() *Reader { return s.reader }

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"keelson/apiserver"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/lib/mark"
+	"keelson/pki"
+	"keelson/store/embed"
+)
+
+// running is a server on a port of its own, with a client certificate of a cluster administrator.
+type running struct {
+	*apiserver.Server
+	rest  *rest.Config
+	marks func() []mark.Mark
+	// as is a client configuration for a user with a certificate.
+	as func(name string, groups ...string) *rest.Config
+}
+
+var admin = &auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: "in process"}
+
+// start runs a server over TLS until the test ends; edit may change its configuration.
+func start(t testing.TB, edit func(*apiserver.Config)) *running {
+	t.Helper()
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := ca.Server("server", pki.Subject{Name: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := own.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{}
+	recorder, marks := record()
+	r.marks = marks
+	c := apiserver.Config{
+		Store: st, Listener: l, Marks: recorder,
+		TLS: &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: ca.Pool(), ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12},
+		Parts: func(*apiserver.Reader) (apiserver.Parts, error) {
+			return apiserver.Parts{
+				Authenticators: []auth.Authenticator{authn.NewCertificates(ca.Pool()), authn.Anonymous{}},
+				Authorizer:     authz.Masters{},
+			}, nil
+		},
+		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
+	}
+	if edit != nil {
+		edit(&c)
+	}
+	if r.Server, err = apiserver.New(c); err != nil {
+		t.Fatal(err)
+	}
+	r.as = func(name string, groups ...string) *rest.Config {
+		t.Helper()
+		pair, err := ca.Client(strings.NewReplacer(":", "-", "/", "-").Replace(name), pki.Subject{Name: name, Groups: groups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &rest.Config{
+			Host: "https://" + l.Addr().String(), QPS: -1, UserAgent: "tester/1",
+			TLSClientConfig: rest.TLSClientConfig{CAData: ca.CertPEM(), CertData: pair.CertPEM, KeyData: pair.KeyPEM},
+		}
+	}
+	r.rest = r.as("admin", auth.Masters)
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- r.Run(ctx, func() { close(ready) }) }() // ends with ctx, which Cleanup waits for
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("server ended with %v", err)
+		}
+		if err := st.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- err
+		t.Fatalf("server did not start: %v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("server was not ready within 30 s")
+	}
+	return r
+}
+
+func (r *running) clients(t testing.TB) *kubernetes.Clientset {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(r.rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// record keeps every mark.
+func record() (*mark.Recorder, func() []mark.Mark) {
+	in := make(chan mark.Mark, 10000)
+	return mark.NewRecorder(func(m mark.Mark) {
+			select {
+			case in <- m:
+			default:
+			}
+		}), func() []mark.Mark {
+			var out []mark.Mark
+			for {
+				select {
+				case m := <-in:
+					out = append(out, m)
+				default:
+					return out
+				}
+			}
+		}
+}
+
+// noLeaks fails the test when goroutines of the server outlive it. Call it first: its check runs last.
+func noLeaks(t *testing.T) {
+	t.Helper()
+	before := goroutines()
+	t.Cleanup(func() {
+		deadline := time.Now().Add(5 * time.Second)
+		for {
+			after := goroutines()
+			if len(after) <= len(before) {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Errorf("%d goroutines, %d before:\n%s", len(after), len(before), strings.Join(after, "\n\n"))
+				return
+			}
+			runtime.Gosched()
+		}
+	})
+}
+
+// goroutines are the stacks that run code of ours.
+func goroutines() []string {
+	buf := make([]byte, 4<<20)
+	var out []string
+	for s := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(s, "keelson/") && !strings.Contains(s, "testing.tRunner") {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+var podGVK = corev1.SchemeGroupVersion.WithKind("Pod")
+
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"app": "web"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "main", Image: "keelson.local/hello", Ports: []corev1.ContainerPort{{ContainerPort: 80}},
+			Env: []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+		}}},
+	}
+}

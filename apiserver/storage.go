@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/watchcache"
+	"keelson/store"
+)
+
+// storage is the watch cache over the store, with a part for every row.
+type storage struct{ cache *watchcache.Cache }
+
+func newStorage(st store.Store, log *slog.Logger) *storage {
+	return &storage{watchcache.New(watchcache.Config{Store: st, Log: log})}
+}
+
+// open makes the storage of a row.
+func (s *storage) open(row registry.Row) objects.Storage {
+	k := row.Kind
+	c := objects.Config{
+		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: objects.StorePrefix(k.GVR().GroupResource()),
+		Namespaced: k.Namespaced, Fields: k.Fields,
+	}
+	for _, field := range row.Indexed {
+		if c.Index == nil {
+			c.Index = map[string]func(kind.Object) string{}
+		}
+		c.Index[field] = func(obj kind.Object) string { return k.Fields(obj)[field] }
+	}
+	return s.cache.Resource(c)
+}
+
+func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.Run(ctx, ready) }
+
+// builtin are the built-in resources by the prefix of their keys.
+var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
+	out := map[string]schema.GroupResource{}
+	for _, row := range registry.Table() {
+		if row.View == nil && !row.Kind.CreateOnly {
+			gr := row.Kind.GVR().GroupResource()
+			out[objects.StorePrefix(gr)] = gr
+		}
+	}
+	return out
+})
+
+// ResourceOf tells which resource a key of the store belongs to: a built-in one by its prefix, else a custom one, whose keys begin with
+// group and resource.
+func ResourceOf(key string) schema.GroupResource {
+	one, rest, _ := strings.Cut(strings.TrimPrefix(key, objects.Root), "/")
+	two, _, _ := strings.Cut(rest, "/")
+	if gr, ok := builtin()[one+"/"+two]; ok {
+		return gr
+	}
+	if gr, ok := builtin()[one]; ok {
+		return gr
+	}
+	return schema.GroupResource{Group: one, Resource: two}
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// frame is one event of a watch as it comes over the wire.
+type frame struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+func (f frame) meta(t testing.TB) metav1.PartialObjectMetadata {
+	t.Helper()
+	var m metav1.PartialObjectMetadata
+	if err := json.Unmarshal(f.Object, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// watching reads a watch frame by frame until the test ends or stop is called.
+func (r *running) watching(t testing.TB, path string, headers ...string) (frames <-chan frame, stop func()) {
+	t.Helper()
+	client, err := rest.HTTPClientFor(r.rest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "GET", r.rest.Host+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != 200 {
+		t.Fatalf("watch %s: %s", path, resp.Status)
+	}
+	out := make(chan frame, 100)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		defer close(out)
+		in := bufio.NewReader(resp.Body)
+		for {
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var f frame
+			if json.Unmarshal(line, &f) == nil {
+				out <- f
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		_ = resp.Body.Close() // the reader sees it and ends
+		reading.Wait()
+		client.CloseIdleConnections()
+	})
+	t.Cleanup(stop)
+	return out, stop
+}
+
+// next is the next frame, which must be of that type and about that object.
+func next(t testing.TB, frames <-chan frame, kind, name string) frame {
+	t.Helper()
+	select {
+	case f, ok := <-frames:
+		if !ok {
+			t.Fatalf("watch ended, want %s %s", kind, name)
+		}
+		if f.Type != kind || name != "" && f.meta(t).Name != name {
+			t.Fatalf("watch says %s %s, want %s %s", f.Type, short(f.Object), kind, name)
+		}
+		return f
+	case <-time.After(30 * time.Second):
+		t.Fatalf("no event within 30 s, want %s %s", kind, name)
+	}
+	return frame{}
+}
+
+// TestWatchStarts is about where a watch begins.
+func TestWatchStarts(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	var versions []string
+	for i := range 3 {
+		m, err := maps.Create(ctx, configMap(fmt.Sprintf("m%d", i)), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		versions = append(versions, m.ResourceVersion)
+	}
+	for _, q := range []string{"", "&resourceVersion=0"} {
+		t.Run("any"+q, func(t *testing.T) {
+			frames, stop := r.watching(t, mapsPath+"?watch=true"+q)
+			defer stop()
+			for i := range 3 {
+				next(t, frames, "ADDED", fmt.Sprintf("m%d", i))
+			}
+		})
+	}
+	t.Run("version", func(t *testing.T) {
+		frames, stop := r.watching(t, mapsPath+"?watch=1&resourceVersion="+versions[0])
+		defer stop()
+		next(t, frames, "ADDED", "m1")
+		next(t, frames, "ADDED", "m2")
+	})
+	t.Run("initial events", func(t *testing.T) {
+		frames, stop := r.watching(t, mapsPath+"?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+		defer stop()
+		for i := range 3 {
+			next(t, frames, "ADDED", fmt.Sprintf("m%d", i))
+		}
+		mark := next(t, frames, "BOOKMARK", "").meta(t)
+		if mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" || mark.ResourceVersion == "" || mark.Kind != "ConfigMap" {
+			t.Errorf("end of the initial events: %+v", mark)
+		}
+	})
+	t.Run("no initial events", func(t *testing.T) {
+		frames, stop := r.watching(t, mapsPath+"?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+		defer stop()
+		if _, err := maps.Create(ctx, configMap("later"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		next(t, frames, "ADDED", "later")
+	})
+	t.Run("too old", func(t *testing.T) {
+		// The store keeps its history: only what never was is too old here.
+		frames, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion=1")
+		defer stop()
+		f := <-frames
+		if f.Type != "ERROR" && f.Type != "ADDED" {
+			t.Errorf("watch from version 1: %s", f.Type)
+		}
+	})
+	for _, c := range []struct {
+		query string
+		code  int
+		text  string
+	}{
+		{"watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=5", 422, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
+		{"watch=true&sendInitialEvents=true", 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
+		{"watch=true&sendInitialEvents=true&resourceVersionMatch=Exact", 422, "sendInitialEvents"},
+		{"watch=true&resourceVersion=abc", 422, `Invalid value: "abc"`},
+		{"watch=true&fieldSelector=spec.color%3Dred", 400, "is not a known field selector"},
+		{"watch=true&timeoutSeconds=x", 400, "invalid syntax"},
+	} {
+		got := r.call(t, "GET", mapsPath+"?"+c.query, "")
+		if got.Code != c.code || !strings.Contains(got.status(t).Message, c.text) {
+			t.Errorf("%s: %d %s, want %d %s", c.query, got.Code, short(got.Body), c.code, c.text)
+		}
+	}
+}
+
+// TestWatchSelects is about what a watcher with selectors sees.
+func TestWatchSelects(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	byLabel, _ := r.watching(t, mapsPath+"?watch=true&labelSelector=color%3Dred")
+	byName, _ := r.watching(t, mapsPath+"?watch=true&fieldSelector=metadata.name%3Da")
+	oneName, _ := r.watching(t, "/api/v1/watch/namespaces/default/configmaps/a")
+	color := func(name, value string) {
+		t.Helper()
+		m, err := maps.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Labels = map[string]string{"color": value}
+		if _, err := maps.Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := maps.Create(ctx, configMap(name), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	color("a", "red")
+	color("b", "blue")
+	color("a", "blue")
+	color("b", "red")
+	if err := maps.Delete(ctx, "b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	added := next(t, byLabel, "ADDED", "a").meta(t)
+	gone := next(t, byLabel, "DELETED", "a").meta(t)
+	if gone.Labels["color"] != "red" || gone.ResourceVersion == added.ResourceVersion {
+		t.Errorf("an object that stops matching: labels %v at version %s, added at %s", gone.Labels, gone.ResourceVersion, added.ResourceVersion)
+	}
+	next(t, byLabel, "ADDED", "b")
+	next(t, byLabel, "DELETED", "b")
+	for _, frames := range []<-chan frame{byName, oneName} {
+		for _, kind := range []string{"ADDED", "MODIFIED", "MODIFIED", "DELETED"} {
+			next(t, frames, kind, "a")
+		}
+	}
+}
+
+// TestWatchShapes streams metadata and tables.
+func TestWatchShapes(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	m := configMap("a")
+	m.Data = map[string]string{"x": "secret text"}
+	if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	partial, _ := r.watching(t, mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	f := next(t, partial, "ADDED", "a")
+	if p := f.meta(t); p.Kind != "PartialObjectMetadata" || p.APIVersion != "meta.k8s.io/v1" || strings.Contains(string(f.Object), "secret") {
+		t.Errorf("metadata: %s", f.Object)
+	}
+	mark := next(t, partial, "BOOKMARK", "").meta(t)
+	if mark.Kind != "PartialObjectMetadata" || mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Errorf("bookmark as metadata: %+v", mark)
+	}
+	tables, _ := r.watching(t, mapsPath+"?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+	var first, second metav1.Table
+	if err := json.Unmarshal(next(t, tables, "ADDED", "").Object, &first); err != nil {
+		t.Fatal(err)
+	}
+	if first.Kind != "Table" || len(first.ColumnDefinitions) == 0 || len(first.Rows) != 1 || first.Rows[0].Cells[0] != "a" {
+		t.Errorf("first event as a table: %+v", first)
+	}
+	next(t, tables, "BOOKMARK", "")
+	if _, err := maps.Create(ctx, configMap("b"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(next(t, tables, "ADDED", "").Object, &second); err != nil {
+		t.Fatal(err)
+	}
+	if len(second.ColumnDefinitions) != 0 || len(second.Rows) != 1 || second.Rows[0].Cells[0] != "b" {
+		t.Errorf("second event as a table: %+v", second)
+	}
+}
+
+// TestWatchEnds: by its time, and many of them share one connection.
+func TestWatchEnds(t *testing.T) {
+	noLeaks(t)
+	r := start(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{TimeoutSeconds: new(int64(1)), AllowWatchBookmarks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ev := range w.ResultChan() {
+		if ev.Type != watch.Bookmark {
+			t.Errorf("a quiet watch said %s", ev.Type)
+		}
+	}
+	const many = 300
+	var watches []watch.Interface
+	for range many {
+		w, err := c.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		watches = append(watches, w)
+	}
+	if _, err := c.CoreV1().ConfigMaps("default").Create(ctx, configMap("seen"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range watches {
+		ev, ok := <-w.ResultChan()
+		if m, is := ev.Object.(*corev1.ConfigMap); !ok || !is || ev.Type != watch.Added || m.Name != "seen" {
+			t.Fatalf("one of many watches: %v %v", ok, ev)
+		}
+		w.Stop()
+	}
+}
