@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package certificates works off certificate signing requests: it approves those
+// of kubelets that may have one, signs approved ones of Kubernetes' own signers with
+// the cluster's authority, and deletes old requests. The table of controllers
+// starts it. It approves nobody else's requests and signs for nobody else's signers.
+package certificates
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certlisters "k8s.io/client-go/listers/certificates/v1"
+
+	"keelson/controllers/framework"
+	"keelson/pki"
+)
+
+// Controller works off requests.
+type Controller struct {
+	env  *framework.Env
+	loop *framework.Loop[framework.Key]
+	csrs certlisters.CertificateSigningRequestLister
+	ca   *pki.Authority
+}
+
+// askAgain is when a request that its sender was not allowed is looked at again: permissions change.
+const askAgain = 2 * time.Minute
+
+// New builds the controller. Without an authority nothing is signed.
+func New(env *framework.Env, ca *pki.Authority) (framework.Controller, error) {
+	csrs := env.Shared.Certificates().V1().CertificateSigningRequests()
+	c := &Controller{env: env, csrs: csrs.Lister(), ca: ca}
+	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	csr, err := c.csrs.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if end := endOf(csr); !end.IsZero() {
+		if !now.Before(end) {
+			return c.delete(ctx, csr)
+		}
+		c.loop.AddAfter(key, end.Sub(now)+time.Second)
+	}
+	switch {
+	case has(csr, certv1.CertificateDenied) || has(csr, certv1.CertificateFailed) || len(csr.Status.Certificate) > 0:
+		return nil
+	case has(csr, certv1.CertificateApproved):
+		return c.sign(ctx, csr)
+	}
+	return c.approve(ctx, csr)
+}
+
+func has(csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType) bool {
+	for i := range csr.Status.Conditions {
+		if csr.Status.Conditions[i].Type == t {
+			return true
+		}
+	}
+	return false
+}
+
+// approve approves what a kubelet may ask for.
+func (c *Controller) approve(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
+	kind := recognize(csr)
+	if kind == nil {
+		return nil // somebody else's to decide
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Group: certv1.GroupName, Resource: "certificatesigningrequests", Verb: "create", Subresource: kind.permission, Version: "*",
+		},
+	}}
+	for k, v := range csr.Spec.Extra {
+		if review.Spec.Extra == nil {
+			review.Spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		review.Spec.Extra[k] = authorizationv1.ExtraValue(v)
+	}
+	review, err := c.env.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("ask whether %s may have its certificate: %w", csr.Spec.Username, err)
+	}
+	if !review.Status.Allowed {
+		c.loop.AddAfter(framework.KeyOf(csr), askAgain)
+		return nil
+	}
+	return c.conclude(ctx, csr, certv1.CertificateApproved, "AutoApproved", kind.message)
+}
+
+// conclude adds a condition, through the subresource that it belongs to.
+func (c *Controller) conclude(ctx context.Context, csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType, reason, message string) error {
+	next := csr.DeepCopy()
+	now := metav1.Now()
+	next.Status.Conditions = append(next.Status.Conditions, certv1.CertificateSigningRequestCondition{
+		Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastUpdateTime: now, LastTransitionTime: now,
+	})
+	var err error
+	if t == certv1.CertificateFailed {
+		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	} else {
+		_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write %s of certificate request %s: %w", t, csr.Name, err)
+	}
+	return nil
+}
+
+// sign issues the certificate of an approved request.
+func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
+	if c.ca == nil || !ours(csr.Spec.SignerName) {
+		return nil
+	}
+	req, err := pki.ParseRequest(csr.Spec.Request)
+	if err == nil {
+		err = valid(csr.Spec.SignerName, req, csr.Spec.Usages)
+	}
+	var use uses
+	if err == nil {
+		use, err = usesOf(csr.Spec.Usages)
+	}
+	if err != nil {
+		return c.conclude(ctx, csr, certv1.CertificateFailed, "SignerValidationFailure", err.Error())
+	}
+	cert, err := c.ca.Sign(req, use.key, use.extended, lifeOf(csr))
+	if err != nil {
+		return err
+	}
+	next := csr.DeepCopy()
+	next.Status.Certificate = cert
+	_, err = c.env.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write certificate of request %s: %w", csr.Name, err)
+	}
+	return nil
+}
+
+// How long certificates live, and requests are kept.
+const (
+	longestLife  = 365 * 24 * time.Hour
+	shortestLife = 10 * time.Minute
+	keepDone     = time.Hour
+	keepPending  = 24 * time.Hour
+)
+
+func lifeOf(csr *certv1.CertificateSigningRequest) time.Duration {
+	if csr.Spec.ExpirationSeconds == nil {
+		return longestLife
+	}
+	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, shortestLife), longestLife)
+}
+
+// endOf is when a request is deleted: an hour after it was decided, a day after it was made, or when its certificate has ended.
+func endOf(csr *certv1.CertificateSigningRequest) time.Time {
+	end := csr.CreationTimestamp.Add(keepPending)
+	for i := range csr.Status.Conditions {
+		cond := &csr.Status.Conditions[i]
+		if cond.Type == certv1.CertificateApproved && len(csr.Status.Certificate) == 0 {
+			continue // its signer may take its time
+		}
+		if at := cond.LastUpdateTime; !at.IsZero() {
+			end = at.Add(keepDone)
+		}
+	}
+	if notAfter, ok := notAfter(csr.Status.Certificate); ok && notAfter.Before(end) {
+		end = notAfter
+	}
+	return end
+}
+
+func notAfter(cert []byte) (time.Time, bool) {
+	block, _ := pem.Decode(cert)
+	if block == nil {
+		return time.Time{}, false
+	}
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return parsed.NotAfter, true
+}
+
+func (c *Controller) delete(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
+	err := c.env.Client.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete certificate request %s: %w", csr.Name, err)
+	}
+	return nil
+}
+
+var errUsage = errors.New("unsupported usage")

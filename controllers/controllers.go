@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllers runs the loops that make the cluster what its objects say:
+// replicas, rollouts, garbage, namespaces, node health. cluster starts a Manager,
+// in process or as a role of its own; table.go lists what it runs. A controller
+// talks to the API server only, through a client that acts as its own service
+// account, and shares one set of informers with all others.
+package controllers
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/informers"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+	"keelson/pki"
+)
+
+// Config says what a Manager works with. Default fills in the rest.
+type Config struct {
+	// Clients returns a client acting as the service account kube-system/<name>, such as "replicaset-controller".
+	// For the name "" it acts as system:kube-controller-manager: that one feeds the shared informers and discovery.
+	Clients func(name string) *client.Client
+	Marks   *mark.Recorder // nil ok
+	Log     *slog.Logger   // nil: discarded
+	// ClusterName is for messages.
+	ClusterName string
+	// RootCA is the PEM that pods trust the API server by; it is published in every namespace as kube-root-ca.crt.
+	// Empty: nothing is published.
+	RootCA []byte
+	// TokenKey signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they stay empty.
+	TokenKey crypto.Signer
+	// Authority signs approved certificate requests of Kubernetes' own signers. nil: nobody does.
+	Authority *pki.Authority
+	// NodeGrace is how long a node may be silent before it is Unknown. Default 40 s.
+	NodeGrace time.Duration
+	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
+	TerminatedPods int
+	// Resync makes informers redeliver all objects this often; 0, the default, never.
+	Resync time.Duration
+}
+
+// Default returns c with its gaps filled.
+func (c Config) Default() Config {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.NodeGrace == 0 {
+		c.NodeGrace = 40 * time.Second
+	}
+	if c.TerminatedPods == 0 {
+		c.TerminatedPods = 12500
+	}
+	return c
+}
+
+// Manager runs all controllers.
+type Manager struct{ cfg Config }
+
+// New checks cfg. It starts nothing.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Clients == nil {
+		return nil, errors.New("controllers: no clients given")
+	}
+	return &Manager{cfg.Default()}, nil
+}
+
+// Run starts every controller of the table, calls ready when all have read the state of the cluster, and returns when all
+// have ended: nil after ctx is done, or the first error.
+func (m *Manager) Run(ctx context.Context, ready func()) error {
+	own := m.cfg.Clients("")
+	shared := own.Informers(m.cfg.Resync)
+	var writers sync.WaitGroup // of events
+	defer writers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	var up sync.WaitGroup
+	for _, row := range table {
+		c, err := m.build(ctx, row, shared, &writers)
+		if err != nil {
+			return fmt.Errorf("build %s: %w", row.name, err)
+		}
+		up.Add(1)
+		group.Go(func() error {
+			var once sync.Once
+			err := c.Run(ctx, func() { once.Do(up.Done) })
+			if err != nil && ctx.Err() == nil {
+				return fmt.Errorf("%s: %w", row.name, err)
+			}
+			return nil
+		})
+	}
+	shared.Start(ctx.Done())
+	defer shared.Shutdown()
+	go func() { // ends when all controllers are ready, or with the process when one never was
+		up.Wait()
+		ready()
+	}()
+	err := group.Wait()
+	m.cfg.Log.Debug("controllers ended")
+	return err
+}
+
+func (m *Manager) build(ctx context.Context, row row, shared informers.SharedInformerFactory, writers *sync.WaitGroup) (framework.Controller, error) {
+	c := m.cfg.Clients(row.name)
+	events := c.Events(row.name, "", m.cfg.Log)
+	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it knows no error
+	env := &framework.Env{
+		Name: row.name, Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
+		Events: events,
+	}
+	return row.build(env, m.cfg)
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controllertest gives controllers' tests a cluster in memory: client-go's
+// fake clientset made to behave more like a server (generateName, UIDs, creation
+// times, resourceVersions that conflict), and a runner for one controller.
+package controllertest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+)
+
+// Cluster is the cluster in memory. At most about 100 changes may happen between two moments at which its watchers can run.
+type Cluster struct {
+	*client.Client
+	Fake   *fake.Clientset
+	Events *record.FakeRecorder
+}
+
+// New returns a cluster that holds objs, as they are but for missing UIDs.
+func New(objs ...runtime.Object) *Cluster {
+	f := fake.NewClientset()
+	v := &versioned{ObjectTracker: f.Tracker()}
+	f.PrependReactor("*", "*", clienttesting.ObjectReaction(v))
+	for _, o := range objs {
+		a, err := meta.Accessor(o)
+		if err != nil {
+			panic(err)
+		}
+		v.stamp(a)
+		if err := f.Tracker().Add(o); err != nil {
+			panic(err)
+		}
+	}
+	return &Cluster{Client: &client.Client{Interface: f}, Fake: f, Events: record.NewFakeRecorder(1000)}
+}
+
+// Start builds a controller and runs it until the test ends.
+func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (framework.Controller, error)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	shared := c.Informers(0)
+	ctl, err := build(&framework.Env{
+		Name: name, Client: c.Client, Shared: shared, Events: c.Events, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatalf("build %s: %v", name, err)
+	}
+	done := make(chan error, 1)
+	shared.Start(ctx.Done())
+	go func() { done <- ctl.Run(ctx, func() {}) }() // ends with the test, which waits for it
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("%s ended with %v", name, err)
+		}
+		shared.Shutdown()
+	})
+}
+
+// Said returns the events recorded so far, oldest first, as "Normal Reason message".
+func (c *Cluster) Said() []string {
+	var all []string
+	for {
+		select {
+		case e := <-c.Events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// versioned gives stored objects what a server gives them.
+type versioned struct {
+	clienttesting.ObjectTracker
+	last atomic.Int64
+}
+
+func (v *versioned) stamp(o metav1.Object) {
+	n := v.last.Add(1)
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), n))
+	}
+	if o.GetUID() == "" {
+		o.SetUID(types.UID(fmt.Sprintf("uid-%05d", n)))
+	}
+	if t := o.GetCreationTimestamp(); t.IsZero() {
+		o.SetCreationTimestamp(metav1.NewTime(time.Now()))
+	}
+	o.SetResourceVersion(strconv.FormatInt(n, 10))
+}
+
+func (v *versioned) Create(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.CreateOptions) error {
+	if a, err := meta.Accessor(obj); err == nil {
+		v.stamp(a)
+	}
+	return v.ObjectTracker.Create(gvr, obj, ns, opts...)
+}
+
+func (v *versioned) Update(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.UpdateOptions) error {
+	if err := v.check(gvr, obj, ns); err != nil {
+		return err
+	}
+	return v.ObjectTracker.Update(gvr, obj, ns, opts...)
+}
+
+func (v *versioned) Patch(gvr schema.GroupVersionResource, obj runtime.Object, ns string, opts ...metav1.PatchOptions) error {
+	if err := v.check(gvr, obj, ns); err != nil {
+		return err
+	}
+	return v.ObjectTracker.Patch(gvr, obj, ns, opts...)
+}
+
+// check refuses obj if it names another resourceVersion than the stored object has, and else gives it the next one.
+func (v *versioned) check(gvr schema.GroupVersionResource, obj runtime.Object, ns string) error {
+	a, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	old, err := v.Get(gvr, ns, a.GetName())
+	if err != nil {
+		return err
+	}
+	o, err := meta.Accessor(old)
+	if err != nil {
+		return err
+	}
+	if rv := a.GetResourceVersion(); rv != "" && rv != o.GetResourceVersion() {
+		return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("stored is %s, given %s", o.GetResourceVersion(), rv))
+	}
+	v.stamp(a)
+	return nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// outcome is the state after a plan, as far as it was carried out.
+type outcome struct {
+	current *appsv1.ReplicaSet
+	sets    []*appsv1.ReplicaSet
+	// collided says that the new set's name is taken by another: the next try needs another hash.
+	collided bool
+	// note is a condition that carrying out the plan led to, nil: none.
+	note *appsv1.DeploymentCondition
+}
+
+// apply carries out p. Where it stops with an error, the outcome still is true.
+func (c *Controller) apply(ctx context.Context, key framework.Key, s snapshot, p plan) (outcome, error) {
+	out := outcome{current: p.current, sets: slices.Clone(p.all())}
+	if p.create == nil && len(p.changes) == 0 && len(p.remove) == 0 {
+		return out, nil
+	}
+	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: int(wanted(s.d)), Has: int(specified(out.sets))}
+	err := c.create(ctx, s, p, &out, detail)
+	for _, ch := range p.changes {
+		if err != nil {
+			break
+		}
+		err = c.update(ctx, s.d, ch, &out)
+	}
+	for _, rs := range p.remove {
+		uid := rs.UID
+		e := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Delete(ctx, rs.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if e != nil && !apierrors.IsNotFound(e) {
+			err = errors.Join(err, fmt.Errorf("delete replica set %s: %w", rs.Name, e))
+			continue
+		}
+		detail.Deletes = append(detail.Deletes, rs.Name)
+		out.sets = slices.DeleteFunc(out.sets, func(r *appsv1.ReplicaSet) bool { return r.UID == uid })
+	}
+	c.env.Reconciled(mark.Subject{Resource: "deployments", Namespace: s.d.Namespace, Name: s.d.Name, UID: string(s.d.UID)}, s.now, detail, err)
+	return out, err
+}
+
+func (c *Controller) create(ctx context.Context, s snapshot, p plan, out *outcome, detail *mark.Reconcile) error {
+	if p.create == nil {
+		return nil
+	}
+	client := c.env.Client.AppsV1().ReplicaSets(s.d.Namespace)
+	rs, err := client.Create(ctx, p.create, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		live, getErr := client.Get(ctx, p.create.Name, metav1.GetOptions{})
+		if getErr != nil {
+			return fmt.Errorf("look at replica set %s: %w", p.create.Name, getErr)
+		}
+		if !metav1.IsControlledBy(live, s.d) || !sameTemplate(&live.Spec.Template, &s.d.Spec.Template) {
+			out.collided = true
+			return fmt.Errorf("create replica set: %w", err)
+		}
+		// An earlier pass made it; the cache is behind.
+		out.current, out.sets = live, append(out.sets, live)
+		return nil
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // the Deployment will go, too
+	}
+	if err != nil {
+		msg := fmt.Sprintf("Failed to create new replica set %q: %v", p.create.Name, err)
+		if hasDeadline(s.d) {
+			n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, setCreateError, msg)
+			out.note = &n
+		}
+		c.env.Events.Event(s.d, corev1.EventTypeWarning, setCreateError, msg)
+		return fmt.Errorf("create replica set %s: %w", p.create.Name, err)
+	}
+	out.current, out.sets = rs, append(out.sets, rs)
+	detail.Creates = append(detail.Creates, rs.Name)
+	if n := replicas(rs); n > 0 {
+		c.env.Events.Eventf(s.d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled up replica set %s from 0 to %d", rs.Name, n)
+	}
+	if hasDeadline(s.d) {
+		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetCreated, fmt.Sprintf("Created new replica set %q", rs.Name))
+		out.note = &n
+	}
+	return nil
+}
+
+func (c *Controller) update(ctx context.Context, d *appsv1.Deployment, ch *change, out *outcome) error {
+	rs, err := c.env.Client.AppsV1().ReplicaSets(d.Namespace).Update(ctx, ch.set, metav1.UpdateOptions{})
+	if err != nil {
+		return fmt.Errorf("update replica set %s: %w", ch.set.Name, err)
+	}
+	for i := range out.sets {
+		if out.sets[i].UID == rs.UID {
+			out.sets[i] = rs
+		}
+	}
+	if out.current != nil && out.current.UID == rs.UID {
+		out.current = rs
+	}
+	if n := replicas(rs); n != ch.was {
+		direction := "up"
+		if n < ch.was {
+			direction = "down"
+		}
+		c.env.Events.Eventf(d, corev1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, rs.Name, ch.was, n)
+	}
+	return nil
+}
+
+// writeStatus stores the status and the revision if either changed.
+func (c *Controller) writeStatus(ctx context.Context, s snapshot, p plan, out outcome) (next time.Duration, err error) {
+	if out.note != nil {
+		p.conditions = with(p.conditions, *out.note)
+	}
+	if out.current == nil {
+		p.revision = "" // the set that would carry it could not be made
+	}
+	st, next := status(s, p, out.current, out.sets)
+	if out.collided {
+		n := int32(1)
+		if s.d.Status.CollisionCount != nil {
+			n += *s.d.Status.CollisionCount
+		}
+		st.CollisionCount = &n
+	}
+	stale := p.revision != "" && s.d.Annotations[revisionAnnotation] != p.revision
+	if !stale && equality.Semantic.DeepEqual(s.d.Status, st) {
+		return next, nil
+	}
+	d := *s.d
+	d.Status = st
+	if stale {
+		d.Annotations = maps.Clone(d.Annotations)
+		if d.Annotations == nil {
+			d.Annotations = map[string]string{}
+		}
+		d.Annotations[revisionAnnotation] = p.revision
+	}
+	client := c.env.Client.AppsV1().Deployments(d.Namespace)
+	stored, err := client.UpdateStatus(ctx, &d, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return next, fmt.Errorf("write status: %w", err)
+	}
+	if stale && stored.Annotations[revisionAnnotation] != p.revision {
+		// This server keeps metadata out of status updates.
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{revisionAnnotation: p.revision}}})
+		if err == nil {
+			_, err = client.Patch(ctx, d.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return next, fmt.Errorf("write revision: %w", err)
+		}
+	}
+	return next, nil
+}

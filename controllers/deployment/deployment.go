@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deployment rolls Deployments out: it keeps one ReplicaSet per pod
+// template, moves replicas from old to new as the strategy allows, numbers the
+// revisions that kubectl rollout shows, and reports progress. The table of
+// controllers starts it. Deciding is pure (plan.go and the files it names);
+// apply.go acts. It never touches pods.
+//
+//	deployment, its sets --decide--> plan --apply--> sets --status--> deployment
+package deployment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+const workers = 5
+
+var gvk = appsv1.SchemeGroupVersion.WithKind("Deployment")
+
+// Controller rolls out all Deployments.
+type Controller struct {
+	env         *framework.Env
+	loop        *framework.Loop[framework.Key]
+	deployments appslisters.DeploymentLister
+	setLister   appslisters.ReplicaSetLister
+	sets        cache.Indexer
+	pods        cache.Indexer
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	shared := env.Shared.Apps().V1()
+	pods := env.Shared.Core().V1().Pods().Informer()
+	sets := shared.ReplicaSets().Informer()
+	c := &Controller{
+		env: env, deployments: shared.Deployments().Lister(), setLister: shared.ReplicaSets().Lister(),
+		sets: sets.GetIndexer(), pods: pods.GetIndexer(),
+	}
+	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
+		framework.EnsureIndex(sets, framework.ByController, framework.IndexByController),
+		framework.On(c.loop, shared.Deployments().Informer(), framework.Each(c.changed)),
+		framework.On(c.loop, sets, framework.Handlers[*appsv1.ReplicaSet]{Add: c.setChanged, Update: c.setUpdated, Delete: c.setGone}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Delete: c.podGone}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("deployment controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) changed(d *appsv1.Deployment) { c.loop.Add(framework.KeyOf(d)) }
+
+// owner returns the Deployment that controls o, nil when none does.
+func (c *Controller) owner(o metav1.Object) *appsv1.Deployment {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil || ref.Kind != gvk.Kind {
+		return nil
+	}
+	d, err := c.deployments.Deployments(o.GetNamespace()).Get(ref.Name)
+	if err != nil || d.UID != ref.UID {
+		return nil
+	}
+	return d
+}
+
+func (c *Controller) setChanged(rs *appsv1.ReplicaSet) {
+	if rs.DeletionTimestamp != nil {
+		c.setGone(rs)
+		return
+	}
+	if metav1.GetControllerOfNoCopy(rs) == nil {
+		c.orphanChanged(rs)
+		return
+	}
+	if d := c.owner(rs); d != nil {
+		c.changed(d)
+	}
+}
+
+func (c *Controller) setUpdated(old, cur *appsv1.ReplicaSet) {
+	if old.ResourceVersion == cur.ResourceVersion {
+		return
+	}
+	before, after := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
+	moved := (before == nil) != (after == nil) || before != nil && after != nil && before.UID != after.UID
+	if moved {
+		if d := c.owner(old); d != nil {
+			c.changed(d)
+		}
+	}
+	switch {
+	case after != nil:
+		if d := c.owner(cur); d != nil {
+			c.changed(d)
+		}
+	case moved || !maps.Equal(old.Labels, cur.Labels):
+		c.orphanChanged(cur)
+	}
+}
+
+func (c *Controller) setGone(rs *appsv1.ReplicaSet) {
+	if d := c.owner(rs); d != nil {
+		c.changed(d)
+	}
+}
+
+// orphanChanged wakes the Deployments that may want to adopt rs.
+func (c *Controller) orphanChanged(rs *appsv1.ReplicaSet) {
+	all, err := c.deployments.Deployments(rs.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, d := range all {
+		sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+		if err == nil && !sel.Empty() && sel.Matches(labels.Set(rs.Labels)) {
+			c.changed(d)
+		}
+	}
+}
+
+// podGone matters to Recreate only: it waits for the last old pod.
+func (c *Controller) podGone(p *corev1.Pod) {
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil || ref.Kind != "ReplicaSet" {
+		return
+	}
+	rs, err := c.setLister.ReplicaSets(p.Namespace).Get(ref.Name)
+	if err != nil || rs.UID != ref.UID {
+		return
+	}
+	if d := c.owner(rs); d != nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		c.changed(d)
+	}
+}
+
+// sync is one pass over one Deployment.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s := d.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		c.env.Events.Eventf(d, corev1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
+		return nil
+	}
+	sets, err := c.claim(ctx, d)
+	if errors.Is(err, errAdopted) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s := snapshot{d: d, sets: sets, now: begin, oldPods: func(except types.UID) bool { return c.podsLeft(sets, except) }}
+	p := decide(s)
+	after, failure := c.apply(ctx, key, s, p)
+	next, err := c.writeStatus(ctx, s, p, after)
+	if next > 0 {
+		c.loop.AddAfter(key, next)
+	}
+	return errors.Join(failure, err)
+}
+
+// podsLeft reports whether a set other than except still has a pod that runs or may run.
+func (c *Controller) podsLeft(sets []*appsv1.ReplicaSet, except types.UID) bool {
+	for _, rs := range sets {
+		if rs.UID == except {
+			continue
+		}
+		pods, err := framework.PodsOf(c.pods, rs.UID)
+		if err != nil {
+			return true
+		}
+		for _, p := range pods {
+			if !framework.Terminal(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// claim returns the Deployment's sets after adopting and releasing.
+func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1.ReplicaSet, error) {
+	sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
+	var all []*appsv1.ReplicaSet
+	for _, at := range []string{string(d.UID), framework.OrphanKey(d.Namespace)} {
+		objs, err := c.sets.ByIndex(framework.ByController, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objs {
+			if rs, ok := o.(*appsv1.ReplicaSet); ok {
+				all = append(all, rs)
+			}
+		}
+	}
+	claims := framework.Claim(d, sel, all)
+	for _, rs := range claims.Release {
+		patch, err := framework.ReleasePatch(d.UID, rs.UID)
+		if err == nil {
+			err = c.patchSet(ctx, rs, patch)
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+			return nil, fmt.Errorf("release replica set %s: %w", rs.Name, err)
+		}
+	}
+	if len(claims.Adopt) == 0 {
+		return claims.Mine, nil
+	}
+	live, err := c.env.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("recheck before adopting: %w", err)
+	case live.UID != d.UID || live.DeletionTimestamp != nil:
+		return claims.Mine, nil
+	}
+	for _, rs := range claims.Adopt {
+		patch, err := framework.AdoptPatch(d, gvk, rs.UID)
+		if err == nil {
+			err = c.patchSet(ctx, rs, patch)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("adopt replica set %s: %w", rs.Name, err)
+		}
+	}
+	// The informer will bring the adopted sets, and with them the next pass; deciding without them could create a twin.
+	return nil, errAdopted
+}
+
+// errAdopted ends a pass that adopted sets.
+var errAdopted = errors.New("replica sets were adopted: waiting to see them")
+
+func (c *Controller) patchSet(ctx context.Context, rs *appsv1.ReplicaSet, patch []byte) error {
+	_, err := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/controllers/controllertest"
+)
+
+func get(t *testing.T, c *controllertest.Cluster) *appsv1.Deployment {
+	t.Helper()
+	d, err := c.AppsV1().Deployments("default").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func sets(t *testing.T, c *controllertest.Cluster) []appsv1.ReplicaSet {
+	t.Helper()
+	l, err := c.AppsV1().ReplicaSets("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(l.Items, func(a, b appsv1.ReplicaSet) int { return byAge(&a, &b) })
+	return l.Items
+}
+
+// populate plays the replicaset controller and the kubelets: all pods of all sets are there.
+func populate(t *testing.T, c *controllertest.Cluster) {
+	t.Helper()
+	for _, r := range sets(t, c) {
+		n := *r.Spec.Replicas
+		zero := int32(0)
+		r.Status = appsv1.ReplicaSetStatus{Replicas: n, ReadyReplicas: n, AvailableReplicas: n, TerminatingReplicas: &zero, ObservedGeneration: r.Generation}
+		if _, err := c.AppsV1().ReplicaSets("default").UpdateStatus(t.Context(), &r, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second)
+}
+
+func TestRollsOutAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(deploy(2, "1", "0"))
+		c.Start(t, "deployment-controller", New)
+		time.Sleep(time.Second)
+		if got := sets(t, c); len(got) != 1 || *got[0].Spec.Replicas != 2 || got[0].Name != "web-"+got[0].Labels[appsv1.DefaultDeploymentUniqueLabelKey] {
+			t.Fatalf("sets: got %+v", got)
+		}
+		first := sets(t, c)[0].Name
+		if got, want := c.Said(), "Normal ScalingReplicaSet Scaled up replica set "+first+" from 0 to 2"; !slices.Equal(got, []string{want}) {
+			t.Errorf("events: got %q, want %q", got, want)
+		}
+		populate(t, c)
+		d := get(t, c)
+		if d.Annotations[revisionAnnotation] != "1" || !complete(d, &d.Status) {
+			t.Errorf("after the first rollout: got %v, %+v", d.Annotations, d.Status)
+		}
+		for rev, image := range map[string]string{"2": "v3"} {
+			d.Spec.Template = template(image)
+			if _, err := c.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			for range 6 {
+				populate(t, c)
+			}
+			d = get(t, c)
+			if d.Annotations[revisionAnnotation] != rev || d.Status.UpdatedReplicas != 2 || d.Status.Replicas != 2 {
+				t.Errorf("after %s: got revision %s, %+v", image, d.Annotations[revisionAnnotation], d.Status)
+			}
+		}
+		d.Spec.Template = template("v2") // as kubectl rollout undo does
+		if _, err := c.AppsV1().Deployments("default").Update(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for range 6 {
+			populate(t, c)
+		}
+		got := sets(t, c)
+		if len(got) != 2 || got[0].Name != first || *got[0].Spec.Replicas != 2 || got[0].Annotations[revisionAnnotation] != "3" {
+			t.Errorf("after undo: got %d sets, first %s with %d replicas, revision %s", len(got), got[0].Name, *got[0].Spec.Replicas, got[0].Annotations[revisionAnnotation])
+		}
+	})
+}
+
+func TestDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(deploy(2, "1", "0"))
+		c.Start(t, "deployment-controller", New)
+		time.Sleep(9 * time.Minute)
+		reason := func() string { return condition(get(t, c).Status.Conditions, appsv1.DeploymentProgressing).Reason }
+		if got := reason(); got != newSetCreated {
+			t.Errorf("before the deadline: got %s", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := reason(); got != timedOut {
+			t.Errorf("after the deadline: got %s", got)
+		}
+		populate(t, c)
+		if got := reason(); got != newSetAvailable {
+			t.Errorf("once it worked: got %s", got)
+		}
+	})
+}
+
+func TestCollision(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := deploy(1, "1", "0")
+		other := newSet(d)
+		other.OwnerReferences = nil
+		other.Labels = map[string]string{"app": "other"}
+		other.Spec.Template = template("other")
+		one := int32(1)
+		other.Spec.Replicas = &one
+		c := controllertest.New(d, other)
+		c.Start(t, "deployment-controller", New)
+		time.Sleep(time.Minute)
+		got := sets(t, c)
+		if n := get(t, c).Status.CollisionCount; len(got) != 2 || n == nil || *n != 1 {
+			t.Errorf("got %d sets, collision count %v; want 2 and 1", len(got), n)
+		}
+	})
+}
+
+func TestCreateErrorIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(deploy(1, "1", "0"))
+		c.Fake.PrependReactor("create", "replicasets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("no room")
+		})
+		c.Start(t, "deployment-controller", New)
+		time.Sleep(time.Second)
+		cond := condition(get(t, c).Status.Conditions, appsv1.DeploymentProgressing)
+		if cond == nil || cond.Reason != setCreateError || cond.Status != "False" {
+			t.Errorf("progressing: got %+v", cond)
+		}
+	})
+}

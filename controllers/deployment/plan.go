@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// snapshot is all that a pass decides from. Nothing in it is modified.
+type snapshot struct {
+	d    *appsv1.Deployment
+	sets []*appsv1.ReplicaSet // all that the Deployment controls and selects
+	now  time.Time
+	// oldPods reports whether sets other than except still have pods that have not ended; Recreate waits for that.
+	oldPods func(except types.UID) bool
+}
+
+// plan is what a pass will do, and how it will report.
+type plan struct {
+	// current is the set with the Deployment's pod template, nil while there is none; old are all others.
+	current *appsv1.ReplicaSet
+	old     []*appsv1.ReplicaSet
+	// create is a set to make; it becomes current.
+	create *appsv1.ReplicaSet
+	// changes are sets to update.
+	changes []*change
+	// remove are old sets beyond the history limit.
+	remove []*appsv1.ReplicaSet
+	// revision is what the Deployment's revision annotation shall say; empty: leave it.
+	revision string
+	// conditions are the Deployment's as the pass finds them, with pausing, resuming and a new set noted.
+	conditions []appsv1.DeploymentCondition
+	// rollout says that progress is estimated: neither paused nor merely scaling.
+	rollout bool
+}
+
+// change is one set's update: set is a copy with the new values, was is the replicas it had.
+type change struct {
+	set *appsv1.ReplicaSet
+	was int32
+}
+
+// decide chooses the next step of s.d's rollout. Each step leads to a state from which the next pass takes another, until
+// nothing is left to do; running it twice from the same state decides the same.
+func decide(s snapshot) plan {
+	p := plan{conditions: slices.Clone(s.d.Status.Conditions)}
+	p.current, p.old = split(s.d, s.sets)
+	if s.d.DeletionTimestamp != nil {
+		return p
+	}
+	p.notePause(s)
+	p.refreshCurrent(s)
+	recreate := s.d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType
+	switch {
+	case s.d.Spec.Paused:
+		p.resize(s.d)
+		p.cleanup(s.d)
+	case scaled(s) && (!recreate || len(active(s.sets)) <= 1): // several sets share a size in a rolling update only
+		p.resize(s.d)
+	case recreate:
+		p.rollout = true
+		p.recreate(s)
+	default:
+		p.rollout = true
+		p.roll(s)
+	}
+	return p
+}
+
+// split finds the set whose template is the Deployment's: the oldest, should there be several.
+func split(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) (current *appsv1.ReplicaSet, old []*appsv1.ReplicaSet) {
+	for _, rs := range slices.SortedFunc(slices.Values(sets), byAge) {
+		if current == nil && sameTemplate(&rs.Spec.Template, &d.Spec.Template) {
+			current = rs
+		} else {
+			old = append(old, rs)
+		}
+	}
+	return current, old
+}
+
+// byAge orders sets from the oldest.
+func byAge(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+// active returns the sets that want replicas.
+func active(sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
+	return slices.DeleteFunc(slices.Clone(sets), func(rs *appsv1.ReplicaSet) bool { return rs == nil || replicas(rs) == 0 })
+}
+
+func (p *plan) all() []*appsv1.ReplicaSet {
+	if p.current == nil {
+		return p.old
+	}
+	return append(slices.Clone(p.old), p.current)
+}
+
+// edit returns the copy of rs that the plan changes. Only its metadata, replicas and minReadySeconds may be set.
+func (p *plan) edit(rs *appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	for _, c := range p.changes {
+		if c.set.UID == rs.UID {
+			return c.set
+		}
+	}
+	next := *rs
+	next.Annotations = maps.Clone(rs.Annotations)
+	if next.Annotations == nil {
+		next.Annotations = map[string]string{}
+	}
+	p.changes = append(p.changes, &change{set: &next, was: replicas(rs)})
+	return &next
+}
+
+// scale plans rs to have n replicas and notes on it the size that the Deployment has now. It reports whether the number changes.
+func (p *plan) scale(d *appsv1.Deployment, rs *appsv1.ReplicaSet, n int32) bool {
+	if replicas(rs) == n && sizeNoted(d, rs) {
+		return false
+	}
+	next := p.edit(rs)
+	next.Spec.Replicas = &n
+	noteSize(d, next.Annotations)
+	return replicas(rs) != n
+}
+
+// roll is a step of a rolling update: first up as far as surge allows, else down as far as availability allows.
+func (p *plan) roll(s snapshot) {
+	if p.current == nil {
+		p.createSet(s, func(rs *appsv1.ReplicaSet) int32 { return rolledUp(s.d, append(p.all(), rs), rs) })
+		return
+	}
+	up := int32(0)
+	if replicas(p.current) > wanted(s.d) {
+		up = wanted(s.d)
+	} else {
+		up = rolledUp(s.d, p.all(), p.current)
+	}
+	if up != replicas(p.current) {
+		p.scale(s.d, p.current, up)
+		return
+	}
+	if p.rollDown(s.d) {
+		return
+	}
+	if complete(s.d, &s.d.Status) {
+		p.cleanup(s.d)
+	}
+}
+
+// recreate is a step of a rollout that stops everything old before anything new.
+func (p *plan) recreate(s snapshot) {
+	down := false
+	for _, rs := range active(p.old) {
+		down = p.scale(s.d, rs, 0) || down
+	}
+	if down {
+		return
+	}
+	except := types.UID("")
+	if p.current != nil {
+		except = p.current.UID
+	}
+	if actual(p.old) > 0 || s.oldPods(except) {
+		return
+	}
+	if p.current == nil {
+		p.createSet(s, func(*appsv1.ReplicaSet) int32 { return wanted(s.d) })
+		return
+	}
+	if !p.scale(s.d, p.current, wanted(s.d)) && complete(s.d, &s.d.Status) {
+		p.cleanup(s.d)
+	}
+}
+
+// cleanup plans the removal of the oldest revisions beyond the history limit; sets with pods stay.
+func (p *plan) cleanup(d *appsv1.Deployment) {
+	if d.Spec.RevisionHistoryLimit == nil || *d.Spec.RevisionHistoryLimit == maxInt32 {
+		return
+	}
+	old := slices.DeleteFunc(slices.Clone(p.old), func(rs *appsv1.ReplicaSet) bool { return rs.DeletionTimestamp != nil })
+	excess := len(old) - int(*d.Spec.RevisionHistoryLimit)
+	if excess <= 0 {
+		return
+	}
+	slices.SortFunc(old, func(a, b *appsv1.ReplicaSet) int { return cmp.Or(cmp.Compare(revision(a), revision(b)), byAge(a, b)) })
+	for _, rs := range old[:excess] {
+		if rs.Status.Replicas != 0 || replicas(rs) != 0 || rs.Generation > rs.Status.ObservedGeneration {
+			continue
+		}
+		p.remove = append(p.remove, rs)
+	}
+}
+
+// createSet plans the set for the Deployment's template, of the size that size returns for it.
+func (p *plan) createSet(s snapshot, size func(*appsv1.ReplicaSet) int32) {
+	rs := newSet(s.d)
+	setRevision(rs, maxRevision(p.old)+1)
+	noteSize(s.d, rs.Annotations)
+	zero := int32(0)
+	rs.Spec.Replicas = &zero
+	n := size(rs)
+	rs.Spec.Replicas = &n
+	p.create = rs
+	p.revision = rs.Annotations[revisionAnnotation]
+}
+
+// newSet is the ReplicaSet for d's template, with no replicas yet.
+func newSet(d *appsv1.Deployment) *appsv1.ReplicaSet {
+	hash := templateHash(&d.Spec.Template, d.Status.CollisionCount)
+	rs := &appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: d.Name + "-" + hash, Namespace: d.Namespace, Annotations: map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, gvk)},
+		},
+		Spec: appsv1.ReplicaSetSpec{
+			MinReadySeconds: d.Spec.MinReadySeconds, Selector: d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
+		},
+	}
+	label := func(m map[string]string) map[string]string {
+		m = maps.Clone(m)
+		if m == nil {
+			m = map[string]string{}
+		}
+		m[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+		return m
+	}
+	rs.Spec.Template.Labels = label(rs.Spec.Template.Labels)
+	rs.Spec.Selector.MatchLabels = label(rs.Spec.Selector.MatchLabels)
+	rs.Labels = maps.Clone(rs.Spec.Template.Labels)
+	copyAnnotations(d, rs)
+	return rs
+}

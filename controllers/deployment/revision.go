@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotations that kubectl rollout and other control planes read.
+const (
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	historyAnnotation  = "deployment.kubernetes.io/revision-history" // earlier revisions of a set that was rolled back to
+	desiredAnnotation  = "deployment.kubernetes.io/desired-replicas"
+	maxAnnotation      = "deployment.kubernetes.io/max-replicas"
+)
+
+// historyChars bounds the history annotation; the oldest revisions fall out.
+const historyChars = 2000
+
+// notCopied are a Deployment's annotations that say nothing about its sets.
+var notCopied = []string{
+	corev1.LastAppliedConfigAnnotation, revisionAnnotation, historyAnnotation, desiredAnnotation, maxAnnotation, appsv1.DeprecatedRollbackTo,
+}
+
+func number(rs *appsv1.ReplicaSet, annotation string) (int64, bool) {
+	n, err := strconv.ParseInt(rs.Annotations[annotation], 10, 64)
+	return n, err == nil
+}
+
+// revision is the set's, 0 when it has none.
+func revision(rs *appsv1.ReplicaSet) int64 {
+	n, _ := number(rs, revisionAnnotation)
+	return n
+}
+
+func maxRevision(sets []*appsv1.ReplicaSet) int64 {
+	most := int64(0)
+	for _, rs := range sets {
+		most = max(most, revision(rs))
+	}
+	return most
+}
+
+// noteSize records the Deployment's size on a set, for proportional scaling later.
+func noteSize(d *appsv1.Deployment, annotations map[string]string) {
+	surge, _ := limits(d)
+	annotations[desiredAnnotation] = strconv.Itoa(int(wanted(d)))
+	annotations[maxAnnotation] = strconv.Itoa(int(wanted(d) + surge))
+}
+
+// sizeNoted reports whether noteSize would change nothing.
+func sizeNoted(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
+	want := map[string]string{}
+	noteSize(d, want)
+	return rs.Annotations[desiredAnnotation] == want[desiredAnnotation] && rs.Annotations[maxAnnotation] == want[maxAnnotation]
+}
+
+// copyAnnotations copies the Deployment's annotations to rs (which must have a map) and reports whether that changed any.
+func copyAnnotations(d *appsv1.Deployment, rs *appsv1.ReplicaSet) bool {
+	changed := false
+	for k, v := range d.Annotations {
+		if old, ok := rs.Annotations[k]; ok && old == v || slices.Contains(notCopied, k) {
+			continue
+		}
+		rs.Annotations[k] = v
+		changed = true
+	}
+	return changed
+}
+
+// setRevision raises the set's revision to n, keeping the one it had in its history.
+func setRevision(rs *appsv1.ReplicaSet, n int64) bool {
+	was, had := rs.Annotations[revisionAnnotation]
+	if revision(rs) >= n {
+		return false
+	}
+	rs.Annotations[revisionAnnotation] = strconv.FormatInt(n, 10)
+	if !had {
+		return true
+	}
+	var past []string
+	if h := rs.Annotations[historyAnnotation]; h != "" {
+		past = strings.Split(h, ",")
+	}
+	if !slices.Contains(past, was) {
+		past = append(past, was)
+	}
+	for len(strings.Join(past, ",")) > historyChars {
+		past = past[1:]
+	}
+	rs.Annotations[historyAnnotation] = strings.Join(past, ",")
+	return true
+}
+
+// refreshCurrent plans the upkeep of the current set: annotations, revision, minReadySeconds.
+func (p *plan) refreshCurrent(s snapshot) {
+	if p.current == nil {
+		return
+	}
+	n := len(p.changes)
+	next := p.edit(p.current)
+	changed := copyAnnotations(s.d, next)
+	changed = setRevision(next, maxRevision(p.old)+1) || changed
+	if next.Spec.MinReadySeconds != s.d.Spec.MinReadySeconds {
+		next.Spec.MinReadySeconds = s.d.Spec.MinReadySeconds
+		changed = true
+	}
+	if !changed {
+		p.changes = p.changes[:n]
+	}
+	p.revision = next.Annotations[revisionAnnotation]
+	if hasDeadline(s.d) && condition(p.conditions, appsv1.DeploymentProgressing) == nil {
+		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet, fmt.Sprintf("Found new replica set %q", p.current.Name))
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deployment
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Reasons of the conditions Progressing and Available, as kubectl rollout status reads them.
+const (
+	setUpdated         = "ReplicaSetUpdated"
+	setCreateError     = "ReplicaSetCreateError"
+	newSetCreated      = "NewReplicaSetCreated"
+	foundNewSet        = "FoundNewReplicaSet"
+	newSetAvailable    = "NewReplicaSetAvailable"
+	timedOut           = "ProgressDeadlineExceeded"
+	paused             = "DeploymentPaused"
+	resumed            = "DeploymentResumed"
+	minimumAvailable   = "MinimumReplicasAvailable"
+	minimumUnavailable = "MinimumReplicasUnavailable"
+)
+
+func condition(conds []appsv1.DeploymentCondition, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
+	i := slices.IndexFunc(conds, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &conds[i]
+}
+
+func without(conds []appsv1.DeploymentCondition, t appsv1.DeploymentConditionType) []appsv1.DeploymentCondition {
+	return slices.DeleteFunc(conds, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
+}
+
+// with sets a condition. Same status and reason: it stays as it is. Same status: it keeps the time of its last transition.
+func with(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
+	if old := condition(conds, c.Type); old != nil {
+		if old.Status == c.Status && old.Reason == c.Reason {
+			return conds
+		}
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return append(without(conds, c.Type), c)
+}
+
+func newCondition(now time.Time, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+	at := metav1.NewTime(now)
+	return appsv1.DeploymentCondition{Type: t, Status: status, Reason: reason, Message: message, LastUpdateTime: at, LastTransitionTime: at}
+}
+
+func (p *plan) setCondition(s snapshot, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) {
+	p.conditions = with(p.conditions, newCondition(s.now, t, status, reason, message))
+}
+
+// notePause keeps the clock of the progress deadline from running while a rollout is paused.
+func (p *plan) notePause(s snapshot) {
+	c := condition(p.conditions, appsv1.DeploymentProgressing)
+	if s.d.Spec.ProgressDeadlineSeconds == nil || c != nil && c.Reason == timedOut {
+		return
+	}
+	switch noted := c != nil && c.Reason == paused; {
+	case s.d.Spec.Paused && !noted:
+		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionUnknown, paused, "Deployment is paused")
+	case !s.d.Spec.Paused && noted:
+		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionUnknown, resumed, "Deployment is resumed")
+	}
+}
+
+func hasDeadline(d *appsv1.Deployment) bool {
+	return d.Spec.ProgressDeadlineSeconds != nil && *d.Spec.ProgressDeadlineSeconds != maxInt32
+}
+
+func deadline(d *appsv1.Deployment) time.Duration {
+	return time.Duration(*d.Spec.ProgressDeadlineSeconds) * time.Second
+}
+
+// complete: everything is new, nothing is missing, and the status speaks of the latest spec.
+func complete(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
+	n := wanted(d)
+	return st.UpdatedReplicas == n && st.Replicas == n && st.AvailableReplicas == n && st.ObservedGeneration >= d.Generation
+}
+
+// progressing: st is further on than the Deployment's own status.
+func progressing(d *appsv1.Deployment, st *appsv1.DeploymentStatus) bool {
+	was := &d.Status
+	return st.UpdatedReplicas > was.UpdatedReplicas || st.Replicas-st.UpdatedReplicas < was.Replicas-was.UpdatedReplicas ||
+		st.ReadyReplicas > was.ReadyReplicas || st.AvailableReplicas > was.AvailableReplicas
+}
+
+// overdue: there was no progress for longer than the deadline.
+func overdue(d *appsv1.Deployment, c *appsv1.DeploymentCondition, now time.Time) bool {
+	switch {
+	case c == nil || c.Reason == newSetAvailable:
+		return false
+	case c.Reason == timedOut:
+		return true
+	}
+	return c.LastUpdateTime.Add(deadline(d)).Before(now)
+}
+
+// status is the Deployment's after the plan was carried out; current and sets are as stored now.
+// next is when to look again for lack of progress, 0: no need.
+func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) (st appsv1.DeploymentStatus, next time.Duration) {
+	st = appsv1.DeploymentStatus{
+		ObservedGeneration: s.d.Generation, Replicas: actual(sets), AvailableReplicas: available(sets),
+		ReadyReplicas:       sum(sets, func(rs *appsv1.ReplicaSet) int32 { return rs.Status.ReadyReplicas }),
+		TerminatingReplicas: terminating(sets),
+		CollisionCount:      s.d.Status.CollisionCount,
+		Conditions:          slices.Clone(p.conditions),
+	}
+	st.UnavailableReplicas = max(0, specified(sets)-st.AvailableReplicas)
+	if current != nil {
+		st.UpdatedReplicas = current.Status.Replicas
+	}
+	c := newCondition(s.now, appsv1.DeploymentAvailable, corev1.ConditionFalse, minimumUnavailable, "Deployment does not have minimum availability.")
+	if _, unavailable := limits(s.d); st.AvailableReplicas >= wanted(s.d)-unavailable {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, minimumAvailable, "Deployment has minimum availability."
+	}
+	st.Conditions = with(st.Conditions, c)
+	if !p.rollout {
+		return st, 0
+	}
+	if !hasDeadline(s.d) {
+		st.Conditions = without(st.Conditions, appsv1.DeploymentProgressing)
+	}
+	estimate(s, &st, current)
+	if f := setFailure(current, sets); f != nil {
+		st.Conditions = with(st.Conditions, *f)
+	} else {
+		st.Conditions = without(st.Conditions, appsv1.DeploymentReplicaFailure)
+	}
+	return st, nextCheck(s, &st)
+}
+
+// terminating sums the sets' counts; nil while one does not know its own.
+func terminating(sets []*appsv1.ReplicaSet) *int32 {
+	n := int32(0)
+	for _, rs := range sets {
+		if rs.Status.TerminatingReplicas == nil {
+			return nil
+		}
+		n += *rs.Status.TerminatingReplicas
+	}
+	return &n
+}
+
+// estimate sets the condition Progressing of a rollout that is not known to be finished.
+func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
+	c := condition(st.Conditions, appsv1.DeploymentProgressing)
+	if !hasDeadline(s.d) || st.Replicas == st.UpdatedReplicas && c != nil && c.Reason == newSetAvailable {
+		return
+	}
+	who := fmt.Sprintf("Deployment %q", s.d.Name)
+	if current != nil {
+		who = fmt.Sprintf("ReplicaSet %q", current.Name)
+	}
+	switch {
+	case complete(s.d, st):
+		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
+	case progressing(s.d, st):
+		// Every step forward moves lastUpdateTime, from which the deadline counts, even if nothing else changes.
+		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing.")
+		if c != nil && c.Status == corev1.ConditionTrue {
+			n.LastTransitionTime = c.LastTransitionTime
+		}
+		st.Conditions = append(without(st.Conditions, appsv1.DeploymentProgressing), n)
+	case overdue(s.d, c, s.now):
+		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
+	}
+}
+
+// setFailure is a set's failure to create pods, the current set's before others'.
+func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.DeploymentCondition {
+	if current != nil {
+		sets = append([]*appsv1.ReplicaSet{current}, sets...)
+	}
+	for _, rs := range sets {
+		for _, c := range rs.Status.Conditions {
+			if c.Type == appsv1.ReplicaSetReplicaFailure {
+				return &appsv1.DeploymentCondition{
+					Type: appsv1.DeploymentReplicaFailure, Status: c.Status, Reason: c.Reason, Message: c.Message,
+					LastTransitionTime: c.LastTransitionTime, LastUpdateTime: c.LastTransitionTime,
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// nextCheck is when the progress deadline will be over.
+func nextCheck(s snapshot, st *appsv1.DeploymentStatus) time.Duration {
+	c := condition(st.Conditions, appsv1.DeploymentProgressing)
+	if !hasDeadline(s.d) || c == nil || c.Reason == timedOut || c.Reason == newSetAvailable || complete(s.d, st) {
+		return 0
+	}
+	// Times are stored in whole seconds, rounded down.
+	return max(0, c.LastUpdateTime.Add(deadline(s.d)).Sub(s.now)) + time.Second
+}

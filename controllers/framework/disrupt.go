@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Disruption says why a pod is about to be ended, as its condition DisruptionTarget.
+type Disruption struct {
+	Reason, Message string
+	// Fail also makes the pod Failed, where nobody is left to run it to an end.
+	Fail bool
+}
+
+// Disrupt notes d on the pod, unless the pod has ended or says so already. A pod that is gone is no error.
+func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
+	if Terminal(p) {
+		return nil
+	}
+	c := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message,
+		LastTransitionTime: metav1.NewTime(time.Now()),
+	}
+	if old := Condition(p, corev1.DisruptionTarget); old != nil && old.Status == c.Status {
+		if old.Reason == c.Reason && !d.Fail {
+			return nil
+		}
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	status := map[string]any{"conditions": []corev1.PodCondition{c}}
+	if d.Fail {
+		status["phase"] = corev1.PodFailed
+	}
+	return PatchPodStatus(ctx, env, p, status)
+}
+
+// PatchPodStatus merges status (as JSON names its fields) into the status of this very pod. A pod that is gone is no error.
+func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[string]any) error {
+	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	// Conflict: another pod has its name by now.
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("patch status of pod %s/%s: %w", p.Namespace, p.Name, err)
+}
+
+// DeletePod deletes this very pod; grace nil leaves it the time it asks for. A pod that is gone is no error.
+func DeletePod(ctx context.Context, env *Env, p *corev1.Pod, grace *int64) error {
+	uid := p.UID
+	err := env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
+}

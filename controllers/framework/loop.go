@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Retry delays after a failed pass: doubled from the first to the last.
+const (
+	firstRetry = 5 * time.Millisecond
+	lastRetry  = 2 * time.Minute
+)
+
+// Loop works off keys (Key for most): informer handlers add them, workers pass each to sync. A sync that fails is retried with backoff.
+type Loop[K comparable] struct {
+	name    string
+	workers int
+	sync    func(ctx context.Context, key K) error
+	log     *slog.Logger
+	queue   workqueue.TypedRateLimitingInterface[K]
+	synced  []cache.InformerSynced
+
+	mu   sync.Mutex
+	seen map[K]time.Time // when the change that made the key pending was delivered
+	busy map[K]time.Time // the same, for keys being worked on
+}
+
+// NewLoop returns a loop that Run starts.
+func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
+	return &Loop[K]{
+		name: name, workers: workers, sync: sync, log: log,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{}),
+		seen:  map[K]time.Time{}, busy: map[K]time.Time{},
+	}
+}
+
+// On registers h with the informer; Run waits until h has heard of everything.
+func On[T any, K comparable](l *Loop[K], inf cache.SharedInformer, h Handlers[T]) error {
+	s, err := Watch(inf, h)
+	if err != nil {
+		return fmt.Errorf("watch for %s: %w", l.name, err)
+	}
+	l.synced = append(l.synced, s)
+	return nil
+}
+
+// WaitFor makes Run wait for s as well.
+func (l *Loop[K]) WaitFor(s ...cache.InformerSynced) { l.synced = append(l.synced, s...) }
+
+// KeyOf returns an object's key.
+func KeyOf(o metav1.Object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
+
+// Add makes key pending now.
+func (l *Loop[K]) Add(key K) {
+	l.mu.Lock()
+	if _, ok := l.seen[key]; !ok {
+		l.seen[key] = time.Now()
+	}
+	l.mu.Unlock()
+	l.queue.Add(key)
+}
+
+// AddAfter makes key pending after d; the earliest of several wins.
+func (l *Loop[K]) AddAfter(key K, d time.Duration) {
+	if d <= 0 {
+		l.Add(key)
+		return
+	}
+	l.queue.AddAfter(key, d)
+}
+
+// Seen tells a running sync when the first of the changes that led to it was delivered; now when it was a timer.
+func (l *Loop[K]) Seen(key K) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t, ok := l.busy[key]; ok {
+		return t
+	}
+	return time.Now()
+}
+
+// Run waits for the caches, calls ready, and works until ctx is done.
+func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
+	defer l.queue.ShutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
+		return ctx.Err()
+	}
+	var wg sync.WaitGroup
+	for range l.workers {
+		wg.Go(func() {
+			for l.step(ctx) {
+			}
+		})
+	}
+	ready()
+	<-ctx.Done()
+	l.queue.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (l *Loop[K]) step(ctx context.Context) bool {
+	key, quit := l.queue.Get()
+	if quit {
+		return false
+	}
+	defer l.queue.Done(key)
+	l.mu.Lock()
+	if t, ok := l.seen[key]; ok {
+		l.busy[key] = t
+		delete(l.seen, key)
+	}
+	l.mu.Unlock()
+	err := l.sync(ctx, key)
+	l.mu.Lock()
+	delete(l.busy, key)
+	l.mu.Unlock()
+	switch {
+	case err == nil:
+		l.queue.Forget(key)
+	case ctx.Err() != nil:
+		return true
+	default:
+		level := slog.LevelWarn
+		if apierrors.IsConflict(err) {
+			level = slog.LevelDebug // somebody else wrote first: the retry reads what they wrote
+		}
+		l.log.Log(ctx, level, "pass will be retried", "controller", l.name, "key", key, "tries", l.queue.NumRequeues(key)+1, "err", err)
+		l.queue.AddRateLimited(key)
+	}
+	return true
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package garbage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+)
+
+// attemptDelete judges a node and does what follows.
+func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
+	v := c.graph.look(uid)
+	if v == nil {
+		return nil
+	}
+	var absent []metav1.OwnerReference
+	if !v.deleting {
+		var err error
+		if absent, err = c.lookup(ctx, v); err != nil {
+			return err
+		}
+	}
+	c.reportForeign(v, absent)
+	//exhaustive:enforce
+	switch d := judge(v, absent); d.what {
+	case leave:
+	case wait:
+		for _, n := range d.next {
+			c.deletes.Add(n.uid)
+		}
+		return nil
+	case finish:
+		return c.removeFinalizer(ctx, v.node, metav1.FinalizerDeleteDependents)
+	case strip:
+		return gone(c.patchOwners(ctx, v.node, d.keep))
+	case remove:
+		return c.remove(ctx, v.node, d)
+	}
+	return nil
+}
+
+// gone forgives that the object is not there any more.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) client(n *node) metadata.ResourceInterface {
+	return c.env.Client.Metadata.Resource(n.res.GVR).Namespace(n.namespace)
+}
+
+func (c *Controller) remove(ctx context.Context, n *node, d deed) error {
+	if d.unblock {
+		no := false
+		refs := slices.Clone(n.owners)
+		for i := range refs {
+			refs[i].BlockOwnerDeletion = &no
+		}
+		// The change comes back as an event, and with it the deletion.
+		return gone(c.patchOwners(ctx, n, refs))
+	}
+	uid, rv := n.uid, n.rv
+	err := c.client(n).Delete(ctx, n.name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}, PropagationPolicy: &d.policy,
+	})
+	if gone(err) != nil {
+		return fmt.Errorf("delete %s %s: %w", n.res.GVR.Resource, n.name, err)
+	}
+	return nil
+}
+
+// patchOwners makes refs the owner references of n, provided n is as judged.
+func (c *Controller) patchOwners(ctx context.Context, n *node, refs []metav1.OwnerReference) error {
+	if len(refs) == 0 {
+		refs = nil // a merge patch removes the field by null
+	}
+	return c.patch(ctx, n, n.rv, "ownerReferences", refs)
+}
+
+func (c *Controller) patch(ctx context.Context, n *node, rv, field string, value any) error {
+	b, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.uid, "resourceVersion": rv, field: value}})
+	if err != nil {
+		return err
+	}
+	if _, err = c.client(n).Patch(ctx, n.name, types.MergePatchType, b, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("patch %s of %s %s: %w", field, n.res.GVR.Resource, n.name, err)
+	}
+	return nil
+}
+
+// removeFinalizer lets n go.
+func (c *Controller) removeFinalizer(ctx context.Context, n *node, finalizer string) error {
+	live, err := c.client(n).Get(ctx, n.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && live.UID != n.uid {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s %s: %w", n.res.GVR.Resource, n.name, err)
+	}
+	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == finalizer })
+	if len(left) == len(live.Finalizers) {
+		return nil
+	}
+	if len(left) == 0 {
+		left = nil
+	}
+	return gone(c.patch(ctx, n, live.ResourceVersion, "finalizers", left))
+}
+
+// attemptOrphan strips the owner from all its dependents and then lets it go.
+func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
+	v := c.graph.look(uid)
+	if v == nil || !v.deleting || !v.orphan {
+		return nil
+	}
+	var all error
+	for _, n := range c.graph.dependents(uid) {
+		keep := slices.DeleteFunc(slices.Clone(n.owners), func(r metav1.OwnerReference) bool { return r.UID == uid })
+		all = errors.Join(all, gone(c.patchOwners(ctx, n, keep)))
+	}
+	if all != nil {
+		return all
+	}
+	return c.removeFinalizer(ctx, v.node, metav1.FinalizerOrphanDependents)
+}
+
+// reportForeign tells of references that cross namespaces: they are treated as absent.
+func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
+	for _, r := range v.foreign {
+		if !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
+			continue
+		}
+		ref := &corev1.ObjectReference{
+			APIVersion: v.res.GVR.GroupVersion().String(), Kind: v.res.Kind, Namespace: v.namespace, Name: v.name, UID: v.uid,
+		}
+		owner := fmt.Sprintf("[%s/%s, namespace: %s, name: %s, uid: %s]", r.APIVersion, r.Kind, v.namespace, r.Name, r.UID)
+		c.env.Events.Eventf(ref, corev1.EventTypeWarning, "OwnerRefInvalidNamespace", "ownerRef %s does not exist in namespace %q", owner, v.namespace)
+	}
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package garbage deletes objects whose owners are gone: in the background, in
+// the foreground (owners wait for dependents that block them) or not at all
+// (orphaned). The table of controllers starts it. It holds a graph of all
+// objects' metadata (graph.go), fed by the informers that other controllers use
+// and by watches of its own for every other deletable resource (monitor.go);
+// what to do with a node is decided purely (judge.go).
+//
+// Invariants:
+//  1. An owner counts as absent only if the server said so for that very UID.
+//  2. Deletions and patches carry the UID and resourceVersion that were judged: who changed the object meanwhile wins.
+//  3. Nothing is judged before every watch has delivered its first state (or failed to for half a minute).
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
+)
+
+const (
+	workers = 20
+	// patience is how long to wait for the events of owners before asking the server for them.
+	patience = 500 * time.Millisecond
+	// startPatience bounds invariant 3.
+	startPatience = 30 * time.Second
+	// gather is how long changes of the API itself are collected before looking at it again.
+	gather = time.Second
+	// mostAbsent bounds the memory of absent owners.
+	mostAbsent = 10000
+)
+
+// Controller collects garbage.
+type Controller struct {
+	env     *framework.Env
+	graph   *graph
+	deletes *framework.Loop[types.UID]
+	orphans *framework.Loop[types.UID]
+	shared  map[schema.GroupVersionResource]cache.SharedIndexInformer
+	refresh chan struct{}
+
+	mu       sync.Mutex
+	kinds    map[schema.GroupKind]*catalog.Resource
+	monitors map[schema.GroupVersionResource]*monitor
+	absent   map[absentKey]struct{}
+}
+
+// absentKey is an owner reference from a namespace, found to mean nothing.
+type absentKey struct {
+	namespace, apiVersion, kind, name string
+	uid                               types.UID
+}
+
+// New builds the controller. Resources that other controllers watch anyway are taken from env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	core, apps := env.Shared.Core().V1(), env.Shared.Apps().V1()
+	return build(env, map[schema.GroupVersionResource]cache.SharedIndexInformer{
+		{Version: "v1", Resource: "pods"}:                       core.Pods().Informer(),
+		{Version: "v1", Resource: "replicationcontrollers"}:     core.ReplicationControllers().Informer(),
+		{Version: "v1", Resource: "namespaces"}:                 core.Namespaces().Informer(),
+		{Version: "v1", Resource: "nodes"}:                      core.Nodes().Informer(),
+		{Version: "v1", Resource: "serviceaccounts"}:            core.ServiceAccounts().Informer(),
+		{Group: "apps", Version: "v1", Resource: "replicasets"}: apps.ReplicaSets().Informer(),
+		{Group: "apps", Version: "v1", Resource: "deployments"}: apps.Deployments().Informer(),
+	}), nil
+}
+
+func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.SharedIndexInformer) *Controller {
+	c := &Controller{
+		env: env, graph: newGraph(), shared: shared, refresh: make(chan struct{}, 1),
+		kinds: map[schema.GroupKind]*catalog.Resource{}, monitors: map[schema.GroupVersionResource]*monitor{},
+		absent: map[absentKey]struct{}{},
+	}
+	c.deletes = framework.NewLoop(env.Name, workers, env.Log, c.attemptDelete)
+	c.orphans = framework.NewLoop(env.Name+" orphans", 5, env.Log, c.attemptOrphan)
+	return c
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := c.firstLook(ctx, &wg); err != nil {
+		return nil
+	}
+	wg.Go(func() { c.keepLooking(ctx, &wg) })
+	for _, uid := range c.graph.unresolved() {
+		c.deletes.Add(uid)
+	}
+	wg.Go(func() { _ = c.orphans.Run(ctx, func() {}) }) // its only error is ctx's
+	return c.deletes.Run(ctx, ready)
+}
+
+// firstLook starts the watches and waits for their first state.
+func (c *Controller) firstLook(ctx context.Context, wg *sync.WaitGroup) error {
+	for delay := 100 * time.Millisecond; ; delay = min(2*delay, 10*time.Second) {
+		err := c.look(ctx, wg)
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		c.env.Log.Warn("resources cannot be discovered yet", "controller", c.env.Name, "err", err)
+		sleep(ctx, delay)
+	}
+	bounded, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	for _, m := range c.running() {
+		select {
+		case <-m.synced:
+		case <-bounded.Done():
+			if ctx.Err() == nil {
+				c.env.Log.Warn("starting without the first state of a resource", "controller", c.env.Name, "resource", m.res.GVR)
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+// keepLooking discovers anew whenever the API's own description changes; after a failure it tries again.
+func (c *Controller) keepLooking(ctx context.Context, wg *sync.WaitGroup) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.refresh:
+		}
+		for delay := gather; ctx.Err() == nil; delay = min(2*delay, time.Minute) {
+			sleep(ctx, delay)
+			err := c.look(ctx, wg)
+			if err == nil || ctx.Err() != nil {
+				break
+			}
+			c.env.Log.Warn("resources cannot be discovered", "controller", c.env.Name, "err", err)
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+func (c *Controller) observe(res *catalog.Resource, o metav1.Object) {
+	c.rouse(o.GetUID(), c.graph.put(newNode(res, o)))
+	c.noteAPI(res)
+}
+
+func (c *Controller) vanished(res *catalog.Resource, uid types.UID) {
+	c.rouse(uid, c.graph.drop(uid))
+	c.noteAPI(res)
+}
+
+// noteAPI asks for a new discovery when objects changed that define resources.
+func (c *Controller) noteAPI(res *catalog.Resource) {
+	switch res.GVR.GroupResource() {
+	case schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+		schema.GroupResource{Group: "apiregistration.k8s.io", Resource: "apiservices"}:
+		select {
+		case c.refresh <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (c *Controller) rouse(changed types.UID, w wake) {
+	for _, uid := range w.now {
+		c.deletes.Add(uid)
+	}
+	for _, uid := range w.later {
+		c.deletes.AddAfter(uid, patience)
+	}
+	if w.orphan {
+		c.orphans.Add(changed)
+	}
+}
+
+// lookup finds out which of v's unknown owners do not exist.
+func (c *Controller) lookup(ctx context.Context, v *view) ([]metav1.OwnerReference, error) {
+	var absent []metav1.OwnerReference
+	for _, r := range v.unknown {
+		gone, err := c.isAbsent(ctx, v.node, r)
+		if err != nil {
+			return nil, err
+		}
+		if gone {
+			absent = append(absent, r)
+		}
+	}
+	return absent, nil
+}
+
+func (c *Controller) isAbsent(ctx context.Context, n *node, r metav1.OwnerReference) (bool, error) {
+	key := absentKey{n.namespace, r.APIVersion, r.Kind, r.Name, r.UID}
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	if err != nil {
+		return false, fmt.Errorf("owner %s of %s: %w", r.Name, n.name, err)
+	}
+	c.mu.Lock()
+	_, known := c.absent[key]
+	res := c.kinds[schema.GroupKind{Group: gv.Group, Kind: r.Kind}]
+	c.mu.Unlock()
+	switch {
+	case known:
+		return true, nil
+	case res == nil:
+		// It may be a kind that is not served at the moment. Never delete for that.
+		return false, fmt.Errorf("owner %s %s of %s: the server has no such kind", r.APIVersion, r.Kind, n.name)
+	case res.Namespaced && n.namespace == "":
+		// A reference that cannot be followed: nobody could tell in which namespace. It holds.
+		return false, nil
+	}
+	ns := n.namespace
+	if !res.Namespaced {
+		ns = ""
+	}
+	live, err := c.env.Client.Metadata.Resource(res.GVR).Namespace(ns).Get(ctx, r.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return false, fmt.Errorf("look for owner %s: %w", r.Name, err)
+	case live.UID == r.UID:
+		return false, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.absent) >= mostAbsent {
+		clear(c.absent)
+	}
+	c.absent[key] = struct{}{}
+	return true, nil
+}

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package garbage
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	metafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
+)
+
+var verbs = metav1.Verbs{"create", "delete", "get", "list", "patch", "watch"}
+
+// world is a metadata server with two namespaced kinds and a cluster-scoped one, that honours finalizers and policies.
+type world struct {
+	t      *testing.T
+	meta   *metafake.FakeMetadataClient
+	fake   *fake.Clientset
+	events *record.FakeRecorder
+	rv     int
+	asked  []schema.GroupVersionResource // live reads
+}
+
+func newWorld(t *testing.T) *world {
+	s := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, meta: metafake.NewSimpleMetadataClient(s), fake: fake.NewClientset(), events: record.NewFakeRecorder(100)}
+	w.fake.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: verbs},
+			{Name: "nodes", Kind: "Node", Verbs: verbs},
+			{Name: "events", Kind: "Event", Namespaced: true, Verbs: verbs},
+			{Name: "pods/status", Kind: "Pod", Namespaced: true, Verbs: verbs},
+		}},
+		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
+			{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, Verbs: verbs},
+			{Name: "deployments", Kind: "Deployment", Namespaced: true, Verbs: verbs},
+		}},
+	}
+	w.meta.PrependReactor("delete", "*", w.onDelete)
+	w.meta.PrependReactor("patch", "*", w.onPatch)
+	w.meta.PrependReactor("get", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		w.asked = append(w.asked, a.GetResource())
+		return false, nil, nil
+	})
+	return w
+}
+
+var kinds = map[string]schema.GroupVersionKind{
+	"pods":        {Version: "v1", Kind: "Pod"},
+	"nodes":       {Version: "v1", Kind: "Node"},
+	"replicasets": {Group: "apps", Version: "v1", Kind: "ReplicaSet"},
+	"deployments": {Group: "apps", Version: "v1", Kind: "Deployment"},
+}
+
+func gvrOf(resource string) schema.GroupVersionResource {
+	return kinds[resource].GroupVersion().WithResource(resource)
+}
+
+// add stores an object whose UID is "<resource>/<name>".
+func (w *world) add(resource, ns, name string, f ...func(*metav1.PartialObjectMetadata)) {
+	w.t.Helper()
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(resource + "/" + name)}}
+	o.SetGroupVersionKind(kinds[resource])
+	for _, g := range f {
+		g(o)
+	}
+	w.rv++
+	o.ResourceVersion = fmt.Sprint(w.rv)
+	if err := w.meta.Tracker().Create(gvrOf(resource), o, ns); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func ownedBy(resource, name string, block bool) func(*metav1.PartialObjectMetadata) {
+	k := kinds[resource]
+	return func(o *metav1.PartialObjectMetadata) {
+		o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{
+			APIVersion: k.GroupVersion().String(), Kind: k.Kind, Name: name, UID: types.UID(resource + "/" + name), BlockOwnerDeletion: &block,
+		})
+	}
+}
+
+func (w *world) get(gvr schema.GroupVersionResource, ns, name string) *metav1.PartialObjectMetadata {
+	o, err := w.meta.Tracker().Get(gvr, ns, name)
+	if err != nil {
+		return nil
+	}
+	return o.(*metav1.PartialObjectMetadata).DeepCopy()
+}
+
+// put stores o, or ends it when it is being deleted and nothing holds it.
+func (w *world) put(gvr schema.GroupVersionResource, o *metav1.PartialObjectMetadata) error {
+	if o.DeletionTimestamp != nil && len(o.Finalizers) == 0 {
+		return w.meta.Tracker().Delete(gvr, o.Namespace, o.Name)
+	}
+	w.rv++
+	o.ResourceVersion = fmt.Sprint(w.rv)
+	return w.meta.Tracker().Update(gvr, o, o.Namespace)
+}
+
+func (w *world) onDelete(a clienttesting.Action) (bool, runtime.Object, error) {
+	d := a.(clienttesting.DeleteActionImpl)
+	o := w.get(d.GetResource(), d.GetNamespace(), d.GetName())
+	if o == nil {
+		return false, nil, nil
+	}
+	now := metav1.Now()
+	o.DeletionTimestamp = &now
+	if p := d.DeleteOptions.PropagationPolicy; p != nil {
+		switch *p {
+		case metav1.DeletePropagationForeground:
+			o.Finalizers = append(o.Finalizers, metav1.FinalizerDeleteDependents)
+		case metav1.DeletePropagationOrphan:
+			o.Finalizers = append(o.Finalizers, metav1.FinalizerOrphanDependents)
+		}
+	}
+	return true, nil, w.put(d.GetResource(), o)
+}
+
+func (w *world) onPatch(a clienttesting.Action) (bool, runtime.Object, error) {
+	gvr, ns, name := a.GetResource(), a.GetNamespace(), a.(clienttesting.PatchAction).GetName()
+	_, _, err := clienttesting.ObjectReaction(w.meta.Tracker())(a)
+	if err != nil {
+		return true, nil, err
+	}
+	o := w.get(gvr, ns, name)
+	return true, o, w.put(gvr, o)
+}
+
+func (w *world) start() {
+	c := build(&framework.Env{
+		Name: "generic-garbage-collector", Client: &client.Client{Interface: w.fake, Metadata: w.meta},
+		Events: w.events, Log: slog.New(slog.DiscardHandler),
+	}, nil)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx, func() {}) }() // ends with the test
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.t.Errorf("run: %v", err)
+		}
+	})
+	w.settle()
+}
+
+// settle lets the bubble's clock run.
+func (w *world) settle() { time.Sleep(10 * time.Second) }
+
+func (w *world) delete(resource, ns, name string, p metav1.DeletionPropagation) {
+	w.t.Helper()
+	err := w.meta.Resource(gvrOf(resource)).Namespace(ns).Delete(w.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &p})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// left are the UIDs of what is still there.
+func (w *world) left() []string {
+	var all []string
+	for _, r := range slices.Sorted(maps.Keys(kinds)) {
+		l, err := w.meta.Resource(gvrOf(r)).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, o := range l.Items {
+			all = append(all, string(o.UID))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) want(want ...string) {
+	w.t.Helper()
+	w.settle()
+	if got := w.left(); !slices.Equal(got, want) {
+		w.t.Errorf("left: got %v, want %v", got, want)
+	}
+}
+
+// tree is a deployment with a set with two pods, the second held by a finalizer if held.
+func (w *world) tree(held bool) {
+	w.add("deployments", "ns", "d")
+	w.add("replicasets", "ns", "rs", ownedBy("deployments", "d", true))
+	w.add("pods", "ns", "p1", ownedBy("replicasets", "rs", true))
+	w.add("pods", "ns", "p2", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
+		if held {
+			o.Finalizers = []string{"test/hold"}
+		}
+	})
+}
+
+func TestBackgroundCascades(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tree(false)
+		w.add("pods", "ns", "other")
+		w.start()
+		w.want("deployments/d", "pods/other", "pods/p1", "pods/p2", "replicasets/rs")
+		w.delete("deployments", "ns", "d", metav1.DeletePropagationBackground)
+		w.want("pods/other")
+	})
+}
+
+func TestForegroundWaitsForDependents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tree(true)
+		w.start()
+		w.delete("deployments", "ns", "d", metav1.DeletePropagationForeground)
+		w.want("deployments/d", "pods/p2", "replicasets/rs")
+		p := w.get(gvrOf("pods"), "ns", "p2")
+		p.Finalizers = nil
+		if err := w.put(gvrOf("pods"), p); err != nil {
+			t.Fatal(err)
+		}
+		w.want()
+	})
+}
+
+func TestForegroundDoesNotWaitForTheUnblocking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add("replicasets", "ns", "rs")
+		w.add("pods", "ns", "p", ownedBy("replicasets", "rs", false), func(o *metav1.PartialObjectMetadata) { o.Finalizers = []string{"test/hold"} })
+		w.start()
+		w.delete("replicasets", "ns", "rs", metav1.DeletePropagationForeground)
+		w.want("pods/p")
+	})
+}
+
+func TestOrphanKeepsDependents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tree(false)
+		w.start()
+		w.delete("deployments", "ns", "d", metav1.DeletePropagationOrphan)
+		w.want("pods/p1", "pods/p2", "replicasets/rs")
+		if refs := w.get(gvrOf("replicasets"), "ns", "rs").OwnerReferences; len(refs) != 0 {
+			t.Errorf("owner references: got %v, want none", refs)
+		}
+	})
+}
+
+func TestSecondOwnerKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add("replicasets", "ns", "a")
+		w.add("replicasets", "ns", "b")
+		w.add("pods", "ns", "p", ownedBy("replicasets", "a", true), ownedBy("replicasets", "b", true))
+		w.start()
+		w.delete("replicasets", "ns", "a", metav1.DeletePropagationForeground)
+		w.want("pods/p", "replicasets/b")
+		if refs := w.get(gvrOf("pods"), "ns", "p").OwnerReferences; len(refs) != 1 || refs[0].Name != "b" {
+			t.Errorf("owner references: got %v, want b's", refs)
+		}
+	})
+}
+
+func TestCircle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add("pods", "ns", "p1", ownedBy("pods", "p2", true))
+		w.add("pods", "ns", "p2", ownedBy("pods", "p1", true))
+		w.start()
+		w.want("pods/p1", "pods/p2")
+		w.delete("pods", "ns", "p1", metav1.DeletePropagationForeground)
+		w.want()
+	})
+}
+
+func TestAbsentOwners(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.add("replicasets", "ns", "rs")
+		w.add("nodes", "", "n")
+		renew := func(o *metav1.PartialObjectMetadata) { o.OwnerReferences[0].UID = "an-earlier-one" }
+		w.add("pods", "ns", "successor", ownedBy("replicasets", "rs", true), renew) // the owner's name lives on, its UID does not
+		w.add("pods", "ns", "of-node", ownedBy("nodes", "n", false))
+		w.add("pods", "elsewhere", "crossing", ownedBy("replicasets", "rs", true))
+		w.add("nodes", "", "of-set", ownedBy("replicasets", "rs", true)) // cannot be followed: holds
+		w.add("pods", "ns", "unheard", ownedBy("replicasets", "rs", true), func(o *metav1.PartialObjectMetadata) {
+			o.OwnerReferences[0].Kind = "Unheard"
+		})
+		w.start()
+		w.want("nodes/n", "nodes/of-set", "pods/of-node", "pods/unheard", "replicasets/rs")
+		select {
+		case e := <-w.events.Events:
+			if want := `Warning OwnerRefInvalidNamespace ownerRef [apps/v1/ReplicaSet, namespace: elsewhere, name: rs, uid: replicasets/rs] does not exist in namespace "elsewhere"`; e != want {
+				t.Errorf("event: got %q, want %q", e, want)
+			}
+		default:
+			t.Error("no event tells of the reference across namespaces")
+		}
+	})
+}
+
+func TestAsksOncePerAbsentOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.start()
+		for i := range 50 {
+			w.add("pods", "ns", fmt.Sprint("p", i), ownedBy("replicasets", "gone", true))
+			if i == 0 {
+				w.settle()
+			}
+		}
+		w.want()
+		if n := len(w.asked); n != 1 {
+			t.Errorf("asked the server %d times, want 1", n)
+		}
+	})
+}
+
+func TestIdleAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.tree(false)
+		w.start()
+		w.meta.ClearActions()
+		w.fake.ClearActions()
+		time.Sleep(time.Hour)
+		if n := len(w.meta.Actions()) + len(w.fake.Actions()); n != 0 {
+			t.Errorf("%d requests in an idle hour: %v", n, w.meta.Actions())
+		}
+	})
+}
+
+func TestJudge(t *testing.T) {
+	yes := true
+	ref := func(name string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: name, UID: types.UID(name), BlockOwnerDeletion: &yes}
+	}
+	a, b := ref("a"), ref("b")
+	n := func(f func(*node), refs ...metav1.OwnerReference) *node {
+		n := &node{uid: "x", res: &catalog.Resource{Kind: "Pod"}, owners: refs}
+		if f != nil {
+			f(n)
+		}
+		return n
+	}
+	type refs = []metav1.OwnerReference
+	tests := []struct {
+		name   string
+		v      *view
+		absent refs
+		want   deedKind
+		policy metav1.DeletionPropagation
+	}{
+		{"no owners", &view{node: n(nil)}, nil, leave, ""},
+		{"solid", &view{node: n(nil, a), solid: refs{a}}, nil, leave, ""},
+		{"unknown but not absent", &view{node: n(nil, a), unknown: refs{a}}, nil, leave, ""},
+		{"absent", &view{node: n(nil, a), unknown: refs{a}}, refs{a}, remove, metav1.DeletePropagationBackground},
+		{"absent, to be orphaning", &view{node: n(func(n *node) { n.orphan = true }, a), unknown: refs{a}}, refs{a}, remove, metav1.DeletePropagationOrphan},
+		{"one absent, one solid", &view{node: n(nil, a, b), unknown: refs{a}, solid: refs{b}}, refs{a}, strip, ""},
+		{"waiting owner", &view{node: n(nil, a), waiting: refs{a}}, nil, remove, metav1.DeletePropagationBackground},
+		{"waiting owner and dependents", &view{node: n(nil, a), waiting: refs{a}, dependents: 1}, nil, remove, metav1.DeletePropagationForeground},
+		{"already going", &view{node: n(func(n *node) { n.deleting = true }, a), unknown: refs{a}}, refs{a}, leave, ""},
+		{"foreground, nothing left", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true })}, nil, finish, ""},
+		{"foreground, blocked", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true }), blocking: []*node{n(nil)}}, nil, wait, ""},
+	}
+	for _, tt := range tests {
+		if d := judge(tt.v, tt.absent); d.what != tt.want || d.policy != tt.policy {
+			t.Errorf("%s: got %d %q, want %d %q", tt.name, d.what, d.policy, tt.want, tt.policy)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package garbage
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// deed is what to do with a node.
+type deed struct {
+	what deedKind
+	// keep are the owner references that stay, for strip.
+	keep []metav1.OwnerReference
+	// policy is how to delete.
+	policy metav1.DeletionPropagation
+	// unblock says to clear blockOwnerDeletion first: the node and its dependents wait for each other.
+	unblock bool
+	// next are nodes to look at, for wait.
+	next []*node
+}
+
+type deedKind int
+
+const (
+	leave  deedKind = iota // nothing to do
+	wait                   // its dependents must go first
+	finish                 // they are gone: remove the finalizer foregroundDeletion
+	strip                  // remove the references to owners that are gone or going
+	remove                 // no owner is left: delete it
+)
+
+// judge decides about a node. absent are those of v.unknown that were found not to exist; the others count as there.
+//
+//	owners            deed
+//	some solid        strip the absent and the waiting ones, if any
+//	none, some wait   delete; in the foreground if it has dependents, so that the owner waits for them, too
+//	all absent        delete, as its own finalizers say
+func judge(v *view, absent []metav1.OwnerReference) deed {
+	if v.waits() {
+		if len(v.blocking) == 0 {
+			return deed{what: finish}
+		}
+		return deed{what: wait, next: slices.DeleteFunc(slices.Clone(v.blocking), (*node).waits)}
+	}
+	if v.deleting || len(v.owners) == 0 {
+		return deed{what: leave}
+	}
+	solid := slices.Clone(v.solid)
+	for _, r := range v.unknown {
+		if !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
+			solid = append(solid, r)
+		}
+	}
+	switch {
+	case len(solid) == len(v.owners):
+		return deed{what: leave}
+	case len(solid) > 0:
+		return deed{what: strip, keep: solid}
+	case len(v.waiting) > 0 && v.dependents > 0:
+		return deed{what: remove, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
+	case v.orphan:
+		return deed{what: remove, policy: metav1.DeletePropagationOrphan}
+	case v.foreground:
+		return deed{what: remove, policy: metav1.DeletePropagationForeground}
+	}
+	return deed{what: remove, policy: metav1.DeletePropagationBackground}
+}
+
+// blocksOwners reports whether n holds up the foreground deletion of any owner.
+func (n *node) blocksOwners() bool {
+	return slices.ContainsFunc(n.owners, func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion })
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package garbage
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
+)
+
+// ignored resources own nothing and are owned by nothing that matters; there are very many of them.
+var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
+
+// monitor feeds one resource's objects into the graph.
+type monitor struct {
+	res    *catalog.Resource
+	cancel context.CancelFunc
+	// synced is closed once the first state has been delivered.
+	synced chan struct{}
+}
+
+func (c *Controller) running() []*monitor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.monitors))
+}
+
+// look discovers the resources, starts monitors for new ones and stops those of resources that are gone.
+func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
+	all, err := catalog.Load(ctx, c.env.Client.Discovery())
+	var partial *catalog.Partial
+	if err != nil && !errors.As(err, &partial) {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if partial == nil {
+		clear(c.kinds)
+	}
+	served := map[schema.GroupVersionResource]bool{}
+	for _, res := range all {
+		c.kinds[res.GroupKind()] = res
+		if !res.Can("delete", "list", "watch") || slices.Contains(ignored, res.GVR.GroupResource()) {
+			continue
+		}
+		served[res.GVR] = true
+		if c.monitors[res.GVR] == nil {
+			c.monitors[res.GVR] = c.monitor(ctx, wg, res)
+		}
+	}
+	for gvr, m := range c.monitors {
+		if served[gvr] || partial != nil && partial.Groups[gvr.GroupVersion()] != nil {
+			continue
+		}
+		m.cancel()
+		delete(c.monitors, gvr)
+		// The resource is no more, so its objects are not either.
+		for _, uid := range c.graph.of(m.res) {
+			c.rouse(uid, c.graph.drop(uid))
+		}
+	}
+	if partial != nil {
+		return partial
+	}
+	return nil
+}
+
+func (c *Controller) monitor(ctx context.Context, wg *sync.WaitGroup, res *catalog.Resource) *monitor {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &monitor{res: res, cancel: cancel, synced: make(chan struct{})}
+	if inf := c.shared[res.GVR]; inf != nil {
+		wg.Go(func() { c.follow(ctx, m, inf) })
+		return m
+	}
+	client := c.env.Client.Metadata.Resource(res.GVR)
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, o)
+		},
+	}, c.env.Client.Metadata)
+	r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, &feed{c: c, m: m}, cache.ReflectorOptions{
+		Name: "garbage " + res.GVR.String(), TypeDescription: res.GVR.String(),
+	})
+	wg.Go(func() { r.RunWithContext(ctx) })
+	return m
+}
+
+// follow feeds from an informer that others use, too.
+func (c *Controller) follow(ctx context.Context, m *monitor, inf cache.SharedIndexInformer) {
+	synced, err := framework.Watch(inf, framework.Handlers[metav1.Object]{
+		Add: func(o metav1.Object) { c.observe(m.res, o) },
+		Update: func(old, cur metav1.Object) {
+			if old.GetUID() != cur.GetUID() {
+				c.vanished(m.res, old.GetUID())
+			}
+			c.observe(m.res, cur)
+		},
+		Delete: func(o metav1.Object) { c.vanished(m.res, o.GetUID()) },
+	})
+	if err == nil && cache.WaitForCacheSync(ctx.Done(), synced) {
+		close(m.synced)
+	}
+}
+
+// feed is the store of a monitor's reflector: the graph is the only copy.
+type feed struct {
+	c     *Controller
+	m     *monitor
+	first sync.Once
+}
+
+func (f *feed) Add(obj any) error {
+	if o, ok := obj.(metav1.Object); ok {
+		f.c.observe(f.m.res, o)
+	}
+	return nil
+}
+
+func (f *feed) Update(obj any) error { return f.Add(obj) }
+
+func (f *feed) Delete(obj any) error {
+	if o, ok := obj.(metav1.Object); ok {
+		f.c.vanished(f.m.res, o.GetUID())
+	}
+	return nil
+}
+
+// Replace makes the graph hold exactly these objects of the resource.
+func (f *feed) Replace(objs []any, _ string) error {
+	there := make(map[types.UID]bool, len(objs))
+	for _, obj := range objs {
+		if o, ok := obj.(metav1.Object); ok {
+			there[o.GetUID()] = true
+			f.c.observe(f.m.res, o)
+		}
+	}
+	for _, uid := range f.c.graph.of(f.m.res) {
+		if !there[uid] {
+			f.c.vanished(f.m.res, uid)
+		}
+	}
+	f.first.Do(func() { close(f.m.synced) })
+	return nil
+}
+
+// Resync does nothing: the graph needs no repetition.
+func (f *feed) Resync() error { return nil }

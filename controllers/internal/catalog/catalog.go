@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package catalog lists what the API server serves, as the garbage and namespace
+// controllers need it: every resource whose objects can be listed, watched and
+// deleted. It asks the server once per Load and keeps nothing.
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// Resource is one kind of object in the version that the server prefers.
+type Resource struct {
+	GVR        schema.GroupVersionResource
+	Kind       string
+	Namespaced bool
+	Verbs      []string
+}
+
+// GroupKind names the resource's kind without a version.
+func (r *Resource) GroupKind() schema.GroupKind {
+	return schema.GroupKind{Group: r.GVR.Group, Kind: r.Kind}
+}
+
+// Can reports whether the resource supports all verbs.
+func (r *Resource) Can(verbs ...string) bool {
+	for _, v := range verbs {
+		if !slices.Contains(r.Verbs, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// Partial is Load's error when some API groups did not answer: what was returned is right but not all.
+type Partial struct{ Groups map[schema.GroupVersion]error }
+
+// Error names the groups.
+func (p *Partial) Error() string {
+	return (&discovery.ErrGroupDiscoveryFailed{Groups: p.Groups}).Error()
+}
+
+// Load returns all resources that are not subresources. With a *Partial error the list is valid but incomplete.
+func Load(ctx context.Context, d discovery.DiscoveryInterface) ([]*Resource, error) {
+	lists, err := discovery.ServerPreferredResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(d))
+	var failed *discovery.ErrGroupDiscoveryFailed
+	if err != nil && !errors.As(err, &failed) {
+		return nil, fmt.Errorf("discover resources: %w", err)
+	}
+	all, parseErr := fromLists(lists)
+	switch {
+	case parseErr != nil:
+		return nil, parseErr
+	case failed != nil:
+		return all, &Partial{failed.Groups}
+	}
+	return all, nil
+}
+
+func fromLists(lists []*metav1.APIResourceList) ([]*Resource, error) {
+	var all []*Resource
+	for _, l := range lists {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("discovered group version: %w", err)
+		}
+		for _, r := range l.APIResources {
+			of := gv
+			if r.Group != "" {
+				of.Group = r.Group
+			}
+			if r.Version != "" {
+				of.Version = r.Version
+			}
+			if !slices.Contains([]byte(r.Name), '/') {
+				all = append(all, &Resource{GVR: of.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Verbs: r.Verbs})
+			}
+		}
+	}
+	return all, nil
+}

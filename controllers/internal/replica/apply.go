@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// deletesAtOnce bounds parallel deletions of one set.
+const deletesAtOnce = 100
+
+// act creates and deletes as planned and returns the first failure.
+func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) error {
+	if p.create == 0 && len(p.remove) == 0 {
+		return nil
+	}
+	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: wanted(s.set), Has: len(p.active)}
+	var err error
+	if p.create > 0 {
+		detail.Creates, err = c.create(ctx, key, s.set, p.create)
+	} else {
+		detail.Deletes, err = c.remove(ctx, key, s.set, p.remove)
+	}
+	c.env.Reconciled(mark.Subject{
+		Resource: c.kind.Resource(), Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+	}, begin, detail, err)
+	return err
+}
+
+var errNoLabels = errors.New("unable to create pods, no labels")
+
+// create makes n pods and returns the names of the first of them.
+func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, n int) ([]string, error) {
+	if len(set.Spec.Template.Labels) == 0 {
+		return nil, errNoLabels
+	}
+	template := podFor(set, metav1.NewControllerRef(set, c.gvk))
+	pods := c.env.Client.CoreV1().Pods(set.Namespace)
+	var (
+		mu    sync.Mutex
+		names []string
+	)
+	c.expect.Expect(key, n)
+	done, pace, err := framework.SlowStart(n, c.getPace(key), func() error {
+		one := *template // encoding sets TypeMeta for a moment; the rest is only read
+		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			c.expect.Created(key, 1)
+			return nil // nothing can be created there any more, and nothing needs to be
+		case err != nil:
+			c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			return err
+		}
+		c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", pod.Name)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(names) < 10 {
+			names = append(names, pod.Name)
+		}
+		return nil
+	})
+	c.setPace(key, 2*pace)
+	if skipped := n - done; skipped > 0 {
+		c.expect.Created(key, skipped) // they will not be heard of; err makes the pass come again
+	}
+	return names, err
+}
+
+// podFor is the pod that the set's template describes.
+func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
+	t := &set.Spec.Template
+	prefix := set.Name + "-"
+	if len(validation.NameIsDNSSubdomain(prefix, true)) != 0 {
+		prefix = set.Name // the set's name is too long or odd for a dash
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: prefix, Namespace: set.Namespace,
+		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
+		OwnerReferences: []metav1.OwnerReference{*owner},
+	}}
+	t.Spec.DeepCopyInto(&pod.Spec)
+	return pod
+}
+
+func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, victims []*corev1.Pod) ([]string, error) {
+	uids := make([]types.UID, len(victims))
+	names := make([]string, len(victims))
+	for i, p := range victims {
+		uids[i], names[i] = p.UID, p.Name
+	}
+	c.expect.Expect(key, 0, uids...)
+	err := framework.Parallel(victims, deletesAtOnce, func(p *corev1.Pod) error {
+		uid := p.UID
+		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		switch {
+		case err == nil:
+			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+			return nil
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+			return nil
+		}
+		c.expect.Deleted(key, p.UID)
+		c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+		return err
+	})
+	return names, err
+}
+
+func (c *Controller) patchPod(ctx context.Context, p *corev1.Pod, patch []byte) error {
+	_, err := c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// writeStatus stores st unless it is what the set has. On a conflict it tries once more from the server's state.
+func (c *Controller) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, st) {
+		return nil
+	}
+	err := c.kind.WriteStatus(ctx, set, st)
+	if apierrors.IsConflict(err) {
+		live, getErr := c.kind.Live(ctx, set.Namespace, set.Name)
+		if apierrors.IsNotFound(getErr) || getErr == nil && live.UID != set.UID {
+			return nil
+		}
+		if getErr != nil {
+			return fmt.Errorf("read after conflict: %w", getErr)
+		}
+		// Claim only the generation that this pass has acted on.
+		if equality.Semantic.DeepEqual(live.Status, st) {
+			return nil
+		}
+		err = c.kind.WriteStatus(ctx, live, st)
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
+func (c *Controller) getPace(key framework.Key) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pace[key]
+}
+
+// setPace remembers the size of the next first batch; 0 forgets.
+func (c *Controller) setPace(key framework.Key, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n <= 2 {
+		delete(c.pace, key)
+		return
+	}
+	c.pace[key] = min(n, burst)
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replica
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/controllers/framework"
+)
+
+// burst is the most pods that one pass creates or deletes.
+const burst = 500
+
+// snapshot is all that a pass decides from. Nothing in it is modified.
+type snapshot struct {
+	set *appsv1.ReplicaSet
+	// pods are the pods that the set controls and selects, in any state.
+	pods []*corev1.Pod
+	// related returns the active pods of all sets with the set's own controller; it is asked only when pods must go.
+	related func() []*corev1.Pod
+	// settled is false while creations or deletions are still expected: nothing may be created or deleted then.
+	settled bool
+	// counts says that the kind's status has a number of terminating pods.
+	counts bool
+	now    time.Time
+}
+
+// plan is what a pass will do.
+type plan struct {
+	active      []*corev1.Pod
+	terminating int
+	create      int
+	remove      []*corev1.Pod
+}
+
+// decide counts the set's pods and says how many to create or which to delete.
+func decide(s snapshot) plan {
+	var p plan
+	for _, pod := range s.pods {
+		switch {
+		case framework.Active(pod):
+			p.active = append(p.active, pod)
+		case !framework.Terminal(pod):
+			p.terminating++
+		}
+	}
+	if !s.settled || s.set.DeletionTimestamp != nil {
+		return p
+	}
+	switch diff := len(p.active) - wanted(s.set); {
+	case diff < 0:
+		p.create = min(-diff, burst)
+	case diff > 0:
+		n := min(diff, burst)
+		if n < len(p.active) {
+			p.remove = victims(p.active, s.related(), n, s.now)
+		} else {
+			p.remove = p.active
+		}
+	}
+	return p
+}
+
+// wanted is spec.replicas; the API server has defaulted it.
+func wanted(set *appsv1.ReplicaSet) int {
+	if set.Spec.Replicas == nil {
+		return 1
+	}
+	return int(*set.Spec.Replicas)
+}
+
+// status is the set's status as the plan's pods show it; failure is what went wrong in creating or deleting, or nil.
+// next is when it will change by time alone: a ready pod becoming available; 0 when it will not.
+func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next time.Duration) {
+	s.set.Status.DeepCopyInto(&st)
+	st.ObservedGeneration = s.set.Generation
+	st.Replicas = int32(len(p.active))
+	st.FullyLabeledReplicas, st.ReadyReplicas, st.AvailableReplicas = 0, 0, 0
+	if s.counts {
+		terminating := int32(p.terminating)
+		st.TerminatingReplicas = &terminating
+	}
+	template := labels.SelectorFromSet(s.set.Spec.Template.Labels)
+	minReady := time.Duration(s.set.Spec.MinReadySeconds) * time.Second
+	for _, pod := range p.active {
+		if template.Matches(labels.Set(pod.Labels)) {
+			st.FullyLabeledReplicas++
+		}
+		if !framework.Ready(pod) {
+			continue
+		}
+		st.ReadyReplicas++
+		ok, wait := framework.Available(pod, minReady, s.now)
+		if ok {
+			st.AvailableReplicas++
+		} else if wait > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+	}
+	st.Conditions = failureCondition(st.Conditions, s, p, failure)
+	return st, next
+}
+
+func failureCondition(conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error) []appsv1.ReplicaSetCondition {
+	at := -1
+	for i := range conds {
+		if conds[i].Type == appsv1.ReplicaSetReplicaFailure {
+			at = i
+		}
+	}
+	switch {
+	case failure == nil && at >= 0 && s.settled:
+		return append(conds[:at:at], conds[at+1:]...)
+	case failure == nil || at >= 0:
+		return conds
+	}
+	reason := "FailedCreate"
+	if len(p.active) > wanted(s.set) {
+		reason = "FailedDelete"
+	}
+	return append(conds, appsv1.ReplicaSetCondition{
+		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason,
+		Message: failure.Error(), LastTransitionTime: metav1.NewTime(s.now),
+	})
+}

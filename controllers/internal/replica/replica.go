@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replica keeps the number of pods of a set as wanted: the core shared by
+// the replicaset and replicationcontroller controllers, which only say how their
+// kind is read and written. A replication controller is handled as a ReplicaSet
+// whose TypeMeta names its real kind. Deciding is pure (plan.go, victims.go);
+// this file and apply.go act. It never looks at the kind of a pod's workload.
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+// Kind is how one kind of set is read and written. Sets handed out are shared and never modified; those of another kind
+// than ReplicaSet are conversions that carry TypeMeta.
+type Kind interface {
+	GVK() schema.GroupVersionKind
+	// Resource is the plural name, for marks.
+	Resource() string
+	// Informer delivers the real objects; Of turns one of them, or nil, into a set.
+	Informer() cache.SharedIndexInformer
+	Of(obj any) *appsv1.ReplicaSet
+	// Live reads the set from the server.
+	Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error)
+	// WriteStatus stores st as the status of set, which has the resourceVersion to start from.
+	WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error
+}
+
+// workers is how many sets are worked on at once.
+const workers = 5
+
+// Controller keeps all sets of one kind.
+type Controller struct {
+	env    *framework.Env
+	kind   Kind
+	gvk    schema.GroupVersionKind
+	loop   *framework.Loop[framework.Key]
+	expect *framework.Expectations
+	pods   cache.Indexer
+
+	mu sync.Mutex
+	// pace remembers how large a batch of creations last went well, so that a big set is not slow-started every burst.
+	pace map[framework.Key]int
+}
+
+// New registers with the shared informers; Run works.
+func New(env *framework.Env, kind Kind) (*Controller, error) {
+	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), pace: map[framework.Key]int{}}
+	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	pods := env.Shared.Core().V1().Pods().Informer()
+	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
+		return nil, err
+	}
+	if err := framework.EnsureIndex(kind.Informer(), framework.ByController, framework.IndexByController); err != nil {
+		return nil, err
+	}
+	c.pods = pods.GetIndexer()
+	err := errors.Join(
+		framework.On(c.loop, kind.Informer(), framework.Handlers[metav1.Object]{
+			Add: c.setChanged,
+			Update: func(old, cur metav1.Object) {
+				if old.GetUID() != cur.GetUID() {
+					c.setGone(old)
+				}
+				c.setChanged(cur)
+			},
+			Delete: c.setGone,
+		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
+	)
+	return c, err
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) setChanged(o metav1.Object) { c.loop.Add(framework.KeyOf(o)) }
+
+func (c *Controller) setGone(o metav1.Object) {
+	c.expect.Forget(framework.KeyOf(o))
+	c.loop.Add(framework.KeyOf(o))
+}
+
+// cached returns the set from the informer's cache, nil when there is none.
+func (c *Controller) cached(key framework.Key) (*appsv1.ReplicaSet, error) {
+	obj, ok, err := c.kind.Informer().GetIndexer().GetByKey(key.String())
+	if err != nil || !ok {
+		return nil, err
+	}
+	return c.kind.Of(obj), nil
+}
+
+// owner resolves a controller reference to its set, nil when that is none of ours or gone.
+func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *appsv1.ReplicaSet {
+	if ref == nil || ref.Kind != c.gvk.Kind {
+		return nil
+	}
+	set, err := c.cached(framework.Key{Namespace: namespace, Name: ref.Name})
+	if err != nil || set == nil || set.UID != ref.UID {
+		return nil
+	}
+	return set
+}
+
+// later spreads the passes that only count pods: a set of thousands is counted a few times a second, a small one at once.
+func later(set *appsv1.ReplicaSet) time.Duration {
+	return time.Duration(min(wanted(set)/50, 100)) * time.Millisecond
+}
+
+func (c *Controller) podAdded(p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		c.podDeleted(p) // seen for the first time while going: after a restart
+		return
+	}
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		if set := c.owner(p.Namespace, ref); set != nil {
+			key := framework.KeyOf(set)
+			if c.expect.Created(key, 1) {
+				c.loop.Add(key)
+			} else {
+				c.loop.AddAfter(key, later(set))
+			}
+		}
+		return
+	}
+	c.orphanChanged(p)
+}
+
+func (c *Controller) podUpdated(old, cur *corev1.Pod) {
+	if old.ResourceVersion == cur.ResourceVersion {
+		return
+	}
+	relabelled := !maps.Equal(old.Labels, cur.Labels)
+	if cur.DeletionTimestamp != nil {
+		// A pod that is going is replaced now, not when it is gone.
+		c.podDeleted(cur)
+		if relabelled {
+			c.podDeleted(old)
+		}
+		return
+	}
+	oldRef, ref := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
+	moved := (oldRef == nil) != (ref == nil) || oldRef != nil && ref != nil && oldRef.UID != ref.UID
+	if moved {
+		if set := c.owner(old.Namespace, oldRef); set != nil {
+			c.loop.Add(framework.KeyOf(set))
+		}
+	}
+	if ref == nil {
+		if relabelled || moved {
+			c.orphanChanged(cur)
+		}
+		return
+	}
+	set := c.owner(cur.Namespace, ref)
+	if set == nil {
+		return
+	}
+	if moved || relabelled || framework.Terminal(old) != framework.Terminal(cur) {
+		c.loop.Add(framework.KeyOf(set))
+		return
+	}
+	c.loop.AddAfter(framework.KeyOf(set), later(set))
+}
+
+func (c *Controller) podDeleted(p *corev1.Pod) {
+	set := c.owner(p.Namespace, metav1.GetControllerOfNoCopy(p))
+	if set == nil {
+		return
+	}
+	key := framework.KeyOf(set)
+	if c.expect.Deleted(key, p.UID) {
+		c.loop.Add(key)
+		return
+	}
+	c.loop.AddAfter(key, later(set))
+}
+
+// orphanChanged wakes the sets that may want to adopt p.
+func (c *Controller) orphanChanged(p *corev1.Pod) {
+	if len(p.Labels) == 0 {
+		return
+	}
+	objs, err := c.kind.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, p.Namespace)
+	if err != nil {
+		return
+	}
+	for _, obj := range objs {
+		set := c.kind.Of(obj)
+		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+		if err == nil && !sel.Empty() && sel.Matches(labels.Set(p.Labels)) {
+			c.loop.Add(framework.KeyOf(set))
+		}
+	}
+}
+
+// sync is one pass over one set.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	set, err := c.cached(key)
+	if err != nil {
+		return err
+	}
+	if set == nil {
+		c.expect.Forget(key)
+		c.setPace(key, 0)
+		return nil
+	}
+	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // only a change of the set can mend it
+	}
+	s := snapshot{
+		set: set, settled: c.expect.Met(key), counts: c.gvk.Group == appsv1.GroupName, now: begin,
+		related: func() []*corev1.Pod { return c.related(set) },
+	}
+	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+		return err
+	}
+	p := decide(s)
+	failure := c.act(ctx, key, begin, s, p)
+	st, next := status(s, p, failure)
+	if err := c.writeStatus(ctx, set, st); err != nil {
+		return errors.Join(failure, err)
+	}
+	if next > 0 {
+		c.loop.AddAfter(key, next)
+	}
+	return failure
+}
+
+// claim returns the set's pods after adopting and releasing.
+func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labels.Selector) ([]*corev1.Pod, error) {
+	mine, err := framework.PodsOf(c.pods, set.UID)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := framework.Orphans(c.pods, set.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	claims := framework.Claim(set, sel, append(mine, slices.DeleteFunc(orphans, func(p *corev1.Pod) bool { return !framework.Active(p) })...))
+	for _, p := range claims.Release {
+		patch, err := framework.ReleasePatch(set.UID, p.UID)
+		if err == nil {
+			err = c.patchPod(ctx, p, patch)
+		}
+		// Invalid: the pod's owner changed under us, or it was replaced; either way it is not ours any more.
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
+			return nil, fmt.Errorf("release pod %s: %w", p.Name, err)
+		}
+	}
+	if len(claims.Adopt) == 0 {
+		return claims.Mine, nil
+	}
+	// The cache may be older than the set's deletion: adopting for a dead set would get the pod deleted.
+	live, err := c.kind.Live(ctx, set.Namespace, set.Name)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("recheck before adopting: %w", err)
+	case live.UID != set.UID || live.DeletionTimestamp != nil:
+		return claims.Mine, nil
+	}
+	for _, p := range claims.Adopt {
+		patch, err := framework.AdoptPatch(set, c.gvk, p.UID)
+		if err == nil {
+			err = c.patchPod(ctx, p, patch)
+		}
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("adopt pod %s: %w", p.Name, err)
+		}
+		claims.Mine = append(claims.Mine, p)
+	}
+	return claims.Mine, nil
+}
+
+// related returns the pods of all sets that share set's controller (a Deployment), or else of set alone.
+func (c *Controller) related(set *appsv1.ReplicaSet) []*corev1.Pod {
+	sets := []*appsv1.ReplicaSet{set}
+	if ref := metav1.GetControllerOfNoCopy(set); ref != nil {
+		objs, err := c.kind.Informer().GetIndexer().ByIndex(framework.ByController, string(ref.UID))
+		if err == nil {
+			sets = sets[:0]
+			for _, o := range objs {
+				sets = append(sets, c.kind.Of(o))
+			}
+		}
+	}
+	var pods []*corev1.Pod
+	for _, s := range sets {
+		more, err := framework.PodsOf(c.pods, s.UID)
+		if err == nil {
+			pods = append(pods, more...)
+		}
+	}
+	return pods
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package replica
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+// victims returns the n pods of active to delete first. The order is Kubernetes': see the list in rank.
+func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
+	onNode := map[string]int{}
+	for _, p := range related {
+		if framework.Active(p) {
+			onNode[p.Spec.NodeName]++
+		}
+	}
+	ranked := make([]candidate, len(active))
+	for i, p := range active {
+		ranked[i] = rank(p, onNode[p.Spec.NodeName])
+	}
+	slices.SortFunc(ranked, func(a, b candidate) int { return a.compare(b, now) })
+	out := make([]*corev1.Pod, n)
+	for i := range out {
+		out[i] = ranked[i].pod
+	}
+	return out
+}
+
+// candidate is a pod with all that decides its place, read once.
+type candidate struct {
+	pod      *corev1.Pod
+	assigned int // 0: bound to no node
+	phase    int
+	ready    int
+	cost     int32
+	crowd    int // active related pods on its node
+	since    time.Time
+	restarts int32
+	sidecars int32
+}
+
+// rank reads what orders pods for deletion, lower first: not assigned before assigned; pending before unknown before running;
+// not ready before ready; lower pod-deletion-cost; more related pods on the same node; ready for less long; more restarts;
+// younger.
+func rank(p *corev1.Pod, crowd int) candidate {
+	c := candidate{pod: p, crowd: crowd}
+	if p.Spec.NodeName != "" {
+		c.assigned = 1
+	}
+	switch p.Status.Phase {
+	case corev1.PodUnknown:
+		c.phase = 1
+	case corev1.PodRunning:
+		c.phase = 2
+	}
+	if framework.Ready(p) {
+		c.ready = 1
+		c.since = framework.Condition(p, corev1.PodReady).LastTransitionTime.Time
+	}
+	// The server has refused costs that do not parse; one that slipped through counts as 0.
+	if cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32); err == nil {
+		c.cost = int32(cost)
+	}
+	for _, s := range p.Status.ContainerStatuses {
+		c.restarts = max(c.restarts, s.RestartCount)
+	}
+	c.sidecars = sidecarRestarts(p)
+	return c
+}
+
+func sidecarRestarts(p *corev1.Pod) int32 {
+	var most int32
+	for i := range p.Spec.InitContainers {
+		ic := &p.Spec.InitContainers[i]
+		if ic.RestartPolicy == nil || *ic.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+			continue
+		}
+		for _, s := range p.Status.InitContainerStatuses {
+			if s.Name == ic.Name {
+				most = max(most, s.RestartCount)
+			}
+		}
+	}
+	return most
+}
+
+func (c candidate) compare(d candidate, now time.Time) int {
+	if o := cmp.Or(
+		cmp.Compare(c.assigned, d.assigned),
+		cmp.Compare(c.phase, d.phase),
+		cmp.Compare(c.ready, d.ready),
+		cmp.Compare(c.cost, d.cost),
+		cmp.Compare(d.crowd, c.crowd),
+	); o != 0 {
+		return o
+	}
+	if c.ready == 1 && !c.since.Equal(d.since) {
+		return younger(c.pod, d.pod, c.since, d.since, now)
+	}
+	if o := cmp.Or(cmp.Compare(d.restarts, c.restarts), cmp.Compare(d.sidecars, c.sidecars)); o != 0 {
+		return o
+	}
+	a, b := c.pod.CreationTimestamp.Time, d.pod.CreationTimestamp.Time
+	if !a.Equal(b) {
+		return younger(c.pod, d.pod, a, b, now)
+	}
+	return strings.Compare(string(c.pod.UID), string(d.pod.UID))
+}
+
+// younger puts the later time first, but only if their ages differ by a power of two: among ages alike the choice is
+// pseudo-random (by UID), so that a scale down does not always hit the newest pods of one zone (KEP-2185).
+func younger(p, q *corev1.Pod, a, b, now time.Time) int {
+	if a.IsZero() || b.IsZero() {
+		return cmp.Compare(notZero(a), notZero(b))
+	}
+	if o := cmp.Compare(bucket(now.Sub(a)), bucket(now.Sub(b))); o != 0 {
+		return o
+	}
+	return strings.Compare(string(p.UID), string(q.UID))
+}
+
+func notZero(t time.Time) int {
+	if t.IsZero() {
+		return 0
+	}
+	return 1
+}
+
+func bucket(age time.Duration) int {
+	if age <= 0 {
+		return -1
+	}
+	return int(math.Log2(float64(age)))
+}

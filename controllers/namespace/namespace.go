@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package namespace empties namespaces that are being deleted and then lets them
+// go. The table of controllers starts it. It asks the server what resources there
+// are, deletes pods before anything else (what they need must outlive them), and
+// says in the namespace's conditions what still holds it. It never touches a
+// namespace without a deletionTimestamp.
+package namespace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
+)
+
+const (
+	workers = 5
+	// atOnce is how many resources of one namespace are worked on in parallel.
+	atOnce = 8
+	// The content is looked at again after firstLook, then ever more rarely, unless a pod's end calls earlier.
+	firstLook = 250 * time.Millisecond
+	lastLook  = 15 * time.Second
+)
+
+var podsGVR = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// Controller deletes namespaces.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key]
+	lister corelisters.NamespaceLister
+
+	mu   sync.Mutex
+	wait map[string]time.Duration // by namespace: until the next look
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{env: env, lister: core.Namespaces().Lister(), wait: map[string]time.Duration{}}
+	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
+			Add:    c.changed,
+			Update: func(_, ns *corev1.Namespace) { c.changed(ns) },
+			Delete: func(ns *corev1.Namespace) { c.pause(ns.Name, false) },
+		}),
+		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{Delete: c.podGone}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("namespace controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) changed(ns *corev1.Namespace) {
+	if ns.DeletionTimestamp != nil {
+		c.loop.Add(framework.KeyOf(ns))
+	}
+}
+
+func (c *Controller) podGone(p *corev1.Pod) {
+	if ns, err := c.lister.Get(p.Namespace); err == nil && ns.DeletionTimestamp != nil {
+		// Many pods end together: one look for all of them.
+		c.loop.AddAfter(framework.KeyOf(ns), 20*time.Millisecond)
+	}
+}
+
+// sync is one pass over a namespace that is being deleted.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	ns, err := c.lister.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		return nil
+	}
+	f, err := c.empty(ctx, ns)
+	if err != nil {
+		return err
+	}
+	if f.empty() {
+		return c.finalize(ctx, ns)
+	}
+	if err := c.report(ctx, ns, f); err != nil {
+		return err
+	}
+	c.loop.AddAfter(key, c.pause(key.Name, true))
+	return nil
+}
+
+// pause says how long to wait until the next look, longer every time; or forgets the namespace.
+func (c *Controller) pause(name string, longer bool) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !longer {
+		delete(c.wait, name)
+		return 0
+	}
+	d := max(firstLook, c.wait[name])
+	c.wait[name] = min(2*d, lastLook)
+	return d
+}
+
+// empty deletes what is in the namespace, pods first, and returns what it found to be left.
+func (c *Controller) empty(ctx context.Context, ns *corev1.Namespace) (*findings, error) {
+	f := &findings{remaining: map[schema.GroupVersionResource]int{}, finalizer: map[string]int{}}
+	all, err := catalog.Load(ctx, c.env.Client.Discovery())
+	var partial *catalog.Partial
+	switch {
+	case errors.As(err, &partial):
+		f.discovery = partial
+	case err != nil:
+		return nil, err
+	}
+	var pods, rest []*catalog.Resource
+	for _, r := range all {
+		switch {
+		case !r.Namespaced || !r.Can("list") || !r.Can("delete") && !r.Can("deletecollection"):
+		case r.GVR == podsGVR:
+			pods = append(pods, r)
+		default:
+			rest = append(rest, r)
+		}
+	}
+	c.clear(ctx, ns.Name, pods, f)
+	if len(f.remaining) == 0 && len(f.failures) == 0 {
+		c.clear(ctx, ns.Name, rest, f)
+	}
+	return f, nil
+}
+
+// clear deletes all objects of the resources and notes in f what is left.
+func (c *Controller) clear(ctx context.Context, ns string, resources []*catalog.Resource, f *findings) {
+	var mu sync.Mutex
+	_ = framework.Parallel(resources, atOnce, func(r *catalog.Resource) error { // failures are kept in f
+		left, err := c.clearOne(ctx, ns, r)
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			f.failures = append(f.failures, err)
+			return nil
+		}
+		f.add(r.GVR, left)
+		return nil
+	})
+}
+
+func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resource) ([]metav1.PartialObjectMetadata, error) {
+	client := c.env.Client.Metadata.Resource(r.GVR).Namespace(ns)
+	list := func() ([]metav1.PartialObjectMetadata, error) {
+		l, err := client.List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+			return nil, nil // the resource has gone since it was discovered
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", r.GVR.GroupResource(), err)
+		}
+		return l.Items, nil
+	}
+	items, err := list()
+	if err != nil || len(items) == 0 {
+		return nil, err
+	}
+	background := metav1.DeletePropagationBackground
+	opts := metav1.DeleteOptions{PropagationPolicy: &background}
+	collection := r.Can("deletecollection")
+	if collection {
+		err := client.DeleteCollection(ctx, opts, metav1.ListOptions{})
+		if collection = !apierrors.IsMethodNotSupported(err); collection && err != nil && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("delete all %s: %w", r.GVR.GroupResource(), err)
+		}
+	}
+	if !collection {
+		err := framework.Parallel(items, atOnce, func(o metav1.PartialObjectMetadata) error {
+			err := client.Delete(ctx, o.Name, opts)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("delete %s: %w", r.GVR.GroupResource(), err)
+		}
+	}
+	return list()
+}
+
+// report writes what holds the namespace into its status.
+func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, f *findings) error {
+	next := ns.DeepCopy()
+	next.Status.Phase = corev1.NamespaceTerminating
+	next.Status.Conditions = f.conditions(ns.Status.Conditions, time.Now())
+	if equality.Semantic.DeepEqual(ns.Status, next.Status) {
+		return nil
+	}
+	_, err := c.env.Client.CoreV1().Namespaces().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write status: %w", err)
+	}
+	return nil
+}
+
+// finalize removes our finalizer, and with it usually the namespace.
+func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
+	next := ns.DeepCopy()
+	next.Spec.Finalizers = slices.DeleteFunc(next.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
+	_, err := c.env.Client.CoreV1().Namespaces().Finalize(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("finalize: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	metafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/controllers/controllertest"
+)
+
+var (
+	cmGVR     = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	leaseGVR  = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	withVerbs = metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "watch"}
+)
+
+func meta(gvk schema.GroupVersionKind, ns, name string, finalizers ...string) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Finalizers: finalizers}}
+	o.SetGroupVersionKind(gvk)
+	return o
+}
+
+// world has namespace "going" with a pod that ends when told to, a config map and a lease that can only be deleted singly.
+func world(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, *metafake.FakeMetadataClient) {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	m := metafake.NewSimpleMetadataClient(s, objs...)
+	// The fake does not delete collections.
+	m.PrependReactor("delete-collection", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		l, err := m.Tracker().List(a.GetResource(), schema.GroupVersionKind{Group: "fake-metadata-client-group", Version: "v1"}, a.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		for _, raw := range l.(*metav1.List).Items {
+			o := raw.Object.(*metav1.PartialObjectMetadata)
+			if len(o.Finalizers) == 0 {
+				if err := m.Tracker().Delete(a.GetResource(), o.Namespace, o.Name); err != nil {
+					return true, nil, err
+				}
+			}
+		}
+		return true, nil, nil
+	})
+	going := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "going", DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{"x/y"}},
+		Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating},
+	}
+	c := controllertest.New(going, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stays"}})
+	c.Metadata = m
+	c.Fake.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "pods", Kind: "Pod", Namespaced: true, Verbs: withVerbs},
+			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: withVerbs},
+			{Name: "nodes", Kind: "Node", Verbs: withVerbs},
+			{Name: "bindings", Kind: "Binding", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+		}},
+		{GroupVersion: "coordination.k8s.io/v1", APIResources: []metav1.APIResource{
+			{Name: "leases", Kind: "Lease", Namespaced: true, Verbs: metav1.Verbs{"delete", "list"}},
+		}},
+	}
+	return c, m
+}
+
+func TestPodsGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		podGVK, cmGVK := corev1.SchemeGroupVersion.WithKind("Pod"), corev1.SchemeGroupVersion.WithKind("ConfigMap")
+		c, m := world(t, meta(podGVK, "going", "p", "test/hold"), meta(cmGVK, "going", "cm"), meta(cmGVK, "stays", "cm"),
+			meta(leaseGVR.GroupVersion().WithKind("Lease"), "going", "l"))
+		c.Start(t, "namespace-controller", New)
+		time.Sleep(5 * time.Second)
+		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[corev1.NamespaceConditionType]string{}
+		for _, cond := range ns.Status.Conditions {
+			if cond.Status == corev1.ConditionTrue {
+				got[cond.Type] = cond.Reason + ": " + cond.Message
+			}
+		}
+		want := map[corev1.NamespaceConditionType]string{
+			corev1.NamespaceContentRemaining:    "SomeResourcesRemain: Some resources are remaining: pods. has 1 resource instances",
+			corev1.NamespaceFinalizersRemaining: "SomeFinalizersRemain: Some content in the namespace has finalizers remaining: test/hold in 1 resource instances",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("conditions (-want +got):\n%s", diff)
+		}
+		if _, err := m.Tracker().Get(cmGVR, "going", "cm"); err != nil {
+			t.Errorf("a config map went before the pods: %v", err)
+		}
+		if err := m.Tracker().Delete(podsGVR, "going", "p"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		for _, gvr := range []schema.GroupVersionResource{cmGVR, leaseGVR} {
+			if _, err := m.Tracker().Get(gvr, "going", "cm"); err == nil {
+				t.Errorf("%s are left", gvr.Resource)
+			}
+		}
+		if _, err := m.Tracker().Get(cmGVR, "stays", "cm"); err != nil {
+			t.Errorf("another namespace was touched: %v", err)
+		}
+		ns, err = c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		if err != nil || len(ns.Spec.Finalizers) != 0 {
+			t.Errorf("finalizers: got %v, %v; want none", ns.Spec.Finalizers, err)
+		}
+	})
+}
+
+func TestFailuresAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, m := world(t)
+		m.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("disk on fire") })
+		c.Start(t, "namespace-controller", New)
+		time.Sleep(time.Minute)
+		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(ns.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == corev1.NamespaceDeletionContentFailure })
+		want := "Failed to delete all resource types, 1 remaining: list leases.coordination.k8s.io: disk on fire"
+		if i < 0 || ns.Status.Conditions[i].Message != want || ns.Status.Conditions[i].Status != corev1.ConditionTrue {
+			t.Errorf("conditions: got %+v, want %q", ns.Status.Conditions, want)
+		}
+		if len(ns.Spec.Finalizers) != 1 {
+			t.Error("finalized although content may be left")
+		}
+		if n := len(m.Actions()); n > 100 {
+			t.Errorf("%d requests in a minute", n)
+		}
+	})
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package namespace
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// findings are what one pass over a namespace's content saw.
+type findings struct {
+	discovery error // nil: everything could be discovered
+	failures  []error
+	remaining map[schema.GroupVersionResource]int
+	finalizer map[string]int // finalizer -> objects that still have it
+	// grace is the longest that a remaining pod may take to end.
+	grace time.Duration
+}
+
+// empty: nothing is left and nothing is unknown.
+func (f *findings) empty() bool {
+	return f.discovery == nil && len(f.failures) == 0 && len(f.remaining) == 0
+}
+
+// add notes what is left of a resource.
+func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObjectMetadata) {
+	if len(left) == 0 {
+		return
+	}
+	f.remaining[gvr] = len(left)
+	for i := range left {
+		// An object with several equal finalizers still is one.
+		for name := range sets.New(left[i].Finalizers...) {
+			f.finalizer[name]++
+		}
+		if s := left[i].DeletionGracePeriodSeconds; s != nil {
+			f.grace = max(f.grace, time.Duration(*s)*time.Second)
+		}
+	}
+}
+
+// conditions are a terminating namespace's, worded as Kubernetes does; was are those it has.
+func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
+	discovery, content := "", ""
+	if f.discovery != nil {
+		discovery = "Discovery failed for some groups, " + f.discovery.Error()
+	}
+	if len(f.failures) > 0 {
+		texts := make([]string, len(f.failures))
+		for i, err := range f.failures {
+			texts[i] = err.Error()
+		}
+		slices.Sort(texts)
+		content = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts), strings.Join(texts, ", "))
+	}
+	conds := slices.Clone(was)
+	set := func(t corev1.NamespaceConditionType, problem, badReason, goodReason, good string) {
+		c := corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: good, LastTransitionTime: metav1.NewTime(now)}
+		if problem != "" {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, badReason, problem
+		}
+		i := slices.IndexFunc(conds, func(o corev1.NamespaceCondition) bool { return o.Type == t })
+		if i < 0 {
+			conds = append(conds, c)
+			return
+		}
+		if o := conds[i]; o.Status == c.Status {
+			if o.Reason == c.Reason && o.Message == c.Message {
+				return
+			}
+			c.LastTransitionTime = o.LastTransitionTime
+		}
+		conds[i] = c
+	}
+	set(corev1.NamespaceDeletionDiscoveryFailure, discovery, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
+	set(corev1.NamespaceDeletionGVParsingFailure, "", "GroupVersionParsingFailed", "ParsedGroupVersions", "All legacy kube types successfully parsed")
+	set(corev1.NamespaceDeletionContentFailure, content, "ContentDeletionFailed", "ContentDeleted", "All content successfully deleted, may be waiting on finalization")
+	set(corev1.NamespaceContentRemaining, f.remainingText(), "SomeResourcesRemain", "ContentRemoved", "All content successfully removed")
+	set(corev1.NamespaceFinalizersRemaining, f.finalizerText(), "SomeFinalizersRemain", "ContentHasNoFinalizers", "All content-preserving finalizers finished")
+	return conds
+}
+
+func (f *findings) remainingText() string {
+	var texts []string
+	byName := func(a, b schema.GroupVersionResource) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
+	}
+	for _, gvr := range slices.SortedFunc(maps.Keys(f.remaining), byName) {
+		texts = append(texts, fmt.Sprintf("%s.%s has %d resource instances", gvr.Resource, gvr.Group, f.remaining[gvr]))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "Some resources are remaining: " + strings.Join(texts, ", ")
+}
+
+func (f *findings) finalizerText() string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(f.finalizer)) {
+		texts = append(texts, fmt.Sprintf("%s in %d resource instances", name, f.finalizer[name]))
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "Some content in the namespace has finalizers remaining: " + strings.Join(texts, ", ")
+}

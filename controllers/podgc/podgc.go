@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podgc deletes pods that nobody else will: those bound to nodes that are
+// gone, those being deleted before they were ever bound, and the oldest of too
+// many finished ones. The table of controllers starts it. It waits for events
+// (a node's end, a pod's end) and never scans.
+package podgc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+const (
+	// quarantine is how long a node must be missing before its pods are taken for lost.
+	quarantine = 40 * time.Second
+	atOnce     = 20
+)
+
+// job is one thing to look at: the pods of a node, one unbound pod, or (the zero job) the number of finished pods.
+type job struct {
+	node string
+	pod  framework.Key
+}
+
+// Controller collects pods.
+type Controller struct {
+	env   *framework.Env
+	loop  *framework.Loop[job]
+	keep  int
+	nodes corelisters.NodeLister
+	pods  corelisters.PodLister
+	index cache.Indexer
+
+	mu       sync.Mutex
+	finished map[types.UID]struct{}
+}
+
+// New builds the controller; keep is how many finished pods may stay, negative: all.
+func New(env *framework.Env, keep int) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	pods := core.Pods().Informer()
+	c := &Controller{
+		env: env, keep: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),
+		finished: map[types.UID]struct{}{},
+	}
+	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Delete: func(n *corev1.Node) { c.loop.AddAfter(job{node: n.Name}, quarantine) },
+		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
+			Update: c.podChanged,
+			Delete: func(p *corev1.Pod) { c.count(p.UID, false) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("pod garbage collector: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) podChanged(old, p *corev1.Pod) {
+	switch {
+	case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
+		c.loop.Add(job{pod: framework.KeyOf(p)})
+	case p.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
+		if _, err := c.nodes.Get(p.Spec.NodeName); apierrors.IsNotFound(err) {
+			// It may only be that the node's own event comes later.
+			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
+		}
+	}
+	c.count(p.UID, framework.Terminal(p))
+}
+
+// count keeps the number of finished pods and calls for a look when there are too many.
+func (c *Controller) count(uid types.UID, finished bool) {
+	c.mu.Lock()
+	if finished {
+		c.finished[uid] = struct{}{}
+	} else {
+		delete(c.finished, uid)
+	}
+	n := len(c.finished)
+	c.mu.Unlock()
+	if finished && c.keep >= 0 && n > c.keep {
+		c.loop.AddAfter(job{}, time.Second) // pods finish in bunches
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, j job) error {
+	switch {
+	case j.node != "":
+		return c.lost(ctx, j.node)
+	case j.pod.Name != "":
+		return c.unbound(ctx, j.pod)
+	}
+	return c.tooMany(ctx)
+}
+
+// lost fails and deletes the pods of a node that does not exist.
+func (c *Controller) lost(ctx context.Context, node string) error {
+	if _, err := c.nodes.Get(node); err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	// The cache may be behind: deleting for that would be wrong.
+	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	pods, err := framework.PodsOn(c.index, node)
+	if err != nil {
+		return err
+	}
+	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+		d := framework.Disruption{Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists", Fail: true}
+		if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
+			return err
+		}
+		c.env.Log.Info("pod of a lost node deleted", "pod", framework.KeyOf(p).String(), "node", node)
+		return framework.DeletePod(ctx, c.env, p, new(int64))
+	})
+}
+
+// unbound ends a pod that is being deleted and that no kubelet will end.
+func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
+	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && (p.Spec.NodeName != "" || p.DeletionTimestamp == nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return framework.DeletePod(ctx, c.env, p, new(int64))
+}
+
+// tooMany deletes the oldest finished pods above the number to keep.
+func (c *Controller) tooMany(ctx context.Context) error {
+	all, err := c.pods.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	return framework.Parallel(excess(all, c.keep), atOnce, func(p *corev1.Pod) error { return framework.DeletePod(ctx, c.env, p, new(int64)) })
+}
+
+// excess returns the finished pods above keep: evicted ones first, then the oldest.
+func excess(all []*corev1.Pod, keep int) []*corev1.Pod {
+	finished := slices.DeleteFunc(slices.Clone(all), func(p *corev1.Pod) bool { return !framework.Terminal(p) })
+	n := len(finished) - keep
+	if n <= 0 || keep < 0 {
+		return nil
+	}
+	evicted := func(p *corev1.Pod) int {
+		if p.Status.Phase == corev1.PodFailed && p.Status.Reason == "Evicted" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(finished, func(a, b *corev1.Pod) int {
+		return cmp.Or(cmp.Compare(evicted(a), evicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return finished[:n]
+}

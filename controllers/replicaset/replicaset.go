@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicaset keeps the pods of every ReplicaSet as many as it wants. The
+// table of controllers starts it; internal/replica does the work. It never
+// touches pods that another controller owns.
+package replicaset
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/replica"
+)
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	c, err := replica.New(env, sets{env.Client, env.Shared.Apps().V1().ReplicaSets().Informer()})
+	if err != nil {
+		return nil, fmt.Errorf("replicaset controller: %w", err)
+	}
+	return c, nil
+}
+
+type sets struct {
+	client   *client.Client
+	informer cache.SharedIndexInformer
+}
+
+func (sets) GVK() schema.GroupVersionKind          { return appsv1.SchemeGroupVersion.WithKind("ReplicaSet") }
+func (sets) Resource() string                      { return "replicasets" }
+func (s sets) Informer() cache.SharedIndexInformer { return s.informer }
+
+func (sets) Of(obj any) *appsv1.ReplicaSet {
+	set, _ := obj.(*appsv1.ReplicaSet)
+	return set
+}
+
+func (s sets) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	return s.client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s sets) WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
+	next := *set // the rest is only encoded
+	next.Status = st
+	_, err := s.client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package replicationcontroller keeps the pods of every ReplicationController as
+// many as it wants. The table of controllers starts it; internal/replica does the
+// work on a ReplicaSet that stands for the replication controller (convert.go).
+// It never touches pods that another controller owns.
+package replicationcontroller
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/replica"
+)
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	c, err := replica.New(env, controllers{env.Client, env.Shared.Core().V1().ReplicationControllers().Informer()})
+	if err != nil {
+		return nil, fmt.Errorf("replicationcontroller controller: %w", err)
+	}
+	return c, nil
+}
+
+type controllers struct {
+	client   *client.Client
+	informer cache.SharedIndexInformer
+}
+
+var gvk = corev1.SchemeGroupVersion.WithKind("ReplicationController")
+
+func (controllers) GVK() schema.GroupVersionKind          { return gvk }
+func (controllers) Resource() string                      { return "replicationcontrollers" }
+func (c controllers) Informer() cache.SharedIndexInformer { return c.informer }
+
+func (controllers) Of(obj any) *appsv1.ReplicaSet {
+	rc, ok := obj.(*corev1.ReplicationController)
+	if !ok {
+		return nil
+	}
+	return toSet(rc)
+}
+
+func (c controllers) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
+	rc, err := c.client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return toSet(rc), nil
+}
+
+func (c controllers) WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
+	_, err := c.client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, fromSet(set, st), metav1.UpdateOptions{})
+	return err
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/api/quota"
+	"keelson/client"
+	"keelson/controllers/internal/catalog"
+)
+
+func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+
+// tally adds to used what objs use of those of q's limits that their meter tracks.
+func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, resourceName string, objs []T) error {
+	m := quota.MeterFor(schema.GroupResource{Resource: resourceName})
+	tracked := m.Tracked(q.Spec.Hard)
+	if len(tracked) == 0 {
+		return nil
+	}
+	sum, scopes, now := corev1.ResourceList{}, quota.Scopes(q), time.Now()
+	for _, n := range tracked {
+		sum[n] = resource.Quantity{Format: resource.DecimalSI}
+	}
+	for _, obj := range objs {
+		in, err := m.In(scopes, obj)
+		if err != nil {
+			return err
+		}
+		if !in {
+			continue
+		}
+		for n, v := range m.Usage(obj, now) {
+			if total, ok := sum[n]; ok {
+				if total.IsZero() {
+					total = v.DeepCopy()
+				} else {
+					total.Add(v)
+				}
+				sum[n] = total
+			}
+		}
+	}
+	maps.Copy(used, sum)
+	return nil
+}
+
+// counters count the objects of resources that no typed informer follows. A resource is followed from the first question on.
+type counters struct {
+	client  *client.Client
+	changed func(namespace string, after time.Duration)
+	wg      sync.WaitGroup
+
+	mu  sync.Mutex
+	all map[schema.GroupResource]*counter
+}
+
+func newCounters(c *client.Client, changed func(string, time.Duration)) *counters {
+	return &counters{client: c, changed: changed, all: map[schema.GroupResource]*counter{}}
+}
+
+func (c *counters) wait() { c.wg.Wait() }
+
+// errUnknown says that the server serves no such resource; it may yet.
+var errUnknown = errors.New("no such resource")
+
+// count is how many objects of gr the namespace holds. It waits for the first list.
+func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace string) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.all[gr]
+	if n == nil {
+		gvr, err := c.find(ctx, gr)
+		if err != nil {
+			return 0, err
+		}
+		n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed}
+		c.all[gr] = n
+		c.follow(ctx, gvr, n)
+	}
+	select {
+	case <-n.synced:
+		return n.in(namespace), nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
+	all, err := catalog.Load(ctx, c.client.Discovery())
+	for _, r := range all {
+		if r.GVR.GroupResource() == gr && r.Namespaced && r.Can("list", "watch") {
+			return r.GVR, nil
+		}
+	}
+	if err == nil {
+		err = errUnknown
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("find %s: %w", gr, err)
+}
+
+func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, n *counter) {
+	objs := c.client.Metadata.Resource(gvr)
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objs.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return objs.Watch(ctx, o)
+		},
+	}, c.client.Metadata)
+	r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, n, cache.ReflectorOptions{
+		Name: "quota " + gvr.String(), TypeDescription: gvr.String(),
+	})
+	c.wg.Go(func() { r.RunWithContext(ctx) })
+}
+
+// counter is the store of a reflector: it keeps the names of a resource's objects and nothing else.
+type counter struct {
+	synced  chan struct{}
+	first   sync.Once
+	changed func(namespace string, after time.Duration)
+
+	mu    sync.Mutex
+	names map[string]map[string]struct{}
+}
+
+func (n *counter) in(namespace string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.names[namespace])
+}
+
+// Add notes an object.
+func (n *counter) Add(obj any) error {
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	n.mu.Lock()
+	set := n.names[o.GetNamespace()]
+	if set == nil {
+		set = map[string]struct{}{}
+		n.names[o.GetNamespace()] = set
+	}
+	_, had := set[o.GetName()]
+	set[o.GetName()] = struct{}{}
+	n.mu.Unlock()
+	if !had {
+		n.changed(o.GetNamespace(), gatherAdded)
+	}
+	return nil
+}
+
+// Update changes no number.
+func (n *counter) Update(obj any) error { return n.Add(obj) }
+
+// Delete forgets an object.
+func (n *counter) Delete(obj any) error {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	o, ok := obj.(metav1.Object)
+	if !ok {
+		return nil
+	}
+	n.mu.Lock()
+	if delete(n.names[o.GetNamespace()], o.GetName()); len(n.names[o.GetNamespace()]) == 0 {
+		delete(n.names, o.GetNamespace())
+	}
+	n.mu.Unlock()
+	n.changed(o.GetNamespace(), gather)
+	return nil
+}
+
+// Replace makes the counter hold exactly these objects.
+func (n *counter) Replace(objs []any, _ string) error {
+	names := map[string]map[string]struct{}{}
+	for _, obj := range objs {
+		if o, ok := obj.(metav1.Object); ok {
+			if names[o.GetNamespace()] == nil {
+				names[o.GetNamespace()] = map[string]struct{}{}
+			}
+			names[o.GetNamespace()][o.GetName()] = struct{}{}
+		}
+	}
+	n.mu.Lock()
+	before := n.names
+	n.names = names
+	n.mu.Unlock()
+	n.first.Do(func() { close(n.synced) })
+	for ns := range before {
+		n.changed(ns, gather)
+	}
+	for ns := range names {
+		if before[ns] == nil {
+			n.changed(ns, gather)
+		}
+	}
+	return nil
+}
+
+// Resync does nothing: a number needs no repetition.
+func (n *counter) Resync() error { return nil }

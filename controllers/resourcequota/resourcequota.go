@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourcequota keeps the status of every ResourceQuota true: its limits
+// as the spec has them, and its usage as the namespace's objects add up to it.
+// The table of controllers starts it. Admission charges what is created; this
+// loop lowers the usage when objects go or finish, and mends what got out of
+// step. It follows a resource only once a quota counts it, and never scans.
+package resourcequota
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/api/quota"
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+const (
+	// settling is how long a quota must have been left alone before its usage may be lowered: what admission charged a moment
+	// ago may not be visible as an object yet. After patience the recount goes ahead anyway.
+	settling = 500 * time.Millisecond
+	patience = 10 * time.Second
+	// gather is how long changes that free something are gathered; additions, which admission has charged, are only checked.
+	gather      = 20 * time.Millisecond
+	gatherAdded = time.Second
+	// lookAgain is when a resource that is not served is looked for again, as long as a quota counts it.
+	lookAgain = 30 * time.Second
+)
+
+// Controller recounts.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[framework.Key]
+	quotas   corelisters.ResourceQuotaLister
+	pods     corelisters.PodLister
+	services corelisters.ServiceLister
+	claims   *lateInformer
+	others   *counters
+	stop     <-chan struct{} // closed when Run ends
+
+	mu sync.Mutex
+	// spaces are the quotas of each namespace, with the time of the last change heard of.
+	spaces map[string]map[string]time.Time
+	// waiting is since when a recount has been put off.
+	waiting map[framework.Key]time.Time
+	// freed are the quotas whose usage may go down: something went. What was only added is never a reason to.
+	freed map[framework.Key]bool
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{
+		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
+		spaces: map[string]map[string]time.Time{}, waiting: map[framework.Key]time.Time{}, freed: map[framework.Key]bool{},
+	}
+	c.claims = &lateInformer{c: c}
+	c.others = newCounters(env.Client, c.changed)
+	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
+			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaGone,
+		}),
+		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Add: func(p *corev1.Pod) { c.added(p) }, Update: c.podChanged, Delete: func(p *corev1.Pod) { c.changed(p.Namespace, gather) },
+		}),
+		framework.On(c.loop, core.Services().Informer(), measured[*corev1.Service](c, "services")),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("resource quota: %w", err)
+	}
+	return c, nil
+}
+
+// measured hears of objects whose usage may change while they live.
+func measured[T interface {
+	metav1.Object
+	runtime.Object
+}](c *Controller, resource string,
+) framework.Handlers[T] {
+	m := quota.MeterFor(schema.GroupResource{Resource: resource})
+	return framework.Handlers[T]{
+		Add: func(o T) { c.added(o) },
+		Update: func(old, cur T) {
+			if now := time.Now(); !quota.Equal(m.Usage(old, now), m.Usage(cur, now)) {
+				c.changed(cur.GetNamespace(), gather)
+			}
+		},
+		Delete: func(o T) { c.changed(o.GetNamespace(), gather) },
+	}
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer c.others.wait()
+	defer cancel()
+	c.stop = ctx.Done()
+	return c.loop.Run(ctx, ready)
+}
+
+func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
+	c.mu.Lock()
+	if c.spaces[q.Namespace] == nil {
+		c.spaces[q.Namespace] = map[string]time.Time{}
+	}
+	c.spaces[q.Namespace][q.Name] = time.Now()
+	c.mu.Unlock()
+	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+		c.loop.Add(framework.KeyOf(q))
+	}
+}
+
+func (c *Controller) quotaGone(q *corev1.ResourceQuota) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, framework.KeyOf(q))
+	delete(c.freed, framework.KeyOf(q))
+	if delete(c.spaces[q.Namespace], q.Name); len(c.spaces[q.Namespace]) == 0 {
+		delete(c.spaces, q.Namespace)
+	}
+}
+
+// changed calls for a recount of a namespace's quotas.
+func (c *Controller) changed(namespace string, after time.Duration) {
+	c.mu.Lock()
+	var keys []framework.Key
+	for name := range c.spaces[namespace] {
+		key := framework.Key{Namespace: namespace, Name: name}
+		keys = append(keys, key)
+		if after != gatherAdded {
+			c.freed[key] = true
+		}
+	}
+	c.mu.Unlock()
+	for _, key := range keys {
+		c.loop.AddAfter(key, after)
+	}
+}
+
+func (c *Controller) added(o metav1.Object) { c.changed(o.GetNamespace(), gatherAdded) }
+
+func (c *Controller) podChanged(old, p *corev1.Pod) {
+	if end := quota.Expires(p); !end.IsZero() && old.DeletionTimestamp == nil {
+		c.changed(p.Namespace, time.Until(end)+time.Second)
+	}
+	if framework.Terminal(p) != framework.Terminal(old) || p.Generation != old.Generation && p.DeletionTimestamp == nil {
+		c.changed(p.Namespace, gather)
+	}
+}
+
+// lateInformer follows claims from the first question on: few quotas limit them.
+type lateInformer struct {
+	c    *Controller
+	mu   sync.Mutex
+	told cache.InformerSynced
+}
+
+// list is the namespace's claims; it waits for the first list.
+func (l *lateInformer) list(ctx context.Context, namespace string) ([]*corev1.PersistentVolumeClaim, error) {
+	claims := l.c.env.Shared.Core().V1().PersistentVolumeClaims()
+	l.mu.Lock()
+	if l.told == nil {
+		told, err := framework.Watch(claims.Informer(), measured[*corev1.PersistentVolumeClaim](l.c, "persistentvolumeclaims"))
+		if err != nil {
+			l.mu.Unlock()
+			return nil, err
+		}
+		l.told = told
+		l.c.env.Shared.Start(l.c.stop)
+	}
+	told := l.told
+	l.mu.Unlock()
+	if !cache.WaitForCacheSync(ctx.Done(), told) {
+		return nil, ctx.Err()
+	}
+	return claims.Lister().PersistentVolumeClaims(namespace).List(labels.Everything())
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := c.loop.Seen(key)
+	q, err := c.quotas.ResourceQuotas(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fresh := !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard)
+	if !fresh && c.unsettled(key) {
+		c.loop.AddAfter(key, settling)
+		return nil
+	}
+	lower := c.mayLower(key, fresh)
+	used, err := c.count(ctx, q)
+	if err != nil {
+		c.changed(key.Namespace, gather)
+		return err
+	}
+	if !lower {
+		raise(used, q.Status.Used)
+	}
+	if !fresh && quota.Equal(used, q.Status.Used) {
+		return nil
+	}
+	next := q.DeepCopy()
+	next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
+	if next.Status.Hard == nil {
+		next.Status.Hard = corev1.ResourceList{}
+	}
+	_, err = c.env.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil && lower {
+		c.changed(key.Namespace, gather) // what went is still to be told
+	}
+	subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
+	c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
+	return err
+}
+
+// mayLower tells whether something went since the last time. New limits take effect at once, at no less than the usage there was,
+// and are counted again a little later.
+func (c *Controller) mayLower(key framework.Key, fresh bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if fresh {
+		c.freed[key] = true
+		c.loop.AddAfter(key, settling)
+		return false
+	}
+	lower := c.freed[key]
+	delete(c.freed, key)
+	return lower
+}
+
+// raise makes used at least what it was.
+func raise(used, was corev1.ResourceList) {
+	for name, n := range used {
+		if old, ok := was[name]; ok && old.Cmp(n) > 0 {
+			used[name] = old
+		}
+	}
+}
+
+// unsettled tells whether a recount has to wait for charges of a moment ago to show.
+func (c *Controller) unsettled(key framework.Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	since, waits := c.waiting[key]
+	if now.Sub(c.spaces[key.Namespace][key.Name]) >= settling || waits && now.Sub(since) >= patience {
+		delete(c.waiting, key)
+		return false
+	}
+	if !waits {
+		c.waiting[key] = now
+	}
+	return true
+}
+
+// count adds up what the namespace's objects use of q. A name that nothing measures stays out.
+func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
+	used := corev1.ResourceList{}
+	pods, err := c.pods.Pods(q.Namespace).List(labels.Everything())
+	if err == nil {
+		err = tally(used, q, "pods", pods)
+	}
+	if err != nil {
+		return nil, err
+	}
+	services, err := c.services.Services(q.Namespace).List(labels.Everything())
+	if err == nil {
+		err = tally(used, q, "services", services)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(quota.MeterFor(schema.GroupResource{Resource: "persistentvolumeclaims"}).Tracked(q.Spec.Hard)) > 0 {
+		claims, err := c.claims.list(ctx, q.Namespace)
+		if err == nil {
+			err = tally(used, q, "persistentvolumeclaims", claims)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	scoped := len(quota.Scopes(q)) > 0
+	for name := range q.Spec.Hard {
+		gr, ok := quota.Counted(name)
+		if _, done := used[name]; !ok || done {
+			continue
+		}
+		if scoped {
+			used[name] = number(0) // scopes hold pods and claims only
+			continue
+		}
+		n, err := c.others.count(ctx, gr, q.Namespace)
+		if errors.Is(err, errUnknown) { // a custom resource to come, perhaps
+			c.loop.AddAfter(framework.KeyOf(q), lookAgain)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("count %s: %w", gr, err)
+		}
+		used[name] = number(n)
+	}
+	return used, nil
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/quota"
+	"keelson/controllers/controllertest"
+)
+
+func amounts(kv ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(kv); i += 2 {
+		l[corev1.ResourceName(kv[i])] = resource.MustParse(kv[i+1])
+	}
+	return l
+}
+
+func pod(name string, cpu string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main"}}}}
+	if cpu != "" {
+		p.Spec.Containers[0].Resources.Requests = amounts("cpu", cpu)
+	}
+	return p
+}
+
+func newQuota(name string, hard corev1.ResourceList, scopes ...corev1.ResourceQuotaScope) *corev1.ResourceQuota {
+	return &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "dev"}, Spec: corev1.ResourceQuotaSpec{Hard: hard, Scopes: scopes}}
+}
+
+func wantUsed(t *testing.T, c *controllertest.Cluster, name string, want corev1.ResourceList) {
+	t.Helper()
+	q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !quota.Equal(q.Status.Used, want) || !quota.Equal(q.Status.Hard, q.Spec.Hard) {
+		t.Errorf("%s: used %s of %s, want %s of %s", name, quota.Text(q.Status.Used), quota.Text(q.Status.Hard), quota.Text(want), quota.Text(q.Spec.Hard))
+	}
+}
+
+func TestUsageFollowsObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "dev"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: make([]corev1.ServicePort, 2)}}
+		gold := "gold"
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "dev"}, Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &gold, Resources: corev1.VolumeResourceRequirements{Requests: amounts("storage", "5Gi")},
+		}}
+		elsewhere := pod("a", "8")
+		elsewhere.Namespace = "other"
+		c := controllertest.New(pod("a", "1"), pod("b", ""), elsewhere, node, claim,
+			newQuota("all", amounts("pods", "5", "cpu", "4", "services", "3", "services.nodeports", "5", "services.loadbalancers", "1",
+				"gold.storageclass.storage.k8s.io/requests.storage", "10Gi", "silver.storageclass.storage.k8s.io/requests.storage", "10Gi")),
+			newQuota("best", amounts("pods", "5"), corev1.ResourceQuotaScopeBestEffort),
+			newQuota("rest", amounts("pods", "5"), corev1.ResourceQuotaScopeNotBestEffort))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(time.Second)
+		all := func(pods, cpu string) corev1.ResourceList {
+			return amounts("pods", pods, "cpu", cpu, "services", "1", "services.nodeports", "2", "services.loadbalancers", "0",
+				"gold.storageclass.storage.k8s.io/requests.storage", "5Gi", "silver.storageclass.storage.k8s.io/requests.storage", "0")
+		}
+		wantUsed(t, c, "all", all("2", "1"))
+		wantUsed(t, c, "best", amounts("pods", "1"))
+		wantUsed(t, c, "rest", amounts("pods", "1"))
+
+		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		done := pod("a", "1")
+		done.Status.Phase = corev1.PodSucceeded
+		if _, err := c.CoreV1().Pods("dev").UpdateStatus(t.Context(), done, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, c, "all", all("0", "0"))
+		wantUsed(t, c, "best", amounts("pods", "0"))
+
+		q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "best", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Spec.Hard = amounts("pods", "7")
+		if _, err := c.CoreV1().ResourceQuotas("dev").Update(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, c, "best", amounts("pods", "0"))
+	})
+}
+
+// TestChargedButNotThereYet: admission charges before the object is stored, so a recount must not lower a usage that has just changed.
+func TestChargedButNotThereYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "5")))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(2 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "1"))
+		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 { // admission charges a pod every 10 ms, each stored 5 ms later
+			q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := q.Status.Used[corev1.ResourcePods]
+			if n.Value() < int64(i+1) {
+				t.Fatalf("pod %d: used was lowered to %s", i, n.String())
+			}
+			q.Status.Used = amounts("pods", fmt.Sprint(n.Value()+1))
+			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		time.Sleep(2 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "10"))
+	})
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rootca publishes the certificate that pods trust the API server by as
+// the config map kube-root-ca.crt of every namespace; service-account volumes
+// project it. The table of controllers starts it. It owns that config map: what
+// others change or delete is put back.
+package rootca
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+const (
+	name = "kube-root-ca.crt"
+	file = "ca.crt"
+	// about is the annotation that tells readers what the bundle is good for.
+	about     = "kubernetes.io/description"
+	aboutText = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
+)
+
+// Controller publishes the bundle.
+type Controller struct {
+	env        *framework.Env
+	loop       *framework.Loop[framework.Key]
+	namespaces corelisters.NamespaceLister
+	maps       corelisters.ConfigMapLister
+	// own watches the config maps of our name alone: nobody else needs all config maps in memory.
+	own informers.SharedInformerFactory
+	pem string
+}
+
+// New builds the controller for the bundle pem.
+func New(env *framework.Env, pem []byte) (framework.Controller, error) {
+	namespaces := env.Shared.Core().V1().Namespaces()
+	own := env.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }))
+	cms := own.Core().V1().ConfigMaps()
+	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
+		framework.On(c.loop, cms.Informer(), framework.Each(func(cm *corev1.ConfigMap) {
+			if cm.Name == name {
+				c.loop.Add(framework.Key{Name: cm.Namespace})
+			}
+		})),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("root CA publisher: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	c.own.StartWithContext(ctx)
+	defer c.own.Shutdown()
+	return c.loop.Run(ctx, ready)
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	if c.pem == "" {
+		return nil
+	}
+	ns, err := c.namespaces.Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && ns.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	client := c.env.Client.CoreV1().ConfigMaps(ns.Name)
+	cm, err := c.maps.ConfigMaps(ns.Name).Get(name)
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = client.Create(ctx, c.wanted(nil, ns.Name), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) || apierrors.IsNotFound(err) {
+			return nil
+		}
+	case err == nil:
+		want := c.wanted(cm, ns.Name)
+		if maps.Equal(want.Data, cm.Data) && maps.Equal(want.Annotations, cm.Annotations) && len(cm.BinaryData) == 0 {
+			return nil
+		}
+		_, err = client.Update(ctx, want, metav1.UpdateOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil // its event brings us back
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", name, err)
+	}
+	return nil
+}
+
+// wanted is the config map as it shall be, keeping of was what others may own.
+func (c *Controller) wanted(was *corev1.ConfigMap, namespace string) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if was != nil {
+		cm = was.DeepCopy()
+	}
+	if cm.Annotations == nil {
+		cm.Annotations = map[string]string{}
+	}
+	cm.Annotations[about] = aboutText
+	cm.Data, cm.BinaryData = map[string]string{file: c.pem}, nil
+	return cm
+}

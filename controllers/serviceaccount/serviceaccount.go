@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serviceaccount keeps the service account "default" in every namespace,
+// because pods that name none run as it. The table of controllers starts it. It
+// never changes an account that exists.
+package serviceaccount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+const name = "default"
+
+// Controller keeps the accounts.
+type Controller struct {
+	env        *framework.Env
+	loop       *framework.Loop[framework.Key]
+	namespaces corelisters.NamespaceLister
+	accounts   corelisters.ServiceAccountLister
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{env: env, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
+		framework.On(c.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{Delete: func(sa *corev1.ServiceAccount) {
+			if sa.Name == name {
+				c.loop.Add(framework.Key{Name: sa.Namespace})
+			}
+		}}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("service account controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	ns, err := c.namespaces.Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && ns.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := c.accounts.ServiceAccounts(ns.Name).Get(name); err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}}
+	_, err = c.env.Client.CoreV1().ServiceAccounts(ns.Name).Create(ctx, sa, metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil // where the namespace is going or gone, nobody needs the account
+	}
+	return fmt.Errorf("create service account: %w", err)
+}

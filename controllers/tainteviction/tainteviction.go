@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tainteviction deletes pods from nodes with NoExecute taints that they do
+// not tolerate, or no longer after their tolerationSeconds. The table of
+// controllers starts it. When to delete is decided purely (when.go) each time a
+// taint or a toleration changes; a taint that goes cancels the deletion.
+package tainteviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+const workers = 8
+
+// Controller evicts pods.
+type Controller struct {
+	env   *framework.Env
+	loop  *framework.Loop[framework.Key]
+	nodes corelisters.NodeLister
+	pods  corelisters.PodLister
+	index cache.Indexer
+
+	mu      sync.Mutex
+	pending map[framework.Key]pending
+}
+
+// pending is a deletion to come.
+type pending struct {
+	since, at time.Time
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	pods := core.Pods().Informer()
+	c := &Controller{
+		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]pending{},
+	}
+	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    func(n *corev1.Node) { c.nodeChanged(nil, n) },
+			Update: c.nodeChanged,
+		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
+			Update: c.podChanged,
+			Delete: func(p *corev1.Pod) { c.take(framework.KeyOf(p)) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("taint eviction controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) nodeChanged(old, n *corev1.Node) {
+	was, is := []corev1.Taint(nil), evicting(n.Spec.Taints)
+	if old != nil {
+		was = evicting(old.Spec.Taints)
+	}
+	if equality.Semantic.DeepEqual(was, is) {
+		return
+	}
+	pods, err := framework.PodsOn(c.index, n.Name)
+	if err != nil {
+		return
+	}
+	for _, p := range pods {
+		c.loop.Add(framework.KeyOf(p))
+	}
+}
+
+func (c *Controller) podChanged(old, p *corev1.Pod) {
+	if p.Spec.NodeName == "" {
+		return
+	}
+	if old != nil && old.Spec.NodeName == p.Spec.NodeName && equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
+		return
+	}
+	n, err := c.nodes.Get(p.Spec.NodeName)
+	// Where the node is not known yet, its own event will come.
+	if err == nil && (len(evicting(n.Spec.Taints)) > 0 || old != nil && old.Spec.NodeName != "") {
+		c.loop.Add(framework.KeyOf(p))
+	}
+}
+
+// take removes and returns what is pending for key.
+func (c *Controller) take(key framework.Key) (pending, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p, ok := c.pending[key]
+	delete(c.pending, key)
+	return p, ok
+}
+
+// sync decides about one pod.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+		c.take(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var taints []corev1.Taint
+	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil {
+		taints = evicting(n.Spec.Taints)
+	}
+	was, waiting := c.take(key)
+	now := time.Now()
+	if !waiting {
+		was.since = now
+	}
+	stays, must := toleration(taints, p.Spec.Tolerations)
+	if !must {
+		if waiting {
+			c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
+		}
+		return nil
+	}
+	at := was.since.Add(stays)
+	if waiting && was.at.Before(at) {
+		at = was.at // a taint added later does not lengthen the stay
+	}
+	c.keep(key, pending{since: was.since, at: at})
+	if left := at.Sub(now); left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s", key)
+	d := framework.Disruption{Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}
+	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
+		return err
+	}
+	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
+		return err // still pending: the next try does not start to wait anew
+	}
+	c.take(key)
+	return nil
+}
+
+func (c *Controller) keep(key framework.Key, p pending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pending[key] = p
+}
+
+// evicting are the taints with effect NoExecute.
+func evicting(taints []corev1.Taint) []corev1.Taint {
+	return slices.DeleteFunc(slices.Clone(taints), func(t corev1.Taint) bool { return t.Effect != corev1.TaintEffectNoExecute })
+}

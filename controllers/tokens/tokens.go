@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tokens fills secrets of type kubernetes.io/service-account-token with a
+// token of their service account, its namespace and the cluster's certificate, and
+// deletes those whose service account is gone. The table of controllers starts it.
+// Such tokens do not end; they are for who asks for them by making the secret.
+package tokens
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+	"keelson/pki"
+)
+
+// Controller keeps the secrets.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[framework.Key]
+	secrets  corelisters.SecretLister
+	accounts corelisters.ServiceAccountLister
+	own      informers.SharedInformerFactory // of secrets of the type alone
+	key      crypto.Signer
+	ca       []byte
+}
+
+// New builds the controller; key signs the tokens, ca is the PEM that pods trust the API server by.
+func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
+	own := env.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }))
+	secrets, accounts := own.Core().V1().Secrets(), env.Shared.Core().V1().ServiceAccounts()
+	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), own: own, key: key, ca: ca}
+	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) })),
+		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{Add: c.of, Delete: c.of}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("service-account tokens: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	c.own.StartWithContext(ctx)
+	defer c.own.Shutdown()
+	return c.loop.Run(ctx, ready)
+}
+
+// of makes the secrets of an account pending.
+func (c *Controller) of(sa *corev1.ServiceAccount) {
+	secrets, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
+	if err != nil {
+		return // a lister over a cache has no errors
+	}
+	for _, s := range secrets {
+		if s.Annotations[corev1.ServiceAccountNameKey] == sa.Name {
+			c.loop.Add(framework.KeyOf(s))
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	s, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && (s.Type != corev1.SecretTypeServiceAccountToken || s.DeletionTimestamp != nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	name := s.Annotations[corev1.ServiceAccountNameKey]
+	if name == "" || c.key == nil {
+		return nil
+	}
+	// As of now: a secret must not go because a cache is late.
+	sa, err := c.env.Client.CoreV1().ServiceAccounts(key.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if uid := s.Annotations[corev1.ServiceAccountUIDKey]; err != nil || uid != "" && uid != string(sa.UID) {
+		return c.drop(ctx, s)
+	}
+	next, err := c.filled(s, sa)
+	if err != nil || next == nil {
+		return err
+	}
+	_, err = c.env.Client.CoreV1().Secrets(key.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("fill secret %s: %w", key, err)
+	}
+	return nil
+}
+
+func (c *Controller) drop(ctx context.Context, s *corev1.Secret) error {
+	err := c.env.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete secret %s/%s, whose service account is gone: %w", s.Namespace, s.Name, err)
+	}
+	return nil
+}
+
+// filled is s with what it lacks, nil when it lacks nothing.
+func (c *Controller) filled(s *corev1.Secret, sa *corev1.ServiceAccount) (*corev1.Secret, error) {
+	hasToken, hasCA := len(s.Data[corev1.ServiceAccountTokenKey]) > 0, bytes.Equal(s.Data[corev1.ServiceAccountRootCAKey], c.ca)
+	hasNamespace := string(s.Data[corev1.ServiceAccountNamespaceKey]) == s.Namespace
+	hasUID := s.Annotations[corev1.ServiceAccountUIDKey] == string(sa.UID)
+	if hasToken && hasCA && hasNamespace && hasUID {
+		return nil, nil //nolint:nilnil // nothing to do is no error
+	}
+	next := s.DeepCopy()
+	if next.Data == nil {
+		next.Data = map[string][]byte{}
+	}
+	if len(c.ca) > 0 {
+		next.Data[corev1.ServiceAccountRootCAKey] = c.ca
+	}
+	next.Data[corev1.ServiceAccountNamespaceKey] = []byte(s.Namespace)
+	next.Annotations[corev1.ServiceAccountUIDKey] = string(sa.UID)
+	if !hasToken {
+		token, err := pki.LegacyToken{Namespace: s.Namespace, Secret: s.Name, Account: sa.Name, AccountUID: string(sa.UID)}.Sign(c.key)
+		if err != nil {
+			return nil, err
+		}
+		next.Data[corev1.ServiceAccountTokenKey] = []byte(token)
+	}
+	return next, nil
+}
