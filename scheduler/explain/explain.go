@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package explain turns a scheduling attempt into a mark.Decision: what people read in
+// "why" and "timeline". The scheduler calls it once per attempt; it decides nothing.
+// For pods that found a node it must be cheap: texts are made for few nodes only.
+package explain
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"keelson/lib/mark"
+	"keelson/scheduler/framework"
+)
+
+// Bounds of a Decision. Clusters of up to Everything nodes are told in full.
+const (
+	Everything  = 100
+	maxVerdicts = 16
+	maxScores   = 5
+	// maxExplained bounds how many refusals of a large cluster are measured to find the nearest.
+	maxExplained = 256
+)
+
+// Decision tells what an attempt found.
+func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
+	d := &mark.Decision{
+		Attempt: attempt, QueueWait: wait, Nodes: a.Looked, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
+	}
+	small := len(a.Snapshot.Nodes) <= Everything
+	if a.Chosen != nil {
+		d.Chosen = a.Chosen.Name
+		d.Scores = scores(a, small)
+	} else {
+		d.Nodes = len(a.Snapshot.Nodes)
+		d.Message = a.Message()
+	}
+	if len(a.Refused)+a.Narrowed > 0 {
+		d.RejectedBy = a.Reasons()
+		d.Rejected = verdicts(a, small)
+	}
+	if a.All != nil {
+		d.RejectedBy = map[string]int{}
+		for _, r := range a.All.Reasons {
+			d.RejectedBy[r] = len(a.Snapshot.Nodes)
+		}
+	}
+	return d
+}
+
+type measured struct {
+	mark.Verdict
+	distance float64
+}
+
+// verdicts tells the refusals: all of a small cluster's by name, else the nearest; of a pod that found a node a handful.
+func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
+	look, keep := len(a.Refused), len(a.Refused)
+	if !small {
+		look, keep = min(look, maxExplained), maxVerdicts
+		if a.Chosen != nil {
+			look = min(look, maxVerdicts)
+		}
+	}
+	all := make([]measured, 0, look)
+	for _, r := range a.Refused[:look] {
+		all = append(all, measure(a, r))
+	}
+	slices.SortStableFunc(all, func(x, y measured) int {
+		if !small {
+			if c := cmp.Compare(x.distance, y.distance); c != 0 {
+				return c
+			}
+		}
+		return cmp.Compare(x.Node, y.Node)
+	})
+	all = all[:min(len(all), keep)]
+	if a.Chosen == nil {
+		markNearest(all)
+	}
+	out := make([]mark.Verdict, len(all))
+	for i := range all {
+		out[i] = all[i].Verdict
+	}
+	return out
+}
+
+// markNearest marks the one node that misses least, and leaves hints to it alone.
+func markNearest(all []measured) {
+	best, at := math.Inf(1), -1
+	for i := range all {
+		if all[i].Hint != "" && all[i].distance < best {
+			best, at = all[i].distance, i
+		}
+	}
+	for i := range all {
+		if all[i].Nearest = i == at; i != at {
+			all[i].Hint = ""
+		}
+	}
+}
+
+// hopeless is the distance of nodes that nothing is known about.
+const hopeless = 10
+
+func measure(a *framework.Attempt, r framework.Refusal) measured {
+	m := measured{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin}, distance: hopeless}
+	for i, reason := range r.Status.Reasons {
+		if i > 0 {
+			m.Reason += ", "
+		}
+		m.Reason += reason
+	}
+	for i := range a.Filters {
+		if a.Filters[i].Plugin.Name() != r.Status.Plugin {
+			continue
+		}
+		if e, ok := a.Filters[i].Plugin.(framework.Explainer); ok {
+			m.Short, m.Hint, m.distance = e.Explain(a.Pod, r.Node, r.Status)
+		} else if e, ok := a.Filters[i].NodeFilter.(framework.Explainer); ok {
+			m.Short, m.Hint, m.distance = e.Explain(a.Pod, r.Node, r.Status)
+		}
+		break
+	}
+	return m
+}
+
+// scores tells the leading nodes' scores, best first.
+func scores(a *framework.Attempt, small bool) []mark.NodeScore {
+	if len(a.Totals) == 0 {
+		return []mark.NodeScore{{Node: a.Chosen.Name}}
+	}
+	lead := leading(a, small)
+	out := make([]mark.NodeScore, len(lead))
+	shares := make([]mark.PluginScore, len(lead)*len(a.ScoredBy))
+	for i, at := range lead {
+		mine := shares[i*len(a.ScoredBy) : (i+1)*len(a.ScoredBy)]
+		for p, w := range a.ScoredBy {
+			mine[p] = mark.PluginScore{Plugin: w.Plugin.Name(), Score: a.Scores[p][at], Weight: w.Weight}
+		}
+		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
+	}
+	return out
+}
+
+// leading returns the places of the best nodes, the chosen one first.
+func leading(a *framework.Attempt, small bool) []int {
+	before := func(x, y int) bool {
+		if (a.Feasible[x] == a.Chosen) != (a.Feasible[y] == a.Chosen) {
+			return a.Feasible[x] == a.Chosen
+		}
+		return a.Totals[x] > a.Totals[y]
+	}
+	if small {
+		all := make([]int, len(a.Totals))
+		for i := range all {
+			all[i] = i
+		}
+		slices.SortStableFunc(all, func(x, y int) int {
+			switch {
+			case before(x, y):
+				return -1
+			case before(y, x):
+				return 1
+			}
+			return cmp.Compare(a.Feasible[x].Name, a.Feasible[y].Name)
+		})
+		return all
+	}
+	lead := make([]int, 0, maxScores+1)
+	for i := range a.Totals {
+		if len(lead) == maxScores && !before(i, lead[maxScores-1]) {
+			continue
+		}
+		at := len(lead)
+		for at > 0 && before(i, lead[at-1]) {
+			at--
+		}
+		lead = slices.Insert(lead, at, i)
+		lead = lead[:min(len(lead), maxScores)]
+	}
+	return lead
+}

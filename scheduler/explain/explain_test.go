@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/explain"
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/schedtest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// TestDecisions compares what people read, messages included, with golden files.
+func TestDecisions(t *testing.T) {
+	small := []any{
+		schedtest.Node("node-1", schedtest.Offers(corev1.ResourceMemory, "4Gi")), schedtest.Node("node-2", schedtest.Offers(corev1.ResourceMemory, "4Gi")),
+		schedtest.Node("node-3", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
+		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Asks("", "2.8Gi")), schedtest.Pod("q", schedtest.On("node-2"), schedtest.Asks("1", "1Gi")),
+	}
+	tests := []struct {
+		name    string
+		cluster []any
+		pod     *corev1.Pod
+	}{
+		{"bound", small, schedtest.Pod("small")},
+		{"pending", small, schedtest.Pod("big", schedtest.Asks("1", "4Gi"))},
+		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Asks("64", "64Gi"))},
+		{"no-nodes", nil, schedtest.Pod("lonely")},
+		{"port", append(small, schedtest.Pod("r", schedtest.On("node-1"), schedtest.HostPort("", corev1.ProtocolTCP, 80)), schedtest.Pod("s", schedtest.On("node-2"), schedtest.HostPort("", corev1.ProtocolTCP, 80))), schedtest.Pod("port", schedtest.HostPort("", corev1.ProtocolTCP, 80))},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			h := schedtest.New(1, 1)
+			h.Add(tc.cluster...)
+			a := h.Try(tc.pod)
+			if a.Chosen == nil && len(tc.cluster) > 0 {
+				_, why := preempt.Choose(a, nil)
+				a.PostMessage = "preemption: " + why
+			}
+			d := explain.Decision(a, 1, 0)
+			d.Filter, d.Score = 0, 0
+			got, err := json.MarshalIndent(d, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			path := filepath.Join("testdata", tc.name+".golden")
+			if *update {
+				if err := os.WriteFile(path, got, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+// TestLargeClusterIsBounded: of many nodes the nearest and the leading are told, and all are counted.
+func TestLargeClusterIsBounded(t *testing.T) {
+	h := schedtest.New(1, 1)
+	for i := range 200 {
+		h.Add(schedtest.Node(fmt.Sprintf("n%03d", i), schedtest.Offers(corev1.ResourceCPU, fmt.Sprintf("%dm", 1000+i))))
+	}
+	d := explain.Decision(h.Try(schedtest.Pod("big", schedtest.Asks("2", ""))), 1, 0)
+	if len(d.Rejected) != 16 || d.RejectedBy["Insufficient cpu"] != 200 || !d.Rejected[0].Nearest || d.Rejected[0].Node != "n199" {
+		t.Errorf("%d verdicts, first %+v, counted %v; want 16, n199 nearest, 200", len(d.Rejected), d.Rejected[0], d.RejectedBy)
+	}
+	d = explain.Decision(h.Try(schedtest.Pod("small")), 1, 0)
+	if len(d.Scores) != 5 || d.Scores[0].Node != d.Chosen {
+		t.Errorf("%d scores, first of %s, chosen %s; want 5, the chosen first", len(d.Scores), d.Scores[0].Node, d.Chosen)
+	}
+	for i := 1; i < len(d.Scores); i++ {
+		if d.Scores[i].Total > d.Scores[i-1].Total {
+			t.Errorf("scores are not in order: %+v", d.Scores)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"keelson/scheduler/state"
+)
+
+// Refusal is one node's.
+type Refusal struct {
+	Node   *state.NodeInfo
+	Status *Status
+}
+
+// Attempt is everything one scheduling attempt found out. It is filled by the scheduler and read by preemption and explain.
+type Attempt struct {
+	Pod      *state.PodInfo
+	Snapshot *state.Snapshot
+	Filters  []NamedFilter
+	// All is set when a plugin refused every node at once; the attempt ends there.
+	All *Status
+	// Refused are the nodes that were looked at and do not fit; a node that Narrow left out is refused by NarrowedBy.
+	Refused    []Refusal
+	NarrowedBy *Status
+	Narrowed   int
+	Feasible   []*state.NodeInfo
+	Looked     int // nodes looked at
+	// Plugin scores, normalized: Scores[p][i] for ScoredBy[p] and Feasible[i]; Totals[i] is weighted.
+	ScoredBy []Weighted
+	Scores   [][]int64
+	Totals   []int64
+	Chosen   *state.NodeInfo
+	// Nominations are the pods that are to come to nodes, and NominatedBefore the node where room is being made for this one.
+	Nominations     Nominations
+	NominatedBefore string
+	// PostMessage is what PostFilter had to say, and Nominated the node where it makes room.
+	PostMessage string
+	Nominated   string
+
+	FilterTook, ScoreTook time.Duration
+}
+
+// NamedFilter is a prepared filter with the plugin that made it.
+type NamedFilter struct {
+	Plugin Plugin
+	NodeFilter
+}
+
+// Check runs all filters on one node.
+func Check(filters []NamedFilter, n *state.NodeInfo) *Status {
+	for i := range filters {
+		if st := filters[i].Filter(n); st != nil {
+			return st
+		}
+	}
+	return nil
+}
+
+// RefusedBy lists the plugins that refused a node, each once.
+func (a *Attempt) RefusedBy() []string {
+	var names []string
+	add := func(st *Status) {
+		if st != nil && !slices.Contains(names, st.Plugin) {
+			names = append(names, st.Plugin)
+		}
+	}
+	add(a.All)
+	add(a.NarrowedBy)
+	for i := range a.Refused {
+		add(a.Refused[i].Status)
+	}
+	return names
+}
+
+// Reasons counts the reasons over all nodes.
+func (a *Attempt) Reasons() map[string]int {
+	counts := map[string]int{}
+	for i := range a.Refused {
+		for _, r := range a.Refused[i].Status.Reasons {
+			counts[r]++
+		}
+	}
+	if a.NarrowedBy != nil {
+		for _, r := range a.NarrowedBy.Reasons {
+			counts[r] += a.Narrowed
+		}
+	}
+	return counts
+}
+
+// NoNodes is what users read when the cluster has no node at all.
+const NoNodes = "no nodes available to schedule pods"
+
+// Message is the sentence of the FailedScheduling event and the PodScheduled condition.
+func (a *Attempt) Message() string {
+	total := len(a.Snapshot.Nodes)
+	if total == 0 {
+		return NoNodes
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "0/%d nodes are available:", total)
+	if a.All != nil {
+		b.WriteString(" " + strings.Join(a.All.Reasons, ", ") + ".")
+	} else if s := Histogram(a.Reasons()); s != "" {
+		b.WriteString(" " + s + ".")
+	}
+	if a.PostMessage != "" {
+		b.WriteString(" " + a.PostMessage)
+	}
+	return b.String()
+}
+
+// Histogram writes counted reasons as events do: sorted as text, so that "10 x" comes before "2 y".
+func Histogram(counts map[string]int) string {
+	parts := make([]string, 0, len(counts))
+	for reason, n := range counts {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"keelson/scheduler/state"
+)
+
+// Engine decides where a pod goes: a function from a pod and a snapshot to an Attempt, without I/O. It belongs to one goroutine.
+type Engine struct {
+	filterers   []Filterer
+	scorers     []Weighted
+	parallelism int
+	rand        *rand.Rand
+
+	next    int // where to go on looking, so that every node gets its turn
+	attempt Attempt
+	scores  [][]int64
+	results []*Status
+	known   map[string][]verdict // by PodInfo.Asks
+}
+
+// verdict is what the lasting filters that come first say of the node at one place of the snapshot, while it has that stamp.
+type verdict struct {
+	of     *state.Stamp
+	status *Status
+}
+
+// mostKnown bounds the kinds of pods whose verdicts are remembered.
+const mostKnown = 16
+
+// NewEngine makes an engine for a profile. Parallelism bounds the goroutines used for large clusters. Among nodes with equal
+// scores seed decides.
+func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
+	e := &Engine{filterers: Of[Filterer](p), parallelism: max(parallelism, 1)}
+	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a tie between nodes is no secret
+	for _, w := range p.Plugins {
+		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
+			e.scorers = append(e.scorers, w)
+		}
+	}
+	return e
+}
+
+// Limits of looking for nodes, as upstream's: from minFeasible nodes on a part is enough, less the larger the cluster.
+const (
+	minFeasible      = 100
+	basePercent      = 50
+	nodesPerPercent  = 125
+	minPercent       = 5
+	alwaysScored     = 16  // in a cluster of so few nodes even the only one that fits is scored: it costs little, and people ask why
+	parallelFromHere = 512 // nodes to look at that are worth goroutines
+)
+
+// Enough is how many fitting nodes are looked for among n.
+func Enough(n int) int {
+	if n < minFeasible {
+		return n
+	}
+	percent := max(basePercent-n/nodesPerPercent, minPercent)
+	return max(n*percent/100, minFeasible)
+}
+
+// Nominations tells which pods are about to come to a node where room is being made for them; nil: none.
+type Nominations func(node string) []*state.PodInfo
+
+// Decide makes one attempt. The result is valid until the next call.
+func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
+	begin := time.Now()
+	a := &e.attempt
+	*a = Attempt{Pod: pod, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
+		ScoredBy: a.ScoredBy[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
+	if len(s.Nodes) == 0 {
+		return a
+	}
+	nodes := e.prepare(a)
+	if a.All == nil {
+		e.filter(a, nodes, nominated)
+	}
+	filtered := time.Now()
+	a.FilterTook = filtered.Sub(begin)
+	switch {
+	case len(a.Feasible) == 1 && len(s.Nodes) > alwaysScored:
+		a.Chosen = a.Feasible[0]
+	case len(a.Feasible) > 0:
+		e.score(a)
+		a.ScoreTook = time.Since(filtered)
+	}
+	return a
+}
+
+// prepare asks every filter plugin and returns the nodes worth looking at, in the snapshot's order.
+func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
+	nodes := a.Snapshot.Nodes
+	if a.Pod.Err != nil {
+		a.All = Refuse("InterPodAffinity", Unresolvable, a.Pod.Err.Error())
+		return nil
+	}
+	for _, p := range e.filterers {
+		f, st := p.Prepare(a.Pod, a.Snapshot)
+		if st != nil {
+			a.All = st
+			return nil
+		}
+		if f == nil {
+			continue
+		}
+		a.Filters = append(a.Filters, NamedFilter{p, f})
+		n, ok := f.(Narrower)
+		if !ok || a.NarrowedBy != nil {
+			continue
+		}
+		if names := n.Narrow(); names != nil {
+			nodes = e.narrow(a, p, names)
+		}
+	}
+	return nodes
+}
+
+// narrow keeps the named nodes; the others are refused without a look.
+func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo {
+	nodes := make([]*state.NodeInfo, 0, len(names))
+	for _, name := range names {
+		if n := a.Snapshot.Node(name); n != nil {
+			nodes = append(nodes, n)
+		}
+	}
+	if a.Narrowed = len(a.Snapshot.Nodes) - len(nodes); a.Narrowed > 0 {
+		a.NarrowedBy = Refuse(p.Name(), Unresolvable, "node(s) didn't satisfy plugin(s) ["+p.Name()+"]")
+	}
+	return nodes
+}
+
+// filter looks at nodes, beginning where the last attempt stopped, until enough fit.
+func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) {
+	enough := Enough(len(nodes))
+	if len(nodes) == 0 {
+		return
+	}
+	start := e.next % len(nodes)
+	check := e.checker(a, nodes, nominated)
+	for a.Looked < len(nodes) && len(a.Feasible) < enough {
+		if left := len(nodes) - a.Looked; e.parallelism > 1 && left >= parallelFromHere {
+			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
+			continue
+		}
+		i := (start + a.Looked) % len(nodes)
+		n := nodes[i]
+		a.Looked++
+		if st := check(i, n); st != nil {
+			a.Refused = append(a.Refused, Refusal{n, st})
+		} else {
+			a.Feasible = append(a.Feasible, n)
+		}
+	}
+	e.next = start + a.Looked
+}
+
+// checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
+func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) func(int, *state.NodeInfo) *Status {
+	lasting := 0
+	for lasting < len(a.Filters) {
+		if _, ok := a.Filters[lasting].NodeFilter.(Lasting); !ok {
+			break
+		}
+		lasting++
+	}
+	switch {
+	case nominated != nil:
+		return func(_ int, n *state.NodeInfo) *Status { return e.checkNominated(a, n, nominated) }
+	case lasting == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
+		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
+	}
+	known := e.verdicts(a.Pod.Asks, len(nodes))
+	return func(i int, n *state.NodeInfo) *Status {
+		v := &known[i]
+		if v.of != n.Stamp {
+			v.of, v.status = n.Stamp, Check(a.Filters[:lasting], n)
+		}
+		if v.status != nil {
+			return v.status
+		}
+		return Check(a.Filters[lasting:], n)
+	}
+}
+
+func (e *Engine) verdicts(asks string, nodes int) []verdict {
+	v := e.known[asks]
+	if len(v) != nodes {
+		if e.known == nil || len(e.known) >= mostKnown {
+			e.known = map[string][]verdict{}
+		}
+		v = make([]verdict, nodes)
+		e.known[asks] = v
+	}
+	return v
+}
+
+// block judges the next size nodes with several goroutines. The result is the same as one by one: what was judged after
+// enough nodes fit is dropped.
+func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough int, check func(int, *state.NodeInfo) *Status) {
+	if cap(e.results) < size {
+		e.results = make([]*Status, size)
+	}
+	results := e.results[:size]
+	var wg sync.WaitGroup
+	chunk := (size + e.parallelism - 1) / e.parallelism
+	first := a.Looked
+	judge := func(from, to int) {
+		for i := from; i < to; i++ {
+			at := (start + first + i) % len(nodes)
+			results[i] = check(at, nodes[at])
+		}
+	}
+	for from := chunk; from < size; from += chunk {
+		wg.Go(func() { judge(from, min(from+chunk, size)) })
+	}
+	judge(0, min(chunk, size))
+	wg.Wait()
+	for i, st := range results {
+		if len(a.Feasible) >= enough {
+			return
+		}
+		n := nodes[(start+first+i)%len(nodes)]
+		a.Looked++
+		if st != nil {
+			a.Refused = append(a.Refused, Refusal{n, st})
+		} else {
+			a.Feasible = append(a.Feasible, n)
+		}
+	}
+}
+
+// checkNominated refuses a node unless the pod fits both with and without the pods of the same or a higher priority that are to come.
+func (e *Engine) checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
+	var coming []*state.PodInfo
+	for _, p := range nominated(n.Name) {
+		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID {
+			coming = append(coming, p)
+		}
+	}
+	if len(coming) > 0 {
+		if st := Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil)); st != nil {
+			return st
+		}
+	}
+	return Check(a.Filters, n)
+}
+
+// Adjusted returns the filters as they would be with other pods on n.
+func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.PodInfo) []NamedFilter {
+	out := make([]NamedFilter, len(filters))
+	for i, f := range filters {
+		out[i] = f
+		if adj, ok := f.NodeFilter.(Adjuster); ok {
+			out[i].NodeFilter = adj.Adjust(n, added, removed)
+		}
+	}
+	return out
+}
+
+// score ranks the feasible nodes and chooses the best.
+func (e *Engine) score(a *Attempt) {
+	n := len(a.Feasible)
+	for len(e.scores) < len(e.scorers)+1 {
+		e.scores = append(e.scores, nil)
+	}
+	a.Totals = e.buffer(len(e.scorers), n)
+	clear(a.Totals)
+	for i, w := range e.scorers {
+		p, ok := w.Plugin.(Scorer)
+		if !ok {
+			continue
+		}
+		scorer := p.PrepareScore(a.Pod, a.Snapshot, a.Feasible)
+		if scorer == nil {
+			continue
+		}
+		scores := e.buffer(i, n)
+		for j, node := range a.Feasible {
+			scores[j] = scorer.Score(node)
+		}
+		scorer.Normalize(scores)
+		for j, s := range scores {
+			a.Totals[j] += s * w.Weight
+		}
+		a.ScoredBy = append(a.ScoredBy, w)
+		a.Scores = append(a.Scores, scores)
+	}
+	a.Chosen = a.Feasible[e.best(a.Totals)]
+}
+
+func (e *Engine) buffer(i, n int) []int64 {
+	if cap(e.scores[i]) < n {
+		e.scores[i] = make([]int64, n, max(n, 2*cap(e.scores[i])))
+	}
+	return e.scores[i][:n]
+}
+
+// best returns the place of the largest total, any of several with the same chance.
+func (e *Engine) best(totals []int64) int {
+	best, equal := 0, 1
+	for i := 1; i < len(totals); i++ {
+		switch {
+		case totals[i] > totals[best]:
+			best, equal = i, 1
+		case totals[i] == totals[best]:
+			if equal++; e.rand.IntN(equal) == 0 {
+				best = i
+			}
+		}
+	}
+	return best
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/state"
+)
+
+// Kinds is a set of kinds of cluster events.
+type Kinds uint32
+
+// What can happen. Pod events are about pods on nodes, except Self.
+const (
+	NodeAdd Kinds = 1 << iota
+	NodeAllocatable
+	NodeLabels
+	NodeTaints
+	NodeImages
+	PodAdd
+	PodLabels
+	PodShrinks
+	PodDelete
+	// Self is a change of the waiting pod itself that may matter to any plugin.
+	Self
+	NamespaceLabels
+	AnyKind Kinds = 1<<iota - 1
+)
+
+var kindNames = map[Kinds]string{
+	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
+	NodeImages: "NodeImagesChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
+	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange",
+}
+
+// String names a single kind.
+func (k Kinds) String() string { return kindNames[k] }
+
+// Event is one change in the cluster. Old and New are set as the kind needs: of a deleted pod only Old.
+type Event struct {
+	Kinds            Kinds // of a node update several at once
+	OldNode, NewNode *corev1.Node
+	OldPod, NewPod   *corev1.Pod
+}
+
+// Label names the event's first kind, for people.
+func (e *Event) Label() string {
+	for k := Kinds(1); k < AnyKind; k <<= 1 {
+		if e.Kinds&k != 0 {
+			return k.String()
+		}
+	}
+	return "Unknown"
+}
+
+// Hint says that events of some kinds may make a refused pod fit.
+type Hint struct {
+	On Kinds
+	// Worth looks closer; nil means that every such event is worth a try. It must be quick and must not block.
+	Worth func(pod *state.PodInfo, e *Event) bool
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// kin finds the pods a pod should be spread with: those of the services that select it, and of its controller.
+type kin struct {
+	services    corelisters.ServiceLister
+	controllers corelisters.ReplicationControllerLister
+	sets        appslisters.ReplicaSetLister
+}
+
+// use takes the informers; selector may be called once they are synced.
+func (k *kin) use(f informers.SharedInformerFactory) []cache.InformerSynced {
+	svc, rc, rs := f.Core().V1().Services(), f.Core().V1().ReplicationControllers(), f.Apps().V1().ReplicaSets()
+	k.services, k.controllers, k.sets = svc.Lister(), rc.Lister(), rs.Lister()
+	return []cache.InformerSynced{svc.Informer().HasSynced, rc.Informer().HasSynced, rs.Informer().HasSynced}
+}
+
+// selector returns nil for a pod without kin.
+func (k *kin) selector(pod *corev1.Pod) labels.Selector {
+	same := labels.Set{}
+	services, err := k.services.Services(pod.Namespace).List(labels.Everything())
+	if err == nil {
+		for _, s := range services {
+			if len(s.Spec.Selector) > 0 && labels.SelectorFromValidatedSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
+				same = labels.Merge(same, s.Spec.Selector)
+			}
+		}
+	}
+	selector := labels.Everything()
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		switch owner.Kind {
+		case "ReplicationController":
+			if rc, err := k.controllers.ReplicationControllers(pod.Namespace).Get(owner.Name); err == nil {
+				same = labels.Merge(same, rc.Spec.Selector)
+			}
+		case "ReplicaSet":
+			if rs, err := k.sets.ReplicaSets(pod.Namespace).Get(owner.Name); err == nil {
+				if s, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector); err == nil {
+					selector = s
+				}
+			}
+		}
+	}
+	for _, r := range requirementsOf(same) {
+		selector = selector.Add(r)
+	}
+	if selector.Empty() {
+		return nil
+	}
+	return selector
+}
+
+func requirementsOf(set labels.Set) labels.Requirements {
+	if len(set) == 0 {
+		return nil
+	}
+	reqs, _ := labels.SelectorFromValidatedSet(set).Requirements()
+	return reqs
+}

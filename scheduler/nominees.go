@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// nominees are pods for which room is being made on a node.
+type nominees struct {
+	mu   sync.Mutex
+	at   map[types.UID]string
+	pods map[string][]*state.PodInfo
+}
+
+func newNominees() *nominees {
+	return &nominees{at: map[types.UID]string{}, pods: map[string][]*state.PodInfo{}}
+}
+
+func (n *nominees) add(p *state.PodInfo, node string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.removeLocked(p.Pod.UID)
+	n.at[p.Pod.UID] = node
+	n.pods[node] = append(n.pods[node], p)
+}
+
+func (n *nominees) remove(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.removeLocked(uid)
+}
+
+func (n *nominees) removeLocked(uid types.UID) {
+	node, ok := n.at[uid]
+	if !ok {
+		return
+	}
+	delete(n.at, uid)
+	rest := slices.DeleteFunc(slices.Clone(n.pods[node]), func(p *state.PodInfo) bool { return p.Pod.UID == uid })
+	if n.pods[node] = rest; len(rest) == 0 {
+		delete(n.pods, node)
+	}
+}
+
+func (n *nominees) node(uid types.UID) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.at[uid]
+}
+
+// view returns how to ask, or nil when there are none, which is nearly always.
+func (n *nominees) view() framework.Nominations {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.at) == 0 {
+		return nil
+	}
+	return func(node string) []*state.PodInfo {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.pods[node]
+	}
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/scheduler/state"
+)
+
+// DefaultBinder writes pods/binding.
+type DefaultBinder struct{ Client kubernetes.Interface }
+
+// Name is the plugin's.
+func (*DefaultBinder) Name() string { return "DefaultBinder" }
+
+// Bind names the pod by UID too, so that a namesake made meanwhile is not bound.
+func (b *DefaultBinder) Bind(ctx context.Context, pod *state.PodInfo, node string) error {
+	p := pod.Pod
+	err := b.Client.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("bind pod %s to node %s: %w", pod.Key, node, err)
+	}
+	return nil
+}

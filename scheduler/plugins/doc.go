@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugins holds the scheduler's plugins, a file each, and the profile that
+// orders and weighs them. A plugin that filters or scores is pure: from a pod and a
+// snapshot to a verdict. Those that write (the binder) say so.
+package plugins
+
+import "keelson/scheduler/framework"
+
+// Options are what the profile's plugins need from outside.
+type Options struct {
+	Spread PodTopologySpread
+	Fit    NodeResourcesFit
+}
+
+// Default is the profile of the default scheduler: the order is that in which filters refuse, the weights are those of scores.
+func Default(schedulerName string, o Options, more ...framework.Weighted) *framework.Profile {
+	return &framework.Profile{SchedulerName: schedulerName, Plugins: append([]framework.Weighted{
+		{Plugin: SchedulingGates{}},
+		{Plugin: NodeUnschedulable{}},
+		{Plugin: NodeName{}},
+		{Plugin: TaintToleration{}, Weight: 3},
+		{Plugin: NodeAffinity{}, Weight: 2},
+		{Plugin: NodePorts{}},
+		{Plugin: o.Fit, Weight: 1},
+		{Plugin: VolumeRestrictions{}},
+		{Plugin: o.Spread, Weight: 2},
+		{Plugin: InterPodAffinity{}, Weight: 2},
+		{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},
+		{Plugin: ImageLocality{}, Weight: 1},
+	}, more...)}
+}

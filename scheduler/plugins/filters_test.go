@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/scheduler/schedtest"
+)
+
+var (
+	app    = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}
+	zoneA  = schedtest.Zone("a")
+	inZone = corev1.PodAffinityTerm{LabelSelector: app, TopologyKey: corev1.LabelTopologyZone}
+	onHost = corev1.PodAffinityTerm{LabelSelector: app, TopologyKey: corev1.LabelHostname}
+	isApp  = schedtest.Labelled("app", "a")
+)
+
+func near(t ...corev1.PodAffinityTerm) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t}}
+	})
+}
+
+func away(t ...corev1.PodAffinityTerm) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: t}}
+	})
+}
+
+func selector(kv ...string) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.NodeSelector = map[string]string{}
+		for i := 0; i+1 < len(kv); i += 2 {
+			s.NodeSelector[kv[i]] = kv[i+1]
+		}
+	})
+}
+
+func requires(terms ...corev1.NodeSelectorTerm) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+	})
+}
+
+func named(names ...string) corev1.NodeSelectorTerm {
+	return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: names}}}
+}
+
+func spreads(c corev1.TopologySpreadConstraint) schedtest.PodOption {
+	if c.WhenUnsatisfiable == "" {
+		c.WhenUnsatisfiable = corev1.DoNotSchedule
+	}
+	if c.LabelSelector == nil {
+		c.LabelSelector = app
+	}
+	return schedtest.With(func(s *corev1.PodSpec) { s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, c) })
+}
+
+func scalar(name, n string) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Containers[0].Resources.Requests = s.Containers[0].Resources.Requests.DeepCopy()
+		s.Containers[0].Resources.Requests[corev1.ResourceName(name)] = schedtest.Quantity(n)
+	})
+}
+
+func disk(v corev1.VolumeSource) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) { s.Volumes = append(s.Volumes, corev1.Volume{Name: "d", VolumeSource: v}) })
+}
+
+func node(name string, o ...schedtest.NodeOption) *corev1.Node { return schedtest.Node(name, o...) }
+func pod(o ...schedtest.PodOption) *corev1.Pod                 { return schedtest.Pod("new", o...) }
+func there(name, on string, o ...schedtest.PodOption) *corev1.Pod {
+	return schedtest.Pod(name, append(o, schedtest.On(on))...)
+}
+func two(a, b []schedtest.NodeOption) []any { return []any{node("n1", a...), node("n2", b...)} }
+func labels(kv ...string) []schedtest.NodeOption {
+	return []schedtest.NodeOption{schedtest.Labels(kv...)}
+}
+func with(objs []any, more ...any) []any { return append(append([]any{}, objs...), more...) }
+func gce(name string, ro bool) corev1.VolumeSource {
+	return corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: name, ReadOnly: ro}}
+}
+
+// TestFilters gives a cluster and a pod, and wants the nodes that fit and the reasons of the others.
+func TestFilters(t *testing.T) {
+	one := []any{node("n1")}
+	zones := two([]schedtest.NodeOption{zoneA}, []schedtest.NodeOption{schedtest.Zone("b")})
+	tests := []struct {
+		name    string
+		cluster []any
+		pod     *corev1.Pod
+		fit     string // "n1 n2"
+		why     string // "1 reason, 2 reason"
+	}{
+		{"plain", one, pod(), "n1", ""},
+		{"named node", two(nil, nil), pod(schedtest.On("n2")), "n2", "1 node(s) didn't match the requested node name"},
+		{"cordoned", with(one, node("n2", schedtest.Cordoned())), pod(), "n1", "1 node(s) were unschedulable"},
+		{
+			"cordoned, tolerated",
+			[]any{node("n1", schedtest.Cordoned())},
+			pod(schedtest.Tolerates(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), "n1", "",
+		},
+		{"tainted", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule))}, pod(), "", "1 node(s) had untolerated taint(s)"},
+		{"tainted, no execute", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectNoExecute))}, pod(), "", "1 node(s) had untolerated taint(s)"},
+		{"softly tainted", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectPreferNoSchedule))}, pod(), "n1", ""},
+		{
+			"tolerated by value", two([]schedtest.NodeOption{schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule)}, []schedtest.NodeOption{schedtest.Taint("k", "w", corev1.TaintEffectNoSchedule)}),
+			pod(schedtest.Tolerates(corev1.Toleration{Key: "k", Value: "v"})), "n1", "1 node(s) had untolerated taint(s)",
+		},
+		{"too much cpu", one, pod(schedtest.Asks("5", "1Gi")), "", "1 Insufficient cpu"},
+		{"too much of both", one, pod(schedtest.Asks("5", "64Gi")), "", "1 Insufficient cpu, 1 Insufficient memory"},
+		{"taken", with(one, there("p", "n1", schedtest.Asks("3500m", ""))), pod(schedtest.Asks("600m", "")), "", "1 Insufficient cpu"},
+		{"exactly what is left", with(one, there("p", "n1", schedtest.Asks("3500m", ""))), pod(schedtest.Asks("500m", "")), "n1", ""},
+		{"asks for nothing on a full node", with(one, there("p", "n1", schedtest.Asks("4", "32Gi"))), pod(schedtest.Asks("", "")), "n1", ""},
+		{"too many pods", []any{node("n1", schedtest.Offers(corev1.ResourcePods, "1")), there("p", "n1")}, pod(), "", "1 Too many pods"},
+		{"extended resource", []any{node("n1"), node("n2", schedtest.Offers("x.io/gpu", "2"))}, pod(scalar("x.io/gpu", "2")), "n2", "1 Insufficient x.io/gpu"},
+		{
+			"extended resource taken", []any{node("n1", schedtest.Offers("x.io/gpu", "2")), there("p", "n1", scalar("x.io/gpu", "1"))},
+			pod(scalar("x.io/gpu", "2")), "", "1 Insufficient x.io/gpu",
+		},
+		{"node selector", two(labels("disk", "ssd"), labels("disk", "hdd")), pod(selector("disk", "ssd")), "n1", "1 node(s) didn't match Pod's node affinity/selector"},
+		{
+			"node affinity", two(labels("gen", "3"), labels("gen", "5")),
+			pod(requires(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "gen", Operator: corev1.NodeSelectorOpGt, Values: []string{"4"}}}})),
+			"n2", "1 node(s) didn't match Pod's node affinity/selector",
+		},
+		{"node by field", two(nil, nil), pod(requires(named("n2"))), "n2", "1 node(s) didn't satisfy plugin(s) [NodeAffinity]"},
+		{"nodes by several terms", two(nil, nil), pod(requires(named("n2"), named("n1"))), "n1 n2", ""},
+		{"conflicting fields", one, pod(requires(corev1.NodeSelectorTerm{MatchFields: append(named("n1").MatchFields, named("n2").MatchFields...)})), "", "pod affinity terms conflict"},
+		{"host port", with(two(nil, nil), there("p", "n1", schedtest.HostPort("", corev1.ProtocolTCP, 80))), pod(schedtest.HostPort("", corev1.ProtocolTCP, 80)), "n2", "1 node(s) didn't have free ports for the requested pod ports"},
+		{"host port, other protocol", with(one, there("p", "n1", schedtest.HostPort("", corev1.ProtocolTCP, 80))), pod(schedtest.HostPort("", corev1.ProtocolUDP, 80)), "n1", ""},
+		{"host port, other address", with(one, there("p", "n1", schedtest.HostPort("10.0.0.1", corev1.ProtocolTCP, 80))), pod(schedtest.HostPort("10.0.0.2", corev1.ProtocolTCP, 80)), "n1", ""},
+		{
+			"host port, all addresses", with(one, there("p", "n1", schedtest.HostPort("10.0.0.1", corev1.ProtocolTCP, 80))), pod(schedtest.HostPort("0.0.0.0", corev1.ProtocolTCP, 80)), "",
+			"1 node(s) didn't have free ports for the requested pod ports",
+		},
+		{"disk taken", with(two(nil, nil), there("p", "n1", disk(gce("d", false)))), pod(disk(gce("d", true))), "n2", "1 node(s) had no available disk"},
+		{"disk shared to read", with(one, there("p", "n1", disk(gce("d", true)))), pod(disk(gce("d", true))), "n1", ""},
+		{"near a pod", with(zones, there("p", "n1", isApp)), pod(near(inZone)), "n1", "1 node(s) didn't match pod affinity rules"},
+		{"near a pod of another namespace", with(zones, there("p", "n1", isApp, schedtest.In("other"))), pod(near(inZone)), "", "2 node(s) didn't match pod affinity rules"},
+		{"first of its kind", zones, pod(isApp, near(inZone)), "n1 n2", ""},
+		{"first, but the key is missing", with(zones, node("n3")), pod(isApp, near(inZone)), "n1 n2", "1 node(s) didn't match pod affinity rules"},
+		{"away from a pod", with(zones, there("p", "n1", isApp)), pod(away(inZone)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
+		{"kept away by a pod", with(zones, there("p", "n1", away(inZone))), pod(isApp), "n2", "1 node(s) didn't satisfy existing pods anti-affinity rules"},
+		{"on another host of the zone", []any{node("n1", zoneA), node("n2", zoneA), there("p", "n1", isApp)}, pod(away(onHost)), "n2", "1 node(s) didn't match pod anti-affinity rules"},
+		{
+			"by namespace labels", with(zones, ns("red", "team", "x"), ns("blue", "team", "y"), there("p", "n1", isApp, schedtest.In("red")), there("q", "n2", isApp, schedtest.In("blue"))),
+			pod(away(corev1.PodAffinityTerm{LabelSelector: app, TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}})),
+			"n2", "1 node(s) didn't match pod anti-affinity rules",
+		},
+		{
+			"all affinity terms by one pod", with(zones, there("p", "n1", isApp), there("q", "n2", isApp, schedtest.Labelled("tier", "db"))),
+			pod(near(inZone, corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "db"}}, TopologyKey: corev1.LabelTopologyZone})),
+			"n2", "1 node(s) didn't match pod affinity rules",
+		},
+		{"spread", with(zones, there("p", "n1", isApp)), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n2", "1 node(s) didn't match pod topology spread constraints"},
+		{"spread, skew allowed", with(zones, there("p", "n1", isApp)), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 2, TopologyKey: corev1.LabelTopologyZone})), "n1 n2", ""},
+		{"spread, key missing", with(zones, node("n3")), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n1 n2", "1 node(s) didn't match pod topology spread constraints (missing required label)"},
+		{
+			"spread, nodes outside the selector do not count",
+			[]any{node("n1", zoneA, schedtest.Labels("ok", "1")), node("n2", schedtest.Zone("b")), there("p", "n1", isApp)},
+			pod(isApp, selector("ok", "1"), spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n1", "1 node(s) didn't match Pod's node affinity/selector",
+		},
+		{
+			"spread, too few domains", zonesOf("a", "b"),
+			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, MinDomains: new(int32(3))})), "n1 n2", "",
+		},
+		{
+			"spread, too few domains and one pod in each", with(zonesOf("a", "b"), there("p", "n1", isApp), there("q", "n2", isApp)),
+			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, MinDomains: new(int32(3))})), "", "2 node(s) didn't match pod topology spread constraints",
+		},
+		{
+			"spread, pods being deleted do not count", with(zones, deleted(there("p", "n1", isApp))),
+			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n1 n2", "",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			h := schedtest.New(1, 1)
+			h.Add(tc.cluster...)
+			a := h.Try(tc.pod)
+			var fit []string
+			for _, n := range h.Cache.Refresh().Nodes {
+				for _, f := range a.Feasible {
+					if f == n {
+						fit = append(fit, n.Name)
+					}
+				}
+			}
+			if got := strings.Join(fit, " "); got != tc.fit {
+				t.Errorf("fit = %q, want %q (%s)", got, tc.fit, a.Message())
+			}
+			_, why, _ := strings.Cut(strings.TrimSuffix(a.Message(), "."), "available: ")
+			if why != tc.why && !strings.HasSuffix(a.Message(), "available:"+tc.why) {
+				t.Errorf("why = %q, want %q", why, tc.why)
+			}
+		})
+	}
+}
+
+func ns(name string, kv ...string) *corev1.Namespace {
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
+	for i := 0; i+1 < len(kv); i += 2 {
+		n.Labels[kv[i]] = kv[i+1]
+	}
+	return n
+}
+
+func zonesOf(a, b string) []any {
+	return two([]schedtest.NodeOption{schedtest.Zone(a)}, []schedtest.NodeOption{schedtest.Zone(b)})
+}
+
+func deleted(p *corev1.Pod) *corev1.Pod {
+	p.DeletionTimestamp = new(metav1.Now())
+	return p
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// NodeResourcesFit keeps pods off nodes whose free resources do not cover what they ask for, and ranks nodes by how much is taken.
+type NodeResourcesFit struct {
+	// Strategy ranks nodes; the zero value prefers the least allocated.
+	Strategy Strategy
+}
+
+// Name is the plugin's.
+func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
+
+// Prepare returns the filter.
+func (NodeResourcesFit) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	return &fits{asks: &pod.Request}, nil
+}
+
+type fits struct{ asks *state.Resource }
+
+// The quick way out is the common one: no allocation, four comparisons.
+func (f *fits) Filter(n *state.NodeInfo) *framework.Status {
+	a, r, free := f.asks, &n.Requested, &n.Allocatable
+	if int64(len(n.Pods)) < free.Pods && within(a.MilliCPU, r.MilliCPU, free.MilliCPU) && within(a.Memory, r.Memory, free.Memory) &&
+		within(a.EphemeralStorage, r.EphemeralStorage, free.EphemeralStorage) && len(a.Scalar) == 0 {
+		return nil
+	}
+	short := Shortages(a, n)
+	if len(short) == 0 {
+		return nil
+	}
+	st := &framework.Status{Plugin: "NodeResourcesFit", Code: framework.Unschedulable, Reasons: make([]string, 0, len(short))}
+	for _, s := range short {
+		if s.Name == corev1.ResourcePods {
+			st.Reasons = append(st.Reasons, "Too many pods")
+		} else {
+			st.Reasons = append(st.Reasons, "Insufficient "+string(s.Name))
+		}
+		if s.Asks > s.Offers {
+			st.Code = framework.Unresolvable
+		}
+	}
+	return st
+}
+
+// within reports whether asks fits; asking for nothing fits even where pods take more than there is.
+func within(asks, taken, offers int64) bool { return asks == 0 || asks <= offers-taken }
+
+// Shortage is one resource a node lacks for a pod.
+type Shortage struct {
+	Name                corev1.ResourceName
+	Asks, Taken, Offers int64
+}
+
+// Shortages lists what is missing on n: pods, cpu, memory, ephemeral storage, then others by name.
+func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
+	var out []Shortage
+	check := func(name corev1.ResourceName, asks, taken, offers int64) {
+		if !within(asks, taken, offers) {
+			out = append(out, Shortage{name, asks, taken, offers})
+		}
+	}
+	r, o := &n.Requested, &n.Allocatable
+	check(corev1.ResourcePods, 1, int64(len(n.Pods)), o.Pods)
+	check(corev1.ResourceCPU, asks.MilliCPU, r.MilliCPU, o.MilliCPU)
+	check(corev1.ResourceMemory, asks.Memory, r.Memory, o.Memory)
+	check(corev1.ResourceEphemeralStorage, asks.EphemeralStorage, r.EphemeralStorage, o.EphemeralStorage)
+	if len(asks.Scalar) > 0 {
+		names := make([]corev1.ResourceName, 0, len(asks.Scalar))
+		for name := range asks.Scalar {
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			check(name, asks.Scalar[name], r.Scalar[name], o.Scalar[name])
+		}
+	}
+	return out
+}
+
+// Explain says what is asked, free and there, and how much the pod could ask for instead.
+func (NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	var fitsWith string
+	possible := true
+	for i, s := range Shortages(&pod.Request, n) {
+		if i > 0 {
+			short += "; "
+			fitsWith += " and "
+		}
+		free := max(s.Offers-s.Taken, 0)
+		distance += float64(s.Asks-free) / float64(max(s.Asks, 1))
+		if s.Name == corev1.ResourcePods {
+			short += fmt.Sprintf("pods: %d of %d", s.Taken, s.Offers)
+			possible = false
+			continue
+		}
+		short += fmt.Sprintf("%s: asks %s, free %s of %s", s.Name, Amount(s.Name, s.Asks), Amount(s.Name, free), Amount(s.Name, s.Offers))
+		fitsWith += Amount(s.Name, free)
+		if i > 0 || len(fitsWith) > 0 {
+			fitsWith += resourceSuffix(s.Name)
+		}
+		possible = possible && free > 0
+	}
+	if possible && fitsWith != "" {
+		hint = "fits here if it asked " + fitsWith
+	}
+	return short, hint, distance
+}
+
+// resourceSuffix names what an amount in a hint is of, where its unit does not tell.
+func resourceSuffix(name corev1.ResourceName) string {
+	if name == corev1.ResourceMemory {
+		return ""
+	}
+	return " " + string(name)
+}
+
+// Amount writes an amount as people do, rounded down to two digits: "2.9Gi", "500m", "4".
+func Amount(name corev1.ResourceName, n int64) string {
+	switch name {
+	case corev1.ResourceCPU:
+		if n%1000 == 0 {
+			return fmt.Sprint(n / 1000)
+		}
+		return fmt.Sprintf("%dm", n)
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return bytesText(n)
+	default:
+		return fmt.Sprint(n)
+	}
+}
+
+func bytesText(n int64) string {
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+	whole, rest, u := n, int64(0), 0
+	for whole >= 1024 && u < len(units)-1 {
+		whole, rest = whole/1024, whole%1024
+		u++
+	}
+	if tenth := rest * 10 / 1024; tenth > 0 && whole < 100 {
+		return fmt.Sprintf("%d.%d%s", whole, tenth, units[u])
+	}
+	return fmt.Sprintf("%d%s", whole, units[u])
+}
+
+// PrepareScore ranks by the strategy.
+func (p NodeResourcesFit) PrepareScore(pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
+		return leastAllocated{pod.ScoreCPU, pod.ScoreMemory}
+	}
+	return &byStrategy{p.Strategy, pod}
+}
+
+// Hints names what may help: room appears when a node comes or grows, a pod leaves or shrinks, or this pod asks for less.
+func (NodeResourcesFit) Hints() []framework.Hint {
+	return []framework.Hint{
+		{On: framework.NodeAdd | framework.NodeAllocatable, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			return len(Shortages(&pod.Request, state.NewNodeInfo(e.NewNode))) == 0
+		}},
+		{On: framework.PodDelete | framework.PodShrinks, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			return e.OldPod != nil
+		}},
+		{On: framework.Self},
+	}
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// InterPodAffinity keeps pods near to, or away from, pods that they name by labels, and respects what pods already there
+// require of newcomers. It also ranks nodes by the preferred terms of both sides.
+type InterPodAffinity struct{}
+
+const interPodName = "InterPodAffinity"
+
+// Name is the plugin's.
+func (InterPodAffinity) Name() string { return interPodName }
+
+var (
+	noFriend     = framework.Refuse(interPodName, framework.Unresolvable, "node(s) didn't match pod affinity rules")
+	foe          = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't match pod anti-affinity rules")
+	foeOfSomeone = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
+)
+
+// Prepare has nothing to say when neither the pod nor any pod that matches it requires something.
+func (InterPodAffinity) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	f := &interPod{pod: pod, ns: s.Namespaces}
+	if s.AnyHolders(state.HoldsAntiAffinity) {
+		for _, g := range s.Holders(state.HoldsAntiAffinity, pod.Pod) {
+			f.dread(tally{key: g.Term.TopologyKey, by: g.By(g.Term.TopologyKey)})
+		}
+	}
+	for _, t := range pod.AntiAffinity {
+		c := s.Count(state.Query{Terms: []*state.Term{t}})
+		f.away = append(f.away, tally{key: t.TopologyKey, by: c.By(t.TopologyKey)})
+	}
+	if len(pod.Affinity) > 0 {
+		q := state.Query{Terms: pod.Affinity}
+		c := s.Count(q)
+		for _, t := range pod.Affinity {
+			f.near = append(f.near, tally{key: t.TopologyKey, by: c.By(t.TopologyKey)})
+		}
+		f.likesItself = q.Matches(pod.Pod, s.Namespaces[pod.Pod.Namespace])
+	}
+	if len(f.near)+len(f.away)+len(f.dreaded) == 0 {
+		return nil, nil
+	}
+	f.first()
+	return f, nil
+}
+
+// interPod holds, for one pod, how many of its friends and foes are where.
+type interPod struct {
+	pod *state.PodInfo
+	ns  map[string]labels.Set
+	// near: pods that match all affinity terms, by each term's key. away: pods that match an anti-affinity term.
+	// dreaded: pods whose own anti-affinity matches this pod.
+	near, away, dreaded []tally
+	// likesItself: the pod matches its own affinity, so it may be the first of its kind (isFirst) anywhere.
+	likesItself, isFirst bool
+}
+
+// dread adds a tally of foes; those with the same key are added up.
+func (f *interPod) dread(t tally) {
+	i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.key == t.key })
+	if i < 0 {
+		f.dreaded = append(f.dreaded, t)
+		return
+	}
+	sum := make(map[string]int64, len(f.dreaded[i].by)+len(t.by))
+	maps.Copy(sum, f.dreaded[i].by)
+	for v, n := range t.by {
+		sum[v] += n
+	}
+	f.dreaded[i].by = sum
+}
+
+func (f *interPod) first() {
+	f.isFirst = f.likesItself
+	for i := range f.near {
+		f.isFirst = f.isFirst && f.near[i].empty()
+	}
+}
+
+func (f *interPod) Filter(n *state.NodeInfo) *framework.Status {
+	near := true
+	for i := range f.near {
+		value, ok := n.Node.Labels[f.near[i].key]
+		if !ok {
+			return noFriend
+		}
+		near = near && f.near[i].at(value) > 0
+	}
+	if !near && !f.isFirst {
+		return noFriend
+	}
+	for i := range f.away {
+		if value, ok := n.Node.Labels[f.away[i].key]; ok && f.away[i].at(value) > 0 {
+			return foe
+		}
+	}
+	for i := range f.dreaded {
+		if value, ok := n.Node.Labels[f.dreaded[i].key]; ok && f.dreaded[i].at(value) > 0 {
+			return foeOfSomeone
+		}
+	}
+	return nil
+}
+
+// Adjust recounts for pods that come to and leave one node.
+func (f *interPod) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
+	c := *f
+	c.near, c.away, c.dreaded = slices.Clone(f.near), slices.Clone(f.away), slices.Clone(f.dreaded)
+	matches := func(q state.Query) func(*state.PodInfo) bool {
+		return func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }
+	}
+	if len(c.near) > 0 {
+		diff := difference(added, removed, matches(state.Query{Terms: f.pod.Affinity}))
+		for i := range c.near {
+			c.near[i] = c.near[i].plus(n, diff)
+		}
+	}
+	for i, t := range f.pod.AntiAffinity {
+		c.away[i] = c.away[i].plus(n, difference(added, removed, matches(state.Query{Terms: []*state.Term{t}})))
+	}
+	c.adjustDread(n, added, 1)
+	c.adjustDread(n, removed, -1)
+	c.first()
+	return &c
+}
+
+func (f *interPod) adjustDread(n *state.NodeInfo, pods []*state.PodInfo, sign int64) {
+	for _, p := range pods {
+		for _, t := range p.AntiAffinity {
+			if !t.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
+				continue
+			}
+			i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.key == t.TopologyKey })
+			if i < 0 {
+				f.dreaded = append(f.dreaded, tally{key: t.TopologyKey})
+				i = len(f.dreaded) - 1
+			}
+			f.dreaded[i] = f.dreaded[i].plus(n, sign)
+		}
+	}
+}
+
+// Explain says where the pods are, by label.
+func (f *interPod) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+	about := func(ts []tally, say string, bad func(t *tally, value string, ok bool) bool) string {
+		for i := range ts {
+			if value, ok := n.Node.Labels[ts[i].key]; bad(&ts[i], value, ok) {
+				if !ok {
+					return "node has no label " + ts[i].key
+				}
+				return fmt.Sprintf(say+" %s=%s", ts[i].key, value)
+			}
+		}
+		return ""
+	}
+	present := func(t *tally, value string, ok bool) bool { return ok && t.at(value) > 0 }
+	switch st {
+	case noFriend:
+		short = about(f.near, "no pod it wants to be near in", func(t *tally, v string, ok bool) bool { return !present(t, v, ok) })
+	case foe:
+		short = about(f.away, "a pod it keeps away from is in", present)
+	case foeOfSomeone:
+		short = about(f.dreaded, "a pod that keeps it away is in", present)
+	}
+	return short, "", 1
+}
+
+// Hints names what may help: pods that come, go or change labels, and nodes that come or move between zones.
+func (InterPodAffinity) Hints() []framework.Hint {
+	return []framework.Hint{
+		{On: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.Self},
+		{On: framework.PodAdd | framework.PodLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			// Without namespace labels at hand a namespace selector counts as matching.
+			return slices.ContainsFunc(pod.Affinity, func(t *state.Term) bool { return mayMatch(t, e) }) ||
+				e.OldPod != nil && slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) })
+		}},
+		{On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			gone := state.NewPodInfo(e.OldPod)
+			return slices.ContainsFunc(pod.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(e.OldPod.Labels)) }) ||
+				slices.ContainsFunc(gone.AntiAffinity, func(t *state.Term) bool { return t.Selector.Matches(labels.Set(pod.Pod.Labels)) })
+		}},
+	}
+}
+
+func mayMatch(t *state.Term, e *framework.Event) bool {
+	return e.NewPod != nil && t.Selector.Matches(labels.Set(e.NewPod.Labels)) &&
+		(t.NamespaceSelector != nil || slices.Contains(t.Namespaces, e.NewPod.Namespace))
+}

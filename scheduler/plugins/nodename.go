@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// NodeName keeps a pod to the node its spec names.
+type NodeName struct{}
+
+// Name is the plugin's.
+func (NodeName) Name() string { return "NodeName" }
+
+var wrongName = framework.Refuse("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
+
+// Prepare has something to say only about pods that name a node.
+func (NodeName) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if pod.Pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	return nodeName(pod.Pod.Spec.NodeName), nil
+}
+
+type nodeName string
+
+func (want nodeName) Filter(n *state.NodeInfo) *framework.Status {
+	if n.Name != string(want) {
+		return wrongName
+	}
+	return nil
+}
+
+// Lasting: only the node itself and what the pod asks of it count.
+func (nodeName) Lasting() {}
+
+// Hints names what may help: only a new node can have the name.
+func (NodeName) Hints() []framework.Hint {
+	return []framework.Hint{{On: framework.NodeAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		return e.NewNode.Name == pod.Pod.Spec.NodeName
+	}}}
+}

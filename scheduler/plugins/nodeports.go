@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"slices"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// NodePorts keeps a pod off nodes where a host port it wants is taken.
+type NodePorts struct{}
+
+// Name is the plugin's.
+func (NodePorts) Name() string { return "NodePorts" }
+
+var portTaken = framework.Refuse("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
+
+// Prepare has nothing to say about pods without host ports.
+func (NodePorts) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if len(pod.Ports) == 0 {
+		return nil, nil
+	}
+	return freePorts(pod.Ports), nil
+}
+
+type freePorts []state.HostPort
+
+func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
+	if conflict(want, n.Ports) != nil {
+		return portTaken
+	}
+	return nil
+}
+
+// conflict returns the first port in want that taken does not allow.
+func conflict(want, taken []state.HostPort) *state.HostPort {
+	for i := range want {
+		if slices.ContainsFunc(taken, want[i].Conflicts) {
+			return &want[i]
+		}
+	}
+	return nil
+}
+
+// Explain names the port and who has it.
+func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	for _, p := range n.Pods {
+		if c := conflict(pod.Ports, p.Ports); c != nil {
+			return fmt.Sprintf("host port %d/%s taken by %s", c.Port, c.Protocol, p.Key), "", 1
+		}
+	}
+	return "", "", 1
+}
+
+// Hints names what may help: a new node, or a pod that gives a wanted port back.
+func (NodePorts) Hints() []framework.Hint {
+	return []framework.Hint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil
+	}}}
+}

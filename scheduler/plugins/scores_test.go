@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	klabels "k8s.io/apimachinery/pkg/labels"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+func prefersPods(weight int32, anti bool, t corev1.PodAffinityTerm) schedtest.PodOption {
+	w := []corev1.WeightedPodAffinityTerm{{Weight: weight, PodAffinityTerm: t}}
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{}
+		if anti {
+			s.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: w}
+		} else {
+			s.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: w}
+		}
+	})
+}
+
+func hasImage(name string, size int64) schedtest.NodeOption {
+	return func(n *corev1.Node) {
+		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{name}, SizeBytes: size})
+	}
+}
+
+// TestScores gives nodes in order n1, n2, ... and wants their normalized scores; nil: the plugin has nothing to say.
+func TestScores(t *testing.T) {
+	kin := plugins.PodTopologySpread{Kin: func(*corev1.Pod) klabels.Selector { return klabels.SelectorFromSet(app.MatchLabels) }}
+	prefersZoneA := schedtest.With(func(s *corev1.PodSpec) {
+		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+			{Weight: 5, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
+		}}}
+	})
+	soft := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway}
+	zones := zonesOf("a", "b")
+	tests := []struct {
+		name    string
+		plugin  framework.Scorer
+		cluster []any
+		pod     *corev1.Pod
+		want    []int64
+	}{
+		// (4000-2000)/4000 = 50 and (32-16)/32 = 50; (4000-1000)/4000 = 75 and 50.
+		{"least allocated", plugins.NodeResourcesFit{}, with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{50, 75}},
+		{"most allocated", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.MostAllocated}}, with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{50, 25}},
+		{
+			"requested to capacity", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.RequestedToCapacity([]plugins.Point{{0, 0}, {50, 10}, {100, 5}})}},
+			with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{100, 50},
+		},
+		// cpu 3/4, memory 1/4: 1-0.25; 1/4 both: 1.
+		{"balanced", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("1", "8Gi")), []int64{75, 100}},
+		{"balanced, asks for nothing", plugins.NodeResourcesBalancedAllocation{}, zones, pod(schedtest.Asks("", "")), nil},
+		{"soft taints", plugins.TaintToleration{}, two([]schedtest.NodeOption{schedtest.Taint("k", "", corev1.TaintEffectPreferNoSchedule)}, nil), pod(), []int64{0, 100}},
+		{"no soft taints", plugins.TaintToleration{}, zones, pod(), nil},
+		{"preferred nodes", plugins.NodeAffinity{}, zones, pod(prefersZoneA), []int64{100, 0}},
+		{"image", plugins.ImageLocality{}, two([]schedtest.NodeOption{hasImage("pause:latest", 2000<<20)}, nil), pod(), []int64{100, 0}},
+		{"small image", plugins.ImageLocality{}, two([]schedtest.NodeOption{hasImage("pause:latest", 10<<20)}, nil), pod(), []int64{0, 0}},
+		{"no image anywhere", plugins.ImageLocality{}, zones, pod(), nil},
+		{"prefers to be near", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, false, inZone)), []int64{100, 0}},
+		{"prefers to be away", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, true, inZone)), []int64{0, 100}},
+		{"is liked", plugins.InterPodAffinity{}, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), []int64{0, 100}},
+		{"is required", plugins.InterPodAffinity{}, with(zones, there("p", "n2", isApp, near(inZone))), pod(isApp), []int64{0, 100}},
+		{"nobody cares", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(isApp), nil},
+		{"soft spread", plugins.PodTopologySpread{}, with(zones, there("p", "n1", isApp), there("q", "n1", isApp)), pod(isApp, spreads(soft)), []int64{0, 100}},
+		{"soft spread, key missing", plugins.PodTopologySpread{}, with(zones, node("n3")), pod(isApp, spreads(soft)), []int64{100, 100, 0}},
+		// ln 4 + 2 and ln 4 + 4 make 9, against 6.
+		{"kin", kin, with(zones, there("p", "n1", isApp)), pod(isApp), []int64{66, 100}},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			h := schedtest.New(1, 1)
+			h.Add(tc.cluster...)
+			s := h.Cache.Refresh()
+			nodes := make([]*state.NodeInfo, 0, len(s.Nodes))
+			for _, name := range []string{"n1", "n2", "n3"} {
+				if n := s.Node(name); n != nil {
+					nodes = append(nodes, n)
+				}
+			}
+			scorer := tc.plugin.PrepareScore(state.NewPodInfo(tc.pod), s, nodes)
+			if scorer == nil {
+				if tc.want != nil {
+					t.Fatalf("nothing to say, want %v", tc.want)
+				}
+				return
+			}
+			got := make([]int64, 0, len(nodes))
+			for _, n := range nodes {
+				got = append(got, scorer.Score(n))
+			}
+			scorer.Normalize(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("scores (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAmount(t *testing.T) {
+	tests := []struct {
+		name corev1.ResourceName
+		n    int64
+		want string
+	}{
+		{corev1.ResourceCPU, 4000, "4"},
+		{corev1.ResourceCPU, 1500, "1500m"},
+		{corev1.ResourceMemory, 4 << 30, "4Gi"},
+		{corev1.ResourceMemory, 1<<30 + 300<<20, "1.2Gi"},
+		{corev1.ResourceMemory, 0, "0"},
+		{corev1.ResourceMemory, 512 << 20, "512Mi"},
+		{"x.io/gpu", 3, "3"},
+	}
+	for _, tc := range tests {
+		if got := plugins.Amount(tc.name, tc.n); got != tc.want {
+			t.Errorf("Amount(%s, %d) = %q, want %q", tc.name, tc.n, got, tc.want)
+		}
+	}
+}
+
+func TestHints(t *testing.T) {
+	small, large := node("n", schedtest.Offers(corev1.ResourceCPU, "1")), node("n")
+	big := pod(schedtest.Asks("2", ""))
+	tests := []struct {
+		name   string
+		plugin framework.Hinter
+		pod    *corev1.Pod
+		event  framework.Event
+		worth  bool
+	}{
+		{"node grows enough", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeAllocatable, OldNode: small, NewNode: large}, true},
+		{"node grows too little", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeAllocatable, OldNode: small, NewNode: small}, false},
+		{"pod leaves", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n")}, true},
+		{"labels, to resources", plugins.NodeResourcesFit{}, big, framework.Event{Kinds: framework.NodeLabels, NewNode: large}, false},
+		{"matching label", plugins.NodeAffinity{}, pod(selector("a", "b")), framework.Event{Kinds: framework.NodeLabels, NewNode: node("n", schedtest.Labels("a", "b"))}, true},
+		{"other label", plugins.NodeAffinity{}, pod(selector("a", "b")), framework.Event{Kinds: framework.NodeLabels, NewNode: node("n")}, false},
+		{"taint goes", plugins.TaintToleration{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
+		{"taint stays", plugins.TaintToleration{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n", schedtest.Taint("k", "", corev1.TaintEffectNoSchedule))}, false},
+		{"uncordoned", plugins.NodeUnschedulable{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
+		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
+		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},
+		{"friend arrives", plugins.InterPodAffinity{}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n", isApp)}, true},
+		{"stranger arrives", plugins.InterPodAffinity{}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n")}, false},
+		{"foe leaves", plugins.InterPodAffinity{}, pod(away(inZone)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"who kept it away leaves", plugins.InterPodAffinity{}, pod(isApp), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", away(inZone))}, true},
+		{"one of the kind leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"another leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n")}, false},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			info, worth := state.NewPodInfo(tc.pod), false
+			for _, h := range tc.plugin.Hints() {
+				if h.On&tc.event.Kinds != 0 && (h.Worth == nil || h.Worth(info, &tc.event)) {
+					worth = true
+				}
+			}
+			if worth != tc.worth {
+				t.Errorf("worth a try = %v, want %v", worth, tc.worth)
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Strategy ranks nodes by a weighted mean of Rank over Resources. The zero value is least allocated over cpu and memory, weight 1 each.
+type Strategy struct {
+	Resources []WeightedResource
+	// Rank gives 0..MaxScore from what would be taken and what the node offers (more than 0).
+	Rank func(taken, offers int64) int64
+}
+
+// WeightedResource is a resource with its weight.
+type WeightedResource struct {
+	Name   corev1.ResourceName
+	Weight int64
+}
+
+var cpuAndMemory = []WeightedResource{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
+
+// LeastAllocated prefers nodes with the most left: pods spread.
+func LeastAllocated(taken, offers int64) int64 {
+	if taken > offers {
+		return 0
+	}
+	return (offers - taken) * framework.MaxScore / offers
+}
+
+// MostAllocated prefers nodes with the least left: pods pack.
+func MostAllocated(taken, offers int64) int64 {
+	return min(taken, offers) * framework.MaxScore / offers
+}
+
+// Point is a corner of a shape: at this utilization (0..100) the node scores this much (0..10, as in scheduler configuration).
+type Point struct{ Utilization, Score int64 }
+
+// RequestedToCapacity ranks by a broken line through points, which must be in order of utilization.
+func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
+	const perPoint = framework.MaxScore / 10
+	return func(taken, offers int64) int64 {
+		u := min(taken*100/offers, 100)
+		for i, p := range points {
+			if u > p.Utilization {
+				continue
+			}
+			if i == 0 {
+				return p.Score * perPoint
+			}
+			prev := points[i-1]
+			return (prev.Score + (p.Score-prev.Score)*(u-prev.Utilization)/(p.Utilization-prev.Utilization)) * perPoint
+		}
+		return points[len(points)-1].Score * perPoint
+	}
+}
+
+// leastAllocated is the default strategy without a loop.
+type leastAllocated struct{ cpu, memory int64 }
+
+func (l leastAllocated) Score(n *state.NodeInfo) int64 {
+	var score, weight int64
+	if n.Allocatable.MilliCPU > 0 {
+		score, weight = LeastAllocated(n.ScoreCPU+l.cpu, n.Allocatable.MilliCPU), 1
+	}
+	if n.Allocatable.Memory > 0 {
+		score += LeastAllocated(n.ScoreMemory+l.memory, n.Allocatable.Memory)
+		weight++
+	}
+	if weight == 0 {
+		return 0
+	}
+	return score / weight
+}
+
+func (leastAllocated) Normalize([]int64) {}
+
+type byStrategy struct {
+	Strategy
+	pod *state.PodInfo
+}
+
+func (s *byStrategy) Score(n *state.NodeInfo) int64 {
+	resources, rank := s.Resources, s.Rank
+	if len(resources) == 0 {
+		resources = cpuAndMemory
+	}
+	if rank == nil {
+		rank = LeastAllocated
+	}
+	var score, weight int64
+	for _, r := range resources {
+		taken, offers := n.Requested.Get(r.Name)+s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
+		switch r.Name {
+		case corev1.ResourceCPU:
+			taken = n.ScoreCPU + s.pod.ScoreCPU
+		case corev1.ResourceMemory:
+			taken = n.ScoreMemory + s.pod.ScoreMemory
+		}
+		if offers > 0 {
+			score += rank(taken, offers) * r.Weight
+			weight += r.Weight
+		}
+	}
+	if weight == 0 {
+		return 0
+	}
+	return score / weight
+}
+
+func (*byStrategy) Normalize([]int64) {}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// TaintToleration keeps pods off nodes with taints they do not tolerate, and prefers nodes with fewer PreferNoSchedule taints.
+type TaintToleration struct{}
+
+// Name is the plugin's.
+func (TaintToleration) Name() string { return "TaintToleration" }
+
+var tainted = framework.Refuse("TaintToleration", framework.Unresolvable, "node(s) had untolerated taint(s)")
+
+// tolerates reports whether any toleration covers a taint.
+func tolerates(ts []corev1.Toleration, taint *corev1.Taint) bool {
+	for i := range ts {
+		if ts[i].ToleratesTaint(klog.Logger{}, taint, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// untolerated returns the first taint that keeps the pod off.
+func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
+	for i := range taints {
+		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(ts, &taints[i]) {
+			return &taints[i]
+		}
+	}
+	return nil
+}
+
+// Prepare returns the filter.
+func (TaintToleration) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	return toleration{pod.Pod.Spec.Tolerations}, nil
+}
+
+type toleration struct{ of []corev1.Toleration }
+
+func (t toleration) Filter(n *state.NodeInfo) *framework.Status {
+	if n.Blocked && untolerated(n.Node.Spec.Taints, t.of) != nil {
+		return tainted
+	}
+	return nil
+}
+
+// Lasting: only the node itself and what the pod asks of it count.
+func (toleration) Lasting() {}
+
+// Explain names the taint.
+func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	t := untolerated(n.Node.Spec.Taints, pod.Pod.Spec.Tolerations)
+	if t == nil {
+		return "", "", 1
+	}
+	return fmt.Sprintf("taint %s not tolerated", TaintText(t)), "", 2
+}
+
+// TaintText writes a taint as kubectl does: key=value:effect.
+func TaintText(t *corev1.Taint) string {
+	if t.Value == "" {
+		return fmt.Sprintf("%s:%s", t.Key, t.Effect)
+	}
+	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
+}
+
+// PrepareScore has nothing to say when no node has such a taint.
+func (TaintToleration) PrepareScore(pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	if !s.SoftTaints() {
+		return nil
+	}
+	var ts []corev1.Toleration
+	for _, t := range pod.Pod.Spec.Tolerations {
+		if t.Effect == "" || t.Effect == corev1.TaintEffectPreferNoSchedule {
+			ts = append(ts, t)
+		}
+	}
+	return softTaints{ts}
+}
+
+type softTaints struct{ tolerated []corev1.Toleration }
+
+func (t softTaints) Score(n *state.NodeInfo) int64 {
+	var count int64
+	if !n.Soft {
+		return 0
+	}
+	for i := range n.Node.Spec.Taints {
+		if taint := &n.Node.Spec.Taints[i]; taint.Effect == corev1.TaintEffectPreferNoSchedule && !tolerates(t.tolerated, taint) {
+			count++
+		}
+	}
+	return count
+}
+
+func (softTaints) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
+
+// Hints names what may help: a node whose taints the pod tolerates.
+func (TaintToleration) Hints() []framework.Hint {
+	return []framework.Hint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil
+	}}, {On: framework.Self}}
+}

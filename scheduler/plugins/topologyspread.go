@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// PodTopologySpread keeps pods spread over the values of a node label, as the pod's constraints say; pods without constraints
+// are spread softly over zones and nodes together with the pods of the same service or controller.
+type PodTopologySpread struct {
+	// Kin returns which pods a pod without constraints belongs to; nil, or a nil answer: to none.
+	Kin func(pod *corev1.Pod) labels.Selector
+}
+
+const spreadName = "PodTopologySpread"
+
+// Name is the plugin's.
+func (PodTopologySpread) Name() string { return spreadName }
+
+var (
+	tooMany   = framework.Refuse(spreadName, framework.Unschedulable, "node(s) didn't match pod topology spread constraints")
+	noSpread  = framework.Refuse(spreadName, framework.Unresolvable, "node(s) didn't match pod topology spread constraints (missing required label)")
+	kinSpread = []corev1.TopologySpreadConstraint{
+		{TopologyKey: corev1.LabelHostname, MaxSkew: 3, WhenUnsatisfiable: corev1.ScheduleAnyway},
+		{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, WhenUnsatisfiable: corev1.ScheduleAnyway},
+	}
+)
+
+// constraint is one of the pod's, parsed.
+type constraint struct {
+	key        string
+	maxSkew    int64
+	minDomains int64
+	term       *state.Term
+	self       int64 // 1 if the pod itself counts
+	// onlyMatching leaves nodes out that the pod's node affinity excludes; onlyTolerated those whose taints it does not tolerate.
+	onlyMatching, onlyTolerated bool
+}
+
+func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction, kin labels.Selector) ([]constraint, error) {
+	var out []constraint
+	for i := range in {
+		c := &in[i]
+		if c.WhenUnsatisfiable != action {
+			continue
+		}
+		selector := kin
+		if selector == nil {
+			var err error
+			if selector, err = metav1.LabelSelectorAsSelector(c.LabelSelector); err != nil {
+				return nil, fmt.Errorf("topology spread constraint %d: label selector: %w", i, err)
+			}
+			selector = state.WithLabelKeys(selector, pod, c.MatchLabelKeys, selection.In)
+		}
+		p := constraint{
+			key: c.TopologyKey, maxSkew: int64(c.MaxSkew), minDomains: 1,
+			term:          state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, selector),
+			onlyMatching:  asksForNodes(&pod.Spec) && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
+			onlyTolerated: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
+		}
+		if c.MinDomains != nil {
+			p.minDomains = int64(*c.MinDomains)
+		}
+		if selector.Matches(labels.Set(pod.Labels)) {
+			p.self = 1
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (c *constraint) query() state.Query {
+	return state.Query{Terms: []*state.Term{c.term}, Live: true}
+}
+
+// inclusion decides which nodes count for a constraint.
+type inclusion struct {
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+}
+
+func newInclusion(pod *corev1.Pod) inclusion {
+	return inclusion{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations}
+}
+
+func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
+	if c.onlyMatching {
+		if ok, err := in.affinity.Match(n.Node); err != nil || !ok {
+			return false
+		}
+	}
+	return !c.onlyTolerated || !n.Blocked || untolerated(n.Node.Spec.Taints, in.tolerations) == nil
+}
+
+// domain is a constraint with the number of pods by value, over all values nodes have.
+type domain struct {
+	constraint
+	tally
+	values map[string]int // nodes by value
+	least  int64
+}
+
+// Prepare has something to say about pods with constraints that must hold.
+func (PodTopologySpread) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if len(pod.Pod.Spec.TopologySpreadConstraints) == 0 {
+		return nil, nil
+	}
+	cs, err := parseConstraints(pod.Pod, pod.Pod.Spec.TopologySpreadConstraints, corev1.DoNotSchedule, nil)
+	if err != nil {
+		return nil, framework.Refuse(spreadName, framework.Unresolvable, err.Error())
+	}
+	if len(cs) == 0 {
+		return nil, nil
+	}
+	f := &spread{ns: s.Namespaces, domains: make([]domain, len(cs))}
+	quick := everyNodeCounts(cs, s)
+	in := newInclusion(pod.Pod)
+	for i := range cs {
+		d := &f.domains[i]
+		d.constraint = cs[i]
+		counter := s.Count(d.query())
+		if quick {
+			d.values, d.tally = s.Domains(d.constraint.key), tally{key: d.constraint.key, by: counter.By(d.constraint.key)}
+		} else {
+			d.values, d.tally = countDomain(&cs[i], cs, &in, counter, s)
+		}
+		d.least = d.minimum()
+	}
+	return f, nil
+}
+
+// everyNodeCounts reports whether sums over all nodes are right: no policy leaves a node out, and with several keys every
+// node has all of them.
+func everyNodeCounts(cs []constraint, s *state.Snapshot) bool {
+	for i := range cs {
+		if cs[i].onlyMatching || cs[i].onlyTolerated {
+			return false
+		}
+		if len(cs) > 1 {
+			have := 0
+			for _, n := range s.Domains(cs[i].key) {
+				have += n
+			}
+			if have != len(s.Nodes) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// countDomain counts over the nodes that have the keys of all constraints and that no policy leaves out.
+func countDomain(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (map[string]int, tally) {
+	values, by := map[string]int{}, map[string]int64{}
+	for _, n := range s.Nodes {
+		if !hasKeys(n, all) || !in.counts(c, n) {
+			continue
+		}
+		v := n.Node.Labels[c.key]
+		values[v]++
+		if k := counter.On(n.Name); k != 0 {
+			by[v] += k
+		}
+	}
+	return values, tally{key: c.key, by: by}
+}
+
+func hasKeys(n *state.NodeInfo, cs []constraint) bool {
+	for i := range cs {
+		if _, ok := n.Node.Labels[cs[i].key]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// minimum is the least number of pods over all values, 0 when there are fewer values than the constraint wants.
+func (d *domain) minimum() int64 {
+	if int64(len(d.values)) < d.minDomains {
+		return 0
+	}
+	if d.delta == nil && len(d.by) < len(d.values) {
+		return 0 // some value has no pod at all
+	}
+	least := int64(-1)
+	for v := range d.values {
+		if n := d.at(v); least < 0 || n < least {
+			least = n
+		}
+		if least == 0 {
+			return 0
+		}
+	}
+	return max(least, 0)
+}
+
+type spread struct {
+	ns      map[string]labels.Set
+	domains []domain
+}
+
+func (f *spread) Filter(n *state.NodeInfo) *framework.Status {
+	for i := range f.domains {
+		d := &f.domains[i]
+		value, ok := n.Node.Labels[d.constraint.key]
+		if !ok {
+			return noSpread
+		}
+		if d.at(value)+d.self-d.least > d.maxSkew {
+			return tooMany
+		}
+	}
+	return nil
+}
+
+// Adjust recounts for pods that come to and leave one node.
+func (f *spread) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) framework.NodeFilter {
+	c := *f
+	c.domains = slices.Clone(f.domains)
+	for i := range c.domains {
+		d := &c.domains[i]
+		if _, counted := d.values[n.Node.Labels[d.constraint.key]]; !counted {
+			continue
+		}
+		q := d.query()
+		d.tally = d.plus(n, difference(added, removed, func(p *state.PodInfo) bool { return q.Matches(p.Pod, f.ns[p.Pod.Namespace]) }))
+		d.least = d.minimum()
+	}
+	return &c
+}
+
+// Explain says how many there are, and how many there may be.
+func (f *spread) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	for i := range f.domains {
+		d := &f.domains[i]
+		value, ok := n.Node.Labels[d.constraint.key]
+		if !ok {
+			return "node has no label " + d.constraint.key, "", 2
+		}
+		if have := d.at(value); have+d.self-d.least > d.maxSkew {
+			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.constraint.key, value, have, d.least, d.maxSkew), "", 1
+		}
+	}
+	return "", "", 1
+}
+
+// Hints names what may help: nodes that come or move, and pods of the same kind that come, go or change.
+func (PodTopologySpread) Hints() []framework.Hint {
+	return []framework.Hint{
+		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.Self},
+		{On: framework.PodAdd | framework.PodLabels | framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			cs, err := parseConstraints(pod.Pod, pod.Pod.Spec.TopologySpreadConstraints, corev1.DoNotSchedule, nil)
+			if err != nil {
+				return false
+			}
+			touches := func(p *corev1.Pod) bool {
+				return p != nil && p.Namespace == pod.Pod.Namespace && slices.ContainsFunc(cs, func(c constraint) bool {
+					return c.term.Selector.Matches(labels.Set(p.Labels))
+				})
+			}
+			return touches(e.OldPod) || touches(e.NewPod)
+		}},
+	}
+}

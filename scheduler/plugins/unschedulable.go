@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// NodeUnschedulable keeps pods off nodes with spec.unschedulable (cordoned), unless they tolerate the taint that says the same.
+type NodeUnschedulable struct{}
+
+// Name is the plugin's.
+func (NodeUnschedulable) Name() string { return "NodeUnschedulable" }
+
+var cordoned = framework.Refuse("NodeUnschedulable", framework.Unresolvable, "node(s) were unschedulable")
+
+var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+
+// Prepare has nothing to say about pods that tolerate cordoned nodes.
+func (NodeUnschedulable) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if tolerates(pod.Pod.Spec.Tolerations, &cordonTaint) {
+		return nil, nil
+	}
+	return notCordoned{}, nil
+}
+
+type notCordoned struct{}
+
+func (notCordoned) Filter(n *state.NodeInfo) *framework.Status {
+	if n.Cordoned {
+		return cordoned
+	}
+	return nil
+}
+
+// Lasting: only the node itself and what the pod asks of it count.
+func (notCordoned) Lasting() {}
+
+// Hints names what may help: a new node, or one that was uncordoned.
+func (NodeUnschedulable) Hints() []framework.Hint {
+	return []framework.Hint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+		return !e.NewNode.Spec.Unschedulable
+	}}, {On: framework.Self}}
+}

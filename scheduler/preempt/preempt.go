@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preempt makes room for a pod that fits nowhere by having less important pods
+// leave a node. The scheduling loop calls it after an attempt that found no node. The
+// choice is a pure function of the attempt; victims are told, and deleted gracefully,
+// by the scheduler's writers. It never binds: the pod waits for its victims like any other.
+package preempt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Name is the plugin's.
+const Name = "DefaultPreemption"
+
+// Config is what preemption needs from the scheduler.
+type Config struct {
+	Client kubernetes.Interface
+	// Later runs a job soon, off the scheduling loop.
+	Later func(ctx context.Context, job func(context.Context))
+	// Budgets lists all disruption budgets; nil: there are none.
+	Budgets func() []*policyv1.PodDisruptionBudget
+	// Event records an event on a victim.
+	Event func(victim, preemptor *corev1.Pod, node string)
+	Log   *slog.Logger
+}
+
+// Plugin is DefaultPreemption.
+type Plugin struct {
+	cfg Config
+
+	mu   sync.Mutex
+	busy map[types.UID]bool // pods whose victims are being told
+}
+
+// New makes the plugin; it starts nothing.
+func New(cfg Config) *Plugin { return &Plugin{cfg: cfg, busy: map[types.UID]bool{}} }
+
+// Name is the plugin's.
+func (*Plugin) Name() string { return Name }
+
+// PostFilter chooses a node and has its victims deleted.
+func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
+	p.mu.Lock()
+	busy := p.busy[a.Pod.Pod.UID]
+	p.mu.Unlock()
+	if busy {
+		return a.NominatedBefore, ""
+	}
+	if why := notEligible(a); why != "" {
+		return keep(a, why), "preemption: " + why
+	}
+	var budgets []*policyv1.PodDisruptionBudget
+	if p.cfg.Budgets != nil {
+		budgets = p.cfg.Budgets()
+	}
+	c, why := Choose(a, budgets)
+	if c == nil {
+		return "", "preemption: " + why
+	}
+	p.mu.Lock()
+	p.busy[a.Pod.Pod.UID] = true
+	p.mu.Unlock()
+	pod := a.Pod.Pod
+	p.cfg.Later(ctx, func(ctx context.Context) {
+		defer func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			delete(p.busy, pod.UID)
+		}()
+		for _, v := range c.Victims {
+			if err := p.evict(ctx, v.Pod, pod, c.Node); err != nil && ctx.Err() == nil {
+				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", a.Pod.Key, "err", err)
+			}
+		}
+	})
+	return c.Node, ""
+}
+
+const victimsLeaving = "not eligible due to a terminating pod on the nominated node."
+
+// keep returns the node a pod waits for already.
+func keep(a *framework.Attempt, why string) string {
+	if why == victimsLeaving {
+		return a.NominatedBefore
+	}
+	return ""
+}
+
+// notEligible says why a pod may not preempt: it does not want to, or its victims are on their way out.
+func notEligible(a *framework.Attempt) string {
+	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return "not eligible due to preemptionPolicy=Never."
+	}
+	n := a.Snapshot.Node(a.NominatedBefore)
+	if n == nil {
+		return ""
+	}
+	for _, r := range a.Refused {
+		if r.Node == n && r.Status.Code == framework.Unresolvable {
+			return "" // the room made there is of no use any more
+		}
+	}
+	for _, p := range n.Pods {
+		if p.Priority < a.Pod.Priority && p.Pod.DeletionTimestamp != nil && preempted(p.Pod) {
+			return victimsLeaving
+		}
+	}
+	return ""
+}
+
+func preempted(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget {
+			return c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonPreemptionByScheduler
+		}
+	}
+	return false
+}
+
+// Of a large cluster only a part is tried, as upstream does.
+const (
+	minTried     = 100
+	percentTried = 10
+)
+
+// Choose returns the node where room costs least, or why there is none.
+func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*Candidate, string) {
+	var hopeful []*state.NodeInfo
+	for _, r := range a.Refused {
+		if r.Status.Code == framework.Unschedulable {
+			hopeful = append(hopeful, r.Node)
+		}
+	}
+	reasons := map[string]int{}
+	var found []*Candidate
+	tried := 0
+	if len(hopeful) > 0 {
+		enough := min(max(len(a.Snapshot.Nodes)*percentTried/100, minTried), len(hopeful))
+		offset := rand.IntN(len(hopeful)) //nolint:gosec // where to begin is no secret
+		for i := range hopeful {
+			c, st := victims(a, hopeful[(offset+i)%len(hopeful)], budgets)
+			tried++
+			if st == nil {
+				if found = append(found, c); len(found) >= enough {
+					break
+				}
+				continue
+			}
+			for _, r := range st.Reasons {
+				reasons[r]++
+			}
+		}
+	}
+	if len(found) > 0 {
+		return Best(found), ""
+	}
+	if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
+		reasons["Preemption is not helpful for scheduling"] += rest
+	}
+	return nil, fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
+}
+
+// evict tells a victim why, and deletes it with its own grace period.
+func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) error {
+	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
+	if !preempted(victim) {
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": victim.UID},
+			"status": map[string]any{"conditions": []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+				Message:            preemptor.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
+				LastTransitionTime: metav1.NewTime(time.Now()), ObservedGeneration: victim.Generation,
+			}}},
+		})
+		if err != nil {
+			return fmt.Errorf("encode condition: %w", err)
+		}
+		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			return ignoreGone(err)
+		}
+	}
+	err := pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
+	if err != nil {
+		return ignoreGone(err)
+	}
+	p.cfg.Event(victim, preemptor, node)
+	return nil
+}
+
+// ignoreGone passes on errors, except that a victim is gone already or has been replaced by a namesake.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

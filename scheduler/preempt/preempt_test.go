@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preempt_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/schedtest"
+)
+
+func low(name, node string, prio int32, cpu string, o ...schedtest.PodOption) *corev1.Pod {
+	return schedtest.Pod(name, append(o, schedtest.On(node), schedtest.Priority(prio), schedtest.Asks(cpu, ""))...)
+}
+
+func since(sec int64) schedtest.PodOption {
+	return func(p *corev1.Pod) { p.Status.StartTime = new(metav1.NewTime(time.Unix(1_800_000_000+sec, 0))) }
+}
+
+func budget(labels map[string]string, allowed int32) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, MinAvailable: new(intstr.FromInt32(1))},
+		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
+	}
+}
+
+func TestChoose(t *testing.T) {
+	n1, n2 := schedtest.Node("n1"), schedtest.Node("n2")
+	high := func(cpu string, o ...schedtest.PodOption) *corev1.Pod {
+		return schedtest.Pod("high", append(o, schedtest.Priority(100), schedtest.Asks(cpu, ""))...)
+	}
+	tests := []struct {
+		name    string
+		cluster []any
+		budgets []*policyv1.PodDisruptionBudget
+		pod     *corev1.Pod
+		want    string // "node: victim victim", or the reason
+	}{
+		{"one victim", []any{n1, low("a", "n1", 0, "4")}, nil, high("1"), "n1: a"},
+		{"spares what it can, the more important first", []any{n1, low("a", "n1", 5, "1"), low("b", "n1", 0, "1"), low("c", "n1", 1, "2")}, nil, high("1"), "n1: b"},
+		{"spares who has run for longer", []any{n1, low("old", "n1", 0, "2", since(1)), low("young", "n1", 0, "2", since(2))}, nil, high("2"), "n1: young"},
+		{"node with the lowest victim", []any{n1, n2, low("a", "n1", 5, "4"), low("b", "n2", 1, "4")}, nil, high("1"), "n2: b"},
+		{"node with fewer victims", []any{n1, n2, low("a", "n1", 1, "2"), low("b", "n1", 1, "2"), low("c", "n2", 1, "4")}, nil, high("4"), "n2: c"},
+		{"node whose victim is youngest", []any{n1, n2, low("a", "n1", 1, "4", since(1)), low("b", "n2", 1, "4", since(2))}, nil, high("4"), "n2: b"},
+		{
+			"node without violated budget", []any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)}, high("4"), "n2: b",
+		},
+		{
+			"budget that allows", []any{n1, n2, low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), low("b", "n2", 9, "4")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 1)}, high("4"), "n1: a",
+		},
+		{
+			"protected is spared first", []any{n1, low("a", "n1", 0, "2", schedtest.Labelled("app", "x")), low("b", "n1", 9, "2")},
+			[]*policyv1.PodDisruptionBudget{budget(map[string]string{"app": "x"}, 0)}, high("2"), "n1: b",
+		},
+		{"nobody is less important", []any{n1, low("a", "n1", 100, "4")}, nil, high("1"), "0/1 nodes are available: 1 No preemption victims found for incoming pod."},
+		{"asks for more than there is", []any{n1, low("a", "n1", 0, "4")}, nil, high("5"), "0/1 nodes are available: 1 Preemption is not helpful for scheduling."},
+		{
+			"some of each", []any{n1, n2, schedtest.Node("n3", schedtest.Cordoned()), low("a", "n1", 100, "4"), low("b", "n2", 100, "4")}, nil, high("1"),
+			"0/3 nodes are available: 1 Preemption is not helpful for scheduling, 2 No preemption victims found for incoming pod.",
+		},
+		{"removing all does not help", []any{n1, low("a", "n1", 100, "3"), low("b", "n1", 0, "1")}, nil, high("2"), "0/1 nodes are available: 1 Insufficient cpu."},
+		{
+			"its anti-affinity leaves with the victim", []any{n1, low("a", "n1", 0, "1", schedtest.With(func(s *corev1.PodSpec) {
+				s.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{TopologyKey: corev1.LabelHostname, LabelSelector: &metav1.LabelSelector{}},
+				}}}
+			}))}, nil, high("1"), "n1: a",
+		},
+		{
+			"spread allows it once the victim has left", []any{n1, n2, low("a", "n1", 0, "1", schedtest.Labelled("app", "x")), low("b", "n2", 100, "4")}, nil,
+			high("1", schedtest.Labelled("app", "x"), schedtest.With(func(s *corev1.PodSpec) {
+				s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+					MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+				}}
+			})), "n1: a",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			h := schedtest.New(1, 1)
+			h.Add(tc.cluster...)
+			a := h.Try(tc.pod)
+			if a.Chosen != nil {
+				t.Fatalf("fits on %s as it is", a.Chosen.Name)
+			}
+			c, got := preempt.Choose(a, tc.budgets)
+			if c != nil {
+				names := make([]string, len(c.Victims))
+				for i, v := range c.Victims {
+					names[i] = v.Pod.Name
+				}
+				got = c.Node + ": " + strings.Join(names, " ")
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPluginTellsVictimsAndWaits(t *testing.T) {
+	victim := low("a", "n1", 0, "4")
+	cs := fake.NewClientset(victim)
+	var jobs []func(context.Context)
+	var said []string
+	p := preempt.New(preempt.Config{
+		Client: cs, Log: slog.New(slog.DiscardHandler),
+		Later: func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
+		Event: func(v, _ *corev1.Pod, node string) { said = append(said, v.Name+" on "+node) },
+	})
+	h := schedtest.New(1, 1)
+	h.Add(schedtest.Node("n1"), victim)
+	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Asks("1", ""))
+	node, _ := p.PostFilter(t.Context(), h.Try(high))
+	if node != "n1" || len(jobs) != 1 {
+		t.Fatalf("node %q with %d jobs, want n1 with 1", node, len(jobs))
+	}
+	// Tried again before the victims are told: nothing more happens.
+	a := h.Try(high)
+	a.NominatedBefore = "n1"
+	if node, _ := p.PostFilter(t.Context(), a); node != "n1" || len(jobs) != 1 {
+		t.Fatalf("again: node %q with %d jobs, want n1 with 1", node, len(jobs))
+	}
+	jobs[0](t.Context())
+	var verbs []string
+	for _, act := range cs.Actions() {
+		verbs = append(verbs, act.GetVerb()+" "+act.GetSubresource())
+	}
+	if got := strings.Join(verbs, ","); got != "patch status,delete " || len(said) != 1 || said[0] != "a on n1" {
+		t.Errorf("actions %q, events %q; want the condition patched, then the delete, and one event", got, said)
+	}
+	// While the victim is leaving the pod waits for it.
+	leaving := victim.DeepCopy()
+	leaving.DeletionTimestamp = new(metav1.Now())
+	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler}}
+	h.Add(leaving)
+	a = h.Try(high)
+	a.NominatedBefore = "n1"
+	node, message := p.PostFilter(t.Context(), a)
+	if want := "preemption: not eligible due to a terminating pod on the nominated node."; node != "n1" || message != want || len(jobs) != 1 {
+		t.Errorf("node %q, message %q, %d jobs; want n1, %q, 1", node, message, len(jobs), want)
+	}
+	never := high.DeepCopy()
+	never.UID, never.Spec.PreemptionPolicy = "never", new(corev1.PreemptNever)
+	if node, message := p.PostFilter(t.Context(), h.Try(never)); node != "" || message != "preemption: not eligible due to preemptionPolicy=Never." {
+		t.Errorf("policy Never: node %q, message %q", node, message)
+	}
+}

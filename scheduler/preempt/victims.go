@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preempt
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Candidate is a node that the pod fits on once its victims have gone.
+type Candidate struct {
+	Node       string
+	Victims    []*state.PodInfo // the most important first
+	Violations int              // victims that a disruption budget protects
+}
+
+var noVictims = framework.Refuse(Name, framework.Unresolvable, "No preemption victims found for incoming pod")
+
+// victims finds the fewest and least important pods that have to leave n, or says why that does not help.
+func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*Candidate, *framework.Status) {
+	var lower []*state.PodInfo
+	for _, p := range n.Pods {
+		if p.Priority < a.Pod.Priority {
+			lower = append(lower, p)
+		}
+	}
+	if len(lower) == 0 {
+		return nil, noVictims
+	}
+	t := trial{a: a, n: n, removed: lower}
+	if a.Nominations != nil {
+		for _, p := range a.Nominations(n.Name) {
+			if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID {
+				t.coming = append(t.coming, p)
+			}
+		}
+	}
+	if st := t.fits(); st != nil {
+		return nil, st
+	}
+	slices.SortFunc(lower, byImportance)
+	protected, free := split(lower, budgets)
+	c := &Candidate{Node: n.Name}
+	for _, p := range protected {
+		if !t.spare(p) {
+			c.Violations++
+		}
+	}
+	for _, p := range free {
+		t.spare(p)
+	}
+	c.Victims = t.removed
+	slices.SortFunc(c.Victims, byImportance)
+	return c, nil
+}
+
+// trial is a node without some of its pods.
+type trial struct {
+	a               *framework.Attempt
+	n               *state.NodeInfo
+	coming, removed []*state.PodInfo
+}
+
+func (t *trial) fits() *framework.Status {
+	if len(t.coming) > 0 {
+		if st := framework.Check(framework.Adjusted(t.a.Filters, t.n, t.coming, t.removed), t.n.With(t.coming, t.removed)); st != nil {
+			return st
+		}
+	}
+	return framework.Check(framework.Adjusted(t.a.Filters, t.n, nil, t.removed), t.n.With(nil, t.removed))
+}
+
+// spare leaves a pod where it is if the newcomer fits nevertheless.
+func (t *trial) spare(p *state.PodInfo) bool {
+	all := t.removed
+	t.removed = slices.DeleteFunc(slices.Clone(all), func(o *state.PodInfo) bool { return o == p })
+	if t.fits() == nil {
+		return true
+	}
+	t.removed = all
+	return false
+}
+
+// byImportance puts pods with a higher priority first, and of those the ones that have run for longer.
+func byImportance(x, y *state.PodInfo) int {
+	if c := cmp.Compare(y.Priority, x.Priority); c != 0 {
+		return c
+	}
+	if c := started(x).Compare(started(y)); c != 0 {
+		return c
+	}
+	return cmp.Compare(x.Key, y.Key)
+}
+
+// started is when a pod began to run; one that has not yet counts as now, in the far future.
+func started(p *state.PodInfo) time.Time {
+	if t := p.Pod.Status.StartTime; t != nil {
+		return t.Time
+	}
+	return farFuture
+}
+
+var farFuture = time.Unix(1<<40, 0)
+
+// split tells pods whose eviction would go below a budget from the others. Pods take from budgets in order.
+func split(pods []*state.PodInfo, budgets []*policyv1.PodDisruptionBudget) (protected, free []*state.PodInfo) {
+	allowed := make([]int32, len(budgets))
+	for i, b := range budgets {
+		allowed[i] = b.Status.DisruptionsAllowed
+	}
+	for _, p := range pods {
+		violates := false
+		for i, b := range budgets {
+			if !covers(b, p.Pod) {
+				continue
+			}
+			if _, counted := b.Status.DisruptedPods[p.Pod.Name]; counted {
+				continue // the API server counts it already
+			}
+			if allowed[i]--; allowed[i] < 0 {
+				violates = true
+			}
+		}
+		if violates {
+			protected = append(protected, p)
+		} else {
+			free = append(free, p)
+		}
+	}
+	return protected, free
+}
+
+func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
+	if b.Namespace != pod.Namespace || len(pod.Labels) == 0 {
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && !s.Empty() && s.Matches(labels.Set(pod.Labels))
+}
+
+// Best returns the candidate that hurts least: fewest violated budgets, then the lowest priority among the most important
+// victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for the shortest time.
+func Best(cs []*Candidate) *Candidate {
+	return slices.MinFunc(cs, func(x, y *Candidate) int {
+		return cmp.Or(
+			cmp.Compare(x.Violations, y.Violations),
+			cmp.Compare(x.Victims[0].Priority, y.Victims[0].Priority),
+			cmp.Compare(sum(x.Victims), sum(y.Victims)),
+			cmp.Compare(len(x.Victims), len(y.Victims)),
+			earliest(y.Victims).Compare(earliest(x.Victims)),
+		)
+	})
+}
+
+// sum adds priorities up, moved so that none is negative: more victims never make a smaller sum.
+func sum(pods []*state.PodInfo) int64 {
+	var n int64
+	for _, p := range pods {
+		n += int64(p.Priority) + 1<<31
+	}
+	return n
+}
+
+// earliest is when the first of the most important victims began to run.
+func earliest(pods []*state.PodInfo) time.Time {
+	first := farFuture
+	for _, p := range pods {
+		if p.Priority == pods[0].Priority && started(p).Before(first) {
+			first = started(p)
+		}
+	}
+	return first
+}

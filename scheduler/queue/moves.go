@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"maps"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// matters reports whether an update of a waiting pod may change the verdict: anything but its status and bookkeeping.
+func matters(old, pod *corev1.Pod) bool {
+	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) || !reflect.DeepEqual(&old.Spec, &pod.Spec)
+}
+
+// unlock releases the lock and then tells who has become ready.
+func (q *Queue) unlock() {
+	news := q.news
+	q.news = nil
+	q.mu.Unlock()
+	for _, n := range news {
+		q.cfg.Entered(n.pod, n.why, n.at)
+	}
+}
+
+// gatedLocked reports whether a gate keeps the pod out, and remembers which.
+func (q *Queue) gatedLocked(it *Item) bool {
+	it.gatedBy = ""
+	for _, g := range q.cfg.Gates {
+		if g.Gate(it.Pod) != nil {
+			it.gatedBy = g.Name()
+			return true
+		}
+	}
+	return false
+}
+
+// activateLocked makes a pod ready.
+func (q *Queue) activateLocked(it *Item, why string) {
+	it.Since = time.Now()
+	q.putLocked(it, inActive)
+	q.news = append(q.news, entered{it.Pod, why, it.Since})
+	q.signalLocked()
+}
+
+// againLocked puts a refused pod on its way back: through backoff if that is not over.
+func (q *Queue) againLocked(it *Item, why string) {
+	if q.gatedLocked(it) {
+		it.where = nowhere
+		return
+	}
+	if !it.due.After(time.Now()) {
+		q.activateLocked(it, why)
+		return
+	}
+	q.putLocked(it, inBackoff)
+	q.signalLocked()
+}
+
+// putLocked puts an item into one of the heaps.
+func (q *Queue) putLocked(it *Item, w where) {
+	it.where = w
+	q.heapOf(w).push(it)
+}
+
+// leaveLocked takes an item out of where it waits.
+func (q *Queue) leaveLocked(it *Item) {
+	if h := q.heapOf(it.where); h != nil {
+		h.remove(it)
+	}
+	it.where = nowhere
+}
+
+func (q *Queue) heapOf(w where) *heap {
+	switch w {
+	case inActive:
+		return &q.active
+	case inBackoff:
+		return &q.backoff
+	case inErrors:
+		return &q.errors
+	case inUnschedulable:
+		return &q.refused
+	default:
+		return nil
+	}
+}
+
+func (q *Queue) backoffOf(it *Item) time.Duration {
+	d := q.cfg.InitialBackoff
+	for range it.Attempts - 1 {
+		if d *= 2; d >= q.cfg.MaxBackoff {
+			return q.cfg.MaxBackoff
+		}
+	}
+	return min(d, q.cfg.MaxBackoff)
+}
+
+// signalLocked wakes whoever waits in Pop.
+func (q *Queue) signalLocked() {
+	close(q.wake)
+	q.wake = make(chan struct{})
+}
+
+// expireLocked activates pods whose backoff is over, or who have been unschedulable for too long.
+func (q *Queue) expireLocked() {
+	now := time.Now()
+	for _, h := range []*heap{&q.backoff, &q.errors} {
+		for it := h.first(); it != nil && !it.due.After(now); it = h.first() {
+			h.pop()
+			q.activateLocked(it, "BackoffComplete")
+		}
+	}
+	for it := q.refused.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.refused.first() {
+		q.refused.pop()
+		q.againLocked(it, "UnschedulableTimeout")
+	}
+}
+
+// armLocked sets the timer to the next time something becomes ready by itself, if any.
+func (q *Queue) armLocked() {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	if it := q.backoff.first(); it != nil {
+		sooner(it.due)
+	}
+	if it := q.errors.first(); it != nil {
+		sooner(it.due)
+	}
+	if it := q.refused.first(); it != nil {
+		sooner(it.Since.Add(q.cfg.Flush))
+	}
+	if q.timer != nil {
+		q.timer.Stop()
+		q.timer = nil
+	}
+	if next.IsZero() || q.closed {
+		return
+	}
+	q.timer = time.AfterFunc(time.Until(next), func() {
+		q.mu.Lock()
+		defer q.unlock()
+		q.expireLocked()
+		if q.closed {
+			return
+		}
+		q.armLocked()
+	})
+}
+
+// Close stops the timer.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.unlock()
+	q.closed = true
+	if q.timer != nil {
+		q.timer.Stop()
+	}
+}
+
+// Len counts the pods by what they wait for.
+func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
+	q.mu.Lock()
+	defer q.unlock()
+	for _, it := range q.items {
+		if it.where == nowhere {
+			gated++
+		}
+	}
+	return len(q.active.items), len(q.backoff.items) + len(q.errors.items), len(q.refused.items), gated
+}
+
+// Has reports whether the queue knows a pod.
+func (q *Queue) Has(uid types.UID) bool {
+	q.mu.Lock()
+	defer q.unlock()
+	_, ok := q.items[uid]
+	return ok
+}

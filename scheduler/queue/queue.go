@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package queue holds the pods that wait for a node. The scheduling loop pops the most
+// important one; event handlers add pods and report what happened in the cluster, which
+// moves pods back only when a plugin that refused them says that the event may help.
+//
+//	       Add                    Pop                     bound
+//	  +-----------> active ---------------> in flight ----------> (gone)
+//	  |               ^  ^                   |    |
+//	  | gate opened   |  | time is up        |    | Retry (an error)
+//	gated             |  +---- backoff <-----|----+
+//	                  |          ^           | Unschedulable
+//	                  |          | event     v
+//	                  +----------+---- unschedulable (5 minutes at most)
+//
+// It never looks at nodes and never calls the server. With nothing to wait for it sets no timer.
+package queue
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Config sets the queue's times; zero values mean the defaults in brackets.
+type Config struct {
+	InitialBackoff time.Duration // [1 s] after the first failure, doubling
+	MaxBackoff     time.Duration // [10 s]
+	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this even without an event
+	// Gates keep pods out; Hints say, by plugin, which events may help; a plugin not in it is helped by every event.
+	Gates []framework.Gater
+	Hints map[string][]framework.Hint
+	// Entered is told when a pod becomes ready to be tried, with the reason ("PodAdd", an event's label, ...). May be nil.
+	// It must be quick.
+	Entered func(pod *state.PodInfo, why string, at time.Time)
+}
+
+// Item is a waiting pod. The loop that popped it may read it until it gives it back.
+type Item struct {
+	Pod      *state.PodInfo
+	Attempts int       // that have failed or are under way
+	First    time.Time // when the queue first saw the pod
+	Since    time.Time // when it last became ready to be tried
+
+	refusedBy []string
+	interests framework.Kinds // union of what the refusing plugins wait for
+	where     where
+	pos       int // in its heap
+	due       time.Time
+	gatedBy   string
+	// While the pod is in flight: where in the events its flight began, the pod's newest version, and whether it is gone.
+	popped  int64
+	newer   *state.PodInfo
+	removed bool
+}
+
+type where int
+
+const (
+	nowhere where = iota
+	inActive
+	inBackoff
+	inErrors
+	inUnschedulable
+	inFlight
+	inBinding
+)
+
+// Queue is safe for use from several goroutines.
+type Queue struct {
+	cfg Config
+
+	mu      sync.Mutex
+	items   map[types.UID]*Item
+	active  heap // the most important first
+	backoff heap // the first to be due first
+	errors  heap // likewise: those that wait because something went wrong
+	refused heap // those that wait for an event, the longest waiting first
+	flying  int
+	// Events since the oldest pod in flight was popped; the first has number base.
+	events []framework.Event
+	base   int64
+	wake   chan struct{} // closed and replaced when something became ready
+	timer  *time.Timer
+	closed bool
+	news   []entered // told once the lock is released
+}
+
+type entered struct {
+	pod *state.PodInfo
+	why string
+	at  time.Time
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	if cfg.InitialBackoff == 0 {
+		cfg.InitialBackoff = time.Second
+	}
+	if cfg.MaxBackoff == 0 {
+		cfg.MaxBackoff = 10 * time.Second
+	}
+	if cfg.Flush == 0 {
+		cfg.Flush = 5 * time.Minute
+	}
+	if cfg.Entered == nil {
+		cfg.Entered = func(*state.PodInfo, string, time.Time) {}
+	}
+	return &Queue{
+		cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}), active: heap{less: moreImportant},
+		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
+	}
+}
+
+// moreImportant is the order in which pods are tried: by priority, then by who waits longer.
+func moreImportant(a, b *Item) bool {
+	if a.Pod.Priority != b.Pod.Priority {
+		return a.Pod.Priority > b.Pod.Priority
+	}
+	return a.Since.Before(b.Since)
+}
+
+func dueFirst(a, b *Item) bool { return a.due.Before(b.due) }
+
+func waitsLonger(a, b *Item) bool { return a.Since.Before(b.Since) }
+
+// Set adds a pod, or tells that it has changed.
+func (q *Queue) Set(pod *corev1.Pod) {
+	info := state.NewPodInfo(pod)
+	q.mu.Lock()
+	defer q.unlock()
+	it, ok := q.items[pod.UID]
+	if !ok {
+		it = &Item{Pod: info, First: time.Now()}
+		q.items[pod.UID] = it
+		if !q.gatedLocked(it) {
+			q.activateLocked(it, "PodAdd")
+		}
+		return
+	}
+	old := it.Pod.Pod
+	switch it.where {
+	case inFlight, inBinding:
+		// The attempt goes on with the pod as it was.
+		if it.newer = info; matters(old, pod) {
+			q.noteLocked(framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod})
+		}
+	case nowhere: // gated
+		it.Pod = info
+		if !q.gatedLocked(it) {
+			q.activateLocked(it, "PodGatesOpened")
+		}
+	case inUnschedulable:
+		it.Pod = info
+		if !matters(old, pod) {
+			return
+		}
+		if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
+			q.leaveLocked(it)
+			q.againLocked(it, e.Label())
+		}
+	default:
+		it.Pod = info
+		q.heapOf(it.where).fix(it)
+	}
+}
+
+// Delete forgets a pod: it is gone or has a node.
+func (q *Queue) Delete(uid types.UID) {
+	q.mu.Lock()
+	defer q.unlock()
+	it, ok := q.items[uid]
+	if !ok {
+		return
+	}
+	delete(q.items, uid)
+	if it.where == inFlight || it.where == inBinding {
+		it.removed = true
+		return
+	}
+	q.leaveLocked(it)
+}
+
+// Pop waits for the most important pod that is ready, and hands it out. It must be given back by Done, Unschedulable or Retry.
+// When no pod is ready, one whose backoff is still running is taken unless it failed by an error. It returns nil once ctx is done.
+func (q *Queue) Pop(ctx context.Context) *Item {
+	for {
+		q.mu.Lock()
+		it := q.active.pop()
+		if it == nil {
+			it = q.earlyLocked()
+		}
+		if it != nil {
+			it.where, it.removed = inFlight, false
+			it.Attempts++
+			it.popped = q.base + int64(len(q.events))
+			q.flying++
+			q.unlock()
+			return it
+		}
+		wake := q.wake
+		q.armLocked()
+		q.unlock()
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// earlyLocked takes a pod out of backoff when there is nothing better to do.
+func (q *Queue) earlyLocked() *Item {
+	q.expireLocked()
+	if it := q.active.pop(); it != nil {
+		return it
+	}
+	it := q.backoff.pop()
+	if it != nil {
+		it.Since = time.Now()
+		q.news = append(q.news, entered{it.Pod, "BackoffCutShort", it.Since})
+	}
+	return it
+}
+
+// Assumed ends a pod's flight when it has been given a node, but its binding may still fail: then Retry takes it back, else Done ends it.
+func (q *Queue) Assumed(it *Item) {
+	q.mu.Lock()
+	defer q.unlock()
+	q.landLocked(it)
+	it.where = inBinding
+}
+
+// Done ends a pod's stay: it has its node, or nobody wants it any more.
+func (q *Queue) Done(it *Item) {
+	q.mu.Lock()
+	defer q.unlock()
+	q.landLocked(it)
+	if q.items[it.Pod.Pod.UID] == it {
+		delete(q.items, it.Pod.Pod.UID)
+	}
+}
+
+// Unschedulable gives back a pod that plugins refused. If something that may help them happened meanwhile it backs off, else it waits.
+func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
+	q.mu.Lock()
+	defer q.unlock()
+	missed := q.landLocked(it)
+	if it.removed {
+		return
+	}
+	it.refusedBy, it.interests = refusedBy, q.interestsOf(refusedBy)
+	it.due = time.Now().Add(q.backoffOf(it))
+	for i := range missed {
+		if q.helpsLocked(it, &missed[i]) {
+			q.againLocked(it, missed[i].Label())
+			return
+		}
+	}
+	it.Since = time.Now()
+	q.putLocked(it, inUnschedulable)
+	q.armLocked()
+}
+
+// Retry gives back a pod whose attempt ended in an error; it is tried again after its backoff.
+func (q *Queue) Retry(it *Item) {
+	q.mu.Lock()
+	defer q.unlock()
+	q.landLocked(it)
+	if it.removed {
+		return
+	}
+	it.due = time.Now().Add(q.backoffOf(it))
+	q.putLocked(it, inErrors)
+	q.armLocked()
+}
+
+// landLocked ends a flight and returns the events the pod has missed.
+func (q *Queue) landLocked(it *Item) []framework.Event {
+	flew := it.where == inFlight
+	it.where = nowhere
+	if it.newer != nil {
+		it.Pod, it.newer = it.newer, nil
+	}
+	if !flew {
+		return nil
+	}
+	missed := slices.Clone(q.events[it.popped-q.base:])
+	if q.flying--; q.flying == 0 {
+		q.base += int64(len(q.events))
+		clear(q.events)
+		q.events = q.events[:0]
+	}
+	return missed
+}
+
+// Happened reports a change in the cluster.
+func (q *Queue) Happened(e framework.Event) {
+	if e.Kinds == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.unlock()
+	q.noteLocked(e)
+	var helped []*Item
+	for _, it := range q.refused.items {
+		if it.interests&e.Kinds != 0 && q.helpsLocked(it, &e) {
+			helped = append(helped, it)
+		}
+	}
+	for _, it := range helped {
+		q.leaveLocked(it)
+		q.againLocked(it, e.Label())
+	}
+}
+
+func (q *Queue) noteLocked(e framework.Event) {
+	if q.flying > 0 {
+		q.events = append(q.events, e)
+	}
+}
+
+// helpsLocked asks the plugins that refused a pod whether an event is worth a try.
+func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
+	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
+		return false
+	}
+	for _, name := range it.refusedBy {
+		hints, ok := q.cfg.Hints[name]
+		if !ok {
+			return true
+		}
+		for _, h := range hints {
+			if h.On&e.Kinds != 0 && (h.Worth == nil || h.Worth(it.Pod, e)) {
+				return true
+			}
+		}
+	}
+	return len(it.refusedBy) == 0
+}
+
+func (q *Queue) interestsOf(plugins []string) framework.Kinds {
+	if len(plugins) == 0 {
+		return framework.AnyKind
+	}
+	var k framework.Kinds
+	for _, name := range plugins {
+		hints, ok := q.cfg.Hints[name]
+		if !ok {
+			return framework.AnyKind
+		}
+		for _, h := range hints {
+			k |= h.On
+		}
+	}
+	return k
+}
+
+// Waits says in words which events the plugins wait for; empty when any event will do.
+func (q *Queue) Waits(plugins []string) framework.Kinds { return q.interestsOf(plugins) }

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package queue_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"pgregory.net/rapid"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/queue"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// told collects what became ready, and why.
+type told []string
+
+func newQueue(log *told) *queue.Queue {
+	hints := map[string][]framework.Hint{
+		"Fit":   {{On: framework.NodeAdd | framework.PodDelete | framework.Self}},
+		"Ports": {{On: framework.PodDelete, Worth: func(*state.PodInfo, *framework.Event) bool { return false }}},
+	}
+	return queue.New(queue.Config{
+		Hints: hints, Gates: []framework.Gater{plugins.SchedulingGates{}},
+		Entered: func(p *state.PodInfo, why string, _ time.Time) {
+			if log != nil {
+				*log = append(*log, p.Pod.Name+" "+why)
+			}
+		},
+	})
+}
+
+// pop takes what is ready now; empty when nothing is.
+func pop(t *testing.T, q *queue.Queue) *queue.Item {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	return q.Pop(ctx)
+}
+
+func name(it *queue.Item) string {
+	if it == nil {
+		return ""
+	}
+	return it.Pod.Pod.Name
+}
+
+func TestImportantFirstThenOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		for i, prio := range []int32{0, 5, 0, 10, 5} {
+			q.Set(schedtest.Pod(fmt.Sprint(i), schedtest.Priority(prio)))
+			time.Sleep(time.Millisecond)
+		}
+		var got []string
+		for range 5 {
+			got = append(got, name(pop(t, q)))
+		}
+		if want := []string{"3", "1", "4", "0", "2"}; !slices.Equal(got, want) {
+			t.Errorf("order = %v, want %v", got, want)
+		}
+	})
+}
+
+func TestRefusedPodWaitsForTheRightEvent(t *testing.T) {
+	tests := []struct {
+		name      string
+		refusedBy []string
+		event     framework.Event
+		back      bool
+	}{
+		{"event the plugin waits for", []string{"Fit"}, framework.Event{Kinds: framework.NodeAdd}, true},
+		{"event it does not wait for", []string{"Fit"}, framework.Event{Kinds: framework.NodeTaints}, false},
+		{"a closer look says no", []string{"Ports"}, framework.Event{Kinds: framework.PodDelete}, false},
+		{"one of two plugins", []string{"Ports", "Fit"}, framework.Event{Kinds: framework.PodDelete}, true},
+		{"plugin without hints", []string{"Other"}, framework.Event{Kinds: framework.NodeTaints}, true},
+		{"no plugin at all", nil, framework.Event{Kinds: framework.NodeAdd}, true},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue(nil)
+				defer q.Close()
+				q.Set(schedtest.Pod("a"))
+				q.Unschedulable(pop(t, q), tc.refusedBy)
+				time.Sleep(time.Minute)
+				if it := pop(t, q); it != nil {
+					t.Fatal("came back without an event")
+				}
+				q.Happened(tc.event)
+				if got := pop(t, q) != nil; got != tc.back {
+					t.Errorf("back = %v, want %v", got, tc.back)
+				}
+			})
+		})
+	}
+}
+
+// TestEventDuringAttempt: what happens between Pop and Unschedulable must not be lost.
+func TestEventDuringAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		q.Set(schedtest.Pod("a"))
+		it := pop(t, q)
+		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		q.Unschedulable(it, []string{"Fit"})
+		if it := pop(t, q); it == nil || it.Attempts != 2 {
+			t.Errorf("item = %+v, want the second attempt", it)
+		}
+	})
+}
+
+func TestErrorsBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		q.Set(schedtest.Pod("a"))
+		var waits []string
+		for range 6 {
+			q.Retry(q.Pop(t.Context()))
+			begin := time.Now()
+			it := q.Pop(t.Context())
+			waits = append(waits, time.Since(begin).String())
+			it.Attempts-- // this Pop only measured
+			q.Assumed(it)
+			q.Retry(it)
+			time.Sleep(time.Minute)
+		}
+		if want := "1s 2s 4s 8s 10s 10s"; strings.Join(waits, " ") != want {
+			t.Errorf("waits = %v, want %s", waits, want)
+		}
+	})
+}
+
+func TestUnschedulableIsFlushedAfterFiveMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log told
+		q := newQueue(&log)
+		defer q.Close()
+		q.Set(schedtest.Pod("a"))
+		q.Unschedulable(pop(t, q), []string{"Fit"})
+		begin := time.Now()
+		q.Pop(t.Context())
+		if got := time.Since(begin); got != 5*time.Minute {
+			t.Errorf("waited %v, want 5m", got)
+		}
+		synctest.Wait() // the timer tells after it has let go of the queue
+		if want := (told{"a PodAdd", "a UnschedulableTimeout"}); !slices.Equal(log, want) {
+			t.Errorf("told %q, want %q", log, want)
+		}
+	})
+}
+
+func TestGates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		gated := schedtest.Pod("a", schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "later"}} }))
+		q.Set(gated)
+		if it := pop(t, q); it != nil {
+			t.Fatal("a gated pod was handed out")
+		}
+		if _, _, _, n := q.Len(); n != 1 {
+			t.Errorf("%d gated, want 1", n)
+		}
+		q.Set(schedtest.Pod("a"))
+		if it := pop(t, q); name(it) != "a" {
+			t.Errorf("popped %q, want a", name(it))
+		}
+	})
+}
+
+func TestUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		q.Set(schedtest.Pod("a"))
+		it := pop(t, q)
+		q.Set(schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))) // asks for less while it is tried
+		q.Unschedulable(it, []string{"Fit"})
+		it = pop(t, q)
+		if it == nil || it.Pod.Request.MilliCPU != 1 {
+			t.Fatalf("item = %+v, want the newer pod", it)
+		}
+		q.Unschedulable(it, []string{"Fit"})
+		same := schedtest.Pod("a", schedtest.Asks("1m", "1Mi"))
+		same.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse}}
+		q.Set(same) // the scheduler's own status write
+		if it := pop(t, q); it != nil {
+			t.Error("a status update brought the pod back")
+		}
+		q.Delete(same.UID)
+		if q.Has(same.UID) {
+			t.Error("the pod is known after Delete")
+		}
+	})
+}
+
+func TestDeletedWhileInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		p := schedtest.Pod("a")
+		q.Set(p)
+		it := pop(t, q)
+		q.Delete(p.UID)
+		q.Unschedulable(it, nil)
+		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		if it := pop(t, q); it != nil {
+			t.Error("a deleted pod came back")
+		}
+	})
+}
+
+// TestNothingIsLost: whatever happens, a pod is in the queue until it is done or deleted, and handed out to one loop at a time.
+func TestNothingIsLost(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ops := rapid.SliceOfN(rapid.IntRange(0, 7), 1, 60).Draw(rt, "ops")
+		pick := rapid.SliceOfN(rapid.IntRange(0, 4), 60, 60).Draw(rt, "pods")
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(nil)
+			defer q.Close()
+			in, flying, stale := map[string]bool{}, map[string]*queue.Item{}, map[*queue.Item]bool{}
+			for i, op := range ops {
+				pod := schedtest.Pod(fmt.Sprint(pick[i]))
+				switch it := flying[pod.Name]; {
+				case op == 0:
+					q.Set(pod)
+					in[pod.Name] = true
+				case op == 1:
+					q.Delete(pod.UID)
+					delete(in, pod.Name)
+					stale[it] = true
+				case op == 2:
+					if it := pop(t, q); it != nil {
+						if old := flying[name(it)]; old != nil && !stale[old] {
+							rt.Fatalf("pod %s was handed out twice", name(it))
+						}
+						flying[name(it)] = it
+					}
+				case op == 3 && it != nil:
+					q.Unschedulable(it, []string{"Fit"})
+					delete(flying, pod.Name)
+				case op == 4 && it != nil:
+					q.Retry(it)
+					delete(flying, pod.Name)
+				case op == 5:
+					q.Happened(framework.Event{Kinds: framework.NodeAdd})
+				case op == 6:
+					time.Sleep(3 * time.Second)
+				case op == 7 && it != nil:
+					q.Assumed(it)
+					q.Done(it)
+					if !stale[it] {
+						delete(in, pod.Name)
+					}
+					delete(flying, pod.Name)
+				}
+			}
+			for n, it := range flying {
+				q.Unschedulable(it, []string{"Fit"})
+				delete(flying, n)
+			}
+			q.Happened(framework.Event{Kinds: framework.NodeAdd})
+			time.Sleep(time.Hour)
+			got := map[string]bool{}
+			for it := pop(t, q); it != nil; it = pop(t, q) {
+				got[name(it)] = true
+			}
+			for n := range in {
+				if !got[n] {
+					rt.Fatalf("pod %s is lost; ops %v on %v", n, ops, pick)
+				}
+			}
+		})
+	})
+}

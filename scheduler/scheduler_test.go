@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/client"
+	"keelson/lib/mark"
+	"keelson/scheduler"
+	"keelson/scheduler/schedtest"
+)
+
+// cluster is a scheduler on a fake server that carries out bindings.
+type cluster struct {
+	*fake.Clientset
+	t *testing.T
+
+	mu    sync.Mutex
+	marks []mark.Mark
+}
+
+func start(t *testing.T, objs ...runtime.Object) *cluster {
+	t.Helper()
+	c := &cluster{Clientset: fake.NewClientset(objs...), t: t}
+	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
+		if !ok {
+			return false, nil, nil
+		}
+		o, err := c.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), b.Namespace, b.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		pod := o.(*corev1.Pod).DeepCopy()
+		pod.Spec.NodeName = b.Target.Name
+		return true, b, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
+	})
+	s, err := scheduler.New(scheduler.Config{Client: &client.Client{Interface: c.Clientset}, Marks: mark.NewRecorder(c.listen), Parallelism: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done, ready := make(chan error, 1), make(chan struct{})
+	go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run = %v, want nil", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		t.Fatalf("Run ended early: %v", err)
+	}
+	return c
+}
+
+func (c *cluster) listen(m mark.Mark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.marks = append(c.marks, m)
+}
+
+// eventually waits until a pod satisfies ok, woken by the server's watch.
+func (c *cluster) eventually(name string, ok func(*corev1.Pod) bool) *corev1.Pod {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	defer cancel()
+	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer w.Stop()
+	for {
+		p, err := c.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && ok(p) {
+			return p
+		}
+		select {
+		case <-w.ResultChan():
+		case <-ctx.Done():
+			c.t.Fatalf("pod %s: not as it should be after 20 s: %v", name, p)
+		}
+	}
+}
+
+func bound(p *corev1.Pod) bool { return p.Spec.NodeName != "" }
+
+func scheduledCondition(p *corev1.Pod) *corev1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == corev1.PodScheduled {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func TestBindsAndMarks(t *testing.T) {
+	c := start(t, schedtest.Node("node-1"), schedtest.Pod("a"))
+	if got := c.eventually("a", bound).Spec.NodeName; got != "node-1" {
+		t.Errorf("node = %q, want node-1", got)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var steps []string
+	for _, m := range c.marks {
+		steps = append(steps, string(m.Step))
+	}
+	if got := strings.Join(steps, " "); !strings.HasPrefix(got, "queued decision") {
+		t.Errorf("marks = %q, want queued decision ...", got)
+	}
+}
+
+func TestSaysWhyNotAndTriesAgain(t *testing.T) {
+	c := start(t, schedtest.Node("node-1"), schedtest.Node("node-2", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
+		schedtest.Pod("big", schedtest.Asks("1", "64Gi")))
+	p := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	cond := scheduledCondition(p)
+	const want = "0/2 nodes are available: 1 Insufficient memory, 1 node(s) had untolerated taint(s)."
+	if cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(cond.Message, want) {
+		t.Errorf("condition = %+v, want False Unschedulable %q", cond, want)
+	}
+	if _, err := c.CoreV1().Nodes().Create(t.Context(), schedtest.Node("node-3", schedtest.Offers(corev1.ResourceMemory, "128Gi")), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.eventually("big", bound).Spec.NodeName; got != "node-3" {
+		t.Errorf("node = %q, want node-3", got)
+	}
+}
+
+func TestLeavesOthersPodsAlone(t *testing.T) {
+	other := schedtest.Pod("other", schedtest.With(func(s *corev1.PodSpec) { s.SchedulerName = "theirs" }))
+	c := start(t, schedtest.Node("node-1"), other, schedtest.Pod("a"))
+	c.eventually("a", bound)
+	p, err := c.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{})
+	if err != nil || p.Spec.NodeName != "" {
+		t.Errorf("other's pod: node %q, err %v; want none", p.Spec.NodeName, err)
+	}
+}
+
+func TestPreemptsAndSaysSo(t *testing.T) {
+	c := start(t, schedtest.Node("node-1"), schedtest.Pod("low", schedtest.On("node-1"), schedtest.Asks("4", "")),
+		schedtest.Pod("high", schedtest.Asks("2", ""), schedtest.Priority(1000)))
+	if got := c.eventually("high", bound).Spec.NodeName; got != "node-1" {
+		t.Errorf("node = %q, want node-1", got)
+	}
+	if _, err := c.CoreV1().Pods("default").Get(t.Context(), "low", metav1.GetOptions{}); err == nil {
+		t.Error("the victim is still there")
+	}
+	var patched bool
+	for _, a := range c.Actions() {
+		p, ok := a.(k8stesting.PatchAction)
+		patched = patched || ok && p.GetName() == "low" && strings.Contains(string(p.GetPatch()), `"reason":"PreemptionByScheduler"`)
+	}
+	if !patched {
+		t.Error("the victim was not told: no DisruptionTarget condition")
+	}
+}
+
+// TestBindingFailsOnce: the pod is counted off its node and tried again.
+func TestBindingFailsOnce(t *testing.T) {
+	var once sync.Once
+	c := start(t, schedtest.Node("node-1"))
+	c.PrependReactor("create", "pods", func(a k8stesting.Action) (handled bool, ret runtime.Object, err error) {
+		if a.GetSubresource() == "binding" {
+			once.Do(func() { handled, err = true, errors.New("the server is in a bad mood") })
+		}
+		return handled, nil, err
+	})
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Asks("4", "")), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	if cond := scheduledCondition(p); cond.Reason != corev1.PodReasonSchedulerError || !strings.Contains(cond.Message, "bad mood") {
+		t.Errorf("condition = %+v, want SchedulerError with the server's words", cond)
+	}
+	c.eventually("a", bound)
+}

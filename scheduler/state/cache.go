@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Cache is the scheduler's picture of nodes and of the pods on them. Its methods may be called from any goroutine, except
+// Refresh, which belongs to the scheduling loop.
+type Cache struct {
+	mu         sync.Mutex
+	nodes      map[string]*entry
+	pods       map[types.UID]*placed
+	namespaces map[string]labels.Set
+	// What the snapshot does not know yet.
+	dirty          []*entry
+	changes        []change
+	nodesChanged   bool // nodes came, went or moved between zones
+	labelsChanged  bool // a node's labels or images, or a namespace's labels changed
+	tooManyChanges bool
+
+	snap *Snapshot // the scheduling loop's
+}
+
+// entry is one node; its info has no Node while only pods speak of it.
+type entry struct {
+	info   *NodeInfo
+	shared bool // the snapshot has info: replace it, don't change it
+	dirty  bool
+	pos    int // in the snapshot's Nodes, -1 when absent
+}
+
+type placed struct {
+	info    *PodInfo
+	node    string
+	assumed bool
+}
+
+// change is one pod come to (sign 1), gone from (-1) or replaced on (0) a node.
+type change struct {
+	info *PodInfo
+	node string
+	sign int
+}
+
+// NewCache returns an empty cache.
+func NewCache() *Cache {
+	return &Cache{
+		nodes: map[string]*entry{}, pods: map[types.UID]*placed{}, namespaces: map[string]labels.Set{},
+		snap: newSnapshot(),
+	}
+}
+
+// SetNode adds or replaces a node.
+func (c *Cache) SetNode(node *corev1.Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entryLocked(node.Name)
+	old := e.info.Node
+	e.info = e.ownedLocked(c)
+	e.info.setNode(node)
+	switch {
+	case old == nil || zone(old) != zone(node):
+		c.nodesChanged, c.labelsChanged = true, true
+	case !maps.Equal(old.Labels, node.Labels), !reflect.DeepEqual(old.Status.Images, node.Status.Images), !reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints):
+		c.labelsChanged = true
+	}
+}
+
+// RemoveNode forgets a node. Pods still on it are kept until they go, or the node comes back.
+func (c *Cache) RemoveNode(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.nodes[name]
+	if !ok || e.info.Node == nil {
+		return
+	}
+	c.nodesChanged, c.labelsChanged = true, true
+	if len(e.info.Pods) == 0 {
+		delete(c.nodes, name)
+		return
+	}
+	e.info = e.ownedLocked(c)
+	e.info.Node, e.info.Allocatable, e.info.Images = nil, Resource{}, nil
+}
+
+// SetNamespace adds or replaces a namespace's labels.
+func (c *Cache) SetNamespace(name string, l map[string]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, known := c.namespaces[name]
+	if known && maps.Equal(old, l) {
+		return
+	}
+	next := maps.Clone(c.namespaces) // the snapshot has the old map
+	next[name] = l
+	c.namespaces = next
+	for _, p := range c.pods {
+		if p.info.Pod.Namespace == name {
+			c.tooManyChanges = true // who matches a namespace selector has to be counted again
+			return
+		}
+	}
+}
+
+// RemoveNamespace forgets a namespace's labels.
+func (c *Cache) RemoveNamespace(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := maps.Clone(c.namespaces)
+	delete(next, name)
+	c.namespaces = next
+}
+
+// SetPod adds or replaces a pod that is bound to a node. It confirms the pod if it was assumed, also when it was bound elsewhere.
+func (c *Cache) SetPod(pod *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old, ok := c.pods[pod.UID]
+	if !ok {
+		c.placeLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
+		return
+	}
+	if old.node == pod.Spec.NodeName && sameFacts(old.info.Pod, pod) {
+		info := *old.info
+		info.Pod = pod
+		e := c.entryLocked(old.node)
+		e.info = e.ownedLocked(c)
+		if i := slices.Index(e.info.Pods, old.info); i >= 0 {
+			e.info.Pods[i] = &info
+		}
+		old.info, old.assumed = &info, false
+		c.logLocked(change{&info, old.node, 0})
+		return
+	}
+	c.displaceLocked(old)
+	c.placeLocked(NewPodInfo(pod), pod.Spec.NodeName, false)
+}
+
+// sameFacts reports whether nothing that PodInfo or a counter is made of differs.
+func sameFacts(a, b *corev1.Pod) bool {
+	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		a.Generation == b.Generation && reflect.DeepEqual(a.Spec.Containers, b.Spec.Containers) &&
+		sameAllocation(a.Status.ContainerStatuses, b.Status.ContainerStatuses)
+}
+
+// sameAllocation compares what in-place resizing changes.
+func sameAllocation(a, b []corev1.ContainerStatus) bool {
+	if len(a) != len(b) {
+		// The first status of a container repeats what its spec says.
+		return len(a) == 0
+	}
+	for i := range a {
+		if !reflect.DeepEqual(a[i].AllocatedResources, b[i].AllocatedResources) || !reflect.DeepEqual(a[i].Resources, b[i].Resources) {
+			return false
+		}
+	}
+	return true
+}
+
+// RemovePod forgets a pod.
+func (c *Cache) RemovePod(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.pods[uid]; ok {
+		c.displaceLocked(p)
+	}
+}
+
+// Assume counts a pod on node before the server has said so. It is an error if the pod is on a node already.
+func (c *Cache) Assume(p *PodInfo, node string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if old, ok := c.pods[p.Pod.UID]; ok {
+		return fmt.Errorf("assume pod %s on %s: it is on %s", p.Key, node, old.node)
+	}
+	c.placeLocked(p, node, true)
+	return nil
+}
+
+// Forget takes back an assumption; a pod that was confirmed since stays.
+func (c *Cache) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.pods[uid]; ok && p.assumed {
+		c.displaceLocked(p)
+	}
+}
+
+// Where returns the node a pod is on, and whether that is only assumed; empty when it is on none.
+func (c *Cache) Where(uid types.UID) (node string, assumed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p, ok := c.pods[uid]; ok {
+		return p.node, p.assumed
+	}
+	return "", false
+}
+
+func (c *Cache) placeLocked(p *PodInfo, node string, assumed bool) {
+	e := c.entryLocked(node)
+	e.info = e.ownedLocked(c)
+	e.info.add(p)
+	c.pods[p.Pod.UID] = &placed{p, node, assumed}
+	c.logLocked(change{p, node, 1})
+}
+
+func (c *Cache) displaceLocked(p *placed) {
+	delete(c.pods, p.info.Pod.UID)
+	c.logLocked(change{p.info, p.node, -1})
+	e := c.entryLocked(p.node)
+	e.info = e.ownedLocked(c)
+	e.info.remove(p.info)
+	if e.info.Node == nil && len(e.info.Pods) == 0 {
+		delete(c.nodes, p.node)
+	}
+}
+
+// logLocked remembers a change for the snapshot. A scheduler with nothing to do does not refresh, so the log has an end.
+func (c *Cache) logLocked(ch change) {
+	if c.tooManyChanges {
+		return
+	}
+	if len(c.changes) > 1024+len(c.pods) {
+		c.tooManyChanges, c.changes = true, nil
+		return
+	}
+	c.changes = append(c.changes, ch)
+}
+
+func (c *Cache) entryLocked(name string) *entry {
+	e, ok := c.nodes[name]
+	if !ok {
+		e = &entry{info: &NodeInfo{Name: name}, pos: -1}
+		c.nodes[name] = e
+	}
+	return e
+}
+
+// ownedLocked returns the node's info for changing and marks the node as changed.
+func (e *entry) ownedLocked(c *Cache) *NodeInfo {
+	if !e.dirty {
+		e.dirty = true
+		c.dirty = append(c.dirty, e)
+	}
+	if e.shared {
+		e.shared = false
+		return e.info.clone()
+	}
+	return e.info
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+var (
+	defaultCPU    = resource.NewMilliQuantity(DefaultMilliCPU, resource.DecimalSI)
+	defaultMemory = resource.NewQuantity(DefaultMemory, resource.BinarySI)
+)
+
+// HostPort is a port a pod takes on its node. An empty IP means 0.0.0.0, all addresses.
+type HostPort struct {
+	IP       string
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// Conflicts reports whether both cannot be taken on one node.
+func (p HostPort) Conflicts(o HostPort) bool {
+	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == anyIP || o.IP == anyIP || p.IP == o.IP)
+}
+
+const anyIP = "0.0.0.0"
+
+// PodInfo is a pod with what plugins want to know about it, worked out once. It is immutable; the Pod is shared (P4).
+type PodInfo struct {
+	Pod *corev1.Pod
+	Key string // namespace/name
+	// Request is what the pod asks for; ScoreCPU and ScoreMemory have defaults filled in for containers that ask for none.
+	Request     Resource
+	ScoreCPU    int64
+	ScoreMemory int64
+	Priority    int32
+	Ports       []HostPort
+	// Asks is what the pod's spec says about nodes by their names, labels and taints, as a key: pods of one workload share it.
+	Asks string
+	// The pod's inter-pod terms, parsed.
+	Affinity, AntiAffinity                   []*Term
+	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+	// Err says why a term could not be parsed; such a pod cannot be scheduled.
+	Err error
+}
+
+// NewPodInfo works out pod's facts.
+func NewPodInfo(pod *corev1.Pod) *PodInfo {
+	p := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
+	p.Request, p.ScoreCPU, p.ScoreMemory = requests(pod)
+	if pod.Spec.Priority != nil {
+		p.Priority = *pod.Spec.Priority
+	}
+	p.Ports = hostPorts(pod)
+	p.Asks = asks(&pod.Spec)
+	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		p.Err = p.parseTerms(a)
+	}
+	return p
+}
+
+func asks(s *corev1.PodSpec) string {
+	b := make([]byte, 0, 256)
+	add := func(parts ...string) {
+		for _, part := range parts {
+			b = append(append(b, part...), 0)
+		}
+	}
+	add(s.NodeName)
+	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		add(k, s.NodeSelector[k])
+	}
+	b = append(b, 1)
+	for i := range s.Tolerations {
+		t := &s.Tolerations[i]
+		add(t.Key, string(t.Operator), t.Value, string(t.Effect))
+	}
+	b = append(b, 1)
+	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		add(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.String())
+	}
+	return string(b)
+}
+
+func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {
+	if pa := a.PodAffinity; pa != nil {
+		if p.Affinity, err = newTerms(p.Pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("pod affinity: %w", err)
+		}
+		if p.PreferredAffinity, err = newWeightedTerms(p.Pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("preferred pod affinity: %w", err)
+		}
+	}
+	if pa := a.PodAntiAffinity; pa != nil {
+		if p.AntiAffinity, err = newTerms(p.Pod, pa.RequiredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("pod anti-affinity: %w", err)
+		}
+		if p.PreferredAntiAffinity, err = newWeightedTerms(p.Pod, pa.PreferredDuringSchedulingIgnoredDuringExecution); err != nil {
+			return fmt.Errorf("preferred pod anti-affinity: %w", err)
+		}
+	}
+	return nil
+}
+
+// hasTerms reports whether other pods may have to look at this one's terms.
+func (p *PodInfo) hasTerms() bool {
+	return len(p.Affinity)+len(p.AntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
+}
+
+// hostPorts collects the node ports of containers and of restartable init containers.
+func hostPorts(pod *corev1.Pod) []HostPort {
+	var ports []HostPort
+	collect := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort <= 0 {
+				continue
+			}
+			hp := HostPort{IP: p.HostIP, Protocol: p.Protocol, Port: p.HostPort}
+			if hp.IP == "" || hp.IP == "::" {
+				hp.IP = anyIP
+			}
+			if hp.Protocol == "" {
+				hp.Protocol = corev1.ProtocolTCP
+			}
+			ports = append(ports, hp)
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			collect(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		collect(&pod.Spec.Containers[i])
+	}
+	return ports
+}
+
+// Terminal reports whether a pod has ended and so takes nothing on its node.
+func Terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// NormalImage writes an image name as nodes report it: with a tag or digest.
+func NormalImage(name string) string {
+	if strings.LastIndexByte(name, ':') <= strings.LastIndexByte(name, '/') {
+		return name + ":latest"
+	}
+	return name
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"maps"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+)
+
+// What a container is taken to ask for in scores when it asks for nothing, so that many empty pods do not pile up on one node.
+const (
+	DefaultMilliCPU = 100
+	DefaultMemory   = 200 * 1024 * 1024
+)
+
+// Resource is a vector of amounts: CPU in thousandths of a core, memory and ephemeral storage in bytes,
+// pods as a count (allocatable only), and every other resource by name. Scalar may be nil.
+type Resource struct {
+	MilliCPU         int64
+	Memory           int64
+	EphemeralStorage int64
+	Pods             int64
+	Scalar           map[corev1.ResourceName]int64
+}
+
+// NewResource reads a resource list. Names that no scheduler counts (such as "example") are left out.
+func NewResource(list corev1.ResourceList) Resource {
+	var r Resource
+	for name, q := range list {
+		switch name {
+		case corev1.ResourceCPU:
+			r.MilliCPU = q.MilliValue()
+		case corev1.ResourceMemory:
+			r.Memory = q.Value()
+		case corev1.ResourceEphemeralStorage:
+			r.EphemeralStorage = q.Value()
+		case corev1.ResourcePods:
+			r.Pods = q.Value()
+		default:
+			if countable(name) {
+				if r.Scalar == nil {
+					r.Scalar = map[corev1.ResourceName]int64{}
+				}
+				r.Scalar[name] = q.Value()
+			}
+		}
+	}
+	return r
+}
+
+// countable reports whether name is an extended resource, huge pages, an attachable volume count or a kubernetes.io resource.
+func countable(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) ||
+		strings.HasPrefix(string(name), corev1.ResourceAttachableVolumesPrefix)
+}
+
+// add adds sign times o. The map is copied first, because snapshots may share it.
+func (r *Resource) add(o *Resource, sign int64) {
+	r.MilliCPU += sign * o.MilliCPU
+	r.Memory += sign * o.Memory
+	r.EphemeralStorage += sign * o.EphemeralStorage
+	if len(o.Scalar) == 0 {
+		return
+	}
+	next := make(map[corev1.ResourceName]int64, len(r.Scalar)+len(o.Scalar))
+	maps.Copy(next, r.Scalar)
+	for name, n := range o.Scalar {
+		next[name] += sign * n
+	}
+	r.Scalar = next
+}
+
+// Get returns the amount of one resource.
+func (r *Resource) Get(name corev1.ResourceName) int64 {
+	switch name {
+	case corev1.ResourceCPU:
+		return r.MilliCPU
+	case corev1.ResourceMemory:
+		return r.Memory
+	case corev1.ResourceEphemeralStorage:
+		return r.EphemeralStorage
+	case corev1.ResourcePods:
+		return r.Pods
+	default:
+		return r.Scalar[name]
+	}
+}
+
+// requests returns what a pod asks for, and its CPU and memory with the defaults above filled in for containers that ask for none.
+func requests(pod *corev1.Pod) (r Resource, cpu, mem int64) {
+	if r, cpu, mem, ok := plainRequests(pod); ok {
+		return r, cpu, mem
+	}
+	opts := resource.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	list := resource.PodRequests(pod, opts)
+	r = NewResource(list)
+	opts.NonMissingContainerRequests = filled(list, resource.IsPodLevelRequestsSet(pod))
+	list = resource.PodRequests(pod, opts)
+	return r, list.Cpu().MilliValue(), list.Memory().Value()
+}
+
+// filled returns the defaults that apply: pod-level requests override them once given.
+func filled(list corev1.ResourceList, podLevel bool) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	if _, given := list[corev1.ResourceCPU]; !podLevel || !given {
+		out[corev1.ResourceCPU] = *defaultCPU
+	}
+	if _, given := list[corev1.ResourceMemory]; !podLevel || !given {
+		out[corev1.ResourceMemory] = *defaultMemory
+	}
+	return out
+}
+
+// plainRequests is the quick way for pods that have nothing but containers with CPU and memory and have not been resized.
+func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
+	s := &pod.Spec
+	if len(s.InitContainers) > 0 || s.Overhead != nil || s.Resources != nil || len(pod.Status.ContainerStatuses) > 0 {
+		return r, 0, 0, false
+	}
+	for i := range s.Containers {
+		asks := s.Containers[i].Resources.Requests
+		for name := range asks {
+			if name != corev1.ResourceCPU && name != corev1.ResourceMemory {
+				return r, 0, 0, false
+			}
+		}
+		c, hasCPU := asks[corev1.ResourceCPU]
+		m, hasMem := asks[corev1.ResourceMemory]
+		r.MilliCPU += c.MilliValue()
+		r.Memory += m.Value()
+		if hasCPU {
+			cpu += c.MilliValue()
+		} else {
+			cpu += DefaultMilliCPU
+		}
+		if hasMem {
+			mem += m.Value()
+		} else {
+			mem += DefaultMemory
+		}
+	}
+	return r, cpu, mem, true
+}

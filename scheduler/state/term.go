@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Term says which pods count: those in one of Namespaces, or in a namespace whose labels match NamespaceSelector (nil: none),
+// whose own labels match Selector; and by which node label they are counted. Terms with equal Sig are interchangeable.
+type Term struct {
+	TopologyKey       string
+	Namespaces        []string // sorted
+	NamespaceSelector labels.Selector
+	Selector          labels.Selector
+	Sig               string // without TopologyKey
+
+	// A label that every matching pod must have, for a quick no; empty when there is none.
+	pairKey, pairValue string
+}
+
+// WeightedTerm is a preferred term.
+type WeightedTerm struct {
+	*Term
+	Weight int64
+}
+
+// NewTerm builds a term. A nil selector matches nothing, an empty one everything.
+func NewTerm(topologyKey string, namespaces []string, nsSelector, selector labels.Selector) *Term {
+	t := &Term{TopologyKey: topologyKey, Namespaces: slices.Clone(namespaces), NamespaceSelector: nsSelector, Selector: selector}
+	slices.Sort(t.Namespaces)
+	t.Namespaces = slices.Compact(t.Namespaces)
+	var b strings.Builder
+	b.WriteString(strings.Join(t.Namespaces, ","))
+	b.WriteByte('|')
+	if nsSelector != nil {
+		b.WriteString(nsSelector.String())
+		b.WriteByte('+')
+	}
+	b.WriteByte('|')
+	b.WriteString(selector.String())
+	t.Sig = b.String()
+	if reqs, ok := selector.Requirements(); ok {
+		for _, r := range reqs {
+			if vals := r.ValuesUnsorted(); len(vals) == 1 && (r.Operator() == selection.In || r.Operator() == selection.Equals) {
+				t.pairKey, t.pairValue = r.Key(), vals[0]
+				break
+			}
+		}
+	}
+	return t
+}
+
+// Matches reports whether a pod counts, given its namespace's labels.
+func (t *Term) Matches(pod *corev1.Pod, ns labels.Set) bool {
+	if t.pairKey != "" && pod.Labels[t.pairKey] != t.pairValue {
+		return false
+	}
+	return t.InNamespace(pod.Namespace, ns) && t.Selector.Matches(labels.Set(pod.Labels))
+}
+
+// InNamespace reports whether pods of a namespace can count at all.
+func (t *Term) InNamespace(name string, ns labels.Set) bool {
+	if slices.Contains(t.Namespaces, name) {
+		return true
+	}
+	return t.NamespaceSelector != nil && t.NamespaceSelector.Matches(ns)
+}
+
+func newTerms(pod *corev1.Pod, in []corev1.PodAffinityTerm) ([]*Term, error) {
+	out := make([]*Term, 0, len(in))
+	for i := range in {
+		t, err := newTerm(pod, &in[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+func newWeightedTerms(pod *corev1.Pod, in []corev1.WeightedPodAffinityTerm) ([]WeightedTerm, error) {
+	out := make([]WeightedTerm, 0, len(in))
+	for i := range in {
+		t, err := newTerm(pod, &in[i].PodAffinityTerm)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, WeightedTerm{t, int64(in[i].Weight)})
+	}
+	return out, nil
+}
+
+func newTerm(pod *corev1.Pod, in *corev1.PodAffinityTerm) (*Term, error) {
+	selector, err := metav1.LabelSelectorAsSelector(in.LabelSelector)
+	if err != nil {
+		return nil, fmt.Errorf("label selector: %w", err)
+	}
+	selector = WithLabelKeys(selector, pod, in.MatchLabelKeys, selection.In)
+	selector = WithLabelKeys(selector, pod, in.MismatchLabelKeys, selection.NotIn)
+	namespaces := in.Namespaces
+	if len(namespaces) == 0 && in.NamespaceSelector == nil {
+		namespaces = []string{pod.Namespace}
+	}
+	var ns labels.Selector
+	if in.NamespaceSelector != nil {
+		if ns, err = metav1.LabelSelectorAsSelector(in.NamespaceSelector); err != nil {
+			return nil, fmt.Errorf("namespace selector: %w", err)
+		}
+	}
+	return NewTerm(in.TopologyKey, namespaces, ns, selector), nil
+}
+
+// WithLabelKeys narrows selector to pods whose value of each key is (or is not) the pod's own. The API server merges
+// these keys into the selector of new pods; doing it twice is harmless.
+func WithLabelKeys(selector labels.Selector, pod *corev1.Pod, keys []string, op selection.Operator) labels.Selector {
+	for _, key := range keys {
+		value, ok := pod.Labels[key]
+		if !ok {
+			continue
+		}
+		if r, err := labels.NewRequirement(key, op, []string{value}); err == nil {
+			selector = selector.Add(*r)
+		}
+	}
+	return selector
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// watch starts the informers and waits until the cluster's state is in the cache; wait blocks until they have ended, after ctx is done.
+func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
+	rest := s.cfg.Client.Informers(0)
+	pods := s.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.AndSelectors(
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+		).String()
+	}))
+	sources := []struct {
+		informer cache.SharedIndexInformer
+		handler  cache.ResourceEventHandler
+	}{
+		{rest.Core().V1().Namespaces().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: s.setNamespace, UpdateFunc: func(_, o any) { s.setNamespace(o) }, DeleteFunc: s.dropNamespace,
+		}},
+		{rest.Core().V1().Nodes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { s.setNode(nil, o) }, UpdateFunc: s.setNode, DeleteFunc: s.dropNode,
+		}},
+		{pods.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: func(o any) { s.setPod(nil, o) }, UpdateFunc: s.setPod, DeleteFunc: s.dropPod,
+		}},
+	}
+	synced := append(s.kin.use(rest), s.watchBudgets(rest)...)
+	for _, src := range sources {
+		reg, err := src.informer.AddEventHandler(src.handler)
+		if err != nil {
+			return nil, fmt.Errorf("watch the cluster: %w", err)
+		}
+		synced = append(synced, reg.HasSynced)
+	}
+	rest.Start(ctx.Done())
+	pods.Start(ctx.Done())
+	wait = func() { rest.Shutdown(); pods.Shutdown() }
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) && ctx.Err() == nil {
+		wait()
+		return nil, errors.New("watch the cluster: caches did not fill")
+	}
+	return wait, nil
+}
+
+// object unwraps what an informer delivers when it missed a deletion.
+func object[T any](o any) (T, bool) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	t, ok := o.(T)
+	return t, ok
+}
+
+func (s *Scheduler) setNamespace(o any) {
+	if ns, ok := object[*corev1.Namespace](o); ok {
+		s.cache.SetNamespace(ns.Name, ns.Labels)
+		s.queue.Happened(framework.Event{Kinds: framework.NamespaceLabels})
+	}
+}
+
+func (s *Scheduler) dropNamespace(o any) {
+	if ns, ok := object[*corev1.Namespace](o); ok {
+		s.cache.RemoveNamespace(ns.Name)
+	}
+}
+
+func (s *Scheduler) setNode(before, after any) {
+	node, ok := object[*corev1.Node](after)
+	if !ok {
+		return
+	}
+	s.cache.SetNode(node)
+	e := framework.Event{Kinds: framework.NodeAdd, NewNode: node}
+	if old, ok := object[*corev1.Node](before); ok {
+		e.OldNode, e.Kinds = old, nodeChange(old, node)
+	}
+	s.queue.Happened(e)
+}
+
+// nodeChange says what of a node changed that scheduling looks at.
+func nodeChange(old, node *corev1.Node) framework.Kinds {
+	var k framework.Kinds
+	if !reflect.DeepEqual(old.Status.Allocatable, node.Status.Allocatable) {
+		k |= framework.NodeAllocatable
+	}
+	if !maps.Equal(old.Labels, node.Labels) {
+		k |= framework.NodeLabels
+	}
+	if old.Spec.Unschedulable != node.Spec.Unschedulable || !reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
+		k |= framework.NodeTaints
+	}
+	return k
+}
+
+func (s *Scheduler) dropNode(o any) {
+	if node, ok := object[*corev1.Node](o); ok {
+		s.cache.RemoveNode(node.Name)
+	}
+}
+
+func (s *Scheduler) setPod(before, after any) {
+	pod, ok := object[*corev1.Pod](after)
+	if !ok {
+		return
+	}
+	old, _ := object[*corev1.Pod](before)
+	if old != nil && old.UID != pod.UID { // deleted and made again while nobody looked
+		s.dropPod(old)
+		old = nil
+	}
+	switch {
+	case state.Terminal(pod):
+		s.dropPod(pod)
+	case pod.Spec.NodeName != "":
+		s.setBoundPod(old, pod)
+	case pod.Spec.SchedulerName == s.cfg.SchedulerName && pod.DeletionTimestamp == nil:
+		if _, assumed := s.cache.Where(pod.UID); assumed {
+			return // its binding is under way
+		}
+		if n := pod.Status.NominatedNodeName; n != "" && s.nominee.node(pod.UID) == "" {
+			s.nominee.add(state.NewPodInfo(pod), n)
+		}
+		s.queue.Set(pod)
+	default:
+		s.queue.Delete(pod.UID)
+		s.nominee.remove(pod.UID)
+	}
+}
+
+func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
+	s.cache.SetPod(pod)
+	if old == nil || old.Spec.NodeName == "" {
+		s.queue.Delete(pod.UID)
+		s.nominee.remove(pod.UID)
+		s.queue.Happened(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
+		return
+	}
+	s.queue.Happened(framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod})
+}
+
+// podChange says what of a bound pod changed that other pods' scheduling looks at.
+func podChange(old, pod *corev1.Pod) framework.Kinds {
+	var k framework.Kinds
+	if !maps.Equal(old.Labels, pod.Labels) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) {
+		k |= framework.PodLabels
+	}
+	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) || len(pod.Status.ContainerStatuses) > 0 &&
+		pod.Status.ContainerStatuses[0].AllocatedResources != nil {
+		k |= framework.PodShrinks
+	}
+	return k
+}
+
+func (s *Scheduler) dropPod(o any) {
+	pod, ok := object[*corev1.Pod](o)
+	if !ok {
+		return
+	}
+	s.queue.Delete(pod.UID)
+	s.nominee.remove(pod.UID)
+	node, _ := s.cache.Where(pod.UID)
+	s.cache.RemovePod(pod.UID)
+	if node != "" || pod.Spec.NodeName != "" {
+		s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod})
+	}
+}
+
+// known reports whether a pod may still exist.
+func (s *Scheduler) known(pod *state.PodInfo) bool { return s.queue.Has(pod.Pod.UID) }
+
+// watchBudgets watches disruption budgets if the server has them.
+func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.InformerSynced {
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(policyv1.SchemeGroupVersion.String())
+	if err != nil {
+		return nil
+	}
+	for _, r := range list.APIResources {
+		if r.Name == "poddisruptionbudgets" {
+			b := f.Policy().V1().PodDisruptionBudgets()
+			s.budgets = b.Lister()
+			return []cache.InformerSynced{b.Informer().HasSynced}
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) listBudgets() []*policyv1.PodDisruptionBudget {
+	if s.budgets == nil {
+		return nil
+	}
+	list, err := s.budgets.List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache does not fail
+	}
+	return list
+}
