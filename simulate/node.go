@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	coordination "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const version = "v1.37.2+keelson"
+
+// atOnce bounds parallel registrations.
+const atOnce = 32
+
+func (s *Simulator) name(i int) string { return s.cfg.Prefix + strconv.Itoa(i) }
+
+// node is fake node i as it registers.
+func (s *Simulator) node(i int) *corev1.Node {
+	name := s.name(i)
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			LabelType: TypeFake, corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+		}},
+		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: "fake://" + name},
+	}
+	if !s.cfg.Untainted {
+		n.Spec.Taints = []corev1.Taint{{Key: TaintFake, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	}
+	n.Status = s.nodeStatus(i, time.Now())
+	return n
+}
+
+func (s *Simulator) nodeStatus(i int, now time.Time) corev1.NodeStatus {
+	size := corev1.ResourceList{
+		corev1.ResourceCPU: s.cfg.CPU, corev1.ResourceMemory: s.cfg.Memory, corev1.ResourcePods: *resource.NewQuantity(s.cfg.Pods, resource.DecimalSI),
+	}
+	at := metav1.NewTime(now)
+	cond := func(t corev1.NodeConditionType, status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: t, Status: status, Reason: reason, Message: message, LastHeartbeatTime: at, LastTransitionTime: at}
+	}
+	return corev1.NodeStatus{
+		Capacity: size, Allocatable: size.DeepCopy(),
+		Conditions: []corev1.NodeCondition{
+			cond(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+			cond(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+			cond(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+			cond(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status"),
+		},
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: nodeIP(i)}, {Type: corev1.NodeHostName, Address: s.name(i)}},
+		NodeInfo: corev1.NodeSystemInfo{
+			OperatingSystem: "linux", Architecture: runtime.GOARCH, OSImage: "Keelson fake node", KernelVersion: "fake",
+			KubeletVersion: version, ContainerRuntimeVersion: "fake://1.0.0",
+		},
+	}
+}
+
+// register makes our nodes exist, ready, with leases, and removes those of an earlier, larger run.
+func (s *Simulator) register(ctx context.Context) error {
+	there, err := s.cfg.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: LabelType + "=" + TypeFake})
+	if err != nil {
+		return fmt.Errorf("list fake nodes: %w", err)
+	}
+	known := map[string]*corev1.Node{}
+	for k := range there.Items {
+		n := &there.Items[k]
+		known[n.Name] = n
+		if _, ok := s.index(n.Name); !ok && len(n.Name) > len(s.cfg.Prefix) && n.Name[:len(s.cfg.Prefix)] == s.cfg.Prefix {
+			if err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("remove fake node %s: %w", n.Name, err)
+			}
+		}
+	}
+	return s.each(func(i int) error {
+		n, err := s.registerOne(ctx, i, known[s.name(i)])
+		if err != nil {
+			return fmt.Errorf("register fake node %s: %w", s.name(i), err)
+		}
+		return s.renew(ctx, i, n)
+	})
+}
+
+// each calls f for the number of every node, in parallel, and returns the first error.
+func (s *Simulator) each(f func(i int) error) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		first error
+	)
+	tokens := make(chan struct{}, atOnce)
+	for i := range s.cfg.Nodes {
+		tokens <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-tokens }()
+			if err := f(i); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				if first == nil {
+					first = err
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+func (s *Simulator) registerOne(ctx context.Context, i int, there *corev1.Node) (*corev1.Node, error) {
+	nodes := s.cfg.Client.CoreV1().Nodes()
+	want := s.node(i)
+	n := there
+	var err error
+	if n == nil {
+		if n, err = nodes.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
+			n, err = nodes.Get(ctx, want.Name, metav1.GetOptions{})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if isReady(n) && n.Status.Allocatable.Cpu().Equal(s.cfg.CPU) && n.Status.Allocatable.Memory().Equal(s.cfg.Memory) && n.Status.Allocatable.Pods().Value() == s.cfg.Pods {
+		return n, nil
+	}
+	n = n.DeepCopy()
+	n.Status = want.Status
+	n.ResourceVersion = "" // nobody else says how a fake node is
+	return nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{})
+}
+
+func isReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// renew writes the node's lease. With n, the node, it also creates the lease; n owns it, so that it goes with the node.
+func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
+	name, seconds, now := s.name(i), int32(4*s.cfg.Renew/time.Second), metav1.NowMicro()
+	l := &coordination.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
+		Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
+	}
+	leases := s.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	if n != nil {
+		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID}}
+		_, err := leases.Create(ctx, l, metav1.CreateOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create lease of %s: %w", name, err)
+		}
+	}
+	old, err := leases.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read lease of %s: %w", name, err)
+	}
+	old.Spec = l.Spec
+	if n != nil {
+		old.OwnerReferences = l.OwnerReferences // the node may be a new one of its name
+	}
+	if _, err := leases.Update(ctx, old, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("renew lease of %s: %w", name, err)
+	}
+	return nil
+}
+
+// renewLeases renews all leases in turn, one at a time, each once per cfg.Renew.
+func (s *Simulator) renewLeases(ctx context.Context) {
+	if s.cfg.Nodes == 0 {
+		return
+	}
+	tick := time.NewTicker(max(time.Millisecond, s.cfg.Renew/time.Duration(s.cfg.Nodes)))
+	defer tick.Stop()
+	for i := 0; ; i = (i + 1) % s.cfg.Nodes {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// A node that somebody deleted stays away.
+		if err := s.renew(ctx, i, nil); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
+			s.cfg.Log.Warn("lease not renewed", "node", s.name(i), "err", err)
+		}
+	}
+}

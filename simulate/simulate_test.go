@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package simulate
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/client"
+)
+
+func run(t *testing.T, f *fake.Clientset, cfg Config) {
+	t.Helper()
+	cfg.Client = &client.Client{Interface: f}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	ready := make(chan struct{})
+	go func() { done <- s.Run(ctx, func() { close(ready) }) }() // ends with the test
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-done:
+		done <- nil
+		t.Fatalf("ended before it was ready: %v", err)
+	}
+}
+
+func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u"},
+		Spec: corev1.PodSpec{
+			NodeName: node, RestartPolicy: corev1.RestartPolicyAlways, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			InitContainers: []corev1.Container{{Name: "init", Image: "i"}},
+		},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for _, g := range f {
+		g(p)
+	}
+	return p
+}
+
+func TestNodesAndPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}}}
+		f := fake.NewClientset(old, pod("other", "node-1"), pod("a", "fake-1"))
+		run(t, f, Config{Nodes: 3})
+		nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(nodes.Items) != 3 || nodes.Items[0].Name != "fake-0" || !isReady(&nodes.Items[0]) || len(nodes.Items[0].Spec.Taints) != 1 {
+			t.Errorf("nodes: got %d, first %+v", len(nodes.Items), nodes.Items[0])
+		}
+		if l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(t.Context(), metav1.ListOptions{}); err != nil || len(l.Items) != 3 {
+			t.Errorf("leases: got %d, %v; want 3", len(l.Items), err)
+		}
+		time.Sleep(time.Second)
+		p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil || p.Status.Phase != corev1.PodRunning || p.Status.PodIP != "10.128.1.1" || len(p.Status.ContainerStatuses) != 1 || !p.Status.ContainerStatuses[0].Ready {
+			t.Errorf("pod: got %+v, %v", p.Status, err)
+		}
+		if p, err = f.CoreV1().Pods("default").Get(t.Context(), "other", metav1.GetOptions{}); err != nil || p.Status.Phase != corev1.PodPending {
+			t.Errorf("another node's pod was touched: %v, %v", p.Status.Phase, err)
+		}
+		f.ClearActions()
+		time.Sleep(time.Minute)
+		if n := len(f.Actions()); n != 0 {
+			t.Errorf("%d requests in an idle minute, want none", n)
+		}
+	})
+}
+
+func TestDeletionAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		once := func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyNever
+			p.Annotations = map[string]string{AnnotationRunFor: "30s", AnnotationExitCode: "3"}
+		}
+		going := func(p *corev1.Pod) {
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			p.Finalizers = []string{"x/y"}
+		}
+		f := fake.NewClientset(pod("job", "fake-0", once), pod("going", "fake-0", going))
+		run(t, f, Config{Nodes: 1, Untainted: true})
+		time.Sleep(time.Second)
+		if _, err := f.CoreV1().Pods("default").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("a deleted pod is still there: %v", err)
+		}
+		phase := func() string {
+			p, err := f.CoreV1().Pods("default").Get(t.Context(), "job", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			code := int32(-1)
+			if s := p.Status.ContainerStatuses[0].State.Terminated; s != nil {
+				code = s.ExitCode
+			}
+			return fmt.Sprint(p.Status.Phase, " ", code)
+		}
+		if got := phase(); got != "Running -1" {
+			t.Errorf("at first: got %s", got)
+		}
+		time.Sleep(time.Minute)
+		if got := phase(); got != "Failed 3" {
+			t.Errorf("after its time: got %s", got)
+		}
+	})
+}
+
+func TestAddresses(t *testing.T) {
+	a := newAddresses()
+	a.keep(300, "10.129.44.1")
+	seen := map[string]bool{"10.129.44.1": true}
+	for range podsPerNode - 1 {
+		ip := a.take(300)
+		if seen[ip] {
+			t.Fatalf("%s given twice", ip)
+		}
+		seen[ip] = true
+	}
+	a.release(300, "10.129.44.77")
+	if ip := a.take(300); ip != "10.129.44.77" {
+		t.Errorf("got %s, want the released one", ip)
+	}
+	for _, i := range []int{0, 255, 256, maxNodes - 1} {
+		if got := nodeIP(i) + " " + podCIDR(i); len(got) < 10 {
+			t.Errorf("node %d: %s", i, got)
+		}
+	}
+	if got := podCIDR(maxNodes - 1); got != "10.255.255.0/24" {
+		t.Errorf("last range: got %s", got)
+	}
+}
