@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"keelson/client"
+	"keelson/lib/mark"
+)
+
+// Bounds of a Forwarder: marks it holds, and how long it gathers before it sends.
+const (
+	maxHeld = 4096
+	gather  = 50 * time.Millisecond
+	again   = 5 * time.Second
+)
+
+// Forwarder sends an agent's marks to the server: register Listen with the agent's recorder, and run Run. While the server
+// cannot be reached the oldest marks are given up. It never blocks the agent.
+type Forwarder struct {
+	client *client.Client
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	held []mark.Mark
+	deaf bool // the server has no timeline
+	wake chan struct{}
+}
+
+// NewForwarder makes a forwarder; it starts nothing.
+func NewForwarder(c *client.Client, log *slog.Logger) *Forwarder {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Forwarder{client: c, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Listen is a mark.Listener.
+func (f *Forwarder) Listen(m mark.Mark) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.deaf {
+		return
+	}
+	if len(f.held) >= maxHeld {
+		f.held = f.held[len(f.held)-maxHeld+1:]
+	}
+	f.held = append(f.held, m)
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run sends until ctx is done. A server that knows no marks is not asked again.
+func (f *Forwarder) Run(ctx context.Context, ready func()) error {
+	hc, err := rest.HTTPClientFor(f.client.Config)
+	if err != nil {
+		return fmt.Errorf("forward marks: %w", err)
+	}
+	ready()
+	for {
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+			return nil
+		}
+		wait := gather
+		for {
+			if !sleep(ctx, wait) {
+				return nil
+			}
+			if wait = f.flush(ctx, hc); wait == 0 {
+				break
+			}
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// flush sends what is held; it returns how long to wait before trying again, 0 when there is nothing left to do.
+func (f *Forwarder) flush(ctx context.Context, hc *http.Client) time.Duration {
+	f.mu.Lock()
+	batch := f.held
+	f.held = nil
+	f.mu.Unlock()
+	if len(batch) == 0 {
+		return 0
+	}
+	code, err := f.post(ctx, hc, batch)
+	switch {
+	case err != nil || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		all := append(batch, f.held...)
+		f.held = all[max(len(all)-maxHeld, 0):]
+		return again
+	case code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized || code == http.StatusMethodNotAllowed:
+		f.log.Info("the server takes no marks: this agent's steps will be missing from timelines", "code", code)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.deaf, f.held = true, nil
+	case code >= http.StatusMultipleChoices:
+		f.log.Warn("marks were refused", "code", code, "marks", len(batch))
+	}
+	return 0
+}
+
+func (f *Forwarder) post(ctx context.Context, hc *http.Client, batch []mark.Mark) (int, error) {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	for _, m := range batch {
+		if err := enc.Encode(m); err != nil {
+			return 0, fmt.Errorf("encode mark: %w", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, again)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(f.client.Config.Host, "/")+"/keelson/v1/marks", &body)
+	if err != nil {
+		return 0, fmt.Errorf("send marks: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/x-ndjson")
+	resp, err := hc.Do(req)
+	if err != nil {
+		return 0, fmt.Errorf("send marks: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection can be used again
+	return resp.StatusCode, nil
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/mark"
+)
+
+// Bounds of what a remote agent may send at once.
+const (
+	maxBody  = 8 << 20
+	maxLine  = 256 << 10
+	maxMarks = 20000
+)
+
+// Handler serves
+//
+//	GET  /keelson/v1/timeline/{namespace}/{pod}   a Story; with ?follow=true a line for each change until it is done
+//	GET  /keelson/v1/why/{namespace}/{pod}        a Why
+//	POST /keelson/v1/marks                        lines of marks from a remote agent
+//
+// Who may do so is for the caller to decide before.
+func (t *Timeline) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", t.serveStory)
+	mux.HandleFunc("GET /keelson/v1/why/{namespace}/{pod}", func(w http.ResponseWriter, r *http.Request) {
+		why, err := t.Why(r.PathValue("namespace"), r.PathValue("pod"))
+		answer(w, r, why, err)
+	})
+	mux.HandleFunc("POST /keelson/v1/marks", t.serveMarks)
+	return mux
+}
+
+func (t *Timeline) serveStory(w http.ResponseWriter, r *http.Request) {
+	ns, name := r.PathValue("namespace"), r.PathValue("pod")
+	if r.URL.Query().Get("follow") != "true" {
+		s, err := t.Story(ns, name)
+		answer(w, r, s, err)
+		return
+	}
+	next, done := t.follow(ns, name)
+	defer done()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	out := json.NewEncoder(w)
+	flusher := http.NewResponseController(w)
+	_ = flusher.Flush()
+	for {
+		changed := next() // before the story is told, so that no mark is missed
+		s, err := t.Story(ns, name)
+		if err == nil {
+			if out.Encode(s) != nil || flusher.Flush() != nil || s.Done {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-r.Context().Done():
+			return
+		}
+		if !pause(r) {
+			return
+		}
+	}
+}
+
+// followPause lets marks that come together be told together.
+const followPause = 20 * time.Millisecond
+
+func pause(r *http.Request) bool {
+	timer := time.NewTimer(followPause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-r.Context().Done():
+		return false
+	}
+}
+
+// answer writes v, or err as a Status.
+func answer(w http.ResponseWriter, r *http.Request, v any, err error) {
+	if err != nil {
+		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound,
+			fmt.Sprintf("pod %s/%s: %v", r.PathValue("namespace"), r.PathValue("pod"), err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client has gone
+}
+
+func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Message: message, Reason: reason, Code: int32(code), //nolint:gosec // an HTTP status code
+	})
+}
+
+func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request) {
+	marks, err := readMarks(http.MaxBytesReader(w, r.Body, maxBody))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, err.Error())
+		return
+	case err != nil:
+		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
+		return
+	}
+	for _, m := range marks {
+		t.Listen(m)
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// readMarks reads lines of marks: all of them, or an error that names the line.
+func readMarks(body io.Reader) ([]mark.Mark, error) {
+	var marks []mark.Mark
+	lines := bufio.NewScanner(body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for n := 1; lines.Scan(); n++ {
+		line := bytes.TrimSpace(lines.Bytes())
+		if len(line) == 0 {
+			continue
+		}
+		if len(marks) == maxMarks {
+			return nil, fmt.Errorf("line %d: more than %d marks at once", n, maxMarks)
+		}
+		m, err := mark.Decode(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		if err := plausible(m); err != nil {
+			return nil, fmt.Errorf("line %d: %w", n, err)
+		}
+		marks = append(marks, m)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read marks: %w", err)
+	}
+	return marks, nil
+}
+
+// plausible refuses marks that no agent makes.
+func plausible(m mark.Mark) error {
+	const maxName = 512
+	switch {
+	case m.At.IsZero():
+		return errors.New("mark without a time")
+	case m.Took < 0:
+		return errors.New("mark that took less than nothing")
+	case len(m.Subject.Name) > maxName || len(m.Subject.Namespace) > maxName || len(m.Subject.UID) > maxName || len(m.Component) > maxName:
+		return fmt.Errorf("name longer than %d bytes", maxName)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson/client"
+	"keelson/lib/mark"
+)
+
+func get(t *testing.T, url string) (*http.Response, func()) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, func() { _ = resp.Body.Close() }
+}
+
+func TestServesStoryAndWhy(t *testing.T) {
+	srv := httptest.NewServer(listening(journey()).Handler())
+	defer srv.Close()
+	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+podName)
+	defer done()
+	var s Story
+	if err := json.NewDecoder(resp.Body).Decode(&s); err != nil || s.Node != "node-1" || len(s.Steps) < 8 {
+		t.Errorf("story: node %q, %d steps, %v; want node-1 and at least 8", s.Node, len(s.Steps), err)
+	}
+	resp, done = get(t, srv.URL+"/keelson/v1/why/default/"+podName)
+	defer done()
+	var w Why
+	if err := json.NewDecoder(resp.Body).Decode(&w); err != nil || w.Node != "node-1" || w.Decision == nil {
+		t.Errorf("why: %+v, %v; want node-1 with a decision", w, err)
+	}
+	resp, done = get(t, srv.URL+"/keelson/v1/timeline/default/nobody")
+	defer done()
+	var st metav1.Status
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil || resp.StatusCode != http.StatusNotFound || !strings.Contains(st.Message, "default/nobody") {
+		t.Errorf("unknown pod: %d %q, %v; want 404 naming it", resp.StatusCode, st.Message, err)
+	}
+}
+
+func TestFollowStreamsUntilReady(t *testing.T) {
+	tl := New(Config{})
+	srv := httptest.NewServer(tl.Handler())
+	defer srv.Close()
+	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+podName+"?follow=true")
+	defer done()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	marks := journey()
+	last := 0
+	for _, upTo := range []int{5, len(marks)} {
+		for _, m := range marks[last:upTo] {
+			tl.Listen(m)
+		}
+		last = upTo
+		if !lines.Scan() {
+			t.Fatalf("stream ended: %v", lines.Err())
+		}
+	}
+	var s Story
+	for {
+		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
+			t.Fatal(err)
+		}
+		if s.Done {
+			break
+		}
+		if !lines.Scan() {
+			t.Fatalf("stream ended before the pod was ready: %v", lines.Err())
+		}
+	}
+	if lines.Scan() {
+		t.Errorf("after the end came %q", lines.Text())
+	}
+	if len(tl.news) != 0 {
+		t.Errorf("%d topics left, want none", len(tl.news))
+	}
+}
+
+func post(t *testing.T, h http.Handler, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/keelson/v1/marks", strings.NewReader(body)))
+	return w
+}
+
+func encode(t *testing.T, marks []mark.Mark) string {
+	t.Helper()
+	var b bytes.Buffer
+	for _, m := range marks {
+		if err := json.NewEncoder(&b).Encode(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+func TestTakesMarksWholeOrNotAtAll(t *testing.T) {
+	tl := New(Config{})
+	good := encode(t, journey())
+	w := post(t, tl.Handler(), good+`{"step":"dance","subject":{"resource":"pods","name":"x"}}`+"\n")
+	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "line 18") || tl.Pods() != 0 {
+		t.Errorf("bad line: %d %s, %d pods; want 400 naming line 18, none", w.Code, w.Body, tl.Pods())
+	}
+	if w := post(t, tl.Handler(), good); w.Code != http.StatusNoContent {
+		t.Errorf("good lines: %d %s, want 204", w.Code, w.Body)
+	}
+	if s, err := tl.Story("default", podName); err != nil || s.ReadyAfter != us(48100) {
+		t.Errorf("ready after %v, %v; want 48.1ms", s.ReadyAfter, err)
+	}
+}
+
+func FuzzReadMarks(f *testing.F) {
+	f.Add([]byte(`{"step":"queued","component":"s","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","namespace":"d","name":"x","uid":"u"},"detail":{"why":"PodAdd"}}`))
+	f.Add([]byte(`{"step":"request","at":"2026-07-01T14:40:10Z","subject":{"resource":"pods","name":"x","uid":"u"},"detail":{"verb":"POST","auditID":"1"}}` + "\n\n"))
+	f.Add([]byte("null\n{}"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		marks, err := readMarks(bytes.NewReader(b))
+		if err != nil {
+			return
+		}
+		tl := listening(marks)
+		for name := range tl.names {
+			ns, pod, _ := strings.Cut(name, "/")
+			s, err := tl.Story(ns, pod)
+			if err != nil {
+				continue
+			}
+			if s.Accounted > s.Total {
+				t.Errorf("accounted %v of %v", s.Accounted, s.Total)
+			}
+			var out bytes.Buffer
+			Render(&out, &s, true)
+			if w, err := tl.Why(ns, pod); err == nil {
+				RenderWhy(&out, &w, true)
+			}
+		}
+	})
+}
+
+func TestForwards(t *testing.T) {
+	tl := New(Config{})
+	arrived := make(chan struct{}, 16)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tl.Handler().ServeHTTP(w, r)
+		arrived <- struct{}{}
+	}))
+	defer srv.Close()
+	c, err := client.Remote(&rest.Config{Host: srv.URL}, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := NewForwarder(c, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx, func() {}) }() // ends with ctx
+	for _, m := range journey() {
+		f.Listen(m)
+	}
+	deadline := time.After(20 * time.Second)
+	for {
+		if s, err := tl.Story("default", podName); err == nil && s.Done {
+			break
+		}
+		select {
+		case <-arrived:
+		case <-deadline:
+			t.Fatal("marks did not arrive")
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v, want nil", err)
+	}
+}
+
+func TestForwarderGivesUpOldestAndNeverBlocks(t *testing.T) {
+	f := NewForwarder(nil, nil)
+	for i := range 2 * maxHeld {
+		f.Listen(mark.Mark{Step: mark.StepQueued, At: at(i)})
+	}
+	if len(f.held) != maxHeld || !f.held[len(f.held)-1].At.Equal(at(2*maxHeld-1)) {
+		t.Errorf("%d held, last at %v; want %d with the latest", len(f.held), f.held[len(f.held)-1].At, maxHeld)
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// ANSI sequences of a coloured rendering.
+const (
+	bold  = "\x1b[1m"
+	dim   = "\x1b[2m"
+	red   = "\x1b[31m"
+	green = "\x1b[32m"
+	reset = "\x1b[0m"
+)
+
+type paint bool
+
+func (p paint) with(style, text string) string {
+	if !p || text == "" {
+		return text
+	}
+	return style + text + reset
+}
+
+// longLine is how many characters of what was done go on one line, if it can be broken.
+const longLine = 130
+
+// Render prints a story for people, as lines with columns at, took, who, what. Write errors are the writer's business.
+func Render(out io.Writer, s *Story, color bool) {
+	p := paint(color)
+	var b strings.Builder
+	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
+	if at := where(s); at != "" {
+		b.WriteString(at + "   ")
+	}
+	if s.Partial {
+		fmt.Fprintf(&b, "made before this server started: steps are remembered from %s on", s.Start.Format("15:04:05.000"))
+	} else {
+		fmt.Fprintf(&b, "created %s", s.Start.Format("15:04:05.000"))
+	}
+	if s.ReadyAfter > 0 && !s.Partial {
+		b.WriteString(", " + p.with(green, "ready after "+Took(s.ReadyAfter)))
+	}
+	if s.Owner != "" {
+		b.WriteString("      " + s.Owner)
+		if s.OwnerRevision > 0 {
+			fmt.Fprintf(&b, " (rev %d)", s.OwnerRevision)
+		}
+	}
+	b.WriteString("\n\n")
+	wide := len("who")
+	for _, st := range s.Steps {
+		wide = max(wide, utf8.RuneCountInString(st.Who))
+	}
+	line := func(at, took, who, what string) {
+		fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), what)
+	}
+	line("at", "took", "who", "what")
+	for _, st := range s.Steps {
+		what := st.What
+		if st.Error != "" && !strings.Contains(what, st.Error) {
+			what += ": " + st.Error
+		}
+		for i, part := range wrap(what) {
+			if st.Error != "" {
+				part = p.with(red, part)
+			}
+			if i == 0 {
+				line(ms(st.At), Took(st.Took), st.Who, part)
+			} else {
+				line("", "", "", "  "+part)
+			}
+		}
+		stagesBelow(line, p, st)
+	}
+	if s.Dropped > 0 {
+		fmt.Fprintf(&b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
+	}
+	accounted := ms(s.Accounted)
+	if s.Total < 10*time.Second {
+		accounted = strings.TrimSuffix(accounted, " ms") // the unit of both
+	}
+	fmt.Fprintf(&b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
+	_, _ = io.WriteString(out, b.String())
+}
+
+// stagesBelow prints what a request went through, each with who did it. What one component did is in its line already.
+func stagesBelow(line func(at, took, who, what string), p paint, st Step) {
+	for _, part := range st.Parts {
+		if part.Who == st.Who {
+			return
+		}
+		who, what := part.Who, part.What
+		if what == "" {
+			who, what = "", who
+		}
+		line("", Took(part.Took), who, p.with(dim, what))
+	}
+}
+
+// wrap breaks a long line where one thing ends and the next begins.
+func wrap(what string) []string {
+	var lines []string
+	for utf8.RuneCountInString(what) > longLine {
+		cut := -1
+		for i := range what {
+			if strings.HasPrefix(what[i:], "; ") && (cut < 0 || utf8.RuneCountInString(what[:i]) <= longLine) {
+				cut = i + 1
+			}
+		}
+		if cut < 0 {
+			break
+		}
+		lines = append(lines, what[:cut])
+		what = what[cut+1:]
+	}
+	return append(lines, what)
+}
+
+func where(s *Story) string {
+	if s.Node == "" || s.Phase == "" {
+		return s.Phase + s.Node
+	}
+	return s.Phase + " on " + s.Node
+}
+
+// ms writes in milliseconds, so that numbers that belong together can be compared.
+func ms(d time.Duration) string {
+	if d >= 10*time.Second {
+		return Took(d)
+	}
+	return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+}
+
+func right(s string, width int) string {
+	return strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0)) + s
+}
+
+func left(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-utf8.RuneCountInString(s), 0))
+}

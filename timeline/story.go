@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"keelson/lib/mark"
+)
+
+// Story is how one pod came to be. Durations are in nanoseconds.
+type Story struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	Phase     string `json:"phase"`
+	Node      string `json:"node,omitempty"`
+	// Owner is the controller ("ReplicaSet my-replicaset"), OwnerRevision the store's revision that led to this pod, 0 if unknown.
+	Owner         string `json:"owner,omitempty"`
+	OwnerRevision int64  `json:"ownerRevision,omitempty"`
+	// Start is when the story begins: with the request that led to the pod, if it is remembered.
+	Start time.Time `json:"start"`
+	// ReadyAfter is from Start to the first Ready; 0: not yet.
+	ReadyAfter time.Duration `json:"readyAfter,omitempty"`
+	// Total is from Start to Ready, or to the end of the last step; Accounted is the part of it that steps cover.
+	Total     time.Duration `json:"total"`
+	Accounted time.Duration `json:"accounted"`
+	// Partial: the pod was made before the server started, or its beginning is not remembered any more. Phase is empty until a
+	// status tells it.
+	Partial bool `json:"partial,omitempty"`
+	// Steps by the time they began.
+	Steps []Step `json:"steps"`
+	// Dropped counts marks in the middle of a long life that are not remembered any more.
+	Dropped int `json:"dropped,omitempty"`
+	// Done: nothing more is to come before the pod is Ready, has ended, or is gone.
+	Done bool `json:"done"`
+}
+
+// Step is one line: who did what, from At (since Start) on, for Took. Parts are what it was made of.
+type Step struct {
+	At    time.Duration `json:"at"`
+	Took  time.Duration `json:"took"`
+	Who   string        `json:"who"`
+	What  string        `json:"what"`
+	Error string        `json:"error,omitempty"`
+	Parts []Step        `json:"parts,omitempty"`
+}
+
+// Story tells a pod's story; ErrUnknown if there is none.
+func (t *Timeline) Story(namespace, name string) (Story, error) {
+	pod, owners, err := t.snapshot(namespace, name)
+	if err != nil {
+		return Story{}, err
+	}
+	return tell(pod, owners), nil
+}
+
+// tell is the join: a function from marks to a story.
+func tell(pod *record, owners []*record) Story {
+	marks := pod.marks()
+	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped}
+	if s.Partial = creation(marks).IsZero(); s.Partial {
+		s.Phase = ""
+	}
+	causes := causesOf(marks, owners, &s)
+	all := slices.Concat(causes, marks)
+	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
+	s.Start = all[0].At
+	w := writer{start: s.Start, detailed: firstRequest(all)}
+	for _, m := range all {
+		s.note(m)
+		w.write(m)
+	}
+	w.flush()
+	s.Steps = w.steps
+	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
+	for _, st := range s.Steps {
+		s.Total = max(s.Total, st.At+st.Took)
+	}
+	if s.ReadyAfter > 0 {
+		s.Total = s.ReadyAfter
+	}
+	s.Accounted = covered(s.Steps, s.Total)
+	return s
+}
+
+// note takes what a mark says about the pod as a whole.
+func (s *Story) note(m mark.Mark) {
+	switch d := m.Detail.(type) {
+	case *mark.Decision:
+		if d.Chosen != "" {
+			s.Node = d.Chosen
+		}
+	case *mark.Bind:
+		s.Node = d.Node
+	case *mark.Status:
+		if d.To != "" {
+			s.Phase = d.To
+		}
+		s.Done = s.Done || d.To == "Succeeded" || d.To == "Failed"
+		switch m.Step {
+		case mark.StepReady:
+			if s.ReadyAfter == 0 && m.Err == "" {
+				s.ReadyAfter = m.At.Add(m.Took).Sub(s.Start)
+				s.Done = true
+			}
+		case mark.StepTerminated:
+			s.Phase, s.Done = "Terminated", true
+		}
+	case *mark.Request:
+		if d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "" && d.Code < 300 && s.Phase != "Terminated" {
+			s.Phase = "Terminating"
+			s.Done = s.Done || s.Node == ""
+		}
+	}
+}
+
+// A request on an owner that ended this long before its controller saw it led to the reconcile; an older one did not.
+const causal = 2 * time.Second
+
+// causesOf returns the owners' marks that led to the pod: the reconcile that created it and the request before it, and so on
+// up to the owner's owner.
+func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
+	var out []mark.Mark
+	child, childName := creation(marks), s.Name
+	for i, o := range owners {
+		if i == 0 {
+			s.Owner = ownerKinds[o.subject.Resource] + " " + o.subject.Name
+		}
+		if child.IsZero() {
+			return out
+		}
+		all := o.marks()
+		r := reconcileOf(all, child, childName)
+		if r == nil {
+			return out
+		}
+		out = append(out, *r)
+		seen := r.At
+		if d, ok := r.Detail.(*mark.Reconcile); ok && !d.EventSeen.IsZero() && d.EventSeen.Before(seen) {
+			seen = d.EventSeen
+		}
+		q := requestBefore(all, r.At, seen)
+		if q == nil {
+			return out
+		}
+		out = append(out, *q)
+		if d, ok := q.Detail.(*mark.Request); ok && i == 0 {
+			s.OwnerRevision = d.Revision
+		}
+		child, childName = q.At, o.subject.Name
+	}
+	return out
+}
+
+// creation is when the request that created the object arrived.
+func creation(marks []mark.Mark) time.Time {
+	for _, m := range marks {
+		if d, ok := m.Detail.(*mark.Request); ok && d.Verb == http.MethodPost && d.Subresource == "" && d.Code < 300 {
+			return m.At
+		}
+	}
+	return time.Time{}
+}
+
+// reconcileOf finds the pass that created the child: it names it, or lasted while the child was created.
+func reconcileOf(marks []mark.Mark, child time.Time, name string) *mark.Mark {
+	var during *mark.Mark
+	for i := range marks {
+		d, ok := marks[i].Detail.(*mark.Reconcile)
+		if !ok {
+			continue
+		}
+		if slices.Contains(d.Creates, name) {
+			return &marks[i]
+		}
+		if !child.Before(marks[i].At) && !child.After(marks[i].At.Add(marks[i].Took)) {
+			during = &marks[i]
+		}
+	}
+	return during
+}
+
+// requestBefore finds the last write of the owner's spec that the reconcile can have followed.
+func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
+	var last *mark.Mark
+	for i := range marks {
+		d, ok := marks[i].Detail.(*mark.Request)
+		if !ok || d.Code >= 300 || marks[i].At.After(reconcile) || d.Verb == http.MethodDelete {
+			continue
+		}
+		if seen.Sub(marks[i].At.Add(marks[i].Took)) <= causal {
+			last = &marks[i]
+		}
+	}
+	return last
+}
+
+// firstRequest is the request that is told in detail.
+func firstRequest(all []mark.Mark) *mark.Request {
+	for _, m := range all {
+		if d, ok := m.Detail.(*mark.Request); ok {
+			return d
+		}
+	}
+	return nil
+}
+
+// covered is how much of [0, total] lies within at least one step.
+func covered(steps []Step, total time.Duration) time.Duration {
+	type span struct{ from, to time.Duration }
+	var spans []span
+	for _, s := range steps {
+		from, to := max(s.At, 0), min(s.At+s.Took, total)
+		if to > from {
+			spans = append(spans, span{from, to})
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return int(a.from - b.from) })
+	var sum, end time.Duration
+	for _, s := range spans {
+		if s.from > end {
+			end = s.from
+		}
+		if s.to > end {
+			sum += s.to - end
+			end = s.to
+		}
+	}
+	return sum
+}
+
+// writer turns marks, in order, into steps. Marks of one component that follow each other closely become one line.
+type writer struct {
+	start    time.Time
+	detailed *mark.Request
+	steps    []Step
+
+	open      *Step // the kubelet's or scheduler's line that is being written
+	openKind  string
+	decisions int
+}
+
+func (w *writer) write(m mark.Mark) {
+	switch d := m.Detail.(type) {
+	case *mark.Request:
+		// Requests are the API server's: a kubelet's line goes on around its own status writes only if they say nothing new.
+		if d.Subresource != "status" || d.Change != "" || m.Err != "" {
+			w.flush()
+		}
+		w.steps = append(w.steps, w.request(m, d))
+	case *mark.Reconcile:
+		w.flush()
+		w.steps = append(w.steps, w.reconcile(m, d))
+	case *mark.Queued, *mark.Decision, *mark.Bind:
+		w.part("scheduler", m)
+	default:
+		w.part("kubelet", m)
+		if m.Step == mark.StepReady || m.Step == mark.StepTerminated {
+			w.flush()
+		}
+	}
+}
+
+// part adds a mark to the line of its component.
+func (w *writer) part(kind string, m mark.Mark) {
+	if w.openKind != kind || w.open != nil && w.open.Who != m.Component {
+		w.flush()
+	}
+	what := say(m)
+	at := m.At.Sub(w.start)
+	if w.open == nil {
+		w.open, w.openKind = &Step{At: at, Who: m.Component}, kind
+	}
+	if d, ok := m.Detail.(*mark.Decision); ok {
+		if w.decisions++; w.decisions > 1 {
+			what = "try " + strconv.Itoa(d.Attempt) + ": " + what
+		}
+	}
+	w.open.Took = max(w.open.Took, at+m.Took-w.open.At)
+	if m.Err != "" && w.open.Error == "" {
+		w.open.Error = m.Err
+	}
+	if what != "" && !w.told(m, what) {
+		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err})
+	}
+	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
+		w.flush() // the next try is a line of its own
+	}
+}
+
+// told reports whether the open line has this already: a status written without a change once is enough, and of a pull that has
+// ended the steps on the way are taken back.
+func (w *writer) told(m mark.Mark, what string) bool {
+	switch d := m.Detail.(type) {
+	case *mark.Status:
+		return m.Step == mark.StepStatus && m.Err == "" && slices.ContainsFunc(w.open.Parts, func(p Step) bool { return p.What == what })
+	case *mark.Image:
+		pulled := "image " + d.Image + " pulled"
+		if !d.Done && !d.Present && slices.ContainsFunc(w.open.Parts, func(p Step) bool { return strings.HasPrefix(p.What, pulled) }) {
+			return m.Err == "" // the pull's own mark has the time of its beginning, and so comes first
+		}
+		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
+			return p.Error == "" && strings.HasPrefix(p.What, "image "+d.Image+" ") && strings.Contains(p.What, " of ")
+		})
+	}
+	return false
+}
+
+func (w *writer) flush() {
+	if w.open == nil {
+		return
+	}
+	said := make([]string, 0, len(w.open.Parts))
+	for _, p := range w.open.Parts {
+		said = append(said, p.What)
+	}
+	if w.open.What = strings.Join(said, "; "); w.open.What != "" {
+		w.steps = append(w.steps, *w.open)
+	}
+	w.open, w.openKind = nil, ""
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"keelson/lib/mark"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, got, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+var t0 = time.Date(2026, 7, 1, 14, 40, 10, 214e6, time.UTC)
+
+func at(us int) time.Time { return t0.Add(time.Duration(us) * time.Microsecond) }
+
+func us(n int) time.Duration { return time.Duration(n) * time.Microsecond }
+
+const podName = "my-replicaset-qswlg"
+
+var (
+	set = mark.Subject{Resource: "replicasets", Namespace: "default", Name: "my-replicaset", UID: "rs-1"}
+	pod = mark.Subject{Resource: "pods", Namespace: "default", Name: podName, UID: "pod-1"}
+)
+
+// journey is a pod made by a ReplicaSet, from the request to Ready.
+func journey() []mark.Mark {
+	api := func(from, took int, s mark.Subject, r *mark.Request) mark.Mark {
+		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(from), Took: us(took), Subject: s, Detail: r}
+	}
+	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
+		return mark.Mark{Step: step, Component: "kubelet", At: at(from), Took: us(took), Subject: pod, Detail: d}
+	}
+	return []mark.Mark{
+		api(0, 900, set, &mark.Request{
+			Verb: "POST", Group: "apps", Resource: "replicasets", User: "admin", UserAgent: "kubectl/v1.37.2 (linux/amd64) keelson", AuditID: "d7974927-1111-2222",
+			Code: 201, Revision: 512, Key: "/registry/replicasets/default/my-replicaset", AuthnHow: "client certificate, groups system:masters",
+			AuthzWhy: "ClusterRoleBinding cluster-admin", AdmissionAccepted: 9, Authn: us(41), Authz: us(9), Decode: us(12), Admission: us(55), Default: us(14),
+			Validate: us(24), Store: us(700), Sync: us(600),
+		}),
+		{
+			Step: mark.StepReconcile, Component: "controllers", At: at(1100), Took: us(1900), Subject: set, Detail: &mark.Reconcile{
+				Controller: "replicaset", EventSeen: at(1000), Wants: 2, Creates: []string{podName, "my-replicaset-ts2mx"},
+			},
+		},
+		api(1200, 900, pod, &mark.Request{
+			Verb: "POST", Resource: "pods", User: "system:serviceaccount:kube-system:replicaset-controller", Code: 201, Revision: 513, OwnerUID: "rs-1",
+		}),
+		{Step: mark.StepQueued, Component: "scheduler", At: at(2200), Subject: pod, Detail: &mark.Queued{Why: "PodAdd"}},
+		{Step: mark.StepDecision, Component: "scheduler", At: at(2300), Took: us(90), Subject: pod, Detail: &mark.Decision{
+			Attempt: 1, QueueWait: us(100), Nodes: 3, Fit: 2, Filter: us(20), Score: us(30), Chosen: "node-1",
+			Rejected:   []mark.Verdict{{Node: "node-3", Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Short: "taint gpu=true:NoSchedule not tolerated"}},
+			RejectedBy: map[string]int{"node(s) had untolerated taint(s)": 1},
+			Scores: []mark.NodeScore{
+				{Node: "node-1", Total: 312, Plugins: []mark.PluginScore{{Plugin: "TaintToleration", Score: 100, Weight: 3}, {Plugin: "NodeResourcesFit", Score: 12, Weight: 1}}},
+				{Node: "node-2", Total: 287, Plugins: []mark.PluginScore{{Plugin: "TaintToleration", Score: 92, Weight: 3}, {Plugin: "NodeResourcesFit", Score: 11, Weight: 1}}},
+			},
+		}},
+		{Step: mark.StepBind, Component: "scheduler", At: at(2390), Took: us(820), Subject: pod, Detail: &mark.Bind{Node: "node-1"}},
+		api(2400, 800, pod, &mark.Request{Verb: "POST", Resource: "pods", Subresource: "binding", User: "system:kube-scheduler", Code: 201, Revision: 515}),
+		kubelet(mark.StepSeen, 3300, 0, &mark.Seen{Source: "api"}),
+		kubelet(mark.StepVolumes, 3400, 400, &mark.Volumes{Count: 1}),
+		kubelet(mark.StepNetwork, 4000, 2100, &mark.Network{IPs: []string{"10.42.0.7"}}),
+		kubelet(mark.StepImage, 6200, 0, &mark.Image{Container: "my-container", Image: "keelson.local/hello", Present: true}),
+		kubelet(mark.StepContainerCreated, 6300, 9000, &mark.Container{Name: "my-container"}),
+		kubelet(mark.StepContainerStarted, 15300, 21000, &mark.Container{Name: "my-container"}),
+		kubelet(mark.StepStatus, 41900, 1000, &mark.Status{From: "Pending", To: "Running"}),
+		api(42000, 900, pod, &mark.Request{
+			Verb: "PATCH", Resource: "pods", Subresource: "status", User: "system:node:node-1", Code: 200, Revision: 519, Change: "phase Pending -> Running",
+		}),
+		kubelet(mark.StepProbe, 46900, 700, &mark.Probe{Container: "my-container", Kind: "readiness", Action: "http :80/", Success: true, Output: "200"}),
+		kubelet(mark.StepReady, 47600, 500, &mark.Status{From: "Running", To: "Running", Ready: true}),
+	}
+}
+
+func listening(marks []mark.Mark) *Timeline {
+	t := New(Config{})
+	for _, m := range marks {
+		t.Listen(m)
+	}
+	return t
+}
+
+func TestRenderJourney(t *testing.T) {
+	s, err := listening(journey()).Story("default", podName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	Render(&b, &s, false)
+	golden(t, "journey", b.Bytes())
+	b.Reset()
+	Render(&b, &s, true)
+	golden(t, "journey-color", b.Bytes())
+	if !s.Done || s.ReadyAfter != us(48100) || s.Accounted > s.Total {
+		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", s.Done, s.ReadyAfter, s.Accounted, s.Total)
+	}
+}
+
+// TestOrderDoesNotMatter: remote agents' marks come late.
+func TestOrderDoesNotMatter(t *testing.T) {
+	want, err := listening(journey()).Story("default", podName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		marks := rapid.Permutation(journey()).Draw(t, "order")
+		got, err := listening(marks).Story("default", podName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("story differs (-in order +shuffled):\n%s", diff)
+		}
+	})
+}
+
+func TestAccountedIsPartOfTotal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		marks := journey()
+		marks = marks[:rapid.IntRange(1, len(marks)).Draw(t, "marks")]
+		for i := range marks {
+			marks[i].At = at(rapid.IntRange(0, 1e6).Draw(t, "at"))
+			marks[i].Took = us(rapid.IntRange(0, 1e6).Draw(t, "took"))
+		}
+		s, err := listening(marks).Story("default", podName)
+		if errors.Is(err, ErrUnknown) {
+			return // only the owner's marks were drawn
+		}
+		if s.Accounted < 0 || s.Accounted > s.Total {
+			t.Fatalf("accounted %v of %v", s.Accounted, s.Total)
+		}
+		for i, st := range s.Steps {
+			if st.At < 0 || st.Took < 0 || i > 0 && st.At < s.Steps[i-1].At {
+				t.Fatalf("step %d at %v took %v: out of order", i, st.At, st.Took)
+			}
+		}
+		var b bytes.Buffer
+		Render(&b, &s, false)
+	})
+}
+
+func pending() []mark.Mark {
+	big := mark.Subject{Resource: "pods", Namespace: "default", Name: "big", UID: "big-1"}
+	marks := []mark.Mark{{
+		Step: mark.StepRequest, Component: "apiserver", At: at(3_999_000), Took: us(900), Subject: big,
+		Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "admin", UserAgent: "kubectl/v1.37.2", Code: 201, Revision: 600, Key: "/registry/pods/default/big"},
+	}}
+	for try := 1; try <= 3; try++ {
+		begin := try * 4_000_000
+		marks = append(marks,
+			mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at(begin), Subject: big, Detail: &mark.Queued{Why: []string{"", "PodAdd", "NodeAdd", "AssignedPodDelete"}[try]}},
+			mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(begin + 100), Took: us(80), Subject: big, Detail: &mark.Decision{
+				Attempt: try, QueueWait: us(100), Nodes: 3, Waits: "a node or pod changes",
+				Message: "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient memory.",
+				Rejected: []mark.Verdict{
+					{Node: "node-1", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"},
+					{
+						Node: "node-2", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
+						Nearest: true, Hint: "fits here if it asked 2.9Gi",
+					},
+					{Node: "node-3", Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Short: "taint gpu=true:NoSchedule not tolerated"},
+				},
+				RejectedBy: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
+			}})
+	}
+	return marks
+}
+
+func TestRenderPending(t *testing.T) {
+	tl := listening(pending())
+	r := tl.pods.of("big-1")
+	w := reason(r, at(16_000_000))
+	var b bytes.Buffer
+	RenderWhy(&b, &w, false)
+	golden(t, "why-pending", b.Bytes())
+	s, err := tl.Story("default", "big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Reset()
+	Render(&b, &s, false)
+	golden(t, "pending", b.Bytes())
+}
+
+func TestRenderWhyBound(t *testing.T) {
+	w, err := listening(journey()).Why("default", podName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	RenderWhy(&b, &w, false)
+	golden(t, "why-bound", b.Bytes())
+}
+
+func TestForgetsWhatIsUntouchedForLongest(t *testing.T) {
+	tl := New(Config{Limit: 3})
+	for i := range 5 {
+		tl.Listen(mark.Mark{Step: mark.StepQueued, At: at(i), Subject: mark.Subject{
+			Resource: "pods", Namespace: "default", Name: fmt.Sprint(i), UID: fmt.Sprint("uid-", i),
+		}, Detail: &mark.Queued{}})
+	}
+	for i := range 5 {
+		_, err := tl.Story("default", fmt.Sprint(i))
+		if gone := errors.Is(err, ErrUnknown); gone != (i < 2) {
+			t.Errorf("pod %d: error %v, want it forgotten: %v", i, err, i < 2)
+		}
+	}
+	if len(tl.names) != 3 || tl.Pods() != 3 {
+		t.Errorf("%d names, %d pods; want 3, 3", len(tl.names), tl.Pods())
+	}
+}
+
+func TestLongLifeKeepsBothEnds(t *testing.T) {
+	tl := listening(journey())
+	for i := range 1000 {
+		tl.Listen(mark.Mark{
+			Step: mark.StepContainerExited, Component: "kubelet", At: at(1_000_000 + i*1000), Subject: pod,
+			Detail: &mark.Container{Name: "my-container", Restart: i, ExitCode: 1},
+		})
+	}
+	s, err := tl.Story("default", podName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := s.Steps[len(s.Steps)-1]
+	end := last.Parts[len(last.Parts)-1].What
+	if s.ReadyAfter != us(48100) || end != "my-container (restart 999) exited with 1" || s.Dropped == 0 {
+		t.Errorf("ready after %v, last %q, dropped %d; want 48.1ms, the last restart, some", s.ReadyAfter, end, s.Dropped)
+	}
+}
+
+func TestNamesakeReplaces(t *testing.T) {
+	tl := listening(journey())
+	again := pod
+	again.UID = "pod-2"
+	tl.Listen(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at(9_000_000), Subject: again, Detail: &mark.Queued{}})
+	// The old one's last words come late.
+	tl.Listen(mark.Mark{Step: mark.StepTerminated, Component: "kubelet", At: at(8_000_000), Subject: pod, Detail: &mark.Status{}})
+	if s, err := tl.Story("default", podName); err != nil || s.UID != "pod-2" {
+		t.Errorf("story of %q, %v; want pod-2", s.UID, err)
+	}
+}
+
+func BenchmarkListen(b *testing.B) {
+	tl, marks := New(Config{}), journey()
+	for i := 0; b.Loop(); i++ {
+		m := marks[i%len(marks)]
+		m.Subject.UID = fmt.Sprint(i / len(marks))
+		tl.Listen(m)
+	}
+}

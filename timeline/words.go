@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"keelson/lib/mark"
+)
+
+// request tells an API write; the first of the story with what it went through.
+func (w *writer) request(m mark.Mark, d *mark.Request) Step {
+	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err}
+	target := d.Resource
+	if d.Subresource != "" {
+		target += "/" + d.Subresource
+	}
+	s.What = d.Verb + " " + target + " by " + d.User
+	if d == w.detailed {
+		if agent, _, _ := strings.Cut(d.UserAgent, " "); agent != "" {
+			s.What += " (" + agent + ")"
+		}
+		if d.AuditID != "" {
+			s.What += ", audit " + d.AuditID[:min(len(d.AuditID), 8)]
+		}
+		s.Parts = stages(s.At, d)
+	} else if d.Revision > 0 {
+		s.What += ", revision " + strconv.FormatInt(d.Revision, 10)
+	}
+	if d.Change != "" {
+		s.What += ": " + d.Change
+	}
+	if d.Code >= http.StatusBadRequest {
+		s.What += fmt.Sprintf(" -> %d %s", d.Code, http.StatusText(d.Code))
+	}
+	return s
+}
+
+// stages lists what a request went through. They follow each other, but only how long each took is known.
+func stages(at time.Duration, d *mark.Request) []Step {
+	var out []Step
+	add := func(who, what string, took time.Duration) {
+		if what == "" && took == 0 {
+			return
+		}
+		out = append(out, Step{At: at, Took: took, Who: who, What: what})
+		at += took
+	}
+	add("authn", proof(d.AuthnHow), d.Authn)
+	if d.AuthzWhy != "" || d.Authz > 0 {
+		add("authz", strings.TrimSuffix("allowed: "+rule(d.AuthzWhy), ": "), d.Authz)
+	}
+	if d.Admission > 0 || d.AdmissionAccepted > 0 || len(d.AdmissionChanged) > 0 {
+		add("admission", admitted(d), d.Admission)
+	}
+	if d.Default+d.Validate+d.Decode > 0 {
+		add("decode, default, validate", "", d.Decode+d.Default+d.Validate)
+	}
+	if d.Revision > 0 {
+		what := fmt.Sprintf("%s at revision %d", d.Key, d.Revision)
+		if d.Sync > 0 {
+			what += ", sync " + Took(d.Sync)
+		}
+		add("store", what, d.Store)
+	}
+	return out
+}
+
+// proof shortens how a user proved who they are: the group that everybody is in says nothing, and of many groups few are named.
+func proof(how string) string {
+	before, list, ok := strings.Cut(how, ", groups ")
+	if !ok {
+		return how
+	}
+	groups := slices.DeleteFunc(strings.Fields(list), func(g string) bool { return g == "system:authenticated" })
+	switch {
+	case len(groups) == 0:
+		return before
+	case len(groups) > shown:
+		return fmt.Sprintf("%s, groups %s and %d more", before, strings.Join(groups[:shown-1], " "), len(groups)-shown+1)
+	}
+	return before + ", groups " + strings.Join(groups, " ")
+}
+
+var binding = regexp.MustCompile(`^RBAC: allowed by (\w+) "([^"]*)" of (\w+) "([^"]*)" to (\w+) "([^"]*)"$`)
+
+// rule shortens the authorizer's reason: which binding, of which role unless both are called the same, for whom.
+func rule(why string) string {
+	m := binding.FindStringSubmatch(why)
+	if m == nil {
+		return why
+	}
+	text := m[1] + " " + m[2]
+	if m[4] != m[2] {
+		text += " (" + m[3] + " " + m[4] + ")"
+	}
+	return text + " for " + strings.ToLower(m[5]) + " " + m[6]
+}
+
+func admitted(d *mark.Request) string {
+	if len(d.AdmissionChanged) == 0 {
+		return plural(d.AdmissionAccepted, "plugin") + " accepted it as it was"
+	}
+	return fmt.Sprintf("%s changed it, %s accepted it", strings.Join(d.AdmissionChanged, ", "), plural(d.AdmissionAccepted, "plugin"))
+}
+
+func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
+	at := m.At
+	if !d.EventSeen.IsZero() && d.EventSeen.Before(at) && at.Sub(d.EventSeen) < causal {
+		at = d.EventSeen
+	}
+	if at.Before(w.start) {
+		at = w.start
+	}
+	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err}
+	s.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
+	if len(d.Creates) > 0 {
+		s.What += ": creates " + some(d.Creates)
+	}
+	if len(d.Deletes) > 0 {
+		s.What += ": deletes " + some(d.Deletes)
+	}
+	return s
+}
+
+const shown = 4
+
+func some(names []string) string {
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:shown-1], ", ") + fmt.Sprintf(" and %d more", len(names)-shown+1)
+}
+
+// say tells a mark of the scheduler or kubelet in a few words; empty when there is nothing to add.
+func say(m mark.Mark) string {
+	text := ""
+	switch d := m.Detail.(type) {
+	case *mark.Queued:
+		if d.Why != "" && d.Why != "PodAdd" {
+			text = "queued again: " + d.Why
+		}
+	case *mark.Decision:
+		text = decision(d)
+	case *mark.Bind:
+		text = "bind to " + d.Node + " " + Took(m.Took)
+	default:
+		text = kubelet(m)
+	}
+	if m.Err != "" {
+		text = strings.TrimSpace(text + " failed: " + m.Err)
+	}
+	return text
+}
+
+func kubelet(m mark.Mark) string {
+	switch d := m.Detail.(type) {
+	case *mark.Seen:
+		if d.Source == "file" {
+			return "manifest seen"
+		}
+		return "event seen"
+	case *mark.Volumes:
+		if d.Count == 0 {
+			return ""
+		}
+		return plural(d.Count, "volume") + " " + Took(m.Took)
+	case *mark.Network:
+		if d.HostNetwork {
+			return "network of the host"
+		}
+		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(m.Took)
+	case *mark.Sandbox:
+		return "sandbox " + Took(m.Took)
+	case *mark.Image:
+		return image(m, d)
+	case *mark.Container:
+		return container(m, d)
+	case *mark.Probe:
+		return probe(d)
+	case *mark.Status:
+		return status(m, d)
+	default:
+		return string(m.Step)
+	}
+}
+
+func image(m mark.Mark, d *mark.Image) string {
+	switch {
+	case d.Present:
+		return "image " + d.Image + " present"
+	case d.Done:
+		return fmt.Sprintf("image %s pulled, %s in %s", d.Image, Size(d.Bytes), Took(m.Took))
+	case d.Total > 0:
+		return fmt.Sprintf("image %s %s of %s", d.Image, Size(d.Bytes), Size(d.Total))
+	case d.Bytes == 0 && m.Err == "":
+		return "" // it begins: the next mark says more
+	default:
+		return fmt.Sprintf("image %s %s", d.Image, Size(d.Bytes))
+	}
+}
+
+func container(m mark.Mark, d *mark.Container) string {
+	name := d.Name
+	if d.Init {
+		name = "init " + name
+	}
+	if d.Restart > 0 {
+		name += fmt.Sprintf(" (restart %d)", d.Restart)
+	}
+	switch m.Step {
+	case mark.StepContainerCreated:
+		return name + " created " + Took(m.Took)
+	case mark.StepContainerStarted:
+		return name + " started " + Took(m.Took)
+	default:
+		text := fmt.Sprintf("%s exited with %d", name, d.ExitCode)
+		if d.Reason != "" {
+			text += " (" + d.Reason + ")"
+		}
+		return text
+	}
+}
+
+func probe(d *mark.Probe) string {
+	text := d.Kind + " " + d.Action
+	switch {
+	case d.Output != "":
+		text += " -> " + d.Output
+	case d.Success:
+		text += " ok"
+	default:
+		text += " fails"
+	}
+	return text
+}
+
+func status(m mark.Mark, d *mark.Status) string {
+	switch {
+	case m.Step == mark.StepReady:
+		return "Ready"
+	case m.Step == mark.StepTerminated:
+		return "terminated"
+	case d.From != "" && d.From != d.To:
+		return fmt.Sprintf("status written: %s -> %s", d.From, d.To)
+	default:
+		return "status written"
+	}
+}
+
+// decision tells an attempt in one line.
+func decision(d *mark.Decision) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "queue %s; filter %s", Took(d.QueueWait), plural(d.Nodes, "node"))
+	switch {
+	case d.Fit == 0:
+		b.WriteString(": none fits")
+	case d.Fit < d.Nodes:
+		fmt.Fprintf(&b, ": %d fit", d.Fit)
+	case d.Nodes == 1:
+		b.WriteString(": it fits")
+	default:
+		b.WriteString(": all fit")
+	}
+	const verdicts = 2
+	for i, v := range d.Rejected {
+		if i == verdicts || len(d.Rejected) > verdicts && d.Fit == 0 {
+			break
+		}
+		b.WriteString(", " + v.Node + lead(v))
+	}
+	if d.Fit == 0 && len(d.Rejected) > verdicts {
+		b.WriteString(", " + counted(d.RejectedBy))
+	}
+	if len(d.Scores) > 1 {
+		b.WriteString("; score ")
+		for i, s := range d.Scores[:min(len(d.Scores), 3)] {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%s %d", s.Node, s.Total)
+		}
+	}
+	if d.Chosen == "" && d.Waits != "" {
+		b.WriteString("; waits until " + d.Waits)
+	}
+	return b.String()
+}
+
+// lead says what is wrong with a node.
+func lead(v mark.Verdict) string {
+	if taint, ok := strings.CutSuffix(v.Short, " not tolerated"); ok {
+		return " has " + taint
+	}
+	if v.Short != "" {
+		return " " + v.Short
+	}
+	return ": " + v.Reason
+}
+
+func counted(by map[string]int) string {
+	parts := make([]string, 0, len(by))
+	for reason, n := range by {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// Took writes a duration as the timeline does: microseconds where it is microseconds.
+func Took(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-" + Took(-d)
+	case d < 100*time.Microsecond:
+		return fmt.Sprintf("%d µs", (d + 500*time.Nanosecond).Microseconds())
+	case d < time.Second:
+		return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond))
+	case d < time.Minute:
+		return fmt.Sprintf("%.2f s", d.Seconds())
+	default:
+		return d.Round(time.Second).String()
+	}
+}
+
+// Size writes a number of bytes.
+func Size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.0f KB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MB", float64(n)/(1<<20))
+	default:
+		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"strings"
+	"testing"
+
+	"keelson/lib/mark"
+)
+
+func TestShortensReasons(t *testing.T) {
+	for in, want := range map[string]string{
+		`RBAC: allowed by ClusterRoleBinding "cluster-admin" of ClusterRole "cluster-admin" to Group "system:masters"`: "ClusterRoleBinding cluster-admin for group system:masters",
+		`RBAC: allowed by RoleBinding "read/dev" of Role "pods" to ServiceAccount "bot/dev"`:                           "RoleBinding read/dev (Role pods) for serviceaccount bot/dev",
+		"node authorizer": "node authorizer",
+		"":                "",
+	} {
+		if got := rule(in); got != want {
+			t.Errorf("rule(%q) = %q, want %q", in, got, want)
+		}
+	}
+	for in, want := range map[string]string{
+		"client certificate, groups system:masters system:authenticated": "client certificate, groups system:masters",
+		"service account token, groups system:authenticated":             "service account token",
+		"anonymous":             "anonymous",
+		"token, groups a b c d": "token, groups a b c d",
+		"token, groups a b system:authenticated c d e": "token, groups a b c and 2 more",
+	} {
+		if got := proof(in); got != want {
+			t.Errorf("proof(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// TestPullIsToldOnce: the steps of a pull on the way are taken back once it has ended; a written status without news is told once.
+func TestPullIsToldOnce(t *testing.T) {
+	kubelet := func(step mark.Step, from, took int, d any) mark.Mark {
+		return mark.Mark{Step: step, Component: "kubelet", At: at(from), Took: us(took), Subject: pod, Detail: d}
+	}
+	marks := []mark.Mark{
+		kubelet(mark.StepSeen, 0, 0, &mark.Seen{Source: "api"}),
+		kubelet(mark.StepImage, 1000, 0, &mark.Image{Container: "c", Image: "nginx"}),
+		kubelet(mark.StepStatus, 1500, 100, &mark.Status{To: "Pending"}),
+		kubelet(mark.StepImage, 2000, 0, &mark.Image{Container: "c", Image: "nginx", Bytes: 1 << 20, Total: 4 << 20}),
+		kubelet(mark.StepStatus, 2500, 100, &mark.Status{To: "Pending"}),
+	}
+	story := func() string {
+		s, err := listening(marks).Story("default", podName)
+		if err != nil || len(s.Steps) != 1 {
+			t.Fatalf("%d steps, %v; want one", len(s.Steps), err)
+		}
+		return s.Steps[0].What
+	}
+	if got, want := story(), "event seen; status written; image nginx 1.0 MB of 4.0 MB"; got != want {
+		t.Errorf("on the way: %q, want %q", got, want)
+	}
+	marks = append(marks, kubelet(mark.StepImage, 1000, 5000, &mark.Image{Container: "c", Image: "nginx", Bytes: 4 << 20, Total: 4 << 20, Done: true}))
+	if got, want := story(), "event seen; image nginx pulled, 4.0 MB in 5.0 ms; status written"; got != want {
+		t.Errorf("at the end: %q, want %q", got, want)
+	}
+}
+
+// TestPartialSaysSo: of a pod from before the server started nobody knows the phase or when it was made.
+func TestPartialSaysSo(t *testing.T) {
+	s, err := listening([]mark.Mark{
+		{Step: mark.StepSeen, Component: "kubelet", At: at(0), Took: us(10), Subject: pod, Detail: &mark.Seen{Source: "api"}},
+	}).Story("default", podName)
+	if err != nil || !s.Partial || s.Phase != "" {
+		t.Fatalf("partial %v, phase %q, %v; want it partial, without a phase", s.Partial, s.Phase, err)
+	}
+	var b strings.Builder
+	Render(&b, &s, false)
+	if !strings.Contains(b.String(), "made before this server started") || strings.Contains(b.String(), "Pending") {
+		t.Errorf("rendered as\n%s", b.String())
+	}
+	if s, err := listening(journey()).Story("default", podName); err != nil || s.Partial {
+		t.Errorf("a whole story: partial %v, %v", s.Partial, err)
+	}
+}
