@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package builtin makes the image keelson.local/hello out of the program
+// runtime/hello, which the caller embeds. It gives the image store what it needs
+// to answer for that name and never touches the disk or a network itself.
+package builtin
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"keelson/runtime/image"
+)
+
+// Name is the image's repository.
+const Name = "keelson.local/hello"
+
+// links are the names the program answers to, as links in /bin.
+var links = []string{
+	"[", "cat", "date", "echo", "env", "false", "get", "grep", "head", "hostname", "id", "kill", "ls", "mkdir", "printf", "ps",
+	"pwd", "rm", "sh", "sleep", "stat", "stty", "tail", "tar", "tee", "test", "touch", "true", "uname", "wc", "wget", "whoami",
+}
+
+// epoch is every file's time, so that the same program gives the same digest.
+var epoch = time.Unix(0, 0).UTC()
+
+// New describes the image made of the program that load returns, a static executable for this machine. stamp changes with
+// the program and costs nothing to find out; empty means unknown. The tags are latest and version; the digests depend on
+// the program alone.
+func New(load func() ([]byte, error), stamp, version string) *image.Builtin {
+	tags := []string{Name + ":latest"}
+	if t := tagOf(version); t != "" && t != "latest" {
+		tags = append(tags, Name+":"+t)
+	}
+	return &image.Builtin{
+		Tags: tags, Stamp: stamp,
+		Load: func() (*image.BuiltinImage, error) {
+			program, err := load()
+			if err != nil {
+				return nil, err
+			}
+			if len(program) == 0 {
+				return nil, errors.New("the program is empty")
+			}
+			return describe(program)
+		},
+	}
+}
+
+// describe computes the digests.
+func describe(program []byte) (*image.BuiltinImage, error) {
+	var layer bytes.Buffer
+	layer.Grow(len(program) + 64<<10)
+	if err := writeLayer(&layer, program); err != nil {
+		return nil, fmt.Errorf("write layer: %w", err)
+	}
+	diff := digest.FromBytes(layer.Bytes())
+	config := ocispec.Image{
+		Created:  &epoch,
+		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		Config: ocispec.ImageConfig{
+			Entrypoint:   []string{"/hello"},
+			Env:          []string{"PATH=/bin:/usr/bin:/sbin:/usr/sbin"},
+			ExposedPorts: map[string]struct{}{"80/tcp": {}},
+			WorkingDir:   "/",
+			Labels:       map[string]string{"org.opencontainers.image.title": "hello"},
+		},
+		RootFS:  ocispec.RootFS{Type: "layers", DiffIDs: []digest.Digest{diff}},
+		History: []ocispec.History{{Created: &epoch, CreatedBy: "keelson"}},
+	}
+	raw, err := json.Marshal(config)
+	if err != nil {
+		return nil, fmt.Errorf("encode config: %w", err)
+	}
+	return &image.BuiltinImage{
+		ID: digest.FromBytes(raw).String(), Config: config.Config, Created: &epoch,
+		DiffID: diff.String(), Size: int64(layer.Len()),
+		Layer: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil },
+	}, nil
+}
+
+// tagOf makes a version usable as a tag: "v1.37.2+keelson" becomes "v1.37.2-keelson".
+func tagOf(version string) string {
+	t := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '_', r == '-':
+			return r
+		}
+		return '-'
+	}, version)
+	t = strings.TrimLeft(t, ".-")
+	return t[:min(len(t), 128)]
+}
+
+// writeLayer writes the only layer: the program, its names, and the few files and directories that programs expect.
+func writeLayer(to io.Writer, program []byte) error {
+	w := tar.NewWriter(to)
+	var err error
+	put := func(h tar.Header, content []byte) {
+		if err != nil {
+			return
+		}
+		h.ModTime, h.Size, h.Format = epoch, int64(len(content)), tar.FormatUSTAR
+		if err = w.WriteHeader(&h); err == nil && len(content) > 0 {
+			_, err = w.Write(content)
+		}
+	}
+	for _, d := range []string{"bin/", "dev/", "etc/", "proc/", "root/", "sys/", "usr/", "var/"} {
+		put(tar.Header{Typeflag: tar.TypeDir, Name: d, Mode: 0o755}, nil)
+	}
+	put(tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin", Linkname: "../bin", Mode: 0o777}, nil)
+	put(tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}, nil)
+	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/passwd", Mode: 0o644},
+		[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	put(tar.Header{Typeflag: tar.TypeReg, Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n"))
+	put(tar.Header{Typeflag: tar.TypeReg, Name: "hello", Mode: 0o755}, program)
+	for _, l := range links {
+		put(tar.Header{Typeflag: tar.TypeSymlink, Name: path.Join("bin", l), Linkname: "../hello", Mode: 0o777}, nil)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Close()
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// The part of HTTP/1.1 (RFC 9112) that a server of short texts needs: request lines, headers, bodies that are read and
+// thrown away (by length or chunked), and persistent connections.
+
+const (
+	maxLine   = 8 << 10
+	maxFields = 100
+	maxBody   = 8 << 20
+)
+
+type request struct {
+	method, target, proto string
+	header                map[string]string // lower-case names
+	keepAlive             bool
+}
+
+// badRequest is an error that the peer is told about.
+type badRequest struct {
+	status int
+	why    string
+}
+
+func (b badRequest) Error() string { return b.why }
+
+// readRequest reads one request and its body. The answer to a badRequest ends the connection, as does any other error.
+func readRequest(r *bufio.Reader) (request, error) {
+	line, err := readLine(r)
+	if err != nil {
+		return request{}, err
+	}
+	f := strings.Split(line, " ")
+	if len(f) != 3 || f[0] == "" || !strings.HasPrefix(f[1], "/") && f[1] != "*" {
+		return request{}, badRequest{400, "malformed request line"}
+	}
+	req := request{method: f[0], target: f[1], proto: f[2], header: map[string]string{}}
+	if req.proto != "HTTP/1.1" && req.proto != "HTTP/1.0" {
+		return request{}, badRequest{505, "only HTTP/1.1 and HTTP/1.0"}
+	}
+	if err := readFields(r, req.header); err != nil {
+		return req, err
+	}
+	if req.proto == "HTTP/1.1" && req.header["host"] == "" {
+		return req, badRequest{400, "no Host"}
+	}
+	conn := strings.ToLower(req.header["connection"])
+	req.keepAlive = req.proto == "HTTP/1.1" && !strings.Contains(conn, "close") || strings.Contains(conn, "keep-alive")
+	if req.header["expect"] != "" || req.header["upgrade"] != "" {
+		req.keepAlive = false // answered at once, the rest of the talk is not ours
+		return req, nil
+	}
+	return req, skipBody(r, req.header)
+}
+
+func readLine(r *bufio.Reader) (string, error) {
+	var b []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		b = append(b, part...)
+		if len(b) > maxLine {
+			return "", badRequest{431, "line too long"}
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"), nil
+	}
+}
+
+func readFields(r *bufio.Reader, into map[string]string) error {
+	for range maxFields {
+		line, err := readLine(r)
+		if err != nil {
+			return err
+		}
+		if line == "" {
+			return nil
+		}
+		k, v, ok := strings.Cut(line, ":")
+		if !ok || k == "" || strings.ContainsAny(k, " \t") {
+			return badRequest{400, "malformed header field"}
+		}
+		k = strings.ToLower(k)
+		if _, twice := into[k]; twice && (k == "content-length" || k == "host") {
+			return badRequest{400, "repeated " + k}
+		}
+		into[k] = strings.TrimSpace(v)
+	}
+	return badRequest{431, "too many header fields"}
+}
+
+func skipBody(r *bufio.Reader, h map[string]string) error {
+	te, chunked := h["transfer-encoding"]
+	cl, sized := h["content-length"]
+	switch {
+	case chunked && (sized || !strings.EqualFold(te, "chunked")):
+		return badRequest{400, "unclear length of body"}
+	case chunked:
+		return skipChunks(r)
+	case sized:
+		n, err := strconv.ParseUint(cl, 10, 63)
+		if err != nil {
+			return badRequest{400, "malformed Content-Length"}
+		}
+		if n > maxBody {
+			return badRequest{413, "body too large"}
+		}
+		_, err = io.CopyN(io.Discard, r, int64(n))
+		return err
+	}
+	return nil
+}
+
+func skipChunks(r *bufio.Reader) error {
+	total := uint64(0)
+	for {
+		line, err := readLine(r)
+		if err != nil {
+			return err
+		}
+		size, _, _ := strings.Cut(line, ";")
+		n, err := strconv.ParseUint(strings.TrimSpace(size), 16, 31)
+		if err != nil {
+			return badRequest{400, "malformed chunk"}
+		}
+		if total += n; total > maxBody {
+			return badRequest{413, "body too large"}
+		}
+		if n == 0 {
+			return readFields(r, map[string]string{})
+		}
+		if _, err := io.CopyN(io.Discard, r, int64(n)); err != nil {
+			return err
+		}
+		if end, err := readLine(r); err != nil || end != "" {
+			return badRequest{400, "malformed chunk"}
+		}
+	}
+}
+
+func statusText(code int) string {
+	switch code {
+	case 200:
+		return "OK"
+	case 404:
+		return "Not Found"
+	case 405:
+		return "Method Not Allowed"
+	case 413:
+		return "Content Too Large"
+	case 431:
+		return "Request Header Fields Too Large"
+	case 505:
+		return "HTTP Version Not Supported"
+	}
+	return "Bad Request"
+}
+
+// writeResponse sends an answer in one write.
+func writeResponse(w io.Writer, req request, resp response, keep bool) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n",
+		resp.status, statusText(resp.status), len(resp.body))
+	switch {
+	case !keep:
+		b.WriteString("Connection: close\r\n")
+	case req.proto == "HTTP/1.0":
+		b.WriteString("Connection: keep-alive\r\n")
+	}
+	b.WriteString("\r\n")
+	if req.method != "HEAD" {
+		b.WriteString(resp.body)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

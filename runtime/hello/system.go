@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func printHostname(_ []string, io stdio) int { return write(io, "hostname", hostname()+"\n") }
+
+func id(_ []string, io stdio) int {
+	groups, err := os.Getgroups()
+	if err != nil {
+		return complain(io, "id", err)
+	}
+	list := []string{strconv.Itoa(os.Getgid())}
+	for _, g := range groups {
+		if g != os.Getgid() {
+			list = append(list, strconv.Itoa(g))
+		}
+	}
+	return write(io, "id", fmt.Sprintf("uid=%d gid=%d groups=%s\n", os.Getuid(), os.Getgid(), strings.Join(list, ",")))
+}
+
+func whoami(_ []string, io stdio) int {
+	name := strconv.Itoa(os.Getuid())
+	if name == "0" {
+		name = "root"
+	}
+	return write(io, "whoami", name+"\n")
+}
+
+func uname(args []string, io stdio) int {
+	var u syscall.Utsname
+	if err := syscall.Uname(&u); err != nil {
+		return complain(io, "uname", err)
+	}
+	text := func(f [65]int8) string {
+		var b []byte
+		for _, c := range f {
+			if c == 0 {
+				break
+			}
+			b = append(b, byte(c))
+		}
+		return string(b)
+	}
+	set, _ := flags(args)
+	fields := map[byte]string{'s': text(u.Sysname), 'n': text(u.Nodename), 'r': text(u.Release), 'm': text(u.Machine)}
+	switch set {
+	case "":
+		set = "s"
+	case "a":
+		set = "snrm"
+	}
+	var out []string
+	for _, c := range []byte(set) {
+		out = append(out, fields[c])
+	}
+	return write(io, "uname", strings.Join(out, " ")+"\n")
+}
+
+func ls(args []string, io stdio) int {
+	set, paths := flags(args)
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	code := 0
+	for i, p := range paths {
+		fi, err := os.Lstat(p)
+		if err != nil {
+			code = complain(io, "ls", err)
+			continue
+		}
+		if fi.Mode()&os.ModeSymlink != 0 && !strings.Contains(set, "l") {
+			if target, err := os.Stat(p); err == nil {
+				fi = target
+			}
+		}
+		if !fi.IsDir() || strings.Contains(set, "d") {
+			list(io, filepath.Dir(p), p, fi, set)
+			continue
+		}
+		if len(paths) > 1 {
+			if i > 0 {
+				fmt.Fprintln(io.out)
+			}
+			fmt.Fprintf(io.out, "%s:\n", p)
+		}
+		entries, err := os.ReadDir(p)
+		if err != nil {
+			code = complain(io, "ls", err)
+			continue
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") && !strings.ContainsAny(set, "aA") {
+				continue
+			}
+			if fi, err := e.Info(); err == nil {
+				list(io, p, e.Name(), fi, set)
+			}
+		}
+	}
+	return code
+}
+
+func list(io stdio, dir, name string, fi os.FileInfo, set string) {
+	if !strings.Contains(set, "l") {
+		fmt.Fprintln(io.out, name)
+		return
+	}
+	uid, gid, links := uint32(0), uint32(0), uint64(1)
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		uid, gid, links = st.Uid, st.Gid, uint64(st.Nlink) //nolint:unconvert // 32 bits wide on some machines
+	}
+	arrow := ""
+	if fi.Mode()&os.ModeSymlink != 0 {
+		if to, err := os.Readlink(filepath.Join(dir, filepath.Base(name))); err == nil {
+			arrow = " -> " + to
+		}
+	}
+	fmt.Fprintf(io.out, "%s %3d %5d %5d %9d %s %s%s\n", fi.Mode(), links, uid, gid, fi.Size(),
+		fi.ModTime().UTC().Format("2006-01-02 15:04"), name, arrow)
+}
+
+func stat(args []string, io stdio) int {
+	code := 0
+	for _, p := range args[1:] {
+		fi, err := os.Lstat(p)
+		if err != nil {
+			code = complain(io, "stat", err)
+			continue
+		}
+		st, ok := fi.Sys().(*syscall.Stat_t)
+		if !ok {
+			continue
+		}
+		fmt.Fprintf(io.out, "%s: %s mode=%04o uid=%d gid=%d size=%d inode=%d links=%d modified=%s\n", p, fi.Mode(),
+			st.Mode&0o7777, st.Uid, st.Gid, fi.Size(), st.Ino, st.Nlink, fi.ModTime().UTC().Format(time.RFC3339))
+	}
+	return code
+}
+
+func mkdir(args []string, io stdio) int {
+	set, paths := flags(args)
+	create := os.Mkdir
+	if strings.Contains(set, "p") {
+		create = os.MkdirAll
+	}
+	return forEach("mkdir", paths, io, func(p string) error { return create(p, 0o755) })
+}
+
+func rm(args []string, io stdio) int {
+	set, paths := flags(args)
+	return forEach("rm", paths, io, func(p string) error {
+		if strings.ContainsAny(set, "rR") {
+			return os.RemoveAll(p)
+		}
+		fi, err := os.Lstat(p)
+		if err == nil && fi.IsDir() {
+			return fmt.Errorf("%s is a directory", p)
+		}
+		if err == nil {
+			err = os.Remove(p)
+		}
+		if errors.Is(err, os.ErrNotExist) && strings.Contains(set, "f") {
+			return nil
+		}
+		return err
+	})
+}
+
+func touch(args []string, io stdio) int {
+	_, paths := flags(args)
+	return forEach("touch", paths, io, func(p string) error {
+		f, err := os.OpenFile(p, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		return errors.Join(f.Close(), os.Chtimes(p, now, now))
+	})
+}
+
+func forEach(who string, paths []string, io stdio, do func(string) error) int {
+	code := 0
+	for _, p := range paths {
+		if err := do(p); err != nil {
+			code = complain(io, who, err)
+		}
+	}
+	return code
+}
+
+func ps(_ []string, io stdio) int {
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return complain(io, "ps", err)
+	}
+	slices.SortFunc(dirs, func(a, b string) int { return atoi(filepath.Base(a), 0) - atoi(filepath.Base(b), 0) })
+	fmt.Fprintln(io.out, "  PID   UID STATE COMMAND")
+	for _, d := range dirs {
+		status, err := os.ReadFile(d + "/status")
+		if err != nil {
+			continue // it has ended
+		}
+		field := func(name string) string {
+			for line := range strings.SplitSeq(string(status), "\n") {
+				if v, ok := strings.CutPrefix(line, name+":\t"); ok {
+					v, _, _ = strings.Cut(v, "\t")
+					return v
+				}
+			}
+			return "?"
+		}
+		cmd, err := os.ReadFile(d + "/cmdline")
+		line := strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))
+		if err != nil || line == "" {
+			line = "[" + field("Name") + "]"
+		}
+		state, _, _ := strings.Cut(field("State"), " ")
+		fmt.Fprintf(io.out, "%5s %5s %-5s %s\n", filepath.Base(d), field("Uid"), state, line)
+	}
+	return 0
+}
+
+func kill(args []string, io stdio) int {
+	names := map[string]syscall.Signal{
+		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "KILL": syscall.SIGKILL,
+		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
+	}
+	sig, pids := syscall.SIGTERM, args[1:]
+	if len(pids) > 0 && strings.HasPrefix(pids[0], "-") {
+		name := strings.TrimPrefix(strings.TrimPrefix(pids[0], "-"), "SIG")
+		s, ok := names[name]
+		if n := atoi(name, -1); !ok && n >= 0 {
+			s, ok = syscall.Signal(n), true
+		}
+		if !ok {
+			return complain(io, "kill", fmt.Errorf("%s: unknown signal", pids[0]))
+		}
+		sig, pids = s, pids[1:]
+	}
+	return forEach("kill", pids, io, func(p string) error {
+		pid, err := strconv.Atoi(p)
+		if err != nil {
+			return fmt.Errorf("%s is not a process id", p)
+		}
+		return syscall.Kill(pid, sig)
+	})
+}
+
+// test knows -e -f -d -r -w -x -s -n -z, = != -eq -ne -lt -le -gt -ge and !.
+func test(args []string, io stdio) int {
+	a := args[1:]
+	if args[0] == "[" {
+		if len(a) == 0 || a[len(a)-1] != "]" {
+			fmt.Fprintln(io.err, "[: no closing ]")
+			return 2
+		}
+		a = a[:len(a)-1]
+	}
+	not := false
+	for len(a) > 0 && a[0] == "!" {
+		not, a = !not, a[1:]
+	}
+	ok, err := judge(a)
+	if err != nil {
+		fmt.Fprintf(io.err, "test: %v\n", err)
+		return 2
+	}
+	if ok == not {
+		return 1
+	}
+	return 0
+}
+
+func judge(a []string) (bool, error) {
+	switch len(a) {
+	case 0:
+		return false, nil
+	case 1:
+		return a[0] != "", nil
+	case 2:
+		return judgeOne(a[0], a[1])
+	case 3:
+		return judgeTwo(a[0], a[1], a[2])
+	}
+	return false, errors.New("too many arguments")
+}
+
+func judgeOne(op, x string) (bool, error) {
+	access := map[string]uint32{"-r": 4, "-w": 2, "-x": 1}
+	fi, err := os.Stat(x)
+	switch op {
+	case "-n":
+		return x != "", nil
+	case "-z":
+		return x == "", nil
+	case "-e":
+		return err == nil, nil
+	case "-f":
+		return err == nil && fi.Mode().IsRegular(), nil
+	case "-d":
+		return err == nil && fi.IsDir(), nil
+	case "-s":
+		return err == nil && fi.Size() > 0, nil
+	case "-r", "-w", "-x":
+		return syscall.Access(x, access[op]) == nil, nil
+	}
+	return false, fmt.Errorf("%s: unknown operator", op)
+}
+
+func judgeTwo(x, op, y string) (bool, error) {
+	switch op {
+	case "=", "==":
+		return x == y, nil
+	case "!=":
+		return x != y, nil
+	}
+	a, err1 := strconv.Atoi(x)
+	b, err2 := strconv.Atoi(y)
+	if err := errors.Join(err1, err2); err != nil {
+		return false, err
+	}
+	switch op {
+	case "-eq":
+		return a == b, nil
+	case "-ne":
+		return a != b, nil
+	case "-lt":
+		return a < b, nil
+	case "-le":
+		return a <= b, nil
+	case "-gt":
+		return a > b, nil
+	case "-ge":
+		return a >= b, nil
+	}
+	return false, fmt.Errorf("%s: unknown operator", op)
+}
+
+// wget prints what an http URL answers; -O FILE writes it there, -T N limits the seconds, -q and -S change nothing.
+func wget(args []string, std stdio) int {
+	var url, file string
+	timeout := 10 * time.Second
+	for a := args[1:]; len(a) > 0; a = a[1:] {
+		switch {
+		case a[0] == "-O" && len(a) > 1:
+			file, a = a[1], a[1:]
+		case a[0] == "-T" && len(a) > 1:
+			timeout, a = time.Duration(atoi(a[1], 10))*time.Second, a[1:]
+		case strings.HasPrefix(a[0], "-O"):
+			file = a[0][2:]
+		case strings.HasPrefix(a[0], "-qO"):
+			file = a[0][3:]
+			if file == "" && len(a) > 1 {
+				file, a = a[1], a[1:]
+			}
+		case strings.HasPrefix(a[0], "-"):
+		default:
+			url = a[0]
+		}
+	}
+	out := std.out
+	if file != "" && file != "-" {
+		f, err := os.Create(file)
+		if err != nil {
+			return complain(std, args[0], err)
+		}
+		defer func() { _ = f.Close() }() // io.Copy saw every write
+		out = f
+	}
+	if err := fetch(url, timeout, out); err != nil {
+		return complain(std, args[0], err)
+	}
+	return 0
+}
+
+func fetch(url string, timeout time.Duration, out io.Writer) error {
+	rest, ok := strings.CutPrefix(url, "http://")
+	if !ok && strings.Contains(url, "://") || url == "" {
+		return fmt.Errorf("%q: only http://HOST[:PORT]/PATH", url)
+	}
+	if !ok {
+		rest = url
+	}
+	host, path, _ := strings.Cut(rest, "/")
+	addr := host
+	if _, _, err := net.SplitHostPort(host); err != nil {
+		addr = net.JoinHostPort(strings.Trim(host, "[]"), "80")
+	}
+	c, err := net.DialTimeout("tcp", addr, timeout) //nolint:noctx // a program of its own: there is no context
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := c.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	// HTTP/1.0: the answer is neither chunked nor followed by another.
+	if _, err := fmt.Fprintf(c, "GET /%s HTTP/1.0\r\nHost: %s\r\nUser-Agent: hello\r\n\r\n", path, host); err != nil {
+		return err
+	}
+	r := bufio.NewReader(c)
+	status, err := readLine(r)
+	if err != nil {
+		return err
+	}
+	if err := readFields(r, map[string]string{}); err != nil {
+		return err
+	}
+	f := strings.SplitN(status, " ", 3)
+	if _, err := io.Copy(out, r); err != nil {
+		return err
+	}
+	if len(f) < 2 || len(f[1]) != 3 || f[1][0] != '2' {
+		return fmt.Errorf("server answered %s", status)
+	}
+	return nil
+}

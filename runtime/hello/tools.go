@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// tools is every name this program answers to besides serve and sh. The image has a link in /bin for each.
+func tools() map[string]tool {
+	return map[string]tool{
+		"cat": cat, "date": date, "echo": echo, "env": env, "exit": exit, "false": func([]string, stdio) int { return 1 },
+		"get": wget, "grep": grep, "head": head, "hostname": printHostname, "id": id, "kill": kill, "ls": ls, "mkdir": mkdir,
+		"printf": printf, "ps": ps, "pwd": pwd, "rm": rm, "sleep": sleep, "stat": stat, "stty": stty, "tail": tail, "tar": tarTool, "tee": tee,
+		"test": test, "[": test, "touch": touch, "true": func([]string, stdio) int { return 0 }, "uname": uname,
+		"wc": wc, "wget": wget, "whoami": whoami,
+	}
+}
+
+func toolNames() string {
+	var b strings.Builder
+	for _, n := range slices.Sorted(maps.Keys(tools())) {
+		b.WriteString(" " + n)
+	}
+	return b.String()
+}
+
+// flags splits leading single-letter options off args[1:].
+func flags(args []string) (set string, rest []string) {
+	rest = args[1:]
+	for len(rest) > 0 && len(rest[0]) > 1 && rest[0][0] == '-' {
+		if rest[0] == "--" {
+			return set, rest[1:]
+		}
+		set += rest[0][1:]
+		rest = rest[1:]
+	}
+	return set, rest
+}
+
+func exit(args []string, _ stdio) int {
+	if len(args) < 2 {
+		return 0
+	}
+	return atoi(args[1], 2) & 0xff
+}
+
+func echo(args []string, io stdio) int {
+	args = args[1:]
+	end := "\n"
+	if len(args) > 0 && args[0] == "-n" {
+		end, args = "", args[1:]
+	}
+	return write(io, "echo", strings.Join(args, " ")+end)
+}
+
+func write(io stdio, who, text string) int {
+	if _, err := fmt.Fprint(io.out, text); err != nil {
+		return complain(io, who, err)
+	}
+	return 0
+}
+
+// printf knows %s %d %% and the usual escapes.
+func printf(args []string, io stdio) int {
+	if len(args) < 2 {
+		return complain(io, "printf", errors.New("usage: printf FORMAT [ARG]...")) //nolint:revive,staticcheck // the dots are of the usage
+	}
+	format := strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\\`, `\`, `\033`, "\033", `\e`, "\033").Replace(args[1])
+	rest := args[2:]
+	var b strings.Builder
+	for {
+		used := len(rest)
+		for i := 0; i < len(format); i++ {
+			if format[i] != '%' || i+1 == len(format) {
+				b.WriteByte(format[i])
+				continue
+			}
+			i++
+			switch {
+			case format[i] == '%':
+				b.WriteByte('%')
+			case len(rest) > 0:
+				b.WriteString(rest[0])
+				rest = rest[1:]
+			}
+		}
+		if len(rest) == 0 || len(rest) == used {
+			return write(io, "printf", b.String())
+		}
+	}
+}
+
+func env(args []string, io stdio) int {
+	rest := args[1:]
+	for len(rest) > 0 && strings.Contains(rest[0], "=") {
+		k, v, _ := strings.Cut(rest[0], "=")
+		if err := os.Setenv(k, v); err != nil {
+			return complain(io, "env", err)
+		}
+		rest = rest[1:]
+	}
+	if len(rest) == 0 {
+		return write(io, "env", strings.Join(append(os.Environ(), ""), "\n"))
+	}
+	path, argv0, err := lookup(rest[0])
+	if err != nil {
+		fmt.Fprintf(io.err, "env: %v\n", err)
+		return 127
+	}
+	return complain(io, "env", syscall.Exec(path, append([]string{argv0}, rest[1:]...), os.Environ()))
+}
+
+// lookup finds a command in $PATH, or else among the tools of this program.
+func lookup(name string) (path, argv0 string, err error) {
+	if path, err = exec.LookPath(name); err == nil {
+		return path, name, nil
+	}
+	if _, ok := tools()[name]; ok || name == "sh" || name == "serve" {
+		if self, err := os.Executable(); err == nil {
+			return self, name, nil
+		}
+	}
+	if strings.Contains(name, "/") {
+		return "", "", err
+	}
+	return "", "", fmt.Errorf("%s: not found", name)
+}
+
+func cat(args []string, std stdio) int {
+	_, files := flags(args)
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	return each("cat", files, std, func(r io.Reader) error {
+		_, err := io.Copy(std.out, r)
+		return err
+	})
+}
+
+// each opens one file after the other; "-" is standard input.
+func each(who string, files []string, std stdio, do func(io.Reader) error) int {
+	code := 0
+	for _, name := range files {
+		var err error
+		if name == "-" {
+			err = do(std.in)
+		} else {
+			var f *os.File
+			if f, err = os.Open(name); err == nil {
+				err = errors.Join(do(f), f.Close())
+			}
+		}
+		if err != nil {
+			code = complain(std, who, err)
+		}
+	}
+	return code
+}
+
+func head(args []string, std stdio) int {
+	n, files := 10, args[1:]
+	if len(files) > 1 && files[0] == "-n" {
+		n, files = atoi(files[1], 10), files[2:]
+	}
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	return each("head", files, std, func(r io.Reader) error {
+		br := bufio.NewReader(r)
+		for range n {
+			line, err := br.ReadString('\n')
+			fmt.Fprint(std.out, line)
+			if err != nil {
+				return notEOF(err)
+			}
+		}
+		return nil
+	})
+}
+
+func grep(args []string, std stdio) int {
+	set, rest := flags(args)
+	if len(rest) == 0 {
+		fmt.Fprintln(std.err, "usage: grep [-i] [-v] [-q] TEXT [FILE]...")
+		return 2
+	}
+	text, files, found := rest[0], rest[1:], false
+	fold := func(s string) string {
+		if strings.Contains(set, "i") {
+			return strings.ToLower(s)
+		}
+		return s
+	}
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	code := each("grep", files, std, func(r io.Reader) error {
+		br := bufio.NewReader(r)
+		for {
+			line, err := br.ReadString('\n')
+			if line != "" && strings.Contains(fold(line), fold(text)) != strings.Contains(set, "v") {
+				found = true
+				if !strings.Contains(set, "q") {
+					fmt.Fprint(std.out, line)
+				}
+			}
+			if err != nil {
+				return notEOF(err)
+			}
+		}
+	})
+	if code != 0 {
+		return 2
+	}
+	if !found {
+		return 1
+	}
+	return 0
+}
+
+func wc(args []string, std stdio) int {
+	set, files := flags(args)
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	return each("wc", files, std, func(r io.Reader) error {
+		var lines, words, size int
+		br := bufio.NewReader(r)
+		for {
+			line, err := br.ReadString('\n')
+			size += len(line)
+			words += len(strings.Fields(line))
+			if err != nil {
+				_, perr := fmt.Fprintln(std.out, counts(set, lines, words, size))
+				return errors.Join(notEOF(err), perr)
+			}
+			lines++
+		}
+	})
+}
+
+func counts(set string, lines, words, size int) string {
+	switch set {
+	case "l":
+		return strconv.Itoa(lines)
+	case "w":
+		return strconv.Itoa(words)
+	case "c":
+		return strconv.Itoa(size)
+	}
+	return fmt.Sprintf("%d %d %d", lines, words, size)
+}
+
+func notEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+func tee(args []string, std stdio) int {
+	set, names := flags(args)
+	mode := os.O_TRUNC
+	if strings.Contains(set, "a") {
+		mode = os.O_APPEND
+	}
+	outs := []io.Writer{std.out}
+	for _, n := range names {
+		f, err := os.OpenFile(n, os.O_WRONLY|os.O_CREATE|mode, 0o644)
+		if err != nil {
+			return complain(std, "tee", err)
+		}
+		outs = append(outs, f) // closed with the process, after the last write
+	}
+	if _, err := io.Copy(io.MultiWriter(outs...), std.in); err != nil {
+		return complain(std, "tee", err)
+	}
+	return 0
+}
+
+// sleep takes seconds (also 0.5), or a number with s, m, h, d, or "infinity".
+func sleep(args []string, io stdio) int {
+	if len(args) != 2 {
+		return complain(io, "sleep", errors.New("usage: sleep SECONDS"))
+	}
+	if args[1] == "infinity" || args[1] == "inf" {
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
+		return 128 + int((<-c).(syscall.Signal))
+	}
+	num, unit := args[1], time.Second
+	if i := strings.IndexAny(num, "smhd"); i == len(num)-1 && i > 0 {
+		unit = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}[num[i]]
+		num = num[:i]
+	}
+	f, err := strconv.ParseFloat(num, 64)
+	if err != nil || f < 0 || f > 1e9 {
+		return complain(io, "sleep", fmt.Errorf("invalid time %q", args[1]))
+	}
+	time.Sleep(time.Duration(min(f*float64(unit), float64(1<<62))))
+	return 0
+}
+
+func date(args []string, io stdio) int {
+	now := time.Now().UTC()
+	if len(args) > 1 && args[1] == "+%s" {
+		return write(io, "date", strconv.FormatInt(now.Unix(), 10)+"\n")
+	}
+	return write(io, "date", now.Format("Mon Jan _2 15:04:05 UTC 2006")+"\n")
+}
+
+func pwd(_ []string, io stdio) int {
+	d, err := os.Getwd()
+	if err != nil {
+		return complain(io, "pwd", err)
+	}
+	return write(io, "pwd", d+"\n")
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+const (
+	maxArchiveEntries = 100_000
+	maxLinks          = 16 // symlinks followed within an archive
+)
+
+// tarFile is an archive whose files can be read in any order. Names in the archive are only keys of a map: nothing of
+// it is ever extracted under a name of its own.
+type tarFile struct {
+	data  io.ReaderAt
+	close func() error
+	files map[string]section
+	links map[string]string
+}
+
+type section struct{ at, size int64 }
+
+// openArchive reads the table of contents. A plain tar in a file stays where it is; else the tar is spooled, unpacked, to
+// a file in tmp which Close removes.
+func openArchive(ctx context.Context, r io.Reader, tmp string, maxBytes int64) (*tarFile, error) {
+	if f, ok := r.(*os.File); ok && isPlain(f) {
+		return scan(f, func() error { return nil })
+	}
+	plain, err := decompress(bufio.NewReader(r))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = plain.Close() }()
+	spool, err := os.CreateTemp(tmp, "import-")
+	if err != nil {
+		return nil, err
+	}
+	closeSpool := func() error { return errors.Join(spool.Close(), os.Remove(spool.Name())) }
+	n, err := io.Copy(spool, io.LimitReader(&ctxReader{done: ctx.Err, r: plain}, maxBytes+1))
+	if err == nil && n > maxBytes {
+		err = fmt.Errorf("%w: archive is larger than %d bytes", ErrInvalid, maxBytes)
+	}
+	if err == nil {
+		_, err = spool.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeSpool())
+	}
+	t, err := scan(spool, closeSpool)
+	if err != nil {
+		return nil, errors.Join(err, closeSpool())
+	}
+	return t, nil
+}
+
+// ctxReader fails once the work it reads for was given up.
+type ctxReader struct {
+	done func() error
+	r    io.Reader
+}
+
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := c.done(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+// isPlain is true for a regular file, at its beginning, that is not compressed.
+func isPlain(f *os.File) bool {
+	fi, err := f.Stat()
+	if err != nil || !fi.Mode().IsRegular() {
+		return false
+	}
+	if at, err := f.Seek(0, io.SeekCurrent); err != nil || at != 0 {
+		return false
+	}
+	head := make([]byte, 4)
+	n, err := f.ReadAt(head, 0)
+	return err == nil && n == 4 && !bytes.HasPrefix(head, gzipMagic) && !bytes.Equal(head, zstdMagic) &&
+		(head[0]&0xf0 != 0x50 || !bytes.Equal(head[1:], skipMagic))
+}
+
+// scan notes where each file's bytes are. Package tar reads no further than a header, so the position after Next is
+// that of the content.
+func scan(f *os.File, closeFile func() error) (*tarFile, error) {
+	t := &tarFile{data: f, close: closeFile, files: map[string]section{}, links: map[string]string{}}
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	tr := tar.NewReader(f)
+	for range maxArchiveEntries {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return t, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: archive: %w", ErrInvalid, err)
+		}
+		name := entryName(h.Name)
+		switch h.Typeflag {
+		case tar.TypeReg:
+			at, err := f.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return nil, err
+			}
+			if h.Size < 0 || at+h.Size > fi.Size() {
+				return nil, fmt.Errorf("%w: archive ends within %q", ErrInvalid, name)
+			}
+			t.files[name] = section{at, h.Size}
+		case tar.TypeSymlink:
+			t.links[name] = entryName(path.Join(path.Dir(name), h.Linkname))
+		case tar.TypeLink:
+			t.links[name] = entryName(h.Linkname)
+		}
+	}
+	return nil, fmt.Errorf("%w: archive has more than %d entries", ErrInvalid, maxArchiveEntries)
+}
+
+func entryName(n string) string { return strings.TrimPrefix(path.Clean("/"+n), "/") }
+
+func (t *tarFile) Close() error { return t.close() }
+
+func (t *tarFile) find(name string) (section, bool) {
+	name = entryName(name)
+	for range maxLinks {
+		if s, ok := t.files[name]; ok {
+			return s, true
+		}
+		to, ok := t.links[name]
+		if !ok {
+			return section{}, false
+		}
+		name = to
+	}
+	return section{}, false
+}
+
+func (t *tarFile) has(name string) bool { _, ok := t.find(name); return ok }
+
+func (t *tarFile) size(name string) (int64, bool) {
+	s, ok := t.find(name)
+	return s.size, ok
+}
+
+// bytes reads a small file.
+func (t *tarFile) bytes(name string) ([]byte, error) {
+	s, ok := t.find(name)
+	if !ok {
+		return nil, fmt.Errorf("%w: archive lacks %q", ErrInvalid, name)
+	}
+	if s.size > maxConfig {
+		return nil, fmt.Errorf("%w: %q has %d bytes, at most %d are allowed", ErrInvalid, name, s.size, maxConfig)
+	}
+	b := make([]byte, s.size)
+	if _, err := t.data.ReadAt(b, s.at); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("read %q: %w", name, err)
+	}
+	return b, nil
+}
+
+// open streams a layer that nothing but its diff id vouches for.
+func (t *tarFile) open(name string) (readVerifier, error) {
+	s, ok := t.find(name)
+	if !ok {
+		return nil, fmt.Errorf("%w: archive lacks %q", ErrInvalid, name)
+	}
+	return trusted{io.NopCloser(io.NewSectionReader(t.data, s.at, s.size))}, nil
+}
+
+func blobPath(digest string) string { return "blobs/sha256/" + hexOf(digest) }
+
+// blob streams a layer of an OCI layout; Verify checks its digest.
+func (t *tarFile) blob(digest string) (readVerifier, error) {
+	rc, err := t.open(blobPath(digest))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	return &summed{Reader: io.TeeReader(rc, sum), sum: sum, want: digest}, nil
+}
+
+type summed struct {
+	io.Reader
+	sum  hash.Hash
+	want string
+}
+
+func (s *summed) Close() error { return nil }
+
+func (s *summed) Verify() error {
+	if _, err := io.Copy(io.Discard, s.Reader); err != nil {
+		return err
+	}
+	if got := "sha256:" + hex.EncodeToString(s.sum.Sum(nil)); got != s.want {
+		return fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, s.want, got)
+	}
+	return nil
+}
+
+// checked reads a manifest, index or config and compares its digest.
+func (t *tarFile) checked(h v1.Hash) ([]byte, error) {
+	if !isDigest(h.String()) {
+		return nil, fmt.Errorf("%w: digest %q", ErrInvalid, h)
+	}
+	b, err := t.bytes(blobPath(h.String()))
+	if err != nil {
+		return nil, err
+	}
+	if got := digestOf(b); got != h.String() {
+		return nil, fmt.Errorf("%w: blob %s has digest %s", ErrInvalid, h, got)
+	}
+	return b, nil
+}
+
+// image follows a descriptor of the layout to an image for linux/arch.
+func (t *tarFile) image(d v1.Descriptor, arch string) (v1.Image, error) {
+	raw, err := t.checked(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if d.MediaType.IsIndex() {
+		return choose(&archiveIndex{t, raw, d.MediaType}, arch, 0)
+	}
+	return partial.CompressedToImage(&archiveImage{t, raw, d.MediaType})
+}
+
+// archiveIndex is an index of the layout as the registry library sees it.
+type archiveIndex struct {
+	t   *tarFile
+	raw []byte
+	mt  types.MediaType
+}
+
+func (i *archiveIndex) MediaType() (types.MediaType, error) { return i.mt, nil }
+func (i *archiveIndex) Digest() (v1.Hash, error)            { return v1.NewHash(digestOf(i.raw)) }
+func (i *archiveIndex) Size() (int64, error)                { return int64(len(i.raw)), nil }
+func (i *archiveIndex) RawManifest() ([]byte, error)        { return i.raw, nil }
+
+func (i *archiveIndex) IndexManifest() (*v1.IndexManifest, error) {
+	var m v1.IndexManifest
+	if err := json.Unmarshal(i.raw, &m); err != nil {
+		return nil, fmt.Errorf("%w: index: %w", ErrInvalid, err)
+	}
+	return &m, nil
+}
+
+func (i *archiveIndex) Image(h v1.Hash) (v1.Image, error) {
+	raw, err := i.t.checked(h)
+	if err != nil {
+		return nil, err
+	}
+	return partial.CompressedToImage(&archiveImage{i.t, raw, types.OCIManifestSchema1})
+}
+
+func (i *archiveIndex) ImageIndex(h v1.Hash) (v1.ImageIndex, error) {
+	raw, err := i.t.checked(h)
+	if err != nil {
+		return nil, err
+	}
+	return &archiveIndex{i.t, raw, types.OCIImageIndex}, nil
+}
+
+// archiveImage is a manifest of the layout as the registry library sees it.
+type archiveImage struct {
+	t   *tarFile
+	raw []byte
+	mt  types.MediaType
+}
+
+func (i *archiveImage) MediaType() (types.MediaType, error) { return i.mt, nil }
+func (i *archiveImage) RawManifest() ([]byte, error)        { return i.raw, nil }
+
+func (i *archiveImage) RawConfigFile() ([]byte, error) {
+	var m v1.Manifest
+	if err := json.Unmarshal(i.raw, &m); err != nil {
+		return nil, fmt.Errorf("%w: manifest: %w", ErrInvalid, err)
+	}
+	return i.t.checked(m.Config.Digest)
+}
+
+// LayerByDigest is part of the library's interface; layers are read through blob.
+func (i *archiveImage) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	return nil, fmt.Errorf("layer %s: %w", h, ErrNotFound)
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Builtin is an image that needs no registry: its bytes come with the program. Its tags can be neither pulled over nor removed.
+type Builtin struct {
+	// Tags are in full: "keelson.local/hello:latest".
+	Tags []string
+	// Stamp changes whenever Load would return something else. It must cost nothing: Load's digests take tens of
+	// milliseconds, so the store remembers them by it.
+	Stamp string
+	Load  func() (*BuiltinImage, error)
+}
+
+// BuiltinImage is a built-in image in detail.
+type BuiltinImage struct {
+	ID      string // digest of the config
+	Config  ocispec.ImageConfig
+	Created *time.Time
+	DiffID  string // of its single layer
+	Size    int64
+	// Layer opens the layer's plain tar.
+	Layer func() (io.ReadCloser, error)
+}
+
+// remembered is builtin.json: what Load said for a stamp.
+type remembered struct {
+	Stamp string `json:"stamp"`
+	Image Image  `json:"image"`
+}
+
+func (b *Builtin) image(l *BuiltinImage) *Image {
+	return &Image{
+		ID: l.ID, RepoTags: b.Tags, Size: l.Size, Created: l.Created, Config: l.Config, Pinned: true,
+		Layers: []Layer{{ChainID: l.DiffID, DiffID: l.DiffID, Size: l.Size, Boot: bootID()}},
+	}
+}
+
+// named is true when ref is one of the tags.
+func (b *Builtin) named(ref string) bool {
+	n, err := parseName(ref)
+	return err == nil && slices.Contains(b.Tags, n.tagged())
+}
+
+// local is true for names whose registry is this program: nothing is ever fetched for them.
+func (b *Builtin) local(n imageName) bool {
+	if b == nil {
+		return false
+	}
+	for _, t := range b.Tags {
+		if host, _, ok := strings.Cut(t, "/"); ok && host == n.host {
+			return true
+		}
+	}
+	return false
+}
+
+// describe returns the built-in image without unpacking it.
+func (s *Store) describe() (*Image, error) {
+	if img := s.builtin.Load(); img != nil {
+		return img, nil
+	}
+	s.builtinMu.Lock()
+	defer s.builtinMu.Unlock()
+	return s.describeLocked()
+}
+
+func (s *Store) describeLocked() (*Image, error) {
+	if img := s.builtin.Load(); img != nil {
+		return img, nil
+	}
+	b := s.cfg.Builtin
+	var r remembered
+	raw, err := os.ReadFile(s.path("builtin.json"))
+	if err == nil && json.Unmarshal(raw, &r) == nil && r.Stamp == b.Stamp && r.Image.check() == nil && len(r.Image.Layers) == 1 {
+		r.Image.RepoTags = b.Tags
+		r.Image.Layers[0].Boot = bootID()
+		s.builtin.Store(&r.Image)
+		return &r.Image, nil
+	}
+	l, err := b.Load()
+	if err != nil {
+		return nil, fmt.Errorf("built-in image %s: %w", b.Tags[0], err)
+	}
+	s.loaded = l
+	img := b.image(l)
+	if raw, err = json.Marshal(remembered{b.Stamp, *img}); err == nil && b.Stamp != "" {
+		err = replaceFile(s.path("builtin.json"), raw)
+	}
+	if err != nil { // the next start loads again
+		s.cfg.Log.Warn("built-in image not remembered", "error", err)
+	}
+	s.builtin.Store(img)
+	return img, nil
+}
+
+// getBuiltin returns the built-in image when ref names it; the empty ref means whatever there is.
+func (s *Store) getBuiltin(ref string) (Image, bool) {
+	b := s.cfg.Builtin
+	if b == nil || ref != "" && !b.named(ref) && !looksLikeID(ref) {
+		return Image{}, false
+	}
+	img, err := s.describe()
+	if err != nil {
+		s.cfg.Log.Warn("built-in image unusable", "error", err)
+		return Image{}, false
+	}
+	if ref == "" || b.named(ref) || ref == img.ID || looksLikeID(ref) && strings.HasPrefix(hexOf(img.ID), hexOf(ref)) {
+		return *img, true
+	}
+	return Image{}, false
+}
+
+// looksLikeID is true for a digest or what may be its beginning.
+func looksLikeID(ref string) bool {
+	h := hexOf(ref)
+	return len(h) >= 4 && len(h) <= 64 && strings.Trim(h, "0123456789abcdef") == ""
+}
+
+// Ensure makes sure that an image's layers are on disk: it unpacks the built-in image the first time. For any other it is
+// free. Calling it early, in the background, takes that off the first container.
+func (s *Store) Ensure(ctx context.Context, img Image) (Image, error) {
+	if s.cfg.Builtin == nil || !img.Pinned {
+		return img, nil
+	}
+	s.builtinMu.Lock()
+	defer s.builtinMu.Unlock()
+	known, err := s.describeLocked()
+	if err != nil || known.ID != img.ID {
+		return img, err
+	}
+	if s.unpacked {
+		return *known, nil
+	}
+	out, err := s.unpackBuiltin(ctx, *known)
+	if err != nil {
+		return Image{}, fmt.Errorf("unpack built-in image %s: %w", s.cfg.Builtin.Tags[0], err)
+	}
+	s.builtin.Store(&out)
+	s.unpacked, s.loaded = true, nil
+	return out, nil
+}
+
+// EnsureBuiltin is Ensure of the built-in image, if there is one.
+func (s *Store) EnsureBuiltin(ctx context.Context) error {
+	if s.cfg.Builtin == nil {
+		return nil
+	}
+	img, err := s.describe()
+	if err == nil {
+		_, err = s.Ensure(ctx, *img)
+	}
+	return err
+}
+
+func (s *Store) unpackBuiltin(ctx context.Context, img Image) (Image, error) {
+	done, err := s.busy()
+	if err != nil {
+		return Image{}, err
+	}
+	defer done()
+	l, err := s.addLayer(ctx, img.Layers[0], nil, nil, func(context.Context) (readVerifier, error) {
+		b, err := s.loaded, error(nil)
+		if b == nil {
+			b, err = s.cfg.Builtin.Load()
+		}
+		if err != nil {
+			return nil, err
+		}
+		rc, err := b.Layer()
+		return trusted{rc}, err
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	img.Layers = []Layer{l}
+	return img, s.holdBuiltin(ctx, img)
+}
+
+// holdBuiltin keeps a process that does not have this image from collecting its layer, and lets an earlier program's go.
+func (s *Store) holdBuiltin(ctx context.Context, img Image) error {
+	const prefix = "builtin-"
+	id := prefix + hexOf(img.ID)[:16]
+	if err := s.Hold(id, img.Layers); err != nil {
+		return err
+	}
+	leases, err := s.Leases()
+	if err != nil {
+		return err
+	}
+	for _, l := range leases {
+		if strings.HasPrefix(l, prefix) && l != id {
+			if err := s.Release(ctx, l); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// trusted is a source whose bytes need no check of their own; the layer's diff id is checked all the same.
+type trusted struct{ io.ReadCloser }
+
+func (trusted) Verify() error { return nil }

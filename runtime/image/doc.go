@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image is the store of container images: it pulls them from registries,
+// imports them from archives, unpacks each layer once into a directory that
+// overlayfs can stack, and answers what is there. runtime/server calls it, and so
+// does the command line while a cluster runs. It never mounts anything and never
+// runs a daemon: the directory on disk is the whole truth.
+//
+// On disk, below Config.Dir:
+//
+//	images.json          the index: every image, its names and layers; replaced by rename
+//	layers/<chain id>/   fs/ (the unpacked tree) and layer.json; there means complete and synced
+//	leases/<id>          chain ids that a snapshot stands on, one per line
+//	builtin.json         the built-in image's digests, so that they need not be computed at each start
+//	tmp/<random>/        work under way
+//	trash/<random>/      what was let go and waits to be deleted
+//	index.lock           flock: exclusive while the index changes
+//	busy.lock            flock: shared by pulls, imports and new leases, exclusive by the collector
+//
+// Invariants:
+//  1. images.json names only layers that are complete on disk (layers are synced and
+//     renamed into place first), so a reader needs no lock. The built-in image's layer, which
+//     is not in images.json, is not synced but bound to the boot it was unpacked in.
+//  2. A layer directory never changes once it has its name.
+//  3. A layer is deleted only when no image and no lease names it and nobody holds
+//     busy.lock, in this or any other process.
+//  4. Bytes become visible only after their digest was checked.
+package image

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hold makes the layers outlive their image until Release: a snapshot stands on them. id is a file name; holding again
+// replaces. It fails with ErrNotFound when a layer is gone already.
+func (s *Store) Hold(id string, layers []Layer) error {
+	if err := checkLeaseID(id); err != nil {
+		return err
+	}
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
+	if err != nil {
+		return fmt.Errorf("hold layers: %w", err)
+	}
+	defer unlock()
+	var b bytes.Buffer
+	for _, l := range layers {
+		if _, err := os.Lstat(s.LayerDir(l.ChainID)); err != nil {
+			return fmt.Errorf("hold layer %s: %w", l.ChainID, ErrNotFound)
+		}
+		b.WriteString(l.ChainID)
+		b.WriteByte('\n')
+	}
+	if have, err := os.ReadFile(s.path("leases", id)); err == nil && bytes.Equal(have, b.Bytes()) {
+		return nil
+	}
+	// Not synced: a lease that a power cut loses belongs to a container that the power cut ended.
+	if err := os.WriteFile(s.path("leases", id), b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("hold layers: %w", err)
+	}
+	return nil
+}
+
+// Release ends a Hold. Layers that no image names any more go with their last lease. Releasing twice is harmless.
+func (s *Store) Release(ctx context.Context, id string) error {
+	if err := checkLeaseID(id); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(s.path("leases", id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = os.Remove(s.path("leases", id))
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("release layers: %w", err)
+	}
+	ix, err := s.index()
+	if err != nil {
+		return err
+	}
+	wanted := s.named(ix)
+	for chain := range strings.FieldsSeq(string(b)) {
+		if !wanted[hexOf(chain)] {
+			return s.GC(ctx)
+		}
+	}
+	return nil
+}
+
+// Leases lists the ids of all holds, so that a new owner can release those it does not know.
+func (s *Store) Leases() ([]string, error) {
+	entries, err := os.ReadDir(s.path("leases"))
+	if err != nil {
+		return nil, fmt.Errorf("list leases: %w", err)
+	}
+	out := make([]string, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, nil
+}
+
+func checkLeaseID(id string) error {
+	if id == "" || id == "." || id == ".." || strings.ContainsAny(id, "/\x00") || len(id) > 200 {
+		return fmt.Errorf("hold layers: %q is not usable as an id", id)
+	}
+	return nil
+}
+
+// named is the set of layers (by hex) that images name.
+func (s *Store) named(ix *index) map[string]bool {
+	out := map[string]bool{}
+	for _, img := range ix.Images {
+		for _, l := range img.Layers {
+			out[hexOf(l.ChainID)] = true
+		}
+	}
+	if b := s.builtin.Load(); b != nil {
+		for _, l := range b.Layers {
+			out[hexOf(l.ChainID)] = true
+		}
+	}
+	return out
+}
+
+// GC deletes layers that nothing names and what interrupted work left behind. While a pull or an import runs, in any
+// process, it does nothing; the pull collects when it ends.
+func (s *Store) GC(ctx context.Context) error {
+	if err := s.bin(); err != nil {
+		return fmt.Errorf("collect layers: %w", err)
+	}
+	return s.emptyTrash(ctx)
+}
+
+// bin moves garbage to the trash. Only this needs the lock: deleting a big tree may take seconds, renaming it does not.
+func (s *Store) bin() error {
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		s.wantGC.Store(true)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	s.wantGC.Store(false)
+	ix, err := s.index()
+	if err != nil {
+		return err
+	}
+	keep := s.named(ix)
+	leases, err := s.Leases()
+	if err != nil {
+		return err
+	}
+	for _, id := range leases {
+		b, err := os.ReadFile(s.path("leases", id))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for chain := range strings.FieldsSeq(string(b)) {
+			keep[hexOf(chain)] = true
+		}
+	}
+	layers, err := os.ReadDir(s.path("layers"))
+	if err != nil {
+		return err
+	}
+	for _, e := range layers {
+		if !keep[e.Name()] {
+			if err := s.discard(s.path("layers", e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	work, err := os.ReadDir(s.path("tmp"))
+	if err != nil {
+		return err
+	}
+	for _, e := range work {
+		if err := s.discard(s.path("tmp", e.Name())); err != nil {
+			return err
+		}
+	}
+	half, err := filepath.Glob(s.path(".*.json-*"))
+	if err != nil {
+		return err
+	}
+	for _, f := range half {
+		s.removeHalfIndex(f)
+	}
+	return nil
+}
+
+// removeHalfIndex deletes what a writer that died left of an index. The writers' lock proves that none is at work.
+func (s *Store) removeHalfIndex(f string) {
+	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	_ = os.Remove(f) // the next collection tries again
+}
+
+func (s *Store) discard(p string) error {
+	dst, err := os.MkdirTemp(s.path("trash"), "")
+	if err != nil {
+		return err
+	}
+	return os.Rename(p, filepath.Join(dst, "x"))
+}
+
+func (s *Store) emptyTrash(ctx context.Context) error {
+	entries, err := os.ReadDir(s.path("trash"))
+	if err != nil {
+		return fmt.Errorf("empty trash: %w", err)
+	}
+	for _, e := range entries {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the next collection goes on
+		}
+		if err := os.RemoveAll(s.path("trash", e.Name())); err != nil {
+			return fmt.Errorf("empty trash: %w", err)
+		}
+	}
+	return nil
+}
+
+// busy keeps collectors away while layers are made that no image names yet. The returned function ends that, and
+// collects if somebody wanted to meanwhile.
+func (s *Store) busy() (func(), error) {
+	unlock, err := lockFile(s.path("busy.lock"), unix.LOCK_SH)
+	if err != nil {
+		return nil, fmt.Errorf("lock image store: %w", err)
+	}
+	return func() {
+		unlock()
+		if s.wantGC.Load() {
+			if err := s.GC(context.Background()); err != nil {
+				s.cfg.Log.Warn("image layers not collected", "error", err)
+			}
+		}
+	}, nil
+}

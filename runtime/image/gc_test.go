@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+func layers(t testing.TB, s *Store) int {
+	t.Helper()
+	e, err := os.ReadDir(s.path("layers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(e)
+}
+
+func load(t testing.TB, s *Store, images map[string]v1.Image) {
+	t.Helper()
+	if _, err := s.Import(t.Context(), bytes.NewReader(dockerSave(t, images))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	s := newStore(t)
+	base := layerTar(t, file("base", "1"))
+	a, b := newImage(t, base, layerTar(t, file("a", "1"))), newImage(t, base, layerTar(t, file("b", "1")))
+	load(t, s, map[string]v1.Image{"a:1": a, "a:2": a, "b:1": b})
+	step := func(ref string, wantNames []string, wantLayers int) {
+		t.Helper()
+		if err := s.Remove(t.Context(), ref); err != nil {
+			t.Errorf("Remove(%q): %v", ref, err)
+		}
+		if got := names(s); !slices.Equal(got, wantNames) {
+			t.Errorf("after Remove(%q): got %q, want %q", ref, got, wantNames)
+		}
+		if got := layers(t, s); got != wantLayers {
+			t.Errorf("after Remove(%q): %d layers, want %d", ref, got, wantLayers)
+		}
+	}
+	nameA, nameB := " "+idOf(t, a)[7:15], " "+idOf(t, b)[7:15]
+	step("a:2", []string{"docker.io/library/a:1" + nameA, "docker.io/library/b:1" + nameB}, 3)
+	step("a:1", []string{"docker.io/library/b:1" + nameB}, 2)
+	if err := s.Remove(t.Context(), "a:1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("removed twice: got %v", err)
+	}
+	load(t, s, map[string]v1.Image{"a:1": a, "a:2": a})
+	step(idOf(t, a), []string{"docker.io/library/b:1" + nameB}, 2)
+	step("b:1", nil, 0)
+	if left, err := os.ReadDir(s.path("trash")); err != nil || len(left) > 0 {
+		t.Errorf("trash: %v, %v", left, err)
+	}
+}
+
+func TestTagMoves(t *testing.T) {
+	s := newStore(t)
+	a, b := newImage(t, layerTar(t, file("a", "1"))), newImage(t, layerTar(t, file("b", "1")))
+	load(t, s, map[string]v1.Image{"app:1": a})
+	load(t, s, map[string]v1.Image{"app:1": b})
+	if img, ok := s.Get("app:1"); !ok || img.ID != idOf(t, b) {
+		t.Errorf("app:1: got %s, %v", img.ID, ok)
+	}
+	if img, ok := s.Get(idOf(t, a)); !ok || len(img.RepoTags) > 0 {
+		t.Errorf("the image that had the tag: got %q, %v", img.RepoTags, ok)
+	}
+}
+
+func TestHeldLayersSurvive(t *testing.T) {
+	s := newStore(t)
+	img := newImage(t, layerTar(t, file("a", "1")))
+	load(t, s, map[string]v1.Image{"a:1": img})
+	got, _ := s.Get("a:1")
+	if err := s.Hold("box", got.Layers); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(t.Context(), "a:1"); err != nil {
+		t.Fatal(err)
+	}
+	if layers(t, s) != 1 {
+		t.Error("a held layer went with its image")
+	}
+	for range 2 {
+		if err := s.Release(t.Context(), "box"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if layers(t, s) != 0 {
+		t.Error("the layer outlived its last lease")
+	}
+	if err := s.Hold("late", got.Layers); !errors.Is(err, ErrNotFound) {
+		t.Errorf("Hold of a layer that is gone: got %v", err)
+	}
+	for _, id := range []string{"", "..", "a/b"} {
+		if err := s.Hold(id, nil); err == nil {
+			t.Errorf("Hold(%q): got no error", id)
+		}
+	}
+}
+
+func TestSecondProcess(t *testing.T) {
+	a := newStore(t)
+	b, err := Open(Config{Dir: a.cfg.Dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load(t, b, map[string]v1.Image{"x:1": newImage(t, layerTar(t, file("x", "1")))})
+	img, ok := a.Get("x:1")
+	if !ok {
+		t.Fatal("the first does not see what the second imported")
+	}
+	if err := a.Hold("box", img.Layers); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Remove(t.Context(), "x:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := a.Get("x:1"); ok || layers(t, a) != 1 {
+		t.Errorf("after the second removed it: found %v, %d layers, want the held one", ok, layers(t, a))
+	}
+}
+
+func TestCollectorWaitsForPulls(t *testing.T) {
+	s := newStore(t)
+	done, err := s.busy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.path("layers", "unfinished"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.GC(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if layers(t, s) != 1 {
+		t.Error("collected while the store was busy")
+	}
+	done()
+	if layers(t, s) != 0 {
+		t.Error("not collected when the pull ended")
+	}
+}
+
+func TestDamagedIndexIsAnError(t *testing.T) {
+	s := newStore(t)
+	for _, text := range []string{"{", `{"version":2}`, `{"version":1,"images":[{"id":"../../x"}]}`} {
+		if err := os.WriteFile(s.path("images.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Config{Dir: s.cfg.Dir}); err == nil {
+			t.Errorf("index %q: got no error", text)
+		}
+	}
+}
+
+func TestNormalize(t *testing.T) {
+	for in, want := range map[string]string{
+		"nginx":               "docker.io/library/nginx:latest",
+		"nginx:1":             "docker.io/library/nginx:1",
+		"me/app":              "docker.io/me/app:latest",
+		"quay.io/a/b:c":       "quay.io/a/b:c",
+		"localhost:5000/x":    "localhost:5000/x:latest",
+		"index.docker.io/x":   "docker.io/library/x:latest",
+		"[::1]:5000/x:y":      "[::1]:5000/x:y",
+		"a:1@sha256:" + zeros: "docker.io/library/a@sha256:" + zeros,
+	} {
+		if got, err := Normalize(in); err != nil || got != want {
+			t.Errorf("Normalize(%q): got %q, %v, want %q", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "A", "a b", "a:", "sha256:" + zeros, "a@sha512:" + zeros + zeros} {
+		if got, err := Normalize(in); !errors.Is(err, ErrReference) {
+			t.Errorf("Normalize(%q): got %q, %v", in, got, err)
+		}
+	}
+}
+
+const zeros = "0000000000000000000000000000000000000000000000000000000000000000"
+
+func FuzzNormalize(f *testing.F) {
+	f.Add("nginx:1@sha256:" + zeros)
+	f.Fuzz(func(t *testing.T, in string) {
+		full, err := Normalize(in)
+		if err != nil {
+			return
+		}
+		if again, err := Normalize(full); err != nil || again != full {
+			t.Errorf("Normalize(%q) = %q, of which Normalize gives %q, %v", in, full, again, err)
+		}
+	})
+}
+
+func BenchmarkGet(b *testing.B) {
+	s := newStore(b)
+	load(b, s, map[string]v1.Image{"a:1": newImage(b, layerTar(b, file("a", "1")))})
+	for b.Loop() {
+		if _, ok := s.Get("a:1"); !ok {
+			b.Fatal("not found")
+		}
+	}
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Import reads images from a tar archive, plain or compressed by gzip or zstd: an OCI image layout, or what docker save
+// writes (which may be both at once). It returns the images that are now in the store; when it fails none of them is.
+// A plain archive in a file is read in place, anything else is spooled to the store's directory first.
+func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
+	done, err := s.busy()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	a, err := openArchive(ctx, r, s.path("tmp"), s.cfg.MaxLayerBytes)
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	defer func() { _ = a.Close() }()
+	plans, err := s.plansOf(a)
+	if err != nil {
+		return nil, fmt.Errorf("import: %w", err)
+	}
+	named := make([]*plan, len(plans))
+	for i, p := range plans {
+		err := s.bring(ctx, p.plan, &meter{}, func(_ context.Context, l Layer) (readVerifier, error) { return p.open(l) })
+		if err != nil {
+			return nil, fmt.Errorf("import %s: %w", strings.Join(append(slices.Clone(p.tags), p.id), " "), err)
+		}
+		named[i] = p.plan
+	}
+	return s.name(named)
+}
+
+// importPlan is a plan and where the archive has its layers.
+type importPlan struct {
+	*plan
+	open func(Layer) (readVerifier, error)
+}
+
+// plansOf reads both tables of contents; an image that is in both is one, with the names of both.
+func (s *Store) plansOf(a *tarFile) ([]importPlan, error) {
+	var plans []importPlan
+	add := func(p importPlan) {
+		for i := range plans {
+			if plans[i].id == p.id {
+				plans[i].tags = union(plans[i].tags, p.tags)
+				plans[i].digests = union(plans[i].digests, p.digests)
+				return
+			}
+		}
+		plans = append(plans, p)
+	}
+	if a.has("index.json") {
+		if err := s.ociPlans(a, add); err != nil {
+			return nil, err
+		}
+	}
+	if a.has("manifest.json") {
+		if err := s.dockerPlans(a, add); err != nil {
+			return nil, err
+		}
+	}
+	if len(plans) == 0 {
+		return nil, fmt.Errorf("%w: neither an OCI layout (index.json) nor a docker archive (manifest.json)", ErrInvalid)
+	}
+	return plans, nil
+}
+
+// ociPlans follows index.json. A manifest is named by the annotation io.containerd.image.name, or by
+// org.opencontainers.image.ref.name when that is a whole reference and not just a tag.
+func (s *Store) ociPlans(a *tarFile, add func(importPlan)) error {
+	raw, err := a.bytes("index.json")
+	if err != nil {
+		return err
+	}
+	var ix v1.IndexManifest
+	if err := json.Unmarshal(raw, &ix); err != nil {
+		return fmt.Errorf("%w: index.json: %w", ErrInvalid, err)
+	}
+	var skipped error
+	count := 0
+	for _, d := range ix.Manifests {
+		if !d.MediaType.IsImage() && !d.MediaType.IsIndex() {
+			continue
+		}
+		p, err := s.ociPlan(a, d)
+		if errors.Is(err, ErrNotFound) || errors.Is(err, errOtherPlatform) {
+			skipped = err // an image for another machine beside the one for ours
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, n := range namesOf(d.Annotations) {
+			p.tags = nonEmpty(append(p.tags, n.tagged())...)
+			p.digests = append(p.digests, n.repo+"@"+d.Digest.String())
+		}
+		count++
+		add(p)
+	}
+	if count == 0 && skipped != nil {
+		return skipped
+	}
+	return nil
+}
+
+func (s *Store) ociPlan(a *tarFile, d v1.Descriptor) (importPlan, error) {
+	img, err := a.image(d, s.arch)
+	if err != nil {
+		return importPlan{}, err
+	}
+	p, err := s.plan(img)
+	if err != nil {
+		return importPlan{}, err
+	}
+	return importPlan{plan: p, open: func(l Layer) (readVerifier, error) { return a.blob(l.Blob) }}, nil
+}
+
+func namesOf(annotations map[string]string) []imageName {
+	var out []imageName
+	if n, err := parseName(annotations["io.containerd.image.name"]); err == nil {
+		return append(out, n)
+	}
+	ref := annotations["org.opencontainers.image.ref.name"]
+	if !strings.ContainsAny(ref, ":/@") {
+		return nil // a bare tag: of what, nobody says
+	}
+	if n, err := parseName(ref); err == nil {
+		out = append(out, n)
+	}
+	return out
+}
+
+// dockerManifest is one element of docker save's manifest.json.
+type dockerManifest struct {
+	Config   string
+	RepoTags []string
+	Layers   []string
+}
+
+func (s *Store) dockerPlans(a *tarFile, add func(importPlan)) error {
+	raw, err := a.bytes("manifest.json")
+	if err != nil {
+		return err
+	}
+	var list []dockerManifest
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return fmt.Errorf("%w: manifest.json: %w", ErrInvalid, err)
+	}
+	for _, m := range list {
+		p, err := s.dockerPlan(a, m)
+		if err != nil {
+			return err
+		}
+		add(p)
+	}
+	return nil
+}
+
+func (s *Store) dockerPlan(a *tarFile, m dockerManifest) (importPlan, error) {
+	raw, err := a.bytes(m.Config)
+	if err != nil {
+		return importPlan{}, err
+	}
+	var config ocispec.Image
+	if err := json.Unmarshal(raw, &config); err != nil {
+		return importPlan{}, fmt.Errorf("%w: %s: %w", ErrInvalid, m.Config, err)
+	}
+	if err := checkConfig(&config, s.arch); err != nil {
+		return importPlan{}, err
+	}
+	if len(m.Layers) != len(config.RootFS.DiffIDs) {
+		return importPlan{}, fmt.Errorf("%w: manifest.json has %d layers, config %d", ErrInvalid, len(m.Layers), len(config.RootFS.DiffIDs))
+	}
+	p := &plan{id: digestOf(raw), config: config, size: int64(len(raw))}
+	p.setLayers(config)
+	files := map[string]string{} // chain id -> file
+	for i, f := range m.Layers {
+		size, ok := a.size(f)
+		if !ok {
+			return importPlan{}, fmt.Errorf("%w: archive lacks %s", ErrInvalid, f)
+		}
+		p.layers[i].Size = size
+		p.size += size
+		files[p.layers[i].ChainID] = path.Clean(f)
+	}
+	for _, t := range m.RepoTags {
+		n, err := parseName(t)
+		if err != nil {
+			return importPlan{}, err
+		}
+		p.tags = nonEmpty(append(p.tags, n.tagged())...)
+	}
+	return importPlan{plan: p, open: func(l Layer) (readVerifier, error) { return a.open(files[l.ChainID]) }}, nil
+}

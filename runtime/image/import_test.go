@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/klauspost/compress/zstd"
+)
+
+// tarDir packs a directory, without a leading "./".
+func tarDir(t testing.TB, dir string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.AddFS(os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func ociLayout(t testing.TB, ix v1.ImageIndex) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := layout.Write(dir, ix); err != nil {
+		t.Fatal(err)
+	}
+	return tarDir(t, dir)
+}
+
+func named(img mutate.Appendable, key, value string) mutate.IndexAddendum {
+	return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Annotations: map[string]string{key: value}}}
+}
+
+func dockerSave(t testing.TB, images map[string]v1.Image) []byte {
+	t.Helper()
+	refs := map[name.Tag]v1.Image{}
+	for n, img := range images {
+		tag, err := name.NewTag(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs[tag] = img
+	}
+	var b bytes.Buffer
+	if err := tarball.MultiWrite(refs, &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func gz(b []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(b)
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func zs(b []byte) []byte {
+	w, _ := zstd.NewWriter(nil)
+	return w.EncodeAll(b, nil)
+}
+
+func TestImport(t *testing.T) {
+	a, b := newImage(t, layerTar(t, file("a", "1"))), newImage(t, layerTar(t, file("a", "1")), layerTar(t, file("b", "2")))
+	oci := ociLayout(t, mutate.AppendManifests(empty.Index,
+		named(a, "org.opencontainers.image.ref.name", "localhost:5000/a:v1"), named(b, "io.containerd.image.name", "docker.io/library/b:v2"),
+		named(newImage(t, layerTar(t, file("c", "3"))), "org.opencontainers.image.ref.name", "latest")))
+	docker := dockerSave(t, map[string]v1.Image{"a:v1": a, "b:v2": b})
+	asFile := filepath.Join(t.TempDir(), "f.tar")
+	if err := os.WriteFile(asFile, docker, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(asFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for _, c := range []struct {
+		name  string
+		r     io.Reader
+		count int
+		refs  []string
+	}{
+		{"oci", bytes.NewReader(oci), 3, []string{"localhost:5000/a:v1", "b:v2"}},
+		{"oci, gzip", bytes.NewReader(gz(oci)), 3, []string{"localhost:5000/a:v1", "b:v2"}},
+		{"docker", bytes.NewReader(docker), 2, []string{"a:v1", "b:v2"}},
+		{"docker, zstd", bytes.NewReader(zs(docker)), 2, []string{"a:v1", "b:v2"}},
+		{"docker, in a file", f, 2, []string{"a:v1", "b:v2"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newStore(t)
+			got, err := s.Import(t.Context(), c.r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(got) != c.count || len(s.List()) != c.count {
+				t.Errorf("got %d images, the store has %d, want %d", len(got), len(s.List()), c.count)
+			}
+			for i, ref := range c.refs {
+				img, ok := s.Get(ref)
+				if want := idOf(t, []v1.Image{a, b}[i]); !ok || img.ID != want {
+					t.Errorf("Get(%q): got %s, %v, want %s", ref, img.ID, ok, want)
+				}
+			}
+			if img, _ := s.Get(c.refs[1]); !slices.Equal(tree(t, s.LayerDir(img.Layers[1].ChainID)), []string{"b=2"}) {
+				t.Errorf("layer of b: %q", tree(t, s.LayerDir(img.Layers[1].ChainID)))
+			}
+			if left := tree(t, s.path("tmp")); len(left) > 0 {
+				t.Errorf("tmp: %q", left)
+			}
+		})
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	img := newImage(t, layerTar(t, file("a", "1")))
+	docker := dockerSave(t, map[string]v1.Image{"a:v1": img})
+	flipped := bytes.Clone(docker)
+	if i := bytes.Index(flipped, []byte(`"rootfs"`)); i > 0 {
+		flipped[i+1] ^= 1
+	}
+	oci := ociLayout(t, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img}))
+	tampered := bytes.Replace(oci, []byte(`"A=b"`), []byte(`"A=c"`), 1)
+	for name, c := range map[string]struct {
+		b    []byte
+		text string
+	}{
+		"nothing":        {nil, "neither an OCI layout"},
+		"no tar":         {[]byte(strings.Repeat("no tar", 200)), "archive"},
+		"another tar":    {layerTar(t, file("x", "y")), "neither an OCI layout"},
+		"cut":            {docker[:len(docker)/2], "archive"},
+		"config changed": {flipped, ""},
+		"blob changed":   {tampered, "has digest"},
+		"bad manifest":   {layerTar(t, file("manifest.json", "{")), "manifest.json"},
+		"bad index":      {layerTar(t, file("index.json", "[]")), "index.json"},
+		"lacking config": {layerTar(t, file("manifest.json", `[{"Config":"../../etc/passwd","Layers":[]}]`)), "archive lacks"},
+		"link loop": {layerTar(t, hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "manifest.json", Linkname: "m"}),
+			hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "m", Linkname: "manifest.json"})), "neither an OCI layout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStore(t)
+			_, err := s.Import(t.Context(), bytes.NewReader(c.b))
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("got %v, want %q", err, c.text)
+			}
+			if len(s.List()) > 0 || len(tree(t, s.path("tmp"))) > 0 {
+				t.Errorf("left: %v, %q", s.List(), tree(t, s.path("tmp")))
+			}
+		})
+	}
+}
+
+func FuzzImport(f *testing.F) {
+	img := newImage(f, layerTar(f, file("a", "1")))
+	f.Add(dockerSave(f, map[string]v1.Image{"a:v1": img}))
+	f.Add(ociLayout(f, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := newStore(t, func(c *Config) { c.MaxLayerBytes = 1 << 20 })
+		if _, err := s.Import(t.Context(), bytes.NewReader(b)); err != nil && len(s.List()) > 0 {
+			t.Errorf("failed with %v and left %v", err, s.List())
+		}
+	})
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const indexVersion = 1
+
+// index is images.json. A value that was read is never changed: update works on a copy.
+type index struct {
+	Version int      `json:"version"`
+	Images  []*Image `json:"images"`
+
+	stamp stamp
+}
+
+// stamp tells one state of a file from another without reading it.
+type stamp struct {
+	ino   uint64
+	size  int64
+	mtime syscall.Timespec
+}
+
+func stampOf(fi fs.FileInfo) stamp {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return stamp{size: fi.Size()}
+	}
+	return stamp{ino: st.Ino, size: st.Size, mtime: st.Mtim}
+}
+
+// index returns the index as it is on disk now; it reads the file only when stat says that it changed.
+func (s *Store) index() (*index, error) {
+	fi, err := os.Stat(s.path("images.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &index{Version: indexVersion}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read image index: %w", err)
+	}
+	if ix := s.cached.Load(); ix != nil && ix.stamp == stampOf(fi) {
+		return ix, nil
+	}
+	f, err := os.Open(s.path("images.json"))
+	if err != nil {
+		return nil, fmt.Errorf("read image index: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	if fi, err = f.Stat(); err != nil { // of the very file that is read
+		return nil, fmt.Errorf("read image index: %w", err)
+	}
+	ix := &index{}
+	if err := json.NewDecoder(f).Decode(ix); err != nil {
+		return nil, fmt.Errorf("read image index %s: %w", f.Name(), err)
+	}
+	if ix.Version != indexVersion {
+		return nil, fmt.Errorf("read image index %s: version %d, this program knows %d", f.Name(), ix.Version, indexVersion)
+	}
+	for _, img := range ix.Images {
+		if err := img.check(); err != nil {
+			return nil, fmt.Errorf("read image index %s: %w", f.Name(), err)
+		}
+	}
+	ix.stamp = stampOf(fi)
+	s.cached.Store(ix)
+	return ix, nil
+}
+
+// check refuses digests that could not be file names.
+func (i *Image) check() error {
+	if !isDigest(i.ID) {
+		return fmt.Errorf("image id %q is not a digest", i.ID)
+	}
+	for _, l := range i.Layers {
+		if !isDigest(l.ChainID) {
+			return fmt.Errorf("image %s: layer %q is not a digest", i.ID, l.ChainID)
+		}
+	}
+	return nil
+}
+
+// update changes the index under the writers' lock and puts it on disk before it returns. When change fails nothing changes.
+func (s *Store) update(change func(*index) error) error {
+	unlock, err := lockFile(s.path("index.lock"), unix.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("lock image index: %w", err)
+	}
+	defer unlock()
+	old, err := s.index()
+	if err != nil {
+		return err
+	}
+	ix := old.clone()
+	if err := change(ix); err != nil {
+		return err
+	}
+	b, err := json.Marshal(ix)
+	if err != nil {
+		return fmt.Errorf("encode image index: %w", err)
+	}
+	return writeFileSync(s.path("images.json"), b)
+}
+
+func (ix *index) clone() *index {
+	out := &index{Version: indexVersion, Images: make([]*Image, len(ix.Images))}
+	for i, img := range ix.Images {
+		c := *img
+		c.RepoTags = slices.Clone(img.RepoTags)
+		c.RepoDigests = slices.Clone(img.RepoDigests)
+		out.Images[i] = &c
+	}
+	return out
+}
+
+// put adds img, or its names to the image that is there already. A tag has one image: it leaves the one it was on.
+func (ix *index) put(img *Image) *Image {
+	var at *Image
+	for _, have := range ix.Images {
+		if have.ID == img.ID {
+			at = have
+			continue
+		}
+		have.RepoTags = slices.DeleteFunc(have.RepoTags, func(t string) bool { return slices.Contains(img.RepoTags, t) })
+	}
+	if at == nil {
+		c := *img
+		c.RepoTags = slices.Clone(img.RepoTags)
+		c.RepoDigests = slices.Clone(img.RepoDigests)
+		ix.Images = append(ix.Images, &c)
+		at = &c
+	}
+	at.RepoTags = union(at.RepoTags, img.RepoTags)
+	at.RepoDigests = union(at.RepoDigests, img.RepoDigests)
+	return at
+}
+
+func union(a, b []string) []string {
+	for _, x := range b {
+		if !slices.Contains(a, x) {
+			a = append(a, x)
+		}
+	}
+	slices.Sort(a)
+	return a
+}
+
+// find looks ref up as id, name, and id prefix, in this order.
+func (ix *index) find(ref string) (*Image, bool) {
+	if isDigest(ref) {
+		for _, img := range ix.Images {
+			if img.ID == ref {
+				return img, true
+			}
+		}
+		return nil, false
+	}
+	if n, err := parseName(ref); err == nil {
+		for _, img := range ix.Images {
+			if n.in(img) {
+				return img, true
+			}
+		}
+	}
+	return ix.findPrefix(ref)
+}
+
+func (ix *index) findPrefix(ref string) (*Image, bool) {
+	if !looksLikeID(ref) {
+		return nil, false
+	}
+	p := hexOf(ref)
+	var found *Image
+	for _, img := range ix.Images {
+		if strings.HasPrefix(hexOf(img.ID), p) {
+			if found != nil {
+				return nil, false
+			}
+			found = img
+		}
+	}
+	return found, found != nil
+}
+
+// remove drops a name or an image; it reports whether there was one.
+func (ix *index) remove(ref string) bool {
+	img, ok := ix.find(ref)
+	if !ok {
+		return false
+	}
+	if n, err := parseName(ref); err == nil && !isDigest(ref) && n.in(img) {
+		drop := func(name string) bool { return name == n.tagged() || name == n.digested() }
+		img.RepoTags = slices.DeleteFunc(img.RepoTags, drop)
+		if n.digest != "" || len(img.RepoTags) == 0 {
+			// The digests of a repository go with its last tag.
+			img.RepoDigests = slices.DeleteFunc(img.RepoDigests, func(d string) bool {
+				return drop(d) || n.digest == "" && strings.HasPrefix(d, n.repo+"@")
+			})
+		}
+		if len(img.RepoTags)+len(img.RepoDigests) > 0 {
+			return true
+		}
+	}
+	ix.Images = slices.DeleteFunc(ix.Images, func(i *Image) bool { return i.ID == img.ID })
+	return true
+}
+
+// lockFile takes a flock on path, making the file; the returned function lets go. With LOCK_NB a held lock is EWOULDBLOCK.
+func lockFile(path string, how int) (func(), error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// writeFileSync replaces path by b so that a crash at any point leaves the old or the new bytes.
+func writeFileSync(path string, b []byte) error {
+	if err := replaceBy(path, b, (*os.File).Sync); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// replaceFile replaces path by b for readers; after a power cut it may be empty or gone.
+func replaceFile(path string, b []byte) error {
+	return replaceBy(path, b, func(*os.File) error { return nil })
+}
+
+func replaceBy(path string, b []byte, sync func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = sync(f)
+	}
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	cfs "github.com/containerd/continuity/fs"
+	"github.com/containerd/continuity/sysx"
+	"golang.org/x/sys/unix"
+)
+
+// layerAt reads what is known of a layer that is on disk; ok is false when it is not there.
+func (s *Store) layerAt(chainID string) (l Layer, ok bool, err error) {
+	b, err := os.ReadFile(filepath.Join(s.layerPath(chainID), "layer.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Layer{}, false, nil
+	}
+	if err != nil {
+		return Layer{}, false, fmt.Errorf("read layer: %w", err)
+	}
+	if err := json.Unmarshal(b, &l); err != nil || l.ChainID != chainID {
+		return Layer{}, false, fmt.Errorf("read layer %s: damaged layer.json", chainID)
+	}
+	// A layer that was never synced is whole only while the machine that wrote it stays up.
+	return l, l.Boot == "" || l.Boot == bootID(), nil
+}
+
+// bootID tells one run of the machine from the next.
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// source opens a layer's tar. It is called at most once, and only when the layer is not on disk.
+type source func(ctx context.Context) (rc readVerifier, err error)
+
+// readVerifier is a layer's compressed bytes. Verify, called after the last read, says whether they were the right ones.
+type readVerifier interface {
+	Read([]byte) (int, error)
+	Close() error
+	Verify() error
+}
+
+// addLayer makes sure that layer want is on disk on top of those in below (lowest first). below's own commits are waited
+// for through ready, which may be nil. A layer made at the same time by another caller is made once.
+func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source) (Layer, error) {
+	unlock, err := s.lockKey(ctx, want.ChainID)
+	if err != nil {
+		return Layer{}, err
+	}
+	defer unlock()
+	if l, ok, err := s.layerAt(want.ChainID); ok || err != nil {
+		return l, err
+	}
+	if _, err := os.Lstat(s.layerPath(want.ChainID)); err == nil { // of an earlier boot, never synced
+		if err := s.discard(s.layerPath(want.ChainID)); err != nil {
+			return Layer{}, fmt.Errorf("replace layer: %w", err)
+		}
+	}
+	tmp, err := os.MkdirTemp(s.path("tmp"), "layer-")
+	if err != nil {
+		return Layer{}, fmt.Errorf("unpack layer: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	got, err := s.unpackSource(ctx, filepath.Join(tmp, "fs"), src)
+	if err != nil {
+		return Layer{}, err
+	}
+	if got.diffID != want.DiffID {
+		return Layer{}, fmt.Errorf("%w: layer unpacks to %s, the image says %s", ErrInvalid, got.diffID, want.DiffID)
+	}
+	want.Disk, want.Inodes = got.disk, got.inodes
+	if ready != nil {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return Layer{}, context.Cause(ctx)
+		}
+	}
+	if err := s.inherit(filepath.Join(tmp, "fs"), got.implicit, below); err != nil {
+		return Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
+	}
+	return want, s.commitLayer(tmp, want)
+}
+
+func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpacked, error) {
+	if err := s.sem.Acquire(ctx, 1); err != nil {
+		return unpacked{}, err
+	}
+	defer s.sem.Release(1)
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+	}
+	if err := os.Chmod(root, 0o755); err != nil { // whatever the umask
+		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+	}
+	rc, err := src(ctx)
+	if err != nil {
+		return unpacked{}, err
+	}
+	defer func() { _ = rc.Close() }()
+	got, err := unpack(ctx, root, rc, s.cfg.MaxLayerBytes)
+	if err != nil {
+		return unpacked{}, err
+	}
+	return got, rc.Verify()
+}
+
+// commitLayer puts a finished tree in its place: everything below tmp is on disk before it gets its name, except that of a
+// layer bound to this boot.
+func (s *Store) commitLayer(tmp string, l Layer) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode layer: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(tmp, "layer.json"), b, 0o600); err != nil {
+		return fmt.Errorf("commit layer: %w", err)
+	}
+	if l.Boot == "" {
+		if err := syncTree(tmp); err != nil {
+			return fmt.Errorf("commit layer: sync: %w", err)
+		}
+	}
+	err = os.Rename(tmp, s.layerPath(l.ChainID))
+	if errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
+		return nil // another process was quicker; its bytes have the same digest
+	}
+	if err != nil {
+		return fmt.Errorf("commit layer: %w", err)
+	}
+	if l.Boot == "" {
+		if err := syncDir(s.path("layers")); err != nil {
+			return fmt.Errorf("commit layer: sync: %w", err)
+		}
+	}
+	return nil
+}
+
+// syncTree puts all below dir on disk. One syncfs is far quicker than an fsync for each of a layer's thousands of files.
+func syncTree(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+}
+
+// lockKey makes callers with the same key take turns.
+func (s *Store) lockKey(ctx context.Context, key string) (func(), error) {
+	for {
+		s.mu.Lock()
+		held, ok := s.keys[key]
+		if !ok {
+			mine := make(chan struct{})
+			s.keys[key] = mine
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.keys, key)
+				s.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-held:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// inherit gives directories that had no entry in the layer the owner, mode, times and attributes they have below it:
+// overlayfs shows the upper directory's.
+func (s *Store) inherit(root string, implicit, below []string) error {
+	slices.SortFunc(implicit, func(a, b string) int { // deepest first, so that a copied mtime stays
+		return strings.Count(b, "/") - strings.Count(a, "/")
+	})
+	for _, dir := range implicit {
+		dst := filepath.Join(root, dir)
+		if fi, err := os.Lstat(dst); err != nil || !fi.IsDir() {
+			continue // a symlink's name: its target has an entry of its own
+		}
+		for _, chain := range slices.Backward(below) {
+			from, err := cfs.RootPath(s.LayerDir(chain), dir)
+			if err != nil {
+				return err
+			}
+			fi, err := os.Lstat(from)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if fi.IsDir() {
+				if err := copyAttributes(dst, from, fi); err != nil {
+					return err
+				}
+			}
+			break // a file or whiteout: the directory is new here
+		}
+	}
+	return nil
+}
+
+func copyAttributes(dst, from string, fi fs.FileInfo) error {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("stat %s: no stat_t", from)
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Lchown(dst, int(st.Uid), int(st.Gid)); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(dst, fi.Mode()); err != nil {
+		return err
+	}
+	names, err := sysx.LListxattr(from)
+	if err != nil && !errors.Is(err, unix.ENOTSUP) {
+		return err
+	}
+	for _, n := range names {
+		if strings.HasPrefix(n, "trusted.") {
+			continue
+		}
+		v, err := sysx.LGetxattr(from, n)
+		if err != nil {
+			return err
+		}
+		if err := unix.Lsetxattr(dst, n, v, 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
+			return err
+		}
+	}
+	return os.Chtimes(dst, fi.ModTime(), fi.ModTime())
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// endpoint is one place to ask for an image.
+type endpoint struct {
+	host   string // host[:port]
+	prefix string // put before the repository's path
+	plain  bool   // HTTP without TLS is allowed
+	mirror bool
+}
+
+// parseMirror reads a mirror's URL: scheme, host, and a path that is a repository prefix.
+func parseMirror(raw string) (endpoint, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return endpoint{}, fmt.Errorf("%q: %w", raw, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return endpoint{}, fmt.Errorf("%q is not of the form http[s]://HOST[:PORT][/PREFIX]", raw)
+	}
+	return endpoint{host: u.Host, prefix: strings.Trim(u.Path, "/"), plain: u.Scheme == "http", mirror: true}, nil
+}
+
+// endpoints lists where to ask for n, in order: its mirror, then its own host.
+func (s *Store) endpoints(n imageName) ([]endpoint, error) {
+	var out []endpoint
+	if raw, ok := s.cfg.Mirrors[n.host]; ok {
+		m, err := parseMirror(raw)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return append(out, endpoint{host: n.host, plain: isLoopback(n.host)}), nil
+}
+
+// reference is n as this endpoint knows it.
+func (e endpoint) reference(n imageName) (name.Reference, error) {
+	repo := e.host + "/" + n.path
+	if e.prefix != "" {
+		repo = e.host + "/" + e.prefix + "/" + n.path
+	}
+	var opts []name.Option
+	if e.plain {
+		opts = append(opts, name.Insecure)
+	}
+	if n.digest != "" {
+		return name.NewDigest(repo+"@"+n.digest, opts...)
+	}
+	return name.NewTag(repo+":"+n.tag, opts...)
+}
+
+// isLoopback is true for localhost and loopback addresses, with or without a port.
+func isLoopback(host string) bool {
+	h, _, err := net.SplitHostPort(host)
+	if err != nil {
+		h = strings.Trim(host, "[]")
+	}
+	if h == "localhost" || strings.HasSuffix(h, ".localhost") {
+		return true
+	}
+	a, err := netip.ParseAddr(h)
+	return err == nil && a.IsLoopback()
+}

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+)
+
+// flight is a pull that several callers may wait for. It ends early when the last of them has gone.
+type flight struct {
+	waiters int // guarded by Store.mu
+	cancel  context.CancelFunc
+	meter   *meter
+	done    chan struct{}
+	img     Image
+	err     error
+}
+
+// Pull fetches the image that ref names and returns it once all of it is on disk. Callers who pull the same name with
+// the same credentials at the same time share one transfer. progress may be nil. The built-in image is never fetched.
+// Errors wrap ErrReference, ErrNotFound, ErrUnauthorized, ErrUnavailable or ErrInvalid where that is what happened.
+func (s *Store) Pull(ctx context.Context, ref string, auth *Auth, progress Progress) (Image, error) {
+	n, err := parseName(ref)
+	if err != nil {
+		return Image{}, err
+	}
+	if s.cfg.Builtin.local(n) {
+		if !s.cfg.Builtin.named(ref) {
+			return Image{}, fmt.Errorf("pull %s: manifest unknown: %w: keelson has %s built in",
+				n, ErrNotFound, strings.Join(s.cfg.Builtin.Tags, ", "))
+		}
+		img, err := s.describe()
+		if err != nil {
+			return Image{}, fmt.Errorf("pull %s: %w", n, err)
+		}
+		return s.Ensure(ctx, *img)
+	}
+	key := n.String()
+	if auth != nil {
+		key += fmt.Sprintf("|%q", *auth)
+	}
+	f := s.board(ctx, key, progress, func(ctx context.Context, m *meter) (Image, error) {
+		return s.pull(ctx, n, auth, m)
+	})
+	select {
+	case <-f.done:
+		return f.img, f.err
+	case <-ctx.Done():
+		s.leave(key, f)
+		return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
+	}
+}
+
+// board joins the flight with this key or starts one.
+func (s *Store) board(ctx context.Context, key string, progress Progress, do func(context.Context, *meter) (Image, error)) *flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f, ok := s.flights[key]; ok {
+		f.waiters++
+		f.meter.join(progress)
+		return f
+	}
+	fctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &flight{waiters: 1, cancel: cancel, meter: &meter{}, done: make(chan struct{})}
+	f.meter.join(progress)
+	s.flights[key] = f
+	go func() { // ends with the transfer, which ends when its last waiter leaves
+		defer cancel()
+		f.img, f.err = do(fctx, f.meter)
+		s.mu.Lock()
+		if s.flights[key] == f {
+			delete(s.flights, key)
+		}
+		s.mu.Unlock()
+		close(f.done)
+	}()
+	return f
+}
+
+// leave takes one waiter off; the last one ends the flight, and nobody boards it any more.
+func (s *Store) leave(key string, f *flight) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.waiters--
+	if f.waiters > 0 {
+		return
+	}
+	if s.flights[key] == f {
+		delete(s.flights, key)
+	}
+	f.cancel()
+}
+
+// pull asks the endpoints in order. A mirror's failure counts only when the registry itself fails too.
+func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Image, error) {
+	done, err := s.busy()
+	if err != nil {
+		return Image{}, err
+	}
+	defer done()
+	ends, err := s.endpoints(n)
+	if err != nil {
+		return Image{}, fmt.Errorf("pull %s: %w", n, err)
+	}
+	var mirrorErr error
+	for _, e := range ends {
+		img, err := s.pullFrom(ctx, e, n, auth, m)
+		if err == nil {
+			return img, nil
+		}
+		if ctx.Err() != nil {
+			return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
+		}
+		err = wordRemote(err)
+		if e.mirror {
+			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
+			s.cfg.Log.Debug("mirror has no answer", "image", n.String(), "mirror", e.host, "error", err)
+			continue
+		}
+		if mirrorErr != nil {
+			err = fmt.Errorf("%w (%s)", err, mirrorErr.Error())
+		}
+		return Image{}, fmt.Errorf("pull %s: %w", n, err)
+	}
+	return Image{}, fmt.Errorf("pull %s: no registry to ask", n)
+}
+
+func (s *Store) pullFrom(ctx context.Context, e endpoint, n imageName, auth *Auth, m *meter) (Image, error) {
+	ref, err := e.reference(n)
+	if err != nil {
+		return Image{}, fmt.Errorf("%w: %w", ErrReference, err)
+	}
+	if e.mirror && auth != nil && auth.ServerAddress == "" {
+		auth = nil // the secret is for the registry; its mirror must not see it
+	}
+	login, err := auth.authenticator(e.host)
+	if err != nil {
+		return Image{}, err
+	}
+	repo, err := s.connect(ctx, ref.Context(), login)
+	if err != nil {
+		return Image{}, err
+	}
+	img, digest, err := repo.manifest(ctx, ref, s.arch)
+	if err != nil {
+		return Image{}, err
+	}
+	p, err := s.plan(img)
+	if err != nil {
+		return Image{}, err
+	}
+	p.tags = nonEmpty(n.tagged())
+	p.digests = []string{n.repo + "@" + digest}
+	err = s.bring(ctx, p, m, func(ctx context.Context, l Layer) (readVerifier, error) {
+		return repo.blob(ctx, l.Blob, l.Size, m)
+	})
+	if err != nil {
+		return Image{}, err
+	}
+	imgs, err := s.name([]*plan{p})
+	if err != nil {
+		return Image{}, err
+	}
+	return imgs[0], nil
+}
+
+// plan is an image that is known but not yet here.
+type plan struct {
+	id      string
+	config  ocispec.Image
+	size    int64
+	layers  []Layer
+	tags    []string
+	digests []string
+}
+
+// plan reads manifest and config and checks that they belong together.
+func (s *Store) plan(img v1.Image) (*plan, error) {
+	mf, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	if mf.Config.Size > maxConfig || len(mf.Layers) > maxLayers {
+		return nil, fmt.Errorf("%w: config of %d bytes, %d layers", ErrInvalid, mf.Config.Size, len(mf.Layers))
+	}
+	config, raw, err := readConfig(img, s.arch)
+	if err != nil {
+		return nil, err
+	}
+	id := digestOf(raw)
+	if want := mf.Config.Digest.String(); id != want {
+		return nil, fmt.Errorf("%w: config has digest %s, manifest says %s", ErrInvalid, id, want)
+	}
+	if len(mf.Layers) != len(config.RootFS.DiffIDs) {
+		return nil, fmt.Errorf("%w: manifest has %d layers, config %d", ErrInvalid, len(mf.Layers), len(config.RootFS.DiffIDs))
+	}
+	p := &plan{id: id, config: config, size: int64(len(raw))}
+	p.setLayers(config)
+	for i, l := range mf.Layers {
+		if l.Size < 0 || !isDigest(l.Digest.String()) {
+			return nil, fmt.Errorf("%w: layer %s of %d bytes", ErrInvalid, l.Digest, l.Size)
+		}
+		p.layers[i].Blob, p.layers[i].Size = l.Digest.String(), l.Size
+		p.size += l.Size
+	}
+	return p, nil
+}
+
+func (p *plan) setLayers(config ocispec.Image) {
+	diffs := make([]string, len(config.RootFS.DiffIDs))
+	for i, d := range config.RootFS.DiffIDs {
+		diffs[i] = string(d)
+	}
+	p.layers = make([]Layer, len(diffs))
+	for i, chain := range chainIDs(diffs) {
+		p.layers[i] = Layer{ChainID: chain, DiffID: diffs[i]}
+	}
+}
+
+// bring makes sure that p's layers are on disk: those that are missing side by side, each committed on top of the one
+// below. The caller holds busy.
+func (s *Store) bring(ctx context.Context, p *plan, m *meter, open func(context.Context, Layer) (readVerifier, error)) error {
+	missing := make([]bool, len(p.layers))
+	for i, l := range p.layers {
+		have, ok, err := s.layerAt(l.ChainID)
+		if err != nil {
+			return err
+		}
+		if missing[i] = !ok; ok {
+			have.Blob, have.Size = l.Blob, l.Size
+			p.layers[i] = have
+			continue
+		}
+		m.total.Add(l.Size)
+	}
+	m.report()
+	g, gctx := errgroup.WithContext(ctx)
+	chains := make([]string, 0, len(p.layers))
+	var ready chan struct{}
+	for i, l := range p.layers {
+		below := slices.Clone(chains)
+		chains = append(chains, l.ChainID)
+		if !missing[i] {
+			continue
+		}
+		mine, under := make(chan struct{}), ready
+		ready = mine
+		g.Go(func() error {
+			got, err := s.addLayer(gctx, l, below, under, func(ctx context.Context) (readVerifier, error) { return open(ctx, l) })
+			if err != nil {
+				return err
+			}
+			got.Blob, got.Size = l.Blob, l.Size
+			p.layers[i] = got
+			close(mine)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	m.report()
+	return nil
+}
+
+// name puts images into the index, all or none: from here on they exist.
+func (s *Store) name(plans []*plan) ([]Image, error) {
+	ix, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Image, len(plans))
+	known := true
+	for i, p := range plans {
+		have, ok := ix.find(p.id)
+		if known = known && ok && have.hasNames(p.image()); known {
+			out[i] = *have
+		}
+	}
+	if known { // pulling again what is here writes nothing
+		return out, nil
+	}
+	err = s.update(func(ix *index) error {
+		at := make([]*Image, len(plans))
+		for i, p := range plans {
+			at[i] = ix.put(p.image())
+		}
+		for i, img := range at { // once all names are where they belong
+			out[i] = *img
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (p *plan) image() *Image {
+	return &Image{
+		ID: p.id, RepoTags: p.tags, RepoDigests: p.digests, Size: p.size, Created: p.config.Created,
+		Config: p.config.Config, Layers: p.layers,
+	}
+}
+
+func (i *Image) hasNames(o *Image) bool {
+	for _, t := range o.RepoTags {
+		if !slices.Contains(i.RepoTags, t) {
+			return false
+		}
+	}
+	for _, d := range o.RepoDigests {
+		if !slices.Contains(i.RepoDigests, d) {
+			return false
+		}
+	}
+	return true
+}
+
+func nonEmpty(s ...string) []string {
+	return slices.DeleteFunc(s, func(x string) bool { return x == "" })
+}

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/klauspost/compress/zstd"
+)
+
+// front is a registry behind a handler that may interfere.
+func front(t testing.TB, interfere func(w http.ResponseWriter, r *http.Request, next http.Handler)) (host string) {
+	t.Helper()
+	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { interfere(w, r, reg) }))
+	t.Cleanup(srv.Close)
+	return strings.TrimPrefix(srv.URL, "http://")
+}
+
+func TestErrorsSayWhatIsWrong(t *testing.T) {
+	host := newRegistry(t)
+	push(t, host+"/app:v1", newImage(t, layerTar(t, file("a", "1"))))
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	s := newStore(t)
+	for _, c := range []struct {
+		ref  string
+		is   error
+		text string
+	}{
+		{host + "/app:v2", ErrNotFound, "manifest unknown"},
+		{host + "/none:v1", ErrNotFound, "not known to registry"},
+		{host + "/app@sha256:" + strings.Repeat("0", 64), ErrNotFound, "manifest unknown"},
+		{strings.TrimPrefix(gone.URL, "http://") + "/app:v1", ErrUnavailable, "connection refused"},
+		{"UPPER/case", ErrReference, "invalid reference format"},
+		{"", ErrReference, "invalid reference format"},
+	} {
+		_, err := s.Pull(t.Context(), c.ref, nil, nil)
+		if !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("Pull(%q): got %v, want %v and %q", c.ref, err, c.is, c.text)
+		}
+	}
+	if got := s.List(); len(got) > 0 {
+		t.Errorf("after failures the store has %v", got)
+	}
+}
+
+func TestMirror(t *testing.T) {
+	mirror, origin := newRegistry(t), newRegistry(t)
+	img, only := newImage(t, layerTar(t, file("a", "mirror"))), newImage(t, layerTar(t, file("a", "origin")))
+	push(t, mirror+"/hub/library/nginx:1", img)
+	push(t, origin+"/team/app:1", only)
+	s := newStore(t, func(c *Config) {
+		c.Mirrors = map[string]string{"docker.io": "http://" + mirror + "/hub", origin: "http://" + mirror}
+	})
+	got, err := s.Pull(t.Context(), "nginx:1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"docker.io/library/nginx:1"}; got.ID != idOf(t, img) || !slices.Equal(got.RepoTags, want) {
+		t.Errorf("through the mirror: got %s %q", got.ID, got.RepoTags)
+	}
+	if got, err = s.Pull(t.Context(), origin+"/team/app:1", nil, nil); err != nil || got.ID != idOf(t, only) {
+		t.Errorf("mirror without the image: got %s, %v", got.ID, err)
+	}
+	_, err = s.Pull(t.Context(), origin+"/team/none:1", nil, nil)
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "(mirror "+mirror) {
+		t.Errorf("in neither: got %v", err)
+	}
+	if _, err := Open(Config{Dir: t.TempDir(), Mirrors: map[string]string{"docker.io": "mirror.local"}}); err == nil {
+		t.Error("a mirror without a scheme was accepted")
+	}
+}
+
+func TestPullSecrets(t *testing.T) {
+	var seen atomic.Value
+	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		user, pass, _ := r.BasicAuth()
+		bearer := r.Header.Get("Authorization") == "Bearer tok"
+		if r.Method == http.MethodGet || r.URL.Path == "/v2/" {
+			seen.Store(r.Header.Get("Authorization"))
+			if !bearer && (user != "me" || pass != "secret") {
+				w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+				if r.Header.Get("X-Bearer") != "" {
+					w.Header().Set("WWW-Authenticate", `Bearer realm="x"`)
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+	ref, err := name.ParseReference(host + "/app:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	img := newImage(t, layerTar(t, file("a", "1")))
+	login, err := (&Auth{Username: "me", Password: "secret"}).authenticator(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img, remote.WithAuth(login)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		auth *Auth
+		ok   bool
+	}{
+		{"none", nil, false},
+		{"user and password", &Auth{Username: "me", Password: "secret"}, true},
+		{"wrong password", &Auth{Username: "me", Password: "x"}, false},
+		{"auth", &Auth{Auth: "bWU6c2VjcmV0"}, true},
+		{"auth that is not base64", &Auth{Auth: "%"}, false},
+		{"for this server", &Auth{Username: "me", Password: "secret", ServerAddress: "https://" + host + "/v1/"}, true},
+		{"for another server", &Auth{Username: "me", Password: "secret", ServerAddress: "other.io"}, false},
+	} {
+		_, err := newStore(t).Pull(t.Context(), host+"/app:1", c.auth, nil)
+		if c.ok && err != nil || !c.ok && !errors.Is(err, ErrUnauthorized) {
+			t.Errorf("%s: got %v", c.name, err)
+		}
+	}
+	// A secret never goes to a mirror that it does not name.
+	mirrored := newStore(t, func(c *Config) { c.Mirrors = map[string]string{"registry.invalid": "http://" + host} })
+	seen.Store("")
+	if _, err := mirrored.Pull(t.Context(), "registry.invalid/app:1", &Auth{Username: "me", Password: "secret"}, nil); err == nil {
+		t.Error("the mirror accepted a secret that was not for it")
+	}
+	if got := seen.Load(); got != "" {
+		t.Errorf("the mirror saw %q", got)
+	}
+}
+
+func TestPlainHTTPIsForLoopbackAlone(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:5000": true, "127.0.0.1:5000": true, "127.9.9.9": true, "[::1]:5000": true,
+		"10.0.0.1:5000": false, "docker.io": false, "localhost.example.com": false, "192.168.1.1": false, "notlocalhost:80": false,
+	} {
+		if got := isLoopback(host); got != want {
+			t.Errorf("isLoopback(%q): got %v, want %v", host, got, want)
+		}
+	}
+	s := newStore(t)
+	req := httptest.NewRequest(http.MethodGet, "http://10.0.0.1/v2/", nil)
+	if resp, err := s.transport.RoundTrip(req); err == nil || !strings.Contains(err.Error(), "refusing plain HTTP to 10.0.0.1") {
+		t.Errorf("got %v, %v", resp, err)
+	}
+}
+
+func TestPlatform(t *testing.T) {
+	host := newRegistry(t)
+	mine, other := newImage(t, layerTar(t, file("a", "mine"))), newImage(t, layerTar(t, file("a", "other")))
+	wrong := "arm64"
+	if runtime.GOARCH == wrong {
+		wrong = "amd64"
+	}
+	add := func(img v1.Image, arch, variant string) mutate.IndexAddendum {
+		return mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch, Variant: variant}}}
+	}
+	both := mutate.AppendManifests(empty.Index, add(other, wrong, ""), add(other, runtime.GOARCH, "v9"), add(mine, runtime.GOARCH, ""))
+	nested := mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: both})
+	for tag, ix := range map[string]v1.ImageIndex{
+		"both": both, "none": mutate.AppendManifests(empty.Index, add(other, wrong, "")), "nested": nested,
+	} {
+		ref, err := name.ParseReference(host + "/multi:" + tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.WriteIndex(ref, ix); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := newStore(t)
+	got, err := s.Pull(t.Context(), host+"/multi:both", nil, nil)
+	if err != nil || got.ID != idOf(t, mine) {
+		t.Errorf("index: got %s, %v, want %s", got.ID, err, idOf(t, mine))
+	}
+	if d, err := both.Digest(); err != nil || !slices.Equal(got.RepoDigests, []string{host + "/multi@" + d.String()}) {
+		t.Errorf("RepoDigests: got %q, want the index's digest %s", got.RepoDigests, d)
+	}
+	if got, err := s.Pull(t.Context(), host+"/multi:nested", nil, nil); err != nil || got.ID != idOf(t, mine) {
+		t.Errorf("index in an index: got %s, %v", got.ID, err)
+	}
+	_, err = s.Pull(t.Context(), host+"/multi:none", nil, nil)
+	if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "no image for platform linux/"+runtime.GOARCH) {
+		t.Errorf("other platform: got %v", err)
+	}
+	alien, err := mutate.ConfigFile(other, &v1.ConfigFile{OS: "windows", Architecture: runtime.GOARCH, RootFS: v1.RootFS{Type: "layers"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(t, host+"/alien:1", alien)
+	if _, err := s.Pull(t.Context(), host+"/alien:1", nil, nil); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "windows/") {
+		t.Errorf("alien image: got %v", err)
+	}
+}
+
+// bigLayer does not compress, so that a transfer has a middle.
+func bigLayer(t testing.TB, n int) []byte {
+	b := make([]byte, n)
+	x := uint32(1)
+	for i := range b {
+		x = x*1664525 + 1013904223
+		b[i] = byte(x >> 24)
+	}
+	return layerTar(t, file("big", string(b)))
+}
+
+func TestTransferIsResumed(t *testing.T) {
+	for _, ranges := range []bool{true, false} {
+		t.Run(fmt.Sprintf("ranges=%v", ranges), func(t *testing.T) {
+			var cuts, resumed atomic.Int32
+			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/") {
+					next.ServeHTTP(w, r)
+					return
+				}
+				rec := httptest.NewRecorder()
+				plain := r.Clone(r.Context())
+				plain.Header.Del("Range")
+				next.ServeHTTP(rec, plain)
+				body := rec.Body.Bytes()
+				if h := r.Header.Get("Range"); h != "" && ranges {
+					var from int
+					if _, err := fmt.Sscanf(h, "bytes=%d-", &from); err != nil {
+						t.Error(err)
+					}
+					resumed.Add(1)
+					w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(body)-1, len(body)))
+					w.WriteHeader(http.StatusPartialContent)
+					body = body[from:]
+				} else if len(body) < 100_000 {
+					_, _ = w.Write(body)
+					return
+				} else {
+					w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+				}
+				if cuts.Add(1) <= 2 {
+					_, _ = w.Write(body[:len(body)/2])
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = w.Write(body)
+			})
+			img := newImage(t, bigLayer(t, 300_000))
+			push(t, host+"/app:1", img)
+			got, err := newStore(t).Pull(t.Context(), host+"/app:1", nil, nil)
+			if err != nil || got.ID != idOf(t, img) {
+				t.Fatalf("got %s, %v", got.ID, err)
+			}
+			if ranges && resumed.Load() != 2 {
+				t.Errorf("resumed %d times, want 2", resumed.Load())
+			}
+		})
+	}
+}
+
+func TestWrongBytesAreRefused(t *testing.T) {
+	good := newImage(t, bigLayer(t, 100_000))
+	for name, change := range map[string]func([]byte) []byte{
+		"flipped": func(b []byte) []byte { b = bytes.Clone(b); b[len(b)/2] ^= 1; return b },
+		"longer":  func(b []byte) []byte { return append(bytes.Clone(b), 1, 2, 3) },
+		"empty":   func([]byte) []byte { return make([]byte, 1000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				rec := httptest.NewRecorder()
+				next.ServeHTTP(rec, r)
+				body := rec.Body.Bytes()
+				if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") && len(body) > 10_000 {
+					body = change(body)
+				}
+				for k, v := range rec.Header() {
+					if k != "Content-Length" {
+						w.Header()[k] = v
+					}
+				}
+				w.WriteHeader(rec.Code)
+				_, _ = w.Write(body)
+			})
+			push(t, host+"/app:1", good)
+			s := newStore(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if _, err := s.Pull(ctx, host+"/app:1", nil, nil); err == nil {
+				t.Error("pulled")
+			}
+			if left := tree(t, s.path("layers")); len(left) > 0 {
+				t.Errorf("layers: %q", left)
+			}
+			if left := tree(t, s.path("tmp")); len(left) > 0 {
+				t.Errorf("tmp: %q", left)
+			}
+		})
+	}
+}
+
+func TestSamePullIsShared(t *testing.T) {
+	var blobs atomic.Int32
+	release := make(chan struct{})
+	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			blobs.Add(1)
+			<-release
+		}
+		next.ServeHTTP(w, r)
+	})
+	base := layerTar(t, file("base", "1"))
+	push(t, host+"/a:1", newImage(t, base, layerTar(t, file("a", "1"))))
+	push(t, host+"/b:1", newImage(t, base, layerTar(t, file("b", "1"))))
+	s := newStore(t)
+	var wg sync.WaitGroup
+	for _, ref := range []string{"/a:1", "/a:1", "/a:1", "/b:1"} {
+		wg.Go(func() {
+			if _, err := s.Pull(t.Context(), host+ref, nil, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Pull(ctx, host+"/a:1", nil, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("given up: got %v", err)
+	}
+	close(release)
+	wg.Wait()
+	if got := blobs.Load(); got != 5 { // two configs and three different layers
+		t.Errorf("%d blobs were fetched, want 5", got)
+	}
+	if got := len(s.List()); got != 2 {
+		t.Errorf("%d images, want 2", got)
+	}
+}
+
+func TestLastWaiterEndsThePull(t *testing.T) {
+	begun, ended := make(chan struct{}, 1), make(chan struct{}, 1)
+	host := front(t, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/manifests/") {
+			begun <- struct{}{}
+			<-r.Context().Done()
+			ended <- struct{}{}
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+	s := newStore(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() { // ends when ctx is cancelled below
+		_, err := s.Pull(ctx, host+"/a:1", nil, nil)
+		failed <- err
+	}()
+	<-begun
+	cancel()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	<-ended
+}
+
+func TestZstdAndPlainLayers(t *testing.T) {
+	host := newRegistry(t)
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := layerTar(t, file("z", "zstd"))
+	packed := enc.EncodeAll(plain, nil)
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(packed)), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push(t, host+"/z:1", img)
+	s := newStore(t)
+	got, err := s.Pull(t.Context(), host+"/z:1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := tree(t, s.LayerDir(got.Layers[0].ChainID)); !slices.Equal(d, []string{"z=zstd"}) {
+		t.Errorf("layer: got %q", d)
+	}
+}
+
+// TestDistributionRegistry pulls from the registry most people run.
+func TestDistributionRegistry(t *testing.T) {
+	bin, err := exec.LookPath("docker-registry")
+	if err != nil {
+		t.Skip("needs docker-registry (Debian package of that name)")
+	}
+	dir := t.TempDir()
+	l := httptest.NewServer(nil) // finds a free port
+	addr := strings.TrimPrefix(l.URL, "http://")
+	l.Close()
+	conf := filepath.Join(dir, "config.yml")
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", dir, addr)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), bin, "serve", conf)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		resp, err := http.Get("http://" + addr + "/v2/")
+		if err == nil {
+			_ = resp.Body.Close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	img := newImage(t, layerTar(t, file("etc/", ""), file("etc/a", "1")), bigLayer(t, 2<<20))
+	push(t, addr+"/team/app:v1", img)
+	s := newStore(t)
+	got, err := s.Pull(t.Context(), addr+"/team/app:v1", nil, nil)
+	if err != nil || got.ID != idOf(t, img) {
+		t.Fatalf("got %s, %v, want %s", got.ID, err, idOf(t, img))
+	}
+	if _, err := s.Pull(t.Context(), addr+"/team/app:v9", nil, nil); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "manifest unknown") {
+		t.Errorf("unknown tag: got %v", err)
+	}
+}
+
+func BenchmarkPull(b *testing.B) {
+	host := newRegistry(b)
+	var entries []entry
+	for i := range 2000 {
+		entries = append(entries, file(fmt.Sprintf("f%d", i), strings.Repeat("x", 4000)))
+	}
+	push(b, host+"/app:1", newImage(b, layerTar(b, entries...)))
+	for b.Loop() {
+		if _, err := newStore(b).Pull(b.Context(), host+"/app:1", nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

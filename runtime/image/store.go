@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
+)
+
+// What a caller may tell apart with errors.Is. Every error of Pull and Import says in words what went wrong as well.
+var (
+	ErrNotFound     = errors.New("not found")                // no such image here, or on the registry
+	ErrUnauthorized = errors.New("unauthorized")             // the registry wants (other) credentials
+	ErrUnavailable  = errors.New("registry unavailable")     // the registry could not be reached or is broken
+	ErrInvalid      = errors.New("invalid image")            // the bytes are not an image that can run here
+	ErrBuiltin      = errors.New("is built into keelson")    // built-in images cannot be removed
+	ErrReference    = errors.New("invalid reference format") // not an image name
+)
+
+// Config is what a Store needs to know. The zero value of an optional field means its default.
+type Config struct {
+	// Dir is the store's directory; it is made when missing. It must not be on overlayfs if its layers are to be mounted.
+	Dir string
+	// Mirrors maps a registry host ("docker.io") to the URL asked first ("http://127.0.0.1:5000", a path is a
+	// repository prefix). The host itself is asked when the mirror has no answer.
+	Mirrors map[string]string
+	// Builtin is an image that is always present; may be nil.
+	Builtin *Builtin
+	// Transport carries requests to registries; nil means a transport with sensible limits.
+	Transport http.RoundTripper
+	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
+	MaxLayerBytes int64
+	// Downloads bounds how many layers are fetched at once; 0 means 4.
+	Downloads int
+	Log       *slog.Logger
+}
+
+// Layer is one layer of an image, lowest first in Image.Layers. Digests are "sha256:<64 hex digits>".
+type Layer struct {
+	ChainID string `json:"chainID"` // names this layer on top of those below it; the directory's name
+	DiffID  string `json:"diffID"`  // of the uncompressed tar
+	Blob    string `json:"blob,omitempty"`
+	Size    int64  `json:"size"`   // bytes as transferred
+	Disk    int64  `json:"disk"`   // bytes on disk, unpacked
+	Inodes  int64  `json:"inodes"` // on disk, unpacked
+	// Boot is set on a layer that can be made again at any time and therefore was not synced: it counts during this boot only.
+	Boot string `json:"boot,omitempty"`
+}
+
+// Image is one image of the store. It is shared: nobody changes it.
+type Image struct {
+	ID          string              `json:"id"` // digest of the config, "sha256:..."
+	RepoTags    []string            `json:"repoTags,omitempty"`
+	RepoDigests []string            `json:"repoDigests,omitempty"`
+	Size        int64               `json:"size"` // bytes as transferred
+	Created     *time.Time          `json:"created,omitempty"`
+	Config      ocispec.ImageConfig `json:"config"`
+	Layers      []Layer             `json:"layers"`
+	// Pinned images are never collected: the built-in one.
+	Pinned bool `json:"pinned,omitempty"`
+}
+
+// Usage is what the store occupies.
+type Usage struct {
+	Dir    string
+	Bytes  int64
+	Inodes int64
+}
+
+// Store is the image store. It is safe for concurrent use, also by several processes on one directory.
+type Store struct {
+	cfg       Config
+	arch      string
+	transport http.RoundTripper
+	sem       *semaphore.Weighted
+
+	cached  atomic.Pointer[index] // last index read
+	builtin atomic.Pointer[Image]
+	wantGC  atomic.Bool // a collection was put off because the store was busy
+
+	builtinMu sync.Mutex    // one loading or unpacking of the built-in image at a time
+	unpacked  bool          // the built-in image's layer is on disk
+	loaded    *BuiltinImage // kept from describing to unpacking; nil otherwise
+
+	mu      sync.Mutex
+	flights map[string]*flight       // pulls under way, by reference and credentials
+	keys    map[string]chan struct{} // layers being made, by chain id; closed and removed when done
+}
+
+// Open opens the store, making its directories when they are missing. It unpacks nothing and starts nothing.
+func Open(cfg Config) (*Store, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.MaxLayerBytes == 0 {
+		cfg.MaxLayerBytes = 128 << 30
+	}
+	if cfg.Downloads == 0 {
+		cfg.Downloads = 4
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open image store: %w", err)
+	}
+	cfg.Dir = dir
+	for host, url := range cfg.Mirrors {
+		if _, err := parseMirror(url); err != nil {
+			return nil, fmt.Errorf("open image store: mirror of %s: %w", host, err)
+		}
+	}
+	for _, d := range []string{"", "layers", "leases", "tmp", "trash"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+			return nil, fmt.Errorf("open image store: %w", err)
+		}
+	}
+	s := &Store{
+		cfg:       cfg,
+		arch:      runtime.GOARCH,
+		transport: newTransport(cfg),
+		sem:       semaphore.NewWeighted(int64(cfg.Downloads)),
+		flights:   map[string]*flight{},
+		keys:      map[string]chan struct{}{},
+	}
+	if _, err := s.index(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Get finds an image by name (tag or digest), id, or a prefix of an id that fits one image only.
+// The built-in image is found before it is unpacked; Ensure does that.
+func (s *Store) Get(ref string) (Image, bool) {
+	if img, ok := s.getBuiltin(ref); ok {
+		return img, true
+	}
+	ix, err := s.index()
+	if err != nil {
+		s.cfg.Log.Error("image index unreadable", "error", err)
+		return Image{}, false
+	}
+	img, ok := ix.find(ref)
+	if !ok {
+		return Image{}, false
+	}
+	return *img, true
+}
+
+// List returns all images, the newest names last, in an order that does not change by itself.
+func (s *Store) List() []Image {
+	ix, err := s.index()
+	if err != nil {
+		s.cfg.Log.Error("image index unreadable", "error", err)
+		ix = &index{}
+	}
+	out := make([]Image, 0, len(ix.Images)+1)
+	builtin, has := s.getBuiltin("")
+	if has {
+		out = append(out, builtin)
+	}
+	for _, img := range ix.Images {
+		if has && img.ID == builtin.ID {
+			continue
+		}
+		out = append(out, *img)
+	}
+	return out
+}
+
+// Remove lets go of an image. A tag or digest removes that name, and the image with its last name; an id removes the
+// image and all its names. Layers that a container stands on stay until Release. ErrNotFound, ErrBuiltin.
+func (s *Store) Remove(ctx context.Context, ref string) error {
+	if _, ok := s.getBuiltin(ref); ok {
+		return fmt.Errorf("remove image %s: it %w", ref, ErrBuiltin)
+	}
+	err := s.update(func(ix *index) error {
+		if !ix.remove(ref) {
+			return ErrNotFound
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove image %s: %w", ref, err)
+	}
+	return s.GC(ctx)
+}
+
+// FsInfo says where the images are and what they occupy, from the index alone.
+func (s *Store) FsInfo() (Usage, error) {
+	ix, err := s.index()
+	if err != nil {
+		return Usage{}, err
+	}
+	u := Usage{Dir: s.cfg.Dir}
+	seen := map[string]bool{}
+	add := func(img *Image) {
+		for _, l := range img.Layers {
+			if !seen[l.ChainID] {
+				seen[l.ChainID] = true
+				u.Bytes += l.Disk
+				u.Inodes += l.Inodes
+			}
+		}
+	}
+	for _, img := range ix.Images {
+		add(img)
+	}
+	if b := s.builtin.Load(); b != nil {
+		add(b)
+	}
+	return u, nil
+}
+
+// LayerDir is the unpacked tree of a layer.
+func (s *Store) LayerDir(chainID string) string {
+	return filepath.Join(s.layerPath(chainID), "fs")
+}
+
+func (s *Store) layerPath(chainID string) string {
+	return filepath.Join(s.cfg.Dir, "layers", hexOf(chainID))
+}
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
+}

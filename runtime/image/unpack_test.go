@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: sets trusted attributes and owners")
+	}
+}
+
+func hdr(h tar.Header) entry { return entry{hdr: &h} }
+
+func unpackTar(t testing.TB, entries ...entry) (dir string, got unpacked, err error) {
+	t.Helper()
+	dir = t.TempDir()
+	got, err = unpack(t.Context(), dir, bytes.NewReader(layerTar(t, entries...)), 1<<30)
+	return dir, got, err
+}
+
+func isOpaque(dir string) bool {
+	b := make([]byte, 8)
+	n, err := unix.Getxattr(dir, opaqueXattr, b)
+	return err == nil && string(b[:n]) == "y"
+}
+
+func isWhiteout(p string) bool {
+	fi, err := os.Lstat(p)
+	if err != nil {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && fi.Mode()&os.ModeCharDevice != 0 && st.Rdev == 0
+}
+
+func TestWhiteouts(t *testing.T) {
+	needRoot(t)
+	dir, _, err := unpackTar(t,
+		file("gone/", ""), file("gone/.wh.file", ""), // a file removed
+		file("opaque/", ""), file("opaque/.wh..wh..opq", ""), file("opaque/new", "1"),
+		file("early/.wh..wh..opq", ""), file("early/", ""), // the mark before the directory
+		file(".wh.dir", ""), file("dir/", ""), file("dir/new", "1"), // removed and made again
+		file(".wh.implicit", ""), file("implicit/new", "1"), // the same without an entry for the directory
+		file(".wh.back", ""), file("back", "file again"),
+		file("kept", "1"), file(".wh.kept", ""), // the layer's own file stays: whiteouts are for layers below
+		file("late/", ""), file("late/x", "1"), file(".wh.late", ""),
+		file(".wh..wh.plnk", ""), file(".wh..wh.aufs", ""),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]bool{"gone": false, "opaque": true, "early": true, "dir": true, "implicit": true, "late": true} {
+		if got := isOpaque(filepath.Join(dir, p)); got != want {
+			t.Errorf("%s opaque: got %v, want %v", p, got, want)
+		}
+	}
+	if !isWhiteout(filepath.Join(dir, "gone/file")) {
+		t.Error("gone/file is no whiteout")
+	}
+	want := []string{
+		"back=file again", "dir/", "dir/new=1", "early/", "gone/", "gone/file Dc---------", "implicit/", "implicit/new=1",
+		"kept=1", "late/", "late/x=1", "opaque/", "opaque/new=1",
+	}
+	if d := cmp.Diff(want, tree(t, dir)); d != "" {
+		t.Errorf("tree (-want +got):\n%s", d)
+	}
+}
+
+func TestHostileTars(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "victim")
+	if err := os.WriteFile(outside, []byte("safe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up := strings.Repeat("../", 20)
+	for name, entries := range map[string][]entry{
+		"path":             {file(up+outside[1:], "evil")},
+		"absolute":         {file(outside, "evil")},
+		"symlink, through": {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: filepath.Dir(outside)}), file("l/victim", "evil")},
+		"symlink, up":      {hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: "l", Linkname: up}), file("l"+filepath.Dir(outside)+"/victim", "evil")},
+		"hard link, then write": {
+			hdr(tar.Header{Typeflag: tar.TypeLink, Name: "h", Linkname: up + outside[1:]}), file("h", "evil"),
+		},
+		"whiteout":       {file(up+filepath.Dir(outside)[1:]+"/.wh.victim", "")},
+		"whiteout of ..": {file("a/.wh...", "")},
+		"huge":           {hdr(tar.Header{Typeflag: tar.TypeReg, Name: "huge", Size: 0}), file(".wh.", "")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, err := unpackTar(t, entries...) // may fail or not
+			if b, rerr := os.ReadFile(outside); rerr != nil || string(b) != "safe" {
+				t.Errorf("the file outside: %q, %v (unpack: %v)", b, rerr, err)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	big := layerTar(t, file("a", strings.Repeat("x", 5000)), file("b", strings.Repeat("x", 5000)))
+	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), 9000); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "more than 9000 bytes") {
+		t.Errorf("too big: got %v", err)
+	}
+	if _, err := unpack(t.Context(), t.TempDir(), bytes.NewReader(big), 10000); err != nil {
+		t.Errorf("just fits: %v", err)
+	}
+	if _, err := unpack(t.Context(), t.TempDir(), strings.NewReader("this is no tar"), 1000); !errors.Is(err, ErrInvalid) {
+		t.Errorf("no tar: got %v", err)
+	}
+}
+
+func TestDeviceThatLooksLikeAWhiteoutIsSkipped(t *testing.T) {
+	needRoot(t)
+	dir, _, err := unpackTar(t,
+		hdr(tar.Header{Typeflag: tar.TypeChar, Name: "zero", Devmajor: 0, Devminor: 0}),
+		hdr(tar.Header{Typeflag: tar.TypeFifo, Name: "fifo", Mode: 0o600}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, dir); !slices.Equal(got, []string{"fifo p---------"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestImplicitDirectoriesInherit(t *testing.T) {
+	needRoot(t)
+	host := newRegistry(t)
+	lower := layerTar(t,
+		hdr(tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, Uid: 7, Gid: 8}),
+		hdr(tar.Header{Typeflag: tar.TypeDir, Name: "var/", Mode: 0o700}))
+	push(t, host+"/a:1", newImage(t, lower, layerTar(t, file("x", "")), layerTar(t, file("tmp/f", "1"), file("new/f", "1"))))
+	s := newStore(t)
+	img, err := s.Pull(t.Context(), host+"/a:1", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fi, err := os.Stat(filepath.Join(s.LayerDir(img.Layers[2].ChainID), "tmp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := fi.Sys().(*syscall.Stat_t)
+	if fi.Mode() != os.ModeDir|os.ModeSticky|0o777 || st.Uid != 7 || st.Gid != 8 {
+		t.Errorf("tmp: got %v %d:%d, want that of the layer below", fi.Mode(), st.Uid, st.Gid)
+	}
+}
+
+func TestOwnersModesAndAttributes(t *testing.T) {
+	needRoot(t)
+	dir, _, err := unpackTar(t,
+		entry{content: "x", hdr: &tar.Header{Typeflag: tar.TypeReg, Name: "su", Mode: 0o4755, Uid: 5, Gid: 6, Size: 1}},
+		hdr(tar.Header{Typeflag: tar.TypeLink, Name: "link", Linkname: "su", Mode: 0o4755, Uid: 5, Gid: 6}),
+		hdr(tar.Header{
+			Typeflag: tar.TypeReg, Name: "cap", Mode: 0o755,
+			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"},
+		}),
+		hdr(tar.Header{
+			Typeflag: tar.TypeDir, Name: "d/", Mode: 0o755,
+			PAXRecords: map[string]string{"SCHILY.xattr." + opaqueXattr: "y"},
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(filepath.Join(dir, "link"), &st); err != nil || st.Mode&0o7777 != 0o4755 || st.Uid != 5 || st.Gid != 6 || st.Nlink != 2 {
+		t.Errorf("link: %+v, %v", st, err)
+	}
+	if n, err := unix.Getxattr(filepath.Join(dir, "cap"), "security.capability", nil); err != nil || n == 0 {
+		t.Errorf("capability: %d, %v", n, err)
+	}
+	if isOpaque(filepath.Join(dir, "d")) {
+		t.Error("a tar made a directory opaque through its attributes")
+	}
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(layerTar(f, file("a/", ""), file("a/b", "x"), file("a/.wh.c", ""), file(".wh..wh..opq", "")))
+	f.Add(layerTar(f, file(".wh.a", ""), file("a/b", "")))
+	f.Add([]byte{0x1f, 0x8b, 8, 0})
+	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		root := filepath.Join(dir, "root")
+		if err := os.Mkdir(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = unpack(t.Context(), root, bytes.NewReader(b), 1<<20) // must end, and stay below root
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("beside the root: %v, %v", left, err)
+		}
+	})
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// mountsOf returns the mounts in the order they are made, parents before what lies below them, and the propagation of the root.
+func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.Mount, string, error) {
+	mounts := kernelMounts(sec.GetPrivileged())
+	put := func(m specs.Mount) {
+		// Who asks for a mount at one of our places gets it.
+		mounts = slices.DeleteFunc(mounts, func(o specs.Mount) bool { return o.Destination == m.Destination })
+		mounts = append(mounts, m)
+	}
+	mode := "rw"
+	if sec.GetReadonlyRootfs() {
+		mode = "ro"
+	}
+	for _, f := range []struct{ at, from, mode string }{
+		{"/etc/hostname", in.Files.Hostname, mode}, {"/etc/hosts", in.Files.Hosts, mode},
+		{"/etc/resolv.conf", in.Files.ResolvConf, mode}, {"/dev/shm", in.Files.Shm, "rw"},
+	} {
+		if f.from != "" {
+			put(specs.Mount{Destination: f.at, Type: "bind", Source: f.from, Options: []string{"rbind", "rprivate", f.mode}})
+		}
+	}
+	propagation := "private"
+	for _, m := range in.Container.GetMounts() {
+		om, err := bindMount(m)
+		if err != nil {
+			return nil, "", err
+		}
+		put(om)
+		switch m.GetPropagation() {
+		case runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+			propagation = "rshared"
+		case runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+			if propagation == "private" {
+				propagation = "rslave"
+			}
+		case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+		}
+	}
+	slices.SortStableFunc(mounts, func(a, b specs.Mount) int {
+		return strings.Count(a.Destination, "/") - strings.Count(b.Destination, "/")
+	})
+	return mounts, propagation, nil
+}
+
+func bindMount(m *runtimeapi.Mount) (specs.Mount, error) {
+	at := filepath.Clean(m.GetContainerPath())
+	if !strings.HasPrefix(at, "/") {
+		at = "/" + at
+	}
+	if at == "/" {
+		return specs.Mount{}, invalid("mount of %s: the container path is its root", m.GetHostPath())
+	}
+	if m.GetHostPath() == "" {
+		return specs.Mount{}, invalid("mount at %s: no host path", at)
+	}
+	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
+		return specs.Mount{}, invalid("mount at %s: id mappings are not supported", at)
+	}
+	opts := []string{"rbind"}
+	switch m.GetPropagation() {
+	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
+		opts = append(opts, "rprivate")
+	case runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER:
+		opts = append(opts, "rslave")
+	case runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL:
+		opts = append(opts, "rshared")
+	default:
+		return specs.Mount{}, invalid("mount at %s: propagation %d", at, m.GetPropagation())
+	}
+	switch {
+	case m.GetRecursiveReadOnly() && (!m.GetReadonly() || m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE):
+		return specs.Mount{}, invalid("mount at %s: recursive read-only needs read-only and private propagation", at)
+	case m.GetRecursiveReadOnly():
+		opts = append(opts, "rro")
+	case m.GetReadonly():
+		opts = append(opts, "ro")
+	default:
+		opts = append(opts, "rw")
+	}
+	for _, o := range m.GetMountOptions() {
+		if !slices.Contains([]string{"noexec", "nodev", "nosuid"}, o) {
+			return specs.Mount{}, invalid("mount at %s: option %q", at, o)
+		}
+		opts = append(opts, o)
+	}
+	return specs.Mount{Destination: at, Type: "bind", Source: m.GetHostPath(), Options: opts}, nil
+}
+
+// kernelMounts are what every container has.
+func kernelMounts(privileged bool) []specs.Mount {
+	mode := "ro"
+	if privileged {
+		mode = "rw"
+	}
+	return []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+		{
+			Destination: "/dev/pts", Type: "devpts", Source: "devpts",
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"},
+		},
+		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", mode}},
+		{
+			Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"nosuid", "noexec", "nodev", "relatime", mode},
+		},
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// defaultPath is $PATH where neither image nor pod set one.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// openFiles is the limit on open files that containers get where the machine allows it.
+const openFiles = 1 << 20
+
+func newProcess(in Input, sec *runtimeapi.LinuxContainerSecurityContext, u user) (*specs.Process, error) {
+	args, err := argsOf(in)
+	if err != nil {
+		return nil, err
+	}
+	cwd := in.Container.GetWorkingDir()
+	if cwd == "" {
+		cwd = in.Image.WorkingDir
+	}
+	if cwd == "" {
+		cwd = "/"
+	}
+	if !strings.HasPrefix(cwd, "/") {
+		return nil, invalid("working directory %q is not absolute", cwd)
+	}
+	score := max(int(in.Container.GetLinux().GetResources().GetOomScoreAdj()), in.Host.OOMScoreFloor)
+	p := &specs.Process{
+		Terminal: in.Container.GetTty(), Args: args, Env: envOf(in), Cwd: cwd,
+		User:            specs.User{UID: u.uid, GID: u.gid, AdditionalGids: u.groups},
+		Capabilities:    capabilitiesOf(in.Host, sec),
+		NoNewPrivileges: sec.GetNoNewPrivs(),
+		OOMScoreAdj:     &score,
+		Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: in.Host.OpenFiles, Soft: min(openFiles, in.Host.OpenFiles)}},
+	}
+	return p, nil
+}
+
+// argsOf: a command replaces the image's entrypoint and drops its cmd; args alone replace its cmd.
+func argsOf(in Input) ([]string, error) {
+	entry, rest := in.Container.GetCommand(), in.Container.GetArgs()
+	if len(entry) == 0 {
+		entry = in.Image.Entrypoint
+		if len(rest) == 0 {
+			rest = in.Image.Cmd
+		}
+	}
+	args := slices.Concat(entry, rest)
+	if len(args) == 0 || args[0] == "" {
+		return nil, invalid("no command specified: neither the container nor its image names a program")
+	}
+	return args, nil
+}
+
+// envOf lets the pod's variables replace the image's, and both ours.
+func envOf(in Input) []string {
+	env := []string{defaultPath}
+	if in.Container.GetTty() {
+		env = append(env, "TERM=xterm")
+	}
+	if in.Hostname != "" {
+		env = append(env, "HOSTNAME="+in.Hostname)
+	}
+	place := map[string]int{}
+	for i, kv := range env {
+		place[keyOf(kv)] = i
+	}
+	put := func(kv string) {
+		if i, ok := place[keyOf(kv)]; ok {
+			env[i] = kv
+			return
+		}
+		place[keyOf(kv)] = len(env)
+		env = append(env, kv)
+	}
+	for _, kv := range in.Image.Env {
+		if strings.Contains(kv, "=") {
+			put(kv)
+		}
+	}
+	for _, e := range in.Container.GetEnvs() {
+		put(e.GetKey() + "=" + string(e.GetValue()))
+	}
+	return env
+}
+
+func keyOf(kv string) string {
+	k, _, _ := strings.Cut(kv, "=")
+	return k
+}
+
+// defaultCapabilities are what every container may do that asks for nothing.
+var defaultCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID", "CAP_SETFCAP",
+	"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+}
+
+// capabilitiesOf adds and drops as asked; "ALL" comes first in both, so that single names refine it. What this machine cannot give
+// away is left out.
+func capabilitiesOf(host hostFacts, sec *runtimeapi.LinuxContainerSecurityContext) *specs.LinuxCapabilities {
+	set := map[string]bool{}
+	add := func(names []string, have bool) {
+		for _, n := range names {
+			set[n] = have
+		}
+	}
+	add(defaultCapabilities, true)
+	var ambient []string
+	if sec.GetPrivileged() {
+		add(host.Capabilities, true)
+	} else {
+		c := sec.GetCapabilities()
+		adds, drops := normalize(c.GetAddCapabilities()), normalize(c.GetDropCapabilities())
+		if slices.Contains(adds, "CAP_ALL") {
+			add(host.Capabilities, true)
+		}
+		if slices.Contains(drops, "CAP_ALL") {
+			clear(set)
+		}
+		add(adds, true)
+		add(drops, false)
+		ambient = normalize(c.GetAddAmbientCapabilities())
+		add(ambient, true)
+	}
+	var out, amb []string
+	for _, n := range host.Capabilities {
+		if set[n] {
+			out = append(out, n)
+		}
+		if slices.Contains(ambient, n) {
+			amb = append(amb, n)
+		}
+	}
+	return &specs.LinuxCapabilities{Bounding: out, Effective: out, Permitted: out, Inheritable: amb, Ambient: amb}
+}
+
+func normalize(names []string) []string {
+	out := make([]string, 0, len(names))
+	for _, n := range names {
+		n = strings.ToUpper(n)
+		if !strings.HasPrefix(n, "CAP_") {
+			n = "CAP_" + n
+		}
+		out = append(out, n)
+	}
+	return out
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"slices"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+)
+
+type hostFacts = linux.Facts
+
+// minShares is the kernel's least weight of a cgroup.
+const minShares = 2
+
+// Resources translates limits; a zero means that nothing is said. What the machine's cgroups do not have is left out.
+func Resources(r *runtimeapi.LinuxContainerResources, host linux.Facts) *specs.LinuxResources {
+	out := &specs.LinuxResources{CPU: &specs.LinuxCPU{}, Memory: &specs.LinuxMemory{}}
+	if r.GetCpuPeriod() > 0 {
+		p := uint64(r.GetCpuPeriod())
+		out.CPU.Period = &p
+	}
+	if q := r.GetCpuQuota(); q != 0 {
+		out.CPU.Quota = &q
+	}
+	if r.GetCpuShares() > 0 {
+		s := max(minShares, uint64(r.GetCpuShares()))
+		out.CPU.Shares = &s
+	}
+	out.CPU.Cpus, out.CPU.Mems = r.GetCpusetCpus(), r.GetCpusetMems()
+	if l := r.GetMemoryLimitInBytes(); l != 0 {
+		out.Memory.Limit = &l
+		// Without a word on swap there is none beyond the limit, as in Kubernetes by default.
+		if host.Swap && l > 0 {
+			out.Memory.Swap = &l
+		}
+	}
+	if s := r.GetMemorySwapLimitInBytes(); s != 0 && host.Swap {
+		out.Memory.Swap = &s
+	}
+	if slices.Contains(host.Controllers, "hugetlb") {
+		for _, h := range r.GetHugepageLimits() {
+			out.HugepageLimits = append(out.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: h.GetPageSize(), Limit: h.GetLimit()})
+		}
+	}
+	if host.Cgroups == linux.CgroupV2 {
+		out.Unified = r.GetUnified()
+	}
+	return out
+}
+
+// devicesOf grants devices: none but the usual ones to most, those asked for, and all to privileged containers.
+func devicesOf(l *specs.Linux, in Input, sec *runtimeapi.LinuxContainerSecurityContext) {
+	if sec.GetPrivileged() {
+		l.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
+	} else {
+		l.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+	}
+	for _, d := range in.Devices {
+		l.Devices = append(l.Devices, d.LinuxDevice)
+		if !sec.GetPrivileged() {
+			major, minor := d.Major, d.Minor
+			l.Resources.Devices = append(l.Resources.Devices, specs.LinuxDeviceCgroup{
+				Allow: true, Type: d.Type, Major: &major, Minor: &minor, Access: d.Access,
+			})
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package oci decides what a container looks like: from what the kubelet asks for, the image's own wishes and the facts of this
+// machine to an OCI spec. runtime/server calls it. It is a pure function: it opens, stats and mounts nothing.
+package oci
+
+import (
+	"errors"
+	"fmt"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+)
+
+// ErrInvalid is wrapped by errors that the caller of CRI is to blame for.
+var ErrInvalid = errors.New("invalid container configuration")
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// Input is everything a spec follows from. The caller has done the reading: nothing here is looked up.
+type Input struct {
+	Container *runtimeapi.ContainerConfig
+	Sandbox   *runtimeapi.PodSandboxConfig
+	Image     ocispec.ImageConfig
+	Host      linux.Facts
+	// Hostname is the pod's, for $HOSTNAME.
+	Hostname string
+	// Rootfs is the mounted root file system.
+	Rootfs string
+	// Passwd and Group are the contents of the image's /etc/passwd and /etc/group; nil when it has none.
+	Passwd, Group []byte
+	Namespaces    Namespaces
+	Files         PodFiles
+	// CgroupPath is the container's cgroup, from the root of the hierarchies.
+	CgroupPath string
+	// Devices are the nodes that the container's devices name, found on the host, with the container's path; for a privileged
+	// container all of the host's.
+	Devices []Device
+	// SeccompProfile is the content of the profile file when Localhost is asked for.
+	SeccompProfile []byte
+}
+
+// Namespaces are paths of the pod's namespaces to join. An empty path means the host's, except for PID, where it means a new one.
+type Namespaces struct {
+	Network, IPC, UTS, PID string
+}
+
+// PodFiles are files of the pod that appear in each container which does not mount something else there. Empty ones do not.
+type PodFiles struct {
+	Hosts, ResolvConf, Hostname, Shm string
+}
+
+// Device is a device node with the rights to it ("rwm").
+type Device struct {
+	specs.LinuxDevice
+	Access string
+}
+
+// Result is the spec, and the user it came to, which ContainerStatus reports.
+type Result struct {
+	Spec *specs.Spec
+	User *runtimeapi.LinuxContainerUser
+}
+
+// Spec decides. Errors that wrap ErrInvalid name the field at fault.
+func Spec(in Input) (Result, error) {
+	sec := in.Container.GetLinux().GetSecurityContext()
+	if err := checkSupported(in, sec); err != nil {
+		return Result{}, err
+	}
+	user, err := resolveUser(in, sec)
+	if err != nil {
+		return Result{}, err
+	}
+	process, err := newProcess(in, sec, user)
+	if err != nil {
+		return Result{}, err
+	}
+	mounts, propagation, err := mountsOf(in, sec)
+	if err != nil {
+		return Result{}, err
+	}
+	seccomp, err := seccompOf(in, sec, process.Capabilities)
+	if err != nil {
+		return Result{}, err
+	}
+	spec := &specs.Spec{
+		Version: specs.Version,
+		Process: process,
+		Root:    &specs.Root{Path: in.Rootfs, Readonly: sec.GetReadonlyRootfs()},
+		Mounts:  mounts,
+		Linux: &specs.Linux{
+			CgroupsPath:       in.CgroupPath,
+			Namespaces:        namespacesOf(in, sec),
+			Resources:         Resources(in.Container.GetLinux().GetResources(), in.Host),
+			RootfsPropagation: propagation,
+			Seccomp:           seccomp,
+		},
+	}
+	devicesOf(spec.Linux, in, sec)
+	if !sec.GetPrivileged() {
+		spec.Linux.MaskedPaths = sec.GetMaskedPaths()
+		spec.Linux.ReadonlyPaths = sec.GetReadonlyPaths()
+	}
+	reported := &runtimeapi.LinuxContainerUser{Uid: int64(user.uid), Gid: int64(user.gid)}
+	for _, g := range user.groups {
+		reported.SupplementalGroups = append(reported.SupplementalGroups, int64(g))
+	}
+	return Result{Spec: spec, User: reported}, nil
+}
+
+// checkSupported refuses what would silently be something else.
+func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
+	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
+		return invalid("user namespaces are not supported")
+	}
+	if len(in.Container.GetCDIDevices()) > 0 {
+		return invalid("CDI devices are not supported")
+	}
+	if sec.GetPrivileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
+		return invalid("a privileged container in a pod sandbox that is not privileged")
+	}
+	return checkAppArmor(in, sec)
+}
+
+// checkAppArmor accepts what the machine can do: without AppArmor only a profile by name cannot be honoured.
+func checkAppArmor(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
+	named := sec.GetApparmor().GetProfileType() == runtimeapi.SecurityProfile_Localhost && sec.GetApparmor() != nil
+	if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && p != "" && p != "runtime/default" && p != "unconfined" { //nolint:staticcheck // old kubelets
+		named = true
+	}
+	if named && !in.Host.AppArmor {
+		return invalid("an AppArmor profile is asked for, but the kernel has no AppArmor")
+	}
+	return nil
+}
+
+func namespacesOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) []specs.LinuxNamespace {
+	opts := sec.GetNamespaceOptions()
+	out := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if opts.GetPid() != runtimeapi.NamespaceMode_NODE {
+		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: in.Namespaces.PID})
+	}
+	for _, ns := range []specs.LinuxNamespace{
+		{Type: specs.NetworkNamespace, Path: in.Namespaces.Network},
+		{Type: specs.IPCNamespace, Path: in.Namespaces.IPC},
+		{Type: specs.UTSNamespace, Path: in.Namespaces.UTS},
+	} {
+		if ns.Path != "" {
+			out = append(out, ns)
+		}
+	}
+	if in.Host.Cgroups == linux.CgroupV2 {
+		out = append(out, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+	}
+	return out
+}

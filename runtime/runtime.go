@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runtime is Keelson's own container runtime, assembled: image store, snapshots, the CRI server and the helper program
+// that supervises containers. cluster makes one per node and gives it to the kubelet through package cri. Containers outlive it; Down
+// ends them.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"keelson/lib/mark"
+	"keelson/runtime/builtin"
+	"keelson/runtime/embedded"
+	"keelson/runtime/image"
+	"keelson/runtime/server"
+	"keelson/runtime/snapshot"
+)
+
+// Network connects pods; see server.Network.
+type Network = server.Network
+
+// PortMapping is a port of the host that leads to one of a pod.
+type PortMapping = server.PortMapping
+
+// Config is what a Runtime needs. Dir and ID are required.
+type Config struct {
+	// Dir holds everything: images, snapshots, sandboxes, containers, the supervisor. Not on overlayfs.
+	Dir string
+	// ID is the cluster's short name, unique on this machine; names in the kernel derive from it.
+	ID string
+	// CgroupParent is where the supervisor goes, and pods whose sandbox names no cgroup; "/keelson-<ID>" when empty. Down
+	// removes it with everything below it.
+	CgroupParent string
+	// Helper is the helper program's path; empty means the one that this program carries.
+	Helper string
+	// Network may be nil: pods then have a loopback interface only.
+	Network Network
+	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
+	Images    *image.Store
+	Snapshots *snapshot.Store
+	// Mirrors maps a registry host to the URL that is asked first.
+	Mirrors map[string]string
+	// Version is the second tag of the built-in image; empty means "v1".
+	Version string
+	Marks   *mark.Recorder
+	Log     *slog.Logger
+}
+
+// Runtime is a node's container runtime. It implements cri.Server; its verbs work while Run does.
+type Runtime struct {
+	*server.Server
+	cfg Config
+}
+
+// Images is the image store, for commands that import and list.
+func (r *Runtime) Images() *image.Store { return r.cfg.Images }
+
+// New opens the stores. It starts nothing.
+func New(cfg Config) (*Runtime, error) {
+	if cfg.Dir == "" || cfg.ID == "" {
+		return nil, errors.New("container runtime: a directory and a cluster id are required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CgroupParent == "" {
+		cfg.CgroupParent = "/keelson-" + cfg.ID
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	// Mounts are compared with what the kernel says, which knows no links.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	if cfg.Images == nil {
+		if cfg.Images, err = OpenImages(cfg.Dir, cfg.Mirrors, cfg.Version, cfg.Log); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.Snapshots == nil {
+		cfg.Snapshots, err = snapshot.Open(snapshot.Config{Dir: filepath.Join(cfg.Dir, "snapshots"), Images: cfg.Images, Log: cfg.Log})
+		if err != nil {
+			return nil, err
+		}
+	}
+	s, err := server.New(server.Config{
+		Dir: cfg.Dir, Helper: cfg.helper(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
+		Network: cfg.Network, Marks: cfg.Marks, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{Server: s, cfg: cfg}, nil
+}
+
+// OpenImages opens the image store of a runtime's directory. It may be used beside a running Runtime, also by another process.
+func OpenImages(dir string, mirrors map[string]string, version string, log *slog.Logger) (*image.Store, error) {
+	if version == "" {
+		version = "v1"
+	}
+	var hello *image.Builtin
+	if stamp := embedded.HelloStamp(); stamp != "" {
+		hello = builtin.New(embedded.Hello, stamp, version)
+	}
+	return image.Open(image.Config{Dir: filepath.Join(dir, "images"), Mirrors: mirrors, Builtin: hello, Log: log})
+}
+
+func (c *Config) helper() string {
+	if c.Helper != "" {
+		return c.Helper
+	}
+	return filepath.Join(c.Dir, "bin", "keelson-shim")
+}
+
+// Run installs the helper, finds what earlier runs left, calls ready and serves until ctx is done. Containers go on running after it.
+func (r *Runtime) Run(ctx context.Context, ready func()) error {
+	if err := r.install(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	return r.Server.Run(ctx, func() {
+		wg.Go(func() { r.tidyImages(ctx) })
+		ready()
+	})
+}
+
+// tidyImages takes off the first container what can be done before: unpacking the built-in image. Then it deletes what a crash left.
+func (r *Runtime) tidyImages(ctx context.Context) {
+	err := r.cfg.Images.EnsureBuiltin(ctx)
+	if err = errors.Join(err, r.cfg.Images.GC(ctx)); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("images not tidied", "error", err)
+	}
+}
+
+func (r *Runtime) install() error {
+	if r.cfg.Helper != "" {
+		return nil
+	}
+	return embedded.Helper(r.cfg.helper())
+}
+
+// Purge ends everything that runs and takes everything out of the kernel: containers, sandboxes, mounts, network, cgroups, the
+// supervisor. Images stay, and so do logs. Run must not be running.
+func (r *Runtime) Purge(ctx context.Context) error {
+	if err := r.install(); err != nil && !errors.Is(err, embedded.ErrMissing) {
+		return err
+	}
+	return r.Server.Purge(ctx)
+}
+
+// Down is Purge for a runtime that no process serves any more.
+func Down(ctx context.Context, cfg Config) error {
+	if _, err := os.Stat(cfg.Dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	r, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	return r.Purge(ctx)
+}

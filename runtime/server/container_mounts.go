@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+	"keelson/runtime/oci"
+)
+
+// maxUserFile bounds what is read of an image's /etc/passwd and /etc/group.
+const maxUserFile = 4 << 20
+
+// readInside reads a file of an image as the container will see it: links cannot lead out of it. A file that is not there is nil.
+func readInside(rootfs, name string) ([]byte, error) {
+	root, err := os.Open(rootfs)
+	if err != nil {
+		return nil, fmt.Errorf("open root file system: %w", err)
+	}
+	defer func() { _ = root.Close() }()
+	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(root.Fd()), name, &how)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the image's %s: %w", name, err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer func() { _ = f.Close() }()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("the image's %s is not a file (%w)", name, err)
+	}
+	return io.ReadAll(io.LimitReader(f, maxUserFile))
+}
+
+// resolveMounts follows links in the sources of mounts, makes sources that are not there, as the kubelet expects, and makes sure
+// that a mount which is to see others' mounts can.
+func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig, error) {
+	if len(cfg.GetMounts()) == 0 {
+		return cfg, nil
+	}
+	out, ok := proto.Clone(cfg).(*runtimeapi.ContainerConfig)
+	if !ok {
+		return nil, errors.New("copy container configuration")
+	}
+	var mounts []linux.Mount
+	for _, m := range out.GetMounts() {
+		if m.GetHostPath() == "" {
+			continue
+		}
+		src, err := filepath.EvalSymlinks(m.GetHostPath())
+		if errors.Is(err, fs.ErrNotExist) {
+			if err = os.MkdirAll(m.GetHostPath(), 0o755); err == nil {
+				src, err = filepath.EvalSymlinks(m.GetHostPath())
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("mount at %s: %w", m.GetContainerPath(), err)
+		}
+		m.HostPath = src
+		if m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_PRIVATE {
+			continue
+		}
+		if mounts == nil {
+			if mounts, err = linux.Mounts(); err != nil {
+				return nil, err
+			}
+		}
+		on, _ := linux.MountOf(mounts, src)
+		if both := m.GetPropagation() == runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL; !on.Shared && (both || !on.Slave) {
+			return nil, badRequest("mount at %s: %s is on the mount %s, which is not shared", m.GetContainerPath(), src, on.Point)
+		}
+	}
+	return out, nil
+}
+
+// mountImages makes a snapshot for each volume that is an image and returns the configuration with their paths in place.
+func (s *Server) mountImages(ctx context.Context, c *container) (*runtimeapi.ContainerConfig, error) {
+	cfg := c.rec.Config.v
+	var out *runtimeapi.ContainerConfig
+	for i, m := range cfg.GetMounts() {
+		if m.GetImage().GetImage() == "" {
+			continue
+		}
+		if out == nil {
+			clone, ok := proto.Clone(cfg).(*runtimeapi.ContainerConfig)
+			if !ok {
+				return nil, errors.New("copy container configuration")
+			}
+			out = clone
+		}
+		img, ok := s.cfg.Images.Get(m.GetImage().GetImage())
+		if !ok {
+			return nil, notFound("image", m.GetImage().GetImage())
+		}
+		id := fmt.Sprintf("%s-image-%d", c.id, i)
+		if err := c.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
+			return nil, err
+		}
+		root, err := s.cfg.Snapshots.Prepare(ctx, id, img)
+		if err != nil {
+			return nil, err
+		}
+		at, err := subPath(root, m.GetImageSubPath())
+		if err != nil {
+			return nil, fmt.Errorf("image volume at %s: %w", m.GetContainerPath(), err)
+		}
+		out.Mounts[i].HostPath, out.Mounts[i].Readonly, out.Mounts[i].Image = at, true, nil
+	}
+	if out == nil {
+		return cfg, nil
+	}
+	return out, nil
+}
+
+// subPath resolves a path within an image; links cannot lead out of it.
+func subPath(root, sub string) (string, error) {
+	if sub == "" {
+		return root, nil
+	}
+	d, err := os.Open(root)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = d.Close() }()
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	fd, err := unix.Openat2(int(d.Fd()), sub, &how)
+	if err != nil {
+		return "", badRequest("sub path %q: %v", sub, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// devices finds the nodes that a container may use: those it names, or all of the host's when it is privileged.
+func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) {
+	var out []oci.Device
+	if privileged {
+		return hostDevices("/dev", out, 0)
+	}
+	for _, d := range asked {
+		var err error
+		if out, err = addDevice(out, d); err != nil {
+			return nil, badRequest("device %s: %v", d.GetHostPath(), err)
+		}
+	}
+	return out, nil
+}
+
+// addDevice adds the node at a path, or all nodes in a directory.
+func addDevice(out []oci.Device, d *runtimeapi.Device) ([]oci.Device, error) {
+	src, err := filepath.EvalSymlinks(d.GetHostPath())
+	if err != nil {
+		return nil, err
+	}
+	fi, err := os.Stat(src)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		dev, ok := device(src, fi)
+		if !ok {
+			return nil, errors.New("not a device node")
+		}
+		dev.Path, dev.Access = d.GetContainerPath(), d.GetPermissions()
+		return append(out, dev), nil
+	}
+	found, err := hostDevices(src, nil, 0)
+	for _, dev := range found {
+		dev.Path, dev.Access = filepath.Join(d.GetContainerPath(), strings.TrimPrefix(dev.Path, src)), d.GetPermissions()
+		out = append(out, dev)
+	}
+	return out, err
+}
+
+// hostDevices lists the nodes below a directory, except those that every container has of its own.
+func hostDevices(dir string, out []oci.Device, depth int) ([]oci.Device, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		at := filepath.Join(dir, e.Name())
+		switch e.Name() {
+		case "pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev", "console":
+			continue
+		}
+		if e.IsDir() {
+			if depth < 8 {
+				if out, err = hostDevices(at, out, depth+1); err != nil {
+					return nil, err
+				}
+			}
+			continue
+		}
+		fi, err := e.Info()
+		if err != nil {
+			continue // devices come and go
+		}
+		if dev, ok := device(at, fi); ok {
+			dev.Access = "rwm"
+			out = append(out, dev)
+		}
+	}
+	return out, nil
+}
+
+func device(path string, fi fs.FileInfo) (oci.Device, bool) {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || fi.Mode()&fs.ModeDevice == 0 {
+		return oci.Device{}, false
+	}
+	kind := "b"
+	if fi.Mode()&fs.ModeCharDevice != 0 {
+		kind = "c"
+	}
+	mode, uid, gid := fi.Mode().Perm(), st.Uid, st.Gid
+	return oci.Device{LinuxDevice: specs.LinuxDevice{
+		Path: path, Type: kind, Major: int64(unix.Major(st.Rdev)), Minor: int64(unix.Minor(st.Rdev)), FileMode: &mode, UID: &uid, GID: &gid,
+	}}, true
+}

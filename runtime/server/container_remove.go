@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// RemoveContainer removes a container with its root file system, killing it first when it runs. Its log stays: that is the
+// kubelet's. An unknown container is removed already.
+func (s *Server) RemoveContainer(ctx context.Context, r *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+	c, err := s.container(r.GetContainerId())
+	if isNotFound(err) {
+		return &runtimeapi.RemoveContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.removeContainer(ctx, c); err != nil {
+		return nil, act(err, "remove container %s", c.id)
+	}
+	return &runtimeapi.RemoveContainerResponse{}, nil
+}
+
+func (s *Server) removeContainer(ctx context.Context, c *container) error {
+	c.op.Lock()
+	defer c.op.Unlock()
+	if err := s.killContainer(ctx, c); err != nil {
+		return err
+	}
+	if err := s.strip(ctx, c); err != nil {
+		return err
+	}
+	r := c.record()
+	s.mu.Lock()
+	_, known := s.containers[c.id]
+	delete(s.containers, c.id)
+	delete(s.names, containerName(r.SandboxID, r.Config.v.GetMetadata()))
+	s.mu.Unlock()
+	if sb, err := s.sandbox(r.SandboxID); known && err == nil {
+		s.tell(sb, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+	}
+	return nil
+}

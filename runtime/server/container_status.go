@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// ContainerStatus describes a container; verbose adds its OCI spec.
+func (s *Server) ContainerStatus(ctx context.Context, r *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	c, err := s.container(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.ContainerStatusResponse{Status: containerStatus(c)}
+	if r.GetVerbose() {
+		info := map[string]any{"record": c.record()}
+		if spec, err := c.spec(); err == nil {
+			info["runtimeSpec"] = spec
+		}
+		if st, err := s.shim.State(ctx, c.id); err == nil {
+			info["pid"] = st.PID
+		}
+		body, err := json.Marshal(info)
+		if err != nil {
+			return nil, act(err, "describe container %s", c.id)
+		}
+		out.Info = map[string]string{"info": string(body)}
+	}
+	return out, nil
+}
+
+func containerStatus(c *container) *runtimeapi.ContainerStatus {
+	r := c.record()
+	cfg := r.Config.v
+	return &runtimeapi.ContainerStatus{
+		Id: r.ID, Metadata: cfg.GetMetadata(), State: r.state(), CreatedAt: nanos(r.Created), StartedAt: nanos(r.Started),
+		FinishedAt: nanos(r.Finished), ExitCode: r.ExitCode, Image: r.image(), ImageRef: r.ImageRef, ImageId: r.ImageID,
+		Reason: r.Reason, Message: r.Message, Labels: cfg.GetLabels(), Annotations: cfg.GetAnnotations(), Mounts: cfg.GetMounts(),
+		LogPath: r.LogPath, Resources: &runtimeapi.ContainerResources{Linux: r.Resources.v},
+		User: &runtimeapi.ContainerUser{Linux: r.User.v}, StopSignal: r.reportedSignal(),
+	}
+}
+
+// image is the image as the user named it.
+func (r *containerRecord) image() *runtimeapi.ImageSpec {
+	spec := r.Config.v.GetImage()
+	if u := spec.GetUserSpecifiedImage(); u != "" {
+		return &runtimeapi.ImageSpec{Image: u, UserSpecifiedImage: u, Annotations: spec.GetAnnotations()}
+	}
+	return spec
+}
+
+// reportedSignal is the signal that StopContainer sends.
+func (r *containerRecord) reportedSignal() runtimeapi.Signal {
+	want := stopSignal(r)
+	for n, name := range runtimeapi.Signal_name {
+		if sig, ok := parseSignal(name[len("SIGNAL_"):]); n != 0 && ok && sig == want && name != "SIGNAL_SIGCLD" && name != "SIGNAL_SIGPOLL" && name != "SIGNAL_SIGIOT" {
+			return runtimeapi.Signal(n)
+		}
+	}
+	return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
+}
+
+// nanos is 0 for a time that has not come.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// statusesOf describes a sandbox's containers, oldest first.
+func (s *Server) statusesOf(sandboxID string) []*runtimeapi.ContainerStatus {
+	all := s.containersOf(sandboxID)
+	out := make([]*runtimeapi.ContainerStatus, 0, len(all))
+	for _, c := range all {
+		out = append(out, containerStatus(c))
+	}
+	return out
+}
+
+// ListContainers lists containers, newest first.
+func (s *Server) ListContainers(_ context.Context, r *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+	return &runtimeapi.ListContainersResponse{Containers: s.listContainers(r.GetFilter())}, nil
+}
+
+func (s *Server) listContainers(q *runtimeapi.ContainerFilter) []*runtimeapi.Container {
+	var out []*runtimeapi.Container
+	for _, c := range s.selectContainers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
+		r := c.record()
+		if q.GetState() != nil && q.GetState().GetState() != r.state() {
+			continue
+		}
+		out = append(out, &runtimeapi.Container{
+			Id: r.ID, PodSandboxId: r.SandboxID, Metadata: r.Config.v.GetMetadata(), Image: r.image(), ImageRef: r.ImageRef,
+			ImageId: r.ImageID, State: r.state(), CreatedAt: nanos(r.Created), Labels: r.Config.v.GetLabels(),
+			Annotations: r.Config.v.GetAnnotations(),
+		})
+	}
+	return out
+}
+
+// selectContainers returns the containers that fit, newest first. Ids may be beginnings of ids.
+func (s *Server) selectContainers(id, sandboxID string, labels map[string]string) []*container {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if sandboxID != "" {
+		sb, err := find(s.sandboxes, "pod sandbox", sandboxID)
+		if err != nil {
+			return nil
+		}
+		sandboxID = sb.id
+	}
+	var out []*container
+	if id != "" {
+		if c, err := find(s.containers, "container", id); err == nil {
+			out = append(out, c)
+		}
+	} else {
+		for _, c := range s.containers {
+			out = append(out, c)
+		}
+	}
+	out = slices.DeleteFunc(out, func(c *container) bool {
+		r := c.record()
+		return sandboxID != "" && r.SandboxID != sandboxID || !matches(labels, r.Config.v.GetLabels())
+	})
+	slices.SortFunc(out, func(a, b *container) int { return b.record().Created.Compare(a.record().Created) })
+	return out
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/runtime/shim"
+)
+
+// killPatience is how long a killed container may take to be gone. A process in uninterruptible sleep takes as long as it likes.
+const killPatience = 2 * time.Minute
+
+// StopContainer sends the stop signal, waits for the timeout, and then kills. An unknown or ended container is stopped already.
+func (s *Server) StopContainer(ctx context.Context, r *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+	c, err := s.container(r.GetContainerId())
+	if isNotFound(err) {
+		return &runtimeapi.StopContainerResponse{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := s.stopContainer(ctx, c, time.Duration(r.GetTimeout())*time.Second); err != nil {
+		return nil, act(err, "stop container %s", c.id)
+	}
+	return &runtimeapi.StopContainerResponse{}, nil
+}
+
+func (s *Server) stopContainer(ctx context.Context, c *container, timeout time.Duration) error {
+	r := c.record()
+	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil
+	}
+	if timeout > 0 {
+		err := s.shim.Kill(ctx, c.id, shim.Kill{Signal: int(stopSignal(&r))})
+		if err != nil && !errors.Is(err, shim.ErrNotRunning) {
+			return err
+		}
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		select {
+		case <-c.exited:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.C:
+		}
+	}
+	return s.killContainer(ctx, c)
+}
+
+// killContainer kills a container and waits until it has ended. One that is not running is no error.
+func (s *Server) killContainer(ctx context.Context, c *container) error {
+	r := c.record()
+	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil
+	}
+	err := s.shim.Kill(ctx, c.id, shim.Kill{Signal: int(unix.SIGKILL)})
+	if err != nil && !errors.Is(err, shim.ErrNotRunning) {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, killPatience, errors.New("killed, but not gone after "+killPatience.String()))
+	defer cancel()
+	select {
+	case <-c.exited:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// stopSignal is the pod's, or else the image's, or else TERM.
+func stopSignal(r *containerRecord) unix.Signal {
+	name := r.StopSignal
+	if sig := r.Config.v.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+		name = strings.TrimPrefix(sig.String(), "SIGNAL_")
+	}
+	if sig, ok := parseSignal(name); ok {
+		return sig
+	}
+	return unix.SIGTERM
+}
+
+// Real-time signals as the C library counts them: the kernel's first two are its own.
+const (
+	sigRTMin = 34
+	sigRTMax = 64
+)
+
+// parseSignal understands "SIGTERM", "TERM", "15", and real-time signals: "SIGRTMIN+3", and CRI's "SIGRTMINPLUS3".
+func parseSignal(s string) (unix.Signal, bool) {
+	if n, err := strconv.Atoi(s); err == nil {
+		return unix.Signal(n), n > 0 && n <= sigRTMax
+	}
+	s = strings.ToUpper(s)
+	if !strings.HasPrefix(s, "SIG") {
+		s = "SIG" + s
+	}
+	s = strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s)
+	for prefix, from := range map[string]int{"SIGRTMIN": sigRTMin, "SIGRTMAX": sigRTMax} {
+		off, ok := strings.CutPrefix(s, prefix)
+		if !ok {
+			continue
+		}
+		if off == "" {
+			return unix.Signal(from), true
+		}
+		n, err := strconv.Atoi(off)
+		return unix.Signal(from + n), err == nil && from+n >= sigRTMin && from+n <= sigRTMax
+	}
+	sig := unix.SignalNum(s)
+	return sig, sig != 0
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/runtime/shim"
+)
+
+// maxExecOutput is how much of each stream ExecSync answers with; CRI asks for a cap. The command may go on printing.
+const maxExecOutput = 16 << 20
+
+// execDrain is how long the output of an ended command may be held open by what it left running.
+const execDrain = time.Second
+
+// ExecSync runs a command in a container and answers with what it printed. A command that outlasts the timeout is killed.
+func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
+	c, p, err := s.execProcess(r.GetContainerId(), r.GetCmd(), false)
+	if err != nil {
+		return nil, err
+	}
+	limit := time.Duration(r.GetTimeout()) * time.Second
+	run := ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		run, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	out, err := collect()
+	if err != nil {
+		return nil, act(err, "exec in container %s", c.id)
+	}
+	errs, err := collect()
+	if err != nil {
+		out.stop()
+		return nil, act(err, "exec in container %s", c.id)
+	}
+	defer out.stop()
+	defer errs.stop()
+	x, err := s.shim.Exec(run, c.id, shim.Exec{Process: p, Stdout: true, Stderr: true}, out.w, errs.w)
+	out.closeWriter()
+	errs.closeWriter()
+	var code int
+	if err == nil {
+		defer func() { _ = x.Close() }()
+		code, err = x.Wait(run)
+	}
+	if err != nil {
+		if limit > 0 && ctx.Err() == nil && errors.Is(run.Err(), context.DeadlineExceeded) {
+			return nil, status.Errorf(codes.DeadlineExceeded, "command %q timed out: it ran for more than %s",
+				strings.Join(r.GetCmd(), " "), limit)
+		}
+		return nil, act(err, "exec in container %s", c.id)
+	}
+	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil //nolint:gosec // exit codes are small
+}
+
+// execProcess is the container's own process with another command.
+func (s *Server) execProcess(id string, cmd []string, tty bool) (*container, *specs.Process, error) {
+	c, err := s.container(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	r := c.record()
+	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, nil, refused("exec in container %s: it is in state %s", c.id, r.state())
+	}
+	if len(cmd) == 0 || cmd[0] == "" {
+		return nil, nil, badRequest("exec in container %s: no command given", c.id)
+	}
+	spec, err := c.spec()
+	if err != nil {
+		return nil, nil, act(err, "exec in container %s", c.id)
+	}
+	p := spec.Process
+	p.Args, p.Terminal = cmd, tty
+	if tty && !hasEnv(p.Env, "TERM") {
+		p.Env = append(p.Env, "TERM=xterm")
+	}
+	return c, p, nil
+}
+
+func hasEnv(env []string, key string) bool {
+	for _, kv := range env {
+		if strings.HasPrefix(kv, key+"=") {
+			return true
+		}
+	}
+	return false
+}
+
+// collector gathers what comes out of a pipe, up to maxExecOutput; the rest is read and thrown away.
+type collector struct {
+	r, w *os.File
+	done chan struct{}
+
+	mu  sync.Mutex
+	buf []byte
+}
+
+func collect() (*collector, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	k := &collector{r: r, w: w, done: make(chan struct{})}
+	go func() { // ends when nobody holds the other end, or stop closes this one
+		defer close(k.done)
+		_, _ = io.Copy(k, r) // how it ended makes no difference
+	}()
+	return k, nil
+}
+
+// Write keeps what there is room for.
+func (k *collector) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.buf = append(k.buf, p[:min(len(p), maxExecOutput-len(k.buf))]...)
+	return len(p), nil
+}
+
+func (k *collector) closeWriter() { _ = k.w.Close() } // the command has its own
+
+// wait returns the output of an ended command.
+func (k *collector) wait() []byte {
+	t := time.NewTimer(execDrain)
+	defer t.Stop()
+	select {
+	case <-k.done:
+	case <-t.C:
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.buf
+}
+
+func (k *collector) stop() {
+	_ = k.w.Close() // closed already, mostly
+	_ = k.r.Close() // ends the reader
+	<-k.done
+}

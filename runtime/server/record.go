@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// message keeps a CRI message in a JSON file.
+type message[T proto.Message] struct{ v T }
+
+// MarshalJSON writes the message as protobuf's JSON.
+func (m message[T]) MarshalJSON() ([]byte, error) { return protojson.Marshal(m.v) }
+
+// UnmarshalJSON reads it, leaving out fields of later versions.
+func (m *message[T]) UnmarshalJSON(b []byte) error {
+	m.v = m.v.ProtoReflect().New().Interface().(T) //nolint:forcetypeassert // a message's own type
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, m.v)
+}
+
+const (
+	sandboxFile   = "sandbox.json"
+	containerFile = "container.json"
+	specFile      = "spec.json"
+)
+
+// sandboxRecord is a sandbox on disk.
+type sandboxRecord struct {
+	ID      string                                `json:"id"`
+	Config  message[*runtimeapi.PodSandboxConfig] `json:"config"`
+	Handler string                                `json:"handler,omitempty"`
+	Created time.Time                             `json:"created"`
+	// Ready is false until the sandbox is whole, and again once it is stopped.
+	Ready bool `json:"ready"`
+	// Whole tells that RunPodSandbox succeeded: what is not whole is undone at the next start.
+	Whole    bool         `json:"whole"`
+	IPs      []netip.Addr `json:"ips,omitempty"`
+	Hostname string       `json:"hostname"`
+}
+
+// sandbox is one pod sandbox. op is held for writing by Stop and Remove, for reading by what needs the sandbox to stay; mu guards
+// the record.
+type sandbox struct {
+	id  string
+	dir string
+	op  sync.RWMutex
+
+	mu  sync.Mutex
+	rec sandboxRecord
+	cpu sample
+}
+
+func (sb *sandbox) record() sandboxRecord {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.rec
+}
+
+// update changes the record on disk and then in memory.
+func (sb *sandbox) update(change func(*sandboxRecord)) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	next := sb.rec
+	change(&next)
+	if err := writeJSON(filepath.Join(sb.dir, sandboxFile), next); err != nil {
+		return err
+	}
+	sb.rec = next
+	return nil
+}
+
+func (r *sandboxRecord) options() *runtimeapi.NamespaceOption {
+	return r.Config.v.GetLinux().GetSecurityContext().GetNamespaceOptions()
+}
+
+func sandboxName(m *runtimeapi.PodSandboxMetadata) string {
+	return fmt.Sprintf("pod sandbox %s_%s_%s_%d", m.GetName(), m.GetNamespace(), m.GetUid(), m.GetAttempt())
+}
+
+// containerRecord is a container on disk.
+type containerRecord struct {
+	ID        string                                       `json:"id"`
+	SandboxID string                                       `json:"sandboxID"`
+	Config    message[*runtimeapi.ContainerConfig]         `json:"config"`
+	ImageID   string                                       `json:"imageID"`
+	ImageRef  string                                       `json:"imageRef"`
+	LogPath   string                                       `json:"logPath,omitempty"`
+	User      message[*runtimeapi.LinuxContainerUser]      `json:"user"`
+	Resources message[*runtimeapi.LinuxContainerResources] `json:"resources"`
+	// ImageMounts are snapshots made for volumes that are images.
+	ImageMounts []string  `json:"imageMounts,omitempty"`
+	StopSignal  string    `json:"stopSignal,omitempty"` // the image's
+	CgroupPath  string    `json:"cgroupPath"`
+	Created     time.Time `json:"created"`
+	// Whole tells that CreateContainer succeeded.
+	Whole    bool      `json:"whole"`
+	Started  time.Time `json:"started,omitzero"`
+	Finished time.Time `json:"finished,omitzero"`
+	ExitCode int32     `json:"exitCode"`
+	Reason   string    `json:"reason,omitempty"`
+	Message  string    `json:"message,omitempty"`
+}
+
+func (r *containerRecord) state() runtimeapi.ContainerState {
+	switch {
+	case !r.Finished.IsZero():
+		return runtimeapi.ContainerState_CONTAINER_EXITED
+	case !r.Started.IsZero():
+		return runtimeapi.ContainerState_CONTAINER_RUNNING
+	}
+	return runtimeapi.ContainerState_CONTAINER_CREATED
+}
+
+// container is one container. op is held by Start and Remove, mu guards the record.
+type container struct {
+	id     string
+	dir    string
+	op     sync.Mutex
+	exited chan struct{} // closed when the record says so
+
+	mu   sync.Mutex
+	rec  containerRecord
+	cpu  sample
+	disk diskSample
+}
+
+func (c *container) record() containerRecord {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rec
+}
+
+// update changes the record on disk and then in memory.
+func (c *container) update(change func(*containerRecord)) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.rec.state()
+	next := c.rec
+	change(&next)
+	err := writeJSON(filepath.Join(c.dir, containerFile), next)
+	if err != nil && next.state() == was {
+		return err
+	}
+	// An exit is true whether or not it could be written; the supervisor has it on disk as well.
+	c.rec = next
+	if next.state() == runtimeapi.ContainerState_CONTAINER_EXITED && was != next.state() {
+		close(c.exited)
+	}
+	return err
+}
+
+// spec reads what the container was started with: it is large and seldom wanted.
+func (c *container) spec() (*specs.Spec, error) {
+	raw, err := os.ReadFile(filepath.Join(c.dir, specFile))
+	if err != nil {
+		return nil, fmt.Errorf("read container spec: %w", err)
+	}
+	var s specs.Spec
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return nil, fmt.Errorf("read container spec: %w", err)
+	}
+	return &s, nil
+}
+
+func containerName(sandboxID string, m *runtimeapi.ContainerMetadata) string {
+	return fmt.Sprintf("container %s_%d of pod sandbox %s", m.GetName(), m.GetAttempt(), sandboxID)
+}
+
+// writeJSON replaces a file, whole or not at all.
+func writeJSON(path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	if err := os.WriteFile(path+".tmp", body, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	if err := os.Rename(path+".tmp", path); err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// newID is 256 random bits, as Kubernetes expects ids of containers to look.
+func newID() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+	"keelson/lib/mark"
+	"keelson/runtime/shim"
+)
+
+// RunPodSandbox makes the pod's place: a directory, namespaces, network, files. What a failure leaves half done is undone.
+func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	cfg := r.GetConfig()
+	m := cfg.GetMetadata()
+	if m.GetName() == "" || m.GetUid() == "" {
+		return nil, badRequest("run pod sandbox: the metadata must have a name and a uid")
+	}
+	if r.GetRuntimeHandler() != "" {
+		return nil, badRequest("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
+	}
+	if u := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
+		return nil, badRequest("run pod sandbox: user namespaces are not supported")
+	}
+	id := newID()
+	if err := s.reserve(sandboxName(m), id); err != nil {
+		return nil, err
+	}
+	sb := &sandbox{id: id, dir: s.path("sandboxes", id)}
+	sb.rec = sandboxRecord{ID: id, Config: message[*runtimeapi.PodSandboxConfig]{cfg}, Handler: r.GetRuntimeHandler(), Created: time.Now()}
+	if err := s.build(ctx, sb); err != nil {
+		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		if uerr := s.dismantle(undo, sb); uerr != nil {
+			// It stays as a stopped one, so that whoever cleans up tries again.
+			err = errors.Join(err, uerr)
+			s.mu.Lock()
+			s.sandboxes[id] = sb
+			s.mu.Unlock()
+		} else {
+			err = errors.Join(err, removeAll(sb.dir))
+			s.unreserve(sandboxName(m))
+		}
+		return nil, act(err, "run pod sandbox %s/%s", m.GetNamespace(), m.GetName())
+	}
+	s.mu.Lock()
+	s.sandboxes[id] = sb
+	s.mu.Unlock()
+	s.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
+	s.tell(sb, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// build makes everything a sandbox consists of, its record first.
+func (s *Server) build(ctx context.Context, sb *sandbox) error {
+	for _, d := range []string{sb.dir, sb.ns(""), sb.shm()} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			return fmt.Errorf("make sandbox directory: %w", err)
+		}
+	}
+	hostname, err := hostnameOf(&sb.rec)
+	if err != nil {
+		return err
+	}
+	if err := sb.update(func(r *sandboxRecord) { r.Hostname = hostname }); err != nil {
+		return err
+	}
+	if err := s.buildNamespaces(sb); err != nil {
+		return err
+	}
+	ips, err := s.connect(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if err := s.writeFiles(sb); err != nil {
+		return err
+	}
+	if sb.rec.options().GetIpc() != runtimeapi.NamespaceMode_NODE {
+		if err := unix.Mount("shm", sb.shm(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=65536k"); err != nil {
+			return fmt.Errorf("mount the pod's /dev/shm: %w", err)
+		}
+	}
+	return sb.update(func(r *sandboxRecord) { r.IPs, r.Ready, r.Whole = ips, true, true })
+}
+
+func (sb *sandbox) ns(kind string) string { return filepath.Join(sb.dir, "ns", kind) }
+func (sb *sandbox) shm() string           { return filepath.Join(sb.dir, "shm") }
+
+// pidNamespace is where a PID namespace that containers share is held.
+const pidNamespace linux.Namespace = "pid"
+
+// holderID is the supervisor's name for the first process of the pod's PID namespace.
+func (sb *sandbox) holderID() string { return "hold-" + sb.id }
+
+// kinds are the namespaces that the sandbox has of its own.
+func (r *sandboxRecord) kinds() []linux.Namespace {
+	var out []linux.Namespace
+	if r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
+		out = append(out, linux.NetworkNamespace, linux.UTSNamespace)
+	}
+	if r.options().GetIpc() != runtimeapi.NamespaceMode_NODE {
+		out = append(out, linux.IPCNamespace)
+	}
+	return out
+}
+
+func (s *Server) buildNamespaces(sb *sandbox) error {
+	kinds := sb.rec.kinds()
+	sysctls := sb.rec.Config.v.GetLinux().GetSysctls()
+	if err := checkSysctls(sysctls, kinds); err != nil {
+		return err
+	}
+	if len(kinds) > 0 {
+		err := linux.HoldNamespaces(sb.ns(""), kinds, func() error {
+			if slices.Contains(kinds, linux.NetworkNamespace) {
+				if err := linux.LoopbackUp(); err != nil {
+					return err
+				}
+				if err := unix.Sethostname([]byte(sb.rec.Hostname)); err != nil {
+					return fmt.Errorf("set hostname %q: %w", sb.rec.Hostname, err)
+				}
+			}
+			for k, v := range sysctls {
+				if err := linux.Sysctl(k, v); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if sb.rec.options().GetPid() != runtimeapi.NamespaceMode_POD {
+		return nil
+	}
+	st, err := s.shim.Hold(context.Background(), sb.holderID(), shim.Hold{Name: "/pause"})
+	if err != nil {
+		return fmt.Errorf("hold the pod's process namespace: %w", err)
+	}
+	return linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace)))
+}
+
+// checkSysctls refuses parameters that would change the host: each must belong to a namespace that the pod has of its own.
+func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
+	for k := range sysctls {
+		name := strings.ReplaceAll(k, "/", ".")
+		var in linux.Namespace
+		switch {
+		case strings.HasPrefix(name, "net."):
+			in = linux.NetworkNamespace
+		case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
+			in = linux.IPCNamespace
+		case name == "kernel.domainname":
+			in = linux.UTSNamespace
+		default:
+			return badRequest("sysctl %q does not belong to a namespace", k)
+		}
+		if !slices.Contains(kinds, in) {
+			return badRequest("sysctl %q is the host's in this pod, which shares the host's %s namespace", k, in)
+		}
+	}
+	return nil
+}
+
+// connect attaches the pod to the network and leaves the mark.
+func (s *Server) connect(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
+	m := mark.Mark{Step: mark.StepNetwork, Component: "runtime", At: time.Now(), Subject: subject(sb.rec.Config.v.GetMetadata())}
+	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
+	m.Detail = detail
+	if detail.HostNetwork || s.cfg.Network == nil {
+		return nil, s.cfg.Marks.Reach(m)
+	}
+	ports, err := portsOf(sb.rec.Config.v)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := s.cfg.Network.Attach(ctx, sb.id, sb.ns(string(linux.NetworkNamespace)), ports)
+	m.Took = time.Since(m.At)
+	for _, ip := range ips {
+		detail.IPs = append(detail.IPs, ip.String())
+	}
+	if err != nil {
+		m.Err = err.Error()
+		s.cfg.Marks.Emit(m)
+		return nil, fmt.Errorf("attach to the pod network: %w", err)
+	}
+	return ips, s.cfg.Marks.Reach(m)
+}
+
+func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {
+	return mark.Subject{Resource: "pods", Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
+}
+
+func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {
+	var out []PortMapping
+	for _, p := range cfg.GetPortMappings() {
+		if p.GetHostPort() == 0 {
+			continue
+		}
+		if p.GetHostPort() < 0 || p.GetHostPort() > 65535 || p.GetContainerPort() <= 0 || p.GetContainerPort() > 65535 {
+			return nil, badRequest("port mapping %d to %d", p.GetHostPort(), p.GetContainerPort())
+		}
+		pm := PortMapping{
+			Protocol: p.GetProtocol().String(),
+			HostPort: uint16(p.GetHostPort()), ContainerPort: uint16(p.GetContainerPort()),
+		}
+		if ip := p.GetHostIp(); ip != "" {
+			var err error
+			if pm.HostIP, err = netip.ParseAddr(ip); err != nil {
+				return nil, badRequest("port mapping: host ip %q", ip)
+			}
+			if pm.HostIP.IsUnspecified() {
+				pm.HostIP = netip.Addr{}
+			}
+		}
+		out = append(out, pm)
+	}
+	return out, nil
+}
+
+// hostnameOf is the pod's hostname; a pod in the host's network, or one that says nothing, has the host's.
+func hostnameOf(r *sandboxRecord) (string, error) {
+	if h := r.Config.v.GetHostname(); h != "" && r.options().GetNetwork() != runtimeapi.NamespaceMode_NODE {
+		return h, nil
+	}
+	h, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("read hostname: %w", err)
+	}
+	return h, nil
+}

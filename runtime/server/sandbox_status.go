@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// PodSandboxStatus describes a sandbox with its containers.
+func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	sb, err := s.sandbox(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.PodSandboxStatusResponse{
+		Status: sandboxStatus(sb), ContainersStatuses: s.statusesOf(sb.id), Timestamp: time.Now().UnixNano(),
+	}
+	if r.GetVerbose() {
+		info, err := json.Marshal(sb.record())
+		if err != nil {
+			return nil, act(err, "describe pod sandbox %s", sb.id)
+		}
+		out.Info = map[string]string{"info": string(info)}
+	}
+	return out, nil
+}
+
+func (r *sandboxRecord) state() runtimeapi.PodSandboxState {
+	if r.Ready {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func sandboxStatus(sb *sandbox) *runtimeapi.PodSandboxStatus {
+	r := sb.record()
+	net := &runtimeapi.PodSandboxNetworkStatus{}
+	for i, ip := range r.IPs {
+		switch {
+		case !r.Ready: // its addresses may be another pod's by now
+		case i == 0:
+			net.Ip = ip.String()
+		default:
+			net.AdditionalIps = append(net.AdditionalIps, &runtimeapi.PodIP{Ip: ip.String()})
+		}
+	}
+	opts := r.options()
+	if opts == nil {
+		opts = &runtimeapi.NamespaceOption{}
+	}
+	return &runtimeapi.PodSandboxStatus{
+		Id: r.ID, Metadata: r.Config.v.GetMetadata(), State: r.state(), CreatedAt: r.Created.UnixNano(), Network: net,
+		Linux:  &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: opts}},
+		Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(), RuntimeHandler: r.Handler,
+	}
+}
+
+// ListPodSandbox lists sandboxes, newest first.
+func (s *Server) ListPodSandbox(_ context.Context, r *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{Items: s.listSandboxes(r.GetFilter())}, nil
+}
+
+func (s *Server) listSandboxes(q *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+	var out []*runtimeapi.PodSandbox
+	for _, sb := range s.selectSandboxes(q.GetId(), q.GetLabelSelector()) {
+		r := sb.record()
+		if q.GetState() != nil && q.GetState().GetState() != r.state() {
+			continue
+		}
+		out = append(out, &runtimeapi.PodSandbox{
+			Id: r.ID, Metadata: r.Config.v.GetMetadata(), State: r.state(), CreatedAt: r.Created.UnixNano(),
+			Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(), RuntimeHandler: r.Handler,
+		})
+	}
+	return out
+}
+
+// selectSandboxes returns the sandboxes with this id (or beginning of one) and these labels, newest first.
+func (s *Server) selectSandboxes(id string, labels map[string]string) []*sandbox {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []*sandbox
+	if id != "" {
+		if sb, err := find(s.sandboxes, "pod sandbox", id); err == nil {
+			out = append(out, sb)
+		}
+	} else {
+		for _, sb := range s.sandboxes {
+			out = append(out, sb)
+		}
+	}
+	out = slices.DeleteFunc(out, func(sb *sandbox) bool { return !matches(labels, sb.record().Config.v.GetLabels()) })
+	slices.SortFunc(out, func(a, b *sandbox) int { return b.record().Created.Compare(a.record().Created) })
+	return out
+}
+
+func matches(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is Keelson's container runtime as the kubelet sees it: CRI v1, a file per verb. package runtime assembles it; it
+// knows images, snapshots, the supervisor and the pod network by their interfaces, and nothing of Kubernetes beyond CRI.
+//
+// There is no pause process. A pod's network, IPC and UTS namespaces are held by mounts below the pod's directory; a PID namespace that
+// containers share cannot be, because it ends with its first process, so such a pod (and no other) has a holder of a few hundred kB.
+//
+// Invariants:
+//  1. Every sandbox and container is on disk before it has anything in the kernel, and leaves the disk after it has nothing there.
+//     So whatever a crash leaves half done is found, and undone, at the next start.
+//  2. The supervisor knows which containers run; the files say what they are. A restart joins the two.
+//  3. Stop and Remove may be repeated, and of what does not exist they are done already.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
+
+	"keelson/lib/linux"
+	"keelson/lib/mark"
+	"keelson/runtime/image"
+	"keelson/runtime/shim"
+	"keelson/runtime/snapshot"
+)
+
+// Network connects pods. Implementations must bear being called again after a crash.
+type Network interface {
+	// Attach connects the network namespace held at netns and returns its addresses, the first one first. id names the pod
+	// sandbox. Attaching what is attached gives the same addresses. ports are to be reachable from the host.
+	Attach(ctx context.Context, id, netns string, ports []PortMapping) ([]netip.Addr, error)
+	// Detach undoes Attach. Detaching what is not attached is no error.
+	Detach(ctx context.Context, id string) error
+	// Attached lists what is attached, so that the server can detach what it does not know.
+	Attached() []string
+}
+
+// PortMapping is a port of the host that leads to one of the pod.
+type PortMapping struct {
+	Protocol      string     // TCP, UDP, SCTP
+	HostIP        netip.Addr // invalid: all addresses
+	HostPort      uint16
+	ContainerPort uint16
+}
+
+// Config is what a Server needs.
+type Config struct {
+	// Dir holds sandboxes, containers and the supervisor's state.
+	Dir string
+	// Helper is the path of the helper program.
+	Helper string
+	// CgroupParent is where pods go whose sandbox names no cgroup, and the supervisor itself: "/keelson-<id>".
+	CgroupParent string
+	Images       *image.Store
+	Snapshots    *snapshot.Store
+	// Network may be nil: pods then have a loopback interface only.
+	Network Network
+	Marks   *mark.Recorder
+	Log     *slog.Logger
+}
+
+// Server implements cri.Server. Its verbs work while Run does.
+type Server struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+
+	cfg    Config
+	log    *slog.Logger
+	host   linux.Facts
+	shim   *shim.Client
+	events *broker
+	stream streaming.Server
+	base   *url.URL // of stream's addresses; its host is known once Run listens
+
+	mu         sync.RWMutex
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	names      map[string]string // what may exist once -> id
+}
+
+// New prepares a Server. It starts nothing and reads nothing.
+func New(cfg Config) (*Server, error) {
+	s := &Server{
+		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{Scheme: "http"},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
+	}
+	sc := streaming.DefaultConfig
+	sc.BaseURL = s.base
+	var err error
+	if s.stream, err = streaming.NewServer(sc, streams{s}); err != nil {
+		return nil, fmt.Errorf("make streaming server: %w", err)
+	}
+	return s, nil
+}
+
+// Run finds what earlier runs left, calls ready and serves until ctx is done. Containers go on running after it.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for streams: %w", err)
+	}
+	s.base.Host = l.Addr().String()
+	web := &http.Server{Handler: s.stream, ReadHeaderTimeout: 10 * time.Second}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("streaming server ended", "error", err)
+		}
+	})
+	loaded := make(chan error, 1)
+	wg.Go(func() { s.follow(ctx, loaded) })
+	select {
+	case err = <-loaded:
+	case <-ctx.Done():
+	}
+	if err == nil && ctx.Err() == nil {
+		ready()
+		<-ctx.Done()
+	}
+	// Streams are hijacked connections, which Close ends; a graceful end would wait for people.
+	_ = web.Close() // nothing is left to lose
+	wg.Wait()
+	return err
+}
+
+// open makes the directories, learns the machine's facts and makes sure of a supervisor.
+func (s *Server) open(ctx context.Context) error {
+	for _, d := range []string{s.shimDir(), s.path("sandboxes"), s.path("containers")} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return fmt.Errorf("make runtime directory: %w", err)
+		}
+	}
+	var err error
+	if s.host, err = linux.Detect(); err != nil {
+		return err
+	}
+	s.shim, err = shim.Ensure(ctx, s.shimDir(), s.cfg.Helper, func(pid int) error {
+		// Out of our own cgroup, which an init system would end together with us.
+		return linux.JoinCgroup(s.host.Cgroups, filepath.Join(s.cfg.CgroupParent, "supervisor"), pid)
+	})
+	return err
+}
+
+func (s *Server) path(elem ...string) string {
+	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)
+}
+
+func (s *Server) shimDir() string { return s.path("shim") }
+
+// sandbox finds a sandbox by id, or by a beginning of it that fits one only.
+func (s *Server) sandbox(id string) (*sandbox, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return find(s.sandboxes, "pod sandbox", id)
+}
+
+func (s *Server) container(id string) (*container, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return find(s.containers, "container", id)
+}
+
+// reserve makes sure that what has this name exists once.
+func (s *Server) reserve(name, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have, ok := s.names[name]; ok {
+		return exists("%s is %s already", name, have)
+	}
+	s.names[name] = id
+	return nil
+}
+
+func (s *Server) unreserve(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.names, name)
+}
+
+// removeAll deletes a directory that must not be a mount point any more.
+func removeAll(dir string) error {
+	if err := os.RemoveAll(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+)
+
+// sample is an earlier reading of a cgroup's processor time, from which the rate follows.
+type sample struct {
+	mu   sync.Mutex
+	at   time.Time
+	cpu  uint64
+	rate uint64 // nanocores
+}
+
+// minSample is how far apart two readings must be to give a rate that means something.
+const minSample = time.Second
+
+func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if took := now.Sub(p.at); p.at.IsZero() || cpu < p.cpu {
+		p.at, p.cpu, p.rate = now, cpu, 0
+		return nil
+	} else if took >= minSample {
+		p.rate = uint64(float64(cpu-p.cpu) / took.Seconds())
+		p.at, p.cpu = now, cpu
+	}
+	return value(p.rate)
+}
+
+// diskSample remembers what a container's writable layer holds: counting it is a walk through it.
+type diskSample struct {
+	mu            sync.Mutex
+	at            time.Time
+	bytes, inodes uint64
+}
+
+const diskAge = 30 * time.Second
+
+func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
+
+// ContainerStats reads a container's usage. One that does not run uses nothing.
+func (s *Server) ContainerStats(_ context.Context, r *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	c, err := s.container(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.containerStats(c)
+	if err != nil {
+		return nil, act(err, "stats of container %s", c.id)
+	}
+	return &runtimeapi.ContainerStatsResponse{Stats: st}, nil
+}
+
+// ListContainerStats reads the usage of running containers.
+func (s *Server) ListContainerStats(_ context.Context, r *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+	q := r.GetFilter()
+	out := &runtimeapi.ListContainerStatsResponse{}
+	for _, c := range s.selectContainers(q.GetId(), q.GetPodSandboxId(), q.GetLabelSelector()) {
+		rec := c.record()
+		if rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		st, err := s.containerStats(c)
+		if err != nil {
+			return nil, act(err, "stats of container %s", c.id)
+		}
+		out.Stats = append(out.Stats, st)
+	}
+	return out, nil
+}
+
+func (s *Server) containerStats(c *container) (*runtimeapi.ContainerStats, error) {
+	r := c.record()
+	now := time.Now()
+	st := &runtimeapi.ContainerStats{
+		Attributes: &runtimeapi.ContainerAttributes{
+			Id: r.ID, Metadata: r.Config.v.GetMetadata(), Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(),
+		},
+		WritableLayer: s.diskUsage(c, now),
+	}
+	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return st, nil
+	}
+	u, err := linux.ReadUsage(s.host.Cgroups, r.CgroupPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return st, nil // it just ended
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.Cpu, st.Memory = usage(u, now, &c.cpu)
+	st.Swap = &runtimeapi.SwapUsage{Timestamp: now.UnixNano(), SwapUsageBytes: value(u.Swap)}
+	return st, nil
+}
+
+func usage(u linux.CgroupUsage, now time.Time, cpu *sample) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
+	t := now.UnixNano()
+	m := &runtimeapi.MemoryUsage{
+		Timestamp: t, WorkingSetBytes: value(u.WorkingSet), UsageBytes: value(u.Memory), RssBytes: value(u.RSS),
+		PageFaults: value(u.PageFaults), MajorPageFaults: value(u.MajorPageFaults),
+	}
+	if u.MemoryLimit > 0 {
+		m.AvailableBytes = value(u.MemoryLimit - min(u.MemoryLimit, u.WorkingSet))
+	}
+	return &runtimeapi.CpuUsage{Timestamp: t, UsageCoreNanoSeconds: value(u.CPU), UsageNanoCores: cpu.next(now, u.CPU)}, m
+}
+
+func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUsage {
+	d := &c.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Sub(d.at) > diskAge {
+		u, err := s.cfg.Snapshots.Usage(c.id)
+		if err != nil {
+			return nil
+		}
+		d.at, d.bytes, d.inodes = now, uint64(max(0, u.Bytes)), uint64(max(0, u.Inodes))
+	}
+	return &runtimeapi.FilesystemUsage{
+		Timestamp: d.at.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.Snapshots.Path(c.id)},
+		UsedBytes: value(d.bytes), InodesUsed: value(d.inodes),
+	}
+}
+
+// PodSandboxStats reads a pod's usage, with its containers'.
+func (s *Server) PodSandboxStats(_ context.Context, r *runtimeapi.PodSandboxStatsRequest) (*runtimeapi.PodSandboxStatsResponse, error) {
+	sb, err := s.sandbox(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.podStats(sb)
+	if err != nil {
+		return nil, act(err, "stats of pod sandbox %s", sb.id)
+	}
+	return &runtimeapi.PodSandboxStatsResponse{Stats: st}, nil
+}
+
+// ListPodSandboxStats reads the usage of ready pods.
+func (s *Server) ListPodSandboxStats(_ context.Context, r *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+	out := &runtimeapi.ListPodSandboxStatsResponse{}
+	for _, sb := range s.selectSandboxes(r.GetFilter().GetId(), r.GetFilter().GetLabelSelector()) {
+		if !sb.record().Ready {
+			continue
+		}
+		st, err := s.podStats(sb)
+		if err != nil {
+			return nil, act(err, "stats of pod sandbox %s", sb.id)
+		}
+		out.Stats = append(out.Stats, st)
+	}
+	return out, nil
+}
+
+func (s *Server) podStats(sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
+	r := sb.record()
+	now := time.Now()
+	l := &runtimeapi.LinuxPodSandboxStats{}
+	for _, c := range s.containersOf(sb.id) {
+		if rec := c.record(); rec.state() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			st, err := s.containerStats(c)
+			if err != nil {
+				return nil, err
+			}
+			l.Containers = append(l.Containers, st)
+		}
+	}
+	cgroup := s.podCgroup(&r)
+	u, err := linux.ReadUsage(s.host.Cgroups, cgroup)
+	if cgroup == s.cfg.CgroupParent { // all pods are there
+		l.Cpu, l.Memory = sum(l.Containers, now)
+	} else if err == nil {
+		l.Cpu, l.Memory = usage(u, now, &sb.cpu)
+		l.Process = &runtimeapi.ProcessUsage{Timestamp: now.UnixNano(), ProcessCount: value(u.Processes)}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if r.Ready && slices.Contains(r.kinds(), linux.NetworkNamespace) {
+		l.Network = networkUsage(sb.ns(string(linux.NetworkNamespace)), now)
+	}
+	return &runtimeapi.PodSandboxStats{
+		Attributes: &runtimeapi.PodSandboxAttributes{
+			Id: r.ID, Metadata: r.Config.v.GetMetadata(), Labels: r.Config.v.GetLabels(), Annotations: r.Config.v.GetAnnotations(),
+		},
+		Linux: l,
+	}, nil
+}
+
+// sum is the usage of a pod that has no cgroup of its own; nil when nothing runs.
+func sum(containers []*runtimeapi.ContainerStats, now time.Time) (*runtimeapi.CpuUsage, *runtimeapi.MemoryUsage) {
+	if len(containers) == 0 {
+		return nil, nil
+	}
+	add := func(of func(*runtimeapi.ContainerStats) *runtimeapi.UInt64Value) *runtimeapi.UInt64Value {
+		var out *runtimeapi.UInt64Value
+		for _, c := range containers {
+			if v := of(c); v != nil {
+				out = value(out.GetValue() + v.GetValue())
+			}
+		}
+		return out
+	}
+	type stats = runtimeapi.ContainerStats
+	type number = runtimeapi.UInt64Value
+	return &runtimeapi.CpuUsage{
+			Timestamp:            now.UnixNano(),
+			UsageCoreNanoSeconds: add(func(c *stats) *number { return c.GetCpu().GetUsageCoreNanoSeconds() }),
+			UsageNanoCores:       add(func(c *stats) *number { return c.GetCpu().GetUsageNanoCores() }),
+		}, &runtimeapi.MemoryUsage{
+			Timestamp:       now.UnixNano(),
+			WorkingSetBytes: add(func(c *stats) *number { return c.GetMemory().GetWorkingSetBytes() }),
+			UsageBytes:      add(func(c *stats) *number { return c.GetMemory().GetUsageBytes() }),
+			RssBytes:        add(func(c *stats) *number { return c.GetMemory().GetRssBytes() }),
+			PageFaults:      add(func(c *stats) *number { return c.GetMemory().GetPageFaults() }),
+			MajorPageFaults: add(func(c *stats) *number { return c.GetMemory().GetMajorPageFaults() }),
+		}
+}
+
+// networkUsage reads the counters of the pod's interfaces; nil when it cannot, because the pod is going away.
+func networkUsage(ns string, now time.Time) *runtimeapi.NetworkUsage {
+	all := interfaces(ns)
+	if all == nil {
+		return nil
+	}
+	out := &runtimeapi.NetworkUsage{Timestamp: now.UnixNano()}
+	for _, c := range all {
+		if c.name == "lo" {
+			continue
+		}
+		i := &runtimeapi.NetworkInterfaceUsage{
+			Name: c.name, RxBytes: value(c.rx[0]), RxErrors: value(c.rx[2]), TxBytes: value(c.tx[0]), TxErrors: value(c.tx[2]),
+		}
+		if out.DefaultInterface == nil || c.name == "eth0" {
+			out.DefaultInterface = i
+		}
+		out.Interfaces = append(out.Interfaces, i)
+	}
+	return out
+}
+
+// counters are those of one interface: bytes, packets, errors, dropped; received and sent.
+type counters struct {
+	name   string
+	rx, tx [4]uint64
+}
+
+// interfaces reads the counters of a namespace's interfaces; nil when it cannot.
+func interfaces(ns string) []counters {
+	var raw []byte
+	err := linux.InNetwork(ns, func() (err error) {
+		raw, err = os.ReadFile("/proc/thread-self/net/dev")
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return parseInterfaces(string(raw))
+}
+
+// parseInterfaces reads /proc/net/dev: two lines of heading, then "name:" with eight numbers received and eight sent, the first four of
+// which are bytes, packets, errors, dropped.
+func parseInterfaces(dev string) []counters {
+	var out []counters
+	for line := range strings.Lines(dev) {
+		name, rest, ok := strings.Cut(line, ":")
+		f := strings.Fields(rest)
+		if !ok || len(f) < 12 {
+			continue
+		}
+		c := counters{name: strings.TrimSpace(name)}
+		for i := range 4 {
+			c.rx[i], _ = strconv.ParseUint(f[i], 10, 64) // the kernel writes numbers
+			c.tx[i], _ = strconv.ParseUint(f[8+i], 10, 64)
+		}
+		out = append(out, c)
+	}
+	return out
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"encoding/json"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Name and release of this runtime, as nodes report them.
+const (
+	runtimeName    = "keelson"
+	runtimeRelease = "1.37.2"
+)
+
+// Version says who this is. Everything before v1 is gone.
+func (s *Server) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{
+		Version: "0.1.0", RuntimeName: runtimeName, RuntimeVersion: runtimeRelease, RuntimeApiVersion: "v1",
+	}, nil
+}
+
+// Status reports the runtime ready while its supervisor answers.
+func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	ready := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: true}
+	if _, err := s.shim.Hello(ctx); err != nil {
+		ready.Status, ready.Reason, ready.Message = false, "ContainerSupervisorDown", err.Error()
+	}
+	out := &runtimeapi.StatusResponse{
+		Status: &runtimeapi.RuntimeStatus{
+			Conditions: []*runtimeapi.RuntimeCondition{ready, {Type: runtimeapi.NetworkReady, Status: true}},
+		},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
+		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
+	}
+	if r.GetVerbose() {
+		facts, err := json.Marshal(s.host)
+		if err != nil {
+			return nil, act(err, "status")
+		}
+		out.Info = map[string]string{"host": string(facts)}
+	}
+	return out, nil
+}
+
+// RuntimeConfig says that cgroups are made through the cgroup file system.
+func (s *Server) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+}
+
+// UpdateRuntimeConfig is told the node's pod addresses, which the network knows already.
+func (s *Server) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
+}
+
+// CheckpointContainer is not offered.
+func (s *Server) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) (*runtimeapi.CheckpointContainerResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "keelson does not checkpoint containers")
+}

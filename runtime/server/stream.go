@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
+	utilexec "k8s.io/utils/exec"
+
+	"keelson/lib/linux"
+	"keelson/runtime/shim"
+)
+
+// Exec prepares an interactive exec and answers with the address, good once, where the streams connect.
+func (s *Server) Exec(_ context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	if _, _, err := s.execProcess(r.GetContainerId(), r.GetCmd(), r.GetTty()); err != nil {
+		return nil, err
+	}
+	return s.stream.GetExec(r)
+}
+
+// Attach answers with the address, good once, where the streams of a running container connect.
+func (s *Server) Attach(_ context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	c, err := s.container(r.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	if rec := c.record(); rec.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return nil, refused("attach to container %s: it is in state %s", c.id, rec.state())
+	}
+	return s.stream.GetAttach(r)
+}
+
+// PortForward answers with the address, good once, where connections to the pod's ports are made.
+func (s *Server) PortForward(_ context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	sb, err := s.sandbox(r.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	if !sb.record().Ready {
+		return nil, refused("port-forward to pod sandbox %s: it is not ready", sb.id)
+	}
+	return s.stream.GetPortForward(r)
+}
+
+// streams does the work behind those addresses.
+type streams struct{ s *Server }
+
+// Exec runs a command with the streams connected. A non-zero exit code is an error of its own kind.
+func (w streams) Exec(
+	ctx context.Context, id string, cmd []string, in io.Reader, out, errw io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize,
+) error {
+	c, p, err := w.s.execProcess(id, cmd, tty)
+	if err != nil {
+		return err
+	}
+	var code int
+	if tty {
+		code, err = w.s.execTerminal(ctx, c.id, shim.Exec{Process: p}, in, out, resize)
+	} else {
+		code, err = w.s.execPipes(ctx, c.id, shim.Exec{Process: p, Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil}, in, out, errw)
+	}
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return &utilexec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: code}
+	}
+	return nil
+}
+
+// execPipes connects an exec without a terminal. The command's ends of the pipes are its own: nothing passes through the supervisor.
+func (s *Server) execPipes(ctx context.Context, id string, e shim.Exec, in io.Reader, out, errw io.WriteCloser) (int, error) {
+	var theirs, ours []*os.File
+	defer func() { shim.CloseAll(ours) }()
+	defer func() { shim.CloseAll(theirs) }()
+	var outputs sync.WaitGroup
+	if in != nil {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return 0, err
+		}
+		theirs, ours = append(theirs, r), append(ours, w)
+		go func() { // ends with the client's input, or when the command's end is closed and written to
+			defer func() { _ = w.Close() }()
+			_, _ = io.Copy(w, in) // the command may not want it all
+		}()
+	}
+	for _, o := range []io.Writer{out, errw} {
+		if o == nil {
+			continue
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			return 0, err
+		}
+		theirs, ours = append(theirs, w), append(ours, r)
+		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
+	}
+	x, err := s.shim.Exec(ctx, id, e, theirs...)
+	shim.CloseAll(theirs)
+	theirs = nil
+	if err != nil {
+		shim.CloseAll(ours)
+		ours = nil
+		outputs.Wait()
+		return 0, err
+	}
+	defer func() { _ = x.Close() }()
+	code, err := x.Wait(ctx)
+	waitFor(&outputs, execDrain)
+	return code, err
+}
+
+// waitFor waits until the output of an ended command has been passed on, but not for what it left running.
+func waitFor(g *sync.WaitGroup, limit time.Duration) {
+	done := make(chan struct{})
+	go func() { // ends with the group: the caller closes what it reads
+		g.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+	}
+}
+
+// execTerminal connects an exec with a terminal, whose other side the command's init sends us directly.
+func (s *Server) execTerminal(
+	ctx context.Context, id string, e shim.Exec, in io.Reader, out io.Writer, resize <-chan remotecommand.TerminalSize,
+) (int, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("make socket pair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "console"), os.NewFile(uintptr(fds[1]), "console")
+	defer func() { _ = ours.Close() }()
+	x, err := s.shim.Exec(ctx, id, e, theirs)
+	_ = theirs.Close() // sent
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = x.Close() }()
+	tty, err := shim.ReceiveTerminal(ours)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tty.Close() }()
+	go func() { resizeTerminal(ctx, tty, resize) }() // ends with the client's connection
+	if in != nil {
+		go func() { _, _ = io.Copy(tty, in) }() // ends with the client's input, or with the terminal
+	}
+	var output sync.WaitGroup
+	if out != nil {
+		output.Go(func() { _, _ = io.Copy(out, tty) }) // a terminal ends with an error
+	}
+	code, err := x.Wait(ctx)
+	waitFor(&output, execDrain)
+	return code, err
+}
+
+func resizeTerminal(ctx context.Context, tty *os.File, resize <-chan remotecommand.TerminalSize) {
+	for {
+		select {
+		case size, ok := <-resize:
+			if !ok {
+				return
+			}
+			_ = shim.SetSize(tty, size.Width, size.Height) // the terminal may be gone
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Attach connects to the streams of a running container until it ends or the client goes.
+func (w streams) Attach(
+	ctx context.Context, id string, in io.Reader, out, errw io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize,
+) error {
+	c, err := w.s.container(id)
+	if err != nil {
+		return err
+	}
+	var theirs, ours []*os.File
+	defer func() { shim.CloseAll(ours) }()
+	var outputs sync.WaitGroup
+	for _, o := range []io.Writer{out, errw} {
+		if o == nil {
+			continue
+		}
+		r, pw, err := os.Pipe()
+		if err != nil {
+			shim.CloseAll(theirs)
+			return err
+		}
+		theirs, ours = append(theirs, pw), append(ours, r)
+		outputs.Go(func() { _, _ = io.Copy(o, r) }) // the client may have gone
+	}
+	x, err := w.s.shim.Attach(ctx, c.id, shim.Attach{Stdin: in != nil, Stdout: out != nil, Stderr: errw != nil}, theirs...)
+	shim.CloseAll(theirs)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = x.Close() }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if x.Stdin != nil {
+		defer func() { _ = x.Stdin.Close() }()
+		if x.Terminal {
+			go func() { resizeTerminal(ctx, x.Stdin, resize) }() // ends with the client's connection
+		}
+		go func() { // ends with the client's input, or the container
+			_, err := io.Copy(x.Stdin, in)
+			if err == nil && c.record().Config.v.GetStdinOnce() && !x.Terminal {
+				_ = x.Stdin.Close()                // the container sees the end when the last copy is closed
+				_ = w.s.shim.CloseStdin(ctx, c.id) // the container may have ended
+			}
+		}()
+	}
+	_, err = x.Wait(ctx)
+	waitFor(&outputs, execDrain)
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// PortForward connects the stream to a port of the pod's loopback.
+func (w streams) PortForward(ctx context.Context, id string, port int32, stream io.ReadWriteCloser) error {
+	sb, err := w.s.sandbox(id)
+	if err != nil {
+		return err
+	}
+	r := sb.record()
+	if !r.Ready {
+		return refused("port-forward to pod sandbox %s: it is not ready", sb.id)
+	}
+	var conn net.Conn
+	dial := func() (err error) {
+		d := net.Dialer{Timeout: 10 * time.Second}
+		for _, host := range []string{"127.0.0.1", "::1"} {
+			// An address needs no lookup, so that this happens on the calling thread.
+			if conn, err = d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port)))); err == nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("connect to port %d inside the pod: %w", port, err)
+	}
+	if r.options().GetNetwork() == runtimeapi.NamespaceMode_NODE {
+		err = dial()
+	} else {
+		err = linux.InNetwork(sb.ns(string(linux.NetworkNamespace)), dial)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	up := make(chan struct{})
+	go func() { // ends with the client's half, or when conn is closed
+		defer close(up)
+		_, _ = io.Copy(conn, stream)
+		if t, ok := conn.(*net.TCPConn); ok {
+			_ = t.CloseWrite() // the pod may have closed it
+		}
+	}()
+	down := make(chan struct{})
+	go func() { // ends with the pod's half
+		defer close(down)
+		_, _ = io.Copy(stream, conn)
+	}()
+	select {
+	case <-down:
+	case <-ctx.Done():
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runc/libcontainer"
+	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim"
+)
+
+// load reads a container from libcontainer's state: keeping them all in memory would cost more than everything else.
+func (s *supervisor) load(c *container) (*libcontainer.Container, error) {
+	lc, err := libcontainer.Load(s.lcDir(), c.state.ID)
+	if err != nil {
+		return nil, fmt.Errorf("load container %s: %w", c.state.ID, err)
+	}
+	return lc, nil
+}
+
+// destroy removes the container's cgroup and libcontainer's state. It may be repeated.
+func (s *supervisor) destroy(c *container) {
+	if c.state.Hold {
+		return
+	}
+	lc, err := s.load(c)
+	if errors.Is(err, libcontainer.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		err = lc.Destroy()
+	}
+	if err != nil {
+		s.log.Printf("container %s: clean up: %v", c.state.ID, err)
+	}
+}
+
+// killAll signals every process in the container's cgroup.
+func (s *supervisor) killAll(c *container, sig unix.Signal) error {
+	lc, err := s.load(c)
+	if err != nil {
+		return err
+	}
+	pids, err := lc.Processes()
+	if err != nil {
+		return fmt.Errorf("signal container %s: %w", c.state.ID, err)
+	}
+	for _, pid := range pids {
+		if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("signal process %d of container %s: %w", pid, c.state.ID, err)
+		}
+	}
+	return nil
+}
+
+// gather ends the processes that a container's first process left behind. With a PID namespace of its own the kernel has done it.
+func (s *supervisor) gather(c *container) {
+	if !c.state.SharedPID || c.state.Hold {
+		return
+	}
+	for range 200 {
+		lc, err := s.load(c)
+		if err != nil {
+			return
+		}
+		pids, err := lc.Processes()
+		if err != nil || len(pids) == 0 {
+			return
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL) // gone already is what we want
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	s.log.Printf("container %s: processes are left that cannot be killed", c.state.ID)
+}
+
+// oomKilled tells whether the kernel killed a process of the container for want of memory.
+func (s *supervisor) oomKilled(c *container) bool {
+	if c.state.Hold {
+		return false
+	}
+	lc, err := s.load(c)
+	if err != nil {
+		return false
+	}
+	config := lc.Config()
+	m, err := manager.New(config.Cgroups)
+	if err != nil {
+		return false
+	}
+	n, err := m.OOMKillCount()
+	return err == nil && n > 0
+}
+
+// update changes a running container's resources.
+func (s *supervisor) update(id string, u shim.Update) error {
+	c, err := s.running(id)
+	if err != nil {
+		return err
+	}
+	if u.Resources == nil {
+		return errors.New("update container: no resources given")
+	}
+	lc, err := s.load(c)
+	if err != nil {
+		return err
+	}
+	config := lc.Config()
+	merge(config.Cgroups.Resources, u.Resources)
+	// The devices a container may use are not up for change, and rewriting them would interrupt those who use them.
+	config.Cgroups.SkipDevices = true
+	defer func() { config.Cgroups.SkipDevices = false }()
+	if err := lc.Set(config); err != nil {
+		return fmt.Errorf("update container %s: %w", id, err)
+	}
+	return nil
+}

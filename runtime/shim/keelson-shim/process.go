@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// lostCode is the exit code of a process that ended while nobody could learn its own.
+const lostCode = 255
+
+// exit is how a process ended.
+type exit struct {
+	code int
+	lost bool
+}
+
+// watch calls ended, once and on the exit loop, when the process pid has ended; it is not reaped then. The caller closes the pidfd.
+func (s *supervisor) watch(pid int, ended func()) (int, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	err = s.exits.add(fd, func() {
+		s.exits.remove(fd)
+		ended()
+	})
+	if err != nil {
+		_ = unix.Close(fd) // a pidfd has nothing to lose
+		return -1, err
+	}
+	return fd, nil
+}
+
+// reap tells how an ended process ended. Whoever calls it holds the gate until the outcome is recorded: from here on nobody else
+// can learn it.
+func reap(pid, fd int) exit {
+	var ws unix.WaitStatus
+	for {
+		_, err := unix.Wait4(pid, &ws, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil: // not our child
+			return adoptedExit(fd)
+		}
+		return exit{code: statusCode(ws)}
+	}
+}
+
+func statusCode(ws unix.WaitStatus) int {
+	if ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return ws.ExitStatus()
+}
+
+// pidfdInfo is the kernel's struct pidfd_info, version 0 (Linux 6.13; the exit code since 6.15).
+type pidfdInfo struct {
+	mask     uint64
+	cgroup   uint64
+	ids      [11]uint32
+	exitCode int32
+}
+
+const (
+	pidfdGetInfo  = 0xC040FF0B // _IOWR(0xFF, 11, 64 bytes)
+	pidfdInfoExit = 1 << 3
+)
+
+// adoptedExit learns the exit code of a process that is not our child, because another supervisor started it and died. Its new
+// parent reaps it in its own time, and only then has the kernel the code.
+func adoptedExit(fd int) exit {
+	for range 100 {
+		info := pidfdInfo{mask: pidfdInfoExit}
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info))) //nolint:gosec // an ioctl takes a pointer
+		if errno != 0 && errno != unix.ESRCH {
+			break // an older kernel
+		}
+		if errno == 0 && info.mask&pidfdInfoExit != 0 {
+			return exit{code: statusCode(unix.WaitStatus(uint32(info.exitCode)))} //nolint:gosec // a wait status is a bit pattern
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return exit{code: lostCode, lost: true}
+}
+
+// startTime is field 22 of /proc/PID/stat: with the boot id it names a process for ever. It is an error when the process is gone.
+func startTime(pid int) (uint64, error) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the program's name in parentheses, which may hold anything.
+	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	if len(f) < 20 {
+		return 0, fmt.Errorf("read start time of process %d: %d fields", pid, len(f))
+	}
+	return strconv.ParseUint(string(f[19]), 10, 64)
+}
+
+func bootID() (string, error) {
+	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(raw)), err
+}

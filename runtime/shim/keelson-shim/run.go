@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim"
+	"keelson/runtime/shim/logfile"
+)
+
+// lcDir is libcontainer's own state, one directory per container.
+func (s *supervisor) lcDir() string { return filepath.Join(s.dir, "libcontainer") }
+
+// run makes and starts a container.
+func (s *supervisor) run(id string, r shim.Run) (*container, error) {
+	if r.Spec == nil || r.Spec.Process == nil || r.Spec.Linux == nil {
+		return nil, errors.New("run container: the spec has no process or no linux section")
+	}
+	c, err := s.reserve(id)
+	if err != nil {
+		return nil, err
+	}
+	c.state = shim.State{
+		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
+		SharedPID: !privatePID(r.Spec),
+	}
+	if err := s.launch(c, r.Spec); err != nil {
+		s.discard(c)
+		return nil, err
+	}
+	if err := s.track(c); err != nil {
+		_ = unix.Kill(c.state.PID, unix.SIGKILL) // our child: its pid cannot mean another process
+		_, _ = unix.Wait4(c.state.PID, nil, 0, nil)
+		s.destroy(c)
+		s.discard(c)
+		return nil, err
+	}
+	return c, nil
+}
+
+func privatePID(spec *specs.Spec) bool {
+	return slices.ContainsFunc(spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+		return n.Type == specs.PIDNamespace && n.Path == ""
+	})
+}
+
+// launch starts the first process with its streams connected.
+func (s *supervisor) launch(c *container, spec *specs.Spec) error {
+	log, err := logfile.Open(c.state.LogPath)
+	if err != nil {
+		return err
+	}
+	c.io = &stdio{}
+	p := process(spec.Process)
+	p.Init = true
+	var console *os.File
+	var ends [3]*os.File
+	if c.state.Terminal {
+		console, p.ConsoleSocket, err = socketPair()
+	} else {
+		ends, err = c.connect(p)
+	}
+	if err != nil {
+		_ = log.Close(time.Now()) // nothing was written
+		return err
+	}
+	c.io.log = log
+	defer func() { shim.CloseAll([]*os.File{ends[0], ends[1], ends[2], p.ConsoleSocket, console}) }()
+	if err := s.start(c, spec, p); err != nil {
+		return err
+	}
+	if console != nil {
+		if c.io.out[0], err = receiveFile(console); err == nil {
+			c.io.in, err = dup(c.io.out[0])
+		}
+	}
+	if err == nil {
+		c.state.PID, err = p.Pid()
+	}
+	if err == nil {
+		err = s.pump(c)
+	}
+	if err != nil {
+		_ = p.Signal(unix.SIGKILL)
+		_, _ = p.Wait()
+		s.destroy(c)
+	}
+	return err
+}
+
+// connect gives a process without a terminal the container's ends of its FIFOs.
+func (c *container) connect(p *libcontainer.Process) ([3]*os.File, error) {
+	if err := fifos(c.dir, c.state.Stdin); err != nil {
+		return [3]*os.File{}, err
+	}
+	io, err := openFIFOs(c.dir, c.state.Stdin)
+	if err != nil {
+		return [3]*os.File{}, err
+	}
+	ends, err := childEnds(c.dir, c.state.Stdin)
+	if err != nil {
+		io.close()
+		return ends, err
+	}
+	if io.in != nil {
+		// From here on we only write: the container must see the end when we close.
+		w, err := openRaw(filepath.Join(c.dir, "stdin"), unix.O_WRONLY|unix.O_NONBLOCK)
+		if err != nil {
+			io.close()
+			shim.CloseAll(ends[:])
+			return ends, err
+		}
+		_ = io.in.Close()
+		io.in = w
+	}
+	c.io.in, c.io.out = io.in, io.out
+	p.Stdin, p.Stdout, p.Stderr = ends[0], ends[1], ends[2]
+	return ends, nil
+}
+
+func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Process) error {
+	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: c.state.ID, Spec: spec})
+	if err != nil {
+		return fmt.Errorf("read container spec: %w", err)
+	}
+	lc, err := libcontainer.Create(s.lcDir(), c.state.ID, config)
+	if err != nil {
+		return fmt.Errorf("create container: %w", err)
+	}
+	c.state.Started = time.Now()
+	if err := lc.Run(p); err != nil {
+		_ = p.Signal(unix.SIGKILL) // it may have come as far as waiting for its start
+		_, _ = p.Wait()
+		if derr := lc.Destroy(); derr != nil {
+			s.log.Printf("container %s: clean up after a failed start: %v", c.state.ID, derr)
+		}
+		return fmt.Errorf("start container: %w", err)
+	}
+	return nil
+}
+
+// process translates an OCI process.
+func process(sp *specs.Process) *libcontainer.Process {
+	p := &libcontainer.Process{
+		Args: sp.Args, Env: sp.Env, Cwd: sp.Cwd, UID: int(sp.User.UID), GID: int(sp.User.GID),
+		Label: sp.SelinuxLabel, NoNewPrivileges: &sp.NoNewPrivileges, AppArmorProfile: sp.ApparmorProfile,
+	}
+	for _, g := range sp.User.AdditionalGids {
+		p.AdditionalGroups = append(p.AdditionalGroups, int(g))
+	}
+	if sp.ConsoleSize != nil {
+		p.ConsoleWidth, p.ConsoleHeight = uint16(sp.ConsoleSize.Width), uint16(sp.ConsoleSize.Height) //nolint:gosec // terminals are small
+	}
+	if sp.Capabilities != nil {
+		p.Capabilities = &configs.Capabilities{
+			Bounding: sp.Capabilities.Bounding, Effective: sp.Capabilities.Effective, Permitted: sp.Capabilities.Permitted,
+			Inheritable: sp.Capabilities.Inheritable, Ambient: sp.Capabilities.Ambient,
+		}
+	}
+	for _, rl := range sp.Rlimits {
+		if n, ok := rlimits[rl.Type]; ok {
+			p.Rlimits = append(p.Rlimits, configs.Rlimit{Type: n, Hard: rl.Hard, Soft: rl.Soft})
+		}
+	}
+	return p
+}
+
+// rlimits are those that the runtime sets.
+var rlimits = map[string]int{
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NPROC": unix.RLIMIT_NPROC,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_STACK": unix.RLIMIT_STACK,
+}
+
+func socketPair() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "console"), os.NewFile(uintptr(fds[1]), "console"), nil
+}
+
+// receiveFile receives the terminal that a starting process sends.
+func receiveFile(sock *os.File) (*os.File, error) {
+	name, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	_, n, _, _, err := unix.Recvmsg(int(sock.Fd()), name, oob, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("receive terminal: %w", err)
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil || len(msgs) != 1 {
+		return nil, fmt.Errorf("receive terminal: %d messages (%w)", len(msgs), err)
+	}
+	fds, err := unix.ParseUnixRights(&msgs[0])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("receive terminal: %d descriptors (%w)", len(fds), err)
+	}
+	return rawFile(fds[0], "terminal"), nil
+}
+
+func dup(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	return rawFile(fd, f.Name()), nil
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim"
+	"keelson/runtime/shim/logfile"
+)
+
+// stdio is a container's streams. Output comes through FIFOs that both sides hold open for reading and writing: so the container
+// never sees a broken pipe when the supervisor is away, and nothing is lost while it is. With a terminal, in and out are the terminal.
+type stdio struct {
+	in  *os.File    // where the container's input is written to; nil when it has none
+	out [2]*os.File // read ends by logfile.Stream; with a terminal only the first
+
+	mu    sync.Mutex // guards what follows, held by the output loop while it moves bytes
+	log   *logfile.Writer
+	sinks []*sink
+}
+
+// sink is one attached client's stream. Its queue is bounded: a client that does not read is cut off, the container is not held up.
+type sink struct {
+	stream logfile.Stream
+	queue  chan []byte // closed at the end
+	cut    bool
+}
+
+const sinkQueue = 256 // reads of up to readSize each
+
+// readSize is a FIFO's capacity.
+const readSize = 64 << 10
+
+// fifos makes the FIFOs of a container without a terminal.
+func fifos(dir string, stdin bool) error {
+	names := []string{"stdout", "stderr"}
+	if stdin {
+		names = append(names, "stdin")
+	}
+	for _, n := range names {
+		if err := unix.Mkfifo(filepath.Join(dir, n), 0o600); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("make fifo: %w", err)
+		}
+	}
+	return nil
+}
+
+// openFIFOs opens our side of a container's FIFOs.
+func openFIFOs(dir string, stdin bool) (*stdio, error) {
+	io := &stdio{}
+	for s, n := range [...]string{"stdout", "stderr"} {
+		f, err := openRaw(filepath.Join(dir, n), unix.O_RDWR|unix.O_NONBLOCK)
+		if err != nil {
+			io.close()
+			return nil, err
+		}
+		io.out[s] = f
+	}
+	if stdin {
+		f, err := openRaw(filepath.Join(dir, "stdin"), unix.O_RDWR|unix.O_NONBLOCK)
+		if err != nil {
+			io.close()
+			return nil, err
+		}
+		io.in = f
+	}
+	return io, nil
+}
+
+// openRaw opens without Go's own poller, which must not compete with our loop for readiness.
+func openRaw(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return rawFile(fd, path), nil
+}
+
+// rawFile wraps fd as blocking in Go's eyes: reads go straight to the kernel and may answer EAGAIN.
+func rawFile(fd int, name string) *os.File {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err == nil && flags&unix.O_NONBLOCK != 0 {
+		// os.NewFile would register a non-blocking descriptor with the poller.
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags&^unix.O_NONBLOCK) // it was readable a moment ago
+		defer func() { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETFL, flags) }()
+	}
+	return os.NewFile(uintptr(fd), name)
+}
+
+// childEnds opens the container's side of its FIFOs: in, out, err. They block, as programs expect.
+func childEnds(dir string, stdin bool) ([3]*os.File, error) {
+	var ends [3]*os.File
+	open := func(i int, name string, flags int) error {
+		f, err := os.OpenFile(name, flags, 0)
+		ends[i] = f
+		return err
+	}
+	input := os.DevNull
+	if stdin {
+		input = filepath.Join(dir, "stdin")
+	}
+	err := open(0, input, os.O_RDONLY)
+	if err == nil {
+		err = open(1, filepath.Join(dir, "stdout"), os.O_RDWR)
+	}
+	if err == nil {
+		err = open(2, filepath.Join(dir, "stderr"), os.O_RDWR)
+	}
+	if err != nil {
+		shim.CloseAll(ends[:])
+		return ends, fmt.Errorf("open container streams: %w", err)
+	}
+	return ends, nil
+}
+
+// pump starts moving the container's output to its log and sinks.
+func (s *supervisor) pump(c *container) error {
+	for i, f := range c.io.out {
+		if f == nil {
+			continue
+		}
+		fd := int(f.Fd())
+		if err := unix.SetNonblock(fd, true); err != nil { // Fd made it blocking
+			return fmt.Errorf("watch output: %w", err)
+		}
+		err := s.output.add(fd, func() {
+			if !s.move(c, logfile.Stream(i), fd) {
+				s.output.remove(fd)
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move reads what is there, once. It reports false at the end of the stream, which only terminals have.
+func (s *supervisor) move(c *container, stream logfile.Stream, fd int) bool {
+	c.io.mu.Lock()
+	defer c.io.mu.Unlock()
+	if c.io.log == nil {
+		return false // closed
+	}
+	buf := s.buffers.Get().(*[readSize]byte) //nolint:forcetypeassert // the pool holds nothing else
+	defer s.buffers.Put(buf)
+	n, err := unix.Read(fd, buf[:])
+	if n > 0 {
+		s.deliver(c, stream, buf[:n])
+		return true
+	}
+	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
+}
+
+// deliver runs under io.mu.
+func (s *supervisor) deliver(c *container, stream logfile.Stream, p []byte) {
+	if err := c.io.log.Write(stream, p, time.Now()); err != nil {
+		s.log.Printf("container %s: %v", c.dir, err)
+	}
+	for _, k := range c.io.sinks {
+		if k.stream != stream || k.cut {
+			continue
+		}
+		select {
+		case k.queue <- append([]byte(nil), p...):
+		default:
+			k.cut = true
+			close(k.queue)
+		}
+	}
+}
+
+// closeIO reads what an ended container left behind and closes its streams and log.
+func (s *supervisor) closeIO(c *container) {
+	for i, f := range c.io.out {
+		if f == nil {
+			continue
+		}
+		fd := int(f.Fd())
+		s.output.remove(fd)
+		_ = unix.SetNonblock(fd, true) // an error would show at the read
+		s.drain(c, logfile.Stream(i), fd)
+	}
+	c.io.mu.Lock()
+	defer c.io.mu.Unlock()
+	if c.io.log != nil {
+		if err := c.io.log.Close(time.Now()); err != nil {
+			s.log.Printf("container %s: %v", c.state.ID, err)
+		}
+		c.io.log = nil
+	}
+	for _, k := range c.io.sinks {
+		if !k.cut {
+			k.cut = true
+			close(k.queue)
+		}
+	}
+	c.io.sinks = nil
+	c.io.close()
+}
+
+// drain reads until nothing is left.
+func (s *supervisor) drain(c *container, stream logfile.Stream, fd int) {
+	c.io.mu.Lock()
+	defer c.io.mu.Unlock()
+	if c.io.log == nil {
+		return
+	}
+	buf := s.buffers.Get().(*[readSize]byte) //nolint:forcetypeassert // the pool holds nothing else
+	defer s.buffers.Put(buf)
+	for {
+		n, err := unix.Read(fd, buf[:])
+		if n > 0 {
+			s.deliver(c, stream, buf[:n])
+		} else if !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+func (io *stdio) close() {
+	shim.CloseAll([]*os.File{io.in, io.out[0], io.out[1]})
+	io.in, io.out = nil, [2]*os.File{}
+}
+
+// closeIn ends the container's standard input. A terminal stays open: its output comes the same way.
+func (c *container) closeIn() {
+	if c.io == nil || c.snapshot().Terminal {
+		return
+	}
+	c.io.mu.Lock()
+	defer c.io.mu.Unlock()
+	if c.io.in != nil {
+		_ = c.io.in.Close() // the container reads its end of file
+		c.io.in = nil
+	}
+}
+
+func (s *supervisor) reopen(id string) error {
+	c, err := s.running(id)
+	if err != nil {
+		return err
+	}
+	if c.io == nil {
+		return nil
+	}
+	c.io.mu.Lock()
+	defer c.io.mu.Unlock()
+	if c.io.log == nil {
+		return fmt.Errorf("container %s: %w", id, shim.ErrNotRunning)
+	}
+	return c.io.log.Reopen()
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package logfile
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var at = time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.UTC)
+
+const stamp = "2026-01-02T03:04:05.6789Z "
+
+func TestWrite(t *testing.T) {
+	long := strings.Repeat("x", MaxLine)
+	tests := []struct {
+		name   string
+		writes []string // alternately stdout and stderr when two is set
+		two    bool
+		want   string
+	}{
+		{"one line", []string{"hello\n"}, false, stamp + "stdout F hello\n"},
+		{"empty line", []string{"\n"}, false, stamp + "stdout F \n"},
+		{"two lines", []string{"a\nb\n"}, false, stamp + "stdout F a\n" + stamp + "stdout F b\n"},
+		{"line in pieces", []string{"he", "ll", "o\nnext"}, false, stamp + "stdout F hello\n" + stamp + "stdout P next\n"},
+		{"exactly full", []string{long + "\n"}, false, stamp + "stdout F " + long + "\n"},
+		{"one more", []string{long + "y\n"}, false, stamp + "stdout P " + long + "\n" + stamp + "stdout F y\n"},
+		{"full in pieces", []string{long, "y", "\n"}, false, stamp + "stdout P " + long + "\n" + stamp + "stdout F y\n"},
+		{"streams apart", []string{"out", "err\n", "put\n"}, true, stamp + "stderr F err\n" + stamp + "stdout F output\n"},
+		{"carriage return kept", []string{"a\r\n"}, false, stamp + "stdout F a\r\n"},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log")
+			w, err := Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, p := range tc.writes {
+				s := Stdout
+				if tc.two {
+					s = Stream(i % 2)
+				}
+				if err := w.Write(s, []byte(p), at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(at); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != tc.want {
+				t.Errorf("writes %.60q: got %.200q, want %.200q", tc.writes, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestReopenAndRestore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "log")
+	w, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(w *Writer, p string) {
+		t.Helper()
+		if err := w.Write(Stdout, []byte(p), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(w, "one\nhal")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	next, err := Open(path) // another process goes on
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Restore(w.Pending())
+	write(next, "f\n")
+	for file, want := range map[string]string{path + ".1": stamp + "stdout F one\n", path: stamp + "stdout F half\n"} {
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s: got %q, %v, want %q", file, got, err, want)
+		}
+	}
+}
+
+func TestNoPath(t *testing.T) {
+	w, err := Open("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(Stdout, []byte("x\n"), at); err != nil {
+		t.Error(err)
+	}
+	if err := w.Close(at); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzWrite: whatever the output and however it is cut, the log's texts put together are the output.
+func FuzzWrite(f *testing.F) {
+	f.Add([]byte("a\nb"), 1)
+	f.Add(bytes.Repeat([]byte("z"), MaxLine+3), 7)
+	f.Fuzz(func(t *testing.T, out []byte, cut int) {
+		path := filepath.Join(t.TempDir(), "log")
+		w, err := Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cut = max(1, min(cut, len(out)))
+		for p := out; len(p) > 0; p = p[min(cut, len(p)):] {
+			if err := w.Write(Stdout, p[:min(cut, len(p))], at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(at); err != nil {
+			t.Fatal(err)
+		}
+		log, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for line := range bytes.Lines(log) {
+			head, text := line[:len(stamp)+len("stdout F ")], line[len(stamp)+len("stdout F "):]
+			if len(text)-1 > MaxLine {
+				t.Errorf("a log line holds %d bytes", len(text)-1)
+			}
+			if head[len(head)-2] == 'P' {
+				text = text[:len(text)-1]
+			}
+			got = append(got, text...)
+		}
+		if !bytes.Equal(got, out) {
+			t.Errorf("output %q cut by %d: got %q", out, cut, got)
+		}
+	})
+}
+
+func BenchmarkWrite(b *testing.B) {
+	w, err := Open(filepath.Join(b.TempDir(), "log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := bytes.Repeat([]byte("a line of a usual length, as programs print them\n"), 100)
+	b.SetBytes(int64(len(p)))
+	for b.Loop() {
+		if err := w.Write(Stdout, p, at); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package shimtest gives tests the container helper, freshly built, and checks that they leave nothing in the kernel.
+package shimtest
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// dir is where the programs are built, once per test binary.
+var dir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "keelson-shimtest") })
+
+var helper = sync.OnceValues(func() (string, error) {
+	return build("keelson-shim", "./runtime/shim/keelson-shim", "CGO_ENABLED=1",
+		"-tags", "netgo osusergo seccomp", "-ldflags", "-s -w -extldflags -static")
+})
+
+var hello = sync.OnceValues(func() (string, error) {
+	return build("hello", "./runtime/hello", "CGO_ENABLED=0", "-ldflags", "-s -w")
+})
+
+func build(name, pkg, env string, flags ...string) (string, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output() //nolint:noctx // built once for all tests, of which none may end it
+	if err != nil {
+		return "", fmt.Errorf("find module: %w", err)
+	}
+	d, err := dir()
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(d, name)
+	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", out, pkg)...) //nolint:noctx // as above
+	cmd.Dir = strings.TrimSpace(string(root))
+	cmd.Env = append(os.Environ(), env)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", name, err, msg)
+	}
+	return out, nil
+}
+
+// Helper returns the path of the container helper. TestMain calls Clean at the end.
+func Helper(t testing.TB) string { return program(t, helper) }
+
+// Hello returns the path of the built-in image's program.
+func Hello(t testing.TB) string { return program(t, hello) }
+
+func program(t testing.TB, made func() (string, error)) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: runs containers")
+	}
+	p, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Clean removes what was built; TestMain calls it last.
+func Clean() {
+	if d, err := dir(); err == nil {
+		_ = os.RemoveAll(d) // a leftover in the temporary directory
+	}
+}
+
+// NoLeaks fails the test at its end when anything whose name holds the mark is left: mounts, cgroups, or processes
+// with it in their command line. The mark is a unique part of the test's directory or cgroup name.
+func NoLeaks(t testing.TB, mark string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			return // the first failure says more
+		}
+		mounts, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mounts)) {
+			if strings.Contains(line, mark) {
+				t.Errorf("left mounted: %s", line)
+			}
+		}
+		_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && strings.Contains(d.Name(), mark) {
+				t.Errorf("left cgroup: %s", path)
+			}
+			return nil // cgroups of others come and go
+		})
+		cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range cmdlines {
+			if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), mark) {
+				t.Errorf("left running: %s %q", f, line)
+			}
+		}
+	})
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// startLimit bounds how long a supervisor may take to listen, or to come back from an upgrade.
+const startLimit = 20 * time.Second
+
+// Ensure returns a client of the supervisor of dir (which must exist). It starts the program at binary when none listens, and
+// replaces a running supervisor's program, in place, when that is another one. placed, which may be nil, is told the process id
+// of a new supervisor before it starts containers.
+func Ensure(ctx context.Context, dir, binary string, placed func(pid int) error) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	want, err := hash(binary)
+	if err != nil {
+		return nil, fmt.Errorf("read container helper: %w", err)
+	}
+	c := New(dir)
+	h, err := c.Hello(ctx)
+	switch {
+	case errors.Is(err, ErrDown):
+		return c, start(ctx, dir, binary, placed)
+	case err != nil:
+		return nil, err
+	case h.Binary == want && h.Protocol == Protocol:
+		return c, nil
+	}
+	if err := c.Upgrade(ctx, binary); err != nil {
+		return nil, fmt.Errorf("upgrade container supervisor %d: %w", h.PID, err)
+	}
+	// The next connection is answered by the new program, or by the old one if the new one could not be executed.
+	if h, err = c.Hello(ctx); err != nil {
+		return nil, fmt.Errorf("container supervisor after its upgrade: %w", err)
+	}
+	if h.Binary != want {
+		return nil, fmt.Errorf("container supervisor %d could not execute %s; its log %s says why", h.PID, binary, filepath.Join(dir, LogName))
+	}
+	return c, nil
+}
+
+// start runs the supervisor in a session of its own, so that it outlives us, and waits until it listens.
+func start(ctx context.Context, dir, binary string, placed func(pid int) error) error {
+	logPath := filepath.Join(dir, LogName)
+	logFile, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open supervisor log: %w", err)
+	}
+	defer func() { _ = logFile.Close() }()
+	before, err := logFile.Seek(0, io.SeekEnd)
+	if err != nil {
+		return fmt.Errorf("open supervisor log: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start container supervisor: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	cmd := &exec.Cmd{
+		Path: binary, Args: []string{BinaryName, "supervise", dir}, Env: []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir},
+		Dir: "/", Stdout: w, Stderr: logFile, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	err = cmd.Start()
+	_ = w.Close() // the supervisor has its own
+	if err != nil {
+		return fmt.Errorf("start container supervisor: %w", err)
+	}
+	go func() { _ = cmd.Wait() }() // ends with the supervisor; its exit matters only as the end of its socket
+	if placed != nil {
+		if err := placed(cmd.Process.Pid); err != nil {
+			_ = cmd.Process.Kill() // its state on disk is untouched
+			return fmt.Errorf("place container supervisor: %w", err)
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
+	defer stop()
+	said, err := io.ReadAll(r)
+	if string(said) == "ready\n" {
+		return nil
+	}
+	if err != nil && ctx.Err() != nil {
+		_ = cmd.Process.Kill() // it never became ready
+		return fmt.Errorf("start container supervisor: %w", context.Cause(ctx))
+	}
+	return fmt.Errorf("start container supervisor: %s", lastLine(logFile, before))
+}
+
+// lastLine is what the supervisor said before it gave up.
+func lastLine(f *os.File, from int64) string {
+	raw, err := io.ReadAll(io.NewSectionReader(f, from, 64<<10))
+	lines := bytes.Split(bytes.TrimSpace(raw), []byte("\n"))
+	if err != nil || len(lines[len(lines)-1]) == 0 {
+		return "it ended without a word"
+	}
+	return strings.TrimPrefix(string(lines[len(lines)-1]), BinaryName+": ")
+}
+
+func hash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

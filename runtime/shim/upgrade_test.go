@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"keelson/runtime/shim"
+	"keelson/runtime/shim/shimtest"
+)
+
+const counter = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.005; done; printf unfinished; exit 42"
+
+func wantCounted(t *testing.T, n *node, id string) {
+	t.Helper()
+	var want strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&want, "stdout:%d\n", i)
+	}
+	want.WriteString("stdout:unfinished\n")
+	if got := n.log(id); got != want.String() {
+		t.Errorf("log of %s: got %q, want every number once", id, got)
+	}
+}
+
+// TestUpgrade replaces the program again and again while containers print, exit and run execs.
+func TestUpgrade(t *testing.T) {
+	n := newNode(t)
+	n.run("counts", counter, nil)
+	n.run("lives", "sleep 100", nil)
+	p := n.spec("sleep 1; exit 6").Process
+	s, err := n.c.Exec(t.Context(), "lives", shim.Exec{Process: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := n.c.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		// Another program: the same with a few bytes at its end.
+		body, err := os.ReadFile(shimtest.Helper(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next := filepath.Join(n.dir, "next")
+		if err := os.WriteFile(next, append(body, make([]byte, i+1)...), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+			t.Fatalf("upgrade %d: %v", i, err)
+		}
+		n.run(fmt.Sprintf("after-%d", i), "exit 1", nil)
+	}
+	after, err := n.c.Hello(t.Context())
+	if err != nil || after.PID != before.PID || after.Binary == before.Binary {
+		t.Errorf("after the upgrades: got %+v, %v, before %+v", after, err, before)
+	}
+	if code, err := s.Wait(t.Context()); err != nil || code != 6 {
+		t.Errorf("exec that ran meanwhile: got %d, %v, want 6", code, err)
+	}
+	if st := n.wait("counts"); st.ExitCode != 42 || st.Lost {
+		t.Errorf("counter: got %+v, want code 42", st)
+	}
+	wantCounted(t, n, "counts")
+	if st, err := n.c.State(t.Context(), "lives"); err != nil || !st.Running() {
+		t.Errorf("the other container: got %+v, %v", st, err)
+	}
+}
+
+// TestUpgradeLosesNoCall: whoever calls while the program is replaced is answered, and what was asked for once is done once.
+func TestUpgradeLosesNoCall(t *testing.T) {
+	n := newNode(t)
+	n.run("lives", "sleep 1000", nil)
+	body, err := os.ReadFile(shimtest.Helper(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var calls [3]atomic.Int64
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	caller := func(k int, call func(i int) error) {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				if err := call(i); err != nil {
+					t.Errorf("caller %d, call %d: %v", k, i, err)
+					return
+				}
+				calls[k].Add(1)
+			}
+		})
+	}
+	caller(0, func(int) error {
+		_, err := n.c.State(t.Context(), "lives")
+		return err
+	})
+	caller(1, func(int) error { return n.c.Kill(t.Context(), "lives", shim.Kill{Signal: int(syscall.SIGCONT)}) })
+	caller(2, func(i int) error {
+		id := fmt.Sprintf("hold-%d", i)
+		if _, err := n.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); err != nil {
+			return err
+		}
+		if _, err := n.c.Hold(t.Context(), id, shim.Hold{Name: "hold"}); !errors.Is(err, shim.ErrExists) {
+			return fmt.Errorf("the second of %s: got %w, want exists", id, err)
+		}
+		return n.c.Delete(t.Context(), id)
+	})
+	for i := range 10 {
+		next := filepath.Join(n.dir, "next")
+		if err := os.WriteFile(next, slices.Concat(body, make([]byte, i+1)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var at [3]int64
+		for k := range calls {
+			at[k] = calls[k].Load()
+		}
+		if _, err := shim.Ensure(t.Context(), n.dir, next, nil); err != nil {
+			t.Fatalf("upgrade %d: %v", i, err)
+		}
+		pollUntil(t, func() bool { // every caller has got on, so that each upgrade has met each of them
+			return t.Failed() || calls[0].Load() > at[0] && calls[1].Load() > at[1] && calls[2].Load() > at[2]
+		})
+	}
+}
+
+// TestQuitRefusesWhileContainersRun, whoever starts them meanwhile.
+func TestQuitRefusesWhileContainersRun(t *testing.T) {
+	n := newNode(t)
+	n.run("lives", "sleep 1000", nil)
+	if err := n.c.Quit(t.Context()); err == nil || !strings.Contains(err.Error(), "container lives is running") {
+		t.Errorf("quit: got %v, want a refusal", err)
+	}
+	if _, err := n.c.State(t.Context(), "lives"); err != nil { // and the gate is open again
+		t.Error(err)
+	}
+}
+
+// wantCountedOnce allows one gap: what a killed supervisor had read and not yet written.
+func wantCountedOnce(t *testing.T, n *node, id string) {
+	t.Helper()
+	gaps, last := 0, -1
+	lines := strings.Split(strings.TrimSuffix(n.log(id), "\n"), "\n")
+	for _, line := range lines[:len(lines)-1] {
+		i, err := strconv.Atoi(strings.TrimPrefix(line, "stdout:"))
+		if err != nil || i <= last {
+			t.Fatalf("log of %s: line %q after %d, want numbers that rise", id, line, last)
+		}
+		if i != last+1 {
+			gaps++
+		}
+		last = i
+	}
+	if end := lines[len(lines)-1]; gaps > 1 || last < 290 || end != "stdout:unfinished" {
+		t.Errorf("log of %s: %d gaps, last number %d, end %q; want at most one gap and all the rest", id, gaps, last, end)
+	}
+}
+
+// TestKilledSupervisor: whoever kills the supervisor loses no container, no line but what it had in hand, and on a recent kernel no
+// exit code.
+func TestKilledSupervisor(t *testing.T) {
+	n := newNode(t)
+	n.run("counts", counter, nil)
+	h, err := n.c.Hello(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(h.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, h.PID)
+	if _, err := n.c.Hello(t.Context()); !errors.Is(err, shim.ErrDown) {
+		t.Errorf("call without a supervisor: got %v, want down", err)
+	}
+	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Helper(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	st := n.wait("counts")
+	if st.ExitCode != 42 && (!st.Lost || st.ExitCode != 255) {
+		t.Errorf("counter: got %+v, want code 42, or 255 and lost on an old kernel", st)
+	}
+	wantCountedOnce(t, n, "counts")
+}
+
+func TestEnsureRefusesASecond(t *testing.T) {
+	n := newNode(t)
+	out, err := exec.Command(shimtest.Helper(t), "supervise", n.dir).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "another supervisor") {
+		t.Errorf("a second supervisor: got %q, %v", out, err)
+	}
+}
+
+func TestReopen(t *testing.T) {
+	n := newNode(t)
+	n.run("rotate", counter, nil)
+	log := filepath.Join(n.dir, "rotate.log")
+	pollUntil(t, func() bool { fi, err := os.Stat(log); return err == nil && fi.Size() > 100 })
+	if err := os.Rename(log, log+".1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.c.Reopen(t.Context(), "rotate"); err != nil {
+		t.Fatal(err)
+	}
+	n.wait("rotate")
+	first, err := os.ReadFile(log + ".1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(log, append(first, second...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCounted(t, n, "rotate")
+}
+
+// BenchmarkRun is one container's start and end, as the runtime sees it.
+func BenchmarkRun(b *testing.B) {
+	n := newNode(b)
+	i := 0
+	for b.Loop() {
+		i++
+		id := strconv.Itoa(i)
+		b.StopTimer()
+		r := shim.Run{Spec: n.spec("sleep 100")}
+		b.StartTimer()
+		if _, err := n.c.Run(b.Context(), id, r); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := n.c.Delete(b.Context(), id); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// BenchmarkSupervisorMemory reports the supervisor's resident memory with 50 containers.
+func BenchmarkSupervisorMemory(b *testing.B) {
+	n := newNode(b)
+	h, err := n.c.Hello(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range 50 {
+		n.run(fmt.Sprintf("m%d", i), "sleep 100", nil)
+	}
+	for b.Loop() {
+		residentKB(b, h.PID)
+	}
+	b.ReportMetric(float64(residentKB(b, h.PID))/1024, "MB")
+}
