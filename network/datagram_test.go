@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// answerUDP answers every datagram to port 53 of the namespace with name until the test's end.
+func answerUDP(t *testing.T, ns, name string) {
+	t.Helper()
+	var c net.PacketConn
+	inside(t, ns, func() {
+		var err error
+		if c, err = net.ListenPacket("udp4", ":53"); err != nil {
+			t.Error(err)
+		}
+	})
+	if c == nil {
+		t.FailNow()
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	go func() { // ends when c is closed
+		buf := make([]byte, 64)
+		for {
+			_, from, err := c.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteTo([]byte(name), from) // asked again when lost
+		}
+	}()
+}
+
+// askUDP sends from one and the same socket until an answer comes.
+func askUDP(t *testing.T, c net.Conn) string {
+	t.Helper()
+	buf := make([]byte, 64)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+		_, err := c.Write([]byte("who?")) // refused while nobody listens
+		if err == nil {
+			err = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		}
+		if err == nil {
+			if n, err := c.Read(buf); err == nil {
+				return string(buf[:n])
+			}
+		}
+	}
+	t.Fatalf("nobody answers at %s", c.RemoteAddr())
+	return ""
+}
+
+// TestUDPHostPort: datagrams reach the pod that has the port, and from an old sender too when another pod has it: the kernel would
+// go on sending them to the first.
+func TestUDPHostPort(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	n, _ := start(t, newConfig(t))
+	port := PortMapping{Protocol: "UDP", HostPort: 5353, ContainerPort: 53}
+	nsA, nsB := newNetns(t), newNetns(t)
+	attach(t, n, "a", nsA, port)
+	answerUDP(t, nsA, "a")
+	var senders []net.Conn
+	for _, to := range []string{"127.0.0.1:5353", n.Gateway().String() + ":5353"} {
+		c, err := net.Dial("udp4", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if got := askUDP(t, c); got != "a" {
+			t.Errorf("%s: got %q, want a", to, got)
+		}
+		senders = append(senders, c)
+	}
+	// TCP's port of the same number is another one.
+	attach(t, n, "tcp", newNetns(t), PortMapping{Protocol: "TCP", HostPort: 5353, ContainerPort: 1})
+	if err := n.Detach(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	attach(t, n, "b", nsB, port)
+	answerUDP(t, nsB, "b")
+	for _, c := range senders {
+		if got := askUDP(t, c); got != "b" {
+			t.Errorf("%s after the port moved: got %q, want b", c.RemoteAddr(), got)
+		}
+	}
+}
+
+// TestSCTPHostPort connects by SCTP where the kernel has it.
+func TestSCTPHostPort(t *testing.T) {
+	needRoot(t)
+	sctp := func() (int, error) {
+		return unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	}
+	fd, err := sctp()
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.ESOCKTNOSUPPORT) {
+		t.Skip("this kernel has no SCTP")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	bringUp(t)
+	n, _ := start(t, newConfig(t))
+	ns := newNetns(t)
+	attach(t, n, "a", ns, PortMapping{Protocol: "SCTP", HostPort: 9999, ContainerPort: 99})
+	server := -1
+	inside(t, ns, func() {
+		if server, err = sctp(); err == nil {
+			err = errors.Join(unix.Bind(server, &unix.SockaddrInet4{Port: 99}), unix.Listen(server, 1))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(server) }()
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: 9999, Addr: n.Gateway().As4()}); err != nil {
+		t.Errorf("connect to the host port: %v", err)
+	}
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+)
+
+// missingFeature tries the parts of our table one by one, in a table of its own that is never committed with the others,
+// and names the first that this kernel refuses; empty when it knows them all.
+func (k *kernel) missingFeature() string {
+	nat := func(hook *nftables.ChainHook, exprs ...expr.Any) func(*nftables.Table) {
+		return func(t *nftables.Table) {
+			ch := k.nft.AddChain(&nftables.Chain{
+				Name: "probe", Table: t, Type: nftables.ChainTypeNAT, Hooknum: hook, Priority: nftables.ChainPriorityNATDest,
+			})
+			if len(exprs) > 0 {
+				k.nft.AddRule(&nftables.Rule{Table: t, Chain: ch, Exprs: exprs})
+			}
+		}
+	}
+	pre, post := nftables.ChainHookPrerouting, nftables.ChainHookPostrouting
+	for _, f := range []struct {
+		name string
+		add  func(*nftables.Table)
+	}{
+		{"nftables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_IPV4)", func(*nftables.Table) {}},
+		{"address translation in nftables (CONFIG_NFT_NAT)", nat(pre)},
+		{"fib lookups in nftables (CONFIG_NFT_FIB_IPV4)", nat(pre, toLocal()...)},
+		{"masquerading in nftables (CONFIG_NFT_MASQ)", nat(post, &expr.Masq{})},
+		{"connection tracking in nftables (CONFIG_NFT_CT)", nat(post, translated()...)},
+		{"maps in nftables (CONFIG_NF_TABLES, Linux 5.6)", func(t *nftables.Table) {
+			_ = k.nft.AddSet(&nftables.Set{Table: t, Name: "m", ID: 1, IsMap: true, Concatenation: true, KeyType: anyKey, DataType: target}, nil)
+		}},
+	} {
+		t := k.nft.AddTable(&nftables.Table{Name: "keelson-probe", Family: nftables.TableFamilyIPv4})
+		f.add(t)
+		k.nft.DelTable(t)
+		if k.nft.Flush() != nil {
+			return f.name
+		}
+	}
+	return ""
+}

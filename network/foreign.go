@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// foreignChains are the chains of iptables-nft that a firewall sets to policy drop, with what our bridge needs there.
+// They are evaluated after our own forward chain, and a packet must be accepted by all.
+func (n *Network) foreignChains() map[string][][]expr.Any {
+	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+	return map[string][][]expr.Any{
+		"FORWARD": {append(iif(n.bridge), accept...), append(oif(n.bridge), accept...)},
+		"INPUT":   {append(iif(n.bridge), accept...)},
+	}
+}
+
+// openForeignChains puts our rules in front of chains that would drop the pods' traffic. The caller holds nftMu.
+func (n *Network) openForeignChains(k *kernel) error {
+	dropping, err := n.foreign(k)
+	if err != nil {
+		return err
+	}
+	for _, ch := range dropping {
+		if ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop {
+			continue
+		}
+		if err := n.removeForeignRules(k, ch); err != nil {
+			return err
+		}
+		for _, exprs := range slices.Backward(n.foreignChains()[ch.Name]) {
+			k.nft.InsertRule(&nftables.Rule{Table: ch.Table, Chain: ch, Exprs: exprs, UserData: n.mark()})
+		}
+		if err := k.nft.Flush(); err != nil {
+			return fmt.Errorf("open chain %s for the pod network: %w", ch.Name, err)
+		}
+		n.log.Info("opened a dropping firewall chain for the pod network", "table", ch.Table.Name, "chain", ch.Name)
+	}
+	return nil
+}
+
+// mark is how we know our rules again; in nft's words a comment.
+func (n *Network) mark() []byte {
+	return append([]byte{0, byte(len(n.table) + 1)}, append([]byte(n.table), 0)...)
+}
+
+// foreign finds iptables-nft's base chains.
+func (n *Network) foreign(k *kernel) ([]*nftables.Chain, error) {
+	chains, err := k.nft.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return nil, fmt.Errorf("list nftables chains: %w", err)
+	}
+	var out []*nftables.Chain
+	for _, ch := range chains {
+		if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" && ch.Hooknum != nil {
+			ch.Table.Family = nftables.TableFamilyIPv4
+			out = append(out, ch)
+		}
+	}
+	return out, nil
+}
+
+func (n *Network) removeForeignRules(k *kernel, ch *nftables.Chain) error {
+	rules, err := k.nft.GetRules(ch.Table, ch)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list rules of chain %s: %w", ch.Name, err)
+	}
+	found := false
+	for _, r := range rules {
+		if string(r.UserData) != string(n.mark()) {
+			continue
+		}
+		found = true
+		if err := k.nft.DelRule(r); err != nil {
+			return fmt.Errorf("delete rule of chain %s: %w", ch.Name, err)
+		}
+	}
+	if !found {
+		return nil
+	}
+	if err := k.nft.Flush(); err != nil {
+		return fmt.Errorf("delete rules of chain %s: %w", ch.Name, err)
+	}
+	return nil
+}

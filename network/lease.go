@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// lease is what one sandbox has. It is a file named by the sandbox's id and never changes.
+type lease struct {
+	Addrs []netip.Addr  `json:"addrs"`
+	Link  string        `json:"link"` // the host's end
+	Netns string        `json:"netns"`
+	Ports []PortMapping `json:"ports,omitempty"`
+	Boot  string        `json:"boot"` // boot id: a reboot ends all sandboxes
+}
+
+// portKey is a host port in use. A zero ip stands for all addresses.
+type portKey struct {
+	proto byte
+	ip    netip.Addr
+	port  uint16
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// readLeases fills the maps from disk. What belongs to an earlier boot, another range, or is damaged goes.
+func (n *Network) readLeases() error {
+	if err := os.MkdirAll(n.leasePath(), 0o700); err != nil {
+		return fmt.Errorf("read address leases: %w", err)
+	}
+	entries, err := os.ReadDir(n.leasePath())
+	if err != nil {
+		return fmt.Errorf("read address leases: %w", err)
+	}
+	boot := bootID()
+	var newest time.Time
+	for _, e := range entries {
+		id := e.Name()
+		l, at, err := n.readLease(id)
+		if err == nil && l.Boot == boot && n.takeLocked(id, l) == nil {
+			if at.After(newest) && len(l.Addrs) > 0 {
+				newest, n.last = at, l.Addrs[0]
+			}
+			continue
+		}
+		n.log.Info("dropping address lease", "sandbox", id, "error", err)
+		if err := os.Remove(n.leasePath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("drop address lease: %w", err)
+		}
+	}
+	return nil
+}
+
+func (n *Network) readLease(id string) (*lease, time.Time, error) {
+	if err := checkID(id); err != nil {
+		return nil, time.Time{}, err // the temporary file of a writer that was killed
+	}
+	b, err := os.ReadFile(n.leasePath(id))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	fi, err := os.Stat(n.leasePath(id))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	l, err := decodeLease(b, n.cfg.PodCIDR)
+	if err == nil && l.Link != n.linkName(id) {
+		err = fmt.Errorf("lease names link %q", l.Link)
+	}
+	return l, fi.ModTime(), err
+}
+
+func decodeLease(b []byte, cidr netip.Prefix) (*lease, error) {
+	var l lease
+	if err := json.Unmarshal(b, &l); err != nil {
+		return nil, fmt.Errorf("decode lease: %w", err)
+	}
+	if len(l.Addrs) != 1 || !usable(cidr, l.Addrs[0]) {
+		return nil, fmt.Errorf("lease of %v is not in %s", l.Addrs, cidr)
+	}
+	if _, err := keysOf(l.Ports); err != nil {
+		return nil, err
+	}
+	return &l, nil
+}
+
+// takeLocked enters a lease into the maps; it refuses an address or port that somebody has.
+func (n *Network) takeLocked(id string, l *lease) error {
+	for _, a := range l.Addrs {
+		if owner, taken := n.used[a]; taken {
+			return fmt.Errorf("address %s belongs to %s", a, owner)
+		}
+	}
+	keys, err := keysOf(l.Ports)
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if owner, taken := n.ports[k]; taken {
+			return fmt.Errorf("host port %d/%s is taken by sandbox %s", k.port, protoName(k.proto), owner)
+		}
+	}
+	for _, a := range l.Addrs {
+		n.used[a] = id
+	}
+	for _, k := range keys {
+		n.ports[k] = id
+	}
+	n.leases[id] = l
+	return nil
+}
+
+// keysOf checks port mappings; one port twice within a pod is an error too.
+func keysOf(ports []PortMapping) ([]portKey, error) {
+	var out []portKey
+	for _, p := range ports {
+		proto, err := protoNumber(p.Protocol)
+		if err != nil {
+			return nil, err
+		}
+		if p.HostPort == 0 || p.ContainerPort == 0 {
+			return nil, fmt.Errorf("port mapping %d to %d: ports begin at 1", p.HostPort, p.ContainerPort)
+		}
+		k := portKey{proto: proto, port: p.HostPort}
+		if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+			if !ip.Is4() {
+				return nil, fmt.Errorf("host IP %s: this network has IPv4 only", ip)
+			}
+			k.ip = ip
+		}
+		if slices.Contains(out, k) {
+			return nil, fmt.Errorf("host port %d/%s is mapped twice", p.HostPort, protoName(proto))
+		}
+		out = append(out, k)
+	}
+	return out, nil
+}
+
+// lease returns the lease of id, making one when there is none or when the old one was for another namespace. fresh
+// means that the ports are not open yet.
+func (n *Network) lease(k *kernel, id, netns string, ports []PortMapping) (l *lease, fresh bool, err error) {
+	l, fresh, err = n.tryLease(id, netns, ports)
+	if errors.Is(err, errNoAddress) && n.deleteWaiting(k) { // some addresses only waited for their links to go
+		return n.tryLease(id, netns, ports)
+	}
+	return l, fresh, err
+}
+
+var errNoAddress = errors.New("no free address")
+
+func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fresh bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if have, ok := n.leases[id]; ok {
+		if have.Netns == netns && slices.Equal(have.Ports, ports) {
+			return have, false, nil
+		}
+		return nil, false, fmt.Errorf("attached to %s already; detach it first", have.Netns)
+	}
+	addr, err := n.pickLocked()
+	if err != nil {
+		return nil, false, err
+	}
+	l = &lease{Addrs: []netip.Addr{addr}, Link: n.linkName(id), Netns: netns, Ports: ports, Boot: bootID()}
+	if err := n.takeLocked(id, l); err != nil {
+		return nil, false, err
+	}
+	if err := n.writeLease(id, l); err != nil {
+		n.forgetLocked(id, l)
+		return nil, false, err
+	}
+	n.last = addr
+	return l, true, nil
+}
+
+// pickLocked finds the next free address after the one handed out last, so that an address rests before it is used again.
+func (n *Network) pickLocked() (netip.Addr, error) {
+	start := n.last
+	if !usable(n.cfg.PodCIDR, start) {
+		start = n.gateway
+	}
+	for a := start; ; {
+		a = a.Next()
+		if !n.cfg.PodCIDR.Contains(a) {
+			a = n.gateway
+		}
+		if _, taken := n.used[a]; !taken && usable(n.cfg.PodCIDR, a) {
+			return a, nil
+		}
+		if a == start {
+			return netip.Addr{}, fmt.Errorf("%w in %s: %d are in use", errNoAddress, n.cfg.PodCIDR, len(n.used))
+		}
+	}
+}
+
+// usable excludes the network's own address, the gateway and the broadcast address.
+func usable(cidr netip.Prefix, a netip.Addr) bool {
+	if !a.Is4() || !cidr.Contains(a) || a == cidr.Addr() || a == cidr.Addr().Next() {
+		return false
+	}
+	return cidr.Contains(a.Next())
+}
+
+// writeLease is not synced: a lease that a power cut loses is void anyway.
+func (n *Network) writeLease(id string, l *lease) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return fmt.Errorf("encode lease: %w", err)
+	}
+	tmp := n.leasePath("." + id)
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return fmt.Errorf("write lease: %w", err)
+	}
+	if err := os.Rename(tmp, n.leasePath(id)); err != nil {
+		return fmt.Errorf("write lease: %w", err)
+	}
+	return nil
+}
+
+// drop ends a lease, on disk first.
+func (n *Network) drop(id string, l *lease) error {
+	if err := os.Remove(n.leasePath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("drop lease: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forgetLocked(id, l)
+	return nil
+}
+
+func (n *Network) forgetLocked(id string, l *lease) {
+	for _, a := range l.Addrs {
+		if n.used[a] == id {
+			delete(n.used, a)
+		}
+	}
+	keys, err := keysOf(l.Ports)
+	if err == nil { // they were good when they were taken
+		for _, k := range keys {
+			if n.ports[k] == id {
+				delete(n.ports, k)
+			}
+		}
+	}
+	delete(n.leases, id)
+}
+
+func (n *Network) removeLeases() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.leases)
+	clear(n.used)
+	clear(n.ports)
+	files, err := filepath.Glob(n.leasePath("*"))
+	if err != nil {
+		return fmt.Errorf("remove leases: %w", err)
+	}
+	half, err := filepath.Glob(n.leasePath(".[!.]*"))
+	if err != nil {
+		return fmt.Errorf("remove leases: %w", err)
+	}
+	for _, f := range append(files, half...) {
+		if err := os.Remove(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove leases: %w", err)
+		}
+	}
+	return nil
+}

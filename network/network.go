@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"sync"
+)
+
+// Config says which network this node has.
+type Config struct {
+	// ID is the cluster's short id, at most 12 of a-z, 0-9 and "-": the bridge is kl-<ID>, the nftables table keelson-<ID>.
+	ID string
+	// Dir keeps the leases.
+	Dir string
+	// PodCIDR is this node's range of pod addresses. The first is the gateway. IPv4, from /30 to /8.
+	PodCIDR netip.Prefix
+	// MTU of the bridge and the pods' links; 0 means 1500.
+	MTU int
+	Log *slog.Logger
+}
+
+// PortMapping forwards a port of the node to a port of the pod.
+type PortMapping struct {
+	Protocol      string     `json:"protocol"` // TCP, UDP, SCTP; empty means TCP
+	HostIP        netip.Addr `json:"hostIP"`   // zero or unspecified: every address of the node, 127.0.0.1 included
+	HostPort      uint16     `json:"hostPort"`
+	ContainerPort uint16     `json:"containerPort"`
+}
+
+// Network is this node's pod network. Its methods are safe for concurrent use.
+type Network struct {
+	cfg     Config
+	gateway netip.Addr
+	bridge  string
+	table   string
+	log     *slog.Logger
+
+	mu      sync.Mutex // guards all below
+	leases  map[string]*lease
+	used    map[netip.Addr]string // address -> id
+	ports   map[portKey]string    // host port -> id
+	last    netip.Addr            // handed out last
+	busy    map[string]chan struct{}
+	kernel  *kernel       // nil while not running
+	started chan struct{} // closed once Run has set the network up, or could not
+	begun   func()        // closes started
+	waiting []string      // links to be deleted
+	wake    chan struct{} // capacity 1: something waits
+	// going are the links in waiting or being deleted, each with the addresses that rest until it is gone.
+	going map[string][]netip.Addr
+}
+
+var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,11}$`)
+
+// New checks the configuration and reads the leases. It changes nothing in the kernel.
+func New(cfg Config) (*Network, error) {
+	if !idPattern.MatchString(cfg.ID) {
+		return nil, fmt.Errorf("network id %q: want 1 to 12 of a-z, 0-9 and -", cfg.ID)
+	}
+	if !cfg.PodCIDR.IsValid() || !cfg.PodCIDR.Addr().Is4() || cfg.PodCIDR.Bits() > 30 || cfg.PodCIDR.Bits() < 8 {
+		return nil, fmt.Errorf("pod CIDR %q: want an IPv4 prefix from /8 to /30", cfg.PodCIDR)
+	}
+	if cfg.MTU == 0 {
+		cfg.MTU = 1500
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	cfg.PodCIDR = cfg.PodCIDR.Masked()
+	n := &Network{
+		cfg: cfg, gateway: cfg.PodCIDR.Addr().Next(), log: cfg.Log,
+		bridge: "kl-" + cfg.ID, table: "keelson-" + cfg.ID,
+		leases: map[string]*lease{}, used: map[netip.Addr]string{}, ports: map[portKey]string{},
+		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
+	}
+	n.begun = sync.OnceFunc(func() { close(n.started) })
+	if err := n.readLeases(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+// Bridge is the name of the node's bridge, Gateway its address.
+func (n *Network) Bridge() string { return n.bridge }
+
+// Gateway is the pods' default gateway: the node as its pods see it.
+func (n *Network) Gateway() netip.Addr { return n.gateway }
+
+// Run sets the network up, calls ready, and deletes detached links in the background until ctx is done. Pods stay
+// attached when it returns: the next Run finds them as they are.
+func (n *Network) Run(ctx context.Context, ready func()) error {
+	defer n.begun()
+	k, err := openKernel()
+	if err != nil {
+		return err
+	}
+	if err := n.setUp(k); err != nil {
+		k.close()
+		return errors.Join(err, n.undo(ctx))
+	}
+	n.mu.Lock()
+	n.kernel = k
+	n.mu.Unlock()
+	n.begun()
+	ready()
+	n.deleteLinks(ctx, k)
+	n.mu.Lock()
+	n.kernel = nil
+	n.mu.Unlock()
+	n.deleteWaiting(k)
+	k.close()
+	return nil
+}
+
+// undo takes back a start that failed, unless pods are attached: they keep what works.
+func (n *Network) undo(ctx context.Context) error {
+	if len(n.Attached()) > 0 {
+		return nil
+	}
+	return n.Purge(context.WithoutCancel(ctx))
+}
+
+// Attach gives the namespace at netnsPath a lo that is up, an eth0 with an address of this node, and a default route, and
+// opens the host ports. Before Run has set the network up, it waits. It returns the pod's addresses, the same ones whenever it is called again for id.
+func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []PortMapping) ([]netip.Addr, error) {
+	if err := checkID(id); err != nil {
+		return nil, err
+	}
+	defer n.lock(id)()
+	k, err := n.running(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("attach %s: %w", id, err)
+	}
+	l, fresh, err := n.lease(k, id, netnsPath, ports)
+	if err != nil {
+		return nil, fmt.Errorf("attach %s: %w", id, err)
+	}
+	err = n.connect(k, l)
+	if err == nil && fresh {
+		err = n.openPorts(k, l)
+	}
+	if err != nil {
+		err = fmt.Errorf("attach %s: %w", id, err)
+		if fresh {
+			err = errors.Join(err, n.detach(k, id, l))
+		}
+		return nil, err
+	}
+	return l.Addrs, nil
+}
+
+// Detach takes away what Attach gave. It returns when the ports may be used again; the link is deleted in the background,
+// since the kernel takes its time over that, and the address is free once it is gone. It is idempotent.
+func (n *Network) Detach(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	defer n.lock(id)()
+	n.mu.Lock()
+	l := n.leases[id]
+	n.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	k, err := n.running(ctx)
+	if err != nil {
+		return err
+	}
+	if err := n.detach(k, id, l); err != nil {
+		return fmt.Errorf("detach %s: %w", id, err)
+	}
+	return nil
+}
+
+func (n *Network) detach(k *kernel, id string, l *lease) error {
+	if err := n.closePorts(k, l); err != nil {
+		return err
+	}
+	if err := n.drop(id, l); err != nil {
+		return err
+	}
+	n.deleteLater(l.Link, l.Addrs...)
+	return nil
+}
+
+// Attached lists the ids that have an address, so that their owner can detach those it does not know.
+func (n *Network) Attached() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]string, 0, len(n.leases))
+	for id := range n.leases {
+		out = append(out, id)
+	}
+	return out
+}
+
+var errNotRunning = errors.New("the pod network is not running")
+
+// running waits until Run has set the network up: the runtime starts at the same time, and may have pods to detach at once.
+func (n *Network) running(ctx context.Context) (*kernel, error) {
+	select {
+	case <-n.started:
+	case <-ctx.Done():
+		return nil, errNotRunning
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.kernel == nil {
+		return nil, errNotRunning
+	}
+	return n.kernel, nil
+}
+
+// lock takes the turn for id; the returned function gives it back.
+func (n *Network) lock(id string) func() {
+	for {
+		n.mu.Lock()
+		held, ok := n.busy[id]
+		if !ok {
+			mine := make(chan struct{})
+			n.busy[id] = mine
+			n.mu.Unlock()
+			return func() {
+				n.mu.Lock()
+				delete(n.busy, id)
+				n.mu.Unlock()
+				close(mine)
+			}
+		}
+		n.mu.Unlock()
+		<-held
+	}
+}
+
+var podPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$`)
+
+func checkID(id string) error {
+	if !podPattern.MatchString(id) {
+		return fmt.Errorf("sandbox id %q is not usable as a file name", id)
+	}
+	return nil
+}
+
+// linkName is the host's end of a pod's link: unique to cluster and pod within the kernel's 15 characters.
+func (n *Network) linkName(id string) string {
+	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
+	return "kv-" + hex.EncodeToString(sum[:6])
+}
+
+func (n *Network) leasePath(elem ...string) string {
+	return filepath.Join(append([]string{n.cfg.Dir, "leases"}, elem...)...)
+}

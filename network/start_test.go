@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// TestCallsWaitForTheStart: the runtime starts beside the network, and may call before it is up.
+func TestCallsWaitForTheStart(t *testing.T) {
+	needRoot(t)
+	cfg := newConfig(t)
+	n, stop := start(t, cfg)
+	ns := newNetns(t)
+	want, err := n.Attach(t.Context(), "stays", ns, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Attach(t.Context(), "goes", newNetns(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if n, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Detach(over, "goes"); !errors.Is(err, errNotRunning) {
+		t.Errorf("Detach without a start, its context done: got %v, want %v", err, errNotRunning)
+	}
+	detached, attached := make(chan error, 1), make(chan error, 1)
+	var got []netip.Addr
+	go func() { detached <- n.Detach(t.Context(), "goes") }() // ends when Run has begun
+	go func() {                                               // ends when Run has begun
+		var err error
+		got, err = n.Attach(t.Context(), "stays", ns, nil)
+		attached <- err
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx, func() {}) }() // ends with ctx
+	if err := errors.Join(<-detached, <-attached); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(got, want) || !slices.Equal(n.Attached(), []string{"stays"}) {
+		t.Errorf("attached %q with %v, want stays with %v", n.Attached(), got, want)
+	}
+	if err := n.Detach(t.Context(), "stays"); err != nil {
+		t.Error(err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
