@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cri_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
+	"keelson/cri/critest"
+)
+
+func TestDialRefuses(t *testing.T) {
+	for _, endpoint := range []string{"", "tcp://127.0.0.1:1", "relative.sock"} {
+		if _, err := cri.Dial(t.Context(), endpoint); err == nil || !strings.Contains(err.Error(), "absolute path") {
+			t.Errorf("dial %q: got %v, want a sentence about the path", endpoint, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	sock := filepath.Join(t.TempDir(), "nobody")
+	if _, err := cri.Dial(ctx, "unix://"+sock); err == nil || !strings.Contains(err.Error(), sock) {
+		t.Errorf("dial a socket nobody serves: got %v, want its name", err)
+	}
+}
+
+func TestServeRefusesASocketInUse(t *testing.T) {
+	sock := filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(t.Context())
+	served, ready := make(chan error, 1), make(chan struct{})
+	go func() { served <- cri.Serve(ctx, critest.NewFake(), sock, func() { close(ready) }) }() // ends with ctx
+	<-ready
+	if err := cri.Serve(ctx, critest.NewFake(), sock, func() {}); err == nil || !strings.Contains(err.Error(), "another runtime") {
+		t.Errorf("serve on a socket in use: got %v", err)
+	}
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+func TestInProcessContexts(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c := cri.InProcess(critest.NewFake())
+	s, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := s.Recv(); err != nil && status.Code(err) != codes.Canceled {
+		t.Errorf("receive after cancel: got %v, want Canceled", err)
+	}
+	if _, err := c.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Canceled {
+		t.Errorf("call after cancel: got %v, want Canceled", err)
+	}
+}

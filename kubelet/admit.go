@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+	schedcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"keelson/kubelet/pod"
+	"keelson/kubelet/podinfo"
+)
+
+// admit refuses a pod that does not fit the node, as it is and with the pods it has taken. It makes room for those it accepts.
+func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	others := k.othersLocked(p)
+	if reason, msg := fits(p, k.node.Node(), k.allocatable(), others); reason != "" {
+		k.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+			corev1.EventTypeWarning, reason, strings.TrimPrefix(msg, "Pod was rejected: "))
+		return &pod.End{Phase: corev1.PodFailed, Reason: reason, Message: msg}
+	}
+	k.admitted[string(p.UID)] = p
+	return nil
+}
+
+// othersLocked are the pods that take up room beside p.
+func (k *Kubelet) othersLocked(p *corev1.Pod) []*corev1.Pod {
+	var others []*corev1.Pod
+	for uid, o := range k.admitted {
+		e := k.workers[uid]
+		if e == nil {
+			delete(k.admitted, uid)
+			continue
+		}
+		if uid != string(p.UID) && !podinfo.Terminal(e.worker.Pod().Status.Phase) {
+			others = append(others, o)
+		}
+	}
+	return others
+}
+
+// resize says why a running pod cannot have the resources it asks for now. One that can is counted with them.
+func (k *Kubelet) resize(p *corev1.Pod) *pod.Refusal {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := roomFor(p, k.allocatable(), k.othersLocked(p)); r != nil {
+		return r
+	}
+	k.admitted[string(p.UID)] = p
+	return nil
+}
+
+// roomFor words what stands against a resize: for ever (Infeasible), or as long as the others are there (Deferred).
+func roomFor(p *corev1.Pod, allocatable corev1.ResourceList, others []*corev1.Pod) *pod.Refusal {
+	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		q, have := want[name], allocatable[name]
+		if asks, all := amount(name, &q), amount(name, &have); asks > all {
+			return &pod.Refusal{Reason: corev1.PodReasonInfeasible,
+				Message: fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, asks, all)}
+		}
+	}
+	if _, msg := fits(p, nil, allocatable, others); msg != "" {
+		return &pod.Refusal{Reason: corev1.PodReasonDeferred, Message: strings.TrimPrefix(msg, "Pod was rejected: ")}
+	}
+	return nil
+}
+
+// adopt counts in a pod that runs here since an earlier life.
+func (k *Kubelet) adopt(p *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.admitted[string(p.UID)] = p
+}
+
+// fits says why a pod does not fit; reason is empty when it does. n may be nil: then only resources are looked at.
+func fits(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) (reason, message string) {
+	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
+	used := map[corev1.ResourceName]int64{}
+	for _, o := range others {
+		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
+			used[name] += amount(name, &q)
+		}
+	}
+	if have, ok := allocatable[corev1.ResourcePods]; ok && int64(len(others))+1 > have.Value() {
+		return refuse("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), have.Value())
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		q, ok := want[name]
+		have, known := allocatable[name]
+		if !ok || !known || q.IsZero() {
+			continue
+		}
+		if r, c := amount(name, &q), amount(name, &have); r > c-used[name] {
+			return refuse(fmt.Sprintf("OutOf%s", name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, r, used[name], c)
+		}
+	}
+	if port := clash(p, others); port != 0 {
+		return refuse("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+	}
+	if n == nil || podinfo.Static(p) {
+		return "", ""
+	}
+	if ok, err := nodeaffinity.GetRequiredNodeAffinity(p).Match(n); err != nil || !ok {
+		return refuse("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
+	}
+	noExecute := func(t *corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute }
+	if t, untolerated := schedcorev1.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, p.Spec.Tolerations, noExecute, false); untolerated {
+		return refuse("TaintToleration", "Predicate TaintToleration failed: node(s) had untolerated taint {%s: %s}", t.Key, t.Value)
+	}
+	return "", ""
+}
+
+// amount is a quantity in the units of such messages: thousandths of a cpu, bytes.
+func amount(name corev1.ResourceName, q interface {
+	MilliValue() int64
+	Value() int64
+}) int64 {
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// clash is a host port that another pod has taken; 0: none.
+func clash(p *corev1.Pod, others []*corev1.Pod) int32 {
+	for _, o := range others {
+		for _, a := range hostPorts(p) {
+			for _, b := range hostPorts(o) {
+				sameIP := a.HostIP == b.HostIP || anyIP(a.HostIP) || anyIP(b.HostIP)
+				if a.HostPort == b.HostPort && protocol(a) == protocol(b) && sameIP {
+					return a.HostPort
+				}
+			}
+		}
+	}
+	return 0
+}
+
+func anyIP(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
+
+func protocol(p corev1.ContainerPort) corev1.Protocol {
+	if p.Protocol == "" {
+		return corev1.ProtocolTCP
+	}
+	return p.Protocol
+}
+
+func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
+	var out []corev1.ContainerPort
+	for c, kind := range podinfo.All(p) {
+		if kind == podinfo.Init || kind == podinfo.Ephemeral {
+			continue
+		}
+		for _, port := range c.Ports {
+			if port.HostPort != 0 {
+				out = append(out, port)
+			}
+		}
+	}
+	return out
+}

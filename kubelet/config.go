@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubelet makes a machine a node of the cluster: it registers the node, runs the pods that are bound to it through a CRI
+// runtime, reports how they are, and serves their logs and streams to the API server. cluster runs one, in process or as a
+// process of its own; simulate runs many on fake runtimes. It talks to the API through package client only, and to containers
+// through package cri only.
+//
+// Rooms: pod (the worker of one pod and its decisions), status, probe, volume, image, translate (pod -> CRI), observed (CRI ->
+// pod), refs, node, staticpod, logs, server. This package wires them and keeps the table of workers.
+package kubelet
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/client"
+	"keelson/cri"
+	"keelson/lib/mark"
+)
+
+// Config says what a kubelet is. Zero values are the defaults named at each field.
+type Config struct {
+	NodeName string
+	Client   *client.Client
+	Runtime  cri.Client
+	// RootDir is the kubelet's own tree: pods/<uid>/..., memory/.
+	RootDir string
+	// LogDir holds the pods' log directories; RootDir/logs when empty.
+	LogDir string
+
+	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means 127.0.0.1.
+	Address netip.Addr
+	Port    int
+	// TLS is the server's certificate. Without one there is no server.
+	TLS *tls.Config
+	// ClientCA signs the clients' certificates; AllowedNames are the common names that may call. Empty: any that ClientCA signed.
+	ClientCA     *x509.CertPool
+	AllowedNames []string
+
+	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
+	NodeIPs []netip.Addr
+	// Hostname is the node's host name; NodeName when empty.
+	Hostname      string
+	PodCIDR       string
+	ClusterDomain string   // cluster.local
+	ClusterDNS    []string // none: pods use the node's resolvers
+	ResolvConf    string   // /etc/resolv.conf
+	HostsFile     string   // /etc/hosts
+	StaticPodDir  string   // none: no static pods
+	CgroupRoot    string   // parent of the pods' cgroups
+
+	MaxPods       int // 110
+	ParallelPulls int // 3
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	KubeReserved  corev1.ResourceList
+	// RegisterNode makes the Node object when it is not there.
+	RegisterNode bool
+	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40 s.
+	LeaseInterval time.Duration
+	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
+	StatusInterval time.Duration
+
+	Version string // v1.37.2+keelson
+	Marks   *mark.Recorder
+	Log     *slog.Logger
+}
+
+func (c *Config) complete() error {
+	switch {
+	case c.NodeName == "":
+		return errors.New("kubelet: no node name")
+	case c.Client == nil:
+		return errors.New("kubelet: no client")
+	case c.Runtime.Runtime == nil || c.Runtime.Image == nil:
+		return errors.New("kubelet: no container runtime")
+	case c.RootDir == "":
+		return errors.New("kubelet: no root directory")
+	}
+	abs, err := filepath.Abs(c.RootDir)
+	if err != nil {
+		return fmt.Errorf("kubelet: root directory %s: %w", c.RootDir, err)
+	}
+	c.RootDir = abs
+	if c.LogDir == "" {
+		c.LogDir = filepath.Join(c.RootDir, "logs")
+	}
+	if !c.Address.IsValid() {
+		c.Address = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	if len(c.NodeIPs) == 0 {
+		c.NodeIPs = []netip.Addr{c.Address}
+	}
+	for p, def := range map[*string]string{
+		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.ResolvConf: "/etc/resolv.conf", &c.HostsFile: "/etc/hosts",
+		&c.Version: "v1.37.2+keelson",
+	} {
+		if *p == "" {
+			*p = def
+		}
+	}
+	if c.MaxPods == 0 {
+		c.MaxPods = 110
+	}
+	if c.ParallelPulls == 0 {
+		c.ParallelPulls = 3
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	return os.MkdirAll(c.RootDir, 0o750)
+}

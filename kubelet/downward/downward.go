@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package downward reads the values that the downward API shows a container: fields of its pod, and resources of a container.
+// Environment variables and volumes use it. Pure functions.
+package downward
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Field is the value at a field path of the pod. The addresses are passed because a starting pod's status does not have them yet.
+func Field(p *corev1.Pod, path string, podIPs, hostIPs []string) (string, error) {
+	if base, key, ok := subscript(path); ok {
+		switch base {
+		case "metadata.labels":
+			return p.Labels[key], nil
+		case "metadata.annotations":
+			return p.Annotations[key], nil
+		}
+		return "", fmt.Errorf("unsupported fieldPath: %s", path)
+	}
+	switch path {
+	case "metadata.name":
+		return p.Name, nil
+	case "metadata.namespace":
+		return p.Namespace, nil
+	case "metadata.uid":
+		return string(p.UID), nil
+	case "metadata.labels":
+		return lines(p.Labels), nil
+	case "metadata.annotations":
+		return lines(p.Annotations), nil
+	case "spec.nodeName":
+		return p.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return p.Spec.ServiceAccountName, nil
+	case "status.hostIP":
+		return first(hostIPs), nil
+	case "status.hostIPs":
+		return strings.Join(hostIPs, ","), nil
+	case "status.podIP":
+		return first(podIPs), nil
+	case "status.podIPs":
+		return strings.Join(podIPs, ","), nil
+	}
+	return "", fmt.Errorf("unsupported fieldPath: %s", path)
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+func subscript(path string) (base, key string, ok bool) {
+	base, rest, ok := strings.Cut(path, "['")
+	if !ok || !strings.HasSuffix(rest, "']") {
+		return "", "", false
+	}
+	return base, strings.TrimSuffix(rest, "']"), true
+}
+
+func lines(m map[string]string) string {
+	out := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, k+"="+strconv.Quote(m[k]))
+	}
+	return strings.Join(out, "\n")
+}
+
+// Resource is the value of a resource of container c in units of the selector's divisor, rounded up. A limit that is not set is
+// what the node can give.
+func Resource(c *corev1.Container, sel *corev1.ResourceFieldSelector, allocatable corev1.ResourceList) (string, error) {
+	kind, name, ok := strings.Cut(sel.Resource, ".")
+	if !ok || kind != "limits" && kind != "requests" {
+		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
+	}
+	rn := corev1.ResourceName(name)
+	switch {
+	case rn == corev1.ResourceCPU, rn == corev1.ResourceMemory, rn == corev1.ResourceEphemeralStorage:
+	case strings.HasPrefix(name, corev1.ResourceHugePagesPrefix):
+	default:
+		return "", fmt.Errorf("unsupported container resource : %v", sel.Resource)
+	}
+	q := c.Resources.Requests[rn]
+	if kind == "limits" {
+		q = c.Resources.Limits[rn]
+		if q.IsZero() {
+			q = allocatable[rn]
+		}
+	}
+	divisor := sel.Divisor
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if rn == corev1.ResourceCPU {
+		return ceil(q.MilliValue(), divisor.MilliValue()), nil
+	}
+	return ceil(q.Value(), divisor.Value()), nil
+}
+
+func ceil(v, d int64) string {
+	if d <= 0 {
+		d = 1
+	}
+	return strconv.FormatInt((v+d-1)/d, 10)
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image sees to it that a container's image is on the node: pull policies, pull secrets, back-off. The pod workers call it.
+package image
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Error is why an image is not there, with the reason users know.
+type Error struct {
+	Reason  string // ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError
+	Message string
+	// Retry is when another try makes sense.
+	Retry time.Time
+	// Event is what the pod's Warning event says besides; empty: none.
+	Event string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Outcome is an image that is there.
+type Outcome struct {
+	Ref     string // what containers are created from
+	Image   *runtimeapi.Image
+	Present bool // it was there already
+	Took    time.Duration
+	Waited  time.Duration // Took with the wait for other pulls
+}
+
+// Request is one container's need.
+type Request struct {
+	PodUID  string
+	Image   string
+	Policy  corev1.PullPolicy
+	Secrets []*corev1.Secret
+	Sandbox *runtimeapi.PodSandboxConfig
+	// Pulling is called when a pull begins.
+	Pulling func()
+}
+
+const (
+	backoffMin = 10 * time.Second
+	backoffMax = 5 * time.Minute
+)
+
+type failure struct {
+	delay time.Duration
+	until time.Time
+	err   string
+}
+
+// Manager pulls images, at most a few at the same time.
+type Manager struct {
+	svc   runtimeapi.ImageServiceClient
+	slots chan struct{}
+
+	mu     sync.Mutex
+	failed map[string]failure // by pod and image
+}
+
+// New returns a manager that pulls up to parallel images at once.
+func New(svc runtimeapi.ImageServiceClient, parallel int) *Manager {
+	return &Manager{svc: svc, slots: make(chan struct{}, max(parallel, 1)), failed: map[string]failure{}}
+}
+
+// Ensure returns when the image is there. The error is an *Error, or ctx's.
+func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
+	ref, err := Normalize(r.Image)
+	if err != nil {
+		return nil, &Error{Reason: "InvalidImageName", Retry: time.Now().Add(backoffMax),
+			Message: fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err),
+			Event:   fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err)}
+	}
+	if r.Policy != corev1.PullAlways || local(ref) {
+		img, err := m.inspect(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		if img != nil {
+			return &Outcome{Ref: cmp.Or(img.GetId(), ref), Image: img, Present: true}, nil
+		}
+		if r.Policy == corev1.PullNever {
+			return nil, &Error{Reason: "ErrImageNeverPull", Retry: time.Now().Add(backoffMin),
+				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image),
+				Event:   fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)}
+		}
+	}
+	key := r.PodUID + "/" + r.Image
+	if err := m.backoff(key, r.Image); err != nil {
+		return nil, err
+	}
+	return m.pull(ctx, key, ref, r)
+}
+
+// local tells images that have no registry: keelson.local is a name for what was put on the node, so there is nothing newer to look
+// for. (Without a tag the policy is Always, which a runtime that does not know the name would fail at.)
+func local(ref string) bool { return strings.HasPrefix(ref, "keelson.local/") }
+
+func (m *Manager) inspect(ctx context.Context, ref string) (*runtimeapi.Image, error) {
+	resp, err := m.svc.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		msg := fmt.Sprintf("Failed to inspect image %q: %v", ref, err)
+		return nil, &Error{Reason: "ImageInspectError", Message: msg, Event: msg, Retry: time.Now().Add(backoffMin)}
+	}
+	return resp.GetImage(), nil
+}
+
+func (m *Manager) backoff(key, image string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, ok := m.failed[key]
+	if !ok || !time.Now().Before(f.until) {
+		return nil
+	}
+	return &Error{Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: %s", image, f.err), Retry: f.until}
+}
+
+func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcome, error) {
+	if r.Pulling != nil {
+		r.Pulling()
+	}
+	begin := time.Now()
+	select {
+	case m.slots <- struct{}{}:
+		defer func() { <-m.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	started := time.Now()
+	got, err := m.try(ctx, ref, r)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, m.note(key, r.Image, err)
+	}
+	m.mu.Lock()
+	delete(m.failed, key)
+	m.mu.Unlock()
+	took := time.Since(started)
+	img, err := m.inspect(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &Outcome{Ref: cmp.Or(got, img.GetId(), ref), Image: img, Took: took, Waited: time.Since(begin)}, nil
+}
+
+// try pulls with each credential that fits, or without one.
+func (m *Manager) try(ctx context.Context, ref string, r Request) (string, error) {
+	spec := &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: r.Image}
+	creds := Credentials(r.Secrets, ref)
+	if len(creds) == 0 {
+		creds = []*runtimeapi.AuthConfig{nil}
+	}
+	var last error
+	for _, a := range creds {
+		resp, err := m.svc.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: a, SandboxConfig: r.Sandbox})
+		if err == nil {
+			return resp.GetImageRef(), nil
+		}
+		last = err
+	}
+	return "", last
+}
+
+// note remembers a failed pull and words it.
+func (m *Manager) note(key, image string, err error) *Error {
+	msg := err.Error()
+	if s, ok := status.FromError(err); ok {
+		msg = fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), s.Message())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f := m.failed[key]
+	f.delay = min(max(2*f.delay, backoffMin), backoffMax)
+	f.until = time.Now().Add(f.delay)
+	f.err = "ErrImagePull: " + msg
+	m.failed[key] = f
+	return &Error{Reason: "ErrImagePull", Message: msg, Retry: f.until, Event: fmt.Sprintf("Failed to pull image %q: %s", image, msg)}
+}
+
+// Forget drops what is remembered of a pod.
+func (m *Manager) Forget(podUID string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k := range m.failed {
+		if strings.HasPrefix(k, podUID+"/") {
+			delete(m.failed, k)
+		}
+	}
+}
+
+// Normalize gives an image reference its default tag. It refuses what cannot be a reference.
+func Normalize(image string) (string, error) {
+	name, digest, hasDigest := strings.Cut(image, "@")
+	slash := strings.LastIndexByte(name, '/')
+	tag := ""
+	if i := strings.LastIndexByte(name, ':'); i > slash {
+		name, tag = name[:i], name[i+1:]
+		if tag == "" || len(tag) > 128 || !allOf(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") {
+			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
+		}
+	}
+	if name == "" || hasDigest && !strings.Contains(digest, ":") {
+		return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
+	}
+	for i, part := range strings.Split(name, "/") {
+		host := i == 0 && strings.Contains(name, "/") && (strings.ContainsAny(part, ".:[") || part == "localhost")
+		if host {
+			continue
+		}
+		if part != strings.ToLower(part) {
+			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format: repository name (%s) must be lowercase", image, name)
+		}
+		if part == "" || !allOf(part, "abcdefghijklmnopqrstuvwxyz0123456789._-") || strings.ContainsAny(part[:1]+part[len(part)-1:], "._-") {
+			return "", fmt.Errorf("couldn't parse image name %q: invalid reference format", image)
+		}
+	}
+	if tag == "" && !hasDigest {
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+func allOf(s, set string) bool {
+	return strings.Trim(s, set) == ""
+}

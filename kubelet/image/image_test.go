@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
+	"keelson/cri/critest"
+)
+
+func TestNormalize(t *testing.T) {
+	for in, want := range map[string]string{
+		"busybox": "busybox:latest", "busybox:1": "busybox:1", "localhost:5000/a/b": "localhost:5000/a/b:latest",
+		"a@sha256:00": "a@sha256:00", "keelson.local/hello": "keelson.local/hello:latest", "A:5000/x": "A:5000/x:latest",
+		"Bad": "", "": "", "a:": "", "a//b": "", "a b": "", "-a": "", ":x": "",
+	} {
+		got, err := Normalize(in)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("Normalize(%q) = %q, %v; want %q", in, got, err, want)
+		}
+	}
+}
+
+func FuzzNormalize(f *testing.F) {
+	f.Add("localhost:5000/a/b@sha256:00")
+	f.Fuzz(func(t *testing.T, s string) {
+		if out, err := Normalize(s); err == nil {
+			if again, err := Normalize(out); err != nil || again != out {
+				t.Errorf("Normalize(%q) = %q, and that gives %q, %v", s, out, again, err)
+			}
+		}
+	})
+}
+
+func TestCredentials(t *testing.T) {
+	json := `{"auths":{"https://index.docker.io/v1/":{"auth":"` + base64.StdEncoding.EncodeToString([]byte("hub:pw")) + `"},
+		"reg.example.com":{"username":"all","password":"p"},"reg.example.com/team":{"username":"team"},"*.wild.org":{"username":"wild"},
+		"127.0.0.1:5000":{"username":"local"}}}`
+	secrets := []*corev1.Secret{
+		{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(json)}},
+		{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("{broken")}},
+		{Type: corev1.SecretTypeOpaque},
+	}
+	for ref, want := range map[string][]string{
+		"busybox:latest": {"hub"}, "docker.io/me/x:1": {"hub"}, "reg.example.com/x:1": {"all"}, "reg.example.com/team/x:1": {"team", "all"},
+		"reg.example.com/teammate:1": {"all"}, "a.wild.org/x": {"wild"}, "a.b.wild.org/x": nil, "127.0.0.1:5000/x": {"local"}, "127.0.0.1:5001/x": nil,
+	} {
+		var got []string
+		for _, a := range Credentials(secrets, ref) {
+			got = append(got, a.GetUsername())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", ref, got, want)
+		}
+	}
+}
+
+func reason(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason
+	}
+	return fmt.Sprint(err)
+}
+
+func TestPolicies(t *testing.T) {
+	tests := map[string]struct {
+		image  string
+		policy corev1.PullPolicy
+		fail   error
+		want   string // reason, or "present", "pulled"
+	}{
+		"there, if not present":         {critest.HelloImage, corev1.PullIfNotPresent, nil, "present"},
+		"there, always":                 {"a/there:1", corev1.PullAlways, nil, "pulled"},
+		"there, always, of no registry": {critest.HelloImage, corev1.PullAlways, nil, "present"},
+		"not there, of no registry":     {"keelson.local/none", corev1.PullAlways, status.Error(codes.NotFound, "no"), "ErrImagePull"},
+		"there, never":                  {critest.HelloImage, corev1.PullNever, nil, "present"},
+		"not there, if not present":     {"a/b:1", corev1.PullIfNotPresent, nil, "pulled"},
+		"not there, never":              {"a/b:1", corev1.PullNever, nil, "ErrImageNeverPull"},
+		"no such image":                 {"a/b:1", corev1.PullIfNotPresent, status.Error(codes.NotFound, "no"), "ErrImagePull"},
+		"no name at all":                {"A/b", corev1.PullIfNotPresent, nil, "InvalidImageName"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := critest.NewFake()
+			if _, err := f.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "a/there:1"}}); err != nil {
+				t.Fatal(err)
+			}
+			if tt.fail != nil {
+				f.FailNext("PullImage", tt.fail)
+			}
+			out, err := New(cri.InProcess(f).Image, 1).Ensure(t.Context(), Request{PodUID: "u", Image: tt.image, Policy: tt.policy})
+			got := reason(err)
+			if err == nil {
+				got = map[bool]string{true: "present", false: "pulled"}[out.Present]
+			}
+			if got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPullBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := critest.NewFake()
+		bad := status.Error(codes.NotFound, "no such image")
+		f.FailNext("PullImage", bad, bad, bad)
+		m := New(cri.InProcess(f).Image, 1)
+		r := Request{PodUID: "u", Image: "a/b:1", Policy: corev1.PullIfNotPresent}
+		try := func() string { _, err := m.Ensure(t.Context(), r); return reason(err) }
+		var got []string
+		for _, wait := range []time.Duration{0, time.Second, 10 * time.Second, 15 * time.Second, 6 * time.Second, 41 * time.Second} {
+			time.Sleep(wait)
+			got = append(got, try())
+		}
+		want := []string{"ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImagePull", "<nil>"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

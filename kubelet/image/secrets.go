@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+type entry struct {
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	Auth          string `json:"auth"`
+	IdentityToken string `json:"identitytoken"`
+	RegistryToken string `json:"registrytoken"`
+}
+
+// Credentials are those of the pull secrets that fit an image, the most specific first. Secrets that cannot be read are skipped.
+func Credentials(secrets []*corev1.Secret, ref string) []*runtimeapi.AuthConfig {
+	type match struct {
+		key string
+		a   *runtimeapi.AuthConfig
+	}
+	var out []match
+	for _, s := range secrets {
+		for key, e := range entries(s) {
+			if fits(key, ref) {
+				out = append(out, match{key, auth(key, e)})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b match) int {
+		return cmp.Or(cmp.Compare(len(b.key), len(a.key)), strings.Compare(a.key, b.key))
+	})
+	auths := make([]*runtimeapi.AuthConfig, 0, len(out))
+	for _, m := range out {
+		auths = append(auths, m.a)
+	}
+	return auths
+}
+
+func entries(s *corev1.Secret) map[string]entry {
+	var file struct {
+		Auths map[string]entry `json:"auths"`
+	}
+	switch s.Type {
+	case corev1.SecretTypeDockerConfigJson:
+		if json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &file) != nil {
+			return nil
+		}
+	case corev1.SecretTypeDockercfg:
+		if json.Unmarshal(s.Data[corev1.DockerConfigKey], &file.Auths) != nil {
+			return nil
+		}
+	default:
+	}
+	return file.Auths
+}
+
+func auth(server string, e entry) *runtimeapi.AuthConfig {
+	a := &runtimeapi.AuthConfig{
+		Username: e.Username, Password: e.Password, ServerAddress: server, IdentityToken: e.IdentityToken, RegistryToken: e.RegistryToken,
+	}
+	if b, err := base64.StdEncoding.DecodeString(strings.TrimRight(e.Auth, "\r\n")); err == nil && a.Username == "" {
+		if u, p, ok := strings.Cut(string(b), ":"); ok {
+			a.Username, a.Password = u, p
+		}
+	}
+	return a
+}
+
+// fits reports whether a config's key ("registry.example.com:5000/team", "*.example.com", "https://index.docker.io/v1/") is for the image.
+func fits(key, ref string) bool {
+	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
+	key = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(key, "/"), "/v1"), "/v2")
+	keyHost, keyPath, _ := strings.Cut(key, "/")
+	host, rest := split(ref)
+	if hub(keyHost) && hub(host) {
+		return keyPath == "" || within(rest, keyPath)
+	}
+	kh, kport, _ := strings.Cut(keyHost, ":")
+	h, port, _ := strings.Cut(host, ":")
+	if kport != port || strings.Count(kh, ".") != strings.Count(h, ".") {
+		return false
+	}
+	kparts, hparts := strings.Split(kh, "."), strings.Split(h, ".")
+	for i := range kparts {
+		if ok, err := path.Match(kparts[i], hparts[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return keyPath == "" || within(rest, keyPath)
+}
+
+func within(rest, prefix string) bool {
+	tail, ok := strings.CutPrefix(rest, prefix)
+	return ok && (tail == "" || tail[0] == '/' || tail[0] == ':' || tail[0] == '@')
+}
+
+func hub(host string) bool {
+	return host == "docker.io" || host == "index.docker.io" || host == "registry-1.docker.io"
+}
+
+// split cuts an image reference into its registry and the rest; a name without a registry is Docker Hub's.
+func split(ref string) (host, rest string) {
+	first, rest, ok := strings.Cut(ref, "/")
+	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+		return first, rest
+	}
+	if !ok {
+		return "docker.io", "library/" + ref
+	}
+	return "docker.io", ref
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/image"
+	"keelson/kubelet/node"
+	"keelson/kubelet/pod"
+	"keelson/kubelet/probe"
+	"keelson/kubelet/refs"
+	"keelson/kubelet/volume"
+)
+
+// Kubelet is one node's agent. Make it with New.
+type Kubelet struct {
+	cfg         Config
+	component   string
+	broadcaster record.EventBroadcaster
+	events      record.EventRecorder
+	node        *node.Keeper
+	refs        *refs.Store
+	volumes     *volume.Manager
+	images      *image.Manager
+	probes      *probe.Manager
+	env         *pod.Env
+	services    services
+	classes     classes
+
+	mu       sync.Mutex
+	workers  map[string]*entry // by uid
+	byName   map[string]string // static pods: namespace/name -> uid
+	admitted map[string]*corev1.Pod
+	closing  bool
+	wg       sync.WaitGroup
+}
+
+// entry is a worker in the table.
+type entry struct {
+	worker *pod.Worker
+	static bool
+}
+
+// New looks at the machine and starts nothing.
+func New(cfg Config) (*Kubelet, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	k := &Kubelet{
+		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{},
+		admitted: map[string]*corev1.Pod{}, broadcaster: record.NewBroadcaster(),
+	}
+	k.events = k.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: cfg.NodeName})
+	ips := make([]string, 0, len(cfg.NodeIPs))
+	for _, ip := range cfg.NodeIPs {
+		ips = append(ips, ip.String())
+	}
+	var err error
+	k.node, err = node.New(node.Config{
+		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
+		Port: cfg.Port, PodCIDR: cfg.PodCIDR, Labels: cfg.Labels, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
+		Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir, LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs)
+	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
+	k.images = image.New(imageNews{cfg.Runtime.Image, k.node.Changed}, cfg.ParallelPulls)
+	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
+	k.probes = probe.NewManager(runner, &probeNews{k})
+	k.services.client = cfg.Client.Interface
+	k.classes.client = cfg.Client
+	k.env = &pod.Env{
+		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Refs: k.refs,
+		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Log: cfg.Log,
+		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
+		SeccompDir:    filepath.Join(cfg.RootDir, "seccomp"),
+		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
+		Services: k.services.of, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.adopt, Handler: k.classes.handler,
+	}
+	return k, nil
+}
+
+// Run registers the node, calls ready when it is Ready, and looks after its pods until ctx is done. Containers outlive it.
+func (k *Kubelet) Run(ctx context.Context, ready func()) error {
+	if err := k.prepare(ctx); err != nil {
+		return err
+	}
+	srv, err := k.listen()
+	if err != nil {
+		return err
+	}
+	sink := k.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
+	defer k.broadcaster.Shutdown()
+	defer sink.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer k.probes.Close()
+	defer k.stopWorkers(cancel)
+	wg.Go(func() { k.refs.Run(ctx) })
+	wg.Go(func() { k.services.run(ctx) })
+	failed := make(chan error, 1)
+	if srv != nil {
+		wg.Go(func() { failed <- srv.Serve(ctx) })
+	}
+	wg.Go(func() { k.watchRuntime(ctx) })
+	wg.Go(func() { k.rotateLogs(ctx) })
+	pods := make(chan error, 1)
+	wg.Go(func() { pods <- k.watchPods(ctx) })
+	if err := k.node.Register(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	wg.Go(func() { k.node.Run(ctx) })
+	ready()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	case err := <-pods:
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+}
+
+// prepare makes directories and asks the runtime who it is.
+func (k *Kubelet) prepare(ctx context.Context) error {
+	if err := k.volumes.Prepare(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if err := os.MkdirAll(k.cfg.LogDir, 0o750); err != nil {
+		return fmt.Errorf("kubelet: make log directory: %w", err)
+	}
+	v, err := k.cfg.Runtime.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return fmt.Errorf("kubelet: ask the container runtime for its version: %w", err)
+	}
+	k.env.RuntimeName = v.GetRuntimeName()
+	if k.cfg.PodCIDR == "" {
+		return nil
+	}
+	_, err = k.cfg.Runtime.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
+		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: k.cfg.PodCIDR}},
+	})
+	if err != nil {
+		return fmt.Errorf("kubelet: tell the container runtime its pod range: %w", err)
+	}
+	return nil
+}
+
+func (k *Kubelet) stopWorkers(cancel func()) {
+	k.mu.Lock()
+	k.closing = true
+	k.mu.Unlock()
+	cancel()
+	k.wg.Wait()
+}
+
+func (k *Kubelet) allocatable() corev1.ResourceList {
+	if n := k.node.Node(); n != nil && len(n.Status.Allocatable) > 0 {
+		return n.Status.Allocatable
+	}
+	return k.node.Allocatable()
+}
+
+// classes resolves runtime classes to handlers.
+type classes struct{ client kubernetes.Interface }
+
+func (c *classes) handler(ctx context.Context, name string) (string, error) {
+	rc, err := c.client.NodeV1().RuntimeClasses().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("failed to get RuntimeClass %q: %w", name, err)
+	}
+	return rc.Handler, nil
+}
+
+// relistEvery is how often everything is looked at again though nothing was heard: the safety net under the runtime's events.
+const relistEvery = 5 * time.Minute

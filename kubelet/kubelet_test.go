@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/client"
+	"keelson/cri"
+	"keelson/cri/critest"
+	"keelson/kubelet"
+	"keelson/lib/mark"
+)
+
+const nodeName = "node-1"
+
+// harness is a kubelet on a fake runtime and a fake API.
+type harness struct {
+	t    *testing.T
+	api  *fake.Clientset
+	rt   *critest.Fake
+	root string
+	cfg  kubelet.Config
+
+	mu    sync.Mutex
+	marks []mark.Mark
+}
+
+func newHarness(t *testing.T, objs ...func(*harness)) *harness {
+	t.Helper()
+	h := &harness{t: t, api: fake.NewClientset(), rt: critest.NewFake(), root: filepath.Join(t.TempDir(), "kubelet")}
+	h.cfg = kubelet.Config{
+		NodeName: nodeName, Client: &client.Client{Interface: h.api}, Runtime: cri.InProcess(h.rt), RootDir: h.root, RegisterNode: true,
+		Marks: mark.NewRecorder(func(m mark.Mark) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.marks = append(h.marks, m)
+		}),
+	}
+	h.api.PrependReactor("*", "pods", versions(h.api.Tracker()))
+	for _, o := range objs {
+		o(h)
+	}
+	t.Cleanup(func() {
+		if err := kubelet.Purge(h.root); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return h
+}
+
+// versions gives pods uids and resource versions, which the fake API lacks: without versions an old answer passes for news. The
+// fake API calls it for one request after another.
+func versions(objects k8stesting.ObjectTracker) k8stesting.ReactionFunc {
+	store := k8stesting.ObjectReaction(objects)
+	n := 0
+	return func(a k8stesting.Action) (bool, runtime.Object, error) {
+		switch a := a.(type) {
+		case k8stesting.CreateActionImpl:
+			p, ok := a.GetObject().(*corev1.Pod)
+			if !ok {
+				return false, nil, nil // a binding or the like
+			}
+			n++
+			p.ResourceVersion = strconv.Itoa(n)
+			if p.UID == "" {
+				p.UID = types.UID(fmt.Sprint("made-", n))
+			}
+		case k8stesting.UpdateActionImpl:
+			p := a.GetObject().(*corev1.Pod) //nolint:forcetypeassert // a test's update of a pod
+			o, err := objects.Get(a.GetResource(), a.GetNamespace(), p.Name)
+			if err != nil {
+				return true, nil, err
+			}
+			if now := o.(*corev1.Pod).ResourceVersion; p.ResourceVersion != now { //nolint:forcetypeassert // nothing else is there
+				return true, nil, apierrors.NewConflict(corev1.Resource("pods"), p.Name, fmt.Errorf("version %s, now %s", p.ResourceVersion, now))
+			}
+			n++
+			p.ResourceVersion = strconv.Itoa(n)
+		case k8stesting.PatchActionImpl:
+			var body map[string]any
+			if err := json.Unmarshal(a.Patch, &body); err != nil {
+				return true, nil, err
+			}
+			m, _ := body["metadata"].(map[string]any)
+			if m == nil {
+				m = map[string]any{}
+			}
+			n++
+			m["resourceVersion"] = strconv.Itoa(n)
+			body["metadata"] = m
+			var err error
+			if a.Patch, err = json.Marshal(body); err != nil {
+				return true, nil, err
+			}
+			return store(a)
+		}
+		return false, nil, nil // the tracker does it
+	}
+}
+
+// run starts the kubelet and returns what stops it.
+func (h *harness) run() (stop func()) {
+	h.t.Helper()
+	k, err := kubelet.New(h.cfg)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(h.t.Context())
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- k.Run(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with cancel
+	select {
+	case <-ready:
+	case err := <-done:
+		h.t.Fatalf("Run ended early: %v", err)
+	case <-time.After(60 * time.Second):
+		h.t.Fatal("not ready after 60 s")
+	}
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				h.t.Errorf("Run: %v", err)
+			}
+		case <-time.After(60 * time.Second):
+			h.t.Error("did not stop within 60 s")
+		}
+	})
+	h.t.Cleanup(stop)
+	return stop
+}
+
+func testPod(name string, change ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Generation: 1, Labels: map[string]string{"app": name}},
+		Spec: corev1.PodSpec{
+			NodeName: nodeName, RestartPolicy: corev1.RestartPolicyAlways, DNSPolicy: corev1.DNSClusterFirst,
+			Containers: []corev1.Container{{
+				Name: "c", Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent,
+				TerminationMessagePath: "/dev/termination-log", TerminationMessagePolicy: corev1.TerminationMessageReadFile,
+			}},
+		},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+func (h *harness) create(p *corev1.Pod) *corev1.Pod {
+	h.t.Helper()
+	got, err := h.api.CoreV1().Pods(p.Namespace).Create(h.t.Context(), p, metav1.CreateOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return got
+}
+
+func (h *harness) get(name string) *corev1.Pod {
+	h.t.Helper()
+	p, err := h.api.CoreV1().Pods("default").Get(h.t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return p
+}
+
+// until waits for a pod to be as asked; what is its description.
+func (h *harness) until(name, what string, ok func(*corev1.Pod) bool) *corev1.Pod {
+	h.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for {
+		p := h.get(name)
+		if ok(p) {
+			return p
+		}
+		if time.Now().After(deadline) {
+			h.t.Fatalf("pod %s: not %s after 60 s; status %+v; runtime saw %v", name, what, statusOf(p), h.rt.Calls())
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func statusOf(p *corev1.Pod) any {
+	if p == nil {
+		return "no pod"
+	}
+	return p.Status
+}
+
+func ready(p *corev1.Pod) bool {
+	return p != nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func phaseIs(ph corev1.PodPhase) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool { return p != nil && p.Status.Phase == ph }
+}
+
+// remove deletes a pod as an API server does: it is marked, and stays until the kubelet lets it go.
+func (h *harness) remove(name string, grace int64) {
+	h.t.Helper()
+	now := metav1.Now()
+	h.change(name, func(p *corev1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace })
+}
+
+// change updates a pod, again when someone else was faster.
+func (h *harness) change(name string, f func(*corev1.Pod)) {
+	h.t.Helper()
+	for {
+		p := h.get(name)
+		f(p)
+		_, err := h.api.CoreV1().Pods("default").Update(h.t.Context(), p, metav1.UpdateOptions{})
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+func (h *harness) events(reason string) []string {
+	h.t.Helper()
+	list, err := h.api.CoreV1().Events("").List(h.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var out []string
+	for _, e := range list.Items {
+		if e.Reason == reason {
+			out = append(out, e.Message)
+		}
+	}
+	return out
+}
+
+func (h *harness) waitEvent(reason, part string) {
+	h.t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !slices.ContainsFunc(h.events(reason), func(m string) bool { return strings.Contains(m, part) }) {
+		if time.Now().After(deadline) {
+			h.t.Fatalf("no event %s with %q; there are %q", reason, part, h.events(reason))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestNodeRegistersReady(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 || n.Status.Conditions[i].Status != corev1.ConditionTrue || n.Status.Conditions[i].Reason != "KubeletReady" {
+		t.Errorf("Ready condition: got %+v, want True because KubeletReady", n.Status.Conditions)
+	}
+	if got := n.Status.NodeInfo.ContainerRuntimeVersion; got != "fake://1.0.0" {
+		t.Errorf("runtime version: got %q, want fake://1.0.0", got)
+	}
+	if n.Status.Capacity.Pods().Value() != 110 || n.Status.Allocatable.Memory().Cmp(*n.Status.Capacity.Memory()) >= 0 {
+		t.Errorf("capacity %v, allocatable %v: want 110 pods, and some memory kept back", n.Status.Capacity, n.Status.Allocatable)
+	}
+}
+
+func TestPodLife(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web"))
+	p := h.until("web", "ready", ready)
+	if p.Status.Phase != corev1.PodRunning || p.Status.PodIP == "" || p.Status.HostIP != "127.0.0.1" || p.Status.QOSClass != corev1.PodQOSBestEffort {
+		t.Errorf("status: got %+v, want Running with addresses and BestEffort", p.Status)
+	}
+	cs := p.Status.ContainerStatuses[0]
+	if !strings.HasPrefix(cs.ContainerID, "fake://") || cs.State.Running == nil || cs.Started == nil || !*cs.Started || cs.RestartCount != 0 {
+		t.Errorf("container status: got %+v, want running, started, id fake://...", cs)
+	}
+	h.waitEvent("Pulled", `Container image "keelson.local/hello:latest" already present on machine and can be accessed by the pod`)
+	h.waitEvent("Started", "Container started")
+	h.remove("web", 5)
+	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
+	h.waitEvent("Killing", "Stopping container c")
+	want := []string{"StopContainer", "StopPodSandbox", "RemovePodSandbox"}
+	eventually(t, "the sandbox is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
+	calls := h.rt.Calls()
+	at := -1
+	for _, c := range want {
+		i := slices.Index(calls, c)
+		if i <= at {
+			t.Errorf("calls %v: want %v in this order", calls, want)
+		}
+		at = i
+	}
+	eventually(t, "the pod's directory is gone", func() bool {
+		left, err := filepath.Glob(filepath.Join(h.root, "pods", "*"))
+		return err == nil && len(left) == 0
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(60 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not after 60 s: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestOneStatusWriteTakesAPodToReady(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web"))
+	h.until("web", "ready", ready)
+	n := 0
+	for _, a := range h.api.Actions() {
+		if a.GetVerb() == "patch" && a.GetResource().Resource == "pods" && a.GetSubresource() == "status" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("status writes until Ready: got %d, want 1", n)
+	}
+	steps := func() []string {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		var out []string
+		for _, m := range h.marks {
+			out = append(out, string(m.Step))
+		}
+		return out
+	}
+	want := []string{"seen", "volumes", "sandbox", "image", "containerCreated", "containerStarted", "status", "ready"}
+	eventually(t, "the last mark", func() bool { return len(steps()) >= len(want) })
+	if got := steps(); !slices.Equal(got, want) {
+		t.Errorf("marks: got %v, want %v", got, want)
+	}
+}
+
+func TestFewStatusWritesEndAPod(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web"))
+	h.until("web", "ready", ready)
+	h.api.ClearActions()
+	h.remove("web", 5)
+	h.until("web", "gone", func(p *corev1.Pod) bool { return p == nil })
+	n := 0
+	for _, a := range h.api.Actions() {
+		if a.GetVerb() == "patch" && a.GetSubresource() == "status" {
+			n++
+		}
+	}
+	if n != 1 {
+		t.Errorf("status writes while the pod ended: got %d, want 1", n)
+	}
+}
+
+func TestCompletedAndFailedPods(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	for code, want := range map[int]corev1.PodPhase{0: corev1.PodSucceeded, 3: corev1.PodFailed} {
+		name := fmt.Sprintf("job-%d", code)
+		h.create(testPod(name, func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyNever
+			p.Spec.Containers[0].Command = []string{"/hello", "exit", fmt.Sprint(code)}
+		}))
+		p := h.until(name, string(want), phaseIs(want))
+		st := p.Status.ContainerStatuses[0].State.Terminated
+		if st == nil || int(st.ExitCode) != code || st.Reason != map[int]string{0: "Completed", 3: "Error"}[code] {
+			t.Errorf("%s: state %+v, want terminated with code %d", name, p.Status.ContainerStatuses[0].State, code)
+		}
+	}
+}
+
+func TestRestartAndCrashLoop(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("crash", func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"/hello", "exit", "1"} }))
+	p := h.until("crash", "in CrashLoopBackOff", func(p *corev1.Pod) bool {
+		cs := p.Status.ContainerStatuses
+		return len(cs) == 1 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == "CrashLoopBackOff"
+	})
+	cs := p.Status.ContainerStatuses[0]
+	if want := "back-off 10s restarting failed container=c pod=crash_default(uid-crash)"; cs.State.Waiting.Message != want {
+		t.Errorf("message: got %q, want %q", cs.State.Waiting.Message, want)
+	}
+	if cs.RestartCount != 1 || cs.LastTerminationState.Terminated == nil || p.Status.Phase != corev1.PodRunning {
+		t.Errorf("got restarts %d, last %+v, phase %s; want 1, terminated, Running", cs.RestartCount, cs.LastTerminationState, p.Status.Phase)
+	}
+	h.waitEvent("BackOff", "Back-off restarting failed container c in pod crash_default(uid-crash)")
+}
+
+func TestKubeletRestartKeepsContainers(t *testing.T) {
+	h := newHarness(t)
+	stop := h.run()
+	h.create(testPod("web"))
+	before := h.until("web", "ready", ready).Status.ContainerStatuses[0].ContainerID
+	stop()
+	h.create(testPod("late"))
+	h.run()
+	h.until("late", "ready", ready)
+	if got := h.get("web").Status.ContainerStatuses[0]; got.ContainerID != before || got.RestartCount != 0 {
+		t.Errorf("after a restart: container %s with %d restarts, want %s with 0", got.ContainerID, got.RestartCount, before)
+	}
+}
+
+func TestPodDeletedWhileAway(t *testing.T) {
+	h := newHarness(t)
+	stop := h.run()
+	h.create(testPod("web"))
+	h.until("web", "ready", ready)
+	stop()
+	if err := h.api.CoreV1().Pods("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.run()
+	eventually(t, "the orphan is removed", func() bool { return slices.Contains(h.rt.Calls(), "RemovePodSandbox") })
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri/critest"
+)
+
+func hello(name string, words ...string) corev1.Container {
+	return corev1.Container{Name: name, Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: append([]string{"/hello"}, words...)}
+}
+
+func started(h *harness) []string {
+	var out []string
+	for _, id := range h.rt.Containers("") {
+		out = append(out, h.rt.Config(id).GetMetadata().GetName())
+	}
+	return out
+}
+
+func TestInitContainersAndSidecars(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	always := corev1.ContainerRestartPolicyAlways
+	h.create(testPod("init", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		side := hello("side")
+		side.RestartPolicy = &always
+		p.Spec.InitContainers = []corev1.Container{hello("first", "exit", "0"), side, hello("second", "exit", "0")}
+		p.Spec.Containers = []corev1.Container{hello("main", "sleep", "1")}
+	}))
+	h.until("init", "running", phaseIs(corev1.PodRunning))
+	if got, want := started(h), []string{"first", "side", "second", "main"}; !slices.Equal(got, want) {
+		t.Errorf("started: got %v, want %v", got, want)
+	}
+	p := h.until("init", "Succeeded", phaseIs(corev1.PodSucceeded))
+	if st := p.Status.InitContainerStatuses[1].State.Terminated; st == nil {
+		t.Errorf("the sidecar of a finished pod: %+v, want terminated", p.Status.InitContainerStatuses[1].State)
+	}
+}
+
+func TestFailedInitContainerFailsThePod(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("init", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.InitContainers = []corev1.Container{hello("i", "exit", "1")}
+	}))
+	h.until("init", "Failed", phaseIs(corev1.PodFailed))
+	if got := started(h); !slices.Equal(got, []string{"i"}) {
+		t.Errorf("started %v, want the init container alone", got)
+	}
+}
+
+func TestProbesDecideReadinessAndRestart(t *testing.T) {
+	var healthy atomic.Bool
+	healthy.Store(true)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/live" && !healthy.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	defer srv.Close()
+	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t)
+	h.run()
+	check := func(path string) *corev1.Probe {
+		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(n), Host: "127.0.0.1"},
+		}}
+	}
+	h.create(testPod("web", func(p *corev1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.ReadinessProbe, c.LivenessProbe, c.StartupProbe = check("/ready"), check("/live"), check("/start")
+	}))
+	first := h.until("web", "ready", ready).Status.ContainerStatuses[0].ContainerID
+	healthy.Store(false)
+	h.waitEvent("Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 500")
+	h.waitEvent("Killing", "Container c failed liveness probe, will be restarted")
+	healthy.Store(true)
+	p := h.until("web", "restarted", func(p *corev1.Pod) bool {
+		return ready(p) && p.Status.ContainerStatuses[0].RestartCount >= 1
+	})
+	if got := p.Status.ContainerStatuses[0].ContainerID; got == first {
+		t.Errorf("container id: got %s again", got)
+	}
+}
+
+func TestImagePullErrors(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	bad := status.Error(codes.NotFound, "no such image")
+	h.rt.FailNext("PullImage", bad, bad)
+	h.create(testPod("pull", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/none:1" }))
+	waits := func(reason string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			cs := p.Status.ContainerStatuses
+			return len(cs) > 0 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == reason
+		}
+	}
+	p := h.until("pull", "ErrImagePull", waits("ErrImagePull"))
+	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message, "rpc error: code = NotFound desc = no such image"; got != want {
+		t.Errorf("message: got %q, want %q", got, want)
+	}
+	h.until("pull", "ImagePullBackOff", waits("ImagePullBackOff"))
+	h.waitEvent("Failed", `Failed to pull image "example.org/none:1": rpc error: code = NotFound desc = no such image`)
+	h.waitEvent("Failed", "Error: ErrImagePull")
+	h.waitEvent("BackOff", `Back-off pulling image "example.org/none:1"`)
+	h.create(testPod("never", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "example.org/none:2", corev1.PullNever
+	}))
+	h.until("never", "ErrImageNeverPull", waits("ErrImageNeverPull"))
+	h.remove("pull", 0)
+	h.until("pull", "gone", func(p *corev1.Pod) bool { return p == nil })
+}
+
+func TestConfigMapArrivesLateAndChanges(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("cfg", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/cfg"}}
+		p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "K", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}, Key: "k"}}}}
+	}))
+	h.waitEvent("FailedMount", `MountVolume.SetUp failed for volume "v" : configmap "cm" not found`)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "cm", Namespace: "default"}, Data: map[string]string{"k": "one"}}
+	maps := h.api.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.until("cfg", "ready", ready)
+	cfg := h.rt.Config(h.rt.Containers("c")[0])
+	if !slices.ContainsFunc(cfg.GetEnvs(), func(e *runtimeapi.KeyValue) bool { return e.GetKey() == "K" && string(e.GetValue()) == "one" }) {
+		t.Errorf("environment: %v, want K=one", cfg.GetEnvs())
+	}
+	i := slices.IndexFunc(cfg.GetMounts(), func(m *runtimeapi.Mount) bool { return m.GetContainerPath() == "/cfg" })
+	if i < 0 || !cfg.GetMounts()[i].GetReadonly() {
+		t.Fatalf("mounts: %v, want /cfg read-only", cfg.GetMounts())
+	}
+	file := filepath.Join(cfg.GetMounts()[i].GetHostPath(), "k")
+	cm = cm.DeepCopy()
+	cm.Data["k"] = "two"
+	if _, err := maps.Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the file has changed", func() bool {
+		b, err := os.ReadFile(file)
+		return err == nil && string(b) == "two"
+	})
+}
+
+func TestHooksAndGracefulEnd(t *testing.T) {
+	h := newHarness(t)
+	var cmds []string
+	calls := make(chan string, 10)
+	h.rt.SetExec(func(_ *runtimeapi.ContainerConfig, cmd []string) critest.ExecResult {
+		calls <- strings.Join(cmd, " ")
+		return critest.ExecResult{}
+	})
+	h.run()
+	h.create(testPod("hooks", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{
+			PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"post", "start"}}},
+			PreStop:   &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"pre", "stop"}}},
+		}
+	}))
+	h.until("hooks", "ready", ready)
+	h.remove("hooks", 5)
+	h.until("hooks", "gone", func(p *corev1.Pod) bool { return p == nil })
+	close(calls)
+	for c := range calls {
+		cmds = append(cmds, c)
+	}
+	if want := []string{"post start", "pre stop"}; !slices.Equal(cmds, want) {
+		t.Errorf("hooks: got %q, want %q", cmds, want)
+	}
+}
+
+func TestDeletedAgainWithoutGrace(t *testing.T) {
+	h := newHarness(t)
+	h.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program { return critest.Program{IgnoresTerm: true} })
+	h.run()
+	h.create(testPod("stubborn"))
+	h.until("stubborn", "ready", ready)
+	h.remove("stubborn", 600)
+	h.waitEvent("Killing", "Stopping container c")
+	h.remove("stubborn", 0)
+	h.until("stubborn", "gone", func(p *corev1.Pod) bool { return p == nil })
+	if got := h.events("Killing"); len(got) != 1 {
+		t.Errorf("Killing events: got %q, want one", got)
+	}
+}
+
+func TestSandboxIsMadeAgain(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web"))
+	h.until("web", "ready", ready)
+	boxes, err := h.rt.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil || len(boxes.GetItems()) != 1 {
+		t.Fatalf("sandboxes: %v, %v", boxes, err)
+	}
+	h.rt.StopSandbox(boxes.GetItems()[0].GetId())
+	h.until("web", "restarted", func(p *corev1.Pod) bool { return ready(p) && p.Status.ContainerStatuses[0].RestartCount == 1 })
+	h.waitEvent("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+}
+
+func TestEphemeralContainer(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("web"))
+	h.until("web", "ready", ready)
+	h.change("web", func(p *corev1.Pod) {
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: critest.HelloImage, ImagePullPolicy: corev1.PullIfNotPresent}, TargetContainerName: "c",
+		}}
+	})
+	h.until("web", "debugged", func(p *corev1.Pod) bool {
+		return len(p.Status.EphemeralContainerStatuses) == 1 && p.Status.EphemeralContainerStatuses[0].State.Running != nil
+	})
+	ns := h.rt.Config(h.rt.Containers("debug")[0]).GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if ns.GetPid() != runtimeapi.NamespaceMode_TARGET || ns.GetTargetId() != h.rt.Containers("c")[0] {
+		t.Errorf("namespaces: got %v, want those of container c", ns)
+	}
+}
+
+func TestResizeInPlace(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	set := func(p *corev1.Pod, cpu string) {
+		l := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	h.create(testPod("web", func(p *corev1.Pod) { set(p, "100m") }))
+	h.until("web", "ready", ready)
+	h.change("web", func(p *corev1.Pod) { set(p, "200m") })
+	h.until("web", "resized", func(p *corev1.Pod) bool {
+		r := p.Status.ContainerStatuses[0].Resources
+		return r != nil && r.Limits.Cpu().MilliValue() == 200
+	})
+	if n := len(h.rt.Containers("c")); n != 1 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("containers: %d, calls %v; want one, resized in place", n, h.rt.Calls())
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.create(testPod("big", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10000")}
+	}))
+	p := h.until("big", "Failed", phaseIs(corev1.PodFailed))
+	if p.Status.Reason != "OutOfcpu" || !strings.HasPrefix(p.Status.Message, "Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000, used: 0, capacity: ") {
+		t.Errorf("got %s %q", p.Status.Reason, p.Status.Message)
+	}
+	h.create(testPod("elsewhere", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }))
+	if p := h.until("elsewhere", "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != "NodeAffinity" {
+		t.Errorf("got %s %q, want NodeAffinity", p.Status.Reason, p.Status.Message)
+	}
+	if got := started(h); len(got) != 0 {
+		t.Errorf("started %v, want nothing", got)
+	}
+}
+
+func TestTerminationMessage(t *testing.T) {
+	h := newHarness(t)
+	h.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {
+		for _, m := range c.GetMounts() {
+			if m.GetContainerPath() == "/dev/termination-log" {
+				if err := os.WriteFile(m.GetHostPath(), []byte("last words"), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		return critest.Program{Exits: true, Code: 1, Output: []string{"from the log"}}
+	})
+	h.run()
+	for name, want := range map[string]string{"file": "last words", "log": "from the log\n"} {
+		h.create(testPod(name, func(p *corev1.Pod) {
+			p.Spec.RestartPolicy = corev1.RestartPolicyNever
+			if name == "log" {
+				p.Spec.Containers[0].TerminationMessagePath = "/other"
+				p.Spec.Containers[0].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+			}
+		}))
+		p := h.until(name, "Failed", phaseIs(corev1.PodFailed))
+		if got := p.Status.ContainerStatuses[0].State.Terminated.Message; got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestStaticPods(t *testing.T) {
+	dir := t.TempDir()
+	h := newHarness(t, func(h *harness) { h.cfg.StaticPodDir = dir })
+	h.run()
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: " + critest.HelloImage + "\n    imagePullPolicy: Never\n"
+	file := filepath.Join(dir, "st.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := h.until("st-node-1", "ready", ready)
+	if p.Annotations["kubernetes.io/config.mirror"] == "" || p.Annotations["kubernetes.io/config.source"] != "file" || len(p.OwnerReferences) != 1 {
+		t.Errorf("mirror pod: annotations %v, owners %v", p.Annotations, p.OwnerReferences)
+	}
+	before := h.rt.Containers("c")
+	if err := h.api.CoreV1().Pods("default").Delete(t.Context(), "st-node-1", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.until("st-node-1", "shown again", ready)
+	if got := h.rt.Containers("c"); !slices.Equal(got, before) {
+		t.Errorf("deleting the mirror changed the containers from %v to %v", before, got)
+	}
+	if err := os.WriteFile(file, bytes.ReplaceAll([]byte(manifest), []byte("name: c"), []byte("name: d")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the changed pod runs", func() bool { return len(h.rt.Containers("d")) == 1 && len(h.rt.Containers("c")) == 0 })
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	h.until("st-node-1", "gone", func(p *corev1.Pod) bool { return p == nil })
+}
+
+func TestFiftyPodsAtOnce(t *testing.T) {
+	h := newHarness(t)
+	h.rt.Delay("StartContainer", 20*time.Millisecond)
+	h.run()
+	begin := time.Now()
+	for i := range 50 {
+		h.create(testPod("p" + strconv.Itoa(i)))
+	}
+	for i := range 50 {
+		h.until("p"+strconv.Itoa(i), "ready", ready)
+	}
+	t.Logf("50 pods ready after %s", time.Since(begin))
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logs reads containers' log files in CRI's format: whole, from a time, the last lines, following them across rotation.
+// The kubelet's server and the termination messages use it. It never writes and never deletes; see Rotator for what rotates.
+package logs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Stream is a line's source.
+type Stream string
+
+// Streams.
+const (
+	Stdout Stream = "stdout"
+	Stderr Stream = "stderr"
+)
+
+// Line is one entry: "2016-10-06T00:17:09.669794202Z stdout F the text\n". A long line of a container's output comes as several
+// entries with Partial set, ended by one without.
+type Line struct {
+	Time    time.Time
+	Stream  Stream
+	Partial bool
+	// Text is what the container wrote; it ends with a newline unless Partial. It points into the parsed bytes.
+	Text []byte
+}
+
+var errFormat = errors.New("not in CRI log format")
+
+// Parse reads one entry. b may end with its newline.
+func Parse(b []byte) (Line, error) {
+	var l Line
+	stamp, rest, ok := bytes.Cut(b, []byte{' '})
+	if !ok {
+		return l, fmt.Errorf("%w: no timestamp in %.80q", errFormat, b)
+	}
+	t, err := time.Parse(time.RFC3339Nano, string(stamp))
+	if err != nil {
+		return l, fmt.Errorf("%w: timestamp %.40q", errFormat, stamp)
+	}
+	stream, rest, ok := bytes.Cut(rest, []byte{' '})
+	if !ok || string(stream) != string(Stdout) && string(stream) != string(Stderr) {
+		return l, fmt.Errorf("%w: stream %.40q", errFormat, stream)
+	}
+	tags, text, ok := bytes.Cut(rest, []byte{' '})
+	if !ok {
+		tags, text = bytes.TrimSuffix(rest, []byte{'\n'}), nil
+		if len(tags) == 0 {
+			return l, fmt.Errorf("%w: no tag in %.80q", errFormat, b)
+		}
+		if bytes.HasSuffix(rest, []byte{'\n'}) {
+			text = []byte{'\n'}
+		}
+	}
+	first, _, _ := bytes.Cut(tags, []byte{':'})
+	l = Line{Time: t, Stream: Stream(stream), Text: text}
+	switch string(first) {
+	case "P":
+		l.Partial = true
+		l.Text = bytes.TrimSuffix(text, []byte{'\n'})
+	case "F":
+	default:
+		return Line{}, fmt.Errorf("%w: tag %.40q", errFormat, tags)
+	}
+	return l, nil
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+	"keelson/lib/mark"
+)
+
+// probeNews tells pods of probe results.
+type probeNews struct{ k *Kubelet }
+
+// Failed makes an Unhealthy event of an attempt that did not succeed.
+func (n *probeNews) Failed(t probe.Target, o probe.Outcome) {
+	_, kind := podinfo.Find(t.Pod, t.Container.Name)
+	ref := &corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: t.Pod.UID,
+		FieldPath: "spec." + kind.Field() + "{" + t.Container.Name + "}",
+	}
+	switch {
+	case o.Warn:
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "ProbeWarning", "%s probe warning: %s", t.Kind, o.Output)
+	case o.Err != nil:
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe errored and resulted in unknown state: %v", t.Kind, o.Err)
+	default:
+		n.k.events.Eventf(ref, corev1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", t.Kind, o.Output)
+	}
+}
+
+const maxProbeText = 256
+
+// Changed wakes the pod.
+func (n *probeNews) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
+	text := o.Brief
+	if text == "" {
+		text = o.Output
+	}
+	kinds := map[probe.Kind]string{probe.Readiness: "readiness", probe.Liveness: "liveness", probe.Startup: "startup"}
+	n.k.cfg.Marks.Emit(mark.Mark{
+		Step: mark.StepProbe, Component: n.k.component, At: time.Now().Add(-took), Took: took,
+		Subject: mark.Subject{Resource: "pods", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: string(t.Pod.UID)},
+		Detail: &mark.Probe{
+			Container: t.Container.Name, Kind: kinds[t.Kind], Action: probe.Describe(t.Container, t.Probe), Success: r == probe.Success,
+			Output: text[:min(len(text), maxProbeText)],
+		},
+	})
+	if w := n.k.worker(string(t.Pod.UID)); w != nil {
+		w.Wake()
+	}
+}
+
+func (k *Kubelet) wakeRefs(uid string) {
+	if w := k.worker(uid); w != nil {
+		w.RefsChanged()
+	}
+}
+
+// imageNews tells the node when an image came in.
+type imageNews struct {
+	runtimeapi.ImageServiceClient
+	changed func()
+}
+
+// PullImage pulls, and has the node's list of images written again.
+func (i imageNews) PullImage(ctx context.Context, in *runtimeapi.PullImageRequest, opts ...grpc.CallOption) (*runtimeapi.PullImageResponse, error) {
+	out, err := i.ImageServiceClient.PullImage(ctx, in, opts...)
+	if err != nil {
+		return nil, err
+	}
+	i.changed()
+	return out, nil
+}
+
+// refuse is the verdict on a pod that this node will not run.
+func refuse(reason, format string, args ...any) (string, string) {
+	return reason, "Pod was rejected: " + fmt.Sprintf(format, args...)
+}

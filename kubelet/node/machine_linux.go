@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Machine is what this machine has. Sizes are bytes.
+type Machine struct {
+	CPUs      int
+	Memory    int64
+	Storage   int64
+	HugePages map[string]int64 // by page size as in resource names ("2Mi")
+	Arch      string
+	Kernel    string
+	OSImage   string
+	MachineID string
+	SystemID  string
+	BootID    string
+	dataDir   string
+}
+
+// Inspect looks at the machine. dataDir's file system is the node's storage.
+func Inspect(dataDir string) (Machine, error) {
+	m := Machine{CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, dataDir: dataDir, HugePages: map[string]int64{}}
+	info, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return m, fmt.Errorf("read memory size: %w", err)
+	}
+	m.Memory = meminfo(info, "MemTotal")
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dataDir, &fs); err != nil {
+		return m, fmt.Errorf("look at the file system of %s: %w", dataDir, err)
+	}
+	m.Storage = int64(fs.Blocks) * fs.Bsize //nolint:gosec // sizes of file systems
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return m, fmt.Errorf("ask for the kernel's version: %w", err)
+	}
+	m.Kernel = unix.ByteSliceToString(u.Release[:])
+	m.OSImage = osImage()
+	m.MachineID, m.SystemID, m.BootID = line("/etc/machine-id"), line("/sys/class/dmi/id/product_uuid"), line("/proc/sys/kernel/random/boot_id")
+	pages, _ := os.ReadDir("/sys/kernel/mm/hugepages") // none where the kernel has none
+	for _, p := range pages {
+		kb, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimPrefix(p.Name(), "hugepages-"), "kB"), 10, 64)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(line("/sys/kernel/mm/hugepages/"+p.Name()+"/nr_hugepages"), 10, 64)
+		if err == nil {
+			m.HugePages[resource.NewQuantity(kb<<10, resource.BinarySI).String()] = n * kb << 10
+		}
+	}
+	return m, nil
+}
+
+func line(path string) string {
+	b, err := os.ReadFile(path) //nolint:gosec // fixed paths
+	if err != nil {
+		return "" // not every machine says
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func osImage() string {
+	b, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "Linux"
+	}
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for sc.Scan() {
+		if v, ok := strings.CutPrefix(sc.Text(), "PRETTY_NAME="); ok {
+			return strings.Trim(v, `"`)
+		}
+	}
+	return "Linux"
+}
+
+// meminfo is a field of /proc/meminfo in bytes.
+func meminfo(b []byte, field string) int64 {
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		if len(f) >= 2 && f[0] == field+":" {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			if err == nil {
+				return n << 10
+			}
+		}
+	}
+	return 0
+}
+
+// Capacity is all that the machine has.
+func (m Machine) Capacity(maxPods int) corev1.ResourceList {
+	l := corev1.ResourceList{
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(m.CPUs), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(m.Memory, resource.BinarySI),
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(m.Storage, resource.BinarySI),
+		corev1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),
+	}
+	for size, bytes := range m.HugePages {
+		l[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	return l
+}
+
+// Reserve is kept free for the node itself: memory below which it would evict, and a tenth of the storage.
+const reserveMemory = 100 << 20
+
+// Allocatable is what is left for pods.
+func (m Machine) Allocatable(maxPods int, reserved corev1.ResourceList) corev1.ResourceList {
+	l := m.Capacity(maxPods)
+	sub := func(name corev1.ResourceName, q resource.Quantity) {
+		have, ok := l[name]
+		if !ok {
+			return
+		}
+		have.Sub(q)
+		if have.Sign() < 0 {
+			have = *resource.NewQuantity(0, have.Format)
+		}
+		l[name] = have
+	}
+	for name, q := range reserved {
+		sub(name, q)
+	}
+	sub(corev1.ResourceMemory, *resource.NewQuantity(reserveMemory, resource.BinarySI))
+	sub(corev1.ResourceEphemeralStorage, *resource.NewQuantity(m.Storage/10, resource.DecimalSI))
+	for _, bytes := range m.HugePages {
+		sub(corev1.ResourceMemory, *resource.NewQuantity(bytes, resource.BinarySI))
+	}
+	return l
+}
+
+func (m Machine) info(version string) corev1.NodeSystemInfo {
+	return corev1.NodeSystemInfo{
+		MachineID: m.MachineID, SystemUUID: m.SystemID, BootID: m.BootID, KernelVersion: m.Kernel, OSImage: m.OSImage,
+		KubeletVersion: version, OperatingSystem: "linux", Architecture: m.Arch,
+	}
+}
+
+func (m Machine) memoryCondition() corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse,
+		Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"}
+	b, err := os.ReadFile("/proc/meminfo")
+	if err == nil && meminfo(b, "MemAvailable") < reserveMemory {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available"
+	}
+	return c
+}
+
+func (m Machine) diskCondition() corev1.NodeCondition {
+	c := corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse,
+		Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(m.dataDir, &fs); err != nil {
+		return c
+	}
+	// a tenth of the space, a twentieth of the inodes
+	if fs.Bavail < fs.Blocks/10 && int64(fs.Bavail)*fs.Bsize < 2<<30 || fs.Files > 0 && fs.Ffree < fs.Files/20 { //nolint:gosec // sizes of file systems
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletHasDiskPressure", "kubelet has disk pressure"
+	}
+	return c
+}
+
+func (m Machine) pidCondition() corev1.NodeCondition {
+	return corev1.NodeCondition{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse,
+		Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"}
+}

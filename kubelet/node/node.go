@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node keeps the API's picture of this machine: the Node object, its status, and the lease that says it lives. The kubelet
+// runs one Keeper. It writes on change, a status at least every 5 minutes and the lease at its interval; it never touches pods.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/client"
+	"keelson/cri"
+)
+
+// Config says what the node is.
+type Config struct {
+	Name        string
+	Client      *client.Client
+	Runtime     cri.Client
+	Events      record.EventRecorder
+	Log         *slog.Logger
+	Hostname    string
+	IPs         []string // InternalIP addresses
+	Port        int      // of the kubelet's server
+	PodCIDR     string
+	Labels      map[string]string
+	Taints      []corev1.Taint
+	MaxPods     int
+	Reserved    corev1.ResourceList
+	Register    bool
+	Version     string // v1.37.2+keelson
+	DataDir     string // whose file system is the node's ephemeral storage
+	LeaseEvery  time.Duration
+	StatusEvery time.Duration
+}
+
+// Keeper keeps one Node object. Make it with New.
+type Keeper struct {
+	cfg     Config
+	machine Machine
+	kick    chan struct{}
+	current atomic.Pointer[corev1.Node]
+	ready   atomic.Bool
+
+	mu   sync.Mutex
+	last time.Time // of the last status write
+}
+
+// New looks at the machine and starts nothing.
+func New(cfg Config) (*Keeper, error) {
+	m, err := Inspect(cfg.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1)}, nil
+}
+
+// Machine is what New saw.
+func (k *Keeper) Machine() Machine { return k.machine }
+
+// Node is the object as last heard of; nil before registration.
+func (k *Keeper) Node() *corev1.Node { return k.current.Load() }
+
+// Allocatable is what pods can have.
+func (k *Keeper) Allocatable() corev1.ResourceList {
+	return k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved)
+}
+
+// Changed asks for a status write if something differs: images, the runtime's state.
+func (k *Keeper) Changed() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// SetPort says on which port the kubelet's server answers. It must be called before Register.
+func (k *Keeper) SetPort(p int) { k.cfg.Port = p }
+
+// Register makes the Node object, or takes over the one that is there, and writes its status. It tries until ctx is done.
+func (k *Keeper) Register(ctx context.Context) error {
+	wait := 100 * time.Millisecond
+	for {
+		err := k.register(ctx)
+		if err == nil {
+			return nil
+		}
+		k.cfg.Log.Warn("register node", "node", k.cfg.Name, "err", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("register node %s: %w", k.cfg.Name, err)
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 7*time.Second)
+	}
+}
+
+func (k *Keeper) register(ctx context.Context) error {
+	api := k.cfg.Client.CoreV1().Nodes()
+	want := k.object()
+	want.Status = k.status(ctx, nil)
+	var got *corev1.Node
+	var err error
+	if k.cfg.Register {
+		got, err = api.Create(ctx, want, metav1.CreateOptions{})
+	}
+	if !k.cfg.Register || apierrors.IsAlreadyExists(err) {
+		if got, err = api.Get(ctx, k.cfg.Name, metav1.GetOptions{}); err == nil {
+			got, err = k.takeOver(ctx, got, want)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	k.current.Store(got)
+	return k.write(ctx, true)
+}
+
+// takeOver brings labels and the pod range of an object from an earlier life up to date.
+func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1.Node, error) {
+	next := have.DeepCopy()
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	maps.Copy(next.Labels, want.Labels)
+	if next.Spec.PodCIDR == "" {
+		next.Spec.PodCIDR, next.Spec.PodCIDRs = want.Spec.PodCIDR, want.Spec.PodCIDRs
+	}
+	if equality.Semantic.DeepEqual(have.Labels, next.Labels) && have.Spec.PodCIDR == next.Spec.PodCIDR {
+		return have, nil
+	}
+	patch, err := diff(corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels}, Spec: have.Spec},
+		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: next.Labels}, Spec: next.Spec})
+	if err != nil {
+		return nil, err
+	}
+	return k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+func diff(before, after corev1.Node) ([]byte, error) {
+	a, err := json.Marshal(before)
+	if err != nil {
+		return nil, fmt.Errorf("encode node: %w", err)
+	}
+	b, err := json.Marshal(after)
+	if err != nil {
+		return nil, fmt.Errorf("encode node: %w", err)
+	}
+	return strategicpatch.CreateTwoWayMergePatch(a, b, corev1.Node{})
+}
+
+func (k *Keeper) object() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: k.cfg.Name, Labels: map[string]string{
+		corev1.LabelHostname: k.cfg.Hostname, corev1.LabelOSStable: "linux", corev1.LabelArchStable: k.machine.Arch,
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": k.machine.Arch,
+	}}}
+	maps.Copy(n.Labels, k.cfg.Labels)
+	n.Spec.Taints = k.cfg.Taints
+	if k.cfg.PodCIDR != "" {
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDR, []string{k.cfg.PodCIDR}
+	}
+	return n
+}
+
+// write patches the status if it differs, or if force is set and it is old.
+func (k *Keeper) write(ctx context.Context, force bool) error {
+	have := k.current.Load()
+	if have == nil {
+		return nil
+	}
+	next := k.status(ctx, have)
+	k.noteReady(&next)
+	k.mu.Lock()
+	due := force && time.Since(k.last) >= k.statusEvery()
+	k.mu.Unlock()
+	if equality.Semantic.DeepEqual(withoutHeartbeat(have.Status), withoutHeartbeat(next)) && !due {
+		return nil
+	}
+	patch, err := diff(corev1.Node{Status: have.Status}, corev1.Node{Status: next})
+	if err != nil || string(patch) == "{}" {
+		return err
+	}
+	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("write status of node %s: %w", k.cfg.Name, err)
+	}
+	k.mu.Lock()
+	k.last = time.Now()
+	k.mu.Unlock()
+	k.current.Store(got)
+	return nil
+}
+
+func (k *Keeper) statusEvery() time.Duration {
+	if k.cfg.StatusEvery == 0 {
+		return 5 * time.Minute
+	}
+	return k.cfg.StatusEvery
+}
+
+func withoutHeartbeat(s corev1.NodeStatus) corev1.NodeStatus {
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	}
+	return s
+}
+
+func (k *Keeper) noteReady(s *corev1.NodeStatus) {
+	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	ready := i >= 0 && s.Conditions[i].Status == corev1.ConditionTrue
+	if k.ready.Swap(ready) == ready {
+		return
+	}
+	ref := &corev1.ObjectReference{Kind: "Node", Name: k.cfg.Name, UID: types.UID(k.cfg.Name)}
+	if ready {
+		k.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", k.cfg.Name)
+	} else {
+		k.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", k.cfg.Name)
+	}
+}
+
+// Run watches the Node object, renews the lease and writes status until ctx is done. Register comes first.
+func (k *Keeper) Run(ctx context.Context) {
+	f := k.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.cfg.Name).String()
+	}))
+	inf := f.Core().V1().Nodes().Informer()
+	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { k.heard(o) },
+		UpdateFunc: func(_, o any) { k.heard(o) },
+		DeleteFunc: func(o any) {
+			if n, ok := o.(*corev1.Node); ok && n.Name == k.cfg.Name {
+				k.current.Store(nil)
+				k.Changed()
+			}
+		},
+	}); err != nil {
+		k.cfg.Log.Error("watch own node", "err", err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { inf.RunWithContext(ctx) })
+	wg.Go(func() { k.leases(ctx) })
+	k.statuses(ctx)
+	wg.Wait()
+}
+
+func (k *Keeper) heard(o any) {
+	n, ok := o.(*corev1.Node)
+	if !ok || n.Name != k.cfg.Name {
+		return
+	}
+	if cur := k.current.Load(); cur != nil && cur.UID == n.UID && older(n, cur) {
+		return
+	}
+	k.current.Store(n)
+	if !equality.Semantic.DeepEqual(n.Status.Capacity, k.machine.Capacity(k.cfg.MaxPods)) || lostOurs(&n.Status) {
+		k.Changed() // somebody else wrote what is ours
+	}
+}
+
+// lostOurs reports whether the Ready condition is no longer what a living kubelet says.
+func lostOurs(s *corev1.NodeStatus) bool {
+	return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
+	})
+}
+
+func (k *Keeper) statuses(ctx context.Context) {
+	t := time.NewTimer(k.statusEvery())
+	defer t.Stop()
+	for {
+		due := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.kick:
+		case <-t.C:
+			due = true
+		}
+		var err error
+		if k.current.Load() == nil {
+			err = k.register(ctx)
+		} else {
+			err = k.write(ctx, due)
+		}
+		next := k.statusEvery()
+		if err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("write node status", "err", err)
+			next = 5 * time.Second
+			if apierrors.IsNotFound(err) {
+				k.current.Store(nil)
+			}
+		}
+		t.Reset(next)
+	}
+}
+
+func (k *Keeper) images(ctx context.Context) []corev1.ContainerImage {
+	resp, err := k.cfg.Runtime.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return nil
+	}
+	var out []corev1.ContainerImage
+	for _, img := range resp.GetImages() {
+		names := append(slices.Clone(img.GetRepoDigests()), img.GetRepoTags()...)
+		if len(names) > 0 {
+			out = append(out, corev1.ContainerImage{Names: names[:min(len(names), 5)], SizeBytes: int64(img.GetSize())}) //nolint:gosec // no image is that large
+		}
+	}
+	slices.SortFunc(out, func(a, b corev1.ContainerImage) int {
+		if a.SizeBytes != b.SizeBytes {
+			return int(min(max(b.SizeBytes-a.SizeBytes, -1), 1))
+		}
+		return slices.Compare(a.Names, b.Names)
+	})
+	return out[:min(len(out), 50)]
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// status is the node's status now. Conditions of others in have stay.
+func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatus {
+	var s corev1.NodeStatus
+	if have != nil {
+		s = *have.Status.DeepCopy()
+	}
+	s.Capacity = k.machine.Capacity(k.cfg.MaxPods)
+	s.Allocatable = k.Allocatable()
+	s.Addresses = nil
+	for _, ip := range k.cfg.IPs {
+		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+	}
+	s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: k.cfg.Hostname})
+	s.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) //nolint:gosec // a port
+	s.NodeInfo = k.machine.info(k.cfg.Version)
+	s.Images = k.images(ctx)
+	s.Config = nil
+	problem := k.runtime(ctx, &s)
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	if problem != "" {
+		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", problem
+	}
+	for _, c := range []corev1.NodeCondition{
+		k.machine.memoryCondition(), k.machine.diskCondition(), k.machine.pidCondition(), ready,
+	} {
+		setCondition(&s, c, time.Now())
+	}
+	return s
+}
+
+func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
+	t := metav1.NewTime(now.Truncate(time.Second))
+	c.LastHeartbeatTime, c.LastTransitionTime = t, t
+	i := slices.IndexFunc(s.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if s.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	s.Conditions[i] = c
+}
+
+// runtime fills in what the runtime says of itself and returns why the node is not ready; empty: it is.
+func (k *Keeper) runtime(ctx context.Context, s *corev1.NodeStatus) string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	v, err := k.cfg.Runtime.Runtime.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil {
+		return fmt.Sprintf("container runtime is down: %v", err)
+	}
+	s.NodeInfo.ContainerRuntimeVersion = v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
+	st, err := k.cfg.Runtime.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return fmt.Sprintf("container runtime is down: %v", err)
+	}
+	s.RuntimeHandlers = handlers(st)
+	s.Features = nil
+	if f := st.GetFeatures(); f != nil {
+		policy := f.GetSupplementalGroupsPolicy()
+		s.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &policy}
+	}
+	var problems []string
+	for _, c := range st.GetStatus().GetConditions() {
+		if c.GetStatus() {
+			continue
+		}
+		text := fmt.Sprintf("%s=false reason:%s message:%s", c.GetType(), c.GetReason(), c.GetMessage())
+		switch c.GetType() {
+		case runtimeapi.NetworkReady:
+			problems = append(problems, "container runtime network not ready: "+text)
+		case runtimeapi.RuntimeReady:
+			problems = append(problems, "container runtime not ready: "+text)
+		}
+	}
+	if len(problems) > 1 {
+		return "[" + strings.Join(problems, ", ") + "]"
+	}
+	return strings.Join(problems, "")
+}
+
+func handlers(st *runtimeapi.StatusResponse) []corev1.NodeRuntimeHandler {
+	var out []corev1.NodeRuntimeHandler
+	for _, h := range st.GetRuntimeHandlers() {
+		rro, users := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
+		out = append(out, corev1.NodeRuntimeHandler{
+			Name: h.GetName(), Features: &corev1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &rro, UserNamespaces: &users},
+		})
+	}
+	return out
+}
+
+// older reports whether a is an older version than b.
+func older(a, b *corev1.Node) bool {
+	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errX == nil && errY == nil && x < y
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+	"keelson/kubelet/translate"
+)
+
+const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
+
+// stop brings a pod to nothing: containers, sandbox, volumes, and when nobody wants it any more its API object and its traces.
+func (in *Input) stop(p *Plan) {
+	for key, f := range in.Flights {
+		if f.Action.Op == OpStart || f.Action.Op == OpVolumes || f.Action.Op == OpSandbox {
+			p.Cancel = append(p.Cancel, key)
+		}
+	}
+	slices.Sort(p.Cancel)
+	if len(p.Cancel) > 0 {
+		return // they end soon, and only then it is known what there is to stop
+	}
+	if in.anyAlive() {
+		in.stopContainers(p, "")
+		return
+	}
+	p.Terminal = true
+	in.settleDown(p)
+	if !p.Stopping || len(p.Actions) > 0 || !in.TornDown || !in.StatusDone && !in.Gone {
+		return
+	}
+	if !in.Gone && !in.Local && !in.Deleted {
+		in.do(p, Action{Op: OpDelete})
+		return
+	}
+	if in.Gone || in.Deleted {
+		in.do(p, Action{Op: OpForget})
+	}
+}
+
+// settleDown stops sandboxes and undoes volumes, once no container runs.
+func (in *Input) settleDown(p *Plan) {
+	busy := false
+	for _, s := range in.Seen.Sandboxes {
+		if s.Ready {
+			in.do(p, Action{Op: OpStopSandbox, ID: s.ID})
+			busy = true
+		}
+	}
+	if !busy && !in.TornDown && !in.flying(string(OpVolumes)) {
+		in.do(p, Action{Op: OpTearDown})
+	}
+}
+
+// anyAlive reports whether a container runs, or may run because its start is under way.
+func (in *Input) anyAlive() bool {
+	for i := range in.Seen.Containers {
+		if alive(&in.Seen.Containers[i]) {
+			return true
+		}
+	}
+	for _, f := range in.Flights {
+		if f.Action.Op == OpStart {
+			return true
+		}
+	}
+	return false
+}
+
+func alive(c *observed.Container) bool {
+	return c.Running() || c.State == runtimeapi.ContainerState_CONTAINER_UNKNOWN
+}
+
+// stopContainers stops everything that runs: first all but the sidecars, then the sidecars from the last to the first. Probes
+// of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
+func (in *Input) stopContainers(p *Plan, event string) {
+	grace := podinfo.Grace(in.Pod)
+	rank := map[string]int{} // sidecars by position; others stop before any of them
+	for i := range in.Pod.Spec.InitContainers {
+		if podinfo.Sidecar(&in.Pod.Spec.InitContainers[i]) {
+			rank[in.Pod.Spec.InitContainers[i].Name] = i + 1
+		}
+	}
+	var running []*observed.Container
+	last := -1
+	for i := range in.Seen.Containers {
+		c := &in.Seen.Containers[i]
+		if !alive(c) {
+			continue
+		}
+		running = append(running, c)
+		if r, ok := rank[c.Name]; !ok {
+			last = len(in.Pod.Spec.InitContainers) + 1
+		} else {
+			last = max(last, r)
+		}
+	}
+	for _, c := range running {
+		if r, ok := rank[c.Name]; ok && r < last {
+			continue
+		}
+		a := Action{Op: OpStop, Container: c.Name, ID: c.ID, Grace: grace, Hook: true, Event: event}
+		if a.Event == "" {
+			a.Event = "Stopping container " + c.Name
+		}
+		if f, ok := in.Flights[a.Key()]; ok && f.Action.Grace > a.Grace {
+			p.Cancel = append(p.Cancel, a.Key()) // asked again to be quicker
+		}
+		in.do(p, a)
+	}
+	in.lastProbes(p)
+}
+
+func (in *Input) lastProbes(p *Plan) {
+	box := in.Seen.Current()
+	if box == nil {
+		return
+	}
+	for c, k := range podinfo.All(in.Pod) {
+		cur := in.Seen.In(box.ID, c.Name)
+		if k == podinfo.Init || k == podinfo.Ephemeral || !cur.Running() || c.ReadinessProbe == nil {
+			continue
+		}
+		ip := in.HostIP
+		if len(box.IPs) > 0 {
+			ip = box.IPs[0]
+		}
+		p.Probes = append(p.Probes, probe.Target{
+			Key: probe.Key{ContainerID: cur.ID, Kind: probe.Readiness},
+			Pod: in.Pod, Container: c, Probe: c.ReadinessProbe, PodIP: ip, Started: cur.Started,
+		})
+	}
+}
+
+// finished reports whether the pod's work is over by itself: an init container failed for good, or every main container ended
+// and none starts again. (Sidecars may still run.)
+func (in *Input) finished() bool {
+	for i := range in.Pod.Spec.InitContainers {
+		c := &in.Pod.Spec.InitContainers[i]
+		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
+			continue
+		}
+		if cur := in.Seen.Latest(c.Name); cur.Exited() && cur.ExitCode != 0 && !podinfo.RestartAfter(in.Pod, c, podinfo.Init, cur.ExitCode) {
+			return true
+		}
+	}
+	for i := range in.Pod.Spec.Containers {
+		c := &in.Pod.Spec.Containers[i]
+		cur := in.Seen.Latest(c.Name)
+		if !cur.Exited() || in.flying(startKey(c.Name)) || podinfo.RestartAfter(in.Pod, c, podinfo.Main, cur.ExitCode) {
+			return false
+		}
+	}
+	return len(in.Pod.Spec.Containers) > 0
+}
+
+// sweep forgets what nobody needs: of each container all but the newest run and the one before it, and empty old sandboxes.
+func (in *Input) sweep(p *Plan) {
+	kept := map[string]int{}
+	used := map[string]bool{}
+	for i := range in.Seen.Containers {
+		c := &in.Seen.Containers[i]
+		kept[c.Name]++
+		if kept[c.Name] > 2 && !alive(c) && !in.flying(startKey(c.Name)) {
+			in.do(p, Action{Op: OpRemoveContainer, Container: c.Name, ID: c.ID})
+			continue
+		}
+		used[c.SandboxID] = true
+	}
+	for i, s := range in.Seen.Sandboxes {
+		if i > 0 && !s.Ready && !used[s.ID] {
+			in.do(p, Action{Op: OpRemoveSandbox, ID: s.ID})
+		}
+	}
+}
+
+// resizable reports whether a running container's cgroup differs from what its specification now asks for.
+func (in *Input) resizable(c *corev1.Container, cur *observed.Container) bool {
+	applied, ok := in.Resized[cur.ID]
+	if !ok {
+		applied = cur.Annotations[observed.AnnotationResources]
+	}
+	return applied != "" && applied != podinfo.ResourcesHash(c)
+}
+
+// Refusal is why a pod is not resized, as its condition PodResizePending says it.
+type Refusal struct{ Reason, Message string }
+
+// wantsResize reports whether a running container has other resources than it should.
+func (in *Input) wantsResize() bool {
+	for c, k := range podinfo.All(in.Pod) {
+		if cur := in.Seen.Latest(c.Name); k != podinfo.Init && cur.Running() && in.resizable(c, cur) {
+			return true
+		}
+	}
+	return false
+}
+
+// mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
+func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool {
+	want, have := translate.Resources(in.Pod, c, 0), cur.Resources
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy != corev1.RestartContainer {
+			continue
+		}
+		switch {
+		case have == nil:
+			return true
+		case p.ResourceName == corev1.ResourceMemory && want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes():
+			return true
+		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() || want.GetCpuQuota() != have.GetCpuQuota()):
+			return true
+		}
+	}
+	return false
+}

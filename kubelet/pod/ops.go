@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/translate"
+	"keelson/kubelet/volume"
+	"keelson/lib/mark"
+)
+
+// do begins one action.
+func (w *Worker) do(ctx context.Context, in Input, a Action) {
+	switch a.Op {
+	case OpVolumes:
+		w.s.volDirt = false // a change from here on makes them dirty again
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.setUpVolumes(ctx, in) })
+	case OpSandbox:
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.runSandbox(ctx, in, a) })
+	case OpStart:
+		if last := in.Seen.Latest(a.Container); last.Exited() && a.Replace == "" {
+			w.s.crashes[a.Container] = w.s.crashes[a.Container].Next(last.Finished, in.Now)
+		}
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.start(ctx, in, a) })
+	case OpStop:
+		w.beginStop(ctx, in, a)
+	case OpStopSandbox:
+		w.launch(ctx, a, func(ctx context.Context) func() {
+			_, err := w.env.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: a.ID})
+			return w.retry(ctx, a, in.Pod, "stop sandbox", err)
+		})
+	case OpTearDown:
+		w.launch(ctx, a, func(ctx context.Context) func() {
+			err := w.env.Volumes.TearDown(w.uid)
+			done := w.retry(ctx, a, in.Pod, "tear volumes down", err)
+			return func() { done(); w.s.tornDown = err == nil; w.s.volumes = w.s.volumes && err != nil }
+		})
+	case OpRemoveContainer:
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.removeContainer(ctx, in, a) })
+	case OpRemoveSandbox:
+		w.launch(ctx, a, func(ctx context.Context) func() {
+			_, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: a.ID})
+			return w.retry(ctx, a, in.Pod, "remove sandbox", err)
+		})
+	case OpDelete:
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.deletePod(ctx, in, a) })
+	case OpForget:
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.forget(ctx, in, a) })
+	case OpResize:
+		w.launch(ctx, a, func(ctx context.Context) func() { return w.resize(ctx, in, a) })
+	}
+}
+
+// retry is what follows an action that is tried again when it failed.
+func (w *Worker) retry(ctx context.Context, a Action, p *corev1.Pod, act string, err error) func() {
+	if grpcstatus.Code(err) == codes.NotFound {
+		err = nil // it is gone, which is what was wanted
+	}
+	return func() {
+		if err == nil {
+			delete(w.s.failed, a.Key())
+			delete(w.s.tries, a.Key())
+			return
+		}
+		w.failedOp(a.Key(), time.Second, time.Minute)
+		if ctx.Err() == nil {
+			w.env.Log.Warn(act, "pod", podinfo.FullName(p), "err", err)
+		}
+	}
+}
+
+func (w *Worker) podIPs(in Input) []string {
+	if in.Pod.Spec.HostNetwork {
+		return w.env.HostIPs
+	}
+	if box := in.Seen.Current(); box != nil {
+		return box.IPs
+	}
+	return nil
+}
+
+func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
+	begin := time.Now()
+	refresh, err := w.env.Volumes.SetUp(ctx, volume.Input{
+		Pod: in.Pod, PodIPs: w.podIPs(in), HostIPs: w.env.HostIPs, Allocatable: w.env.Allocatable(),
+	})
+	if !in.VolumesDone && ctx.Err() == nil {
+		w.mark(mark.StepVolumes, begin, err, &mark.Volumes{Count: len(in.Pod.Spec.Volumes)})
+	}
+	return func() {
+		if !refresh.IsZero() {
+			w.s.refresh = refresh
+		}
+		if err == nil {
+			w.s.volumes = true
+			delete(w.s.failed, string(OpVolumes))
+			delete(w.s.tries, string(OpVolumes))
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.s.volDirt = true
+		w.failedOp(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
+		for _, e := range split(err) {
+			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, "FailedMount", e.Error())
+		}
+	}
+}
+
+// split takes a joined error apart.
+func split(err error) []error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
+	begin := time.Now()
+	cfg, err := w.sandboxConfig(in.Pod, a.Attempt)
+	var id string
+	if err == nil {
+		if in.Seen != nil && len(in.Seen.Sandboxes) > 0 {
+			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		}
+		id, err = w.createSandbox(ctx, in.Pod, cfg)
+	}
+	if ctx.Err() == nil {
+		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: a.Attempt})
+	}
+	return func() {
+		if err == nil {
+			delete(w.s.failed, a.Key())
+			delete(w.s.tries, a.Key())
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		w.failedOp(a.Key(), time.Second, 30*time.Second)
+		w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %s", grpcText(err))
+	}
+}
+
+func (w *Worker) createSandbox(ctx context.Context, p *corev1.Pod, cfg *runtimeapi.PodSandboxConfig) (string, error) {
+	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
+		return "", fmt.Errorf("make log directory: %w", err)
+	}
+	handler := ""
+	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
+		h, err := w.env.Handler(ctx, *p.Spec.RuntimeClassName)
+		if err != nil {
+			return "", err
+		}
+		handler = h
+	}
+	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
+	return resp.GetPodSandboxId(), err
+}
+
+func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	host := &runtimeapi.DNSConfig{}
+	if f, err := os.Open(w.env.ResolvConf); err == nil {
+		host, err = translate.ParseResolvConf(f)
+		_ = f.Close() // read only
+		if err != nil {
+			return nil, err
+		}
+	}
+	dns, _ := translate.DNS(p, host, w.env.ClusterDNS, w.env.ClusterDomain)
+	return translate.Sandbox(p, translate.SandboxInput{
+		Attempt: attempt, LogDir: w.env.LogDir, CgroupParent: w.env.CgroupParent, NodeHostname: w.env.Hostname, DNS: dns, Domain: w.env.ClusterDomain,
+	})
+}
+
+func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func() {
+	c := in.Seen.Find(a.ID)
+	_, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID})
+	if err == nil && c != nil && c.LogPath != "" {
+		rotated, globErr := filepath.Glob(c.LogPath + "*")
+		err = globErr
+		for _, f := range rotated {
+			err = errors.Join(err, os.Remove(f))
+		}
+	}
+	return w.retry(ctx, a, in.Pod, "remove container", err)
+}
+
+// deletePod takes the pod out of the API: nothing of it runs here any more.
+func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
+	zero, uid := int64(0), in.Pod.UID
+	begin := time.Now()
+	err := w.env.API.CoreV1().Pods(in.Pod.Namespace).Delete(ctx, in.Pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		err = nil
+	}
+	if ctx.Err() == nil {
+		w.mark(mark.StepTerminated, begin, err, &mark.Status{From: string(in.Pod.Status.Phase), To: string(in.Pod.Status.Phase)})
+	}
+	done := w.retry(ctx, a, in.Pod, "delete pod", err)
+	return func() { done(); w.s.deleted = err == nil }
+}
+
+// forget removes the pod's last traces from the node.
+func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
+	var errs []error
+	ids := make([]string, 0, len(in.Seen.Containers))
+	for i := range in.Seen.Containers {
+		ids = append(ids, in.Seen.Containers[i].ID)
+	}
+	for _, s := range in.Seen.Sandboxes {
+		if _, err := w.env.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.ID}); err != nil && grpcstatus.Code(err) != codes.NotFound {
+			errs = append(errs, err)
+		}
+	}
+	if len(errs) == 0 {
+		errs = append(errs, w.env.Volumes.Forget(w.uid))
+		errs = append(errs, os.RemoveAll(translate.PodLogDir(w.env.LogDir, in.Pod.Namespace, in.Pod.Name, w.uid)))
+	}
+	err := errors.Join(errs...)
+	done := w.retry(ctx, a, in.Pod, "remove pod", err)
+	return func() {
+		done()
+		if err != nil {
+			return
+		}
+		w.env.Probes.Forget(w.uid, ids)
+		w.env.Refs.Use(w.uid, nil)
+		w.env.Images.Forget(w.uid)
+		w.s.forgotten = true
+	}
+}
+
+func (w *Worker) resize(ctx context.Context, in Input, a Action) func() {
+	c, _ := podinfo.Find(in.Pod, a.Container)
+	hash := podinfo.ResourcesHash(c)
+	_, err := w.env.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: a.ID, Linux: translate.Resources(in.Pod, c, w.env.MemoryBytes),
+	})
+	done := w.retry(ctx, a, in.Pod, "resize container", err)
+	return func() {
+		done()
+		if err == nil {
+			w.s.resized[a.ID] = hash
+		}
+	}
+}
+
+// grpcText words a runtime's error as kubelets do.
+func grpcText(err error) string {
+	if s, ok := grpcstatus.FromError(err); ok && s.Code() != codes.OK && s.Code() != codes.Unknown {
+		return fmt.Sprintf("rpc error: code = %s desc = %s", s.Code(), s.Message())
+	}
+	if s, ok := grpcstatus.FromError(err); ok {
+		return s.Message()
+	}
+	return err.Error()
+}

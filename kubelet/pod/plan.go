@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pod brings one pod from its specification to running containers and back to nothing.
+//
+// A Worker owns one pod. It keeps what is wanted (the API object), what is there (package observed), what it has under way and
+// what failed lately, and gives all of it to Decide, a pure function that answers with a Plan: the actions to begin now, the
+// probes that should run, why containers wait, and when to look again. Actions run beside each other and wake the worker when
+// they end. So the order of steps is a property of Decide alone:
+//
+//	admit -> volumes -> sandbox -> init containers, one by one -> main containers, together (image, create, start, post-start)
+//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo volumes -> final status -> API delete -> remove
+//
+// Invariants:
+//  1. Decide looks at its Input only; the same Input gives the same Plan.
+//  2. Two actions with the same Key never run at the same time.
+//  3. Nothing is remembered on disk: after a restart the same Plan follows from the API, the runtime and the volumes there.
+//
+// The kubelet's root package makes Workers; nobody else does.
+package pod
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/probe"
+)
+
+// Op is a kind of action.
+type Op string
+
+// The actions.
+const (
+	OpVolumes         Op = "volumes"         // set up (or refresh) the pod's volumes
+	OpSandbox         Op = "sandbox"         // run a new sandbox
+	OpStart           Op = "start"           // image, create, start, post-start hook of one container
+	OpStop            Op = "stop"            // pre-stop hook and stop of one container
+	OpStopSandbox     Op = "stopSandbox"     // stop a sandbox: its network is given back
+	OpTearDown        Op = "tearDown"        // undo the volumes
+	OpRemoveContainer Op = "removeContainer" // forget a dead container and its log
+	OpRemoveSandbox   Op = "removeSandbox"   // forget a stopped sandbox
+	OpDelete          Op = "delete"          // delete the API object: everything is gone here
+	OpForget          Op = "forget"          // remove the pod's last traces; the worker ends after it
+	OpResize          Op = "resize"          // give a running container its new resources
+)
+
+// Action is one thing to do. Fields that its Op does not need are zero.
+type Action struct {
+	Op        Op
+	Container string // its name
+	ID        string // container or sandbox
+	Restart   int    // of a container to start
+	Attempt   uint32 // of a sandbox to run
+	Grace     int64  // seconds a stop may take
+	Hook      bool   // run the pre-stop hook
+	Event     string // message of the Killing event; empty: no event
+	Replace   string // id of a container that was created and never started, to be removed first
+}
+
+// Key tells actions apart that may run at the same time.
+func (a Action) Key() string {
+	switch a.Op {
+	case OpStart:
+		return string(a.Op) + "/" + a.Container
+	case OpStop, OpStopSandbox, OpRemoveContainer, OpRemoveSandbox, OpResize:
+		return string(a.Op) + "/" + a.ID
+	case OpVolumes, OpSandbox, OpTearDown, OpDelete, OpForget:
+	}
+	return string(a.Op)
+}
+
+// Flight is an action under way.
+type Flight struct {
+	Action Action
+	Began  time.Time
+}
+
+// Waiting is why a container does not run, as users read it.
+type Waiting struct {
+	Reason  string
+	Message string
+}
+
+// Failed is the last failure of an action, kept until it succeeds or Retry has passed.
+type Failed struct {
+	Waiting
+	Retry time.Time
+	// Then is what the container waits for from ThenAt on (ImagePullBackOff after ErrImagePull); zero: nothing else.
+	Then   Waiting
+	ThenAt time.Time
+}
+
+// shown is why a container waits at a time, and when that changes.
+func (f Failed) shown(now time.Time) (Waiting, time.Time) {
+	if f.ThenAt.IsZero() {
+		return f.Waiting, time.Time{}
+	}
+	if now.Before(f.ThenAt) {
+		return f.Waiting, f.ThenAt
+	}
+	return f.Then, time.Time{}
+}
+
+// Crash is a container's restart back-off: after an exit at time t it may start again at t+Delay.
+type Crash struct {
+	Delay   time.Duration
+	Updated time.Time
+}
+
+// Back-off of containers that exit again and again.
+const (
+	crashMin = 10 * time.Second
+	crashMax = 5 * time.Minute
+)
+
+// Over reports whether the container, having ended at, may start now; until is when it may.
+func (c Crash) Over(ended, now time.Time) (over bool, until time.Time) {
+	if c.Delay == 0 || ended.Sub(c.Updated) > 2*crashMax {
+		return true, time.Time{}
+	}
+	until = ended.Add(c.Delay)
+	return !now.Before(until), until
+}
+
+// Next is the back-off after one more start.
+func (c Crash) Next(ended, now time.Time) Crash {
+	if c.Delay == 0 || ended.Sub(c.Updated) > 2*crashMax {
+		return Crash{Delay: crashMin, Updated: now}
+	}
+	return Crash{Delay: min(2*c.Delay, crashMax), Updated: now}
+}
+
+// End is a final verdict on a pod: it stops and has this phase for ever.
+type End struct {
+	Phase   corev1.PodPhase
+	Reason  string
+	Message string
+}
+
+// Input is all that Decide knows.
+type Input struct {
+	// Pod is the pod as wanted. For a pod that only the runtime knows it has a name and nothing else.
+	Pod *corev1.Pod
+	// Gone: neither the API nor a file wants the pod any more.
+	Gone bool
+	// Local: the API has no object of its own for it (static pods), so there is none to delete.
+	Local bool
+	Seen  *observed.Pod
+	Now   time.Time
+	// HostIP is the node's address, which is that of pods on the host network.
+	HostIP string
+
+	Flights map[string]Flight
+	Failed  map[string]Failed // by Action.Key
+	Crashes map[string]Crash  // by container
+	Result  func(probe.Key) probe.Result
+	// Refused is why the pod's containers must keep the resources they have; nil: they may be resized.
+	Refused *Refusal
+	// Resized is the hash of the resources that a running container was given after its creation, by container id.
+	Resized map[string]string
+
+	End         *End // decided earlier: rejected, deadline passed, evicted
+	VolumesDone bool // set up at least once
+	VolumesDirt bool // something they show has changed
+	TornDown    bool
+	StatusDone  bool // the final status is written
+	Deleted     bool // the API object is gone or its deletion was accepted
+}
+
+// Plan is what to do now.
+type Plan struct {
+	Actions []Action
+	// Cancel lists keys of flights that are no longer wanted.
+	Cancel  []string
+	Probes  []probe.Target
+	Waiting map[string]Waiting
+	// End is set once, when this Decide found a final verdict.
+	End *End
+	// Terminal: the pod's work is over (by itself or by verdict) and no container runs or will run.
+	Terminal bool
+	// Stopping: the pod is being stopped.
+	Stopping bool
+	// Wake is when to decide again without being woken; zero: never.
+	Wake time.Time
+}
+
+func (p *Plan) wakeAt(t time.Time) {
+	if !t.IsZero() && (p.Wake.IsZero() || t.Before(p.Wake)) {
+		p.Wake = t
+	}
+}
+
+func (in *Input) flying(key string) bool { _, ok := in.Flights[key]; return ok }
+
+// do adds an action unless it is under way, or failed lately and must wait.
+func (in *Input) do(p *Plan, a Action) bool {
+	k := a.Key()
+	if in.flying(k) {
+		return true
+	}
+	if f, ok := in.Failed[k]; ok && in.Now.Before(f.Retry) {
+		p.wakeAt(f.Retry)
+		return false
+	}
+	p.Actions = append(p.Actions, a)
+	return true
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+	"keelson/kubelet/status"
+	"keelson/lib/mark"
+)
+
+// settle is how long a status may be held back while its pod is on the way somewhere, so that one write tells of several changes.
+const settle = 500 * time.Millisecond
+
+const opStatus = "status"
+
+// report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when a
+// status held back is due.
+func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
+	w.tellWaiting(in, plan)
+	if v.gone && !w.static {
+		return true, time.Time{}
+	}
+	if w.static {
+		if done, at := w.keepMirror(ctx, v); !done {
+			return v.gone, at
+		}
+	}
+	target := v.pod
+	if w.static {
+		target = v.mirror
+	}
+	next := status.Build(w.statusInput(in, plan, v.pod))
+	patch, err := status.Patch(&corev1.Pod{ObjectMeta: target.ObjectMeta, Status: target.Status}, &next)
+	if err != nil {
+		w.env.Log.Error("compute pod status", "pod", podinfo.FullName(v.pod), "err", err)
+		return false, time.Time{}
+	}
+	if patch == nil {
+		w.s.heldSince = time.Time{}
+		return !in.flying(opStatus), time.Time{}
+	}
+	if in.flying(opStatus) {
+		return false, time.Time{}
+	}
+	if f, ok := w.s.failed[opStatus]; ok && in.Now.Before(f.Retry) {
+		return false, f.Retry
+	}
+	if until := w.hold(in, plan); !until.IsZero() {
+		return false, until
+	}
+	w.s.heldSince = time.Time{}
+	w.launch(ctx, Action{Op: opStatus}, func(ctx context.Context) func() { return w.writeStatus(ctx, target, patch, &next) })
+	return false, time.Time{}
+}
+
+func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
+	si := status.Input{
+		Pod: p, Seen: in.Seen, Result: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs,
+		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
+		Message: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
+	}
+	if in.Refused != nil {
+		si.ResizePending = &status.Reason{Reason: in.Refused.Reason, Message: in.Refused.Message}
+	} else {
+		si.Resizing = in.wantsResize()
+	}
+	for name, r := range plan.Waiting {
+		si.Waiting[name] = status.Reason(r)
+	}
+	if in.End != nil {
+		si.EndPhase, si.EndReason, si.EndDetail = in.End.Phase, in.End.Reason, in.End.Message
+	}
+	return si
+}
+
+// hold says until when a status may wait for more news; zero: it must be written now.
+func (w *Worker) hold(in Input, plan Plan) time.Time {
+	if !w.onTheWay(in, plan) {
+		return time.Time{}
+	}
+	if w.s.heldSince.IsZero() {
+		w.s.heldSince = in.Now
+	}
+	until := w.s.heldSince.Add(settle)
+	if !in.Now.Before(until) {
+		return time.Time{}
+	}
+	return until
+}
+
+// onTheWay reports whether something is expected to change the status in a moment.
+func (w *Worker) onTheWay(in Input, plan Plan) bool {
+	passing := func(op Op) bool {
+		switch op {
+		case OpSandbox, OpStart, OpStop, OpStopSandbox, OpTearDown, OpResize:
+			return true
+		case OpVolumes:
+			return !in.VolumesDone
+		case OpRemoveContainer, OpRemoveSandbox, OpDelete, OpForget:
+		}
+		return false
+	}
+	for _, a := range plan.Actions {
+		if passing(a.Op) {
+			return true
+		}
+	}
+	for _, f := range in.Flights {
+		if passing(f.Action.Op) {
+			return true
+		}
+	}
+	for i := range in.Seen.Containers {
+		c := &in.Seen.Containers[i]
+		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < settle {
+			return true // most init containers end in a moment
+		}
+	}
+	for _, t := range plan.Probes {
+		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < settle && in.result(t.ContainerID, t.Kind) == probe.Unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// writeStatus patches pods/status.
+func (w *Worker) writeStatus(ctx context.Context, target *corev1.Pod, patch []byte, next *corev1.PodStatus) func() {
+	begin := time.Now()
+	got, err := w.env.API.CoreV1().Pods(target.Namespace).Patch(ctx, target.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	d := &mark.Status{From: string(target.Status.Phase), To: string(next.Phase), Ready: status.Ready(next)}
+	if ctx.Err() == nil {
+		w.mark(mark.StepStatus, begin, err, d)
+		if err == nil && d.Ready && !status.Ready(&target.Status) {
+			w.mark(mark.StepReady, begin, nil, d)
+		}
+	}
+	if (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && !w.static {
+		w.confirmGone(ctx, target)
+	}
+	return func() {
+		if err == nil {
+			delete(w.s.failed, opStatus)
+			delete(w.s.tries, opStatus)
+			w.heard(got)
+			return
+		}
+		w.failedOp(opStatus, 200*time.Millisecond, 10*time.Second)
+		if !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			w.env.Log.Warn("write pod status", "pod", podinfo.FullName(target), "err", err)
+		}
+	}
+}
+
+// heard takes the API's answer to a write for the newest version.
+func (w *Worker) heard(p *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.static:
+		if w.mirror != nil && w.mirror.UID == p.UID && newer(p, w.mirror) {
+			w.mirror = p
+		}
+	case p.UID == w.pod.UID && newer(p, w.pod):
+		w.pod = p
+	}
+}
+
+// confirmGone asks whether the pod is really gone, since a write was refused as if it were.
+func (w *Worker) confirmGone(ctx context.Context, target *corev1.Pod) {
+	got, err := w.env.API.CoreV1().Pods(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && got.UID != target.UID:
+		w.mu.Lock()
+		w.gone = true
+		w.mu.Unlock()
+	case err == nil:
+		w.heard(got)
+	}
+}
+
+// keepMirror makes the API show a static pod. done is true when the mirror stands and may carry a status.
+func (w *Worker) keepMirror(ctx context.Context, v view) (done bool, at time.Time) {
+	hash := v.pod.Annotations[podinfo.AnnotationHash]
+	fits := v.mirror != nil && v.mirror.DeletionTimestamp == nil && v.mirror.Annotations[podinfo.AnnotationMirror] == hash
+	if fits && !v.gone {
+		return true, time.Time{}
+	}
+	const key = "mirror"
+	if _, ok := w.s.flights[key]; ok || v.mirror == nil && v.gone {
+		return false, time.Time{}
+	}
+	if f, ok := w.s.failed[key]; ok && time.Now().Before(f.Retry) {
+		return false, f.Retry
+	}
+	w.launch(ctx, Action{Op: key}, func(ctx context.Context) func() { return w.replaceMirror(ctx, v, key) })
+	return false, time.Time{}
+}
+
+func (w *Worker) replaceMirror(ctx context.Context, v view, key string) func() {
+	pods := w.env.API.CoreV1().Pods(v.pod.Namespace)
+	var made *corev1.Pod
+	var err error
+	if v.mirror != nil {
+		zero := int64(0)
+		err = pods.Delete(ctx, v.mirror.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &v.mirror.UID}})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			err = nil
+		}
+	}
+	if err == nil && !v.gone {
+		made, err = pods.Create(ctx, mirrorOf(v.pod), metav1.CreateOptions{})
+	}
+	return func() {
+		if err != nil {
+			w.failedOp(key, time.Second, time.Minute)
+			if ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
+				w.env.Log.Warn("make mirror pod", "pod", podinfo.FullName(v.pod), "err", err)
+			}
+			return
+		}
+		delete(w.s.failed, key)
+		w.mu.Lock()
+		w.mirror = made
+		w.mu.Unlock()
+	}
+}
+
+// mirrorOf is the API object that shows a static pod.
+func mirrorOf(p *corev1.Pod) *corev1.Pod {
+	m := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: p.Name, Namespace: p.Namespace, Labels: p.Labels, OwnerReferences: p.OwnerReferences, Annotations: map[string]string{},
+	}, Spec: *p.Spec.DeepCopy()}
+	maps.Copy(m.Annotations, p.Annotations)
+	m.Annotations[podinfo.AnnotationMirror] = p.Annotations[podinfo.AnnotationHash]
+	return m
+}
+
+// failedOp notes that an action failed and must wait before its next try, longer each time.
+func (w *Worker) failedOp(key string, least, most time.Duration) {
+	n := w.s.tries[key]
+	w.s.tries[key] = n + 1
+	w.s.failed[key] = Failed{Retry: time.Now().Add(min(least<<min(n, 20), most))}
+}

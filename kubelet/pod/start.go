@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/image"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/translate"
+	"keelson/lib/mark"
+)
+
+// Reasons why a container waits after its start failed.
+const (
+	reasonConfig  = "CreateContainerConfigError"
+	reasonCreate  = "CreateContainerError"
+	reasonRun     = "RunContainerError"
+	reasonHook    = "PostStartHookError"
+	reasonBackoff = "ImagePullBackOff"
+)
+
+// startError is a start that failed, with what users read.
+type startError struct {
+	Waiting
+	retry time.Time
+	err   error
+}
+
+func (e *startError) Error() string { return e.Reason + ": " + e.Message }
+func (e *startError) Unwrap() error { return e.err }
+
+// retryStart is how long a container whose configuration or creation failed waits; a change of what it refers to ends it early.
+const retryStart = 10 * time.Second
+
+func failedAs(reason string, err error) error {
+	return &startError{Waiting: Waiting{reason, grpcText(err)}, retry: time.Now().Add(retryStart), err: err}
+}
+
+// start brings one container to run: image, configuration, create, start, post-start hook.
+func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
+	c, k := podinfo.Find(in.Pod, a.Container)
+	err := w.tryStart(ctx, in, a, c, k)
+	return func() {
+		key := a.Key()
+		if err == nil || ctx.Err() != nil {
+			delete(w.s.failed, key)
+			return
+		}
+		var se *startError
+		if !errors.As(err, &se) {
+			se = &startError{Waiting: Waiting{reasonRun, err.Error()}, retry: time.Now().Add(retryStart)}
+		}
+		f := Failed{Waiting: se.Waiting, Retry: se.retry}
+		if se.Reason == "ErrImagePull" {
+			f.ThenAt = time.Now().Add(showPullError)
+			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, se.Message)}
+		}
+		w.s.failed[key] = f
+	}
+}
+
+// showPullError is how long a failed pull shows as ErrImagePull before it shows as ImagePullBackOff.
+const showPullError = 2 * time.Second
+
+func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Container, k podinfo.Kind) error {
+	ref := containerRef(in.Pod, c, k)
+	sandbox := in.Seen.Current()
+	boxCfg, err := w.sandboxConfig(in.Pod, sandbox.Attempt)
+	if err != nil {
+		return failedAs(reasonConfig, err)
+	}
+	got, err := w.image(ctx, in.Pod, c, ref, boxCfg)
+	if err != nil {
+		return err
+	}
+	if a.Replace != "" {
+		if _, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.Replace}); err != nil {
+			return failedAs(reasonCreate, err)
+		}
+	}
+	begin := time.Now()
+	cfg, err := w.containerConfig(ctx, in, a, c, got)
+	if err != nil {
+		return failedAs(reasonConfig, err)
+	}
+	m := &mark.Container{Name: c.Name, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: a.Restart}
+	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sandbox.ID, Config: cfg, SandboxConfig: boxCfg,
+	})
+	id := resp.GetContainerId()
+	created := *m
+	created.ID = id
+	w.mark(mark.StepContainerCreated, begin, err, &created)
+	if err != nil {
+		return failedAs(reasonCreate, err)
+	}
+	w.env.Events.Event(ref, corev1.EventTypeNormal, "Created", "Container created")
+	begin = time.Now()
+	_, err = w.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
+	w.mark(mark.StepContainerStarted, begin, err, &created)
+	if err != nil {
+		return failedAs(reasonRun, err)
+	}
+	w.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")
+	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
+		return nil
+	}
+	return w.postStart(ctx, in, c, ref, id)
+}
+
+func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string) error {
+	w.Stale() // it runs: its startup and liveness probes begin
+	err := w.runHook(ctx, c, w.podIPs(in), id, c.Lifecycle.PostStart, 0)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
+	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: podinfo.Grace(in.Pod)})
+	return &startError{Waiting: Waiting{reasonHook, err.Error()}, retry: time.Now(), err: stopErr}
+}
+
+// image sees to it that the container's image, and those of its image volumes, are on the node.
+func (w *Worker) image(ctx context.Context, p *corev1.Pod, c *corev1.Container, ref *corev1.ObjectReference, box *runtimeapi.PodSandboxConfig) (*image.Outcome, error) {
+	secrets := w.pullSecrets(ctx, p)
+	for _, vm := range c.VolumeMounts {
+		i := slices.IndexFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == vm.Name && v.Image != nil })
+		if i < 0 {
+			continue
+		}
+		v := p.Spec.Volumes[i].Image
+		if _, err := w.ensure(ctx, c, ref, image.Request{PodUID: w.uid, Image: v.Reference, Policy: v.PullPolicy, Secrets: secrets, Sandbox: box}); err != nil {
+			return nil, err
+		}
+	}
+	return w.ensure(ctx, c, ref, image.Request{PodUID: w.uid, Image: c.Image, Policy: c.ImagePullPolicy, Secrets: secrets, Sandbox: box})
+}
+
+func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.ObjectReference, r image.Request) (*image.Outcome, error) {
+	begin := time.Now()
+	r.Pulling = func() {
+		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulling", "Pulling image %q", r.Image)
+		w.mark(mark.StepImage, begin, nil, &mark.Image{Container: c.Name, Image: r.Image})
+	}
+	got, err := w.env.Images.Ensure(ctx, r)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if ie, ok := errors.AsType[*image.Error](err); ok {
+		w.mark(mark.StepImage, begin, err, &mark.Image{Container: c.Name, Image: r.Image})
+		w.tellImage(ref, ie)
+		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message}, retry: ie.Retry, err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	size := int64(got.Image.GetSize()) //nolint:gosec // no image is that large
+	w.mark(mark.StepImage, begin, nil, &mark.Image{Container: c.Name, Image: r.Image, Present: got.Present, Bytes: size, Total: size, Done: true})
+	if got.Present {
+		w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Container image %q already present on machine and can be accessed by the pod", r.Image)
+		return got, nil
+	}
+	w.env.Events.Eventf(ref, corev1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.",
+		r.Image, got.Took.Truncate(time.Millisecond), got.Waited.Truncate(time.Millisecond), size)
+	return got, nil
+}
+
+func (w *Worker) tellImage(ref *corev1.ObjectReference, e *image.Error) {
+	reason := "Failed"
+	switch e.Reason {
+	case "ErrImageNeverPull":
+		reason = "ErrImageNeverPull"
+	case "InvalidImageName", "ImageInspectError":
+		reason = "InspectFailed"
+	}
+	if e.Event != "" {
+		w.env.Events.Event(ref, corev1.EventTypeWarning, reason, e.Event)
+	}
+}
+
+// pullSecrets are the pod's, of those that exist.
+func (w *Worker) pullSecrets(ctx context.Context, p *corev1.Pod) []*corev1.Secret {
+	var out []*corev1.Secret
+	for _, r := range p.Spec.ImagePullSecrets {
+		s, err := w.env.Refs.Secret(ctx, p.Namespace, r.Name)
+		if err != nil {
+			w.env.Events.Eventf(podRef(p), corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", r.Name)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func (w *Worker) containerConfig(ctx context.Context, in Input, a Action, c *corev1.Container, img *image.Outcome) (*runtimeapi.ContainerConfig, error) {
+	p := in.Pod
+	ips := w.podIPs(in)
+	env, err := translate.Env(ctx, p, c, translate.EnvInput{
+		Sources: w.env.Refs, Services: w.env.Services(p.Namespace), Allocatable: w.env.Allocatable(), PodIPs: ips, HostIPs: w.env.HostIPs,
+		VolumeDir: func(name string) string { d, err := w.env.Volumes.Path(ctx, p, name); _ = err; return d }, // empty says it all
+	})
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := w.env.Volumes.Mounts(ctx, p, c, func(s string) (string, error) { return expandStrictly(s, env) })
+	if err != nil {
+		return nil, err
+	}
+	extra, err := w.ownMounts(p, c, a.Restart, ips)
+	if err != nil {
+		return nil, err
+	}
+	return translate.Container(p, c, translate.ContainerInput{
+		Restart: a.Restart, Env: env, Mounts: append(mounts, extra...), ImageRef: img.Ref, Image: img.Image,
+		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name),
+	})
+}
+
+// expandStrictly is Expand for subPathExpr, where an unknown name is an error.
+func expandStrictly(s string, env map[string]string) (string, error) {
+	var missing error
+	out := translate.Expand(s, func(name string) (string, bool) {
+		v, ok := env[name]
+		if !ok {
+			missing = fmt.Errorf("failed to expand subPathExpr %q: missing value for %q", s, name)
+		}
+		return v, ok
+	})
+	return out, missing
+}
+
+// target is the container whose processes an ephemeral container asked to see.
+func target(in Input, name string) string {
+	for i := range in.Pod.Spec.EphemeralContainers {
+		e := &in.Pod.Spec.EphemeralContainers[i]
+		if e.Name == name && e.TargetContainerName != "" {
+			if cur := in.Seen.Latest(e.TargetContainerName); cur != nil {
+				return cur.ID
+			}
+		}
+	}
+	return ""
+}
+
+// ownMounts are the kubelet's own additions: /etc/hosts and the termination message's file.
+func (w *Worker) ownMounts(p *corev1.Pod, c *corev1.Container, restart int, ips []string) ([]*runtimeapi.Mount, error) {
+	dir := w.env.Volumes.PodDir(w.uid)
+	var out []*runtimeapi.Mount
+	taken := func(path string) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return filepath.Clean(m.MountPath) == path })
+	}
+	if !taken("/etc/hosts") {
+		path := filepath.Join(dir, "etc-hosts")
+		node, err := os.ReadFile(w.env.HostsFile)
+		if err != nil && !os.IsNotExist(err) {
+			return nil, fmt.Errorf("read hosts file: %w", err)
+		}
+		if err := writeIfNew(path, translate.Hosts(p, ips, w.env.ClusterDomain, node)); err != nil {
+			return nil, err
+		}
+		out = append(out, &runtimeapi.Mount{ContainerPath: "/etc/hosts", HostPath: path})
+	}
+	if c.TerminationMessagePath == "" {
+		return out, nil
+	}
+	path := filepath.Join(dir, "containers", c.Name, strconv.Itoa(restart))
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, fmt.Errorf("make termination log: %w", err)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("make termination log: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil { //nolint:gosec // written by a container of any user
+		return nil, fmt.Errorf("make termination log: %w", err)
+	}
+	return append(out, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
+}
+
+func writeIfNew(path string, content []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) { //nolint:gosec // our own file
+		return nil
+	}
+	// in place, not by rename: running containers have this very file mounted
+	if err := os.WriteFile(path, content, 0o644); err != nil { //nolint:gosec // read by containers of any user
+		return fmt.Errorf("write hosts file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/refs"
+	"keelson/lib/mark"
+)
+
+// view is one consistent look at what the worker was told.
+type view struct {
+	pod    *corev1.Pod // with the API's status
+	mirror *corev1.Pod
+	gone   bool
+	stale  bool
+}
+
+// take collects the news since the last step, and applies the actions that ended.
+func (w *Worker) take() view {
+	w.mu.Lock()
+	ended := w.ended
+	w.ended = nil
+	stale, news := w.stale, w.refsNews
+	w.stale, w.refsNews = false, false
+	w.mu.Unlock()
+	for _, r := range ended {
+		cancel := w.s.cancels[r.key]
+		delete(w.s.flights, r.key)
+		delete(w.s.cancels, r.key)
+		if r.apply != nil {
+			r.apply() // asks its context whether it was cancelled
+		}
+		cancel()
+	}
+	if news {
+		_, busy := w.s.flights[string(OpVolumes)]
+		w.s.volDirt = w.s.volumes || busy // one under way may have read what was there before
+		delete(w.s.failed, string(OpVolumes))
+		maps.DeleteFunc(w.s.failed, func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return view{pod: w.baseLocked(), mirror: w.mirror, gone: w.gone, stale: stale}
+}
+
+// step does one round and returns when the next is due without being woken; zero: never.
+func (w *Worker) step(ctx context.Context) time.Time {
+	v := w.take()
+	if v.stale || w.s.seen == nil {
+		if !w.read(ctx, v.pod) {
+			w.mu.Lock()
+			w.stale = true
+			w.mu.Unlock()
+			return time.Now().Add(min(time.Second<<min(w.s.readErr, 4), 10*time.Second))
+		}
+	}
+	w.noticePod(v.pod)
+	in := w.input(v)
+	if !w.s.admitted && !v.gone {
+		w.s.admitted = true
+		if fresh(in) {
+			w.s.end = w.env.Admit(v.pod)
+			in.End = w.s.end
+		} else {
+			w.env.Adopt(v.pod)
+		}
+	}
+	in.Refused = w.room(&in)
+	plan := Decide(in)
+	if in.Refused != nil {
+		plan.wakeAt(w.s.askRoom)
+	}
+	if plan.End != nil {
+		w.s.end, in.End = plan.End, plan.End
+	}
+	wake := plan.Wake
+	written, at := w.report(ctx, in, plan, v)
+	wake = earliest(wake, at)
+	if written && plan.Terminal && !in.StatusDone {
+		in.StatusDone = true
+		plan = Decide(in)
+		wake = earliest(wake, plan.Wake)
+	}
+	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.s.seen.Find(id) != nil })
+	for _, key := range plan.Cancel {
+		if c := w.s.cancels[key]; c != nil {
+			c()
+		}
+	}
+	for _, a := range plan.Actions {
+		w.do(ctx, in, a)
+	}
+	if !plan.Terminal && !plan.Stopping {
+		wake = earliest(wake, w.s.refresh)
+		if !w.s.refresh.IsZero() && !time.Now().Before(w.s.refresh) {
+			w.s.volDirt, w.s.refresh = true, time.Time{}
+			w.Wake()
+		}
+	}
+	return wake
+}
+
+// askAgain is how long a refused resize waits for the node's other pods to leave.
+const askAgain = 10 * time.Second
+
+// room asks whether the node can give running containers what they should have now; nil: it can, or nothing is to change.
+func (w *Worker) room(in *Input) *Refusal {
+	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
+		w.s.refused, w.s.askRoom = nil, time.Time{}
+		return nil
+	}
+	if w.s.refused == nil || w.s.refusedFor != in.Pod.Generation || !in.Now.Before(w.s.askRoom) {
+		w.s.refused, w.s.refusedFor, w.s.askRoom = w.env.Resize(in.Pod), in.Pod.Generation, in.Now.Add(askAgain)
+	}
+	return w.s.refused
+}
+
+// fresh reports whether nothing of the pod was ever begun: only then may the node still refuse it.
+func fresh(in Input) bool {
+	return len(in.Seen.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
+		!podinfo.Terminal(in.Pod.Status.Phase)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func (w *Worker) input(v view) Input {
+	return Input{
+		Pod: v.pod, Gone: v.gone, Local: w.static, Seen: w.s.seen, Now: time.Now(), HostIP: first(w.env.HostIPs),
+		Flights: w.s.flights, Failed: w.s.failed, Crashes: w.s.crashes, Result: w.env.Probes.Result, Resized: w.s.resized,
+		End: w.s.end, VolumesDone: w.s.volumes, VolumesDirt: w.s.volDirt, TornDown: w.s.tornDown, Deleted: w.s.deleted,
+	}
+}
+
+func first(s []string) string {
+	if len(s) == 0 {
+		return ""
+	}
+	return s[0]
+}
+
+// read asks the runtime about the pod, and notes exits.
+func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
+	seen, err := observed.Read(ctx, w.env.Runtime, w.uid)
+	if err != nil {
+		if ctx.Err() == nil {
+			w.s.readErr++
+			w.env.Log.Warn("read pod from the runtime", "pod", podinfo.FullName(p), "err", err)
+		}
+		return false
+	}
+	w.s.readErr = 0
+	w.s.seen = seen
+	w.mu.Lock()
+	w.published = seen
+	w.mu.Unlock()
+	for i := range seen.Containers {
+		c := &seen.Containers[i]
+		if !c.Exited() || w.s.exits[c.ID] {
+			continue
+		}
+		w.s.exits[c.ID] = true
+		spec, k := podinfo.Find(p, c.Name)
+		if spec != nil {
+			w.s.messages[c.ID] = terminationMessage(spec, c)
+		}
+		if c.Finished.Before(w.s.first) {
+			continue // before our time
+		}
+		reason := c.Reason
+		if reason == "" && c.ExitCode == 0 {
+			reason = "Completed"
+		} else if reason == "" {
+			reason = "Error"
+		}
+		w.env.Marks.Emit(mark.Mark{
+			Step: mark.StepContainerExited, Component: w.env.Component, At: c.Finished, Subject: w.markSubject(),
+			Detail: &mark.Container{
+				Name: c.Name, ID: c.ID, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: c.Restart, ExitCode: int(c.ExitCode), Reason: reason,
+			},
+		})
+	}
+	for _, m := range []map[string]bool{w.s.exits, w.s.hooked, w.s.told} {
+		maps.DeleteFunc(m, func(id string, _ bool) bool { return seen.Find(id) == nil })
+	}
+	maps.DeleteFunc(w.s.messages, func(id, _ string) bool { return seen.Find(id) == nil })
+	return true
+}
+
+// noticePod compares a pod with what was last seen of it: what it refers to, and what its volumes show of itself.
+func (w *Worker) noticePod(p *corev1.Pod) {
+	w.env.Refs.Use(w.uid, refs.Of(p))
+	if !showsItself(p) {
+		return
+	}
+	now := shown(p)
+	if w.s.labels != "" && w.s.labels != now {
+		w.s.volDirt = w.s.volumes
+	}
+	if w.s.labels != now {
+		w.s.labels = now
+		// a changed annotation may mend an environment or a subPathExpr
+		maps.DeleteFunc(w.s.failed, func(_ string, f Failed) bool { return f.Reason == reasonConfig })
+	}
+}
+
+func shown(p *corev1.Pod) string {
+	var b strings.Builder
+	for _, m := range []map[string]string{p.Labels, p.Annotations} {
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			fmt.Fprintf(&b, "%q=%q,", k, m[k])
+		}
+		b.WriteByte(';')
+	}
+	for c := range podinfo.All(p) {
+		b.WriteString(podinfo.ResourcesHash(c))
+	}
+	return b.String()
+}
+
+// showsItself reports whether the pod reads its own labels or annotations.
+func showsItself(p *corev1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.DownwardAPI != nil {
+			return true
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.DownwardAPI != nil }) {
+			return true
+		}
+	}
+	for c := range podinfo.All(p) {
+		if slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.FieldRef != nil }) {
+			return true
+		}
+	}
+	return false
+}

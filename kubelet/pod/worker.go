@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/image"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+	"keelson/kubelet/refs"
+	"keelson/kubelet/volume"
+	"keelson/lib/mark"
+)
+
+// Env is what all workers of a node share. It is read-only once the first worker runs.
+type Env struct {
+	Component   string // for marks: "kubelet node-1"
+	API         kubernetes.Interface
+	Runtime     runtimeapi.RuntimeServiceClient
+	RuntimeName string
+	Images      *image.Manager
+	Volumes     *volume.Manager
+	Refs        *refs.Store
+	Probes      *probe.Manager
+	Prober      *probe.Runner // sends the requests of httpGet hooks
+	Events      record.EventRecorder
+	Marks       *mark.Recorder
+	Log         *slog.Logger
+
+	Hostname      string
+	HostIPs       []string
+	MemoryBytes   int64
+	LogDir        string
+	CgroupParent  string
+	SeccompDir    string // of Localhost profiles
+	ClusterDomain string
+	ClusterDNS    []string
+	ResolvConf    string // the node's file
+	HostsFile     string // the node's file
+
+	// Services are the services whose variables a pod of the namespace sees.
+	Services func(namespace string) []*corev1.Service
+	// Allocatable is what the node can give to pods.
+	Allocatable func() corev1.ResourceList
+	// Admit refuses a pod that does not fit the node; nil: it is welcome.
+	Admit func(*corev1.Pod) *End
+	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
+	Resize func(*corev1.Pod) *Refusal
+	// Adopt counts in a pod that was admitted in an earlier life.
+	Adopt func(*corev1.Pod)
+	// Handler is the runtime handler of a runtime class.
+	Handler func(ctx context.Context, class string) (string, error)
+}
+
+// Worker owns one pod from its first sight to its last trace.
+type Worker struct {
+	env  *Env
+	uid  string
+	wake chan struct{}
+
+	mu       sync.Mutex
+	pod      *corev1.Pod // as wanted; immutable
+	mirror   *corev1.Pod // of a static pod; nil when the API has none
+	static   bool
+	gone     bool
+	stale    bool // the runtime has news
+	refsNews bool // an object it refers to has changed
+	ended    []result
+	// published is what the loop last saw, for others to read.
+	published *observed.Pod
+
+	s   state // the loop's own
+	ops sync.WaitGroup
+}
+
+// result is an action that ended. apply runs on the loop.
+type result struct {
+	key   string
+	apply func()
+}
+
+// state belongs to the worker's goroutine.
+type state struct {
+	seen      *observed.Pod
+	flights   map[string]Flight
+	cancels   map[string]context.CancelFunc
+	failed    map[string]Failed
+	tries     map[string]int
+	crashes   map[string]Crash
+	resized   map[string]string
+	hooked    map[string]bool   // containers whose pre-stop hook was run
+	told      map[string]bool   // containers whose stop was announced
+	said      map[string]string // why a container waits, as last announced
+	messages  map[string]string // termination messages by container id
+	exits     map[string]bool   // exits that were marked
+	end       *End
+	admitted  bool
+	first     time.Time
+	volumes   bool
+	volDirt   bool
+	refresh   time.Time // of tokens
+	tornDown  bool
+	deleted   bool
+	forgotten bool
+	heldSince time.Time
+	labels    string // what the downward API last showed
+	readErr   int
+	refused   *Refusal
+	// refusedFor is the pod's generation that was refused.
+	refusedFor int64
+	askRoom    time.Time // when a refused resize may be asked for again
+}
+
+// New returns a worker for a pod. seen is when the kubelet first heard of it.
+func New(env *Env, p *corev1.Pod, seen time.Time) *Worker {
+	return &Worker{
+		env: env, uid: string(p.UID), wake: make(chan struct{}, 1), pod: p, stale: true, static: podinfo.Static(p),
+		s: state{
+			flights: map[string]Flight{}, cancels: map[string]context.CancelFunc{}, failed: map[string]Failed{}, tries: map[string]int{},
+			crashes: map[string]Crash{}, resized: map[string]string{}, hooked: map[string]bool{}, told: map[string]bool{},
+			said: map[string]string{}, messages: map[string]string{}, exits: map[string]bool{}, first: seen,
+		},
+	}
+}
+
+// Wake makes the worker look again.
+func (w *Worker) Wake() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Update hands over a newer version of the pod.
+func (w *Worker) Update(p *corev1.Pod) {
+	w.mu.Lock()
+	if newer(p, w.pod) {
+		w.pod = p
+	}
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// Mirror hands over the API's image of a static pod.
+func (w *Worker) Mirror(p *corev1.Pod) {
+	w.mu.Lock()
+	if w.mirror == nil || p.UID != w.mirror.UID || newer(p, w.mirror) {
+		w.mirror = p
+	}
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// MirrorGone says that the API's image of a static pod with this uid was deleted.
+func (w *Worker) MirrorGone(uid types.UID) {
+	w.mu.Lock()
+	if w.mirror != nil && w.mirror.UID == uid {
+		w.mirror = nil
+	}
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// Gone says that nobody wants the pod any more.
+func (w *Worker) Gone() {
+	w.mu.Lock()
+	w.gone = true
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// Stale says that the runtime has news of the pod.
+func (w *Worker) Stale() {
+	w.mu.Lock()
+	w.stale = true
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// RefsChanged says that a config map or secret it uses has changed.
+func (w *Worker) RefsChanged() {
+	w.mu.Lock()
+	w.refsNews = true
+	w.mu.Unlock()
+	w.Wake()
+}
+
+// Pod is the pod as last heard of, with the status last written. It is shared: never modify it.
+func (w *Worker) Pod() *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.baseLocked()
+}
+
+// EachRunning calls f with every container of the pod that ran when the worker last looked.
+func (w *Worker) EachRunning(f func(*observed.Container)) {
+	w.mu.Lock()
+	seen := w.published
+	w.mu.Unlock()
+	if seen == nil {
+		return
+	}
+	for i := range seen.Containers {
+		if c := &seen.Containers[i]; c.Running() {
+			f(c)
+		}
+	}
+}
+
+// baseLocked is the pod with the API's status: a static pod borrows its mirror's.
+func (w *Worker) baseLocked() *corev1.Pod {
+	if !w.static || w.mirror == nil {
+		return w.pod
+	}
+	p := *w.pod
+	p.Status = w.mirror.Status
+	return &p
+}
+
+// newer reports whether a is not an older version of the same pod than b.
+func newer(a, b *corev1.Pod) bool {
+	if b == nil || a.UID != b.UID {
+		return true
+	}
+	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
+	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
+	return errX != nil || errY != nil || x >= y
+}
+
+// Run looks after the pod until nothing of it is left or ctx is done; containers keep running in the second case. It reports
+// whether nothing is left.
+func (w *Worker) Run(ctx context.Context) (gone bool) {
+	defer w.ops.Wait()
+	opctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	w.markSeen()
+	for {
+		next := w.step(opctx)
+		if w.s.forgotten {
+			w.ops.Wait() // a mirror's deletion may be under way
+			return true
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(time.Until(next), 0))
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-w.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// launch runs an action beside the loop. work returns what the loop then applies.
+func (w *Worker) launch(ctx context.Context, a Action, work func(ctx context.Context) func()) {
+	key := a.Key()
+	octx, cancel := context.WithCancel(ctx)
+	w.s.flights[key] = Flight{Action: a, Began: time.Now()}
+	w.s.cancels[key] = cancel
+	w.ops.Go(func() {
+		apply := work(octx) // its context ends once the loop has applied it
+		w.mu.Lock()
+		w.ended = append(w.ended, result{key, apply})
+		w.stale = true
+		w.mu.Unlock()
+		w.Wake()
+	})
+}
+
+func (w *Worker) subject() mark.Subject {
+	p := w.pod
+	return mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: w.uid}
+}
+
+func (w *Worker) mark(step mark.Step, begin time.Time, err error, detail any) {
+	m := mark.Mark{Step: step, Component: w.env.Component, At: begin, Took: time.Since(begin), Subject: w.markSubject(), Detail: detail}
+	if err != nil {
+		m.Err = err.Error()
+	}
+	w.env.Marks.Emit(m)
+}
+
+func (w *Worker) markSubject() mark.Subject {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.subject()
+}
+
+func (w *Worker) markSeen() {
+	source := "api"
+	if w.static {
+		source = "file"
+	}
+	w.env.Marks.Emit(mark.Mark{
+		Step: mark.StepSeen, Component: w.env.Component, At: w.s.first, Subject: w.markSubject(), Detail: &mark.Seen{Source: source},
+	})
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podinfo answers small questions about a pod's specification that several rooms of the kubelet ask: which of its
+// containers are sidecars, how long it may take to stop, which quality of service it gets, where it came from. Pure functions.
+package podinfo
+
+import (
+	"fmt"
+	"iter"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Annotations of static pods and of the mirror pods that show them in the API.
+const (
+	AnnotationHash   = "kubernetes.io/config.hash"
+	AnnotationMirror = "kubernetes.io/config.mirror"
+	AnnotationSource = "kubernetes.io/config.source"
+	AnnotationSeen   = "kubernetes.io/config.seen"
+)
+
+// Static reports whether the pod came from a file on this node.
+func Static(p *corev1.Pod) bool { return p.Annotations[AnnotationSource] == "file" && !Mirror(p) }
+
+// Mirror reports whether the pod is the API's image of a static pod.
+func Mirror(p *corev1.Pod) bool { _, ok := p.Annotations[AnnotationMirror]; return ok }
+
+// FullName is name_namespace(uid), as people know it from messages.
+func FullName(p *corev1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID) }
+
+// Sidecar reports whether an init container keeps running next to the main ones.
+func Sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// Kind says which list of the pod a container stands in.
+type Kind int
+
+// The kinds, in the order in which they may start.
+const (
+	Init    Kind = iota // runs to its end before the next
+	SideCar             // an init container that is restarted for ever
+	Main
+	Ephemeral
+)
+
+// Field is the kind's list in the pod's specification.
+func (k Kind) Field() string {
+	switch k {
+	case Init, SideCar:
+		return "initContainers"
+	case Ephemeral:
+		return "ephemeralContainers"
+	case Main:
+	}
+	return "containers"
+}
+
+// All yields every container of the pod with its kind, in starting order. Ephemeral ones come as plain containers.
+func All(p *corev1.Pod) iter.Seq2[*corev1.Container, Kind] {
+	return func(yield func(*corev1.Container, Kind) bool) {
+		for i := range p.Spec.InitContainers {
+			c, k := &p.Spec.InitContainers[i], Init
+			if Sidecar(c) {
+				k = SideCar
+			}
+			if !yield(c, k) {
+				return
+			}
+		}
+		for i := range p.Spec.Containers {
+			if !yield(&p.Spec.Containers[i], Main) {
+				return
+			}
+		}
+		for i := range p.Spec.EphemeralContainers {
+			c := corev1.Container(p.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			if !yield(&c, Ephemeral) {
+				return
+			}
+		}
+	}
+}
+
+// Find is the container of this name, nil when the pod has none.
+func Find(p *corev1.Pod, name string) (*corev1.Container, Kind) {
+	for c, k := range All(p) {
+		if c.Name == name {
+			return c, k
+		}
+	}
+	return nil, Main
+}
+
+// Grace is how many seconds the pod may take to stop: what the deletion asked for, else what the specification says, at least 1.
+func Grace(p *corev1.Pod) int64 {
+	g := int64(30)
+	if p.Spec.TerminationGracePeriodSeconds != nil {
+		g = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil {
+		g = *p.DeletionGracePeriodSeconds
+	}
+	return max(g, 1)
+}
+
+// Terminal reports whether a phase is final.
+func Terminal(ph corev1.PodPhase) bool { return ph == corev1.PodSucceeded || ph == corev1.PodFailed }
+
+// RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own policy,
+// then the pod's.
+func RestartAfter(p *corev1.Pod, c *corev1.Container, k Kind, code int32) bool {
+	if k == Ephemeral {
+		return false
+	}
+	for _, r := range c.RestartPolicyRules {
+		if r.Action == corev1.ContainerRestartRuleActionRestart && r.ExitCodes != nil && matches(r.ExitCodes, code) {
+			return true
+		}
+	}
+	policy := p.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		policy = corev1.RestartPolicy(*c.RestartPolicy)
+	} else if k == Init && policy == corev1.RestartPolicyAlways {
+		policy = corev1.RestartPolicyOnFailure
+	}
+	switch policy {
+	case corev1.RestartPolicyNever:
+		return false
+	case corev1.RestartPolicyOnFailure:
+		return code != 0
+	case corev1.RestartPolicyAlways:
+	}
+	return k != Init || code != 0
+}
+
+func matches(r *corev1.ContainerRestartRuleOnExitCodes, code int32) bool {
+	in := false
+	for _, v := range r.Values {
+		in = in || v == code
+	}
+	return in == (r.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
+}
+
+// QOS is the pod's quality of service class, from cpu and memory of all its containers.
+func QOS(p *corev1.Pod) corev1.PodQOSClass {
+	if p.Status.QOSClass != "" {
+		return p.Status.QOSClass
+	}
+	if p.Spec.Resources != nil && (len(p.Spec.Resources.Requests) > 0 || len(p.Spec.Resources.Limits) > 0) {
+		return classOf([]corev1.ResourceRequirements{*p.Spec.Resources})
+	}
+	var all []corev1.ResourceRequirements
+	for c, k := range All(p) {
+		if k != Ephemeral {
+			all = append(all, c.Resources)
+		}
+	}
+	return classOf(all)
+}
+
+func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
+	some, guaranteed := false, true
+	for _, r := range all {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			req, lim := r.Requests[name], r.Limits[name]
+			if !req.IsZero() || !lim.IsZero() {
+				some = true
+			}
+			if lim.IsZero() || !orElse(req, lim).Equal(lim) {
+				guaranteed = false
+			}
+		}
+	}
+	switch {
+	case !some:
+		return corev1.PodQOSBestEffort
+	case guaranteed:
+		return corev1.PodQOSGuaranteed
+	}
+	return corev1.PodQOSBurstable
+}
+
+func orElse(q, other resource.Quantity) *resource.Quantity {
+	if q.IsZero() {
+		return &other
+	}
+	return &q
+}

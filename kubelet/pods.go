@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/pod"
+	"keelson/kubelet/podinfo"
+)
+
+// worker is the worker of a pod, nil when there is none.
+func (k *Kubelet) worker(uid string) *pod.Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.workers[uid]; e != nil {
+		return e.worker
+	}
+	return nil
+}
+
+func (k *Kubelet) all() []*pod.Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]*pod.Worker, 0, len(k.workers))
+	for _, e := range k.workers {
+		out = append(out, e.worker)
+	}
+	return out
+}
+
+// want hands a pod to its worker, and makes one for a new pod.
+func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
+	uid := string(p.UID)
+	k.mu.Lock()
+	if k.closing {
+		k.mu.Unlock()
+		return
+	}
+	if e := k.workers[uid]; e != nil {
+		k.mu.Unlock()
+		e.worker.Update(p)
+		return
+	}
+	e := &entry{worker: pod.New(k.env, p, time.Now()), static: podinfo.Static(p)}
+	k.workers[uid] = e
+	if e.static {
+		k.byName[p.Namespace+"/"+p.Name] = uid
+	}
+	k.wg.Add(1)
+	k.mu.Unlock()
+	go func() { // ends with ctx, or when nothing is left of the pod
+		defer k.wg.Done()
+		if e.worker.Run(ctx) {
+			k.drop(uid, p)
+		}
+	}()
+}
+
+func (k *Kubelet) drop(uid string, p *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.workers, uid)
+	delete(k.admitted, uid)
+	if name := p.Namespace + "/" + p.Name; k.byName[name] == uid {
+		delete(k.byName, name)
+	}
+}
+
+// watchPods feeds the workers from static files and the API until ctx is done.
+func (k *Kubelet) watchPods(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	f := k.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName).String()
+	}))
+	inf := f.Core().V1().Pods().Informer()
+	wg.Go(func() { inf.RunWithContext(ctx) })
+	if !k.services.wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+		return errors.New("kubelet: stopped before the pods were known")
+	}
+	statics, err := k.staticPods(ctx, &wg)
+	if err != nil {
+		return err
+	}
+	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { k.heard(ctx, o) },
+		UpdateFunc: func(_, o any) { k.heard(ctx, o) },
+		DeleteFunc: func(o any) { k.vanished(o) },
+	})
+	if err != nil {
+		return fmt.Errorf("kubelet: watch pods: %w", err)
+	}
+	if cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+		k.orphans(ctx)
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-statics:
+		return err
+	}
+}
+
+func (k *Kubelet) heard(ctx context.Context, o any) {
+	p, ok := o.(*corev1.Pod)
+	if !ok || p.Spec.NodeName != k.cfg.NodeName {
+		return
+	}
+	if !podinfo.Mirror(p) {
+		k.want(ctx, p)
+		return
+	}
+	if w := k.staticWorker(p); w != nil {
+		w.Mirror(p)
+		return
+	}
+	k.dropMirror(ctx, p)
+}
+
+func (k *Kubelet) staticWorker(p *corev1.Pod) *pod.Worker {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.workers[k.byName[p.Namespace+"/"+p.Name]]; e != nil {
+		return e.worker
+	}
+	return nil
+}
+
+// dropMirror deletes the image of a static pod that no file describes.
+func (k *Kubelet) dropMirror(ctx context.Context, p *corev1.Pod) {
+	zero := int64(0)
+	err := k.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &p.UID},
+	})
+	if err != nil && ctx.Err() == nil {
+		k.cfg.Log.Warn("delete orphaned mirror pod", "pod", podinfo.FullName(p), "err", err)
+	}
+}
+
+func (k *Kubelet) vanished(o any) {
+	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = d.Obj
+	}
+	p, ok := o.(*corev1.Pod)
+	if !ok {
+		return
+	}
+	if podinfo.Mirror(p) {
+		if w := k.staticWorker(p); w != nil {
+			w.MirrorGone(p.UID)
+		}
+		return
+	}
+	if w := k.worker(string(p.UID)); w != nil {
+		w.Update(p) // its last version may say how long it may take to stop
+		w.Gone()
+	}
+}
+
+// orphans ends what an earlier life left: pods that only the runtime or the disk knows.
+func (k *Kubelet) orphans(ctx context.Context) {
+	known, err := observed.UIDs(ctx, k.cfg.Runtime.Runtime)
+	if err != nil {
+		if ctx.Err() == nil {
+			k.cfg.Log.Warn("look for orphaned pods", "err", err)
+		}
+		return
+	}
+	dirs, err := k.volumes.Pods()
+	if err != nil {
+		k.cfg.Log.Warn("look for orphaned pods", "err", err)
+	}
+	for _, uid := range dirs {
+		if known[uid] == nil {
+			known[uid] = &observed.Pod{UID: uid}
+		}
+	}
+	for uid, o := range known {
+		if k.worker(uid) != nil {
+			continue
+		}
+		p := k.orphan(ctx, uid, o)
+		k.want(ctx, p)
+		if w := k.worker(uid); w != nil {
+			w.Gone()
+		}
+	}
+}
+
+// orphan is what can be said of a pod that nobody wants any more.
+func (k *Kubelet) orphan(ctx context.Context, uid string, o *observed.Pod) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: o.Namespace, Name: o.Name}}
+	p.Spec.NodeName = k.cfg.NodeName
+	seen, err := observed.Read(ctx, k.cfg.Runtime.Runtime, uid)
+	if err != nil {
+		return p
+	}
+	for i := range seen.Containers {
+		if g, err := strconv.ParseInt(seen.Containers[i].Annotations[observed.AnnotationGrace], 10, 64); err == nil {
+			p.Spec.TerminationGracePeriodSeconds = &g
+		}
+	}
+	return p
+}
+
+// services knows the cluster's services, for the environment of containers.
+type services struct {
+	client kubernetes.Interface
+	once   sync.Once
+	inf    cache.SharedIndexInformer
+}
+
+func (s *services) informer() cache.SharedIndexInformer {
+	s.once.Do(func() { s.inf = informers.NewSharedInformerFactory(s.client, 0).Core().V1().Services().Informer() })
+	return s.inf
+}
+
+func (s *services) run(ctx context.Context) { s.informer().RunWithContext(ctx) }
+
+func (s *services) wait(ctx context.Context) bool {
+	return cache.WaitForCacheSync(ctx.Done(), s.informer().HasSynced)
+}
+
+func (s *services) of(namespace string) []*corev1.Service {
+	l := listers.NewServiceLister(s.informer().GetIndexer())
+	out, err := l.Services(namespace).List(labels.Everything())
+	if err != nil {
+		return nil // an indexer's list does not fail
+	}
+	if namespace != metav1.NamespaceDefault {
+		if api, err := l.Services(metav1.NamespaceDefault).Get("kubernetes"); err == nil {
+			out = append(out, api)
+		}
+	}
+	return out
+}

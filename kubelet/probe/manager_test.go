@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// script answers attempts in turn; the last answer stays.
+type script struct {
+	mu      sync.Mutex
+	answers []Outcome
+	at      []time.Duration
+	begin   time.Time
+}
+
+func (s *script) Probe(context.Context, Target) Outcome {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at = append(s.at, time.Since(s.begin))
+	o := s.answers[0]
+	if len(s.answers) > 1 {
+		s.answers = s.answers[1:]
+	}
+	return o
+}
+
+type ear struct {
+	mu     sync.Mutex
+	news   []string
+	failed int
+	begin  time.Time
+}
+
+func (e *ear) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
+func (e *ear) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.news = append(e.news, fmt.Sprintf("%s %d at %s", t.Kind, r, time.Since(e.begin)))
+}
+
+var (
+	yes = Outcome{OK: true}
+	no  = Outcome{}
+
+	refused = Outcome{Refused: true}
+)
+
+func TestThresholds(t *testing.T) {
+	tests := map[string]struct {
+		kind    Kind
+		spec    corev1.Probe
+		answers []Outcome
+		want    []string
+	}{
+		"readiness answers at once":      {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{yes}, []string{"Readiness 1 at 0s"}},
+		"initial delay":                  {Readiness, corev1.Probe{PeriodSeconds: 10, InitialDelaySeconds: 7}, []Outcome{yes}, []string{"Readiness 1 at 7s"}},
+		"readiness says no at once":      {Readiness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3}, []Outcome{no, yes}, []string{"Readiness 2 at 0s", "Readiness 1 at 10s"}},
+		"success threshold":              {Readiness, corev1.Probe{PeriodSeconds: 1, SuccessThreshold: 3}, []Outcome{yes}, []string{"Readiness 1 at 2s"}},
+		"liveness needs three failures":  {Liveness, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 3}, []Outcome{yes, no, no, yes, no, no, no}, []string{"Liveness 1 at 0s", "Liveness 2 at 30s"}},
+		"an attempt that could not run":  {Liveness, corev1.Probe{PeriodSeconds: 5, FailureThreshold: 1}, []Outcome{{Err: errors.New("no such container")}, no}, []string{"Liveness 2 at 5s"}},
+		"not listening yet":              {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{refused, refused, refused, yes}, []string{"Readiness 1 at 35ms"}},
+		"startup: not counted":           {Startup, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1}, []Outcome{refused, refused, yes}, []string{"Startup 1 at 15ms"}},
+		"liveness: counted":              {Liveness, corev1.Probe{PeriodSeconds: 10, FailureThreshold: 1}, []Outcome{refused, yes}, []string{"Liveness 2 at 0s", "Liveness 1 at 10s"}},
+		"never listening":                {Readiness, corev1.Probe{PeriodSeconds: 10}, []Outcome{refused}, []string{"Readiness 2 at 2.065s"}},
+		"startup succeeds after failing": {Startup, corev1.Probe{PeriodSeconds: 2, FailureThreshold: 5}, []Outcome{no, no, yes}, []string{"Startup 1 at 4s"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &script{answers: tt.answers, begin: time.Now()}
+				e := &ear{begin: time.Now()}
+				m := NewManager(s, e)
+				target := Target{Key: Key{"id", tt.kind}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &tt.spec, Started: time.Now()}
+				m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
+				time.Sleep(40 * time.Second)
+				synctest.Wait()
+				m.Close()
+				if !slices.Equal(e.news, tt.want) {
+					t.Errorf("got %q, want %q", e.news, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestSyncStopsProbesAndForgetsResults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{answers: []Outcome{yes}, begin: time.Now()}
+		m := NewManager(s, &ear{})
+		k := Key{"id", Liveness}
+		target := Target{Key: k, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 1}, Started: time.Now()}
+		m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
+		time.Sleep(1500 * time.Millisecond)
+		if got := m.Result(k); got != Success {
+			t.Errorf("result: got %d, want success", got)
+		}
+		m.Sync(t.Context(), "pod", nil, func(string) bool { return false })
+		time.Sleep(10 * time.Second)
+		if len(s.at) != 2 || m.Result(k) != Unknown {
+			t.Errorf("after the container is gone: %d attempts, result %d; want 2, unknown", len(s.at), m.Result(k))
+		}
+		m.Close()
+	})
+}
+
+func TestProbesOfOldContainersAreSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		started := time.Now()
+		time.Sleep(time.Hour)
+		s := &script{answers: []Outcome{yes}, begin: time.Now()}
+		m := NewManager(s, &ear{})
+		for i := range 20 {
+			m.Sync(t.Context(), fmt.Sprint(i), []Target{{
+				Key: Key{fmt.Sprint(i), Liveness}, Pod: &corev1.Pod{}, Container: &corev1.Container{},
+				Probe: &corev1.Probe{PeriodSeconds: 10}, Started: started,
+			}}, func(string) bool { return true })
+		}
+		time.Sleep(9999 * time.Millisecond)
+		m.Close()
+		slices.Sort(s.at)
+		if len(s.at) != 20 || s.at[19]-s.at[0] < time.Second {
+			t.Errorf("first attempts at %v; want 20, spread over the period", s.at)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxBody bounds what is read of an HTTP answer, and maxOutput what is told of a command's.
+const (
+	maxBody   = 10 << 10
+	maxOutput = 10 << 10
+)
+
+// Runner is the Prober of real containers.
+type Runner struct {
+	runtime runtimeapi.RuntimeServiceClient
+	agent   string
+	http    *http.Client
+}
+
+// NewRunner returns a prober that runs commands through rt and calls itself kube-probe/version.
+func NewRunner(rt runtimeapi.RuntimeServiceClient, version string) *Runner {
+	dialer := &net.Dialer{Control: quickClose}
+	r := &Runner{runtime: rt, agent: "kube-probe/" + version}
+	r.http = &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, DisableKeepAlives: true, DisableCompression: true, Proxy: nil,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // probes do not verify, by their definition
+		},
+		CheckRedirect: func(req *http.Request, via []*http.Request) error {
+			if req.URL.Hostname() != via[0].URL.Hostname() {
+				return http.ErrUseLastResponse
+			}
+			if len(via) >= 10 {
+				return errors.New("stopped after 10 redirects")
+			}
+			return nil
+		},
+	}
+	return r
+}
+
+// quickClose keeps probes' sockets from lingering in TIME_WAIT, where they would hold ports of the node.
+func quickClose(_, _ string, c syscall.RawConn) error {
+	return c.Control(func(fd uintptr) {
+		_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1}) // best effort
+	})
+}
+
+// Probe makes one attempt.
+func (r *Runner) Probe(ctx context.Context, t Target) Outcome {
+	switch p := t.Probe; {
+	case p.Exec != nil:
+		return r.exec(ctx, t.ContainerID, p.Exec.Command, time.Duration(max(p.TimeoutSeconds, 1))*time.Second)
+	case p.HTTPGet != nil:
+		return r.get(ctx, t.Container, t.PodIP, p.HTTPGet)
+	case p.TCPSocket != nil:
+		return r.tcp(ctx, t.Container, t.PodIP, p.TCPSocket)
+	case p.GRPC != nil:
+		return r.grpc(ctx, t.PodIP, p.GRPC)
+	}
+	return Outcome{Err: fmt.Errorf("missing probe handler for %s:%s", t.Pod.Name, t.Container.Name)}
+}
+
+func (r *Runner) exec(ctx context.Context, id string, cmd []string, timeout time.Duration) Outcome {
+	resp, err := r.runtime.ExecSync(context.WithoutCancel(ctx), &runtimeapi.ExecSyncRequest{
+		ContainerId: id, Cmd: cmd, Timeout: int64(timeout / time.Second),
+	})
+	if status.Code(err) == codes.DeadlineExceeded {
+		return Outcome{Output: fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(cmd, " "), timeout), Brief: "timed out"}
+	}
+	if err != nil {
+		return Outcome{Err: err, Output: err.Error()}
+	}
+	out := append(resp.GetStdout(), resp.GetStderr()...)
+	out = out[:min(len(out), maxOutput)]
+	return Outcome{OK: resp.GetExitCode() == 0, Output: string(out), Brief: "exit " + strconv.Itoa(int(resp.GetExitCode()))}
+}
+
+func (r *Runner) get(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) Outcome {
+	code, body, err := r.Do(ctx, c, ip, h)
+	if err != nil {
+		return Outcome{Output: err.Error(), Brief: brief(err), Refused: errors.Is(err, syscall.ECONNREFUSED)}
+	}
+	o := Outcome{OK: code >= 200 && code < 400, Output: body, Brief: strconv.Itoa(code)}
+	switch {
+	case o.OK && code >= 300:
+		o.Warn = true
+		o.Output = fmt.Sprintf("Probe terminated redirects, Response body: %v", body)
+	case !o.OK:
+		o.Output = fmt.Sprintf("HTTP probe failed with statuscode: %d", code)
+	}
+	return o
+}
+
+// Do sends the request of an httpGet action, for probes and lifecycle hooks, and returns the answer's code and the beginning of its body.
+func (r *Runner) Do(ctx context.Context, c *corev1.Container, ip string, h *corev1.HTTPGetAction) (code int, body string, err error) {
+	port, err := Port(h.Port, c)
+	if err != nil {
+		return 0, "", err
+	}
+	u, err := url.Parse(path(h.Path))
+	if err != nil {
+		u = &url.URL{Path: h.Path}
+	}
+	u.Scheme = cmp.Or(strings.ToLower(string(h.Scheme)), "http")
+	u.Host = net.JoinHostPort(cmp.Or(h.Host, ip), strconv.Itoa(port))
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, hd := range h.HTTPHeaders {
+		req.Header.Add(hd.Name, hd.Value)
+	}
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header.Set("User-Agent", r.agent)
+	}
+	if _, ok := req.Header["Accept"]; !ok {
+		req.Header.Set("Accept", "*/*")
+	} else if req.Header.Get("Accept") == "" {
+		req.Header.Del("Accept")
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	resp, err := r.http.Do(req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer func() { _ = resp.Body.Close() }() // the answer is in hand
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return 0, "", err
+	}
+	return resp.StatusCode, string(b), nil
+}
+
+func (r *Runner) tcp(ctx context.Context, c *corev1.Container, ip string, a *corev1.TCPSocketAction) Outcome {
+	port, err := Port(a.Port, c)
+	if err != nil {
+		return Outcome{Err: err, Output: err.Error()}
+	}
+	d := net.Dialer{Control: quickClose}
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(cmp.Or(a.Host, ip), strconv.Itoa(port)))
+	if err != nil {
+		return Outcome{Output: err.Error(), Brief: brief(err), Refused: errors.Is(err, syscall.ECONNREFUSED)}
+	}
+	_ = conn.Close() // it opened, which is all that was asked
+	return Outcome{OK: true, Brief: "open"}
+}
+
+func (r *Runner) grpc(ctx context.Context, ip string, a *corev1.GRPCAction) Outcome {
+	addr := net.JoinHostPort(ip, strconv.Itoa(int(a.Port)))
+	d := net.Dialer{Control: quickClose}
+	conn, err := grpc.NewClient("passthrough:///"+addr,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(r.agent),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) }))
+	if err != nil {
+		return Outcome{Output: err.Error(), Brief: brief(err)}
+	}
+	defer func() { _ = conn.Close() }() // nothing is buffered
+	req := &healthpb.HealthCheckRequest{}
+	if a.Service != nil {
+		req.Service = *a.Service
+	}
+	resp, err := healthpb.NewHealthClient(conn).Check(metadata.NewOutgoingContext(ctx, metadata.MD{}), req, grpc.WaitForReady(false))
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.Unimplemented:
+		return Outcome{Output: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + status.Convert(err).Message(), Brief: "unimplemented"}
+	case codes.DeadlineExceeded:
+		return Outcome{Output: fmt.Sprintf("timeout: health rpc did not complete within %v", timeoutOf(ctx)), Brief: "timed out"}
+	default:
+		return Outcome{Output: "error: health rpc probe failed: " + err.Error(), Brief: brief(err), Refused: status.Code(err) == codes.Unavailable}
+	}
+	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		return Outcome{Output: fmt.Sprintf("service unhealthy (responded with %q)", resp.GetStatus()), Brief: resp.GetStatus().String()}
+	}
+	return Outcome{OK: true, Output: "service healthy", Brief: "SERVING"}
+}
+
+func timeoutOf(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return time.Until(d).Abs().Round(time.Second)
+	}
+	return 0
+}
+
+// brief is the end of an error's chain: "connection refused".
+func brief(err error) string {
+	s := err.Error()
+	if i := strings.LastIndex(s, ": "); i >= 0 {
+		s = s[i+2:]
+	}
+	return s
+}
+
+// Port is a port by number, or by the name of one of the container's ports.
+func Port(p intstr.IntOrString, c *corev1.Container) (int, error) {
+	n := p.IntValue()
+	if p.Type == intstr.String {
+		for _, cp := range c.Ports {
+			if cp.Name == p.StrVal {
+				return int(cp.ContainerPort), nil
+			}
+		}
+	}
+	if n <= 0 || n > 65535 {
+		return 0, fmt.Errorf("invalid port number: %v", p.String())
+	}
+	return n, nil
+}
+
+func portText(p intstr.IntOrString) string { return p.String() }
+
+func path(p string) string {
+	if strings.HasPrefix(p, "/") {
+		return p
+	}
+	return "/" + p
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+func join(words []string) string { return strings.Join(words, " ") }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package probe_test
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson/cri"
+	"keelson/cri/critest"
+	"keelson/kubelet/probe"
+)
+
+func target(h corev1.ProbeHandler) probe.Target {
+	return probe.Target{
+		Pod: &corev1.Pod{}, PodIP: "127.0.0.1", Probe: &corev1.Probe{ProbeHandler: h},
+		Container: &corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 1}}},
+	}
+}
+
+func portOf(t *testing.T, addr string) int {
+	t.Helper()
+	_, p, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestHTTP(t *testing.T) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/ok", func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-A") != "1" || r.Host != "example.org" || !strings.HasPrefix(r.UserAgent(), "kube-probe/") {
+			t.Errorf("request: host %q, headers %v", r.Host, r.Header)
+		}
+	})
+	mux.HandleFunc("/bad", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.Handle("/inside", http.RedirectHandler("/bad", http.StatusFound))
+	mux.Handle("/outside", http.RedirectHandler("http://elsewhere.invalid/", http.StatusFound))
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	port := intstr.FromInt(portOf(t, srv.Listener.Addr().String()))
+	r := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
+	tests := map[string]struct {
+		path     string
+		port     intstr.IntOrString
+		ok, warn bool
+		out      string
+	}{
+		"200":                   {"/ok", port, true, false, ""},
+		"500":                   {"/bad", port, false, false, "HTTP probe failed with statuscode: 500"},
+		"a redirect within":     {"/inside", port, false, false, "HTTP probe failed with statuscode: 500"},
+		"a redirect to outside": {"/outside", port, true, true, "Probe terminated redirects"},
+		"nobody there":          {"/", intstr.FromString("web"), false, false, "connection refused"},
+	}
+	for name, tt := range tests {
+		h := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: tt.path, Port: tt.port, HTTPHeaders: []corev1.HTTPHeader{{Name: "X-A", Value: "1"}, {Name: "Host", Value: "example.org"}}}}
+		if tt.path == "/inside" || tt.path == "/outside" {
+			h.HTTPGet.HTTPHeaders = nil
+		}
+		o := r.Probe(t.Context(), target(h))
+		if o.OK != tt.ok || o.Warn != tt.warn || !strings.Contains(o.Output, tt.out) || o.Err != nil {
+			t.Errorf("%s: got %+v, want ok %t, warn %t, %q", name, o, tt.ok, tt.warn, tt.out)
+		}
+	}
+}
+
+func TestTCPAndGRPC(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := grpc.NewServer()
+	hs := health.NewServer()
+	hs.SetServingStatus("sick", healthpb.HealthCheckResponse_NOT_SERVING)
+	healthpb.RegisterHealthServer(g, hs)
+	go func() { _ = g.Serve(l) }() // ends with Stop
+	defer g.Stop()
+	port := portOf(t, l.Addr().String())
+	r := probe.NewRunner(cri.InProcess(critest.NewFake()).Runtime, "1.37")
+	sick := "sick"
+	for name, tt := range map[string]struct {
+		h  corev1.ProbeHandler
+		ok bool
+	}{
+		"tcp":       {corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(port)}}, true},
+		"grpc":      {corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(port)}}, true},
+		"grpc sick": {corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: int32(port), Service: &sick}}, false},
+		"tcp shut":  {corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt(1)}}, false},
+	} {
+		if o := r.Probe(t.Context(), target(tt.h)); o.OK != tt.ok || o.Err != nil {
+			t.Errorf("%s: got %+v, want ok %t", name, o, tt.ok)
+		}
+	}
+}

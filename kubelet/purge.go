@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/volume"
+)
+
+// Purge unmounts what a kubelet mounted below its root directory, for a node that is taken down. Containers must be gone.
+func Purge(rootDir string) error { return volume.Purge(rootDir) }
+
+// PurgePods ends the pods of a kubelet, for a node that is taken down: those in the runtime that have a directory below rootDir.
+// A runtime may have other pods too, which stay.
+func PurgePods(ctx context.Context, rt cri.Client, rootDir string) error {
+	boxes, err := rt.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, b := range boxes.GetItems() {
+		uid := b.GetLabels()[observed.LabelPodUID]
+		if uid == "" || filepath.Base(uid) != uid {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(rootDir, "pods", uid)); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		g.Go(func() error {
+			if _, err := rt.Runtime.StopPodSandbox(ctx, &runtimeapi.StopPodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
+				return fmt.Errorf("stop pod %s: %w", b.GetMetadata().GetName(), err)
+			}
+			if _, err := rt.Runtime.RemovePodSandbox(ctx, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: b.GetId()}); err != nil {
+				return fmt.Errorf("remove pod %s: %w", b.GetMetadata().GetName(), err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refs holds the config maps and secrets that pods of this node refer to, each by a watch of its own for as long as a pod
+// uses it, so that a change reaches its pods at once and nothing is polled. Volumes and environments read through it.
+package refs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/kubelet/podinfo"
+)
+
+// Kinds of objects that pods refer to.
+const (
+	ConfigMap = "configmap"
+	Secret    = "secret"
+)
+
+// Ref names one object.
+type Ref struct{ Kind, Namespace, Name string }
+
+// set collects references of one namespace.
+type set struct {
+	namespace string
+	refs      map[Ref]bool
+}
+
+func (s set) add(kind, name string) {
+	if name != "" {
+		s.refs[Ref{kind, s.namespace, name}] = true
+	}
+}
+
+// Of lists what a pod refers to in its volumes and environments.
+func Of(p *corev1.Pod) []Ref {
+	s := set{p.Namespace, map[Ref]bool{}}
+	for i := range p.Spec.Volumes {
+		s.volume(&p.Spec.Volumes[i])
+	}
+	for c := range podinfo.All(p) {
+		s.env(c)
+	}
+	return slices.Collect(maps.Keys(s.refs))
+}
+
+func (s set) volume(v *corev1.Volume) {
+	switch {
+	case v.ConfigMap != nil:
+		s.add(ConfigMap, v.ConfigMap.Name)
+	case v.Secret != nil:
+		s.add(Secret, v.Secret.SecretName)
+	case v.Projected != nil:
+		for _, src := range v.Projected.Sources {
+			if src.ConfigMap != nil {
+				s.add(ConfigMap, src.ConfigMap.Name)
+			}
+			if src.Secret != nil {
+				s.add(Secret, src.Secret.Name)
+			}
+		}
+	}
+}
+
+func (s set) env(c *corev1.Container) {
+	for _, f := range c.EnvFrom {
+		if f.ConfigMapRef != nil {
+			s.add(ConfigMap, f.ConfigMapRef.Name)
+		}
+		if f.SecretRef != nil {
+			s.add(Secret, f.SecretRef.Name)
+		}
+	}
+	for _, e := range c.Env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if r := e.ValueFrom.ConfigMapKeyRef; r != nil {
+			s.add(ConfigMap, r.Name)
+		}
+		if r := e.ValueFrom.SecretKeyRef; r != nil {
+			s.add(Secret, r.Name)
+		}
+	}
+}
+
+type item struct {
+	users  map[string]bool // pods by uid
+	store  cache.SharedIndexInformer
+	cancel context.CancelFunc
+}
+
+// Store holds the objects in use.
+type Store struct {
+	client kubernetes.Interface
+	wake   func(uid string)
+	start  chan struct{}
+
+	mu    sync.Mutex
+	items map[Ref]*item
+	pods  map[string]map[Ref]bool
+}
+
+// New returns a store that calls wake with a pod's uid when something it uses has changed. Watches begin with Run.
+func New(c kubernetes.Interface, wake func(uid string)) *Store {
+	return &Store{client: c, wake: wake, start: make(chan struct{}, 1), items: map[Ref]*item{}, pods: map[string]map[Ref]bool{}}
+}
+
+// Run watches what pods use until ctx is done.
+func (s *Store) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for {
+		for ref, it := range s.unwatched(ctx) {
+			wctx, cancel := context.WithCancel(ctx)
+			inf := s.informer(ref)
+			s.mu.Lock()
+			it.store, it.cancel = inf, cancel
+			if len(it.users) == 0 {
+				cancel() // released meanwhile
+			}
+			s.mu.Unlock()
+			wg.Go(func() { inf.RunWithContext(wctx) })
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.start:
+		}
+	}
+}
+
+func (s *Store) unwatched(ctx context.Context) map[Ref]*item {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[Ref]*item{}
+	for ref, it := range s.items {
+		if it.store == nil && ctx.Err() == nil {
+			out[ref] = it
+		}
+	}
+	return out
+}
+
+// Use says which objects a pod uses now; none when it is gone.
+func (s *Store) Use(uid string, refs []Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := map[Ref]bool{}
+	for _, r := range refs {
+		now[r] = true
+		it := s.items[r]
+		if it == nil {
+			it = &item{users: map[string]bool{}}
+			s.items[r] = it
+			select {
+			case s.start <- struct{}{}:
+			default:
+			}
+		}
+		it.users[uid] = true
+	}
+	for r := range s.pods[uid] {
+		if now[r] {
+			continue
+		}
+		it := s.items[r]
+		delete(it.users, uid)
+		if len(it.users) == 0 {
+			delete(s.items, r)
+			if it.cancel != nil {
+				it.cancel()
+			}
+		}
+	}
+	s.pods[uid] = now
+	if len(now) == 0 {
+		delete(s.pods, uid)
+	}
+}
+
+func (s *Store) changed(r Ref) {
+	s.mu.Lock()
+	var uids []string
+	if it := s.items[r]; it != nil {
+		for uid := range it.users {
+			uids = append(uids, uid)
+		}
+	}
+	s.mu.Unlock()
+	for _, uid := range uids {
+		s.wake(uid)
+	}
+}
+
+func (s *Store) informer(r Ref) cache.SharedIndexInformer {
+	sel := fields.OneTermEqualSelector("metadata.name", r.Name).String()
+	var lw *cache.ListWatch
+	var kind runtime.Object
+	if r.Kind == ConfigMap {
+		c := s.client.CoreV1().ConfigMaps(r.Namespace)
+		kind = &corev1.ConfigMap{}
+		lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = sel
+				return c.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = sel
+				return c.Watch(ctx, o)
+			},
+		}
+	} else {
+		c := s.client.CoreV1().Secrets(r.Namespace)
+		kind = &corev1.Secret{}
+		lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = sel
+				return c.List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = sel
+				return c.Watch(ctx, o)
+			},
+		}
+	}
+	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0, cache.Indexers{})
+	named := func(o any) bool {
+		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = d.Obj
+		}
+		m, ok := o.(metav1.Object)
+		return ok && m.GetName() == r.Name
+	}
+	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(o any, _ bool) {
+			if named(o) { // the first one too: it may be newer than what the pod has read before the watch began
+				s.changed(r)
+			}
+		},
+		UpdateFunc: func(old, o any) {
+			if named(o) && !sameData(old, o) {
+				s.changed(r)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if named(o) {
+				s.changed(r)
+			}
+		},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("add a handler to a new informer: %v", err)) // it fails only for a stopped one
+	}
+	return inf
+}
+
+func sameData(a, b any) bool {
+	switch a := a.(type) {
+	case *corev1.ConfigMap:
+		b, ok := b.(*corev1.ConfigMap)
+		return ok && equality.Semantic.DeepEqual(a.Data, b.Data) && equality.Semantic.DeepEqual(a.BinaryData, b.BinaryData)
+	case *corev1.Secret:
+		b, ok := b.(*corev1.Secret)
+		return ok && equality.Semantic.DeepEqual(a.Data, b.Data)
+	}
+	return false
+}
+
+// cached is the object as its watch has it; ok is false when there is no watch yet, or it has not listed.
+func (s *Store) cached(r Ref) (obj any, exists, ok bool) {
+	s.mu.Lock()
+	it := s.items[r]
+	var inf cache.SharedIndexInformer
+	if it != nil {
+		inf = it.store
+	}
+	s.mu.Unlock()
+	if inf == nil || !inf.HasSynced() {
+		return nil, false, false
+	}
+	obj, exists, err := inf.GetStore().GetByKey(r.Namespace + "/" + r.Name)
+	return obj, exists, err == nil
+}
+
+// notFound words a missing object as users know it: configmap "x" not found.
+func notFound(kind, name string) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: kind}, name)
+}
+
+// ConfigMap reads a config map. A missing one is an IsNotFound error.
+func (s *Store) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	if o, exists, ok := s.cached(Ref{ConfigMap, namespace, name}); ok && exists {
+		return o.(*corev1.ConfigMap), nil
+	}
+	cm, err := s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, notFound(ConfigMap, name)
+	}
+	return cm, err
+}
+
+// Secret reads a secret. A missing one is an IsNotFound error.
+func (s *Store) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	if o, exists, ok := s.cached(Ref{Secret, namespace, name}); ok && exists {
+		return o.(*corev1.Secret), nil
+	}
+	sec, err := s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, notFound(Secret, name)
+	}
+	return sec, err
+}
+
+// Token asks for a service account's token.
+func (s *Store) Token(ctx context.Context, namespace, account string, r *authv1.TokenRequest) (*authv1.TokenRequest, error) {
+	return s.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, r, metav1.CreateOptions{})
+}
+
+// Claim is the volume a claim is bound to.
+func (s *Store) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error) {
+	pvc, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if pvc.Spec.VolumeName == "" || pvc.Status.Phase != corev1.ClaimBound {
+		return nil, fmt.Errorf("persistentvolumeclaim %q is not bound", name)
+	}
+	return s.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &p.Status.Conditions[i]
+}
+
+// TestResizeRefused: a pod that asks for more than the node has keeps what it has, and says why; asking for less mends it.
+func TestResizeRefused(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	set := func(cpu string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		}
+	}
+	h.create(testPod("web", set("100m")))
+	h.until("web", "ready", ready)
+	h.change("web", set("10000"))
+	p := h.until("web", "refused", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
+	c, cs := condition(p, corev1.PodResizePending), p.Status.ContainerStatuses[0]
+	if c.Status != corev1.ConditionTrue || c.Reason != "Infeasible" || !strings.HasPrefix(c.Message, "Node didn't have enough capacity: cpu, requested: 10000000, capacity: ") {
+		t.Errorf("condition: got %+v", c)
+	}
+	if cs.AllocatedResources.Cpu().MilliValue() != 100 || !ready(p) || slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("allocated %v, ready %v, calls %v: want 100m, ready, nothing updated", cs.AllocatedResources, ready(p), h.rt.Calls())
+	}
+	h.change("web", set("150m"))
+	p = h.until("web", "resized", func(p *corev1.Pod) bool {
+		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == 150 &&
+			condition(p, corev1.PodResizePending) == nil && condition(p, corev1.PodResizeInProgress) == nil
+	})
+	if n := p.Status.ContainerStatuses[0].RestartCount; n != 0 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("restarts %d, calls %v: want none, updated", n, h.rt.Calls())
+	}
+}
+
+// TestResizeDeferred: what other pods take up now may be free later.
+func TestResizeDeferred(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := n.Status.Allocatable.Cpu().MilliValue()
+	ask := func(milli int64) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+		}
+	}
+	h.create(testPod("other", ask(most/2)))
+	h.create(testPod("web", ask(10)))
+	h.until("other", "ready", ready)
+	h.until("web", "ready", ready)
+	h.change("web", ask(most))
+	p := h.until("web", "deferred", func(p *corev1.Pod) bool { return condition(p, corev1.PodResizePending) != nil })
+	if c := condition(p, corev1.PodResizePending); c.Reason != "Deferred" || !strings.HasPrefix(c.Message, "Node didn't have enough resource: cpu, requested: ") {
+		t.Errorf("condition: got %+v", c)
+	}
+	h.remove("other", 1)
+	h.until("other", "gone", func(p *corev1.Pod) bool { return p == nil })
+	h.until("web", "resized", func(p *corev1.Pod) bool {
+		return p.Status.ContainerStatuses[0].AllocatedResources.Cpu().MilliValue() == most && condition(p, corev1.PodResizePending) == nil
+	})
+}
+
+// TestResizeWithRestart: what the policy says cannot change in place restarts the container, what else changes does not.
+func TestResizeWithRestart(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	set := func(cpu, memory string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			c := &p.Spec.Containers[0]
+			c.ResizePolicy = []corev1.ContainerResizePolicy{
+				{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.NotRequired}, {ResourceName: corev1.ResourceMemory, RestartPolicy: corev1.RestartContainer},
+			}
+			c.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+			c.Resources.Requests = c.Resources.Limits.DeepCopy()
+		}
+	}
+	h.create(testPod("web", set("100m", "50Mi")))
+	h.until("web", "ready", ready)
+	limits := func(cpu, memory string) func(*corev1.Pod) bool {
+		return func(p *corev1.Pod) bool {
+			r := p.Status.ContainerStatuses[0].Resources
+			return ready(p) && r != nil && r.Limits.Cpu().String() == cpu && r.Limits.Memory().String() == memory
+		}
+	}
+	h.change("web", set("200m", "50Mi"))
+	if p := h.until("web", "given more cpu", limits("200m", "50Mi")); p.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("cpu alone: %d restarts, want none", p.Status.ContainerStatuses[0].RestartCount)
+	}
+	h.change("web", set("200m", "60Mi"))
+	h.until("web", "given more memory", func(p *corev1.Pod) bool {
+		return limits("200m", "60Mi")(p) && p.Status.ContainerStatuses[0].RestartCount == 1
+	})
+	h.waitEvent("Killing", "Container c resize requires restart")
+}

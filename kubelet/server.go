@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/logs"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/server"
+	"keelson/kubelet/stats"
+)
+
+// listener is a bound server.
+type listener struct {
+	l   net.Listener
+	srv *server.Server
+}
+
+// Serve answers until ctx is done.
+func (l *listener) Serve(ctx context.Context) error { return l.srv.Serve(ctx, l.l) }
+
+// listen binds the server's port and tells the node which it is; nil without a certificate.
+func (k *Kubelet) listen() (*listener, error) {
+	if k.cfg.TLS == nil {
+		return nil, nil
+	}
+	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) //nolint:gosec // a port
+	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
+	}
+	k.node.SetPort(l.Addr().(*net.TCPAddr).Port)
+	st := &stats.Source{Runtime: k.cfg.Runtime.Runtime, NodeName: k.cfg.NodeName}
+	return &listener{l: l, srv: server.New(server.Config{
+		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
+		NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(st.Summary), Metrics: http.HandlerFunc(st.Metrics), Log: k.cfg.Log,
+	})}, nil
+}
+
+// podTable shows the workers' pods to the server.
+type podTable struct{ k *Kubelet }
+
+// Find is the pod of this name, the living one when a name is taken twice. A static pod is found by its mirror's uid too.
+func (t podTable) Find(namespace, name, uid string) *corev1.Pod {
+	var found *corev1.Pod
+	for _, w := range t.k.all() {
+		p := w.Pod()
+		if p.Namespace != namespace || p.Name != name || uid != "" && string(p.UID) != uid && !podinfo.Static(p) {
+			continue
+		}
+		if found == nil || p.DeletionTimestamp == nil {
+			found = p
+		}
+	}
+	return found
+}
+
+// All lists the node's pods.
+func (t podTable) All() []*corev1.Pod {
+	var out []*corev1.Pod
+	for _, w := range t.k.all() {
+		out = append(out, w.Pod())
+	}
+	return out
+}
+
+// builtin is the runtime that rotates its logs itself.
+const builtin = "keelson"
+
+// rotateLogs keeps the logs of a runtime that does not do so itself from growing without bound, until ctx is done.
+func (k *Kubelet) rotateLogs(ctx context.Context) {
+	if k.env.RuntimeName == builtin {
+		return
+	}
+	r := logs.Rotator{Reopen: func(ctx context.Context, id string) error {
+		_, err := k.cfg.Runtime.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+		return err
+	}}
+	t := time.NewTicker(10 * time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, w := range k.all() {
+			w.EachRunning(func(c *observed.Container) {
+				if err := r.Check(ctx, c.ID, c.LogPath); err != nil && ctx.Err() == nil {
+					k.cfg.Log.Warn("rotate container log", "container", c.ID, "err", err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server answers the API server's questions about this node's pods over HTTPS: logs, exec, attach, port-forward, stats.
+// A caller proves who it is with a client certificate. Streams are passed on to the runtime's own streaming server; nothing here
+// changes a pod.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Pods knows the node's pods. Objects are shared: never modified.
+type Pods interface {
+	// Find is the pod of this name; uid may be empty. nil: there is none.
+	Find(namespace, name, uid string) *corev1.Pod
+	All() []*corev1.Pod
+}
+
+// Config says whom to serve and what.
+type Config struct {
+	TLS *tls.Config
+	// ClientCA signs clients' certificates; AllowedNames are the common names that may call, empty: all that it signed.
+	ClientCA     *x509.CertPool
+	AllowedNames []string
+	Pods         Pods
+	Runtime      runtimeapi.RuntimeServiceClient
+	NodeName     string
+	Stats        http.Handler // of /stats/summary
+	Metrics      http.Handler // of /metrics and /metrics/resource
+	Log          *slog.Logger
+}
+
+// Server is the kubelet's HTTPS server. Make it with New.
+type Server struct {
+	cfg Config
+	mux *http.ServeMux
+}
+
+// New returns a server that does not listen yet.
+func New(cfg Config) *Server {
+	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }) // the client may have gone
+	s.mux.HandleFunc("GET /pods", s.pods)
+	s.mux.HandleFunc("GET /runningpods/", s.pods)
+	s.mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.containerLogs)
+	for _, method := range []string{"GET", "POST"} {
+		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{container}", s.exec)
+		s.mux.HandleFunc(method+" /exec/{namespace}/{pod}/{uid}/{container}", s.exec)
+		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{container}", s.attach)
+		s.mux.HandleFunc(method+" /attach/{namespace}/{pod}/{uid}/{container}", s.attach)
+		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.portForward)
+		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
+	}
+	s.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+	if cfg.Stats != nil {
+		s.mux.Handle("GET /stats/summary", cfg.Stats)
+	}
+	if cfg.Metrics != nil {
+		s.mux.Handle("GET /metrics/resource", cfg.Metrics)
+	}
+	return s
+}
+
+// ServeHTTP authenticates, authorizes and answers.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/healthz" {
+		s.mux.ServeHTTP(w, r)
+		return
+	}
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return
+	}
+	who := r.TLS.VerifiedChains[0][0].Subject.CommonName
+	if len(s.cfg.AllowedNames) > 0 && !slices.Contains(s.cfg.AllowedNames, who) {
+		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource=proxy)", who, r.Method), http.StatusForbidden)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// Serve answers on l until ctx is done; streams that are open then are cut.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	conf := s.cfg.TLS.Clone()
+	conf.ClientCAs, conf.ClientAuth, conf.MinVersion = s.cfg.ClientCA, tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
+	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: 30 * time.Second, TLSConfig: conf, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve tells what happened
+	defer stop()
+	err := srv.Serve(tls.NewListener(l, conf))
+	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("kubelet server: %w", err)
+}
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []corev1.Pod{}}
+	for _, p := range s.cfg.Pods.All() {
+		list.Items = append(list.Items, *p)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&list) // the client may have gone
+}
+
+// find is the pod that a request names; it answers 404 itself.
+func (s *Server) find(w http.ResponseWriter, r *http.Request) *corev1.Pod {
+	p := s.cfg.Pods.Find(r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
+	if p == nil {
+		http.Error(w, "pod does not exist", http.StatusNotFound)
+	}
+	return p
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
+	"keelson/cri/critest"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/server"
+)
+
+// authority signs certificates for a test.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pool *x509.CertPool
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{pool: x509.NewCertPool()}
+	c := a.sign(t, "ca", true)
+	a.cert, a.key = c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)
+	a.pool.AddCert(a.cert)
+	return a
+}
+
+func (a *authority) sign(t *testing.T, name string, ca bool) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: ca, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = tmpl, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+type pods []*corev1.Pod
+
+func (p pods) Find(ns, name, _ string) *corev1.Pod {
+	for _, o := range p {
+		if o.Namespace == ns && o.Name == name {
+			return o
+		}
+	}
+	return nil
+}
+func (p pods) All() []*corev1.Pod { return p }
+
+type fixture struct {
+	base string
+	ca   *authority
+	rt   *critest.Fake
+}
+
+func (f *fixture) client(t *testing.T, name string) *http.Client {
+	conf := &tls.Config{RootCAs: f.ca.pool}
+	if name != "" {
+		conf.Certificates = []tls.Certificate{f.ca.sign(t, name, false)}
+	}
+	tr := &http.Transport{TLSClientConfig: conf}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func (f *fixture) get(t *testing.T, who, path string) (int, string) {
+	t.Helper()
+	resp, err := f.client(t, who).Get(f.base + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func serve(t *testing.T) *fixture {
+	t.Helper()
+	f := &fixture{ca: newAuthority(t), rt: critest.NewFake()}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "late"}}}}
+	s := server.New(server.Config{
+		TLS: &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}}, ClientCA: f.ca.pool, AllowedNames: []string{"api"},
+		Pods: pods{pod}, Runtime: cri.InProcess(f.rt).Runtime, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }() // ends with cancel
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	f.base = "https://" + l.Addr().String()
+	f.container(t)
+	return f
+}
+
+// container runs c in the fake runtime, with one line in its log.
+func (f *fixture) container(t *testing.T) {
+	t.Helper()
+	f.rt.SetProgram(func(*runtimeapi.ContainerConfig) critest.Program {
+		return critest.Program{Output: []string{"hello log"}}
+	})
+	box := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u"}, LogDirectory: t.TempDir(), Labels: map[string]string{observed.LabelPodUID: "u"},
+	}
+	b, err := f.rt.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: box})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := f.rt.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{PodSandboxId: b.GetPodSandboxId(), SandboxConfig: box, Config: &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, LogPath: "c/0.log", Labels: map[string]string{observed.LabelPodUID: "u"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.rt.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	f := serve(t)
+	for _, tt := range []struct {
+		who, path string
+		code      int
+		text      string
+	}{
+		{"", "/healthz", 200, "ok"},
+		{"", "/pods", 401, "Unauthorized"},
+		{"mallory", "/pods", 403, "Forbidden (user=mallory"},
+		{"api", "/pods", 200, `"kind":"PodList"`},
+		{"api", "/containerLogs/ns/web/c", 200, "hello log\n"},
+		{"api", "/containerLogs/ns/web/c?tailLines=0", 200, ""},
+		{"api", "/containerLogs/ns/web/c?tailLines=x", 422, "tailLines: Invalid value"},
+		{"api", "/containerLogs/ns/web/none", 404, `container "none" not found in pod "web"`},
+		{"api", "/containerLogs/ns/none/c", 404, "pod does not exist"},
+		{"api", "/containerLogs/ns/web/late", 400, `container "late" in pod "web" is waiting to start: ContainerCreating`},
+		{"api", "/containerLogs/ns/web/c?previous=true", 400, `previous terminated container "c" in pod "web" not found`},
+		{"api", "/exec/ns/web/late?command=x&output=1", 404, `container not found ("late")`},
+		{"api", "/exec/ns/web/c?output=1", 400, "you must specify at least 1 command"},
+		{"api", "/portForward/ns/web?port=99999", 400, `invalid port "99999"`},
+	} {
+		code, text := f.get(t, tt.who, tt.path)
+		if code != tt.code || !strings.Contains(text, tt.text) {
+			t.Errorf("%s as %q: got %d %q, want %d %q", tt.path, tt.who, code, text, tt.code, tt.text)
+		}
+	}
+}
+
+func TestStreamsArePassedOn(t *testing.T) {
+	f := serve(t)
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "SPDY/3.1" {
+			http.Error(w, "no upgrade", http.StatusBadRequest)
+			return
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+		_ = rw.Flush()
+		line, _ := rw.ReadString('\n')
+		_, _ = fmt.Fprintf(rw, "echo %s", line)
+		_ = rw.Flush()
+	}))
+	defer backend.Close()
+	f.rt.SetStreamURL(backend.URL)
+	addr := strings.TrimPrefix(f.base, "https://")
+	conn, err := tls.Dial("tcp", addr, &tls.Config{RootCAs: f.ca.pool, Certificates: []tls.Certificate{f.ca.sign(t, "api", false)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "POST /exec/ns/web/c?command=sh&input=1&output=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("answer: %v, %v; want 101", resp, err)
+	}
+	if _, err := io.WriteString(conn, "hi\n"); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := r.ReadString('\n'); err != nil || line != "echo hi\n" {
+		t.Errorf("through the stream: got %q, %v; want echo hi", line, err)
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+)
+
+// running is the id of the container that a request names, which must run; it answers itself when there is none.
+func (s *Server) running(w http.ResponseWriter, r *http.Request) (string, bool) {
+	p := s.find(w, r)
+	if p == nil {
+		return "", false
+	}
+	name := r.PathValue("container")
+	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(p.UID))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return "", false
+	}
+	c := seen.Latest(name)
+	if spec, _ := podinfo.Find(p, name); spec == nil || !c.Running() {
+		http.Error(w, fmt.Sprintf("container not found (%q)", name), http.StatusNotFound)
+		return "", false
+	}
+	return c.ID, true
+}
+
+// flag reads a parameter of the API server ("input=1") or of older clients ("stdin=true").
+func flag(q url.Values, names ...string) bool {
+	for _, n := range names {
+		if b, err := strconv.ParseBool(q.Get(n)); err == nil && b {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	id, ok := s.running(w, r)
+	if !ok {
+		return
+	}
+	q := r.URL.Query()
+	req := &runtimeapi.ExecRequest{
+		ContainerId: id, Cmd: q["command"], Tty: flag(q, "tty"), Stdin: flag(q, "input", "stdin"),
+		Stdout: flag(q, "output", "stdout"), Stderr: flag(q, "error", "stderr") && !flag(q, "tty"),
+	}
+	if len(req.Cmd) == 0 {
+		http.Error(w, "you must specify at least 1 command", http.StatusBadRequest)
+		return
+	}
+	if !req.Stdin && !req.Stdout && !req.Stderr {
+		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
+		return
+	}
+	resp, err := s.cfg.Runtime.Exec(r.Context(), req)
+	s.pass(w, r, resp.GetUrl(), err)
+}
+
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	id, ok := s.running(w, r)
+	if !ok {
+		return
+	}
+	q := r.URL.Query()
+	req := &runtimeapi.AttachRequest{
+		ContainerId: id, Tty: flag(q, "tty"), Stdin: flag(q, "input", "stdin"),
+		Stdout: flag(q, "output", "stdout"), Stderr: flag(q, "error", "stderr") && !flag(q, "tty"),
+	}
+	if !req.Stdin && !req.Stdout && !req.Stderr {
+		http.Error(w, "you must specify at least 1 of stdin, stdout, stderr", http.StatusBadRequest)
+		return
+	}
+	resp, err := s.cfg.Runtime.Attach(r.Context(), req)
+	s.pass(w, r, resp.GetUrl(), err)
+}
+
+func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+	p := s.find(w, r)
+	if p == nil {
+		return
+	}
+	seen, err := observed.Read(r.Context(), s.cfg.Runtime, string(p.UID))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	box := seen.Current()
+	if box == nil {
+		http.Error(w, fmt.Sprintf("sandbox of pod %s/%s is not running", p.Namespace, p.Name), http.StatusNotFound)
+		return
+	}
+	req := &runtimeapi.PortForwardRequest{PodSandboxId: box.ID}
+	for _, v := range append(r.URL.Query()["port"], r.URL.Query()["ports"]...) {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil || n < 1 || n > 65535 {
+			http.Error(w, fmt.Sprintf("invalid port %q", v), http.StatusBadRequest)
+			return
+		}
+		req.Port = append(req.Port, int32(n))
+	}
+	resp, err := s.cfg.Runtime.PortForward(r.Context(), req)
+	s.pass(w, r, resp.GetUrl(), err)
+}
+
+// pass hands the connection to the runtime's streaming server.
+func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err error) {
+	if err != nil {
+		code := http.StatusInternalServerError
+		switch status.Code(err) {
+		case codes.NotFound:
+			code = http.StatusNotFound
+		case codes.InvalidArgument:
+			code = http.StatusBadRequest
+		default:
+		}
+		http.Error(w, status.Convert(err).Message(), code)
+		return
+	}
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" {
+		http.Error(w, fmt.Sprintf("the container runtime answered with a bad address %q", target), http.StatusInternalServerError)
+		return
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.Out.URL = u
+			pr.Out.Host = u.Host
+		},
+		FlushInterval: -1,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "stream to the container runtime: "+err.Error(), http.StatusBadGateway)
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// runTimeout bounds a command of /run.
+const runTimeout = 60
+
+// run runs a command and answers with its output.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	id, ok := s.running(w, r)
+	if !ok {
+		return
+	}
+	cmd := r.URL.Query()["cmd"]
+	resp, err := s.cfg.Runtime.ExecSync(r.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: runTimeout})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if resp.GetExitCode() != 0 {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, _ = w.Write(append(resp.GetStdout(), resp.GetStderr()...)) // the client may have gone
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/staticpod"
+)
+
+// staticPods starts the pods that files describe, and follows the files. The channel gets an error when they cannot be followed.
+func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan error, error) {
+	failed := make(chan error, 1)
+	if k.cfg.StaticPodDir == "" {
+		return failed, nil
+	}
+	dir, err := staticpod.Open(k.cfg.StaticPodDir, k.cfg.NodeName, k.cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	k.applyStatic(ctx, dir.Read())
+	wg.Go(func() {
+		if err := dir.Watch(ctx, func(pods []*corev1.Pod) { k.applyStatic(ctx, pods) }); err != nil && ctx.Err() == nil {
+			failed <- err
+		}
+	})
+	return failed, nil
+}
+
+// applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first.
+func (k *Kubelet) applyStatic(ctx context.Context, pods []*corev1.Pod) {
+	want := map[string]*corev1.Pod{}
+	for _, p := range pods {
+		want[string(p.UID)] = p
+	}
+	k.mu.Lock()
+	var going []string
+	for uid, e := range k.workers {
+		if e.static && want[uid] == nil {
+			going = append(going, uid)
+		}
+	}
+	k.mu.Unlock()
+	for _, uid := range going {
+		if w := k.worker(uid); w != nil {
+			w.Gone()
+		}
+	}
+	for _, p := range pods {
+		if k.worker(string(p.UID)) != nil {
+			continue
+		}
+		if old := k.staticWorker(p); old != nil {
+			k.after(ctx, old, p)
+			continue
+		}
+		p = p.DeepCopy()
+		p.OwnerReferences = k.ownedByNode()
+		k.want(ctx, p)
+	}
+}
+
+// after starts p once the worker of an earlier pod of its name is done.
+func (k *Kubelet) after(ctx context.Context, old interface{ Wake() }, p *corev1.Pod) {
+	k.wg.Go(func() {
+		t := time.NewTicker(100 * time.Millisecond) // only while a static pod is being replaced
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+			}
+			if w := k.staticWorker(p); w == nil {
+				p = p.DeepCopy()
+				p.OwnerReferences = k.ownedByNode()
+				k.want(ctx, p)
+				return
+			} else if w != old {
+				return // replaced again meanwhile
+			}
+		}
+	})
+}
+
+func (k *Kubelet) ownedByNode() []metav1.OwnerReference {
+	n := k.node.Node()
+	if n == nil {
+		return nil
+	}
+	yes := true
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID, Controller: &yes}}
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package staticpod reads pods from files in a directory and follows the directory through inotify. The kubelet runs them whether
+// or not there is an API server. It never writes.
+package staticpod
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"keelson/kubelet/podinfo"
+)
+
+// Dir is a directory of pod manifests, one pod per file, YAML or JSON.
+type Dir struct {
+	path string
+	node string
+	log  *slog.Logger
+	seen time.Time
+}
+
+// Open makes the directory if it is not there.
+func Open(path, node string, log *slog.Logger) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o750); err != nil {
+		return nil, fmt.Errorf("static pod directory %s: %w", path, err)
+	}
+	return &Dir{path: path, node: node, log: log, seen: time.Now()}, nil
+}
+
+// Read returns the pods of all files that can be read; of others the log tells.
+func (d *Dir) Read() []*corev1.Pod {
+	ents, err := os.ReadDir(d.path)
+	if err != nil {
+		d.log.Warn("read static pods", "dir", d.path, "err", err)
+		return nil
+	}
+	var out []*corev1.Pod
+	for _, e := range ents {
+		if strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), "~") {
+			continue
+		}
+		file := filepath.Join(d.path, e.Name())
+		st, err := os.Stat(file)
+		if err != nil || !st.Mode().IsRegular() {
+			continue
+		}
+		b, err := os.ReadFile(file) //nolint:gosec // the administrator's directory
+		if err == nil {
+			var p *corev1.Pod
+			if p, err = Parse(b, d.node); err == nil {
+				p.Annotations[podinfo.AnnotationSeen] = d.seen.Format(time.RFC3339Nano)
+				out = append(out, p)
+				continue
+			}
+		}
+		d.log.Warn("read static pod", "file", file, "err", err)
+	}
+	return out
+}
+
+// maxManifest bounds a file.
+const maxManifest = 1 << 20
+
+// Parse reads one pod and gives it what static pods have: the node in its name, an identity made from its content, and the
+// tolerations and defaults that the API server would have given it.
+func Parse(b []byte, node string) (*corev1.Pod, error) {
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("manifest of %d bytes is larger than %d", len(b), maxManifest)
+	}
+	var p corev1.Pod
+	if err := yaml.UnmarshalStrict(b, &p); err != nil {
+		return nil, fmt.Errorf("not a pod: %w", err)
+	}
+	if p.Kind != "Pod" || p.APIVersion != "v1" {
+		return nil, fmt.Errorf("it is %s %s, not v1 Pod", p.APIVersion, p.Kind)
+	}
+	if p.Name == "" || len(p.Spec.Containers) == 0 {
+		return nil, errors.New("a pod needs a name and a container")
+	}
+	if p.Namespace == "" {
+		p.Namespace = corev1.NamespaceDefault
+	}
+	p.Name += "-" + strings.ToLower(node)
+	sum := sha256.Sum256(append([]byte(node+"\x00"), b...))
+	hash := hex.EncodeToString(sum[:16])
+	if p.UID == "" {
+		p.UID = types.UID(hash)
+	}
+	p.Spec.NodeName = node
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[podinfo.AnnotationHash] = hash
+	p.Annotations[podinfo.AnnotationSource] = "file"
+	delete(p.Annotations, podinfo.AnnotationMirror)
+	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	scheme.Scheme.Default(&p)
+	defaults(&p)
+	return &p, nil
+}
+
+// defaults fills in what the kubelet relies on.
+func defaults(p *corev1.Pod) {
+	s := &p.Spec
+	if s.RestartPolicy == "" {
+		s.RestartPolicy = corev1.RestartPolicyAlways
+	}
+	if s.DNSPolicy == "" {
+		s.DNSPolicy = corev1.DNSClusterFirst
+	}
+	if s.TerminationGracePeriodSeconds == nil {
+		g := int64(corev1.DefaultTerminationGracePeriodSeconds)
+		s.TerminationGracePeriodSeconds = &g
+	}
+	for _, list := range [][]corev1.Container{s.InitContainers, s.Containers} {
+		for i := range list {
+			c := &list[i]
+			if c.TerminationMessagePath == "" {
+				c.TerminationMessagePath = corev1.TerminationMessagePathDefault
+			}
+			if c.TerminationMessagePolicy == "" {
+				c.TerminationMessagePolicy = corev1.TerminationMessageReadFile
+			}
+			if c.ImagePullPolicy == "" {
+				c.ImagePullPolicy = corev1.PullIfNotPresent
+				if tag := c.Image[strings.LastIndexByte(c.Image, '/')+1:]; !strings.Contains(c.Image, "@") && (strings.HasSuffix(tag, ":latest") || !strings.Contains(tag, ":")) {
+					c.ImagePullPolicy = corev1.PullAlways
+				}
+			}
+		}
+	}
+}
+
+// Watch calls changed with all pods whenever the directory has changed, until ctx is done.
+func (d *Dir) Watch(ctx context.Context, changed func([]*corev1.Pod)) error {
+	in, err := newInotify(d.path)
+	if err != nil {
+		return err
+	}
+	done := make(chan struct{})
+	defer func() { <-done }()
+	defer in.stop()
+	news := make(chan struct{}, 1)
+	go func() { // ends when in is stopped
+		defer close(done)
+		for in.wait() {
+			select {
+			case news <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	changed(d.Read()) // what happened before the watch began
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+		}
+		select { // an editor writes in several steps
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+		select {
+		case <-news:
+		default:
+		}
+		changed(d.Read())
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package staticpod
+
+import (
+	"strings"
+	"testing"
+)
+
+const manifest = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: st\nspec:\n  containers:\n  - name: c\n    image: img:1\n"
+
+func TestParse(t *testing.T) {
+	p, err := Parse([]byte(manifest), "Node-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Name != "st-node-1" || p.Namespace != "default" || p.UID == "" || p.Spec.NodeName != "Node-1" || p.Spec.Containers[0].ImagePullPolicy != "IfNotPresent" {
+		t.Errorf("got %+v", p)
+	}
+	again, _ := Parse([]byte(manifest), "Node-1")
+	other, _ := Parse([]byte(strings.Replace(manifest, "img:1", "img:2", 1)), "Node-1")
+	if again.UID != p.UID || other.UID == p.UID {
+		t.Errorf("identities: %s, again %s, changed %s; want the first two equal", p.UID, again.UID, other.UID)
+	}
+	for name, bad := range map[string]string{
+		"another kind": strings.Replace(manifest, "Pod", "Node", 1), "no name": strings.Replace(manifest, "name: st", "labels: {}", 1),
+		"no containers": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\n", "unknown field": manifest + "bogus: 1\n", "no YAML": "{",
+	} {
+		if _, err := Parse([]byte(bad), "n"); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(manifest))
+	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Parse(b, "n") })
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status turns what is known of a pod into its PodStatus, as kubectl and controllers read it, and into the smallest
+// patch that brings the API's copy there. The pod workers call it. It does no I/O.
+package status
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+)
+
+// Reason is a waiting container's reason and message.
+type Reason struct{ Reason, Message string }
+
+// Input is all that a status depends on.
+type Input struct {
+	Pod     *corev1.Pod // Status is the one last written
+	Seen    *observed.Pod
+	Waiting map[string]Reason // by container
+	Result  func(probe.Key) probe.Result
+	Started func(*corev1.Container, *observed.Container) bool
+	// Message is a dead container's termination message.
+	Message func(*corev1.Container, *observed.Container) string
+	// ResizePending is why running containers keep the resources they have though the pod asks for others; nil: they do not.
+	ResizePending *Reason
+	// Resizing: containers are being given other resources.
+	Resizing bool
+	// End is the verdict on the pod; phase empty: none.
+	EndPhase             corev1.PodPhase
+	EndReason, EndDetail string
+	Terminal             bool // nothing runs, nothing will
+	HostIPs              []string
+	PodIPs               []string // known addresses of a pod without a ready sandbox
+	RuntimeName          string
+	Now                  time.Time
+}
+
+// Build returns the pod's status. Fields and conditions that others own stay as they are in Pod.Status.
+func Build(in Input) corev1.PodStatus {
+	old := in.Pod.Status
+	s := *old.DeepCopy()
+	s.ObservedGeneration = in.Pod.Generation
+	if s.StartTime == nil {
+		t := metav1.NewTime(in.Now.Truncate(time.Second))
+		s.StartTime = &t
+	}
+	s.QOSClass = podinfo.QOS(in.Pod)
+	addresses(&s, in)
+	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
+	for c, k := range podinfo.All(in.Pod) {
+		cs := in.container(c, k)
+		switch k {
+		case podinfo.Init, podinfo.SideCar:
+			s.InitContainerStatuses = append(s.InitContainerStatuses, cs)
+		case podinfo.Main:
+			s.ContainerStatuses = append(s.ContainerStatuses, cs)
+		case podinfo.Ephemeral:
+			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
+		}
+	}
+	s.Phase = phase(in.Pod, &s, in.Terminal)
+	switch {
+	case in.EndPhase != "":
+		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
+	case podinfo.Terminal(old.Phase):
+		s.Phase = old.Phase
+	}
+	conditions(in, &s)
+	resizeConditions(in, &s)
+	if equality.Semantic.DeepEqual(old, s) {
+		return old
+	}
+	return s
+}
+
+func addresses(s *corev1.PodStatus, in Input) {
+	if len(in.HostIPs) > 0 {
+		s.HostIP, s.HostIPs = in.HostIPs[0], nil
+		for _, ip := range in.HostIPs {
+			s.HostIPs = append(s.HostIPs, corev1.HostIP{IP: ip})
+		}
+	}
+	ips := in.PodIPs
+	if box := in.Seen.Current(); box != nil && len(box.IPs) > 0 {
+		ips = box.IPs
+	}
+	if in.Pod.Spec.HostNetwork && in.Seen.Current() != nil {
+		ips = in.HostIPs
+	}
+	if len(ips) > 0 {
+		s.PodIP, s.PodIPs = ips[0], nil
+		for _, ip := range ips {
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: ip})
+		}
+	}
+}
+
+func (in Input) prior(name string, k podinfo.Kind) *corev1.ContainerStatus {
+	list := in.Pod.Status.ContainerStatuses
+	switch k {
+	case podinfo.Init, podinfo.SideCar:
+		list = in.Pod.Status.InitContainerStatuses
+	case podinfo.Ephemeral:
+		list = in.Pod.Status.EphemeralContainerStatuses
+	case podinfo.Main:
+	}
+	i := slices.IndexFunc(list, func(c corev1.ContainerStatus) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// container builds one container's status.
+func (in Input) container(c *corev1.Container, k podinfo.Kind) corev1.ContainerStatus {
+	prior := in.prior(c.Name, k)
+	cur := in.Seen.Latest(c.Name)
+	wait, waits := in.Waiting[c.Name]
+	if cur == nil && prior != nil && (prior.ContainerID != "" || prior.State.Terminated != nil) {
+		return in.vanished(c, prior, wait, waits)
+	}
+	cs := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool)}
+	if cur == nil {
+		cs.State = in.neverRan(wait)
+		if prior != nil {
+			cs.RestartCount, cs.LastTerminationState = prior.RestartCount, prior.LastTerminationState
+		}
+		in.allocated(c, nil, &cs)
+		return cs
+	}
+	cs.ContainerID = in.RuntimeName + "://" + cur.ID
+	cs.ImageID = cur.ImageRef
+	cs.Image = cur.Image
+	if cs.Image == "" || strings.HasPrefix(cs.Image, "sha256:") { // the runtime knows it by its content alone
+		cs.Image = c.Image
+	}
+	cs.RestartCount = int32(cur.Restart) //nolint:gosec // a count of restarts, each 10 s apart
+	created := !cur.Running() && !cur.Exited()
+	switch {
+	case cur.Running() && !waits:
+		cs.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(cur.Started.Truncate(time.Second))}
+		*cs.Started = in.Started(c, cur)
+		cs.Ready = in.ready(c, k, cur, prior)
+		cs.User = user(cur)
+	case waits || created:
+		cs.State.Waiting = &corev1.ContainerStateWaiting{Reason: cmp.Or(wait.Reason, "ContainerCreating"), Message: wait.Message}
+	default:
+		cs.State.Terminated = in.terminated(c, cur)
+		cs.Ready = k == podinfo.Init && cur.ExitCode == 0
+	}
+	in.last(c, cur, prior, &cs)
+	cs.VolumeMounts = volumeMounts(c)
+	in.allocated(c, cur, &cs)
+	return cs
+}
+
+// last fills lastState: the run before the one shown in state.
+func (in Input) last(c *corev1.Container, cur *observed.Container, prior *corev1.ContainerStatus, cs *corev1.ContainerStatus) {
+	switch prev := in.Seen.Previous(c.Name); {
+	case cs.State.Waiting != nil && cur.Exited():
+		cs.LastTerminationState.Terminated = in.terminated(c, cur)
+	case prev.Exited():
+		cs.LastTerminationState.Terminated = in.terminated(c, prev)
+	case prior != nil && prior.ContainerID == cs.ContainerID:
+		cs.LastTerminationState = prior.LastTerminationState
+	case prior != nil && prior.State.Terminated != nil && prior.ContainerID != cs.ContainerID:
+		cs.LastTerminationState = prior.State
+	}
+}
+
+// vanished is the status of a container that once ran and that the runtime has forgotten.
+func (in Input) vanished(c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool) corev1.ContainerStatus {
+	cs := *prior.DeepCopy()
+	if cs.State.Terminated == nil {
+		lost := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown",
+			Message: "The container could not be located when the pod was terminated", ContainerID: prior.ContainerID,
+		}}
+		if cs.ContainerID == "" {
+			lost.Terminated = nil
+		}
+		cs.State = lost
+		cs.Ready, cs.Started = false, new(bool)
+	}
+	if waits && !in.Terminal {
+		if cs.State.Terminated != nil {
+			cs.LastTerminationState = cs.State
+		}
+		cs.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
+		cs.Ready, cs.Started = false, new(bool)
+	}
+	if cs.State == (corev1.ContainerState{}) {
+		cs.State = in.neverRan(wait)
+	}
+	in.allocated(c, nil, &cs)
+	return cs
+}
+
+func (in Input) neverRan(wait Reason) corev1.ContainerState {
+	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
+		}}
+	}
+	if wait.Reason == "" {
+		wait.Reason = "ContainerCreating"
+		if len(in.Pod.Spec.InitContainers) > 0 {
+			wait.Reason = "PodInitializing"
+		}
+	}
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
+}
+
+func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1.ContainerStateTerminated {
+	reason := cur.Reason
+	if reason == "" {
+		reason = "Completed"
+		if cur.ExitCode != 0 {
+			reason = "Error"
+		}
+	}
+	msg := cur.Message
+	if in.Message != nil {
+		msg = cmp.Or(in.Message(c, cur), msg)
+	}
+	return &corev1.ContainerStateTerminated{
+		ExitCode: cur.ExitCode, Reason: reason, Message: msg,
+		StartedAt: metav1.NewTime(cur.Started.Truncate(time.Second)), FinishedAt: metav1.NewTime(cur.Finished.Truncate(time.Second)),
+		ContainerID: in.RuntimeName + "://" + cur.ID,
+	}
+}
+
+// ready is a running container's readiness. Before the first answer of a probe it is what it was, for the same run.
+func (in Input) ready(c *corev1.Container, k podinfo.Kind, cur *observed.Container, prior *corev1.ContainerStatus) bool {
+	if k == podinfo.Init || k == podinfo.Ephemeral {
+		return false
+	}
+	if !in.Started(c, cur) {
+		return false
+	}
+	if c.ReadinessProbe == nil {
+		return true
+	}
+	switch in.Result(probe.Key{ContainerID: cur.ID, Kind: probe.Readiness}) {
+	case probe.Success:
+		return true
+	case probe.Failure:
+		return false
+	case probe.Unknown:
+	}
+	return prior != nil && prior.Ready && prior.ContainerID == in.RuntimeName+"://"+cur.ID
+}
+
+func user(cur *observed.Container) *corev1.ContainerUser {
+	u := cur.User.GetLinux()
+	if u == nil {
+		return nil
+	}
+	return &corev1.ContainerUser{Linux: &corev1.LinuxContainerUser{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}}
+}
+
+func volumeMounts(c *corev1.Container) []corev1.VolumeMountStatus {
+	var out []corev1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		v := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := corev1.RecursiveReadOnlyDisabled
+			if m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+				mode = corev1.RecursiveReadOnlyEnabled
+			}
+			v.RecursiveReadOnly = &mode
+		}
+		out = append(out, v)
+	}
+	return out
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/podinfo"
+)
+
+type tally struct{ waiting, running, stopped, succeeded int }
+
+// phase sums the containers up. terminal: nothing runs and nothing will.
+func phase(p *corev1.Pod, s *corev1.PodStatus, terminal bool) corev1.PodPhase {
+	pendingInit, failedInit := 0, false
+	for i := range p.Spec.InitContainers {
+		c, cs := &p.Spec.InitContainers[i], &s.InitContainerStatuses[i]
+		switch {
+		case podinfo.Sidecar(c):
+			if cs.Started == nil || !*cs.Started {
+				pendingInit++
+			}
+		case cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0:
+		case cs.State.Terminated != nil && !podinfo.RestartAfter(p, c, podinfo.Init, cs.State.Terminated.ExitCode):
+			failedInit = true
+		default:
+			pendingInit++
+		}
+	}
+	if failedInit {
+		return corev1.PodFailed
+	}
+	t := count(s.ContainerStatuses)
+	if terminal {
+		return ended(t, len(p.Spec.Containers))
+	}
+	begun := t.running+t.stopped > 0
+	switch {
+	case pendingInit > 0 && !begun, t.waiting > 0:
+		return corev1.PodPending
+	case t.running > 0:
+		return corev1.PodRunning
+	case t.stopped > 0:
+		return corev1.PodRunning // they start again, or sidecars still run
+	}
+	return corev1.PodPending
+}
+
+func ended(t tally, n int) corev1.PodPhase {
+	if t.succeeded == n {
+		return corev1.PodSucceeded
+	}
+	return corev1.PodFailed
+}
+
+func count(list []corev1.ContainerStatus) tally {
+	var t tally
+	for i := range list {
+		st := list[i].State
+		switch {
+		case st.Running != nil:
+			t.running++
+		case st.Terminated != nil:
+			t.stopped++
+			if st.Terminated.ExitCode == 0 {
+				t.succeeded++
+			}
+		case list[i].LastTerminationState.Terminated != nil:
+			t.stopped++
+		default:
+			t.waiting++
+		}
+	}
+	return t
+}
+
+// ours are the conditions that the kubelet writes; all others belong to somebody else.
+var ours = []corev1.PodConditionType{
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+}
+
+func conditions(in Input, s *corev1.PodStatus) {
+	ready := containersReady(in.Pod, s)
+	set := map[corev1.PodConditionType]corev1.PodCondition{
+		corev1.PodReadyToStartContainers: sandboxReady(in),
+		corev1.PodInitialized:            initialized(in.Pod, s),
+		corev1.ContainersReady:           ready,
+		corev1.PodReady:                  podReady(in.Pod, s, ready),
+		corev1.PodScheduled:              {Status: corev1.ConditionTrue},
+	}
+	for _, t := range ours {
+		c := set[t]
+		c.Type = t
+		c.ObservedGeneration = in.Pod.Generation
+		c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
+		i := slices.IndexFunc(s.Conditions, func(o corev1.PodCondition) bool { return o.Type == t })
+		if i < 0 {
+			s.Conditions = append(s.Conditions, c)
+			continue
+		}
+		if o := s.Conditions[i]; o.Status == c.Status {
+			c.LastTransitionTime = o.LastTransitionTime
+		}
+		if t == corev1.PodScheduled && s.Conditions[i].Status == corev1.ConditionTrue {
+			continue // the scheduler's own words stay
+		}
+		s.Conditions[i] = c
+	}
+}
+
+func sandboxReady(in Input) corev1.PodCondition {
+	if box := in.Seen.Current(); box != nil && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0) {
+		return corev1.PodCondition{Status: corev1.ConditionTrue}
+	}
+	return corev1.PodCondition{Status: corev1.ConditionFalse}
+}
+
+func initialized(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
+	var missing []string
+	for i := range p.Spec.InitContainers {
+		cs := &s.InitContainerStatuses[i]
+		done := cs.Ready || cs.State.Terminated != nil && cs.State.Terminated.ExitCode == 0
+		if podinfo.Sidecar(&p.Spec.InitContainers[i]) {
+			done = cs.Started != nil && *cs.Started
+		}
+		if !done {
+			missing = append(missing, cs.Name)
+		}
+	}
+	t := count(s.ContainerStatuses)
+	switch {
+	case len(missing) == 0:
+		return corev1.PodCondition{Status: corev1.ConditionTrue}
+	case t.running+t.stopped > 0 && onlySidecars(p, missing):
+		return corev1.PodCondition{Status: corev1.ConditionTrue}
+	case s.Phase == corev1.PodSucceeded:
+		return corev1.PodCondition{Status: corev1.ConditionTrue, Reason: "PodCompleted"}
+	}
+	return corev1.PodCondition{
+		Status: corev1.ConditionFalse, Reason: "ContainersNotInitialized",
+		Message: fmt.Sprintf("containers with incomplete status: %s", missing),
+	}
+}
+
+func onlySidecars(p *corev1.Pod, names []string) bool {
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		if slices.Contains(names, c.Name) && !podinfo.Sidecar(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func containersReady(p *corev1.Pod, s *corev1.PodStatus) corev1.PodCondition {
+	switch s.Phase {
+	case corev1.PodSucceeded:
+		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodCompleted"}
+	case corev1.PodFailed:
+		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "PodFailed"}
+	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
+	}
+	var unready []string
+	for i := range p.Spec.InitContainers {
+		if cs := &s.InitContainerStatuses[i]; podinfo.Sidecar(&p.Spec.InitContainers[i]) && !cs.Ready {
+			unready = append(unready, cs.Name)
+		}
+	}
+	for i := range s.ContainerStatuses {
+		if cs := &s.ContainerStatuses[i]; !cs.Ready {
+			unready = append(unready, cs.Name)
+		}
+	}
+	if len(unready) == 0 {
+		return corev1.PodCondition{Status: corev1.ConditionTrue}
+	}
+	return corev1.PodCondition{
+		Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: fmt.Sprintf("containers with unready status: %s", unready),
+	}
+}
+
+func podReady(p *corev1.Pod, s *corev1.PodStatus, containers corev1.PodCondition) corev1.PodCondition {
+	if containers.Status != corev1.ConditionTrue {
+		return containers
+	}
+	var missing string
+	for _, g := range p.Spec.ReadinessGates {
+		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == g.ConditionType })
+		msg := ""
+		switch {
+		case i < 0:
+			msg = fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType)
+		case s.Conditions[i].Status != corev1.ConditionTrue:
+			msg = fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType, s.Conditions[i].Status)
+		default:
+			continue
+		}
+		if missing != "" {
+			missing += ", "
+		}
+		missing += msg
+	}
+	if missing != "" {
+		return corev1.PodCondition{Status: corev1.ConditionFalse, Reason: "ReadinessGatesNotReady", Message: missing}
+	}
+	return corev1.PodCondition{Status: corev1.ConditionTrue}
+}

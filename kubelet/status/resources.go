@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+)
+
+// allocated reports what a container was promised and, while it runs, what its cgroup really has.
+func (in Input) allocated(c *corev1.Container, cur *observed.Container, cs *corev1.ContainerStatus) {
+	cs.AllocatedResources, cs.Resources = nil, nil
+	if in.ResizePending != nil {
+		_, k := podinfo.Find(in.Pod, c.Name)
+		if prior := in.prior(c.Name, k); prior != nil {
+			cs.AllocatedResources, cs.Resources = prior.AllocatedResources, prior.Resources
+			return
+		}
+	}
+	if len(c.Resources.Requests) > 0 {
+		cs.AllocatedResources = c.Resources.Requests.DeepCopy()
+	}
+	if cur == nil || !cur.Running() {
+		if len(c.Resources.Requests)+len(c.Resources.Limits) > 0 {
+			cs.Resources = c.Resources.DeepCopy()
+			cs.Resources.Claims = nil
+		}
+		return
+	}
+	res := c.Resources.DeepCopy()
+	res.Claims = nil
+	if r := cur.Resources; r != nil {
+		if _, ok := res.Limits[corev1.ResourceMemory]; ok && r.GetMemoryLimitInBytes() > 0 {
+			res.Limits[corev1.ResourceMemory] = *resource.NewQuantity(r.GetMemoryLimitInBytes(), resource.BinarySI)
+		}
+		if _, ok := res.Limits[corev1.ResourceCPU]; ok && r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0 {
+			milli := r.GetCpuQuota() * 1000 / r.GetCpuPeriod()
+			if want := res.Limits.Cpu().MilliValue(); want > milli {
+				milli = max(milli, min(want, 10)) // a quota of 1 ms is the kernel's least
+			}
+			res.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
+		}
+	}
+	cs.Resources = res
+}
+
+// resizeConditions says how far a resize has come. Unlike the others, these conditions are there only while they are true.
+func resizeConditions(in Input, s *corev1.PodStatus) {
+	put := func(t corev1.PodConditionType, r *Reason) {
+		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+		if r == nil {
+			if i >= 0 {
+				s.Conditions = slices.Delete(s.Conditions, i, i+1)
+			}
+			return
+		}
+		c := corev1.PodCondition{
+			Type: t, Status: corev1.ConditionTrue, Reason: r.Reason, Message: r.Message, ObservedGeneration: in.Pod.Generation,
+			LastTransitionTime: metav1.NewTime(in.Now.Truncate(1e9)),
+		}
+		if i < 0 {
+			s.Conditions = append(s.Conditions, c)
+			return
+		}
+		if s.Conditions[i].Reason == c.Reason {
+			c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+		}
+		s.Conditions[i] = c
+	}
+	put(corev1.PodResizePending, in.ResizePending)
+	var progress *Reason
+	if in.Resizing {
+		progress = &Reason{}
+	}
+	put(corev1.PodResizeInProgress, progress)
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package status
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/probe"
+)
+
+var now = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func input(p *corev1.Pod, cs ...observed.Container) Input {
+	for i := range cs {
+		cs[i].SandboxID = "box"
+	}
+	return Input{
+		Pod: p, Now: now, RuntimeName: "rt", HostIPs: []string{"192.0.2.1"},
+		Seen:    &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "box", Ready: true, IPs: []string{"10.0.0.2", "fd00::2"}}}, Containers: cs},
+		Result:  func(probe.Key) probe.Result { return probe.Unknown },
+		Started: func(_ *corev1.Container, c *observed.Container) bool { return c.Running() },
+		Waiting: map[string]Reason{},
+	}
+}
+
+func running(name string) observed.Container {
+	return observed.Container{ID: name + "-id", Name: name, State: runtimeapi.ContainerState_CONTAINER_RUNNING, Started: now}
+}
+
+func exited(name string, code int32) observed.Container {
+	return observed.Container{ID: name + "-id", Name: name, State: runtimeapi.ContainerState_CONTAINER_EXITED, ExitCode: code, Finished: now}
+}
+
+func pod(policy corev1.RestartPolicy, names ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Generation: 3}, Spec: corev1.PodSpec{RestartPolicy: policy}}
+	for _, n := range names {
+		if i, ok := strings.CutPrefix(n, "init:"); ok {
+			p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: i, Image: "img"})
+			continue
+		}
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: n, Image: "img"})
+	}
+	return p
+}
+
+func condition(s *corev1.PodStatus, t corev1.PodConditionType) string {
+	for _, c := range s.Conditions {
+		if c.Type == t {
+			return strings.TrimSpace(string(c.Status) + " " + c.Reason + " " + c.Message)
+		}
+	}
+	return "none"
+}
+
+func TestPhaseAndConditions(t *testing.T) {
+	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
+	tests := map[string]struct {
+		in    Input
+		phase corev1.PodPhase
+		ready string
+		init  string
+	}{
+		"nothing yet": {input(pod(always, "a", "b")), corev1.PodPending, "False ContainersNotReady containers with unready status: [a b]", "True"},
+		"one of two":  {input(pod(always, "a", "b"), running("a")), corev1.PodPending, "False ContainersNotReady containers with unready status: [b]", "True"},
+		"both":        {input(pod(always, "a", "b"), running("a"), running("b")), corev1.PodRunning, "True", "True"},
+		"initializing": {
+			input(pod(always, "init:i", "a"), running("i")), corev1.PodPending,
+			"False ContainersNotReady containers with unready status: [a]", "False ContainersNotInitialized containers with incomplete status: [i]",
+		},
+		"initialized":  {input(pod(always, "init:i", "a"), exited("i", 0), running("a")), corev1.PodRunning, "True", "True"},
+		"init failed":  {input(pod(never, "init:i", "a"), exited("i", 2)), corev1.PodFailed, "False PodFailed", "False ContainersNotInitialized containers with incomplete status: [i]"},
+		"init retried": {input(pod(onFailure, "init:i", "a"), exited("i", 2)), corev1.PodPending, "False ContainersNotReady containers with unready status: [a]", "False ContainersNotInitialized containers with incomplete status: [i]"},
+		"restarting":   {input(pod(always, "a"), exited("a", 1)), corev1.PodRunning, "False ContainersNotReady containers with unready status: [a]", "True"},
+		"succeeded": {
+			func() Input {
+				in := input(pod(never, "a", "b"), exited("a", 0), exited("b", 0))
+				in.Terminal = true
+				return in
+			}(),
+			corev1.PodSucceeded, "False PodCompleted", "True",
+		},
+		"failed": {
+			func() Input {
+				in := input(pod(never, "a", "b"), exited("a", 0), exited("b", 1))
+				in.Terminal = true
+				return in
+			}(),
+			corev1.PodFailed, "False PodFailed", "True",
+		},
+		"evicted": {
+			func() Input {
+				in := input(pod(always, "a"), exited("a", 0))
+				in.EndPhase, in.EndReason = corev1.PodFailed, "Evicted"
+				return in
+			}(),
+			corev1.PodFailed, "False PodFailed", "True",
+		},
+		"a terminal phase stays": {
+			func() Input { p := pod(never, "a"); p.Status.Phase = corev1.PodSucceeded; return input(p) }(), corev1.PodSucceeded, "False PodCompleted", "True",
+		},
+		"a readiness gate": {
+			func() Input {
+				p := pod(always, "a")
+				p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x/y"}}
+				return input(p, running("a"))
+			}(),
+			corev1.PodRunning, `False ReadinessGatesNotReady corresponding condition of pod readiness gate "x/y" does not exist.`, "True",
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := Build(tt.in)
+			if s.Phase != tt.phase {
+				t.Errorf("phase: got %s, want %s", s.Phase, tt.phase)
+			}
+			if got := condition(&s, corev1.PodReady); got != tt.ready {
+				t.Errorf("Ready: got %q, want %q", got, tt.ready)
+			}
+			if got := condition(&s, corev1.PodInitialized); got != tt.init {
+				t.Errorf("Initialized: got %q, want %q", got, tt.init)
+			}
+			in := tt.in
+			in.Pod = in.Pod.DeepCopy()
+			in.Pod.Status, in.Now = s, now.Add(time.Hour)
+			if again := Build(in); !cmp.Equal(s, again) {
+				t.Errorf("built again an hour later it differs:\n%s", cmp.Diff(s, again))
+			}
+		})
+	}
+}
+
+func TestContainerStates(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "c")
+	in := input(p, exited("c", 3))
+	in.Waiting["c"] = Reason{"CrashLoopBackOff", "back-off"}
+	in.Message = func(*corev1.Container, *observed.Container) string { return "last words" }
+	cs := Build(in).ContainerStatuses[0]
+	if cs.State.Waiting == nil || cs.State.Waiting.Reason != "CrashLoopBackOff" || cs.LastTerminationState.Terminated == nil {
+		t.Fatalf("back-off: got %+v", cs)
+	}
+	if last := cs.LastTerminationState.Terminated; last.ExitCode != 3 || last.Reason != "Error" || last.Message != "last words" || last.ContainerID != "rt://c-id" {
+		t.Errorf("last state: got %+v", last)
+	}
+	p.Status = Build(in)
+	gone := input(p)
+	gone.Terminal = true
+	if st := Build(gone).ContainerStatuses[0].State.Terminated; st == nil || st.Reason != "ContainerStatusUnknown" {
+		t.Errorf("a container the runtime forgot: got %+v, want ContainerStatusUnknown", st)
+	}
+}
+
+func TestReadinessSurvivesARestartOfTheKubelet(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "c")
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{}
+	if Build(input(p, running("c"))).ContainerStatuses[0].Ready {
+		t.Error("ready before the first answer of its probe")
+	}
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, ContainerID: "rt://c-id"}}
+	if !Build(input(p, running("c"))).ContainerStatuses[0].Ready {
+		t.Error("a container that was ready is not, before its probe has answered again")
+	}
+	p.Status.ContainerStatuses[0].ContainerID = "rt://another"
+	if Build(input(p, running("c"))).ContainerStatuses[0].Ready {
+		t.Error("a new run is ready because the one before was")
+	}
+}
+
+func TestPatchLeavesOthersAlone(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "c")
+	p.Status.Conditions = []corev1.PodCondition{{Type: "x/y", Status: corev1.ConditionTrue}}
+	next := Build(input(p, running("c")))
+	if condition(&next, "x/y") != "True" {
+		t.Error("another's condition was lost")
+	}
+	b, err := Patch(p, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct {
+		Metadata struct{ UID string }
+		Status   struct{ Conditions []struct{ Type string } }
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		t.Fatal(err)
+	}
+	if m.Metadata.UID != "u" {
+		t.Errorf("uid in patch: got %q, want u", m.Metadata.UID)
+	}
+	for _, c := range m.Status.Conditions {
+		if c.Type == "x/y" {
+			t.Errorf("the patch touches another's condition: %s", b)
+		}
+	}
+	p.Status = next
+	if b, err := Patch(p, &next); err != nil || b != nil {
+		t.Errorf("no change: got %s, %v; want no patch", b, err)
+	}
+	if !slices.ContainsFunc(next.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == "fd00::2" }) || next.HostIP != "192.0.2.1" {
+		t.Errorf("addresses: got %v on %s", next.PodIPs, next.HostIP)
+	}
+}
+
+func BenchmarkBuildAndPatch(b *testing.B) {
+	p := pod(corev1.RestartPolicyAlways, "a", "b")
+	in := input(p, running("a"), running("b"))
+	for b.Loop() {
+		s := Build(in)
+		if _, err := Patch(p, &s); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

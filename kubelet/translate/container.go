@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package translate turns a pod's specification into CRI messages: sandbox and container configurations, environment, resources,
+// security, name resolution. The pod workers call it. It reads what Sources hands it and files of volumes that fileKeyRef names;
+// it changes nothing.
+package translate
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+)
+
+// ContainerInput is what a container's configuration depends on besides its pod.
+type ContainerInput struct {
+	Restart     int
+	Env         map[string]string
+	Mounts      []*runtimeapi.Mount
+	ImageRef    string // what the image service knows the image by
+	Image       *runtimeapi.Image
+	MemoryBytes int64  // of the node, for the OOM score
+	SeccompDir  string // where Localhost profiles lie
+	TargetID    string // container whose processes an ephemeral container sees; empty: none
+}
+
+// LogPath is a container's log file within its pod's log directory.
+func LogPath(name string, restart int) string {
+	return filepath.Join(name, strconv.Itoa(restart)+".log")
+}
+
+// PodLogDir is the pod's log directory below dir, as node tools expect it.
+func PodLogDir(dir, namespace, name, uid string) string {
+	return filepath.Join(dir, namespace+"_"+name+"_"+uid)
+}
+
+// Container is the configuration of one run of c.
+func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.ContainerConfig, error) {
+	sc, err := containerSecurity(p, c, in)
+	if err != nil {
+		return nil, err
+	}
+	get := func(name string) (string, bool) { v, ok := in.Env[name]; return v, ok }
+	cfg := &runtimeapi.ContainerConfig{
+		Metadata:   &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.Restart)}, //nolint:gosec // never negative
+		Image:      &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
+		Command:    expandAll(c.Command, get),
+		Args:       expandAll(c.Args, get),
+		WorkingDir: c.WorkingDir,
+		Mounts:     in.Mounts,
+		Labels: map[string]string{
+			observed.LabelPodName: p.Name, observed.LabelPodNamespace: p.Namespace,
+			observed.LabelPodUID: string(p.UID), observed.LabelContainerName: c.Name,
+		},
+		Annotations: map[string]string{
+			observed.AnnotationHash:          podinfo.Hash(c),
+			observed.AnnotationResources:     podinfo.ResourcesHash(c),
+			observed.AnnotationRestartCount:  strconv.Itoa(in.Restart),
+			observed.AnnotationMessagePath:   c.TerminationMessagePath,
+			observed.AnnotationMessagePolicy: string(c.TerminationMessagePolicy),
+			observed.AnnotationGrace:         strconv.FormatInt(podinfo.Grace(p), 10),
+		},
+		LogPath: LogPath(c.Name, in.Restart),
+		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
+		Linux: &runtimeapi.LinuxContainerConfig{Resources: Resources(p, c, in.MemoryBytes), SecurityContext: sc},
+	}
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		if n, ok := runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)]; ok {
+			cfg.StopSignal = runtimeapi.Signal(n)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(in.Env)) {
+		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: k, Value: []byte(in.Env[k])})
+	}
+	return cfg, nil
+}
+
+func expandAll(words []string, get func(string) (string, bool)) []string {
+	if words == nil {
+		return nil
+	}
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = Expand(w, get)
+	}
+	return out
+}
+
+const (
+	period    = 100_000 // µs; the kernel's and everybody's default
+	minQuota  = 1_000
+	minShares = 2
+	maxShares = 262_144
+)
+
+func shares(milli int64) int64 {
+	return min(max(milli*1024/1000, minShares), maxShares)
+}
+
+func quota(milli int64) int64 {
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*period/1000, minQuota)
+}
+
+// Resources is what a container's cgroup is set to. memoryBytes is the node's, for the OOM score.
+func Resources(p *corev1.Pod, c *corev1.Container, memoryBytes int64) *runtimeapi.LinuxContainerResources {
+	cpu := c.Resources.Requests.Cpu()
+	if cpu.IsZero() {
+		cpu = c.Resources.Limits.Cpu()
+	}
+	limits := c.Resources.Limits
+	if podLimits := p.Spec.Resources; podLimits != nil {
+		// a container without a limit of its own may use the pod's
+		merged := podLimits.Limits.DeepCopy()
+		if merged == nil {
+			merged = corev1.ResourceList{}
+		}
+		maps.Copy(merged, limits)
+		limits = merged
+	}
+	return &runtimeapi.LinuxContainerResources{
+		CpuPeriod: period, CpuShares: shares(cpu.MilliValue()), CpuQuota: quota(limits.Cpu().MilliValue()),
+		MemoryLimitInBytes: limits.Memory().Value(), OomScoreAdj: oomScore(p, c, memoryBytes),
+	}
+}
+
+// oomScore orders containers for the kernel: those that asked for much memory compared with the node die later.
+func oomScore(p *corev1.Pod, c *corev1.Container, memoryBytes int64) int64 {
+	if p.Spec.Priority != nil && *p.Spec.Priority >= 2_000_000_000 {
+		return -997
+	}
+	switch podinfo.QOS(p) {
+	case corev1.PodQOSGuaranteed:
+		return -997
+	case corev1.PodQOSBestEffort:
+		return 1000
+	case corev1.PodQOSBurstable:
+	}
+	if memoryBytes <= 0 {
+		return 999
+	}
+	adj := 1000 - 1000*c.Resources.Requests.Memory().Value()/memoryBytes
+	return min(max(adj, 3), 999)
+}
+
+// Sandbox resources are the sums over the pod's containers, for runtimes that size sandboxes.
+func podResources(p *corev1.Pod) *runtimeapi.LinuxContainerResources {
+	var req, quotaMilli, mem int64
+	limited, memLimited := true, true
+	for c, k := range podinfo.All(p) {
+		if k != podinfo.Main && k != podinfo.SideCar {
+			continue
+		}
+		req += c.Resources.Requests.Cpu().MilliValue()
+		quotaMilli += c.Resources.Limits.Cpu().MilliValue()
+		mem += c.Resources.Limits.Memory().Value()
+		limited = limited && !c.Resources.Limits.Cpu().IsZero()
+		memLimited = memLimited && !c.Resources.Limits.Memory().IsZero()
+	}
+	r := &runtimeapi.LinuxContainerResources{CpuPeriod: period, CpuShares: shares(req)}
+	if limited {
+		r.CpuQuota = quota(quotaMilli)
+	}
+	if memLimited {
+		r.MemoryLimitInBytes = mem
+	}
+	return r
+}
+
+// ErrNonRoot is why a container that must not run as root does not start.
+func ErrNonRoot(p *corev1.Pod, c *corev1.Container, why string) error {
+	return fmt.Errorf("container has runAsNonRoot and %s (pod: %q, container: %s)", why, podinfo.FullName(p), c.Name)
+}
+
+func wrap64(v *int64) *runtimeapi.Int64Value {
+	if v == nil {
+		return nil
+	}
+	return &runtimeapi.Int64Value{Value: min(max(*v, 0), math.MaxUint32)}
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/kubelet/downward"
+	"keelson/kubelet/podinfo"
+)
+
+// Sources reads what environment variables and volumes refer to. Objects are shared: never modified.
+type Sources interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// EnvInput is what a container's environment depends on besides its pod.
+type EnvInput struct {
+	Sources     Sources
+	Services    []*corev1.Service // of the pod's namespace, and default/kubernetes
+	Allocatable corev1.ResourceList
+	PodIPs      []string
+	HostIPs     []string
+	// VolumeDir is where a volume of the pod lies on the host, for fileKeyRef; empty: unknown.
+	VolumeDir func(name string) string
+}
+
+// Env is a container's environment. An error is one that users must mend: the container waits as CreateContainerConfigError.
+func Env(ctx context.Context, p *corev1.Pod, c *corev1.Container, in EnvInput) (map[string]string, error) {
+	env := map[string]string{}
+	services := ServiceEnv(p, in.Services)
+	for i := range c.EnvFrom {
+		if err := envFrom(ctx, p, &c.EnvFrom[i], in.Sources, env); err != nil {
+			return nil, err
+		}
+	}
+	get := func(name string) (string, bool) {
+		if v, ok := env[name]; ok {
+			return v, true
+		}
+		v, ok := services[name]
+		return v, ok
+	}
+	for i := range c.Env {
+		e := &c.Env[i]
+		if e.ValueFrom == nil {
+			env[e.Name] = Expand(e.Value, get)
+			continue
+		}
+		v, ok, err := valueFrom(ctx, p, c, e.ValueFrom, in)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			env[e.Name] = v
+		}
+	}
+	for k, v := range services {
+		if _, ok := env[k]; !ok {
+			env[k] = v
+		}
+	}
+	return env, nil
+}
+
+func envFrom(ctx context.Context, p *corev1.Pod, from *corev1.EnvFromSource, src Sources, env map[string]string) error {
+	switch {
+	case from.ConfigMapRef != nil:
+		m, err := src.ConfigMap(ctx, p.Namespace, from.ConfigMapRef.Name)
+		if apierrors.IsNotFound(err) && from.ConfigMapRef.Optional != nil && *from.ConfigMapRef.Optional {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for k, v := range m.Data {
+			setEnv(env, from.Prefix+k, v)
+		}
+	case from.SecretRef != nil:
+		s, err := src.Secret(ctx, p.Namespace, from.SecretRef.Name)
+		if apierrors.IsNotFound(err) && from.SecretRef.Optional != nil && *from.SecretRef.Optional {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for k, v := range s.Data {
+			setEnv(env, from.Prefix+k, string(v))
+		}
+	}
+	return nil
+}
+
+func setEnv(env map[string]string, k, v string) {
+	if k != "" && !strings.Contains(k, "=") {
+		env[k] = v
+	}
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func valueFrom(ctx context.Context, p *corev1.Pod, c *corev1.Container, from *corev1.EnvVarSource, in EnvInput) (string, bool, error) {
+	switch {
+	case from.FieldRef != nil:
+		v, err := downward.Field(p, from.FieldRef.FieldPath, in.PodIPs, in.HostIPs)
+		return v, err == nil, err
+	case from.ResourceFieldRef != nil:
+		of := c
+		if n := from.ResourceFieldRef.ContainerName; n != "" {
+			if of, _ = podinfo.Find(p, n); of == nil {
+				return "", false, fmt.Errorf("container %s not found", n)
+			}
+		}
+		v, err := downward.Resource(of, from.ResourceFieldRef, in.Allocatable)
+		return v, err == nil, err
+	case from.ConfigMapKeyRef != nil:
+		r := from.ConfigMapKeyRef
+		m, err := in.Sources.ConfigMap(ctx, p.Namespace, r.Name)
+		if apierrors.IsNotFound(err) && isTrue(r.Optional) {
+			return "", false, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+		v, ok := m.Data[r.Key]
+		if !ok && !isTrue(r.Optional) {
+			return "", false, fmt.Errorf("couldn't find key %v in ConfigMap %v/%v", r.Key, p.Namespace, r.Name)
+		}
+		return v, ok, nil
+	case from.SecretKeyRef != nil:
+		r := from.SecretKeyRef
+		s, err := in.Sources.Secret(ctx, p.Namespace, r.Name)
+		if apierrors.IsNotFound(err) && isTrue(r.Optional) {
+			return "", false, nil
+		}
+		if err != nil {
+			return "", false, err
+		}
+		v, ok := s.Data[r.Key]
+		if !ok && !isTrue(r.Optional) {
+			return "", false, fmt.Errorf("couldn't find key %v in Secret %v/%v", r.Key, p.Namespace, r.Name)
+		}
+		return string(v), ok, nil
+	case from.FileKeyRef != nil:
+		return fileKey(from.FileKeyRef, in)
+	}
+	return "", false, nil
+}
+
+// maxEnvFile bounds a file that fileKeyRef reads.
+const maxEnvFile = 64 << 10
+
+func fileKey(r *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
+	dir := in.VolumeDir(r.VolumeName)
+	if dir == "" {
+		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", r.VolumeName)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", false, fmt.Errorf("open volume %s: %w", r.VolumeName, err)
+	}
+	defer func() { _ = root.Close() }() // read only
+	st, err := root.Stat(filepath.Clean(r.Path))
+	if err != nil {
+		if os.IsNotExist(err) && isTrue(r.Optional) {
+			return "", false, nil
+		}
+		return "", false, fmt.Errorf("read env file %s: %w", r.Path, err)
+	}
+	if st.Size() > maxEnvFile || !st.Mode().IsRegular() {
+		return "", false, fmt.Errorf("env file %s is no regular file of at most %d bytes", r.Path, maxEnvFile)
+	}
+	b, err := root.ReadFile(filepath.Clean(r.Path))
+	if err != nil {
+		return "", false, fmt.Errorf("read env file %s: %w", r.Path, err)
+	}
+	v, ok := EnvFileKey(string(b), r.Key)
+	if !ok && !isTrue(r.Optional) {
+		return "", false, fmt.Errorf("environment variable key %q not found in file %q", r.Key, r.Path)
+	}
+	return v, ok, nil
+}
+
+// EnvFileKey finds KEY='value' in an env file: one assignment per line, # comments, values in single quotes, which may span lines.
+func EnvFileKey(text, key string) (string, bool) {
+	for text != "" {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		trimmed := strings.TrimSpace(line)
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		k, v, ok := strings.Cut(strings.TrimLeft(line, " \t"), "=")
+		if !ok {
+			continue
+		}
+		v = strings.TrimLeft(v, " \t")
+		if body, quoted := strings.CutPrefix(v, "'"); quoted {
+			if inner, _, closed := strings.Cut(body, "'"); closed {
+				v = inner
+			} else if i := strings.IndexByte(text, '\''); i >= 0 {
+				v = body + "\n" + text[:i]
+				_, text, _ = strings.Cut(text[i+1:], "\n")
+			} else {
+				return "", false // a quote that never ends
+			}
+		} else {
+			v = strings.TrimSpace(v)
+		}
+		if strings.TrimSpace(k) == key {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// ServiceEnv is the environment that services give a pod: of its namespace if it wants them, and always the API server's.
+func ServiceEnv(p *corev1.Pod, services []*corev1.Service) map[string]string {
+	links := p.Spec.EnableServiceLinks == nil || *p.Spec.EnableServiceLinks
+	env := map[string]string{}
+	sorted := slices.SortedFunc(slices.Values(services), func(a, b *corev1.Service) int {
+		// the pod's own namespace comes last and wins
+		return strings.Compare(order(a, p)+a.Name, order(b, p)+b.Name)
+	})
+	for _, s := range sorted {
+		master := s.Namespace == "default" && s.Name == "kubernetes"
+		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 {
+			continue
+		}
+		if master || links && s.Namespace == p.Namespace {
+			maps.Copy(env, serviceVars(s))
+		}
+	}
+	return env
+}
+
+func order(s *corev1.Service, p *corev1.Pod) string {
+	if s.Namespace == p.Namespace {
+		return "1"
+	}
+	return "0"
+}
+
+func envName(s string) string { return strings.ToUpper(strings.ReplaceAll(s, "-", "_")) }
+
+func serviceVars(s *corev1.Service) map[string]string {
+	n := envName(s.Name)
+	ip := s.Spec.ClusterIP
+	first := s.Spec.Ports[0]
+	out := map[string]string{
+		n + "_SERVICE_HOST": ip,
+		n + "_SERVICE_PORT": strconv.Itoa(int(first.Port)),
+	}
+	for i, port := range s.Spec.Ports {
+		if port.Name != "" {
+			out[n+"_SERVICE_PORT_"+envName(port.Name)] = strconv.Itoa(int(port.Port))
+		}
+		proto := strings.ToLower(string(port.Protocol))
+		if proto == "" {
+			proto = "tcp"
+		}
+		u := proto + "://" + net.JoinHostPort(ip, strconv.Itoa(int(port.Port)))
+		prefix := fmt.Sprintf("%s_PORT_%d_%s", n, port.Port, strings.ToUpper(proto))
+		if i == 0 {
+			out[n+"_PORT"] = u
+		}
+		out[prefix] = u
+		out[prefix+"_PROTO"] = proto
+		out[prefix+"_PORT"] = strconv.Itoa(int(port.Port))
+		out[prefix+"_ADDR"] = ip
+	}
+	return out
+}

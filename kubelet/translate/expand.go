@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import "strings"
+
+// Expand replaces $(NAME) by what get answers; a name it does not know stays as it is written. $$ is a dollar sign, so that
+// $$(NAME) is the text $(NAME). (API doc of Container.command.)
+func Expand(s string, get func(string) (string, bool)) string {
+	if !strings.Contains(s, "$") {
+		return s
+	}
+	var b strings.Builder
+	for {
+		i := strings.IndexByte(s, '$')
+		if i < 0 || i == len(s)-1 {
+			b.WriteString(s)
+			return b.String()
+		}
+		b.WriteString(s[:i])
+		rest := s[i+1:]
+		switch rest[0] {
+		case '$':
+			b.WriteByte('$')
+			s = rest[1:]
+		case '(':
+			end := strings.IndexByte(rest, ')')
+			if end < 0 {
+				b.WriteString("$(")
+				s = rest[1:]
+				continue
+			}
+			name := rest[1:end]
+			if v, ok := get(name); ok {
+				b.WriteString(v)
+			} else {
+				b.WriteString("$(" + name + ")")
+			}
+			s = rest[end+1:]
+		default:
+			b.WriteByte('$')
+			b.WriteByte(rest[0])
+			s = rest[1:]
+		}
+	}
+}

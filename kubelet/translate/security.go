@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Paths that a container does not see, or sees read-only, unless it asked for procMount Unmasked.
+var (
+	maskedPaths = []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// effective merges a container's security context over its pod's.
+func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
+	var out corev1.SecurityContext
+	if c.SecurityContext != nil {
+		out = *c.SecurityContext.DeepCopy()
+	}
+	ps := p.Spec.SecurityContext
+	if ps == nil {
+		return out
+	}
+	if out.RunAsUser == nil {
+		out.RunAsUser = ps.RunAsUser
+	}
+	if out.RunAsGroup == nil {
+		out.RunAsGroup = ps.RunAsGroup
+	}
+	if out.RunAsNonRoot == nil {
+		out.RunAsNonRoot = ps.RunAsNonRoot
+	}
+	if out.SELinuxOptions == nil {
+		out.SELinuxOptions = ps.SELinuxOptions
+	}
+	if out.SeccompProfile == nil {
+		out.SeccompProfile = ps.SeccompProfile
+	}
+	if out.AppArmorProfile == nil {
+		out.AppArmorProfile = ps.AppArmorProfile
+	}
+	return out
+}
+
+func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+	e := effective(p, c)
+	sc := &runtimeapi.LinuxContainerSecurityContext{
+		NamespaceOptions: namespaces(p),
+		RunAsUser:        wrap64(e.RunAsUser),
+		RunAsGroup:       wrap64(e.RunAsGroup),
+		Privileged:       isTrue(e.Privileged),
+		ReadonlyRootfs:   isTrue(e.ReadOnlyRootFilesystem),
+		NoNewPrivs:       e.AllowPrivilegeEscalation != nil && !*e.AllowPrivilegeEscalation,
+		MaskedPaths:      maskedPaths,
+		ReadonlyPaths:    readonlyPaths,
+		Seccomp:          seccomp(e.SeccompProfile, in.SeccompDir),
+		Apparmor:         apparmor(e.AppArmorProfile),
+		SelinuxOptions:   selinux(e.SELinuxOptions),
+	}
+	if isTrue(e.Privileged) || e.ProcMount != nil && *e.ProcMount == corev1.UnmaskedProcMount {
+		sc.MaskedPaths, sc.ReadonlyPaths = nil, nil
+	}
+	if isTrue(e.Privileged) {
+		sc.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	if e.Capabilities != nil {
+		sc.Capabilities = &runtimeapi.Capability{}
+		for _, v := range e.Capabilities.Add {
+			sc.Capabilities.AddCapabilities = append(sc.Capabilities.AddCapabilities, string(v))
+		}
+		for _, v := range e.Capabilities.Drop {
+			sc.Capabilities.DropCapabilities = append(sc.Capabilities.DropCapabilities, string(v))
+		}
+	}
+	if in.TargetID != "" {
+		sc.NamespaceOptions.Pid, sc.NamespaceOptions.TargetId = runtimeapi.NamespaceMode_TARGET, in.TargetID
+	}
+	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)
+	if e.RunAsUser == nil && in.Image != nil {
+		if in.Image.GetUid() != nil {
+			sc.RunAsUser = in.Image.GetUid()
+		} else {
+			sc.RunAsUsername = in.Image.GetUsername()
+		}
+	}
+	return sc, nonRoot(p, c, &e, in.Image)
+}
+
+func nonRoot(p *corev1.Pod, c *corev1.Container, e *corev1.SecurityContext, img *runtimeapi.Image) error {
+	if !isTrue(e.RunAsNonRoot) {
+		return nil
+	}
+	switch {
+	case e.RunAsUser != nil && *e.RunAsUser == 0:
+		return ErrNonRoot(p, c, "container's runAsUser breaks non-root policy")
+	case e.RunAsUser != nil:
+		return nil
+	case img.GetUid() != nil && img.GetUid().GetValue() == 0 || img.GetUid() == nil && img.GetUsername() == "":
+		return ErrNonRoot(p, c, "image will run as root")
+	case img.GetUid() == nil:
+		return ErrNonRoot(p, c, "image has non-numeric user ("+img.GetUsername()+"), cannot verify user is non-root")
+	}
+	return nil
+}
+
+func groups(p *corev1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
+	ps := p.Spec.SecurityContext
+	if ps == nil {
+		return nil, runtimeapi.SupplementalGroupsPolicy_Merge
+	}
+	var out []int64
+	if ps.FSGroup != nil {
+		out = append(out, *ps.FSGroup)
+	}
+	out = append(out, ps.SupplementalGroups...)
+	if ps.SupplementalGroupsPolicy != nil && *ps.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict {
+		return out, runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return out, runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
+func namespaces(p *corev1.Pod) *runtimeapi.NamespaceOption {
+	n := &runtimeapi.NamespaceOption{
+		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
+	}
+	if p.Spec.HostNetwork {
+		n.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if p.Spec.HostIPC {
+		n.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case p.Spec.HostPID:
+		n.Pid = runtimeapi.NamespaceMode_NODE
+	case isTrue(p.Spec.ShareProcessNamespace):
+		n.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return n
+}
+
+func seccomp(s *corev1.SeccompProfile, dir string) *runtimeapi.SecurityProfile {
+	if s == nil {
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	}
+	switch s.Type {
+	case corev1.SeccompProfileTypeRuntimeDefault:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	case corev1.SeccompProfileTypeLocalhost:
+		ref := ""
+		if s.LocalhostProfile != nil {
+			ref = filepath.Join(dir, filepath.Clean("/"+*s.LocalhostProfile))
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: ref}
+	case corev1.SeccompProfileTypeUnconfined:
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+}
+
+func apparmor(a *corev1.AppArmorProfile) *runtimeapi.SecurityProfile {
+	if a == nil {
+		return nil
+	}
+	switch a.Type {
+	case corev1.AppArmorProfileTypeLocalhost:
+		ref := ""
+		if a.LocalhostProfile != nil {
+			ref = strings.TrimPrefix(*a.LocalhostProfile, "localhost/")
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: ref}
+	case corev1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case corev1.AppArmorProfileTypeRuntimeDefault:
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+func selinux(s *corev1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if s == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: s.User, Role: s.Role, Type: s.Type, Level: s.Level}
+}

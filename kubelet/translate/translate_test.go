@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package translate
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func TestExpand(t *testing.T) {
+	get := func(n string) (string, bool) {
+		v, ok := map[string]string{"A": "1", "B": "$(A)", "E": ""}[n]
+		return v, ok
+	}
+	for in, want := range map[string]string{
+		"": "", "x": "x", "$(A)": "1", "-$(A)-$(A)-": "-1-1-", "$(B)": "$(A)", "$(E)": "", "$(X)": "$(X)", "$$(A)": "$(A)", "$$$(A)": "$1",
+		"$": "$", "$$": "$", "$(A": "$(A", "$A": "$A", "a$": "a$", "$(": "$(", "$(A)$": "1$", "$()": "$()",
+	} {
+		if got := Expand(in, get); got != want {
+			t.Errorf("Expand(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzExpand(f *testing.F) {
+	f.Add("$(A)$$(B)$")
+	f.Fuzz(func(t *testing.T, s string) {
+		same := Expand(s, func(string) (string, bool) { return "", false })
+		if !strings.Contains(s, "$") && same != s {
+			t.Errorf("Expand(%q) = %q", s, same)
+		}
+	})
+}
+
+type sources struct{}
+
+func (sources) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
+	if name != "cm" {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "configmap"}, name)
+	}
+	return &corev1.ConfigMap{Data: map[string]string{"k": "cv", "dotted.key": "d"}}, nil
+}
+
+func (sources) Secret(_ context.Context, _, name string) (*corev1.Secret, error) {
+	if name != "s" {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secret"}, name)
+	}
+	return &corev1.Secret{Data: map[string][]byte{"k": []byte("sv")}}, nil
+}
+
+func envPod(vars ...corev1.EnvVar) (*corev1.Pod, *corev1.Container) {
+	c := corev1.Container{Name: "c", Env: vars}
+	c.Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1500m")}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u", Labels: map[string]string{"l": "lv"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{c}},
+	}
+	return p, &p.Spec.Containers[0]
+}
+
+func field(path string) *corev1.EnvVarSource {
+	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+}
+
+func TestEnv(t *testing.T) {
+	yes := true
+	p, c := envPod(
+		corev1.EnvVar{Name: "PLAIN", Value: "v"},
+		corev1.EnvVar{Name: "COMPOSED", Value: "$(PLAIN)/$(P_k)/$(WEB_SERVICE_PORT)/$(LATER)"},
+		corev1.EnvVar{Name: "LATER", Value: "x"},
+		corev1.EnvVar{Name: "IP", ValueFrom: field("status.podIP")},
+		corev1.EnvVar{Name: "LABEL", ValueFrom: field("metadata.labels['l']")},
+		corev1.EnvVar{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
+		corev1.EnvVar{Name: "MEM", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.memory", Divisor: resource.MustParse("1Mi")}}},
+		corev1.EnvVar{Name: "SECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}},
+		corev1.EnvVar{Name: "NONE", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "x"}, Key: "k", Optional: &yes}}},
+	)
+	c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P_", ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}}}
+	svc := []*corev1.Service{
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.9", Ports: []corev1.ServicePort{{Name: "http-x", Port: 80}}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "headless"}, Spec: corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{{Port: 80}}}},
+		{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "kubernetes"}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Name: "https", Port: 443, Protocol: "TCP"}}}},
+	}
+	got, err := Env(t.Context(), p, c, EnvInput{
+		Sources: sources{}, Services: svc, PodIPs: []string{"10.0.0.2"}, Allocatable: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"PLAIN": "v", "COMPOSED": "v/cv/80/$(LATER)", "LATER": "x", "IP": "10.0.0.2", "LABEL": "lv", "CPU": "2", "MEM": "1024", "SECRET": "sv",
+		"P_k": "cv", "P_dotted.key": "d",
+		"WEB_SERVICE_HOST": "10.96.0.9", "WEB_SERVICE_PORT": "80", "WEB_SERVICE_PORT_HTTP_X": "80", "WEB_PORT": "tcp://10.96.0.9:80",
+		"WEB_PORT_80_TCP": "tcp://10.96.0.9:80", "WEB_PORT_80_TCP_PROTO": "tcp", "WEB_PORT_80_TCP_PORT": "80", "WEB_PORT_80_TCP_ADDR": "10.96.0.9",
+		"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443", "KUBERNETES_SERVICE_PORT_HTTPS": "443", "KUBERNETES_PORT": "tcp://10.96.0.1:443",
+		"KUBERNETES_PORT_443_TCP": "tcp://10.96.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp", "KUBERNETES_PORT_443_TCP_PORT": "443", "KUBERNETES_PORT_443_TCP_ADDR": "10.96.0.1",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("environment (-want +got):\n%s", d)
+	}
+	no := false
+	p.Spec.EnableServiceLinks = &no
+	if env := ServiceEnv(p, svc); env["WEB_SERVICE_HOST"] != "" || env["KUBERNETES_SERVICE_HOST"] == "" {
+		t.Errorf("without service links: got %v, want the API server's alone", env)
+	}
+	c.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "k"}}}}
+	if _, err := Env(t.Context(), p, c, EnvInput{Sources: sources{}}); err == nil || err.Error() != `configmap "none" not found` {
+		t.Errorf("a missing config map: got %v", err)
+	}
+}
+
+func TestResources(t *testing.T) {
+	list := func(cpu, mem string) corev1.ResourceList {
+		l := corev1.ResourceList{}
+		if cpu != "" {
+			l[corev1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		if mem != "" {
+			l[corev1.ResourceMemory] = resource.MustParse(mem)
+		}
+		return l
+	}
+	for name, tt := range map[string]struct {
+		req, lim                  corev1.ResourceList
+		shares, quota, limit, oom int64
+	}{
+		"best effort": {nil, nil, 2, 0, 0, 1000},
+		"burstable":   {list("250m", "256Mi"), nil, 256, 0, 0, 750},
+		"guaranteed":  {list("500m", "64Mi"), list("500m", "64Mi"), 512, 50000, 64 << 20, -997},
+		"limit only":  {nil, list("1", ""), 1024, 100000, 0, 999},
+		"tiny":        {list("1m", ""), list("1m", ""), 2, 1000, 0, 999},
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: tt.req, Limits: tt.lim}}}}}
+		r := Resources(p, &p.Spec.Containers[0], 1<<30)
+		if r.CpuShares != tt.shares || r.CpuQuota != tt.quota || r.MemoryLimitInBytes != tt.limit || r.OomScoreAdj != tt.oom {
+			t.Errorf("%s: got shares %d quota %d memory %d oom %d, want %d %d %d %d", name, r.CpuShares, r.CpuQuota, r.MemoryLimitInBytes, r.OomScoreAdj, tt.shares, tt.quota, tt.limit, tt.oom)
+		}
+	}
+}
+
+func TestDNS(t *testing.T) {
+	host, err := ParseResolvConf(strings.NewReader("# c\nnameserver 192.0.2.53\nsearch corp.example. other\noptions timeout:1\nbroken\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	two := "2"
+	for name, tt := range map[string]struct {
+		policy  corev1.DNSPolicy
+		hostNet bool
+		cluster []string
+		conf    *corev1.PodDNSConfig
+		want    *runtimeapi.DNSConfig
+		fell    bool
+	}{
+		"cluster first": {corev1.DNSClusterFirst, false, []string{"10.96.0.10"}, nil, &runtimeapi.DNSConfig{
+			Servers: []string{"10.96.0.10"}, Searches: []string{"ns.svc.c.local", "svc.c.local", "c.local", "corp.example", "other"}, Options: []string{"ndots:5"},
+		}, false},
+		"no cluster dns":       {corev1.DNSClusterFirst, false, nil, nil, host, true},
+		"on the host network":  {corev1.DNSClusterFirst, true, []string{"10.96.0.10"}, nil, host, false},
+		"default":              {corev1.DNSDefault, false, []string{"10.96.0.10"}, nil, host, false},
+		"none, with its own":   {corev1.DNSNone, false, nil, &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}, &runtimeapi.DNSConfig{Servers: []string{"1.1.1.1"}, Options: []string{"ndots:2", "edns0"}}, false},
+		"an option is changed": {corev1.DNSDefault, false, nil, &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: "timeout", Value: &two}}}, &runtimeapi.DNSConfig{Servers: host.Servers, Searches: host.Searches, Options: []string{"timeout:2"}}, false},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{DNSPolicy: tt.policy, HostNetwork: tt.hostNet, DNSConfig: tt.conf}}
+		got, fell := DNS(p, host, tt.cluster, "c.local")
+		if got.String() != tt.want.String() || fell != tt.fell {
+			t.Errorf("%s: got %v %t, want %v %t", name, got, fell, tt.want, tt.fell)
+		}
+	}
+}
+
+func TestHosts(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{
+		Subdomain: "sub", HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}},
+	}}
+	got := string(Hosts(p, []string{"10.0.0.2"}, "c.local", nil))
+	for _, want := range []string{"# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n", "10.0.0.2\tp.sub.ns.svc.c.local\tp\n", "# Entries added by HostAliases.\n1.2.3.4\ta\tb\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("hosts file %q lacks %q", got, want)
+		}
+	}
+	p.Spec.HostNetwork = true
+	if got := string(Hosts(p, nil, "c.local", []byte("127.0.0.1 node\n"))); !strings.HasPrefix(got, "# Kubernetes-managed hosts file (host network).\n127.0.0.1 node\n") {
+		t.Errorf("host network: got %q", got)
+	}
+}
+
+func TestRunAsNonRoot(t *testing.T) {
+	yes, zero, user := true, int64(0), int64(1000)
+	for name, tt := range map[string]struct {
+		uid *int64
+		img *runtimeapi.Image
+		bad bool
+	}{
+		"root asked for":          {&zero, nil, true},
+		"a user asked for":        {&user, nil, false},
+		"image with root":         {nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{}}, true},
+		"image with a user":       {nil, &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 1000}}, false},
+		"image with a name":       {nil, &runtimeapi.Image{Username: "app"}, true},
+		"image that says nothing": {nil, &runtimeapi.Image{}, true},
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", SecurityContext: &corev1.SecurityContext{RunAsNonRoot: &yes, RunAsUser: tt.uid}}}}}
+		_, err := Container(p, &p.Spec.Containers[0], ContainerInput{Image: tt.img})
+		if (err != nil) != tt.bad {
+			t.Errorf("%s: got %v, want error %t", name, err, tt.bad)
+		}
+	}
+}
+
+func TestEnvFileKey(t *testing.T) {
+	text := "# comment\nA=1\nB = 'two words'\nC='first\nsecond'\nD=x # not a comment\nE='never ends\n"
+	for key, want := range map[string]string{"A": "1", "B": "two words", "C": "first\nsecond", "D": "x # not a comment"} {
+		if got, ok := EnvFileKey(text, key); !ok || got != want {
+			t.Errorf("%s: got %q %t, want %q", key, got, ok, want)
+		}
+	}
+	if _, ok := EnvFileKey(text, "Z"); ok {
+		t.Error("a key that is not there was found")
+	}
+}
+
+func FuzzEnvFileKey(f *testing.F) {
+	f.Add("A='x\ny'\n", "A")
+	f.Fuzz(func(_ *testing.T, s, k string) { EnvFileKey(s, k) })
+}
+
+func FuzzResolvConf(f *testing.F) {
+	f.Add("nameserver 1.1.1.1\nsearch a b\n")
+	f.Fuzz(func(_ *testing.T, s string) { _, _ = ParseResolvConf(strings.NewReader(s)) })
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"strings"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/kubelet/downward"
+	"keelson/kubelet/podinfo"
+)
+
+// file is one file of a written volume. UID -1: the kubelet's own user.
+type file struct {
+	data []byte
+	mode int32
+	uid  int
+}
+
+// payload collects the files of a written volume.
+type payload struct {
+	in       Input
+	src      Sources
+	tokenDir string // where an earlier token may lie
+	files    map[string]file
+	refresh  time.Time
+}
+
+// written makes a volume of files that the API knows: it is written beside what is there and switched over at once.
+func (m *Manager) written(ctx context.Context, in Input, v *corev1.Volume) (time.Time, error) {
+	w := &payload{in: in, src: m.sources, files: map[string]file{}}
+	dir := m.own(in.Pod, v)
+	if v.Projected != nil {
+		w.tokenDir = dir
+	}
+	if err := w.collect(ctx, v); err != nil {
+		return time.Time{}, err
+	}
+	_, err := writeAtomically(dir, w.files, func(path string) error { return own(path, in.Pod, false) })
+	if err != nil {
+		return time.Time{}, err
+	}
+	return w.refresh, nil
+}
+
+func (w *payload) collect(ctx context.Context, v *corev1.Volume) error {
+	switch {
+	case v.ConfigMap != nil:
+		s := v.ConfigMap
+		return w.configMap(ctx, s.Name, s.Items, s.Optional, modeOf(s.DefaultMode))
+	case v.Secret != nil:
+		s := v.Secret
+		return w.secret(ctx, s.SecretName, s.Items, s.Optional, modeOf(s.DefaultMode))
+	case v.DownwardAPI != nil:
+		return w.downward(v.DownwardAPI.Items, modeOf(v.DownwardAPI.DefaultMode))
+	}
+	mode := modeOf(v.Projected.DefaultMode)
+	var errs []error
+	for i := range v.Projected.Sources {
+		errs = append(errs, w.project(ctx, &v.Projected.Sources[i], mode))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, mode int32) error {
+	switch {
+	case s.ConfigMap != nil:
+		return w.configMap(ctx, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, mode)
+	case s.Secret != nil:
+		return w.secret(ctx, s.Secret.Name, s.Secret.Items, s.Secret.Optional, mode)
+	case s.DownwardAPI != nil:
+		return w.downward(s.DownwardAPI.Items, mode)
+	case s.ServiceAccountToken != nil:
+		return w.token(ctx, s.ServiceAccountToken, mode)
+	}
+	return errors.New("projected volume source is not supported by this node")
+}
+
+func modeOf(m *int32) int32 {
+	if m == nil {
+		return 0o644
+	}
+	return *m
+}
+
+func (w *payload) configMap(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode int32) error {
+	opt := optional != nil && *optional
+	cm, err := w.src.ConfigMap(ctx, w.in.Pod.Namespace, name)
+	if apierrors.IsNotFound(err) && opt {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data := maps.Clone(cm.BinaryData)
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	for k, v := range cm.Data {
+		data[k] = []byte(v)
+	}
+	return w.add(data, items, opt, mode, "config")
+}
+
+func (w *payload) secret(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode int32) error {
+	opt := optional != nil && *optional
+	s, err := w.src.Secret(ctx, w.in.Pod.Namespace, name)
+	if apierrors.IsNotFound(err) && opt {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return w.add(s.Data, items, opt, mode, "secret")
+}
+
+func (w *payload) add(data map[string][]byte, items []corev1.KeyToPath, opt bool, mode int32, kind string) error {
+	if len(items) == 0 {
+		for k, v := range data {
+			w.files[k] = file{data: v, mode: mode, uid: -1}
+		}
+		return nil
+	}
+	for _, it := range items {
+		v, ok := data[it.Key]
+		if !ok {
+			if opt {
+				continue
+			}
+			return fmt.Errorf("references non-existent %s key: %s", kind, it.Key)
+		}
+		p, err := cleanPath(it.Path)
+		if err != nil {
+			return err
+		}
+		f := file{data: v, mode: mode, uid: -1}
+		if it.Mode != nil {
+			f.mode = *it.Mode
+		}
+		w.files[p] = f
+	}
+	return nil
+}
+
+// cleanPath refuses a path that would leave the volume.
+func cleanPath(p string) (string, error) {
+	c := path.Clean(p)
+	if p == "" || path.IsAbs(p) || strings.HasPrefix(c, "..") {
+		return "", fmt.Errorf("invalid path: must be relative and not start with '..': %s", p)
+	}
+	return c, nil
+}
+
+func (w *payload) downward(items []corev1.DownwardAPIVolumeFile, mode int32) error {
+	for _, it := range items {
+		var v string
+		var err error
+		if it.FieldRef != nil {
+			v, err = downward.Field(w.in.Pod, it.FieldRef.FieldPath, w.in.PodIPs, w.in.HostIPs)
+		} else if r := it.ResourceFieldRef; r != nil {
+			c, _ := podinfo.Find(w.in.Pod, r.ContainerName)
+			if c == nil {
+				return fmt.Errorf("container %s not found", r.ContainerName)
+			}
+			v, err = downward.Resource(c, r, w.in.Allocatable)
+		}
+		if err != nil {
+			return err
+		}
+		p, err := cleanPath(it.Path)
+		if err != nil {
+			return err
+		}
+		f := file{data: []byte(v), mode: mode, uid: -1}
+		if it.Mode != nil {
+			f.mode = *it.Mode
+		}
+		w.files[p] = f
+	}
+	return nil
+}
+
+// token projects a token of the pod's service account, bound to the pod. What lies in the volume is kept until 80 % of its life
+// have passed, so that setting a volume up again, or restarting the kubelet, asks for nothing.
+func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjection, mode int32) error {
+	p := w.in.Pod
+	target, err := cleanPath(s.Path)
+	if err != nil {
+		return err
+	}
+	seconds := int64(3600)
+	if s.ExpirationSeconds != nil {
+		seconds = *s.ExpirationSeconds
+	}
+	f := file{mode: mode, uid: -1}
+	if uid, same := oneUser(p); same {
+		f.uid, f.mode = uid, 0o600
+	}
+	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
+		f.mode = 0o600
+	}
+	if old, renew, ok := keptToken(w.tokenDir, target, s.Audience); ok && time.Now().Before(renew) {
+		f.data = old
+		w.files[target] = f
+		w.renewAt(renew)
+		return nil
+	}
+	r := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID},
+	}}
+	if s.Audience != "" {
+		r.Spec.Audiences = []string{s.Audience}
+	}
+	got, err := w.src.Token(ctx, p.Namespace, p.Spec.ServiceAccountName, r)
+	if err != nil {
+		return fmt.Errorf("failed to fetch token: %w", err)
+	}
+	f.data = []byte(got.Status.Token)
+	w.files[target] = f
+	now := time.Now()
+	life := time.Duration(seconds) * time.Second
+	if exp := got.Status.ExpirationTimestamp.Time; exp.After(now) {
+		life = exp.Sub(now)
+	}
+	w.renewAt(now.Add(min(life*8/10, 24*time.Hour)))
+	return nil
+}
+
+func (w *payload) renewAt(t time.Time) {
+	if w.refresh.IsZero() || t.Before(w.refresh) {
+		w.refresh = t
+	}
+}
+
+// oneUser is the user of all containers, when they name one and the same.
+func oneUser(p *corev1.Pod) (int, bool) {
+	uid := int64(-1)
+	for c, k := range podinfo.All(p) {
+		if k == podinfo.Ephemeral {
+			continue
+		}
+		var u *int64
+		if p.Spec.SecurityContext != nil {
+			u = p.Spec.SecurityContext.RunAsUser
+		}
+		if c.SecurityContext != nil && c.SecurityContext.RunAsUser != nil {
+			u = c.SecurityContext.RunAsUser
+		}
+		if u == nil || uid >= 0 && uid != *u {
+			return 0, false
+		}
+		uid = *u
+	}
+	return int(uid), uid >= 0
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volume makes a pod's volumes on the node and takes them away again: emptyDir, hostPath, configMap, secret, projected,
+// downwardAPI, image, and claims bound to hostPath or local volumes. The pod workers call it. It keeps nothing in memory that the
+// disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done state.
+//
+// Layout below the kubelet's directory:
+//
+//	pods/<uid>/volumes/kubernetes.io~<plugin>/<name>   what containers see
+//	pods/<uid>/volume-subpaths/<name>/<container>/<n>  bind mounts of subPaths, resolved once and safely
+//	memory/<uid>/<name>                                secrets and tokens, on one tmpfs for all pods: they never reach a disk
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Sources reads what volumes refer to. Objects are shared: never modified.
+type Sources interface {
+	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Token asks for a token of a service account.
+	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
+	// Claim is the volume that a claim is bound to.
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error)
+}
+
+// Manager makes volumes below one directory.
+type Manager struct {
+	dir     string
+	sources Sources
+	log     *slog.Logger
+	tmpfs   bool
+}
+
+// New returns a manager for the kubelet's directory. Nothing is touched before Prepare.
+func New(dir string, sources Sources, log *slog.Logger) *Manager {
+	return &Manager{dir: dir, sources: sources, log: log, tmpfs: os.Getuid() == 0}
+}
+
+// Prepare makes the kubelet's directory a shared mount of its own, so that mounts travel to containers that ask for it, and mounts
+// the tmpfs for secrets. Without root both are plain directories.
+func (m *Manager) Prepare() error {
+	for _, d := range []string{m.pods(), m.memory()} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return fmt.Errorf("make %s: %w", d, err)
+		}
+	}
+	if !m.tmpfs {
+		return nil
+	}
+	return prepareMounts(m.dir, m.memory())
+}
+
+func (m *Manager) pods() string   { return filepath.Join(m.dir, "pods") }
+func (m *Manager) memory() string { return filepath.Join(m.dir, "memory") }
+
+// PodDir is the pod's directory.
+func (m *Manager) PodDir(uid string) string { return filepath.Join(m.pods(), uid) }
+
+// Input is what volumes depend on.
+type Input struct {
+	Pod         *corev1.Pod
+	PodIPs      []string
+	HostIPs     []string
+	Allocatable corev1.ResourceList
+}
+
+// Error is a volume that could not be made, worded as in FailedMount events.
+type Error struct {
+	Volume string
+	Err    error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token must be renewed by calling it again; zero:
+// never. All volumes are tried; the error joins one *Error for each that failed.
+func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
+	var errs []error
+	if err := os.MkdirAll(filepath.Join(m.PodDir(string(in.Pod.UID)), "containers"), 0o750); err != nil {
+		return time.Time{}, fmt.Errorf("make pod directory: %w", err)
+	}
+	for i := range in.Pod.Spec.Volumes {
+		v := &in.Pod.Spec.Volumes[i]
+		at, err := m.setUp(ctx, in, v)
+		if err != nil {
+			errs = append(errs, &Error{v.Name, err})
+		}
+		if !at.IsZero() && (refresh.IsZero() || at.Before(refresh)) {
+			refresh = at
+		}
+	}
+	return refresh, errors.Join(errs...)
+}
+
+func (m *Manager) setUp(ctx context.Context, in Input, v *corev1.Volume) (time.Time, error) {
+	var none time.Time
+	switch {
+	case v.EmptyDir != nil:
+		return none, m.emptyDir(in, v)
+	case v.HostPath != nil:
+		return none, checkHostPath(v.HostPath)
+	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
+		return m.written(ctx, in, v)
+	case v.Image != nil:
+		return none, nil // the runtime mounts it
+	case v.PersistentVolumeClaim != nil:
+		path, err := m.claimPath(ctx, in.Pod, v)
+		if err != nil {
+			return none, err
+		}
+		_, err = os.Stat(path)
+		return none, err
+	}
+	return none, errors.New("volume type is not supported by this node")
+}
+
+// Path is where a volume lies on the host; empty when the pod has none of this name, or the runtime mounts it itself.
+func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string, error) {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name != name {
+			continue
+		}
+		switch {
+		case v.HostPath != nil:
+			return v.HostPath.Path, nil
+		case v.PersistentVolumeClaim != nil:
+			return m.claimPath(ctx, p, v)
+		case v.Image != nil:
+			return "", nil
+		}
+		return m.own(p, v), nil
+	}
+	return "", nil
+}
+
+// own is the directory of a volume that the kubelet makes itself.
+func (m *Manager) own(p *corev1.Pod, v *corev1.Volume) string {
+	if v.Secret != nil || v.Projected != nil {
+		return filepath.Join(m.memory(), string(p.UID), v.Name)
+	}
+	plugin := "empty-dir"
+	switch {
+	case v.ConfigMap != nil:
+		plugin = "configmap"
+	case v.DownwardAPI != nil:
+		plugin = "downward-api"
+	}
+	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin, v.Name)
+}
+
+// claimPath is the directory behind a claim. Only volumes that are directories of this node can be served.
+func (m *Manager) claimPath(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (string, error) {
+	pv, err := m.sources.Claim(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case pv.Spec.HostPath != nil:
+		return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
+	case pv.Spec.Local != nil:
+		return pv.Spec.Local.Path, nil
+	}
+	return "", fmt.Errorf("persistent volume %s: its type is not supported by this node", pv.Name)
+}
+
+// TearDown takes everything of the pod away: mounts first, then files. A pod that has nothing is no error.
+func (m *Manager) TearDown(uid string) error {
+	dirs := []string{
+		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"), filepath.Join(m.memory(), uid),
+	}
+	return m.remove(m.PodDir(uid), dirs)
+}
+
+// Forget removes the pod's directory with what TearDown leaves for a finished pod: termination messages and /etc/hosts.
+func (m *Manager) Forget(uid string) error {
+	return m.remove(m.PodDir(uid), []string{m.PodDir(uid), filepath.Join(m.memory(), uid)})
+}
+
+func (m *Manager) remove(mountsBelow string, dirs []string) error {
+	if m.tmpfs {
+		if err := unmountBelow(mountsBelow); err != nil {
+			return err
+		}
+	}
+	for _, d := range dirs {
+		if err := os.RemoveAll(d); err != nil {
+			return fmt.Errorf("remove %s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// Pods lists the pods that have a directory here.
+func (m *Manager) Pods() ([]string, error) {
+	var out []string
+	seen := map[string]bool{}
+	for _, d := range []string{m.pods(), m.memory()} {
+		ents, err := os.ReadDir(d)
+		if err != nil && !os.IsNotExist(err) {
+			return nil, fmt.Errorf("list pods on disk: %w", err)
+		}
+		for _, e := range ents {
+			if !seen[e.Name()] {
+				seen[e.Name()] = true
+				out = append(out, e.Name())
+			}
+		}
+	}
+	return out, nil
+}
