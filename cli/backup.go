@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+func backupCommand(std Stdio) *cobra.Command {
+	var f storyFlags
+	c := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Write all objects, and the cluster's keys, to a file",
+		Long: "Write every object as of one moment, and the cluster's keys and certificates, to a new file, readable by its owner only.\n" +
+			"The cluster may be running. `keelson restore FILE` makes a cluster of it.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			sum, err := runBackup(c, f, args[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(std.Out, "%s holds %d objects as of resource version %d\n", args[0], sum.Keys, sum.Revision)
+			return err
+		},
+	}
+	c.Flags().StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig; the keys are then left out")
+	return c
+}
+
+func runBackup(c *cobra.Command, f storyFlags, path string) (cluster.BackupSummary, error) {
+	dir := cluster.DataDir(f.dataDir)
+	if f.kubeconfig != "" {
+		dir = ""
+	} else if pid, err := dir.Running(); err != nil {
+		return cluster.BackupSummary{}, err
+	} else if pid == 0 {
+		return cluster.BackupOffline(c.Context(), dir, path)
+	}
+	body, err := f.get(c.Context(), cluster.BackupPath)
+	if err != nil {
+		return cluster.BackupSummary{}, err
+	}
+	defer func() { _ = body.Close() }()
+	return cluster.SaveBackup(dir, body, path)
+}

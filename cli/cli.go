@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the command line: one file per command, listed in one table.
+// cmd/keelson calls Run; everything here ends in a call into cluster. Flags and
+// environment are read here and nowhere below.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+// Stdio is where a command reads and writes.
+type Stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// command makes one cobra command.
+type command func(Stdio) *cobra.Command
+
+// commands is the table: one row a command, in the order of the help text.
+var commands = []command{
+	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand,
+	apiserverCommand, controllerManagerCommand, schedulerCommand, kubeletCommand, criCommand,
+	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
+}
+
+// exitError carries an exit code out of a command that has already said what went wrong.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// Run executes the command in args (args[0] is the program's name: "kubectl" makes it kubectl) and returns the exit code:
+// 0, 1 after one sentence on std.Err, or the code of a program run on the user's behalf.
+func Run(ctx context.Context, args []string, std Stdio) int {
+	if filepath.Base(args[0]) == "kubectl" {
+		return runKubectl(ctx, defaultDataDir(), args[1:], std)
+	}
+	root := &cobra.Command{
+		Use:           "keelson",
+		Short:         "A whole Kubernetes cluster in one program",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetArgs(args[1:])
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	for _, c := range commands {
+		root.AddCommand(c(std))
+	}
+	err := root.ExecuteContext(ctx)
+	var code exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &code):
+		return int(code)
+	default:
+		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
+		return 1
+	}
+}
+
+// sentence writes an error on one line, also one of several that are joined.
+func sentence(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// defaultDataDir is /var/lib/keelson for root, else below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
+func defaultDataDir() cluster.DataDir {
+	if d := os.Getenv("KEELSON_DATA_DIR"); d != "" {
+		return cluster.DataDir(d)
+	}
+	if os.Getuid() == 0 {
+		return "/var/lib/keelson"
+	}
+	state := os.Getenv("XDG_STATE_HOME")
+	if state == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			home = os.TempDir()
+		}
+		state = filepath.Join(home, ".local", "state")
+	}
+	return cluster.DataDir(filepath.Join(state, "keelson"))
+}
+
+// dataDirFlag adds --data-dir to a command.
+func dataDirFlag(c *cobra.Command) *string {
+	return c.Flags().String("data-dir", string(defaultDataDir()), "directory that holds the cluster")
+}

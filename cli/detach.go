@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"keelson/cluster"
+)
+
+// upDetached starts `keelson up` as a process of its own (own session, log file as output), relays its progress lines and
+// returns when it is ready. When it ends before that, its last sentence becomes this command's error and nothing is left running.
+func upDetached(ctx context.Context, f upFlags, std Stdio) error {
+	if _, err := f.config(); err != nil {
+		return err
+	}
+	dir, err := cluster.DataDir(f.dataDir).Prepare()
+	if err != nil {
+		return err
+	}
+	fresh := dir.Fresh() // then whatever is in it when the start has failed is this command's
+	if pid, err := dir.Running(); err != nil || pid != 0 {
+		return errors.Join(err, &cluster.BusyError{Dir: dir, Pid: pid})
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	logFile, err := os.OpenFile(dir.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	defer func() { _ = logFile.Close() }()
+	// The child outlives this command: its life is not tied to ctx.
+	child := exec.CommandContext(context.WithoutCancel(ctx), self, f.childArgs()...)
+	child.ExtraFiles = []*os.File{w}
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	child.Dir = "/"
+	child.Stdout, child.Stderr = logFile, logFile // a crash leaves its trace there
+	err = child.Start()
+	_ = w.Close()
+	if err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) })
+	defer stop()
+	ready, failure := relay(r, std.Out)
+	if ready {
+		return child.Process.Release()
+	}
+	err = child.Wait()
+	if failure != "" {
+		if fresh {
+			_ = os.Remove(dir.Log())   // the sentence has it all
+			_ = os.Remove(string(dir)) // if nothing else is in it
+		}
+		return errors.New(failure)
+	}
+	return fmt.Errorf("the cluster ended before it was ready (%w): see %s", err, dir.Log())
+}
+
+// failurePrefix begins the line in which the process in the background says why it gives up.
+const failurePrefix = "error: "
+
+// relay copies progress lines to out until the writer closes the pipe, ready or dead.
+func relay(r io.Reader, out io.Writer) (ready bool, failure string) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		line := lines.Text()
+		if f, ok := strings.CutPrefix(line, failurePrefix); ok {
+			failure = f
+			continue
+		}
+		ready = ready || strings.HasPrefix(line, "ready in ")
+		_, _ = fmt.Fprintln(out, line)
+	}
+	return ready, failure
+}
+
+// childArgs are this command's flags for the process in the background.
+func (f upFlags) childArgs() []string {
+	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(f.port), "--fake-nodes", strconv.Itoa(f.fakeNodes)}
+	for _, m := range f.mirrors {
+		args = append(args, "--image-mirror", m)
+	}
+	args = append(args, etcdArgs(f.etcd)...)
+	if f.etcdListen != "" {
+		args = append(args, "--etcd-listen", f.etcdListen)
+	}
+	if f.runtimeEndpoint != "" {
+		args = append(args, "--container-runtime-endpoint", f.runtimeEndpoint)
+	}
+	if f.nodeName != "" {
+		args = append(args, "--node-name", f.nodeName)
+	}
+	if f.writeKubeconfig {
+		args = append(args, "--write-kubeconfig")
+	}
+	if f.verbose {
+		args = append(args, "--verbose")
+	}
+	return append(args, f.apiArgs...)
+}

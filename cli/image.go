@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+	"keelson/runtime"
+	"keelson/runtime/image"
+)
+
+func imageCommand(std Stdio) *cobra.Command {
+	c := &cobra.Command{Use: "image", Short: "Images on this machine: import from a file, list, remove; no registry needed"}
+	dir := c.PersistentFlags().String("data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	open := func() (*image.Store, error) {
+		d, err := cluster.DataDir(*dir).Prepare()
+		if err != nil {
+			return nil, err
+		}
+		return runtime.OpenImages(d.Sub("runtime"), nil, cluster.KubernetesRelease, slog.New(slog.DiscardHandler))
+	}
+	c.AddCommand(
+		&cobra.Command{
+			Use: "import FILE", Short: "Import an OCI or docker archive (\"-\" reads standard input)", Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error { return importImage(c, args[0], open, std) },
+		},
+		&cobra.Command{
+			Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				s, err := open()
+				if err != nil {
+					return err
+				}
+				return listImages(s.List(), std.Out)
+			},
+		},
+		&cobra.Command{
+			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: cobra.ExactArgs(1),
+			RunE: func(c *cobra.Command, args []string) error {
+				s, err := open()
+				if err != nil {
+					return err
+				}
+				if _, ok := s.Get(args[0]); !ok {
+					return fmt.Errorf("no image %q here (`keelson image ls` lists them)", args[0])
+				}
+				return s.Remove(c.Context(), args[0])
+			},
+		},
+	)
+	return c
+}
+
+func importImage(c *cobra.Command, file string, open func() (*image.Store, error), std Stdio) error {
+	in := std.In
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	s, err := open()
+	if err != nil {
+		return err
+	}
+	imgs, err := s.Import(c.Context(), in)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", file, err)
+	}
+	for _, img := range imgs {
+		if _, err := fmt.Fprintf(std.Out, "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID), megabytes(img.Size)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func listImages(imgs []image.Image, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "IMAGE\tTAG\tIMAGE ID\tSIZE")
+	type row struct{ name, tag, id, size string }
+	var rows []row
+	for i := range imgs {
+		id := strings.TrimPrefix(imgs[i].ID, "sha256:")
+		id = id[:min(12, len(id))]
+		size := megabytes(imgs[i].Size)
+		for _, t := range imgs[i].RepoTags {
+			at := strings.LastIndexByte(t, ':')
+			rows = append(rows, row{t[:at], t[at+1:], id, size})
+		}
+		if len(imgs[i].RepoTags) == 0 {
+			rows = append(rows, row{"<none>", "<none>", id, size})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.tag, b.tag)) })
+	for _, r := range rows {
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.name, r.tag, r.id, r.size)
+	}
+	return w.Flush()
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+// etcdFlags adds the flags that say where etcd is.
+func etcdFlags(c *cobra.Command, e *cluster.EtcdConfig) {
+	fl := c.Flags()
+	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
+	fl.StringVar(&e.CAFile, "etcd-cafile", "", "certificate authority of etcd's servers")
+	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd")
+	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
+}
+
+// etcdArgs are the flags again, for a process in another working directory.
+func etcdArgs(e cluster.EtcdConfig) []string {
+	var args []string
+	if len(e.Servers) > 0 {
+		args = append(args, "--etcd-servers", strings.Join(e.Servers, ","))
+	}
+	for flag, file := range map[string]string{"--etcd-cafile": e.CAFile, "--etcd-certfile": e.CertFile, "--etcd-keyfile": e.KeyFile} {
+		if file == "" {
+			continue
+		}
+		if abs, err := filepath.Abs(file); err == nil {
+			file = abs
+		}
+		args = append(args, flag, file)
+	}
+	return args
+}
+
+func migrateCommand(std Stdio) *cobra.Command {
+	var e cluster.EtcdConfig
+	var to string
+	c := &cobra.Command{
+		Use:   "migrate --to=etcd|embedded --etcd-servers=URL",
+		Short: "Copy all objects between the embedded store and etcd",
+		Long: "Copy every object from the embedded store in --data-dir to etcd, or from etcd to a new embedded store there. No instance\n" +
+			"may use the data directory meanwhile. Keys and values stay the same; what was copied from stays as it is.",
+		Args: cobra.NoArgs,
+	}
+	dir := dataDirFlag(c)
+	c.Flags().StringVar(&to, "to", "", "etcd or embedded")
+	etcdFlags(c, &e)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if len(e.Servers) == 0 {
+			return errors.New("--etcd-servers says where etcd is: it is missing")
+		}
+		run, next := func(context.Context, cluster.DataDir, cluster.EtcdConfig) (int64, error) {
+			return 0, fmt.Errorf("--to %q is not known: etcd or embedded", to)
+		}, ""
+		switch to {
+		case "etcd":
+			run, next = cluster.MigrateToEtcd, "`keelson up --etcd-servers=...` continues with them"
+		case "embedded":
+			run, next = cluster.MigrateFromEtcd, "`keelson up` continues with them"
+		}
+		n, err := run(c.Context(), cluster.DataDir(*dir), e)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(std.Out, "%d objects copied; %s\n", n, next)
+		return err
+	}
+	return c
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+func restoreCommand(std Stdio) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make a data directory of a backup",
+		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or not at all.\n" +
+			"`keelson up` then continues the cluster with the objects and the keys that it had.",
+		Args: cobra.ExactArgs(1),
+	}
+	dir := dataDirFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		sum, err := cluster.Restore(c.Context(), cluster.DataDir(*dir), args[0])
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(std.Out, "%s holds %d objects; start them with `keelson up --data-dir %s`\n", *dir, sum.Keys, *dir)
+		return err
+	}
+	return c
+}

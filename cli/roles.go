@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+// roleCommand is one part of the cluster as a process of its own: logs go to standard error, it ends on SIGTERM.
+func roleCommand(std Stdio, name, short string, flags func(*cobra.Command, *cluster.RoleConfig), run func(context.Context, cluster.RoleConfig) error) *cobra.Command {
+	var cfg cluster.RoleConfig
+	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}
+	c.Flags().StringVar((*string)(&cfg.DataDir), "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	c.Flags().BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
+	flags(c, &cfg)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg.LogTo = std.Err
+		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", name) }
+		return run(c.Context(), cfg)
+	}
+	return c
+}
+
+func kubeconfigFlag(file string) func(*cobra.Command, *cluster.RoleConfig) {
+	return func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		c.Flags().StringVar(&cfg.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: pki/"+file+".kubeconfig in the data directory)")
+	}
+}
+
+func apiserverCommand(std Stdio) *cobra.Command {
+	return roleCommand(std, "apiserver", "The API server with its store, alone", func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		c.Flags().IntVar(&cfg.Port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
+		etcdFlags(c, &cfg.Etcd)
+		apiFlags(c.Flags(), &cfg.API)
+	}, cluster.RunAPIServer)
+}
+
+func controllerManagerCommand(std Stdio) *cobra.Command {
+	return roleCommand(std, "controller-manager", "The controllers, alone", kubeconfigFlag("controller-manager"), cluster.RunControllerManager)
+}
+
+func schedulerCommand(std Stdio) *cobra.Command {
+	return roleCommand(std, "scheduler", "The scheduler, alone", kubeconfigFlag("scheduler"), cluster.RunScheduler)
+}
+
+func kubeletCommand(std Stdio) *cobra.Command {
+	return roleCommand(std, "kubelet", "This machine's node, alone: kubelet, container runtime and pod network", func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		kubeconfigFlag("kubelet")(c, cfg)
+		c.Flags().StringVar(&cfg.NodeName, "node-name", "", "name of this node (default: the host's name)")
+		c.Flags().StringVar(&cfg.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
+		c.Flags().StringArrayVar(&cfg.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
+	}, cluster.RunKubelet)
+}
+
+func criCommand(std Stdio) *cobra.Command {
+	socket := ""
+	c := roleCommand(std, "cri", "The built-in container runtime, alone: serves CRI v1 on a socket, for crictl and critest", func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		c.Flags().StringVar(&socket, "listen", "", "`PATH` of the unix socket")
+		c.Flags().StringArrayVar(&cfg.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
+	}, func(ctx context.Context, cfg cluster.RoleConfig) error {
+		return cluster.RunCRI(ctx, cfg, strings.TrimPrefix(socket, "unix://"))
+	})
+	_ = c.MarkFlagRequired("listen") // it is there
+	c.Hidden = true                  // for those who work on the runtime
+	return c
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/cluster"
+	"keelson/timeline"
+)
+
+// storyFlags are shared by timeline and why.
+type storyFlags struct{ dataDir, kubeconfig, namespace, output string }
+
+func (f *storyFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig (default: the data directory's)")
+	c.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the pod")
+	c.Flags().StringVarP(&f.output, "output", "o", "", "json, or nothing for people")
+}
+
+// pod reads the argument pod/NAME (or NAME).
+func (f *storyFlags) pod(arg string) (string, error) {
+	if f.output != "" && f.output != "json" {
+		return "", fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
+	}
+	kind, name, ok := strings.Cut(arg, "/")
+	if !ok {
+		return arg, nil
+	}
+	if kind != "pod" && kind != "pods" && kind != "po" || name == "" {
+		return "", fmt.Errorf("%q is not of the form pod/NAME", arg)
+	}
+	return name, nil
+}
+
+// get asks the API server's own paths and returns the open answer; a refusal is the server's own sentence.
+func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error) {
+	kubeconfig := f.kubeconfig
+	if kubeconfig == "" {
+		kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+	}
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(cfg.Host, "/")+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the cluster: %w", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var s metav1.Status
+	if json.Unmarshal(b, &s) == nil && s.Message != "" {
+		return nil, &apierrors.StatusError{ErrStatus: s}
+	}
+	return nil, fmt.Errorf("the cluster answered %s: %s", resp.Status, bytes.TrimSpace(b))
+}
+
+// errNoPod says that the pod a story is asked of does not exist.
+var errNoPod = errors.New("does not exist")
+
+// unknown finds out why nothing is remembered about a pod: cause, unless it is a 404.
+func (f *storyFlags) unknown(ctx context.Context, name string, cause error) error {
+	if !apierrors.IsNotFound(cause) {
+		return cause
+	}
+	body, err := f.get(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name))
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("pod %s/%s %w", f.namespace, name, errNoPod)
+	case err != nil:
+		return cause
+	}
+	defer func() { _ = body.Close() }()
+	var pod metav1.PartialObjectMetadata
+	if err := json.NewDecoder(body).Decode(&pod); err != nil {
+		return cause
+	}
+	return fmt.Errorf("the steps of pod %s/%s are not remembered: it was made at %s, before this server started or more than %d pods ago",
+		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), timeline.DefaultLimit)
+}
+
+func timelineCommand(std Stdio) *cobra.Command {
+	var f storyFlags
+	var follow bool
+	c := &cobra.Command{
+		Use:   "timeline pod/NAME",
+		Short: "The story of a pod: who did what, when, and how long it took",
+		Args:  cobra.ExactArgs(1),
+	}
+	f.add(c)
+	c.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		name, err := f.pod(args[0])
+		if err != nil {
+			return err
+		}
+		path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
+		body, err := f.get(c.Context(), path)
+		if err != nil {
+			err = f.unknown(c.Context(), name, err)
+		}
+		switch {
+		case follow && errors.Is(err, errNoPod):
+			_, _ = fmt.Fprintf(std.Err, "waiting for pod %s/%s\n", f.namespace, name)
+		case err != nil:
+			return err
+		case follow:
+			var first timeline.Story
+			err := json.NewDecoder(body).Decode(&first)
+			_ = body.Close() // only the first look
+			if err != nil {
+				return fmt.Errorf("read timeline: %w", err)
+			}
+			follow = !first.Partial // it has no Ready to wait for any more
+			body = nil
+		}
+		if body == nil && !follow {
+			if body, err = f.get(c.Context(), path); err != nil {
+				return err
+			}
+		}
+		if follow {
+			if body, err = f.get(c.Context(), path+"?follow=true"); err != nil {
+				return err
+			}
+		}
+		defer func() { _ = body.Close() }()
+		if f.output == "json" {
+			_, err := io.Copy(std.Out, body)
+			return err
+		}
+		return printStories(body, std.Out)
+	}
+	return c
+}
+
+// printStories renders each story of the stream; a later one (with --follow) replaces the earlier on a terminal.
+func printStories(body io.Reader, out io.Writer) error {
+	color := isTerminal(out)
+	dec := json.NewDecoder(body)
+	lines := 0
+	for {
+		var s timeline.Story
+		err := dec.Decode(&s)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read timeline: %w", err)
+		}
+		var b bytes.Buffer
+		timeline.Render(&b, &s, color)
+		if color && lines > 0 {
+			_, _ = fmt.Fprintf(out, "\x1b[%dA\x1b[J", lines)
+		}
+		lines = bytes.Count(b.Bytes(), []byte("\n"))
+		if _, err := out.Write(b.Bytes()); err != nil {
+			return err
+		}
+	}
+}
+
+func whyCommand(std Stdio) *cobra.Command {
+	var f storyFlags
+	c := &cobra.Command{
+		Use:   "why pod/NAME",
+		Short: "Why the scheduler chose a pod's node, or none",
+		Args:  cobra.ExactArgs(1),
+	}
+	f.add(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		name, err := f.pod(args[0])
+		if err != nil {
+			return err
+		}
+		body, err := f.get(c.Context(), "/keelson/v1/why/"+url.PathEscape(f.namespace)+"/"+url.PathEscape(name))
+		if err != nil {
+			return f.unknown(c.Context(), name, err)
+		}
+		defer func() { _ = body.Close() }()
+		if f.output == "json" {
+			_, err := io.Copy(std.Out, body)
+			return err
+		}
+		var w timeline.Why
+		if err := json.NewDecoder(body).Decode(&w); err != nil {
+			return fmt.Errorf("read why: %w", err)
+		}
+		timeline.RenderWhy(std.Out, &w, isTerminal(std.Out))
+		return nil
+	}
+	return c
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
+}

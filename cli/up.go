@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+	"keelson/pki"
+)
+
+// upFlags are the flags of `keelson up`.
+type upFlags struct {
+	dataDir, runtimeEndpoint, nodeName string
+	port, fakeNodes, notifyFD          int
+	detach, writeKubeconfig, verbose   bool
+	mirrors                            []string
+	etcd                               cluster.EtcdConfig
+	etcdListen                         string
+	api                                cluster.APIOptions
+	apiArgs                            []string // the flags behind api as they were given
+}
+
+func upCommand(std Stdio) *cobra.Command {
+	var f upFlags
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Start the cluster, or continue it where it was",
+		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same running containers.\n" +
+			"As root it is a real node; otherwise one fake node, whose pods run in name only.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.apiArgs = apiArgs(c.Flags())
+			if f.detach {
+				return upDetached(c.Context(), f, std)
+			}
+			return up(c.Context(), f, std)
+		},
+	}
+	fl := c.Flags()
+	fl.StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	fl.IntVar(&f.port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
+	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
+	fl.IntVar(&f.fakeNodes, "fake-nodes", 0, "add `N` nodes whose pods become Running by themselves")
+	fl.StringArrayVar(&f.mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`; may be repeated")
+	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
+	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
+	etcdFlags(c, &f.etcd)
+	fl.StringVar(&f.etcdListen, "etcd-listen", "", "let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
+	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
+	apiFlags(fl, &f.api)
+	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
+	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
+	return c
+}
+
+// config turns flags into a frozen cluster.Config.
+func (f upFlags) config() (cluster.Config, error) {
+	cfg := cluster.Default()
+	cfg.DataDir = cluster.DataDir(f.dataDir)
+	cfg.Port = f.port
+	cfg.FakeNodes = f.fakeNodes
+	cfg.RuntimeEndpoint = f.runtimeEndpoint
+	cfg.Etcd = f.etcd
+	cfg.EtcdListen = f.etcdListen
+	cfg.Verbose = f.verbose
+	cfg.API = f.api
+	if f.nodeName != "" {
+		cfg.NodeName = f.nodeName
+	}
+	cfg.Rootless = os.Getuid() != 0
+	cfg.Mirrors = map[string]string{}
+	for _, m := range f.mirrors {
+		host, url, ok := strings.Cut(m, "=")
+		if !ok || host == "" || url == "" {
+			return cfg, fmt.Errorf("--image-mirror %q is not of the form HOST=URL (docker.io=http://127.0.0.1:5000)", m)
+		}
+		cfg.Mirrors[host] = url
+	}
+	return cfg, cfg.Validate()
+}
+
+// up runs the cluster in this process until ctx ends.
+func up(ctx context.Context, f upFlags, std Stdio) error {
+	out := newProgress(std.Out)
+	if f.notifyFD > 0 {
+		// The supervisor that this process starts must not hold the pipe open.
+		syscall.CloseOnExec(f.notifyFD)
+		out = &progress{w: os.NewFile(uintptr(f.notifyFD), "notify")}
+	}
+	err := runCluster(ctx, f, out)
+	if err != nil && f.notifyFD > 0 {
+		out.line(failurePrefix + sentence(err))
+	}
+	return err
+}
+
+func runCluster(ctx context.Context, f upFlags, out *progress) error {
+	begin := time.Now()
+	cfg, err := f.config()
+	if err != nil {
+		return err
+	}
+	cfg.Progress = out.step
+	c, err := cluster.New(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if cfg.Rootless {
+		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real containers")
+	}
+	err = c.Run(ctx, func() {
+		if f.writeKubeconfig {
+			if err := mergeKubeconfig(c.DataDir()); err != nil {
+				out.line("kubeconfig not merged: " + err.Error())
+			}
+		}
+		out.ready(c, time.Since(begin), f)
+	})
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	out.line("stopped; containers keep running: `keelson up` continues, `keelson down` ends them")
+	return nil
+}
+
+func mergeKubeconfig(dir cluster.DataDir) error {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(dir.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	return pki.MergeKubeconfig(filepath.Join(home, ".kube", "config"), b)
+}

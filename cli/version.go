@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+)
+
+func versionCommand(std Stdio) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "What this program is, and the Kubernetes version it speaks",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(std.Out, "keelson %s\nKubernetes %s\n%s %s/%s\n", cluster.Revision(), cluster.KubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+	dataDirFlag(c) // every lifecycle command takes it
+	return c
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"keelson/apiserver"
+	"keelson/apiserver/audit"
+	"keelson/apiserver/encryption"
+	"keelson/apiserver/pipeline"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/store"
+)
+
+// APIOptions are what can be chosen about the API server beside its address; each is kube-apiserver's flag of the same name, and a file
+// where that takes one. The zero value is a server without any of it.
+type APIOptions struct {
+	// EncryptionConfig is an EncryptionConfiguration: which resources are encrypted at rest, and how.
+	EncryptionConfig string
+	// AuditPolicy is an audit Policy; AuditLog where events are written, AuditWebhook a kubeconfig of a service they are sent to.
+	AuditPolicy, AuditLog, AuditWebhook string
+	// AuditMaxSize (MB) is when the log begins a new file; AuditMaxAge (days) and AuditMaxBackups bound the old ones; 0: no bound.
+	AuditMaxSize, AuditMaxAge, AuditMaxBackups int
+	// OIDC: an issuer whose ID tokens are believed, if its IssuerURL is set.
+	OIDC authn.OIDCConfig
+	// TokenWebhook and AuthorizationWebhook are kubeconfigs of services that judge tokens and requests.
+	TokenWebhook, AuthorizationWebhook string
+	TokenWebhookTTL                    time.Duration
+	AuthorizedTTL, UnauthorizedTTL     time.Duration
+	// TracingConfig is a TracingConfiguration: where spans go, and how many.
+	TracingConfig string
+	// EnableAdmission adds admission plugins that are off by default, DisableAdmission takes others away.
+	EnableAdmission, DisableAdmission []string
+}
+
+// Validate returns one sentence per thing that is wrong.
+func (o *APIOptions) Validate() error {
+	var errs []error
+	if (o.AuditLog != "" || o.AuditWebhook != "") && o.AuditPolicy == "" {
+		errs = append(errs, errors.New("an audit log needs a policy: give --audit-policy-file"))
+	}
+	if o.AuditPolicy != "" && o.AuditLog == "" && o.AuditWebhook == "" {
+		errs = append(errs, errors.New("an audit policy needs a place for its events: give --audit-log-path or --audit-webhook-config-file"))
+	}
+	if o.AuditMaxSize < 0 || o.AuditMaxAge < 0 || o.AuditMaxBackups < 0 {
+		errs = append(errs, errors.New("the bounds of the audit log may not be negative"))
+	}
+	if o.OIDC.IssuerURL == "" && o.OIDC.ClientID != "" || o.OIDC.IssuerURL != "" && o.OIDC.ClientID == "" {
+		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be given together"))
+	}
+	return errors.Join(errs...)
+}
+
+// store is st with its values encrypted, if a file says so.
+func (o *APIOptions) store(st store.Store) (store.Store, error) {
+	if o.EncryptionConfig == "" {
+		return st, nil
+	}
+	cfg, err := encryption.Load(o.EncryptionConfig)
+	if err != nil {
+		return nil, err
+	}
+	return encryption.New(st, cfg, apiserver.ResourceOf), nil
+}
+
+// audit is what records requests; nil: nothing does.
+func (o *APIOptions) audit() (*audit.Auditor, error) {
+	if o.AuditPolicy == "" {
+		return nil, nil //nolint:nilnil // no audit is no error
+	}
+	policy, err := audit.LoadPolicy(o.AuditPolicy)
+	if err != nil {
+		return nil, err
+	}
+	var sinks []audit.Sink
+	if o.AuditLog != "" {
+		l, err := audit.OpenLog(audit.LogConfig{
+			Path: o.AuditLog, MaxSize: int64(o.AuditMaxSize) << 20, MaxAge: time.Duration(o.AuditMaxAge) * 24 * time.Hour, MaxBackups: o.AuditMaxBackups,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, l)
+	}
+	if o.AuditWebhook != "" {
+		w, err := audit.NewWebhook(o.AuditWebhook)
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, w)
+	}
+	return audit.New(policy, sinks...), nil
+}
+
+// tracing is where spans go; nil: nowhere.
+func (o *APIOptions) tracing() (*pipeline.Tracing, error) {
+	if o.TracingConfig == "" {
+		return nil, nil //nolint:nilnil // no tracing is no error
+	}
+	return pipeline.LoadTracing(o.TracingConfig)
+}
+
+// extend adds the services of o to the judges.
+func (o *APIOptions) extend(parts *apiserver.Parts, tokens *authn.Tokens) error {
+	// Before the anonymous one, which is the last.
+	add := func(a auth.Authenticator) {
+		parts.Authenticators = slices.Insert(parts.Authenticators, len(parts.Authenticators)-1, a)
+	}
+	if o.OIDC.IssuerURL != "" {
+		a, err := authn.NewOIDC(o.OIDC)
+		if err != nil {
+			return err
+		}
+		add(a)
+	}
+	if o.TokenWebhook != "" {
+		a, err := authn.NewWebhook(o.TokenWebhook, tokens.Audiences(), o.TokenWebhookTTL)
+		if err != nil {
+			return err
+		}
+		add(a)
+	}
+	var others []auth.Authenticator
+	for _, a := range parts.Authenticators {
+		switch a.(type) {
+		case *authn.OIDC, *authn.Webhook, authn.BootstrapTokens:
+			others = append(others, a)
+		}
+	}
+	parts.Tokens = authn.Reviewer{Tokens: tokens, Others: others}
+	if o.AuthorizationWebhook == "" {
+		return nil
+	}
+	w, err := authz.NewWebhook(o.AuthorizationWebhook, o.AuthorizedTTL, o.UnauthorizedTTL)
+	if err != nil {
+		return err
+	}
+	union, ok := parts.Authorizer.(authz.Union)
+	if !ok {
+		return fmt.Errorf("authorizer is a %T", parts.Authorizer)
+	}
+	// Last: it is asked about what the cluster's own rules do not allow.
+	parts.Authorizer = append(slices.Clone(union), w)
+	if rules, ok := parts.Rules.(authz.Rules); ok {
+		rules.Unlisted = "webhook authorizer does not support user rule resolution"
+		parts.Rules = rules
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/apiserver/objects"
+	"keelson/pki"
+	"keelson/store"
+	"keelson/store/backup"
+	"keelson/store/embed"
+)
+
+// BackupPath is where a running cluster hands out a backup of its store.
+const BackupPath = "/keelson/v1/backup"
+
+// BackupSummary is what a backup holds.
+type BackupSummary = backup.Summary
+
+// serveBackup streams every object as of one revision. A stream without its end is not complete, which backup.Read notices.
+func serveBackup(st store.Store, log *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			http.Error(w, "only GET", http.StatusMethodNotAllowed)
+			return
+		}
+		ctx := context.WithoutCancel(r.Context()) // it may take longer than other requests; a client that leaves fails the write
+		w.Header().Set("Content-Type", "application/octet-stream")
+		b := backup.NewWriter(w)
+		rev, err := backup.Walk(ctx, st, objects.Root, b.KV)
+		if err == nil {
+			_, err = b.Close(rev)
+		}
+		if err != nil {
+			log.Error("backup broke off", "err", err)
+		}
+	})
+}
+
+// SaveBackup writes the backup that stream carries (what BackupPath answers), with the keys and certificates in dir, to a new
+// file at path: complete or not at all. An empty dir leaves the keys out.
+func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, error) {
+	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) {
+		s, err := backup.Read(stream, backup.Sink{KV: w.KV})
+		return s.Revision, err
+	})
+}
+
+// BackupOffline is SaveBackup of a cluster that is not running.
+func BackupOffline(ctx context.Context, dir DataDir, path string) (BackupSummary, error) {
+	if _, err := os.Stat(dir.Sub("store")); err != nil {
+		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return BackupSummary{}, err
+	}
+	defer func() { _ = lock.Close() }()
+	st, err := embed.Open(embed.Options{Dir: dir.Sub("store")})
+	if err != nil {
+		return BackupSummary{}, err
+	}
+	defer func() { _ = st.Close() }()
+	return saveBackup(dir, path, func(w *backup.Writer) (int64, error) { return backup.Walk(ctx, st, objects.Root, w.KV) })
+}
+
+func saveBackup(dir DataDir, path string, fill func(*backup.Writer) (int64, error)) (sum BackupSummary, err error) {
+	if _, err := os.Lstat(path); err == nil {
+		return sum, fmt.Errorf("%s exists already: choose another name", path)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".partial-*") // 0600: it holds secrets
+	if err != nil {
+		return sum, fmt.Errorf("back up: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("back up to %s: %w", path, err)
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	w := backup.NewWriter(f)
+	if err := saveKeys(dir, w); err != nil {
+		return sum, err
+	}
+	rev, err := fill(w)
+	if err != nil {
+		return sum, err
+	}
+	if sum, err = w.Close(rev); err != nil {
+		return sum, err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return sum, err
+	}
+	if err := os.Link(f.Name(), path); err != nil { // not rename: a file that came there meanwhile stays
+		return sum, err
+	}
+	return sum, errors.Join(os.Remove(f.Name()), syncDir(filepath.Dir(path)))
+}
+
+func saveKeys(dir DataDir, w *backup.Writer) error {
+	if dir == "" {
+		return nil
+	}
+	files, err := os.ReadDir(dir.Sub("pki"))
+	if err != nil {
+		return err
+	}
+	for _, e := range files {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir.Sub("pki"), e.Name()))
+		if err != nil {
+			return err
+		}
+		if err := w.File("pki/"+e.Name(), b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// revisionGap is what a restored store leaves out: resource versions that clients have seen since the backup must not come
+// again with another meaning. Watches from before answer 410 and begin anew.
+const revisionGap = 1_000_000_000
+
+// Restore makes dir, which must be empty or absent, of the backup at path: completely or not at all.
+func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, err error) {
+	if err := restorable(dir); err != nil {
+		return sum, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return sum, fmt.Errorf("restore: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	abs, err := filepath.Abs(string(dir))
+	if err != nil {
+		return sum, err
+	}
+	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
+		return sum, fmt.Errorf("restore: %w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(abs), filepath.Base(abs)+".restoring-*")
+	if err != nil {
+		return sum, fmt.Errorf("restore: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("restore %s: %w", path, err)
+			_ = os.RemoveAll(tmp)
+		}
+	}()
+	err = embed.Import(ctx, embed.Options{Dir: filepath.Join(tmp, "store")}, func(put func(store.KV) error) (int64, error) {
+		sum, err = backup.Read(f, backup.Sink{KV: put, File: func(name string, b []byte) error { return restoreKey(tmp, name, b) }})
+		return sum.Revision + revisionGap, err
+	})
+	if err != nil {
+		return sum, err
+	}
+	if err := syncAll(tmp); err != nil {
+		return sum, err
+	}
+	if err := os.Rename(tmp, abs); err != nil {
+		if errors.Is(err, unix.EBUSY) {
+			return sum, fmt.Errorf("%s is a mount point: restore into a directory below it", abs)
+		}
+		return sum, err
+	}
+	return sum, syncDir(filepath.Dir(abs))
+}
+
+// restorable refuses a directory that is in use or holds anything.
+func restorable(dir DataDir) error {
+	if pid, err := dir.Running(); err == nil && pid != 0 {
+		return &BusyError{Dir: dir, Pid: pid}
+	}
+	files, err := os.ReadDir(string(dir))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("restore: %w", err)
+	case len(files) > 0:
+		return fmt.Errorf("%s is not empty: move it away, or restore into another --data-dir", dir)
+	}
+	return nil
+}
+
+func restoreKey(dir, name string, b []byte) error {
+	if !filepath.IsLocal(name) || !strings.HasPrefix(name, "pki/") {
+		return fmt.Errorf("it holds a file %q, which does not belong there", name)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "pki"), 0o700); err != nil {
+		return err
+	}
+	return pki.WriteFile(filepath.Join(dir, name), b, 0o600)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// syncAll brings the file system that holds dir to disk.
+func syncAll(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
+}

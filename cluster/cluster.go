@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+
+	"keelson/api/flowcontrol"
+	"keelson/api/scheduling"
+	"keelson/apiserver"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/auth/authz/bootstrap"
+	"keelson/client"
+	"keelson/controllers"
+	"keelson/lib/mark"
+	"keelson/lib/memory"
+	"keelson/lib/run"
+	"keelson/pki"
+	"keelson/scheduler"
+	"keelson/timeline"
+)
+
+// Cluster is prepared by New and lives in Run.
+type Cluster struct {
+	cfg      Config
+	dir      DataDir
+	lock     io.Closer
+	nodeLock io.Closer // nil without a real node
+	logFile  io.Closer
+	log      *slog.Logger
+	listener net.Listener
+	etcd     net.Listener // nil unless Config.EtcdListen
+	keys     *keys
+	fresh    bool // no cluster has run in the directory before
+}
+
+// New takes the data directory, the port and the keys. It starts nothing. Every error is one sentence a user can act on, and
+// leaves nothing behind.
+func New(cfg Config) (*Cluster, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if !cfg.Rootless && !cfg.NoNode && cfg.RuntimeEndpoint == "" {
+		if err := mayRunContainers(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := cfg.DataDir.Prepare()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh()}
+	err = c.takeLocks()
+	if err == nil {
+		if err = c.prepare(); err != nil && c.fresh {
+			err = errors.Join(err, dir.erase())
+		}
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Cluster) takeLocks() (err error) {
+	if c.lock, err = c.dir.Lock(); err != nil || c.cfg.Rootless || c.cfg.NoNode {
+		return err
+	}
+	c.nodeLock, err = c.dir.LockNode()
+	return err
+}
+
+func (c *Cluster) prepare() (err error) {
+	if err := c.openLog(); err != nil {
+		return err
+	}
+	if c.listener, err = listen(c.cfg.Port); err != nil {
+		return err
+	}
+	if c.cfg.EtcdListen != "" {
+		if c.etcd, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", c.cfg.EtcdListen); err != nil {
+			return fmt.Errorf("listen for clients of etcd: %w", err)
+		}
+	}
+	if c.cfg.PodCIDR, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
+		return err
+	}
+	if c.keys, err = openKeys(c.cfg, c.dir.Sub("pki")); err != nil {
+		return err
+	}
+	return c.keys.writeKubeconfigs(c.dir, c.URL())
+}
+
+func listen(port int) (net.Listener, error) {
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("port %d on 127.0.0.1 is used by another program: stop it or choose another with --port", port)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen on port %d: %w", port, err)
+	}
+	return l, nil
+}
+
+func (c *Cluster) openLog() error {
+	f, err := os.OpenFile(c.dir.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	level := slog.LevelInfo
+	if c.cfg.Verbose {
+		level = slog.LevelDebug
+	}
+	c.logFile = f
+	c.log = slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level}))
+	return nil
+}
+
+// undo removes what a start that failed has made, unless a cluster has run in the directory before: that one is left as it was.
+func (c *Cluster) undo(cause error) error {
+	if !c.fresh {
+		return cause
+	}
+	var left error
+	if !c.cfg.Rootless && !c.cfg.NoNode {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		left = removeNode(ctx, c.dir)
+		if errors.Is(left, os.ErrPermission) {
+			left = nil // what may not be removed could not be made either
+		}
+	}
+	if left == nil {
+		left = c.dir.erase()
+	}
+	if left != nil {
+		return fmt.Errorf("%w (and not everything could be undone: %w)", cause, left)
+	}
+	return cause
+}
+
+// Close gives back what New took. Safe to call twice.
+func (c *Cluster) Close() {
+	if c.listener != nil {
+		_ = c.listener.Close()
+	}
+	if c.etcd != nil {
+		_ = c.etcd.Close()
+	}
+	if c.logFile != nil {
+		_ = c.logFile.Close()
+	}
+	if c.nodeLock != nil {
+		_ = c.nodeLock.Close()
+	}
+	if c.lock != nil {
+		_ = c.lock.Close()
+	}
+}
+
+// URL is where the API is.
+func (c *Cluster) URL() string { return "https://" + c.listener.Addr().String() }
+
+// EtcdURL is where clients of etcd find the objects; empty when they do not.
+func (c *Cluster) EtcdURL() string {
+	if c.etcd == nil {
+		return ""
+	}
+	return "https://" + c.etcd.Addr().String()
+}
+
+// DataDir is the resolved data directory.
+func (c *Cluster) DataDir() DataDir { return c.dir }
+
+// Run starts every part, calls ready when the node is Ready, and stops them in reverse when ctx is done. Containers keep running.
+// When a first start fails nothing is left behind.
+func (c *Cluster) Run(ctx context.Context, ready func()) error {
+	begun := false
+	err := c.run(ctx, func() {
+		begun = true
+		ready()
+	})
+	if err != nil && !begun && ctx.Err() == nil {
+		return c.undo(err)
+	}
+	return err
+}
+
+func (c *Cluster) run(ctx context.Context, ready func()) error {
+	klog.SetSlogLogger(c.log.With("room", "libraries")) // the Kubernetes libraries' own; in a terminal nobody wants to read them
+	defer memory.Pace()()
+	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log)
+	if err != nil {
+		return fmt.Errorf("open store: %w", err)
+	}
+	defer func() { _ = st.Close() }()
+	tl := timeline.New(timeline.Config{Log: c.log.With("room", "timeline")})
+	marks := mark.NewRecorder(tl.Listen)
+	rbac := &authz.RBAC{}
+	served, err := c.cfg.API.store(st)
+	if err != nil {
+		return err
+	}
+	auditor, err := c.cfg.API.audit()
+	if err != nil {
+		return err
+	}
+	tracing, err := c.cfg.API.tracing()
+	if err != nil {
+		return err
+	}
+	server, err := apiserver.New(apiserver.Config{
+		Store:      served,
+		Listener:   c.listener,
+		TLS:        c.keys.serverTLS(),
+		Parts:      c.keys.judges(rbac, &c.cfg.API),
+		Audit:      auditor,
+		Tracing:    tracing,
+		Follow:     followRBAC(rbac),
+		Bootstrap:  append(bootstrapObjects(), c.keys.authenticationInfo()),
+		Kubelet:    c.keys.kubeletClient(),
+		FrontProxy: &c.keys.toOthers,
+		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
+
+		ServiceCIDR: c.cfg.ServiceCIDR.String(),
+		Version:     versionInfo(),
+		Marks:       marks,
+		Log:         c.log.With("room", "apiserver"),
+	})
+	if err != nil {
+		return err
+	}
+	as := func(u *auth.User, agent string) *client.Client { return inProcess(server, u, agent) }
+	g := &run.Group{}
+	first := []run.Part{{Name: "apiserver", Run: server.Run}}
+	if c.etcd != nil {
+		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
+	}
+	second, err := c.agents(as, marks)
+	if err != nil {
+		return err
+	}
+	node, err := c.node(as, marks)
+	if err != nil {
+		return err
+	}
+	g.Add("control plane", run.Together(c.cfg.Progress, append(first, node.before...)...))
+	if agents := append(second, node.after...); len(agents) > 0 { // none: the API server alone
+		g.Add("agents", run.Together(c.cfg.Progress, agents...))
+	}
+	return g.Run(ctx, ready)
+}
+
+// agents are the controllers and the scheduler.
+func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark.Recorder) ([]run.Part, error) {
+	if c.cfg.NoAgents {
+		return nil, nil
+	}
+	manager, err := controllers.New(controllers.Config{
+		Clients: func(name string) *client.Client {
+			if name == "" {
+				return as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+			}
+			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
+		},
+		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
+	})
+	if err != nil {
+		return nil, err
+	}
+	sched, err := scheduler.New(scheduler.Config{
+		Client: as(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: marks, Log: c.log.With("room", "scheduler"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []run.Part{{Name: "controllers", Run: manager.Run}, {Name: "scheduler", Run: sched.Run}}, nil
+}
+
+func user(name string, groups ...string) *auth.User {
+	return &auth.User{Name: name, Groups: append(groups, auth.Authenticated), How: "in process"}
+}
+
+// inProcess connects an agent to the server in this process. Only a programming error can make it fail.
+func inProcess(server *apiserver.Server, u *auth.User, agent string) *client.Client {
+	cl, err := client.InProcess(server.As(u), server.Source(u), agent)
+	if err != nil {
+		panic(err)
+	}
+	return cl
+}
+
+// bootstrapObjects exist in every cluster.
+func bootstrapObjects() []runtime.Object {
+	out := bootstrap.Policy()
+	for _, pc := range scheduling.System() {
+		out = append(out, pc)
+	}
+	return append(out, flowcontrol.Bootstrap()...)
+}
+
+// writeIfChanged writes a private file unless it holds just that already (P7: a restart writes nothing).
+func writeIfChanged(path string, b []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, b) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return pki.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func config(dir string) Config {
+	cfg := Default()
+	cfg.DataDir, cfg.Port, cfg.Rootless = DataDir(dir), 0, true
+	return cfg
+}
+
+// TestRefusesAndLeavesNothing: every refusal is a sentence, and a directory that was new is gone again.
+func TestRefusesAndLeavesNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	base := t.TempDir()
+	file := filepath.Join(base, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, dir, want string
+		edit            func(*Config)
+	}{
+		{"port in use", filepath.Join(base, "a"), "is used by another program", func(c *Config) { c.Port = taken.Addr().(*net.TCPAddr).Port }},
+		{"a file in its place", file, "data directory: ", func(*Config) {}},
+		{"no such port", filepath.Join(base, "b"), "port 70000 is not between 0 and 65535", func(c *Config) { c.Port = 70000 }},
+	} {
+		cfg := config(c.dir)
+		c.edit(&cfg)
+		made, err := New(cfg)
+		if err == nil {
+			made.Close()
+			t.Errorf("%s: no error", c.name)
+			continue
+		}
+		if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %q; want one sentence with %q", c.name, err, c.want)
+		}
+		if st, err := os.Stat(c.dir); err == nil && st.IsDir() {
+			t.Errorf("%s: %s is left", c.name, c.dir)
+		}
+	}
+}
+
+func TestOneInstanceInADirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	first, err := New(config(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	var busy *BusyError
+	if _, err := New(config(dir)); !errors.As(err, &busy) || busy.Pid != os.Getpid() {
+		t.Errorf("second: %v; want a BusyError with pid %d", err, os.Getpid())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kubeconfig")); err != nil {
+		t.Errorf("the refused one took the first one's files: %v", err)
+	}
+}
+
+func TestEraseTakesOnlyWhatIsOurs(t *testing.T) {
+	dir := DataDir(t.TempDir())
+	c, err := New(config(string(dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := os.WriteFile(dir.Sub("precious"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.erase(); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(string(dir))
+	if err != nil || len(left) != 1 || left[0].Name() != "precious" {
+		t.Errorf("left %v, %v; want precious alone", left, err)
+	}
+	if err := os.Remove(dir.Sub("precious")); err != nil {
+		t.Fatal(err)
+	}
+	if err := dir.erase(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(string(dir)) {
+		t.Error("the empty directory is left")
+	}
+}
+
+func TestMissingCapabilities(t *testing.T) {
+	for _, c := range []struct {
+		status string
+		want   int
+	}{
+		{"Name:\tx\nCapEff:\t000001ffffffffff\nCapBnd:\t0\n", 0},
+		{"Name:\tx\nCapEff:\t00000000a80425fb\n", 2}, // what a plain container has
+		{"Name:\tx\nCapEff:\t0000000000200000\n", 1},
+		{"Name:\tx\n", 0},
+	} {
+		if got := missingCapabilities(c.status); len(got) != c.want {
+			t.Errorf("%q: %q missing, want %d", c.status, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+
+	"keelson/cri"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+)
+
+// RunCRI runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
+// for critest, and for a kubelet that is not Keelson's. Containers outlive it; `keelson down` ends them.
+func RunCRI(ctx context.Context, r RoleConfig, socket string) error {
+	cfg := Default()
+	cfg.DataDir = r.DataDir
+	var err error
+	if cfg.Mirrors, err = r.mirrors(); err != nil {
+		return err
+	}
+	dir, err := cfg.DataDir.Prepare()
+	if err != nil {
+		return err
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if cfg.PodCIDR, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+		return err
+	}
+	rt, parts, err := builtinRuntime(cfg, dir, mark.NewRecorder(), r.log())
+	if err != nil {
+		return err
+	}
+	g := &run.Group{}
+	g.Add("node", run.Together(nil, parts...))
+	g.Add("cri", func(ctx context.Context, ready func()) error { return cri.Serve(ctx, rt, socket, ready) })
+	return g.Run(ctx, r.Ready)
+}

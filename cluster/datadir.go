@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// DataDir is the directory that holds everything of one cluster. Its layout:
+//
+//	kubeconfig        the administrator's way in, 0600
+//	keelson.pid       locked by the running instance; node.pid by what runs the node
+//	keelson.log       the running instance's log
+//	pki/ store/       keys and certificates; the objects
+//	runtime/ network/ images, containers, addresses
+//	kubelet/          the pods' volumes
+//	manifests/        static pods
+type DataDir string
+
+// Kubeconfig and the other methods name the parts.
+func (d DataDir) Kubeconfig() string { return filepath.Join(string(d), "kubeconfig") }
+
+// PidFile is locked for as long as an instance runs on this directory.
+func (d DataDir) PidFile() string { return filepath.Join(string(d), "keelson.pid") }
+
+// NodePidFile is locked for as long as a process runs this directory's node: `keelson up`, or the kubelet alone.
+func (d DataDir) NodePidFile() string { return filepath.Join(string(d), "node.pid") }
+
+// Log is where a running instance writes its log.
+func (d DataDir) Log() string { return filepath.Join(string(d), "keelson.log") }
+
+// Sub is a directory below.
+func (d DataDir) Sub(name string) string { return filepath.Join(string(d), name) }
+
+// ID is a short name for this cluster's kernel objects (bridge, cgroup, nftables table), so that several clusters can share a machine.
+func (d DataDir) ID() string {
+	sum := sha256.Sum256([]byte(d))
+	return hex.EncodeToString(sum[:4])
+}
+
+// Prepare makes the directory (0700) and returns its absolute, link-free path.
+func (d DataDir) Prepare() (DataDir, error) {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	return d.resolve()
+}
+
+// contents are the entries that Keelson makes in a data directory, and alone removes.
+var contents = []string{
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", "runtime", "network", "kubelet", "logs", "manifests",
+	"node.pid", "keelson.pid",
+}
+
+// Fresh tells that no cluster has run here yet.
+func (d DataDir) Fresh() bool { return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) }
+
+// erase deletes everything of the cluster, and the directory unless it holds something else.
+func (d DataDir) erase() error {
+	var errs []error
+	for _, name := range contents {
+		errs = append(errs, os.RemoveAll(d.Sub(name)))
+	}
+	if err := os.Remove(string(d)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (d DataDir) resolve() (DataDir, error) {
+	abs, err := filepath.Abs(string(d))
+	if err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return "", fmt.Errorf("data directory: %w", err)
+	}
+	return DataDir(abs), nil
+}
+
+// BusyError says that an instance already runs on the directory.
+type BusyError struct {
+	Dir DataDir
+	Pid int
+}
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("%s belongs to a running instance (pid %d): use it, stop it with `keelson down --data-dir %s`, or choose another --data-dir", e.Dir, e.Pid, e.Dir)
+}
+
+// Lock takes the directory for this process and writes its pid. The lock ends with the process, or when the returned closer is closed.
+// *BusyError when another instance has it.
+func (d DataDir) Lock() (io.Closer, error) { return d.lock(d.PidFile()) }
+
+// LockNode does the same for the directory's node.
+func (d DataDir) LockNode() (io.Closer, error) { return d.lock(d.NodePidFile()) }
+
+func (d DataDir) lock(path string) (io.Closer, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		pid := readPid(f)
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, &BusyError{Dir: d, Pid: pid}
+		}
+		return nil, fmt.Errorf("lock data directory: %w", err)
+	}
+	err = f.Truncate(0)
+	if err == nil {
+		_, err = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("write %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Running returns the pid of the instance that has the directory locked; 0 when none has.
+func (d DataDir) Running() (int, error) { return holder(d.PidFile()) }
+
+// holder is the pid that has a file locked, 0 when none has.
+func holder(path string) (int, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read pid file: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return readPid(f), nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read pid file: %w", err)
+	}
+	return 0, nil
+}
+
+func readPid(f *os.File) int {
+	b := make([]byte, 32)
+	n, _ := f.ReadAt(b, 0)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	return pid
+}
+
+// waitGone waits until nobody has the file locked. It asks the kernel again and again; only `keelson down` uses it.
+func waitGone(path string, limit time.Duration) error {
+	end := time.Now().Add(limit)
+	for {
+		pid, err := holder(path)
+		if err != nil || pid == 0 {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("instance %d did not stop within %s", pid, limit)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/store"
+	"keelson/store/backup"
+	"keelson/store/embed"
+	"keelson/store/etcd"
+	"keelson/store/etcd/etcdtest"
+)
+
+// stored are a store's keys and values.
+func stored(t *testing.T, s store.Store) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	if _, err := backup.Walk(t.Context(), s, "/", func(kv store.KV) error {
+		out[kv.Key] = string(kv.Value)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func embedded(t *testing.T, dir DataDir, f func(s store.Store)) {
+	t.Helper()
+	s, err := embed.Open(embed.Options{Dir: dir.Sub("store")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMigrate(t *testing.T) {
+	e := EtcdConfig{Servers: etcdtest.URLs(etcdtest.Start(t, 1, nil))}
+	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want map[string]string
+	embedded(t, dir, func(s store.Store) {
+		for i := range 300 {
+			if _, err := s.Create(t.Context(), fmt.Sprintf("/registry/pods/a/%d", i), bytes.Repeat([]byte{byte(i), 0}, i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want = stored(t, s)
+	})
+	for range 2 { // again: nothing happens
+		if n, err := MigrateToEtcd(t.Context(), dir, e); err != nil || n != 300 {
+			t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
+		}
+	}
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: e.Servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	if got := stored(t, remote); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("etcd holds %d keys, not the same as the store's %d", len(got), len(want))
+	}
+	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := MigrateFromEtcd(t.Context(), back, e); err != nil || n != 300 {
+		t.Fatalf("MigrateFromEtcd: got %d, %v", n, err)
+	}
+	embedded(t, back, func(s store.Store) {
+		if got := stored(t, s); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("back from etcd: %d keys, not the same as before", len(got))
+		}
+	})
+	if _, err := MigrateFromEtcd(t.Context(), back, e); err == nil || !strings.Contains(err.Error(), "is there already") {
+		t.Errorf("MigrateFromEtcd over a store: got %v", err)
+	}
+	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := MigrateToEtcd(t.Context(), dir, e); err == nil || !strings.Contains(err.Error(), "/registry/pods/a/other") {
+		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
+	}
+}
+
+// serve runs an API server alone until the test ends.
+func serve(t *testing.T, change func(*Config)) (*Cluster, kubernetes.Interface) {
+	t.Helper()
+	cfg := Default()
+	cfg.DataDir = DataDir(filepath.Join(t.TempDir(), "data"))
+	cfg.Port, cfg.NoNode, cfg.NoAgents = 0, true, true
+	change(&cfg)
+	c, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- c.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v", err)
+		}
+		c.Close()
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		ended <- nil
+		t.Fatalf("Run: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("the API server is not ready after a minute")
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, kubernetes.NewForConfigOrDie(rest)
+}
+
+// TestTwoAPIServers: what one server has acknowledged, a consistent read at the other sees.
+func TestTwoAPIServers(t *testing.T) {
+	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
+	_, a := serve(t, func(c *Config) { c.Etcd.Servers = servers })
+	_, b := serve(t, func(c *Config) { c.Etcd.Servers = servers })
+	writer, reader := a, b
+	for i := range 30 {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c%d", i)}}
+		if _, err := writer.CoreV1().ConfigMaps("default").Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := reader.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, got := range list.Items {
+			found = found || got.Name == cm.Name
+		}
+		if !found {
+			t.Errorf("%s was created at one server, the other lists %d without it", cm.Name, len(list.Items))
+		}
+		writer, reader = reader, writer
+	}
+}
+
+// TestEtcdctl asks a running cluster with the real etcdctl.
+func TestEtcdctl(t *testing.T) {
+	bin, err := exec.LookPath("etcdctl")
+	if err != nil {
+		t.Skip("SKIPPED: no etcdctl on this machine (Debian: etcd-client)")
+	}
+	c, kube := serve(t, func(c *Config) { c.EtcdListen = "127.0.0.1:0" })
+	pki := c.DataDir().Sub("pki")
+	run := func(cert string, args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		flags := []string{"--endpoints", c.EtcdURL(), "--cacert", filepath.Join(pki, "ca.crt"), "--dial-timeout", "10s", "--command-timeout", "10s"}
+		if cert != "" {
+			flags = append(flags, "--cert", filepath.Join(pki, cert+".crt"), "--key", filepath.Join(pki, cert+".key"))
+		}
+		cmd := exec.CommandContext(ctx, bin, append(flags, args...)...)
+		cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	steps := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"get", "--prefix", "--keys-only", "/registry/namespaces/"}, "/registry/namespaces/default"},
+		{[]string{"get", "--prefix", "--keys-only", "-w", "fields", "/registry/namespaces/"}, `"Count" : `},
+		{[]string{"get", "--prefix", "--limit", "1", "/registry/"}, "/registry/"},
+		{[]string{"put", "/registry/other", "by hand"}, "OK"},
+		{[]string{"get", "--print-value-only", "/registry/other"}, "by hand"},
+		{[]string{"watch", "--rev", "1", "/registry/other", "--", "sh", "-c", "echo saw $ETCD_WATCH_KEY; kill $PPID"}, "saw "},
+		{[]string{"del", "/registry/other"}, "1"},
+		{[]string{"endpoint", "status"}, "3.5.0"},
+		{[]string{"endpoint", "health"}, "is healthy"},
+		{[]string{"member", "list"}, "keelson"},
+		{[]string{"snapshot", "save", filepath.Join(t.TempDir(), "s")}, "keelson backup"},
+	}
+	for _, s := range steps {
+		out, err := run("admin", s.args...)
+		if !strings.Contains(out, s.want) {
+			t.Errorf("etcdctl %s: got %q, %v; want %q", strings.Join(s.args, " "), out, err, s.want)
+		}
+	}
+	for _, cert := range []string{"", "kubelet"} {
+		if out, err := run(cert, "get", "--prefix", "/registry/"); err == nil || strings.Contains(out, "/registry/") {
+			t.Errorf("etcdctl with certificate %q: got %q, %v; want a refusal", cert, out, err)
+		}
+	}
+	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver"
+	"keelson/apiserver/admission/plugins"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/auth/authz/bootstrap"
+)
+
+// issuer is who service-account tokens say they are from; it is also their default audience.
+const issuer = "https://kubernetes.default.svc.cluster.local"
+
+// judges builds what decides about requests, over the server's own objects.
+func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader) (apiserver.Parts, error) {
+	return func(r *apiserver.Reader) (apiserver.Parts, error) {
+		tokens, err := authn.NewTokens(k.tokens, issuer, []string{issuer}, tokenObjects{r})
+		if err != nil {
+			return apiserver.Parts{}, err
+		}
+		authorizer := authz.Union{authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
+		chain, follow, err := plugins.New(plugins.Config{
+			Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Enable: opts.EnableAdmission, Disable: opts.DisableAdmission,
+		})
+		if err != nil {
+			return apiserver.Parts{}, err
+		}
+		parts := apiserver.Parts{
+			Authenticators: []auth.Authenticator{authn.NewCertificates(k.ca.Pool()), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}, authn.Anonymous{}},
+			Authorizer:     authorizer,
+			Admission:      chain, Follow: followPlugins(follow),
+			Tokens: tokens,
+			Rules: authz.Rules{Of: []interface {
+				RulesFor(*auth.User, string) []rbacv1.PolicyRule
+			}{authz.Masters{}, rbac}},
+			Guards: rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer}),
+		}
+		err = opts.extend(&parts, tokens)
+		return parts, err
+	}
+}
+
+// rbacGuards keep users from granting what they do not hold.
+func rbacGuards(e authz.Escalation) map[schema.GroupResource]apiserver.Guard {
+	out := map[schema.GroupResource]apiserver.Guard{}
+	for _, resource := range rbacResources {
+		out[schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}] = e.Check
+	}
+	return out
+}
+
+var rbacResources = []string{"clusterroles", "roles", "clusterrolebindings", "rolebindings"}
+
+// followRBAC keeps the authorizer's rules in step with the stored ones.
+func followRBAC(rbac *authz.RBAC) []apiserver.Follower {
+	var out []apiserver.Follower
+	for _, resource := range rbacResources {
+		out = append(out, apiserver.Follower{
+			Resource: rbacv1.SchemeGroupVersion.WithResource(resource),
+			Set:      func(o runtime.Object) { rbac.Set(o) },
+			Remove:   rbac.Remove,
+		})
+	}
+	return out
+}
+
+func followPlugins(wishes []plugins.Follow) []apiserver.Follower {
+	out := make([]apiserver.Follower, len(wishes))
+	for i, w := range wishes {
+		out[i] = apiserver.Follower{Resource: w.Resource, Set: w.Set, Remove: w.Remove}
+	}
+	return out
+}
+
+// tokenObjects looks up what service-account tokens are bound to.
+type tokenObjects struct{ r *apiserver.Reader }
+
+func (t tokenObjects) find(ctx context.Context, resource, namespace, name string) (string, bool) {
+	obj, err := t.r.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
+	if err != nil {
+		return "", false
+	}
+	o, ok := obj.(kind.Object)
+	if !ok || o.GetDeletionTimestamp() != nil && resource != "pods" {
+		return "", false
+	}
+	return string(o.GetUID()), true
+}
+
+func (t tokenObjects) ServiceAccount(ctx context.Context, namespace, name string) (string, bool) {
+	return t.find(ctx, "serviceaccounts", namespace, name)
+}
+
+func (t tokenObjects) Pod(ctx context.Context, namespace, name string) (string, bool) {
+	return t.find(ctx, "pods", namespace, name)
+}
+
+func (t tokenObjects) Secret(ctx context.Context, namespace, name string) (string, bool) {
+	return t.find(ctx, "secrets", namespace, name)
+}
+
+func (t tokenObjects) Node(ctx context.Context, name string) (string, bool) {
+	return t.find(ctx, "nodes", "", name)
+}
+
+func (t tokenObjects) SecretToken(ctx context.Context, namespace, name string) (string, bool) {
+	obj, err := t.r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, name)
+	if err != nil {
+		return "", false
+	}
+	s, ok := obj.(*corev1.Secret)
+	if !ok || s.DeletionTimestamp != nil || s.Type != corev1.SecretTypeServiceAccountToken {
+		return "", false
+	}
+	return string(s.Data[corev1.ServiceAccountTokenKey]), true
+}
+
+func bootstrapSecret(r *apiserver.Reader) func(context.Context, string) *corev1.Secret {
+	return func(ctx context.Context, name string) *corev1.Secret {
+		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), metav1.NamespaceSystem, name)
+		if err != nil {
+			return nil
+		}
+		s, _ := obj.(*corev1.Secret)
+		return s
+	}
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mayRunContainers says in a sentence what this process or machine lacks to be a real node; nil: nothing that is known beforehand.
+// What shows only when it is used (a file system without overlay mounts, say) is told by the part that needs it.
+func mayRunContainers() error {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return fmt.Errorf("a real node needs /proc: %w", err)
+	}
+	if missing := missingCapabilities(string(status)); len(missing) > 0 {
+		return fmt.Errorf("a real node needs %s, which this process does not have even as root: give it to it, or run as another user for a fake node",
+			strings.Join(missing, " and "))
+	}
+	if _, err := os.Stat("/sys/fs/cgroup"); err != nil {
+		return errors.New("a real node needs control groups at /sys/fs/cgroup, where nothing is mounted: mount them, or run as another user for a fake node")
+	}
+	return nil
+}
+
+// missingCapabilities reads /proc/PID/status. A form that is not understood misses nothing.
+func missingCapabilities(status string) []string {
+	_, rest, _ := strings.Cut(status, "\nCapEff:")
+	line, _, _ := strings.Cut(rest, "\n")
+	have, err := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	if err != nil {
+		return nil
+	}
+	var missing []string
+	for _, c := range []struct {
+		bit  uint
+		name string
+	}{
+		{unix.CAP_SYS_ADMIN, "the right to mount (CAP_SYS_ADMIN)"},
+		{unix.CAP_NET_ADMIN, "the right to make networks (CAP_NET_ADMIN)"},
+	} {
+		if have&(1<<c.bit) == 0 {
+			missing = append(missing, c.name)
+		}
+	}
+	return missing
+}

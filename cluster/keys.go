@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/apiserver/handlers"
+	"keelson/auth"
+	"keelson/pki"
+)
+
+// keys are the certificates and keys of a cluster, all in the data directory's pki/.
+type keys struct {
+	ca         *pki.Authority
+	server     tls.Certificate // the API server's
+	kubelet    tls.Certificate // this node's kubelet as a server
+	toKubelet  tls.Certificate // the API server as a client of kubelets
+	proxyCA    *pki.Authority  // vouches for the API server when it passes requests on
+	toOthers   tls.Certificate // the API server as a client of aggregated servers
+	tokens     crypto.Signer
+	adminPair  pki.Pair
+	agentPairs map[string]pki.Pair // by file name, for roles run as processes of their own
+}
+
+const kubeletClientUser = "kube-apiserver-kubelet-client"
+
+// openKeys makes what is missing.
+func openKeys(cfg Config, dir string) (*keys, error) {
+	ca, err := pki.Open(dir, "ca")
+	if err != nil {
+		return nil, err
+	}
+	k := &keys{ca: ca, agentPairs: map[string]pki.Pair{}}
+	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
+		Name: "kube-apiserver",
+		DNS: []string{
+			"localhost", "keelson", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"kubernetes.default.svc.cluster.local", cfg.NodeName,
+		},
+		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(cfg.ServiceCIDR), firstOf(cfg.PodCIDR)},
+	}); err != nil {
+		return nil, err
+	}
+	if k.kubelet, err = serverCert(ca, "kubelet-server", pki.Subject{
+		Name: "system:node:" + cfg.NodeName, Groups: []string{auth.Nodes}, DNS: []string{cfg.NodeName, "localhost"},
+		IPs: []net.IP{net.IPv4(127, 0, 0, 1), nodeIP(cfg).AsSlice()},
+	}); err != nil {
+		return nil, err
+	}
+	if k.adminPair, err = ca.Client("admin", pki.Subject{Name: "admin", Groups: []string{auth.Masters}}); err != nil {
+		return nil, err
+	}
+	pair, err := ca.Client("apiserver-kubelet-client", pki.Subject{Name: kubeletClientUser, Groups: []string{auth.Masters}})
+	if err != nil {
+		return nil, err
+	}
+	if k.toKubelet, err = pair.TLS(); err != nil {
+		return nil, fmt.Errorf("certificate for kubelets: %w", err)
+	}
+	if err := k.openProxy(dir); err != nil {
+		return nil, err
+	}
+	for file, s := range map[string]pki.Subject{
+		"controller-manager": {Name: "system:kube-controller-manager"},
+		"scheduler":          {Name: "system:kube-scheduler"},
+		"kubelet":            {Name: "system:node:" + cfg.NodeName, Groups: []string{auth.Nodes}},
+	} {
+		if k.agentPairs[file], err = ca.Client(file, s); err != nil {
+			return nil, err
+		}
+	}
+	k.tokens, err = pki.ServiceAccountKey(dir)
+	return k, err
+}
+
+const frontProxyUser = "front-proxy-client"
+
+// openProxy makes the authority and the certificate by which aggregated servers know that a request comes from this one. They are
+// apart from the cluster's own: who holds such a certificate may name any user.
+func (k *keys) openProxy(dir string) error {
+	var err error
+	if k.proxyCA, err = pki.Open(dir, "front-proxy-ca"); err != nil {
+		return err
+	}
+	pair, err := k.proxyCA.Client("front-proxy-client", pki.Subject{Name: frontProxyUser})
+	if err != nil {
+		return err
+	}
+	if k.toOthers, err = pair.TLS(); err != nil {
+		return fmt.Errorf("certificate for aggregated servers: %w", err)
+	}
+	return nil
+}
+
+// authenticationInfo tells aggregated servers how to know their callers, where Kubernetes has told them.
+func (k *keys) authenticationInfo() *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{}
+	cm.Namespace, cm.Name = "kube-system", "extension-apiserver-authentication"
+	cm.Data = map[string]string{
+		"client-ca-file":                     string(k.ca.CertPEM()),
+		"requestheader-client-ca-file":       string(k.proxyCA.CertPEM()),
+		"requestheader-allowed-names":        `["` + frontProxyUser + `"]`,
+		"requestheader-username-headers":     `["X-Remote-User"]`,
+		"requestheader-uid-headers":          `["X-Remote-Uid"]`,
+		"requestheader-group-headers":        `["X-Remote-Group"]`,
+		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+	}
+	return cm
+}
+
+func serverCert(ca *pki.Authority, name string, s pki.Subject) (tls.Certificate, error) {
+	pair, err := ca.Server(name, s)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	c, err := pair.TLS()
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// firstOf is the first usable address of a range: the service "kubernetes", the bridge.
+func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
+
+// serverTLS asks for, but does not require, client certificates: tokens are another way in. The authenticator verifies them.
+func (k *keys) serverTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{k.server},
+		ClientAuth:   tls.RequestClientCert,
+		ClientCAs:    k.ca.Pool(),
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+}
+
+// kubeletClient is how the API server reaches kubelets.
+func (k *keys) kubeletClient() handlers.Kubelet {
+	return handlers.Kubelet{TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.toKubelet}, RootCAs: k.ca.Pool()}}
+}
+
+// writeKubeconfigs writes the administrator's kubeconfig, and one for each agent below pki/.
+func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
+	write := func(path, user string, p pki.Pair) error {
+		b, err := pki.Kubeconfig(user, url, k.ca.CertPEM(), p)
+		if err != nil {
+			return err
+		}
+		return writeIfChanged(path, b)
+	}
+	if err := write(dir.Kubeconfig(), "keelson", k.adminPair); err != nil {
+		return err
+	}
+	for file, p := range k.agentPairs {
+		if err := write(dir.Sub("pki/"+file+".kubeconfig"), file, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

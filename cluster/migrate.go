@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+	"keelson/store/backup"
+	"keelson/store/embed"
+)
+
+// MigrateToEtcd copies the objects of the embedded store in dir, which no instance may use, to an etcd that holds none yet, or
+// a part of just these: an interrupted copy can be done again. Keys and values stay the same, revisions do not.
+func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (int64, error) {
+	from, to, end, err := openBoth(ctx, dir, e)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	if err := onlyCopies(ctx, from, to); err != nil {
+		return 0, err
+	}
+	n := int64(0)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(32)
+	_, err = backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
+		n++
+		g.Go(func() error {
+			_, err := to.Create(gctx, kv.Key, kv.Value)
+			if errors.Is(err, store.ErrExists) { // onlyCopies has compared it
+				return nil
+			}
+			return err
+		})
+		return gctx.Err()
+	})
+	if err = errors.Join(g.Wait(), err); err != nil {
+		return 0, fmt.Errorf("copy to etcd: %w", err)
+	}
+	return n, compare(ctx, from, to)
+}
+
+// openBoth opens both ends and locks the directory.
+func openBoth(ctx context.Context, dir DataDir, e EtcdConfig) (embedded, remote store.Store, end func(), err error) {
+	if _, err := os.Stat(dir.Sub("store")); err != nil {
+		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
+	}
+	if err := e.validate(); err != nil {
+		return nil, nil, nil, err
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	embedded, err = openStore(ctx, EtcdConfig{}, dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		_ = lock.Close()
+		return nil, nil, nil, err
+	}
+	remote, err = e.open(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		_, _ = embedded.Close(), lock.Close()
+		return nil, nil, nil, err
+	}
+	return embedded, remote, func() { _, _, _ = remote.Close(), embedded.Close(), lock.Close() }, nil
+}
+
+// onlyCopies refuses a target that holds anything but copies of what the source holds.
+func onlyCopies(ctx context.Context, from, to store.Store) error {
+	_, err := backup.Walk(ctx, to, objects.Root, func(kv store.KV) error {
+		got, _, err := from.Get(ctx, kv.Key, 0)
+		switch {
+		case errors.Is(err, store.ErrNotFound) || err == nil && !bytes.Equal(got.Value, kv.Value):
+			return fmt.Errorf("etcd holds objects of another cluster, %s among them", kv.Key)
+		case err != nil:
+			return err
+		}
+		return nil
+	})
+	return err
+}
+
+// compare makes sure that both stores hold the same keys and values.
+func compare(ctx context.Context, from, to store.Store) error {
+	var missing error
+	n := 0
+	if _, err := backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
+		n++
+		got, _, err := to.Get(ctx, kv.Key, 0)
+		if err != nil || !bytes.Equal(got.Value, kv.Value) {
+			missing = fmt.Errorf("%s did not arrive as it was: %w", kv.Key, err)
+			return missing
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if _, err := backup.Walk(ctx, to, objects.Root, func(store.KV) error { n--; return nil }); err != nil {
+		return err
+	}
+	if n != 0 {
+		return fmt.Errorf("the numbers of objects differ by %d: somebody else wrote meanwhile", n)
+	}
+	return nil
+}
+
+// MigrateFromEtcd makes the embedded store in dir, which must hold none, of what etcd holds at one revision. Revisions stay as
+// they are. All or nothing.
+func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, err error) {
+	if err := e.validate(); err != nil {
+		return 0, err
+	}
+	if dir, err = dir.Prepare(); err != nil {
+		return 0, err
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = lock.Close() }()
+	if _, err := os.Stat(dir.Sub("store")); !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("%s is there already: move it away, or choose another --data-dir", dir.Sub("store"))
+	}
+	from, err := e.open(ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = from.Close() }()
+	tmp := dir.Sub("store.migrating") // the lock makes it ours; what is there was interrupted
+	if err := os.RemoveAll(tmp); err != nil {
+		return 0, err
+	}
+	err = embed.Import(ctx, embed.Options{Dir: tmp}, func(put func(store.KV) error) (int64, error) {
+		return backup.Walk(ctx, from, objects.Root, func(kv store.KV) error {
+			n++
+			return put(kv)
+		})
+	})
+	if err == nil {
+		err = errors.Join(syncAll(tmp), os.Rename(tmp, dir.Sub("store")), syncDir(string(dir)))
+	}
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("copy from etcd: %w", err), os.RemoveAll(tmp))
+	}
+	return n, nil
+}

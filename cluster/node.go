@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"keelson/auth"
+	"keelson/client"
+	"keelson/cri"
+	"keelson/kubelet"
+	"keelson/lib/linux"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+	"keelson/network"
+	"keelson/runtime"
+	"keelson/simulate"
+)
+
+// heartbeat is how rarely the node inside `keelson up` renews its lease (docs/decisions/0004).
+const heartbeat = 15 * time.Minute
+
+// nodeParts are what makes this machine a node: before can start beside the API server, after needs it.
+type nodeParts struct{ before, after []run.Part }
+
+// node builds this machine's node and the fake ones.
+func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.Recorder) (nodeParts, error) {
+	var parts nodeParts
+	fake := c.cfg.FakeNodes
+	if c.cfg.Rootless && fake == 0 && !c.cfg.NoNode {
+		fake = 1
+	}
+	if fake > 0 {
+		sim, err := simulate.New(simulate.Config{
+			Client: as(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
+			Nodes:  fake, Untainted: c.cfg.Rootless, Marks: marks, Log: c.log.With("room", "simulate"),
+		})
+		if err != nil {
+			return parts, err
+		}
+		parts.after = append(parts.after, run.Part{Name: "fake nodes", Run: sim.Run})
+	}
+	if c.cfg.Rootless || c.cfg.NoNode {
+		return parts, nil
+	}
+	cl := as(user("system:node:"+c.cfg.NodeName, auth.Nodes), "kubelet/"+KubernetesVersion)
+	err := parts.addReal(c.cfg, c.dir, cl, c.keys, marks, c.log)
+	return parts, err
+}
+
+// addReal appends network, runtime and kubelet of a real node.
+func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, k *keys, marks *mark.Recorder, log *slog.Logger) error {
+	rt, before, err := openRuntime(cfg, dir, marks, log)
+	if err != nil {
+		return err
+	}
+	p.before = before
+	ip := nodeIP(cfg)
+	kl, err := kubelet.New(kubelet.Config{
+		NodeName: cfg.NodeName, Client: cl, Runtime: rt, RootDir: dir.Sub("kubelet"), LogDir: dir.Sub("logs"),
+		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, NodeIPs: []netip.Addr{ip},
+		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}},
+		ClientCA: k.ca.Pool(), AllowedNames: []string{kubeletClientUser},
+		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
+		CgroupRoot: cgroupParent(dir), RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
+		Marks: marks, Log: log.With("room", "kubelet"),
+	})
+	if err != nil {
+		return err
+	}
+	p.after = append(p.after, run.Part{Name: "kubelet", Run: kl.Run})
+	return nil
+}
+
+func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
+
+// openRuntime connects to the runtime that cfg names, or makes the built-in one with its network.
+func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (cri.Client, []run.Part, error) {
+	if cfg.RuntimeEndpoint != "" {
+		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
+			return cri.Client{}, nil, fmt.Errorf("note the container runtime: %w", err)
+		}
+		rt, err := dialRuntime(cfg.RuntimeEndpoint)
+		return rt, nil, err
+	}
+	rt, parts, err := builtinRuntime(cfg, dir, marks, log)
+	if err != nil {
+		return cri.Client{}, nil, err
+	}
+	return cri.InProcess(rt), parts, nil
+}
+
+// builtinRuntime makes the built-in runtime and its network, and what runs them.
+func builtinRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (*runtime.Runtime, []run.Part, error) {
+	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: cfg.PodCIDR, Log: log.With("room", "network")})
+	if err != nil {
+		return nil, nil, err
+	}
+	rt, err := runtime.New(runtime.Config{
+		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{net}, Mirrors: cfg.Mirrors,
+		Version: KubernetesRelease, Marks: marks, Log: log.With("room", "runtime"),
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return rt, []run.Part{{Name: "network", Run: net.Run}, {Name: "container runtime", Run: rt.Run}}, nil
+}
+
+// podNetwork lets the runtime call the network in its own words.
+type podNetwork struct{ *network.Network }
+
+func (n podNetwork) Attach(ctx context.Context, id, netns string, ports []runtime.PortMapping) ([]netip.Addr, error) {
+	list := make([]network.PortMapping, len(ports))
+	for i, p := range ports {
+		list[i] = network.PortMapping(p)
+	}
+	return n.Network.Attach(ctx, id, netns, list)
+}
+
+// nodeIP is the address this node is known by: the one the default route would use, else the pod network's gateway.
+func nodeIP(cfg Config) netip.Addr {
+	// Connecting a UDP socket sends nothing; it asks the kernel which source address it would use.
+	conn, err := (&net.Dialer{}).DialContext(context.Background(), "udp4", "192.0.2.1:9")
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+		if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
+			if ip := a.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() {
+				return ip
+			}
+		}
+	}
+	return cfg.PodCIDR.Masked().Addr().Next()
+}
+
+// removeNode takes away everything a real node has in the kernel. Nothing there is no error.
+func removeNode(ctx context.Context, dir DataDir) error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	foreign := removeForeign(ctx, dir)
+	log := slog.New(slog.DiscardHandler)
+	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: anyCIDR, Log: log})
+	if err != nil {
+		return err
+	}
+	// The runtime need not detach pods one by one: the whole network goes.
+	err = runtime.Down(ctx, runtime.Config{Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log})
+	return errors.Join(foreign, err, net.Purge(ctx), kubelet.Purge(dir.Sub("kubelet")))
+}
+
+// endpointFile remembers a runtime that is not the built-in one, so that this cluster's pods can be removed from it.
+const endpointFile = "runtime-endpoint"
+
+// Limits of what an external runtime may take: to answer at all, and to end all pods.
+const (
+	dialLimit    = 10 * time.Second
+	foreignLimit = time.Minute
+)
+
+func dialRuntime(endpoint string) (cri.Client, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	defer cancel()
+	return cri.Dial(ctx, endpoint)
+}
+
+// removeForeign ends this node's pods in an external runtime, if it had one.
+func removeForeign(ctx context.Context, dir DataDir) error {
+	file := dir.Sub(endpointFile)
+	endpoint, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	rt, err := dialRuntime(string(endpoint))
+	if err != nil {
+		return fmt.Errorf("this cluster's pods may still run in %s, which does not answer; start it, or delete %s to leave them there: %w", endpoint, file, err)
+	}
+	defer func() { _ = rt.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, foreignLimit)
+	defer cancel()
+	if err := kubelet.PurgePods(ctx, rt, dir.Sub("kubelet")); err != nil {
+		return fmt.Errorf("end the pods in the container runtime at %s: %w", endpoint, err)
+	}
+	// The built-in runtime's cgroup goes with it; here the pods were all that was in ours.
+	host, err := linux.Detect()
+	if err != nil {
+		return err
+	}
+	if err := linux.RemoveCgroup(host.Cgroups, cgroupParent(dir)); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}

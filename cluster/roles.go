@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/client"
+	"keelson/controllers"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+	"keelson/pki"
+	"keelson/scheduler"
+	"keelson/timeline"
+)
+
+// RoleConfig is one part of the cluster run as a process of its own.
+type RoleConfig struct {
+	DataDir DataDir
+	// Kubeconfig is how an agent reaches the server; empty: the one that the API server wrote below the data directory.
+	Kubeconfig      string
+	Port            int
+	NodeName        string
+	RuntimeEndpoint string
+	Mirrors         []string
+	Verbose         bool
+	Etcd            EtcdConfig
+	LogTo           io.Writer
+	// API is for the API server alone.
+	API APIOptions
+	// Ready is called once the part serves.
+	Ready func()
+}
+
+func (r RoleConfig) log() *slog.Logger {
+	level := slog.LevelInfo
+	if r.Verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(r.LogTo, &slog.HandlerOptions{Level: level}))
+}
+
+// RunAPIServer runs the API server with its store.
+func RunAPIServer(ctx context.Context, r RoleConfig) error {
+	cfg := Default()
+	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
+	cfg.Etcd = r.Etcd
+	cfg.API = r.API
+	c, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.Run(ctx, r.Ready)
+}
+
+// connect makes an agent's client, and a recorder whose marks travel to the server.
+func (r RoleConfig) connect(file, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
+	path := r.Kubeconfig
+	if path == "" {
+		path = r.DataDir.Sub("pki/" + file + ".kubeconfig")
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, nil, run.Part{}, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	cl, err := client.Remote(rest, agent+"/"+KubernetesVersion)
+	if err != nil {
+		return nil, nil, run.Part{}, err
+	}
+	f := timeline.NewForwarder(cl, r.log())
+	part := run.Part{Name: "marks", Run: f.Run}
+	return cl, mark.NewRecorder(f.Listen), part, nil
+}
+
+// RunControllerManager runs the controllers against a server reached by kubeconfig; each acts as its service account by impersonation.
+func RunControllerManager(ctx context.Context, r RoleConfig) error {
+	base, marks, forward, err := r.connect("controller-manager", "kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	ca, err := rootCA(base.Config)
+	if err != nil {
+		return err
+	}
+	m, err := controllers.New(controllers.Config{
+		Clients: func(name string) *client.Client {
+			if name == "" {
+				return base
+			}
+			return impersonate(base, name)
+		},
+		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: r.tokenKey(), Authority: r.authority(),
+	})
+	if err != nil {
+		return err
+	}
+	return run.Together(nil, run.Part{Name: "controllers", Run: m.Run}, forward)(ctx, r.Ready)
+}
+
+// tokenKey is the service-account key of the data directory; nil where there is none, as beside a server on another machine.
+func (r RoleConfig) tokenKey() crypto.Signer {
+	dir := r.DataDir.Sub("pki")
+	if _, err := os.Stat(filepath.Join(dir, "sa.key")); err != nil {
+		return nil
+	}
+	key, err := pki.ServiceAccountKey(dir)
+	if err != nil {
+		return nil
+	}
+	return key
+}
+
+// authority is the certificate authority of the data directory; nil where there is none.
+func (r RoleConfig) authority() *pki.Authority {
+	dir := r.DataDir.Sub("pki")
+	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err != nil {
+		return nil
+	}
+	ca, err := pki.Open(dir, "ca")
+	if err != nil {
+		return nil
+	}
+	return ca
+}
+
+// impersonate acts as a service account of kube-system, which the role system:kube-controller-manager allows.
+func impersonate(base *client.Client, name string) *client.Client {
+	cfg := rest.CopyConfig(base.Config)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name}
+	cl, err := client.Remote(cfg, name+"/"+KubernetesVersion)
+	if err != nil {
+		return base // the same address and keys worked a moment ago
+	}
+	return cl
+}
+
+func rootCA(cfg *rest.Config) ([]byte, error) {
+	c := rest.CopyConfig(cfg)
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return nil, fmt.Errorf("read the server's authority: %w", err)
+	}
+	return c.CAData, nil
+}
+
+// RunScheduler runs the scheduler against a server reached by kubeconfig, which need not be Keelson's.
+func RunScheduler(ctx context.Context, r RoleConfig) error {
+	cl, marks, forward, err := r.connect("scheduler", "kube-scheduler")
+	if err != nil {
+		return err
+	}
+	s, err := scheduler.New(scheduler.Config{Client: cl, Marks: marks, Log: r.log()})
+	if err != nil {
+		return err
+	}
+	return run.Together(nil, run.Part{Name: "scheduler", Run: s.Run}, forward)(ctx, r.Ready)
+}
+
+// mirrors reads the mirrors' flags.
+func (r RoleConfig) mirrors() (map[string]string, error) {
+	out := map[string]string{}
+	for _, m := range r.Mirrors {
+		host, url, ok := strings.Cut(m, "=")
+		if !ok {
+			return nil, fmt.Errorf("image mirror %q is not of the form HOST=URL", m)
+		}
+		out[host] = url
+	}
+	return out, nil
+}
+
+// RunKubelet runs this machine's node against a server reached by kubeconfig.
+func RunKubelet(ctx context.Context, r RoleConfig) error {
+	cfg := Default()
+	cfg.DataDir, cfg.RuntimeEndpoint = r.DataDir, r.RuntimeEndpoint
+	if r.NodeName != "" {
+		cfg.NodeName = r.NodeName
+	}
+	var err error
+	if cfg.Mirrors, err = r.mirrors(); err != nil {
+		return err
+	}
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	dir, err := cfg.DataDir.Prepare()
+	if err != nil {
+		return err
+	}
+	lock, err := dir.LockNode()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if cfg.PodCIDR, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+		return err
+	}
+	cl, marks, forward, err := r.connect("kubelet", "kubelet")
+	if err != nil {
+		return err
+	}
+	k, err := openKeys(cfg, dir.Sub("pki"))
+	if err != nil {
+		return err
+	}
+	var node nodeParts
+	if err := node.addReal(cfg, dir, cl, k, marks, r.log()); err != nil {
+		return err
+	}
+	g := &run.Group{}
+	g.Add("runtime", run.Together(nil, append(node.before, forward)...))
+	g.Add("kubelet", run.Together(nil, node.after...))
+	return g.Run(ctx, r.Ready)
+}

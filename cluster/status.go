@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/client"
+)
+
+// Status is what `keelson status` shows. Pid is 0 when nothing runs; Problem is set when the API does not answer.
+type Status struct {
+	Pid               int
+	URL               string
+	Problem           string
+	Nodes, NodesReady int
+	Pods, PodsRunning int
+	MemoryMB          int
+}
+
+// ReadStatus asks the instance that runs on dir, if one does.
+func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
+	pid, err := dir.Running()
+	if err != nil || pid == 0 {
+		return Status{}, err
+	}
+	s := Status{Pid: pid, MemoryMB: residentMB(pid)}
+	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())
+	if err != nil {
+		return s, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	s.URL = cfg.Host
+	c, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
+	if err != nil {
+		return s, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err == nil {
+		var pods *corev1.PodList
+		pods, err = c.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err == nil {
+			s.count(nodes, pods)
+		}
+	}
+	if err != nil {
+		s.Problem = err.Error()
+	}
+	return s, nil
+}
+
+func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
+	s.Nodes, s.Pods = len(nodes.Items), len(pods.Items)
+	for i := range nodes.Items {
+		for _, c := range nodes.Items[i].Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+				s.NodesReady++
+			}
+		}
+	}
+	for i := range pods.Items {
+		if pods.Items[i].Status.Phase == corev1.PodRunning {
+			s.PodsRunning++
+		}
+	}
+}
+
+// residentMB is the resident memory of a process, 0 when unknown.
+func residentMB(pid int) int {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	f := strings.Fields(rest)
+	if len(f) == 0 {
+		return 0
+	}
+	kb, err := strconv.Atoi(f[0])
+	if err != nil {
+		return 0
+	}
+	return kb / 1024
+}
+
+// Down stops the instance that runs on dir and then removes everything it had in the kernel: containers, mounts, network (P9).
+// Objects stay, unless purge removes the directory too. Nothing running is no error: what a crash left behind is removed.
+func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, time.Duration)) error {
+	if _, err := os.Stat(string(dir)); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("no cluster in %s", dir)
+	}
+	dir, err := dir.resolve()
+	if err != nil {
+		return err
+	}
+	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
+		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
+	}
+	begin := time.Now()
+	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it says good-bye to the server
+		if err := stopHolder(path); err != nil {
+			return err
+		}
+	}
+	progress("stopped", time.Since(begin))
+	for _, take := range []func() (io.Closer, error){dir.Lock, dir.LockNode} {
+		lock, err := take()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lock.Close() }()
+	}
+	begin = time.Now()
+	if err := removeNode(ctx, dir); err != nil {
+		return err
+	}
+	progress("containers, network gone", time.Since(begin))
+	if !purge {
+		return nil
+	}
+	begin = time.Now()
+	if err := dir.erase(); err != nil {
+		return fmt.Errorf("purge: %w", err)
+	}
+	progress("data deleted", time.Since(begin))
+	return nil
+}
+
+// stopHolder ends the process that has a pid file locked: asks it, and kills it when it does not listen.
+func stopHolder(path string) error {
+	pid, err := holder(path)
+	if err != nil || pid == 0 {
+		return err
+	}
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return fmt.Errorf("find instance %d: %w", pid, err)
+	}
+	if err := p.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop instance %d: %w", pid, err)
+	}
+	if err := waitGone(path, 30*time.Second); err != nil {
+		if kill := p.Kill(); kill != nil && !errors.Is(kill, os.ErrProcessDone) {
+			return errors.Join(err, kill)
+		}
+		return waitGone(path, 5*time.Second)
+	}
+	return nil
+}

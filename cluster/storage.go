@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"keelson/auth"
+	"keelson/lib/run"
+	"keelson/store"
+	"keelson/store/embed"
+	"keelson/store/etcd"
+	"keelson/store/etcdapi"
+)
+
+// EtcdConfig says which etcd holds the objects in place of the embedded store.
+type EtcdConfig struct {
+	// Servers are client URLs; none: the embedded store.
+	Servers                   []string
+	CAFile, CertFile, KeyFile string
+}
+
+func (e EtcdConfig) validate() error {
+	var errs []error
+	secret := e.CAFile != "" || e.CertFile != "" || e.KeyFile != ""
+	for _, s := range e.Servers {
+		u, err := url.Parse(s)
+		switch {
+		case err != nil || u.Host == "" || u.Path != "" || u.Scheme != "http" && u.Scheme != "https":
+			errs = append(errs, fmt.Errorf("etcd server %q is not of the form http://HOST:PORT or https://HOST:PORT", s))
+		case u.Scheme == "http" && secret:
+			errs = append(errs, fmt.Errorf("etcd server %s: certificates need an https URL", s))
+		}
+	}
+	if len(e.Servers) == 0 && secret {
+		errs = append(errs, errors.New("certificates for etcd are given, but no etcd servers"))
+	}
+	if (e.CertFile == "") != (e.KeyFile == "") {
+		errs = append(errs, errors.New("the certificate for etcd and its key belong together: one is missing"))
+	}
+	return errors.Join(errs...)
+}
+
+func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, error) {
+	secret, err := etcd.TLS(e.CAFile, e.CertFile, e.KeyFile)
+	if err != nil {
+		return nil, err
+	}
+	return etcd.Open(ctx, etcd.Options{Servers: e.Servers, TLS: secret, Log: log})
+}
+
+// openStore opens the store that the configuration asks for.
+func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger) (store.Store, error) {
+	log = log.With("room", "store")
+	if len(e.Servers) > 0 {
+		return e.open(ctx, log)
+	}
+	return embed.Open(embed.Options{Dir: dir.Sub("store"), Log: log})
+}
+
+// etcdTLS lets in who shows a certificate of ours that names system:masters: every key is theirs to read and write.
+func (k *keys) etcdTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{k.server},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    k.ca.Pool(),
+		VerifyConnection: func(c tls.ConnectionState) error {
+			if len(c.PeerCertificates) == 0 || !slices.Contains(c.PeerCertificates[0].Subject.Organization, auth.Masters) {
+				return errors.New("the certificate is not one of " + auth.Masters)
+			}
+			return nil
+		},
+	}
+}
+
+// serveEtcd is the part that speaks etcd's API over st.
+func (c *Cluster) serveEtcd(st store.Store) run.Func {
+	return func(ctx context.Context, ready func()) error {
+		s := grpc.NewServer(grpc.Creds(credentials.NewTLS(c.keys.etcdTLS())), grpc.MaxRecvMsgSize(etcdapi.MaxRequest))
+		etcdapi.Register(ctx, s, st, c.EtcdURL())
+		stop := context.AfterFunc(ctx, s.Stop)
+		defer stop()
+		ready()
+		if err := s.Serve(c.etcd); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("serve clients of etcd: %w", err)
+		}
+		return nil
+	}
+}
