@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures the figures of docs/performance.md on this machine: each
+// scenario starts the real program as a process of its own, drives it as a client
+// would, and reports numbers. cli runs it as `keelson bench`. It judges nothing
+// but what the plan promises, and changes nothing outside its own directory.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/client"
+	"keelson/cluster"
+)
+
+// Result is one figure. Limit is the promise; 0 means none. Higher tells that more is better.
+type Result struct {
+	Scenario string  `json:"scenario"`
+	Figure   string  `json:"figure"`
+	Value    float64 `json:"value"`
+	Unit     string  `json:"unit"`
+	Limit    float64 `json:"limit,omitempty"`
+	Higher   bool    `json:"higher,omitempty"`
+}
+
+// ok tells whether the promise is kept.
+func (r Result) ok() bool {
+	return r.Limit == 0 || r.Higher && r.Value >= r.Limit || !r.Higher && r.Value <= r.Limit
+}
+
+// scenario measures on a fresh cluster of its own.
+type scenario struct {
+	name string
+	args []string // of `keelson up`
+	run  func(ctx context.Context, e *env) ([]Result, error)
+	root bool // needs real containers
+}
+
+var scenarios = []scenario{
+	{name: "start", run: startScenario},
+	{name: "replicaset", run: replicaSetScenario, root: true},
+	{name: "pods50", run: podsScenario, root: true},
+	{name: "idle", run: idleScenario},
+	{name: "schedule", args: []string{"--fake-nodes", "1000"}, run: scheduleScenario},
+}
+
+// Names lists the scenarios.
+func Names() []string {
+	var out []string
+	for _, s := range scenarios {
+		out = append(out, s.name)
+	}
+	return out
+}
+
+// env is a running cluster under measurement.
+type env struct {
+	bin    string
+	dir    cluster.DataDir
+	begin  time.Time // just before the process was started
+	up     time.Duration
+	client *client.Client
+}
+
+// Run measures the named scenarios (none: all) with the program at bin, prints a line a figure to out, and returns an error when
+// a scenario could not be measured or a promise is broken.
+func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Writer) error {
+	var results []Result
+	var errs []error
+	for _, s := range scenarios {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
+		if s.root && os.Getuid() != 0 {
+			_, _ = fmt.Fprintf(out, "%s: skipped, it needs root\n", s.name)
+			continue
+		}
+		rs, err := s.measure(ctx, bin)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
+			continue
+		}
+		results = append(results, rs...)
+	}
+	if err := report(out, results, asJSON); err != nil {
+		return err
+	}
+	for _, r := range results {
+		if !r.ok() {
+			errs = append(errs, fmt.Errorf("%s: %s is %.4g %s, promised %.4g", r.Scenario, r.Figure, r.Value, r.Unit, r.Limit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func report(out io.Writer, results []Result, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(out)
+		for _, r := range results {
+			if err := enc.Encode(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "scenario\tfigure\tvalue\tunit\tpromise\t")
+	for _, r := range results {
+		promise := "-"
+		if r.Limit > 0 {
+			promise = fmt.Sprintf("%.4g", r.Limit)
+			if r.Higher {
+				promise = ">= " + promise
+			} else {
+				promise = "<= " + promise
+			}
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%.4g\t%s\t%s\t\n", r.Scenario, r.Figure, r.Value, r.Unit, promise)
+	}
+	return w.Flush()
+}
+
+// measure starts a cluster, runs the scenario and takes the cluster away.
+func (s scenario) measure(ctx context.Context, bin string) (_ []Result, err error) {
+	tmp, err := os.MkdirTemp("", "keelson-bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	e := &env{bin: bin, dir: cluster.DataDir(filepath.Join(tmp, "data"))}
+	if err := e.start(ctx, s.args...); err != nil {
+		return nil, err
+	}
+	defer func() {
+		// The cluster is taken down even when the measurement was interrupted.
+		err = errors.Join(err, e.command(context.WithoutCancel(ctx), "down", "--purge"))
+	}()
+	return s.run(ctx, e)
+}
+
+func (e *env) start(ctx context.Context, args ...string) error {
+	e.begin = time.Now()
+	if err := e.command(ctx, append([]string{"up", "--detach", "--port", "0"}, args...)...); err != nil {
+		return err
+	}
+	e.up = time.Since(e.begin)
+	cfg, err := clientcmd.BuildConfigFromFlags("", e.dir.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	e.client, err = client.Remote(cfg, "keelson-bench")
+	return err
+}
+
+// command runs the program on the cluster under measurement.
+func (e *env) command(ctx context.Context, args ...string) error {
+	c := exec.CommandContext(ctx, e.bin, append(args, "--data-dir", string(e.dir))...)
+	c.WaitDelay = 10 * time.Second
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("keelson %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
