@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"keelson/cluster"
+)
+
+func binary(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs("../bin/keelson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v: these tests run the real binary, `make` builds it", err)
+	}
+	return path
+}
+
+func TestScripts(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: real containers")
+	}
+	bin := binary(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "scripts",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Deadline:            time.Now().Add(10 * time.Minute),
+		Setup: func(e *testscript.Env) error {
+			data := filepath.Join(e.WorkDir, "data")
+			e.Setenv("KEELSON_DATA_DIR", data)
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("PATH", filepath.Dir(bin)+":"+os.Getenv("PATH"))
+			e.Setenv("EXAMPLES", filepath.Join(filepath.Dir(filepath.Dir(bin)), "examples"))
+			public, err := os.MkdirTemp("", "keelson-e2e-") //nolint:usetesting // where another user may go
+			if err != nil {
+				return err
+			}
+			e.Defer(func() { _ = os.RemoveAll(public) })
+			if err := os.Chmod(public, 0o777); err != nil { //nolint:gosec // that is what it is for
+				return err
+			}
+			e.Setenv("PUBLIC", public)
+			e.Setenv("KEELSON", bin)
+			before := kernelState()
+			e.Defer(func() {
+				// A script that failed half way leaves a running cluster: end it, then look.
+				out, err := exec.CommandContext(context.Background(), bin, "down", "--data-dir", data).CombinedOutput()
+				if err != nil && !strings.Contains(string(out), "no cluster in") && !strings.Contains(string(out), "not a cluster's data") {
+					t.Errorf("keelson down: %v\n%s", err, out)
+				}
+				if diff := leaked(before, kernelState(), data); diff != "" {
+					t.Errorf("left behind after `keelson down`:\n%s", diff)
+				}
+				if t.Failed() {
+					log, _ := os.ReadFile(filepath.Join(data, "keelson.log"))
+					t.Logf("keelson.log:\n%s", log[max(0, len(log)-20000):])
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"eventually":    eventually,
+			"killcluster":   killCluster,
+			"killcontainer": killContainer,
+			"registry":      startRegistry,
+			"pushimage":     pushImage,
+			"saveimage":     saveImage,
+			"terminal":      terminal,
+			"forwarded":     forwarded,
+			"wsopen":        wsopen,
+			"killrounds":    killRounds,
+			"containerd":    startContainerd,
+		},
+	})
+}
+
+// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, for at most a minute.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: eventually PATTERN COMMAND...")
+	}
+	re, err := regexp.Compile(args[0])
+	ts.Check(err)
+	end := time.Now().Add(patience)
+	var out []byte
+	for {
+		ctx, cancel := context.WithDeadline(context.Background(), end.Add(5*time.Second))
+		cmd := exec.CommandContext(ctx, lookPath(ts, args[1]), args[2:]...)
+		cmd.Dir = ts.Getenv("WORK")
+		cmd.Env = environ(ts)
+		out, _ = cmd.CombinedOutput()
+		cancel()
+		if re.Match(out) != neg {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%q never gave %q (negated: %v); the last output:\n%s", args[1:], args[0], neg, out)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func lookPath(ts *testscript.TestScript, name string) string {
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if p := filepath.Join(dir, name); isFile(p) {
+			return p
+		}
+	}
+	ts.Fatalf("%s is not in PATH", name)
+	return ""
+}
+
+func isFile(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.Mode().IsRegular()
+}
+
+func environ(ts *testscript.TestScript) []string {
+	var env []string
+	for _, k := range []string{"PATH", "HOME", "KEELSON_DATA_DIR", "WORK", "TMPDIR"} {
+		env = append(env, k+"="+ts.Getenv(k))
+	}
+	return env
+}
+
+// killCluster kills the instance of the script's data directory with SIGKILL.
+func killCluster(ts *testscript.TestScript, _ bool, _ []string) {
+	b, err := os.ReadFile(filepath.Join(ts.Getenv("KEELSON_DATA_DIR"), "keelson.pid"))
+	ts.Check(err)
+	var pid int
+	_, err = fmt.Sscan(string(b), &pid)
+	ts.Check(err)
+	p, err := os.FindProcess(pid)
+	ts.Check(err)
+	ts.Check(p.Kill())
+	for range 500 { // not our child: it is gone when the kernel says so
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || zombie(pid) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	ts.Fatalf("instance %d did not die", pid)
+}
+
+func zombie(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && bytes.Contains(b, []byte(") Z "))
+}
+
+// state is what a cluster could leave in the kernel.
+type state struct{ mounts, links, cgroups, processes []string }
+
+func kernelState() state {
+	var s state
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) > 4 {
+				s.mounts = append(s.mounts, f[4])
+			}
+		}
+	}
+	s.links = names("/sys/class/net")
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(path, "keelson") {
+			s.cgroups = append(s.cgroups, path)
+		}
+		return nil
+	})
+	for _, pid := range names("/proc") {
+		cmd, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err == nil && len(cmd) > 0 {
+			s.processes = append(s.processes, pid+" "+string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '})))
+		}
+	}
+	return s
+}
+
+func names(dir string) []string {
+	entries, _ := os.ReadDir(dir)
+	var out []string
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out
+}
+
+// leaked lists what is in after and not in before; of mounts and processes only what belongs to the data directory.
+func leaked(before, after state, data string) string {
+	var b strings.Builder
+	id := cluster.DataDir(data).ID() // scripts run side by side
+	for _, part := range []struct {
+		name          string
+		before, after []string
+		mine          func(string) bool
+	}{
+		{"mount", before.mounts, after.mounts, func(s string) bool { return strings.HasPrefix(s, data) }},
+		{"link", before.links, after.links, func(s string) bool { return strings.Contains(s, id) }},
+		{"cgroup", before.cgroups, after.cgroups, func(s string) bool { return strings.Contains(s, id) }},
+		{"process", before.processes, after.processes, func(s string) bool { return strings.Contains(s, data) }},
+	} {
+		for _, x := range part.after {
+			if part.mine(x) && !slices.Contains(part.before, x) {
+				fmt.Fprintf(&b, "%s %s\n", part.name, x)
+			}
+		}
+	}
+	return b.String()
+}
