@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+# `make` builds bin/keelson; `make help` lists the rest.
+SHELL := /bin/bash
+GO ?= go
+export GOFLAGS := -trimpath -buildvcs=false $(GOFLAGS)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+STATE := $(if $(COMMIT),$(if $(shell git status --porcelain --untracked-files=no 2>/dev/null),dirty,clean))
+DATE := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+LDFLAGS := -s -w -X keelson/cluster.revision=$(VERSION) -X keelson/cluster.gitCommit=$(COMMIT) -X keelson/cluster.treeState=$(STATE) \
+	-X keelson/cluster.buildDate=$(DATE) $(foreach v,gitVersion=v1.37.2 gitMajor=1 gitMinor=37 gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE),-X k8s.io/component-base/version.$(v))
+LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+EMBED := runtime/embedded
+SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib -name '*.go' -not -name '*_test.go' 2>/dev/null)
+HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
+
+.DEFAULT_GOAL := build
+.PHONY: build run demo test race lint golangci fuzz e2e bench check deps clean help
+
+build: helper ## build bin/keelson (static, CGO-free) and what it carries
+	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
+
+.PHONY: helper
+helper: $(EMBED)/keelson-shim.zst $(EMBED)/hello.zst
+
+$(EMBED)/keelson-shim.zst: $(SHIM_SRC)
+	@hack/need-seccomp
+	CGO_ENABLED=1 $(GO) build -tags 'netgo osusergo seccomp' -ldflags '-s -w -extldflags -static' -o bin/keelson-shim ./runtime/shim/keelson-shim
+	$(GO) run ./runtime/embedded/pack bin/keelson-shim $@
+
+$(EMBED)/hello.zst: $(HELLO_SRC)
+	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o bin/hello ./runtime/hello
+	$(GO) run ./runtime/embedded/pack bin/hello $@
+
+run: build ## a cluster in the foreground
+	bin/keelson up
+
+demo: build ## build, start a cluster, run examples/replicaset.yaml, show its timeline, leave the cluster up
+	@hack/demo bin/keelson
+
+test: build ## every test; root-only tests run where root, and say so where not
+	@hack/test
+
+race: helper ## every test under the race detector
+	@RACE=1 hack/test
+
+lint: ## gofmt and go vet
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet ./...
+
+golangci: ## golangci-lint (pinned), with the rules of .golangci.yml
+	$(GO) run $(LINT) run ./...
+
+fuzz: ## every fuzz target for FUZZTIME (default 10s)
+	@hack/fuzz
+
+e2e: build ## the end-to-end scripts alone (root)
+	$(GO) test -count=1 -timeout 15m ./test/...
+
+bench: build ## the figures of docs/performance.md
+	bin/keelson bench
+
+check: lint test ## what CI runs
+	@true
+
+deps: ## install what the build needs (Debian: gcc, libseccomp-dev, pkg-config)
+	@hack/need-seccomp
+
+clean: ## remove what make made
+	rm -rf bin $(EMBED)/*.zst
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
