@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -52,12 +51,12 @@ func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.R
 		return parts, nil
 	}
 	cl := as(user("system:node:"+c.cfg.NodeName, auth.Nodes), "kubelet/"+KubernetesVersion)
-	err := parts.addReal(c.cfg, c.dir, cl, c.keys, marks, c.log)
+	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), marks, c.log)
 	return parts, err
 }
 
 // addReal appends network, runtime and kubelet of a real node.
-func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, k *keys, marks *mark.Recorder, log *slog.Logger) error {
+func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, s kubeletServing, marks *mark.Recorder, log *slog.Logger) error {
 	rt, before, err := openRuntime(cfg, dir, marks, log)
 	if err != nil {
 		return err
@@ -67,8 +66,7 @@ func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, k *keys,
 	kl, err := kubelet.New(kubelet.Config{
 		NodeName: cfg.NodeName, Client: cl, Runtime: rt, RootDir: dir.Sub("kubelet"), LogDir: dir.Sub("logs"),
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, NodeIPs: []netip.Addr{ip},
-		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}},
-		ClientCA: k.ca.Pool(), AllowedNames: []string{kubeletClientUser},
+		TLS: s.tls, ClientCA: s.clients, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
 		Marks: marks, Log: log.With("room", "kubelet"),

@@ -28,9 +28,11 @@ import (
 type RoleConfig struct {
 	DataDir DataDir
 	// Kubeconfig is how an agent reaches the server; empty: the one that the API server wrote below the data directory.
-	Kubeconfig      string
-	Port            int
-	NodeName        string
+	Kubeconfig string
+	Port       int
+	NodeName   string
+	// Bootstrap is a kubeconfig with a bootstrap token: a kubelet then gets its certificates through the Certificates API, and renews them.
+	Bootstrap       string
 	RuntimeEndpoint string
 	Mirrors         []string
 	Verbose         bool
@@ -66,15 +68,22 @@ func RunAPIServer(ctx context.Context, r RoleConfig) error {
 
 // connect makes an agent's client, and a recorder whose marks travel to the server.
 func (r RoleConfig) connect(file, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
-	path := r.Kubeconfig
-	if path == "" {
-		path = r.DataDir.Sub("pki/" + file + ".kubeconfig")
-	}
-	rest, err := clientcmd.BuildConfigFromFlags("", path)
+	rest, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(file))
 	if err != nil {
 		return nil, nil, run.Part{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	cl, err := client.Remote(rest, agent+"/"+KubernetesVersion)
+	return r.connectTo(rest, agent)
+}
+
+func (r RoleConfig) kubeconfig(file string) string {
+	if r.Kubeconfig != "" {
+		return r.Kubeconfig
+	}
+	return r.DataDir.Sub("pki/" + file + ".kubeconfig")
+}
+
+func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *mark.Recorder, run.Part, error) {
+	cl, err := client.Remote(to, agent+"/"+KubernetesVersion)
 	if err != nil {
 		return nil, nil, run.Part{}, err
 	}
@@ -205,19 +214,22 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 	if cfg.PodCIDR, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
 		return err
 	}
-	cl, marks, forward, err := r.connect("kubelet", "kubelet")
+	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return err
 	}
-	k, err := openKeys(cfg, dir.Sub("pki"))
+	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
 		return err
 	}
 	var node nodeParts
-	if err := node.addReal(cfg, dir, cl, k, marks, r.log()); err != nil {
+	if err := node.addReal(cfg, dir, cl, cert.serving, marks, r.log()); err != nil {
 		return err
 	}
 	g := &run.Group{}
+	if cert.run != nil {
+		g.Add("certificates", cert.run)
+	}
 	g.Add("runtime", run.Together(nil, append(node.before, forward)...))
 	g.Add("kubelet", run.Together(nil, node.after...))
 	return g.Run(ctx, r.Ready)

@@ -134,7 +134,7 @@ func isFile(p string) bool {
 
 func environ(ts *testscript.TestScript) []string {
 	var env []string
-	for _, k := range []string{"PATH", "HOME", "KEELSON_DATA_DIR", "WORK", "TMPDIR"} {
+	for _, k := range []string{"PATH", "HOME", "KEELSON_DATA_DIR", "KUBECONFIG", "WORK", "TMPDIR"} {
 		env = append(env, k+"="+ts.Getenv(k))
 	}
 	return env

@@ -93,7 +93,7 @@ func Held(obj kind.Object) bool { return obj.GetDeletionTimestamp() == nil }
 
 // SetCondition sets c on crd; its time changes only with its status.
 func SetCondition(crd *v1.CustomResourceDefinition, c v1.CustomResourceDefinitionCondition) {
-	c.LastTransitionTime = metav1.NewTime(time.Now())
+	c.LastTransitionTime = metav1.Now().Rfc3339Copy()
 	for i := range crd.Status.Conditions {
 		have := &crd.Status.Conditions[i]
 		if have.Type != c.Type {

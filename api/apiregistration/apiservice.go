@@ -71,7 +71,7 @@ var Local = v1.APIServiceCondition{
 
 // SetCondition sets c; its time changes only with its status.
 func SetCondition(s *v1.APIService, c v1.APIServiceCondition) {
-	c.LastTransitionTime = metav1.Now()
+	c.LastTransitionTime = metav1.Now().Rfc3339Copy()
 	i := slices.IndexFunc(s.Status.Conditions, func(have v1.APIServiceCondition) bool { return have.Type == c.Type })
 	if i < 0 {
 		s.Status.Conditions = append(s.Status.Conditions, c)

@@ -45,7 +45,7 @@ func (m *Manager) track(live, obj kind.Object, manager string) error {
 		return err
 	}
 	c.changed, c.removed = strip(m.filter(c.changed)), strip(m.filter(c.removed))
-	now := metav1.NewTime(time.Now().UTC())
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second)) // as it is stored: what is cached must be equal to it
 	if live == nil {
 		return m.trackNew(obj, c.changed, manager, now)
 	}

@@ -16,6 +16,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -132,7 +133,7 @@ func condition(r *request) string {
 
 // stampConditions fills in the times that the client left out.
 func stampConditions(r, old *request) {
-	now := metav1.Now()
+	now := metav1.Now().Rfc3339Copy()
 	r.Status.Conditions = slices.Clone(r.Status.Conditions)
 	for i := range r.Status.Conditions {
 		c := &r.Status.Conditions[i]
@@ -286,7 +287,7 @@ func validateRequestUpdate(r, old *request, approval, certificate bool) field.Er
 				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 			case len(after) > len(before):
 				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", t)))
-			case !slices.Equal(before, after):
+			case !equality.Semantic.DeepEqual(before, after): // the same moment may be in another time zone
 				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not modify a condition of type %q", t)))
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -91,5 +92,18 @@ func TestConditionColumn(t *testing.T) {
 	r.Status.Certificate = []byte("x")
 	if got := condition(r); got != "Approved,Issued" {
 		t.Errorf("issued: got %s", got)
+	}
+}
+
+// TestStampIsWhatIsStored: stored times have no parts of seconds. One that had would be another for the next reader, and conditions
+// that may not change would seem to have changed.
+func TestStampIsWhatIsStored(t *testing.T) {
+	r := with(newRequest(t), certificatesv1.CertificateApproved)
+	r.Status.Conditions[0].LastUpdateTime, r.Status.Conditions[0].LastTransitionTime = metav1.Time{}, metav1.Time{}
+	stampConditions(r, newRequest(t))
+	for _, at := range []metav1.Time{r.Status.Conditions[0].LastUpdateTime, r.Status.Conditions[0].LastTransitionTime} {
+		if at.IsZero() || at.Nanosecond() != 0 {
+			t.Errorf("stamped %v, want a whole second", at.Time)
+		}
 	}
 }

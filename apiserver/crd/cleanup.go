@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -103,7 +102,7 @@ func deleteOne(ctx context.Context, st objects.Storage, namespace, name string) 
 				return current, nil
 			}
 			next, _ := current.DeepCopyObject().(kind.Object)
-			now, zero := metav1.NewTime(time.Now()), int64(0)
+			now, zero := metav1.Now().Rfc3339Copy(), int64(0)
 			next.SetDeletionTimestamp(&now)
 			next.SetDeletionGracePeriodSeconds(&zero)
 			next.SetGeneration(next.GetGeneration() + 1)

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/klog/v2"
+
+	"keelson/kubelet/identity"
+	"keelson/lib/run"
+	"keelson/pki"
+)
+
+// kubeletServing is what a kubelet's server needs: its certificate, and who vouches for its callers.
+type kubeletServing struct {
+	tls     *tls.Config
+	clients *x509.CertPool
+}
+
+func (k *keys) kubeletServing() kubeletServing {
+	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, k.ca.Pool()}
+}
+
+// kubeletCertificates are how a kubelet of its own process reaches the server, and how it serves. run, which may be nil, renews them.
+type kubeletCertificates struct {
+	rest    *rest.Config
+	serving kubeletServing
+	run     run.Func
+}
+
+// kubeletCertificates are those that the API server left in the data directory or, with a bootstrap kubeconfig, requested ones.
+func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
+	if r.Bootstrap != "" {
+		return r.requestedCertificates(cfg, dir)
+	}
+	to, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig("kubelet"))
+	if err != nil {
+		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	k, err := openKeys(cfg, dir.Sub("pki"))
+	if err != nil {
+		return kubeletCertificates{}, err
+	}
+	return kubeletCertificates{rest: to, serving: k.kubeletServing()}, nil
+}
+
+// requestedCertificates asks for them as the bootstrap kubeconfig's user, once: afterwards the kubeconfig of the data directory leads to
+// the server, and the bootstrap file, whose token ends, need not be there any more.
+func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
+	var none kubeletCertificates
+	klog.SetSlogLogger(r.log().With("room", "certificates")) // who renews them logs there
+	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
+		return none, fmt.Errorf("make directory for certificates: %w", err)
+	}
+	bootstrap, err := loadIfThere(r.Bootstrap)
+	if err != nil {
+		return none, err
+	}
+	path := r.kubeconfig("kubelet")
+	to, err := loadIfThere(path)
+	if err != nil {
+		return none, err
+	}
+	known := to != nil
+	if !known {
+		to = bootstrap
+	}
+	if to == nil {
+		return none, fmt.Errorf("--bootstrap-kubeconfig %s: %w", r.Bootstrap, fs.ErrNotExist)
+	}
+	ca, err := rootCA(to)
+	if err != nil {
+		return none, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows who calls it")
+	}
+	id, err := identity.New(identity.Config{
+		Dir: dir.Sub("pki"), NodeName: cfg.NodeName, Addresses: []net.IP{nodeIP(cfg).AsSlice()}, Server: to, Bootstrap: bootstrap,
+		First: func() error {
+			if known {
+				return nil
+			}
+			return writeNodeKubeconfig(path, to.Host, ca, identity.ClientFile(dir.Sub("pki")))
+		},
+	})
+	if err != nil {
+		return none, err
+	}
+	return kubeletCertificates{rest: id.REST(), serving: kubeletServing{id.ServerTLS(), pool}, run: id.Run}, nil
+}
+
+// loadIfThere reads a kubeconfig; nil where there is no such file.
+func loadIfThere(path string) (*rest.Config, error) {
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+// writeNodeKubeconfig writes a kubeconfig that names the file with the present certificate, so that it stays true when that is renewed.
+func writeNodeKubeconfig(path, server string, ca []byte, pair string) error {
+	const name = "kubelet"
+	c := clientcmdapi.NewConfig()
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificate: pair, ClientKey: pair}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	b, err := clientcmd.Write(*c)
+	if err != nil {
+		return fmt.Errorf("write kubeconfig %s: %w", path, err)
+	}
+	return pki.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identity gets a kubelet its two certificates through the Certificates API: one to show to the API server, at first asked
+// for with a bootstrap token and later with the certificate itself, and one to serve with. Both are replaced well before they end,
+// without a restart. The cluster starts it before the kubelet; it decides nothing about who may have a certificate: the server does.
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	certv1 "k8s.io/api/certificates/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
+	"k8s.io/client-go/util/connrotation"
+)
+
+// Config says whose certificates, and where they are asked for and kept.
+type Config struct {
+	// Dir (0700) keeps kubelet-client-current.pem and kubelet-server-current.pem, each a certificate and its key.
+	Dir      string
+	NodeName string
+	// Addresses are those that the kubelet's server is called by.
+	Addresses []net.IP
+	// Server is how to reach the API server: address and authority; credentials in it are not used.
+	Server *rest.Config
+	// Bootstrap carries the credentials of the first request, usually a bootstrap token. Nil: the certificate in Dir must still hold.
+	Bootstrap *rest.Config
+	// First is called once the first client certificate is there, before anything uses it; an error ends Run. It may be nil.
+	First func() error
+}
+
+// Identity is a kubelet's certificates.
+type Identity struct {
+	cfg     Config
+	client  *kept
+	serving *kept
+	conns   *connrotation.Dialer
+	rest    *rest.Config
+}
+
+// kept is a certificate, its file, and who renews it. It is the manager's store, so that it learns of each new certificate.
+type kept struct {
+	certificate.Store
+	manager certificate.Manager
+	current atomic.Pointer[tls.Certificate]
+	renewed func()
+}
+
+// Update keeps a new certificate.
+func (k *kept) Update(cert, key []byte) (*tls.Certificate, error) {
+	c, err := k.Store.Update(cert, key)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the manager's own store, back to the manager
+	}
+	k.current.Store(c)
+	k.renewed()
+	return c, nil
+}
+
+// ClientFile is the file below dir that holds the kubelet's present client certificate and key, for a kubeconfig to name.
+func ClientFile(dir string) string { return dir + "/kubelet-client-current.pem" }
+
+// New reads what Dir has.
+func New(cfg Config) (*Identity, error) {
+	i := &Identity{cfg: cfg}
+	i.conns = connrotation.NewDialer((&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext)
+	if err := i.connection(); err != nil {
+		return nil, err
+	}
+	subject := pkix.Name{CommonName: "system:node:" + cfg.NodeName, Organization: []string{"system:nodes"}}
+	var err error
+	i.client, err = i.keep("kubelet-client", certificate.Config{
+		SignerName: certv1.KubeAPIServerClientKubeletSignerName, Template: &x509.CertificateRequest{Subject: subject},
+		GetUsages: certificate.DefaultKubeletClientGetUsages,
+		ClientsetFn: func(current *tls.Certificate) (kubernetes.Interface, error) {
+			if current == nil && cfg.Bootstrap != nil {
+				return kubernetes.NewForConfig(cfg.Bootstrap)
+			}
+			return kubernetes.NewForConfig(i.rest)
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if i.client.current.Load() == nil && cfg.Bootstrap == nil {
+		return nil, fmt.Errorf("%s holds no certificate that is still good: --bootstrap-kubeconfig must name a file with a bootstrap token", ClientFile(cfg.Dir))
+	}
+	i.serving, err = i.keep("kubelet-server", certificate.Config{
+		SignerName: certv1.KubeletServingSignerName,
+		Template:   &x509.CertificateRequest{Subject: subject, DNSNames: []string{cfg.NodeName}, IPAddresses: cfg.Addresses},
+		GetUsages:  certificate.DefaultKubeletServingGetUsages,
+		ClientsetFn: func(*tls.Certificate) (kubernetes.Interface, error) {
+			return kubernetes.NewForConfig(i.rest)
+		},
+	})
+	return i, err
+}
+
+func (i *Identity) keep(name string, cfg certificate.Config) (*kept, error) {
+	store, err := certificate.NewFileStore(name, i.cfg.Dir, i.cfg.Dir, "", "")
+	if err != nil {
+		return nil, fmt.Errorf("certificates in %s: %w", i.cfg.Dir, err)
+	}
+	k := &kept{Store: store, renewed: func() {}}
+	cfg.CertificateStore = k
+	if k.manager, err = certificate.NewManager(&cfg); err != nil {
+		return nil, fmt.Errorf("certificate %s in %s: %w", name, i.cfg.Dir, err)
+	}
+	if c := k.manager.Current(); c != nil {
+		k.current.Store(c)
+	}
+	return k, nil
+}
+
+// connection prepares a transport that shows whichever client certificate is the present one.
+func (i *Identity) connection() error {
+	c := rest.AnonymousClientConfig(i.cfg.Server)
+	conf, err := rest.TLSConfigFor(c)
+	if err != nil {
+		return fmt.Errorf("reach %s: %w", c.Host, err)
+	}
+	if conf == nil {
+		return fmt.Errorf("reach %s: the kubelet's certificates need an https address", c.Host)
+	}
+	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		if cert := i.client.current.Load(); cert != nil {
+			return cert, nil
+		}
+		return &tls.Certificate{}, nil
+	}
+	c.TLSClientConfig = rest.TLSClientConfig{}
+	c.Transport = utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: conf, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 25, DialContext: i.conns.DialContext})
+	i.rest = c
+	return nil
+}
+
+// REST reaches the API server as this node, with the certificate of the moment.
+func (i *Identity) REST() *rest.Config { return i.rest }
+
+var errNotServing = errors.New("no serving certificate yet: its request waits for kubectl certificate approve")
+
+// ServerTLS serves with the certificate of the moment; until the first was approved every handshake fails.
+func (i *Identity) ServerTLS() *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		if c := i.serving.current.Load(); c != nil {
+			return c, nil
+		}
+		return nil, errNotServing
+	}}
+}
+
+// Run is a run.Func: ready once there is a client certificate. The serving one may come later.
+func (i *Identity) Run(ctx context.Context, ready func()) error {
+	first := make(chan struct{}, 1)
+	i.client.renewed = func() {
+		select {
+		case first <- struct{}{}:
+		default:
+		}
+		i.conns.CloseAll() // what connects from now on shows the new one
+	}
+	i.client.manager.Start()
+	defer i.client.manager.Stop()
+	if i.client.current.Load() == nil {
+		select {
+		case <-first:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if i.cfg.First != nil {
+		if err := i.cfg.First(); err != nil {
+			return err
+		}
+	}
+	i.serving.manager.Start()
+	defer i.serving.manager.Stop()
+	ready()
+	<-ctx.Done()
+	return nil
+}

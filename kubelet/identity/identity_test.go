@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson/pki"
+)
+
+// signer is as much of an API server as the Certificates API needs: it signs every request at once, for the life it is told.
+type signer struct {
+	ca   *pki.Authority
+	life time.Duration
+	url  string
+
+	mu    sync.Mutex
+	csrs  map[string]*certv1.CertificateSigningRequest
+	asked map[string][]string // by signer: who asked, a token or the serial number of a certificate
+	seen  map[string]bool     // serial numbers that callers of /healthz showed
+}
+
+func newSigner(t *testing.T, life time.Duration) *signer {
+	t.Helper()
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ca.Server("server", pki.Subject{Name: "server", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &signer{ca: ca, life: life, csrs: map[string]*certv1.CertificateSigningRequest{}, asked: map[string][]string{}, seen: map[string]bool{}}
+	srv := httptest.NewUnstartedServer(s)
+	srv.TLS = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequestClientCert, ClientCAs: ca.Pool()}
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	s.url = srv.URL
+	return s
+}
+
+func (s *signer) config(token string) *rest.Config {
+	return &rest.Config{Host: s.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.CertPEM()}, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+}
+
+func (s *signer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	who := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if certs := r.TLS.PeerCertificates; len(certs) > 0 && time.Now().Before(certs[0].NotAfter) {
+		who = certs[0].SerialNumber.String()
+	}
+	const all = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+	switch {
+	case who == "":
+		w.WriteHeader(http.StatusUnauthorized)
+	case r.URL.Path == "/healthz":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seen[who] = true
+	case r.URL.Path == all && r.Method == http.MethodPost:
+		s.create(w, r, who)
+	case r.URL.Path == all:
+		s.find(w, r, strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="))
+	default:
+		w.WriteHeader(http.StatusNotFound)
+	}
+}
+
+// find answers a list, or a streaming list, of one request; it is decided already, so that nothing changes afterwards.
+func (s *signer) find(w http.ResponseWriter, r *http.Request, name string) {
+	s.mu.Lock()
+	csr := s.csrs[name]
+	s.mu.Unlock()
+	if csr == nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	if r.URL.Query().Get("watch") == "" {
+		answer(w, http.StatusOK, &certv1.CertificateSigningRequestList{
+			TypeMeta: metav1.TypeMeta{Kind: "CertificateSigningRequestList", APIVersion: "certificates.k8s.io/v1"}, Items: []certv1.CertificateSigningRequest{*csr},
+		})
+		return
+	}
+	answer(w, http.StatusOK, map[string]any{"type": "ADDED", "object": csr})
+	end := &certv1.CertificateSigningRequest{TypeMeta: csr.TypeMeta}
+	end.ResourceVersion, end.Annotations = "1", map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "BOOKMARK", "object": end})
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+func (s *signer) create(w http.ResponseWriter, r *http.Request, who string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var csr certv1.CertificateSigningRequest
+	b, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(b, &csr)
+	}
+	req, perr := pki.ParseRequest(csr.Spec.Request)
+	if err != nil || perr != nil {
+		http.Error(w, "wrong request", http.StatusBadRequest)
+		return
+	}
+	use := x509.ExtKeyUsageClientAuth
+	if csr.Spec.SignerName == certv1.KubeletServingSignerName {
+		use = x509.ExtKeyUsageServerAuth
+	}
+	if csr.Status.Certificate, err = s.ca.Sign(req, x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{use}, s.life); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	csr.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: "True"}}
+	csr.ResourceVersion = "1"
+	csr.Name, csr.UID = csr.GenerateName+string(rune('a'+len(s.csrs))), "u"
+	csr.TypeMeta = metav1.TypeMeta{Kind: "CertificateSigningRequest", APIVersion: "certificates.k8s.io/v1"}
+	s.csrs[csr.Name] = &csr
+	s.asked[csr.Spec.SignerName] = append(s.asked[csr.Spec.SignerName], who)
+	answer(w, http.StatusCreated, &csr)
+}
+
+func answer(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// start runs an identity until the test ends, and returns it once it has a client certificate.
+func start(t *testing.T, cfg Config) *Identity {
+	t.Helper()
+	id, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- id.Run(ctx, func() { close(ready) }) }() // ends with ctx
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatalf("ended early: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("no client certificate after a minute")
+	}
+	return id
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not after a minute: %s", what)
+		}
+	}
+}
+
+func (s *signer) asks(signer string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked[signer])
+}
+
+func TestBootstrapAndRenewal(t *testing.T) {
+	s := newSigner(t, 8*time.Second)
+	dir, first := t.TempDir(), 0
+	cfg := Config{
+		Dir: dir, NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config(""), Bootstrap: s.config("token"),
+		First: func() error { first++; return nil },
+	}
+	id := start(t, cfg)
+	if first != 1 {
+		t.Errorf("First was called %d times", first)
+	}
+	client := http.Client{Transport: id.REST().Transport}
+	call := func() bool {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/healthz", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode == http.StatusOK
+	}
+	eventually(t, "a request with the first certificate and one with its successor", func() bool {
+		call()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.seen) >= 2
+	})
+	asks := s.asks(certv1.KubeAPIServerClientKubeletSignerName)
+	if asks[0] != "token" {
+		t.Errorf("the first request came from %q, want the bootstrap token", asks[0])
+	}
+	if asks[1] == "token" {
+		t.Error("the certificate was renewed with the bootstrap token, want with the certificate itself")
+	}
+}
+
+func TestServing(t *testing.T) {
+	s := newSigner(t, time.Hour)
+	id := start(t, Config{Dir: t.TempDir(), NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config(""), Bootstrap: s.config("token")})
+	conf := id.ServerTLS()
+	eventually(t, "a serving certificate", func() bool { _, err := conf.GetCertificate(nil); return err == nil })
+	c, err := conf.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Leaf.Verify(x509.VerifyOptions{Roots: s.ca.Pool(), DNSName: "127.0.0.1"}); err != nil {
+		t.Error(err)
+	}
+	if err := c.Leaf.VerifyHostname("n1"); err != nil {
+		t.Error(err)
+	}
+	if c.Leaf.Subject.CommonName != "system:node:n1" {
+		t.Errorf("it is for %q", c.Leaf.Subject.CommonName)
+	}
+	if asks := s.asks(certv1.KubeletServingSignerName); asks[0] == "token" {
+		t.Error("asked for with the bootstrap token, want with the client certificate")
+	}
+}
+
+// TestAgain: what is there is used again, without a bootstrap token; without either the answer says what to do.
+func TestAgain(t *testing.T) {
+	s := newSigner(t, time.Hour)
+	cfg := Config{Dir: t.TempDir(), NodeName: "n1", Addresses: []net.IP{net.IPv4(127, 0, 0, 1)}, Server: s.config("")}
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "--bootstrap-kubeconfig") {
+		t.Errorf("without certificate and token: %v", err)
+	}
+	t.Run("first", func(t *testing.T) {
+		with := cfg
+		with.Bootstrap = s.config("token")
+		start(t, with)
+	})
+	start(t, cfg)
+	if asks := s.asks(certv1.KubeAPIServerClientKubeletSignerName); len(asks) != 1 {
+		t.Errorf("requests: %v, want one", asks)
+	}
+}
+
+func TestNoTLS(t *testing.T) {
+	if _, err := New(Config{Dir: t.TempDir(), NodeName: "n1", Server: &rest.Config{Host: "http://127.0.0.1:1"}}); err == nil || !strings.Contains(err.Error(), "https") {
+		t.Errorf("over plain HTTP: %v", err)
+	}
+}
