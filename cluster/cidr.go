@@ -6,47 +6,69 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // anyCIDR stands where a range is asked for and not used.
 var anyCIDR = netip.MustParsePrefix("10.42.0.0/24")
 
 // choosePodCIDR returns the wanted range, the one this directory had before, or a /24 of 10.42.0.0/16 that no address of this
-// machine is in. Where the search begins depends on the directory, so that clusters started at the same time seldom meet.
-func choosePodCIDR(want netip.Prefix, dir DataDir) (netip.Prefix, error) {
+// machine is in. Where the search begins depends on the directory. A range that was found is the caller's until claim is closed:
+// of clusters that start at the same time no two get the same, though no bridge has it yet.
+func choosePodCIDR(want netip.Prefix, dir DataDir) (p netip.Prefix, claim io.Closer, err error) {
 	if want.IsValid() {
-		return want, nil
+		return want, io.NopCloser(nil), nil
 	}
 	path := dir.Sub("pod-cidr")
 	b, err := os.ReadFile(path)
 	if err == nil {
-		p, err := netip.ParsePrefix(strings.TrimSpace(string(b)))
-		if err != nil {
-			return p, fmt.Errorf("read %s: %w", path, err)
+		if p, err = netip.ParsePrefix(strings.TrimSpace(string(b))); err != nil {
+			return p, nil, fmt.Errorf("read %s: %w", path, err)
 		}
-		return p, nil
+		return p, io.NopCloser(nil), nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return netip.Prefix{}, fmt.Errorf("read pod range: %w", err)
-	}
-	used, err := net.InterfaceAddrs()
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("list addresses: %w", err)
+		return p, nil, fmt.Errorf("read pod range: %w", err)
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))
 	for i := range uint32(256) {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(h.Sum32() + i), 0}), 24)
-		if !overlaps(p, used) {
-			return p, writeIfChanged(path, []byte(p.String()+"\n"))
+		claim, ours := claimRange(p)
+		if !ours {
+			continue
+		}
+		used, err := net.InterfaceAddrs() // after the claim: whoever had it before has its bridge by now
+		if err == nil && !overlaps(p, used) {
+			if err = writeIfChanged(path, []byte(p.String()+"\n")); err == nil {
+				return p, claim, nil
+			}
+		}
+		_ = claim.Close()
+		if err != nil {
+			return p, nil, fmt.Errorf("choose a pod range: %w", err)
 		}
 	}
-	return netip.Prefix{}, errors.New("every /24 of 10.42.0.0/16 is in use on this machine")
+	return p, nil, errors.New("every /24 of 10.42.0.0/16 is in use on this machine")
+}
+
+// claimRange reports whether no other process of this network namespace has claimed the range. A claim is a name in the namespace of
+// abstract sockets, which goes with the process at the latest.
+func claimRange(p netip.Prefix) (claim io.Closer, ours bool) {
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@keelson-pods-" + p.Masked().Addr().String()})
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, false
+	}
+	if err != nil { // there are no such sockets: the addresses in use must do
+		return io.NopCloser(nil), true
+	}
+	return l, true
 }
 
 func overlaps(p netip.Prefix, used []net.Addr) bool {

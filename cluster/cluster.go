@@ -42,6 +42,7 @@ type Cluster struct {
 	dir      DataDir
 	lock     io.Closer
 	nodeLock io.Closer // nil without a real node
+	podRange io.Closer // keeps the range of pod addresses from other clusters
 	logFile  io.Closer
 	log      *slog.Logger
 	listener net.Listener
@@ -99,7 +100,7 @@ func (c *Cluster) prepare() (err error) {
 			return fmt.Errorf("listen for clients of etcd: %w", err)
 		}
 	}
-	if c.cfg.PodCIDR, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
+	if c.cfg.PodCIDR, c.podRange, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
 		return err
 	}
 	if c.keys, err = openKeys(c.cfg, c.dir.Sub("pki")); err != nil {
@@ -163,6 +164,9 @@ func (c *Cluster) Close() {
 	}
 	if c.etcd != nil {
 		_ = c.etcd.Close()
+	}
+	if c.podRange != nil {
+		_ = c.podRange.Close()
 	}
 	if c.logFile != nil {
 		_ = c.logFile.Close()

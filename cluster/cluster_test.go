@@ -4,7 +4,9 @@ package cluster
 
 import (
 	"errors"
+	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +69,35 @@ func TestOneInstanceInADirectory(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "kubeconfig")); err != nil {
 		t.Errorf("the refused one took the first one's files: %v", err)
+	}
+}
+
+// TestPodRangesOfClustersThatStartTogether: neither has a bridge yet, and no two get the same range.
+func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
+	seen := map[netip.Prefix]bool{}
+	var claims []io.Closer
+	for range 40 {
+		dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, claim, err := choosePodCIDR(netip.Prefix{}, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims = append(claims, claim)
+		if seen[p] {
+			t.Errorf("%s was given out twice", p)
+		}
+		seen[p] = true
+		again, other, err := choosePodCIDR(netip.Prefix{}, dir)
+		if err != nil || again != p {
+			t.Errorf("the same directory again: got %s, %v; want %s", again, err, p)
+		}
+		claims = append(claims, other)
+	}
+	for _, c := range claims {
+		_ = c.Close()
 	}
 }
 

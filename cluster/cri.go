@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"io"
 
 	"keelson/cri"
 	"keelson/lib/mark"
@@ -28,9 +29,11 @@ func RunCRI(ctx context.Context, r RoleConfig, socket string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if cfg.PodCIDR, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+	var podRange io.Closer
+	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
 		return err
 	}
+	defer func() { _ = podRange.Close() }()
 	rt, parts, err := builtinRuntime(cfg, dir, mark.NewRecorder(), r.log())
 	if err != nil {
 		return err

@@ -211,9 +211,11 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if cfg.PodCIDR, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+	var podRange io.Closer
+	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
 		return err
 	}
+	defer func() { _ = podRange.Close() }()
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return err
