@@ -69,6 +69,8 @@ type Config struct {
 	LeaseInterval time.Duration
 	// StatusInterval is how often the node's status is written even when nothing changed; 5 minutes.
 	StatusInterval time.Duration
+	// StatusSettle is how long a pod's status may be held back while more changes of it are expected; 500 ms.
+	StatusSettle time.Duration
 
 	Version string // v1.37.2+keelson
 	Marks   *mark.Recorder
@@ -113,6 +115,9 @@ func (c *Config) complete() error {
 	}
 	if c.ParallelPulls == 0 {
 		c.ParallelPulls = 3
+	}
+	if c.StatusSettle == 0 {
+		c.StatusSettle = 500 * time.Millisecond
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

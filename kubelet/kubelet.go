@@ -89,7 +89,7 @@ func New(cfg Config) (*Kubelet, error) {
 		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
-		SeccompDir:    filepath.Join(cfg.RootDir, "seccomp"),
+		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
 		Services: k.services.of, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.adopt, Handler: k.classes.handler,
 	}

@@ -48,12 +48,13 @@ func TestInitContainersAndSidecars(t *testing.T) {
 		side := hello("side")
 		side.RestartPolicy = &always
 		p.Spec.InitContainers = []corev1.Container{hello("first", "exit", "0"), side, hello("second", "exit", "0")}
-		p.Spec.Containers = []corev1.Container{hello("main", "sleep", "1")}
+		p.Spec.Containers = []corev1.Container{hello("main")}
 	}))
 	h.until("init", "running", phaseIs(corev1.PodRunning))
 	if got, want := started(h), []string{"first", "side", "second", "main"}; !slices.Equal(got, want) {
 		t.Errorf("started: got %v, want %v", got, want)
 	}
+	h.rt.Exit(h.rt.Containers("main")[0], 0)
 	p := h.until("init", "Succeeded", phaseIs(corev1.PodSucceeded))
 	if st := p.Status.InitContainerStatuses[1].State.Terminated; st == nil {
 		t.Errorf("the sidecar of a finished pod: %+v, want terminated", p.Status.InitContainerStatuses[1].State)
@@ -93,7 +94,7 @@ func TestProbesDecideReadinessAndRestart(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	check := func(path string) *corev1.Probe {
-		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+		return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 30, FailureThreshold: 1, SuccessThreshold: 1, ProbeHandler: corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt(n), Host: "127.0.0.1"},
 		}}
 	}
@@ -118,7 +119,7 @@ func TestImagePullErrors(t *testing.T) {
 	h := newHarness(t)
 	h.run()
 	bad := status.Error(codes.NotFound, "no such image")
-	h.rt.FailNext("PullImage", bad, bad)
+	h.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
 	h.create(testPod("pull", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.org/none:1" }))
 	waits := func(reason string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {

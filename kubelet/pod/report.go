@@ -19,9 +19,6 @@ import (
 	"keelson/lib/mark"
 )
 
-// settle is how long a status may be held back while its pod is on the way somewhere, so that one write tells of several changes.
-const settle = 500 * time.Millisecond
-
 const opStatus = "status"
 
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when a
@@ -92,7 +89,7 @@ func (w *Worker) hold(in Input, plan Plan) time.Time {
 	if w.s.heldSince.IsZero() {
 		w.s.heldSince = in.Now
 	}
-	until := w.s.heldSince.Add(settle)
+	until := w.s.heldSince.Add(w.env.Settle)
 	if !in.Now.Before(until) {
 		return time.Time{}
 	}
@@ -123,12 +120,12 @@ func (w *Worker) onTheWay(in Input, plan Plan) bool {
 	}
 	for i := range in.Seen.Containers {
 		c := &in.Seen.Containers[i]
-		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < settle {
+		if _, k := podinfo.Find(in.Pod, c.Name); k == podinfo.Init && c.Running() && in.Now.Sub(c.Started) < w.env.Settle {
 			return true // most init containers end in a moment
 		}
 	}
 	for _, t := range plan.Probes {
-		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < settle && in.result(t.ContainerID, t.Kind) == probe.Unknown {
+		if t.Probe.InitialDelaySeconds == 0 && in.Now.Sub(t.Started) < w.env.Settle && in.result(t.ContainerID, t.Kind) == probe.Unknown {
 			return true
 		}
 	}

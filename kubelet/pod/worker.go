@@ -47,8 +47,10 @@ type Env struct {
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string
-	ResolvConf    string // the node's file
-	HostsFile     string // the node's file
+	// Settle is how long a status may be held back while its pod is on the way somewhere, so that one write tells of several changes.
+	Settle     time.Duration
+	ResolvConf string // the node's file
+	HostsFile  string // the node's file
 
 	// Services are the services whose variables a pod of the namespace sees.
 	Services func(namespace string) []*corev1.Service

@@ -23,7 +23,7 @@ import (
 
 func target(h corev1.ProbeHandler) probe.Target {
 	return probe.Target{
-		Pod: &corev1.Pod{}, PodIP: "127.0.0.1", Probe: &corev1.Probe{ProbeHandler: h},
+		Pod: &corev1.Pod{}, PodIP: "127.0.0.1", Probe: &corev1.Probe{ProbeHandler: h, TimeoutSeconds: 60},
 		Container: &corev1.Container{Name: "c", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 1}}},
 	}
 }
