@@ -80,7 +80,7 @@ func (r *running) warned(t testing.TB) (*kubernetes.Clientset, *warnings) {
 // eventually waits until f answers "", and fails with its last answer.
 func eventually(t testing.TB, what string, f func() string) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		last := f()
 		if last == "" {

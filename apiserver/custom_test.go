@@ -130,14 +130,14 @@ func (c *custom) waitCRD(name string, ok func(*apiextensionsv1.CustomResourceDef
 // wait asks until ok.
 func (c *custom) wait(what string, ok func() bool) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			c.t.Fatalf("waited 30 s for %s", what)
+			c.t.Fatalf("waited a minute for %s", what)
 		case <-tick.C:
 		}
 	}

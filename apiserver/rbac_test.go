@@ -23,12 +23,12 @@ import (
 // until waits for a condition that the server brings about by itself.
 func until(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for !done() {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("not within 30 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

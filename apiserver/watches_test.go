@@ -94,8 +94,8 @@ func next(t testing.TB, frames <-chan frame, kind, name string) frame {
 			t.Fatalf("watch says %s %s, want %s %s", f.Type, short(f.Object), kind, name)
 		}
 		return f
-	case <-time.After(30 * time.Second):
-		t.Fatalf("no event within 30 s, want %s %s", kind, name)
+	case <-time.After(time.Minute):
+		t.Fatalf("no event within a minute, want %s %s", kind, name)
 	}
 	return frame{}
 }

@@ -5,6 +5,7 @@ package apiserver_test
 import (
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -378,7 +379,7 @@ func elsewhere(t *testing.T, to string) (string, int32) {
 	if os.Getuid() != 0 {
 		t.Skip("SKIPPED: needs root, to give the loopback interface an address")
 	}
-	const address = "198.51.100.77" // of the documentation's range
+	address := fmt.Sprintf("198.51.100.%d", 1+os.Getpid()%250) // of the documentation's range; another run's is another one
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 // ServiceAccount gives every pod a service account, that account's image pull secrets, and a volume with its token.
 type ServiceAccount struct {
 	Reader Reader
-	// Patience is how long to wait for a new namespace's default account (0: one second).
+	// Patience is how long to wait for a new namespace's default account (0: five seconds).
 	Patience time.Duration
 }
 
@@ -94,7 +94,7 @@ func (p ServiceAccount) Validate(ctx context.Context, r *Request) error {
 func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*corev1.ServiceAccount, error) {
 	patience := p.Patience
 	if patience == 0 {
-		patience = time.Second
+		patience = 5 * time.Second // a machine that is busy with much else makes it late
 	}
 	end := time.Now().Add(patience)
 	for {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"keelson/apiserver/objects"
 	"keelson/apiserver/objects/objectstest"
@@ -30,7 +29,7 @@ func run(t testing.TB, c *watchcache.Cache) {
 
 func open(t *testing.T, cfg objects.Config, s store.Store) objects.Storage {
 	t.Helper()
-	c := watchcache.New(watchcache.Config{Store: s, Patience: 50 * time.Millisecond})
+	c := watchcache.New(watchcache.Config{Store: s})
 	r := c.Resource(cfg)
 	run(t, c)
 	return r

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -131,25 +132,27 @@ func TestBookmarks(t *testing.T) {
 }
 
 func TestBookmarkBeforeDeadline(t *testing.T) {
-	_, r := start(t, watchcache.Config{Store: objectstest.NewStore(t)})
-	first := create(t, r, "ns/a")
-	ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
-	defer cancel()
-	q := since(first)
-	q.Bookmarks, q.Namespace = true, "none"
-	w, err := r.Watch(ctx, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := create(t, r, "ns/b")
-	ev, ok := <-w.Events()
-	if !ok || ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
-		t.Errorf("got %+v, want a bookmark at %d", ev, last.Revision)
-	}
-	cancel()
-	for range w.Events() {
-		t.Error("event after the end")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, r := start(t, watchcache.Config{Store: objectstest.NewStore(t)})
+		first := create(t, r, "ns/a")
+		ctx, cancel := context.WithTimeout(t.Context(), 2100*time.Millisecond)
+		defer cancel()
+		q := since(first)
+		q.Bookmarks, q.Namespace = true, "none"
+		w, err := r.Watch(ctx, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := create(t, r, "ns/b")
+		ev, ok := <-w.Events()
+		if !ok || ev.Type != watch.Bookmark || ev.Entry.Object.GetResourceVersion() != last.Object.GetResourceVersion() {
+			t.Errorf("got %+v, want a bookmark at %d", ev, last.Revision)
+		}
+		cancel()
+		for range w.Events() {
+			t.Error("event after the end")
+		}
+	})
 }
 
 // TestResumeAfterRestart resumes a watch on a new cache over the same store: the history comes from the store.
@@ -307,14 +310,10 @@ func TestEndReleasesEverything(t *testing.T) {
 	if _, err := r.Watch(context.Background(), objectstest.Everything()); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("Watch after the end: got %v", err)
 	}
-	for range 1000 { // the store's own watch takes a moment
-		if runtime.NumGoroutine() <= before {
-			return
+	for end := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+1; time.Sleep(time.Millisecond) { // the store's own watch takes a moment
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
 		}
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); n > before+1 {
-		t.Errorf("%d goroutines, %d before", n, before)
 	}
 }
 

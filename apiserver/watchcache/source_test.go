@@ -38,7 +38,7 @@ func TestInformersShareCache(t *testing.T) {
 	c := watchcache.New(watchcache.Config{Store: objectstest.NewStore(t)})
 	r := c.Resource(objectstest.Pods())
 	run(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	first, _, err := r.Create(ctx, objectstest.Pod("ns/a", "app=x"))
 	if err != nil {

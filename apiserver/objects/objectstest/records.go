@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,7 +21,7 @@ import (
 	"keelson/store"
 )
 
-// RunRecords runs the suite of reads and writes. open is called with a fresh store.
+// RunRecords runs the suite of reads and writes. open is called with a fresh store, in a bubble of its own: time passes when all wait.
 func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) Records) {
 	t.Helper()
 	tests := []struct {
@@ -45,8 +46,10 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			st := NewStore(t)
-			tc.run(t, open(t, Pods(), st), st)
+			synctest.Test(t, func(t *testing.T) {
+				st := NewStore(t)
+				tc.run(t, open(t, Pods(), st), st)
+			})
 		})
 	}
 }

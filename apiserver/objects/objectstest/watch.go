@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,8 +37,10 @@ func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.St
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			st := NewStore(t)
-			tc.run(t, open(t, Pods(), st), st)
+			synctest.Test(t, func(t *testing.T) {
+				st := NewStore(t)
+				tc.run(t, open(t, Pods(), st), st)
+			})
 		})
 	}
 }
