@@ -184,6 +184,7 @@ func TestPowerLoss(t *testing.T) {
 		verify(t, fmt.Sprintf("crash %d before %s", i, c.op), c.fs, c.writes)
 	}
 	verify(t, "clean end", mem.CrashClone(vfs.CrashCloneCfg{}), l.confirmed())
+	t.Logf("%d crashes", len(crashes))
 	if len(crashes) < 20 {
 		t.Errorf("only %d crashes were tried", len(crashes))
 	}

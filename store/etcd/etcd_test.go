@@ -117,6 +117,20 @@ func createUntil(t *testing.T, s *Store, key string) int64 {
 	}
 }
 
+// returns asks until etcd is available, which it may not be while its members choose a leader.
+func returns(t *testing.T, what string, ask func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if _, away := errors.AsType[*store.UnavailableError](err); !away || time.Now().After(end) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
 // TestTwoServers runs two API servers' stores on one etcd: what one has acknowledged the other reads, and its watch
 // reaches the revision that it reads.
 func TestTwoServers(t *testing.T) {
@@ -161,18 +175,16 @@ func TestRestart(t *testing.T) {
 		rev = createUntil(t, s, fmt.Sprintf("/after%d", i))
 	}
 	f.reach(t, rev)
-	if err := s.Health(t.Context()); err != nil {
-		t.Errorf("Health with etcd again: %v", err)
-	}
+	returns(t, "Health with etcd again", func() error { return s.Health(t.Context()) })
 }
 
 // TestHang stops etcd from answering: calls end with their context or the store's patience.
 func TestHang(t *testing.T) {
 	m := etcdtest.Start(t, 1, nil)
-	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: 500 * time.Millisecond})
+	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: 5 * time.Second})
 	m[0].Pause(t)
 	var away *store.UnavailableError
-	for end := time.Now().Add(30 * time.Second); ; { // a process takes a moment to stop, and may answer meanwhile
+	for end := time.Now().Add(time.Minute); ; { // a process takes a moment to stop, and may answer meanwhile
 		_, err := s.Revision(t.Context())
 		if errors.As(err, &away) {
 			break
@@ -216,16 +228,22 @@ func TestLeaderLoss(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	rev, err := s.Revision(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var rev int64
+	returns(t, "Revision", func() (err error) {
+		rev, err = s.Revision(t.Context())
+		return err
+	})
 	f.reach(t, rev)
 	for i := range revs {
 		for j, rev := range revs[i] {
 			key := fmt.Sprintf("/w%d/%d", i, j)
-			if kv, _, err := s.Get(t.Context(), key, 0); err != nil || kv.Revision != rev {
-				t.Errorf("Get(%s): got %d, %v; want %d", key, kv.Revision, err, rev)
+			var kv store.KV
+			returns(t, "Get", func() (err error) {
+				kv, _, err = s.Get(t.Context(), key, 0)
+				return err
+			})
+			if kv.Revision != rev {
+				t.Errorf("Get(%s): got %d, want %d", key, kv.Revision, rev)
 			}
 		}
 	}

@@ -81,7 +81,7 @@ func Play(t *testing.T, s store.Store, seed uint64, n int) {
 			t.Logf("history failed with seed %d", seed)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	start := revision(t, s)

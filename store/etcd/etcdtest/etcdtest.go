@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -104,13 +105,19 @@ func start(t testing.TB, bin string, n int, files *Files) ([]*Member, error) {
 	return members, nil
 }
 
+// free is an address that nobody listens on, from below the ports that the kernel gives to whoever asks for any: a member that was killed
+// finds it free again.
 func free(t testing.TB) string {
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(10000)) //nolint:gosec // no secret
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", addr)
+		if err == nil {
+			_ = l.Close()
+			return addr
+		}
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
+	t.Fatal("no free port")
+	return ""
 }
 
 // Run starts the process, again after Kill.
@@ -175,7 +182,7 @@ func (m *Member) wait(files *Files) error {
 }
 
 func (m *Member) answers(files *Files) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if files != nil {
 		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(m.URL, "https://"))
@@ -196,7 +203,7 @@ func (m *Member) answers(files *Files) error {
 // Leads tells whether the member is the leader.
 func (m *Member) Leads(t testing.TB) bool {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.URL}, Logger: zap.NewNop()})
 	if err != nil {
