@@ -5,13 +5,14 @@ package network
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// answerUDP answers every datagram to port 53 of the namespace with name until the test's end.
+// answerUDP answers every datagram to port 53 of the namespace with name and the question until the test's end.
 func answerUDP(t *testing.T, ns, name string) {
 	t.Helper()
 	var c net.PacketConn
@@ -28,27 +29,31 @@ func answerUDP(t *testing.T, ns, name string) {
 	go func() { // ends when c is closed
 		buf := make([]byte, 64)
 		for {
-			_, from, err := c.ReadFrom(buf)
+			n, from, err := c.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			_, _ = c.WriteTo([]byte(name), from) // asked again when lost
+			_, _ = c.WriteTo([]byte(name+string(buf[:n])), from) // asked again when lost
 		}
 	}()
 }
 
-// askUDP sends from one and the same socket until an answer comes.
-func askUDP(t *testing.T, c net.Conn) string {
+// askUDP sends the question from one and the same socket until an answer to it comes. Each call asks another question: what was asked
+// twice by an earlier one may still be answered.
+func askUDP(t *testing.T, c net.Conn, question string) string {
 	t.Helper()
 	buf := make([]byte, 64)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-		_, err := c.Write([]byte("who?")) // refused while nobody listens
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		_, err := c.Write([]byte(question)) // refused while nobody listens
 		if err == nil {
 			err = c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		}
-		if err == nil {
-			if n, err := c.Read(buf); err == nil {
-				return string(buf[:n])
+		for err == nil {
+			var n int
+			if n, err = c.Read(buf); err == nil {
+				if name, ok := strings.CutSuffix(string(buf[:n]), question); ok {
+					return name
+				}
 			}
 		}
 	}
@@ -73,7 +78,7 @@ func TestUDPHostPort(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		if got := askUDP(t, c); got != "a" {
+		if got := askUDP(t, c, " first"); got != "a" {
 			t.Errorf("%s: got %q, want a", to, got)
 		}
 		senders = append(senders, c)
@@ -86,7 +91,7 @@ func TestUDPHostPort(t *testing.T) {
 	attach(t, n, "b", nsB, port)
 	answerUDP(t, nsB, "b")
 	for _, c := range senders {
-		if got := askUDP(t, c); got != "b" {
+		if got := askUDP(t, c, " then"); got != "b" {
 			t.Errorf("%s after the port moved: got %q, want b", c.RemoteAddr(), got)
 		}
 	}

@@ -226,7 +226,7 @@ func serveIn(t testing.TB, ns, addr string) {
 // ask dials addr in the namespace (the tests' own when empty) and returns what the server says.
 func ask(t testing.TB, ns, addr string) (said string, err error) {
 	t.Helper()
-	return askFor(t, ns, addr, 10*time.Second)
+	return askFor(t, ns, addr, time.Minute)
 }
 
 func askFor(t testing.TB, ns, addr string, timeout time.Duration) (said string, err error) {
