@@ -49,9 +49,9 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+			s := open(t) // takes its own time: programs may have to be built first
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 2*time.Minute)
 			t.Cleanup(cancel)
-			s := open(t)
 			tc.run(t, &bench{Subject: s, ctx: func() context.Context { return ctx }, t: t, logs: t.TempDir()})
 		})
 	}

@@ -33,7 +33,7 @@ func testContainer(t *testing.T, b *bench) {
 	if _, err := b.Client.Runtime.StartContainer(b.ctx(), &runtimeapi.StartContainerRequest{ContainerId: id}); err == nil {
 		t.Error("start twice: got no error")
 	}
-	b.stop(id, 10)
+	b.stop(id, 60)
 	s = b.status(id)
 	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and never SIGKILL's 137 within the grace.
 	if code := s.GetExitCode(); code != 0 && code != 143 {
@@ -42,7 +42,7 @@ func testContainer(t *testing.T, b *bench) {
 	if s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || s.GetFinishedAt() < s.GetStartedAt() {
 		t.Errorf("status after stop: got %v", s)
 	}
-	b.stop(id, 10)
+	b.stop(id, 60)
 	for range 2 {
 		if _, err := b.Client.Runtime.RemoveContainer(b.ctx(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 			t.Errorf("remove: %v", err)
@@ -144,11 +144,11 @@ func testExecSync(t *testing.T, b *bench) {
 	exec := func(timeout int64, cmd ...string) (*runtimeapi.ExecSyncResponse, error) {
 		return b.Client.Runtime.ExecSync(b.ctx(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: timeout})
 	}
-	r, err := exec(10, "/hello", "echo", "hi")
+	r, err := exec(60, "/hello", "echo", "hi")
 	if err != nil || string(r.GetStdout()) != "hi\n" || r.GetExitCode() != 0 {
 		t.Errorf("exec echo: got %v, %v", r, err)
 	}
-	r, err = exec(10, "/hello", "exit", "7")
+	r, err = exec(60, "/hello", "exit", "7")
 	if err != nil || r.GetExitCode() != 7 {
 		t.Errorf("exec exit 7: got %v, %v", r, err)
 	}

@@ -95,7 +95,7 @@ func waitGone(t testing.TB, pid int) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if k, err := unix.Poll(p, 10000); k != 1 {
+	if k, err := unix.Poll(p, 60000); k != 1 {
 		t.Errorf("process %d did not end: %v", pid, err)
 	}
 }
@@ -155,7 +155,7 @@ func (n *node) run(id, command string, change func(*shim.Run)) shim.State {
 // wait returns the state of an ended container.
 func (n *node) wait(id string) shim.State {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
 	var got *shim.State
 	see := func(s shim.State) {
@@ -306,7 +306,7 @@ func children(pid int) int {
 
 func pollUntil(t testing.TB, done func() bool) {
 	t.Helper()
-	limit := time.After(20 * time.Second)
+	limit := time.After(time.Minute)
 	for tick := time.NewTicker(2 * time.Millisecond); !done(); {
 		select {
 		case <-tick.C:

@@ -205,13 +205,17 @@ func TestEnsureRefusesASecond(t *testing.T) {
 
 func TestReopen(t *testing.T) {
 	n := newNode(t)
-	n.run("rotate", counter, nil)
+	// Half way it waits to be told that the log was opened again.
+	n.run("rotate", "trap go=1 USR1; "+strings.Replace(counter, "do ", "do while [ $i = 150 ] && [ -z \"$go\" ]; do sleep 0.01; done; ", 1), nil)
 	log := filepath.Join(n.dir, "rotate.log")
 	pollUntil(t, func() bool { fi, err := os.Stat(log); return err == nil && fi.Size() > 100 })
 	if err := os.Rename(log, log+".1"); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.c.Reopen(t.Context(), "rotate"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.c.Kill(t.Context(), "rotate", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
 	n.wait("rotate")
