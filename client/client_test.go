@@ -256,6 +256,9 @@ func TestLead(t *testing.T) {
 		cs := fake.NewClientset()
 		c := &Client{Interface: cs}
 		var robbed atomic.Bool
+		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { // before the first call: it takes no lock
+			return robbed.Load(), nil, errors.New("somebody has it")
+		})
 		holder := func() string {
 			l, err := c.CoordinationV1().Leases("kube-system").Get(t.Context(), "x", metav1.GetOptions{})
 			if err != nil || l.Spec.HolderIdentity == nil {
@@ -295,9 +298,6 @@ func TestLead(t *testing.T) {
 			t.Errorf("got leader %s, want two", got)
 		}
 		robbed.Store(true)
-		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, errors.New("somebody has it")
-		})
 		if err := <-ended; !errors.Is(err, ErrNotLeader) {
 			t.Errorf("two, robbed: got %v, want ErrNotLeader", err)
 		}

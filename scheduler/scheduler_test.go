@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 type cluster struct {
 	*fake.Clientset
 	t *testing.T
+	// refuse makes the next binding fail.
+	refuse atomic.Bool
 
 	mu    sync.Mutex
 	marks []mark.Mark
@@ -38,6 +41,9 @@ func start(t *testing.T, objs ...runtime.Object) *cluster {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
 		if !ok {
 			return false, nil, nil
+		}
+		if c.refuse.CompareAndSwap(true, false) {
+			return true, nil, errors.New("the server is in a bad mood")
 		}
 		o, err := c.Tracker().Get(corev1.SchemeGroupVersion.WithResource("pods"), b.Namespace, b.Name)
 		if err != nil {
@@ -77,7 +83,7 @@ func (c *cluster) listen(m mark.Mark) {
 // eventually waits until a pod satisfies ok, woken by the server's watch.
 func (c *cluster) eventually(name string, ok func(*corev1.Pod) bool) *corev1.Pod {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	w, err := c.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -92,7 +98,7 @@ func (c *cluster) eventually(name string, ok func(*corev1.Pod) bool) *corev1.Pod
 		select {
 		case <-w.ResultChan():
 		case <-ctx.Done():
-			c.t.Fatalf("pod %s: not as it should be after 20 s: %v", name, p)
+			c.t.Fatalf("pod %s: not as it should be after a minute: %v", name, p)
 		}
 	}
 }
@@ -172,14 +178,8 @@ func TestPreemptsAndSaysSo(t *testing.T) {
 
 // TestBindingFailsOnce: the pod is counted off its node and tried again.
 func TestBindingFailsOnce(t *testing.T) {
-	var once sync.Once
 	c := start(t, schedtest.Node("node-1"))
-	c.PrependReactor("create", "pods", func(a k8stesting.Action) (handled bool, ret runtime.Object, err error) {
-		if a.GetSubresource() == "binding" {
-			once.Do(func() { handled, err = true, errors.New("the server is in a bad mood") })
-		}
-		return handled, nil, err
-	})
+	c.refuse.Store(true)
 	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("a", schedtest.Asks("4", "")), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func TestForwards(t *testing.T) {
 	for _, m := range journey() {
 		f.Listen(m)
 	}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		if s, err := tl.Story("default", podName); err == nil && s.Done {
 			break
