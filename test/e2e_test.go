@@ -41,7 +41,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "scripts",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(10 * time.Minute),
+		Deadline:            time.Now().Add(18 * time.Minute),
 		Setup: func(e *testscript.Env) error {
 			data := filepath.Join(e.WorkDir, "data")
 			e.Setenv("KEELSON_DATA_DIR", data)
@@ -79,6 +79,7 @@ func TestScripts(t *testing.T) {
 			"eventually":    eventually,
 			"killcluster":   killCluster,
 			"killcontainer": killContainer,
+			"freeport":      freePort,
 			"registry":      startRegistry,
 			"pushimage":     pushImage,
 			"saveimage":     saveImage,
@@ -91,12 +92,12 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, for at most a minute.
+// eventually PATTERN COMMAND...: runs COMMAND until its output matches PATTERN, whose ^ and $ are a line's, for at most a minute.
 func eventually(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: eventually PATTERN COMMAND...")
 	}
-	re, err := regexp.Compile(args[0])
+	re, err := regexp.Compile("(?m)" + args[0])
 	ts.Check(err)
 	end := time.Now().Add(patience)
 	var out []byte
@@ -150,7 +151,7 @@ func killCluster(ts *testscript.TestScript, _ bool, _ []string) {
 	p, err := os.FindProcess(pid)
 	ts.Check(err)
 	ts.Check(p.Kill())
-	for range 500 { // not our child: it is gone when the kernel says so
+	for end := time.Now().Add(patience); time.Now().Before(end); { // not our child: it is gone when the kernel says so
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || zombie(pid) {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,28 @@ const (
 	registryHash     = "$2b$05$abcdefghijklmnopqrstuupx2xBUC4954936wVIjyyPHmUBFu0wCW"
 )
 
+// freePort VAR: sets VAR to a port that nobody listens on, from below those that the kernel gives to whoever asks for any: what is
+// started on it later, or again, finds it free.
+func freePort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport VAR")
+	}
+	ts.Setenv(args[0], findPort(ts))
+}
+
+func findPort(ts *testscript.TestScript) string {
+	for range 100 {
+		port := strconv.Itoa(20000 + rand.IntN(10000)) //nolint:gosec // no secret
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			ts.Check(l.Close())
+			return port
+		}
+	}
+	ts.Fatalf("no free port")
+	return ""
+}
+
 // startRegistry VAR [locked]: runs docker-registry until the script ends and sets VAR to its HOST:PORT.
 func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 1 || len(args) > 2 || len(args) == 2 && args[1] != "locked" {
@@ -44,10 +67,7 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	dir := ts.MkAbs("registry-" + args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
-	l, err := net.Listen("tcp", "127.0.0.1:0") // finds a free port
-	ts.Check(err)
-	addr := l.Addr().String()
-	ts.Check(l.Close())
+	addr := "127.0.0.1:" + findPort(ts)
 	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s}}\nhttp: {addr: %q}\n", dir, addr)
 	if len(args) == 2 {
 		passwords := filepath.Join(dir, "htpasswd")
