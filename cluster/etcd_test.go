@@ -173,9 +173,9 @@ func TestEtcdctl(t *testing.T) {
 	c, kube := serve(t, func(c *Config) { c.EtcdListen = "127.0.0.1:0" })
 	pki := c.DataDir().Sub("pki")
 	run := func(cert string, args ...string) (string, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		flags := []string{"--endpoints", c.EtcdURL(), "--cacert", filepath.Join(pki, "ca.crt"), "--dial-timeout", "10s", "--command-timeout", "10s"}
+		flags := []string{"--endpoints", c.EtcdURL(), "--cacert", filepath.Join(pki, "ca.crt"), "--dial-timeout", "60s", "--command-timeout", "60s"}
 		if cert != "" {
 			flags = append(flags, "--cert", filepath.Join(pki, cert+".crt"), "--key", filepath.Join(pki, cert+".key"))
 		}
