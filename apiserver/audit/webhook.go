@@ -116,25 +116,23 @@ func (w *Webhook) drain(ctx context.Context) {
 	}
 }
 
-// send tries a few times; at the end of ctx once more, briefly.
+// send tries a few times; once more, briefly, when ctx has ended.
 func (w *Webhook) send(ctx context.Context, batch []*Event) {
 	body, err := json.Marshal(eventList{TypeMeta: metav1.TypeMeta{Kind: kindList, APIVersion: apiVersion}, Items: batch})
 	if err != nil {
 		w.lost.Add(int64(len(batch)))
 		return
 	}
+	lasting, cancel := lastingLonger(ctx, lastWords)
+	defer cancel()
 	wait := w.retry
 	for try := 1; try <= sendTries; try++ {
-		if ctx.Err() != nil {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
-			defer cancel()
-			if w.post(last, body) != nil {
-				w.lost.Add(int64(len(batch)))
-			}
+		last := ctx.Err() != nil
+		if w.post(lasting, body) == nil {
 			return
 		}
-		if w.post(ctx, body) == nil {
-			return
+		if last {
+			break
 		}
 		select {
 		case <-time.After(wait):
@@ -143,6 +141,24 @@ func (w *Webhook) send(ctx context.Context, batch []*Event) {
 		wait += wait / 2
 	}
 	w.lost.Add(int64(len(batch)))
+}
+
+// lastingLonger is ctx, ended d later: what is on its way when ctx ends may arrive, and is not sent a second time.
+func lastingLonger(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			cancel()
+		case <-longer.Done():
+		}
+	})
+	return longer, func() {
+		stop()
+		cancel()
+	}
 }
 
 func (w *Webhook) post(ctx context.Context, body []byte) error {
