@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"time"
 
-	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
@@ -22,6 +21,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/h2"
 )
 
 // Run serves until ctx is done. It calls ready once the caches are filled, the bootstrap objects exist and requests are taken.
@@ -137,11 +137,7 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		return hs
 	}
 	hs.TLSConfig = s.config.TLS.Clone()
-	if err := http2.ConfigureServer(hs, &http2.Server{
-		MaxConcurrentStreams: 1000, IdleTimeout: 90 * time.Second, WriteByteTimeout: time.Minute,
-	}); err != nil {
-		s.log.Warn("http/2 is off", "error", err)
-	}
+	h2.Configure(hs, h2.Options{MaxStreams: 1000, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
 	return hs
 }
 

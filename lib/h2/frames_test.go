@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// peer speaks frames to a server, as no well-behaved client does.
+type peer struct {
+	t testing.TB
+	*http2.Framer
+	conn  *tls.Conn
+	block bytes.Buffer
+	enc   *hpack.Encoder
+}
+
+// dial connects and shakes hands.
+func dial(t testing.TB, h http.HandlerFunc, mine ...http2.Setting) *peer {
+	t.Helper()
+	ts, _ := serve(t, Options{MaxStreams: 10, WriteTimeout: patience}, h)
+	return dialTo(t, ts.URL, mine...)
+}
+
+func dialTo(t testing.TB, url string, mine ...http2.Setting) *peer {
+	t.Helper()
+	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}} //nolint:gosec // a test's own server
+	c, err := d.DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	_ = c.SetDeadline(time.Now().Add(patience))
+	p := &peer{t: t, Framer: http2.NewFramer(c, c), conn: c.(*tls.Conn)} //nolint:forcetypeassert // tls.Dialer says so
+	p.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	p.AllowIllegalWrites = true
+	p.enc = hpack.NewEncoder(&p.block)
+	_, err = io.WriteString(c, http2.ClientPreface)
+	p.ok(err)
+	p.ok(p.WriteSettings(mine...))
+	return p
+}
+
+func (p *peer) ok(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// request opens a stream.
+func (p *peer) request(id uint32, end bool, fields ...string) {
+	p.t.Helper()
+	if len(fields) == 0 {
+		fields = []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/"}
+	}
+	p.block.Reset()
+	for i := 0; i < len(fields); i += 2 {
+		p.ok(p.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	p.ok(p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.block.Bytes(), EndHeaders: true, EndStream: end}))
+}
+
+// until reads frames up to one for which done holds, and describes what came on the way.
+func (p *peer) until(done func(http2.Frame) bool) string {
+	p.t.Helper()
+	var seen []string
+	for {
+		f, err := p.ReadFrame()
+		if err != nil {
+			p.t.Fatalf("after %v: %v", seen, err)
+		}
+		seen = append(seen, describe(f))
+		if done(f) {
+			return strings.Join(seen, " ")
+		}
+	}
+}
+
+func describe(f http2.Frame) string {
+	switch f := f.(type) {
+	case *http2.RSTStreamFrame:
+		return fmt.Sprintf("reset(%d %v)", f.StreamID, f.ErrCode)
+	case *http2.GoAwayFrame:
+		return fmt.Sprintf("goaway(%v)", f.ErrCode)
+	case *http2.MetaHeadersFrame:
+		return fmt.Sprintf("headers(%d %s)", f.StreamID, f.PseudoValue("status"))
+	}
+	return f.Header().Type.String()
+}
+
+func isReset(id uint32, code http2.ErrCode) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		r, ok := f.(*http2.RSTStreamFrame)
+		return ok && r.StreamID == id && r.ErrCode == code
+	}
+}
+
+func goesAway(code http2.ErrCode) func(http2.Frame) bool {
+	return func(f http2.Frame) bool {
+		g, ok := f.(*http2.GoAwayFrame)
+		return ok && g.ErrCode == code
+	}
+}
+
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// TestMalformedRequests are refused alone: the connection lives on.
+func TestMalformedRequests(t *testing.T) {
+	p := dial(t, nothing)
+	id := uint32(1)
+	for _, fields := range [][]string{
+		{":method", "GET", ":scheme", "https", ":authority", "x"},
+		{":method", "GET", ":scheme", "https", ":authority", "x", ":path", ""},
+		{":method", "GET", ":scheme", "ftp", ":authority", "x", ":path", "/"},
+		{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "no-slash"},
+		{":scheme", "https", ":authority", "x", ":path", "/"},
+		{":method", "GET", ":scheme", "https", ":path", "/", ":status", "200"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "connection", "close"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "transfer-encoding", "chunked"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "te", "gzip"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "Upper", "case"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "content-length", "5"},
+		{":method", "GET", ":scheme", "https", ":path", "/", "content-length", "x"},
+	} {
+		p.request(id, true, fields...)
+		p.until(isReset(id, http2.ErrCodeProtocol))
+		id += 2
+	}
+	p.request(id, true)
+	p.until(func(f http2.Frame) bool { return f.Header().StreamID == id && f.Header().Type == http2.FrameHeaders })
+}
+
+// TestBodyUnlikeItsLength is an error of the stream.
+func TestBodyUnlikeItsLength(t *testing.T) {
+	got := make(chan error, 2)
+	p := dial(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, err := io.ReadAll(r.Body)
+		got <- err
+	})
+	fields := []string{":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/", "content-length", "4"}
+	p.request(1, false, fields...)
+	p.ok(p.WriteData(1, true, []byte("123")))
+	p.until(isReset(1, http2.ErrCodeProtocol))
+	p.request(3, false, fields...)
+	p.ok(p.WriteData(3, false, []byte("12345")))
+	p.until(isReset(3, http2.ErrCodeProtocol))
+	for range 2 {
+		if err := <-got; err == nil {
+			t.Error("a body unlike its content-length passed for whole")
+		}
+	}
+}
+
+// TestBrokenConnections are told why they end.
+func TestBrokenConnections(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(p *peer)
+		code http2.ErrCode
+	}{
+		"even stream":            {func(p *peer) { p.request(2, true) }, http2.ErrCodeProtocol},
+		"data on an idle stream": {func(p *peer) { p.ok(p.WriteData(5, true, nil)) }, http2.ErrCodeProtocol},
+		"reset of an idle one":   {func(p *peer) { p.ok(p.WriteRSTStream(5, http2.ErrCodeCancel)) }, http2.ErrCodeProtocol},
+		"window too large":       {func(p *peer) { p.ok(p.WriteWindowUpdate(0, mostWindow)) }, http2.ErrCodeFlowControl},
+		"frame too large":        {func(p *peer) { p.ok(p.WriteRawFrame(http2.FramePing, 0, 0, make([]byte, 1<<15))) }, http2.ErrCodeFrameSize},
+		"stream number twice": {func(p *peer) {
+			p.request(3, true)
+			p.request(1, true)
+		}, http2.ErrCodeProtocol},
+		"broken header block": {func(p *peer) {
+			p.ok(p.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0xff, 0xff, 0xff}, EndHeaders: true, EndStream: true}))
+		}, http2.ErrCodeCompression},
+		"body beyond the window": {func(p *peer) {
+			p.request(1, false, ":method", "POST", ":scheme", "https", ":path", "/")
+			for range connWindow/defaultFrame + 1 {
+				if p.WriteData(1, false, make([]byte, defaultFrame)) != nil {
+					return // the server has hung up
+				}
+			}
+		}, http2.ErrCodeFlowControl},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stay := make(chan struct{})
+			defer close(stay)
+			p := dial(t, func(_ http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					select {
+					case <-stay:
+					case <-r.Context().Done():
+					}
+				}
+			})
+			c.do(p)
+			if name == "body beyond the window" { // the stream's own window is smaller, and breaks first
+				p.until(func(f http2.Frame) bool { return isReset(1, c.code)(f) || goesAway(c.code)(f) })
+				return
+			}
+			p.until(goesAway(c.code))
+		})
+	}
+}
+
+// TestWindowsOfTheClient are respected, as they grow and shrink.
+func TestWindowsOfTheClient(t *testing.T) {
+	p := dial(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) },
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: 10})
+	p.request(1, true)
+	size, ended := 0, false
+	count := func(want int) {
+		t.Helper()
+		p.until(func(f http2.Frame) bool {
+			if d, ok := f.(*http2.DataFrame); ok {
+				size += len(d.Data())
+				ended = ended || d.StreamEnded()
+			}
+			return size == want
+		})
+	}
+	count(10)
+	p.ok(p.WriteWindowUpdate(1, 15))
+	count(25)
+	p.ok(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 50}))
+	count(65)
+	if ended {
+		t.Error("the stream ended before its body")
+	}
+	p.ok(p.WriteWindowUpdate(1, 1000))
+	count(100)
+	if !ended {
+		t.Error("the last frame does not end the stream")
+	}
+}
+
+// TestTooManyStreams are refused, also when the client has reset those before: their handlers still run.
+func TestTooManyStreams(t *testing.T) {
+	stay := make(chan struct{})
+	p := dial(t, func(http.ResponseWriter, *http.Request) { <-stay })
+	id := uint32(1)
+	for range 10 {
+		p.request(id, true)
+		p.ok(p.WriteRSTStream(id, http2.ErrCodeCancel))
+		id += 2
+	}
+	p.request(id, true)
+	p.until(isReset(id, http2.ErrCodeRefusedStream))
+	close(stay)
+	for code := "reset"; code == "reset"; {
+		id += 2
+		p.request(id, true)
+		p.until(func(f http2.Frame) bool {
+			if f.Header().StreamID != id {
+				return false
+			}
+			if f.Header().Type == http2.FrameHeaders {
+				code = "answered"
+			}
+			return true
+		})
+	}
+}
+
+// TestFloods: who makes the server answer and never reads is cut off.
+func TestFloods(t *testing.T) {
+	for name, flood := range map[string]func(p *peer) error{
+		"pings":    func(p *peer) error { return p.WritePing(false, [8]byte{}) },
+		"settings": func(p *peer) error { return p.WriteSettings() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := dial(t, nothing)
+			for range 10_000_000 {
+				if flood(p) != nil {
+					return
+				}
+			}
+			t.Error("ten million frames and the server still listens")
+		})
+	}
+}
+
+// TestRequestsAfterGoAway are left alone, bodies and all, while those before are finished.
+func TestRequestsAfterGoAway(t *testing.T) {
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	ts, _ := serve(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		close(begun)
+		<-goOn
+		_, _ = io.WriteString(w, "done")
+	})
+	p := dialTo(t, ts.URL)
+	p.request(1, true)
+	<-begun
+	stopped := make(chan error, 1)
+	go func() { stopped <- ts.Config.Shutdown(t.Context()) }() // ends with the connection
+	p.until(goesAway(http2.ErrCodeNo))
+	p.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
+	p.ok(p.WriteData(3, true, []byte("body")))
+	p.ok(p.WritePing(false, [8]byte{1}))
+	p.until(func(f http2.Frame) bool { return f.Header().Type == http2.FramePing })
+	close(goOn)
+	p.until(func(f http2.Frame) bool {
+		d, ok := f.(*http2.DataFrame)
+		return ok && d.StreamID == 1 && string(d.Data()) == "done"
+	})
+	_ = p.conn.Close()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeaderTooLarge is answered with 431.
+func TestHeaderTooLarge(t *testing.T) {
+	ts, _ := serve(t, Options{}, nothing, func(hs *http.Server) { hs.MaxHeaderBytes = 1000 })
+	p := dialTo(t, ts.URL)
+	fields := []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/"}
+	for i := range 20 {
+		fields = append(fields, fmt.Sprintf("x-%d", i), strings.Repeat("x", 70))
+	}
+	p.request(1, true, fields...)
+	p.until(func(f http2.Frame) bool { return describe(f) == "headers(1 431)" })
+}
+
+// TestLiteralFields compares our literals with what a decoder reads.
+func TestLiteralFields(t *testing.T) {
+	for _, f := range []field{{Name: "audit-id", Value: strings.Repeat("v", 300)}, {Name: "date", Value: "d"}, {Name: "content-length", Value: ""}} {
+		b := appendLiteral(nil, unlikeBefore[f.Name], f)
+		got, err := hpack.NewDecoder(4096, nil).DecodeFull(b)
+		if err != nil || len(got) != 1 || got[0].Name != f.Name || got[0].Value != f.Value {
+			t.Errorf("%v came back as %v, %v", f, got, err)
+		}
+	}
+}
+
+// BenchmarkRequest is a small POST on a connection of its own, client and all.
+func BenchmarkRequest(b *testing.B) {
+	answer := make([]byte, 2<<10)
+	ts, c := serve(b, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			b.Error(err)
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		_, _ = w.Write(answer)
+	})
+	b.ReportAllocs()
+	for b.Loop() {
+		do(b, c, http.MethodPost, ts.URL, bytes.NewReader(answer))
+	}
+}

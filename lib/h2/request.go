@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+)
+
+var errMalformed = errors.New("malformed request")
+
+// request makes st.req of a header block.
+func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error {
+	method, scheme, path, authority := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path"), f.PseudoValue("authority")
+	if f.PseudoValue("protocol") != "" || f.PseudoValue("status") != "" {
+		return errMalformed
+	}
+	target, err := parseTarget(method, scheme, path, authority)
+	if err != nil {
+		return err
+	}
+	header, err := headerOf(f)
+	if err != nil {
+		return err
+	}
+	if authority == "" {
+		authority = header.Get("Host")
+	}
+	header.Del("Host")
+	c := st.c
+	r := new(http.Request).WithContext(ctx)
+	r.Method, r.URL, r.Proto, r.ProtoMajor, r.Header, r.Host, r.RequestURI = method, target, "HTTP/2.0", 2, header, authority, path
+	r.RemoteAddr, r.TLS = c.remote, &c.tls
+	if method == http.MethodConnect {
+		r.RequestURI = authority
+	}
+	st.req = r
+	if err := st.requestBody(); err != nil {
+		return err
+	}
+	if names := header.Values("Trailer"); len(names) > 0 {
+		r.Trailer = announced(names)
+		header.Del("Trailer")
+	}
+	if f.Truncated {
+		st.tooLarge = true
+	}
+	return nil
+}
+
+// parseTarget reads what a request is about, as RFC 9113 8.3.1 wants it.
+func parseTarget(method, scheme, path, authority string) (*url.URL, error) {
+	if method == http.MethodConnect {
+		if scheme != "" || path != "" || authority == "" {
+			return nil, errMalformed
+		}
+		return &url.URL{Host: authority}, nil
+	}
+	if method == "" || path == "" || scheme != "https" && scheme != "http" || path[0] != '/' && path != "*" {
+		return nil, errMalformed
+	}
+	u, err := url.ParseRequestURI(path)
+	if err != nil {
+		return nil, fmt.Errorf("path of the request: %w", err)
+	}
+	return u, nil
+}
+
+// headerOf is the header of a request, with one slice behind all its values.
+func headerOf(f *http2.MetaHeadersFrame) (http.Header, error) {
+	fields := f.RegularFields()
+	header := make(http.Header, len(fields)+1) // who is authenticated is not the only one to add something
+	values := make([]string, len(fields))
+	for i, hf := range fields {
+		switch hf.Name {
+		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+			return nil, errMalformed
+		case "te":
+			if hf.Value != "trailers" {
+				return nil, errMalformed
+			}
+		}
+		key := http.CanonicalHeaderKey(hf.Name)
+		switch had := header[key]; {
+		case had == nil:
+			values[i] = hf.Value
+			header[key] = values[i : i+1 : i+1]
+		case key == "Cookie":
+			had[0] += "; " + hf.Value
+		default:
+			header[key] = append(had, hf.Value)
+		}
+	}
+	return header, nil
+}
+
+// requestBody sets the body and its length.
+func (st *stream) requestBody() error {
+	r := st.req
+	st.declared = -1
+	if cl, ok := r.Header["Content-Length"]; ok {
+		n, err := strconv.ParseUint(cl[0], 10, 63)
+		if err != nil || len(cl) > 1 {
+			return errMalformed
+		}
+		st.declared = int64(n)
+	}
+	if st.ended {
+		if st.declared > 0 {
+			return errMalformed
+		}
+		r.Body = http.NoBody
+		return nil
+	}
+	r.ContentLength, r.Body = st.declared, body{st}
+	if httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue") {
+		st.expects = true
+		r.Header.Del("Expect")
+	}
+	return nil
+}
+
+// announced are the trailers that a request will have, without values.
+func announced(lines []string) http.Header {
+	t := http.Header{}
+	for _, line := range lines {
+		for name := range strings.SplitSeq(line, ",") {
+			if key := http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(key) {
+				t[key] = nil
+			}
+		}
+	}
+	return t
+}

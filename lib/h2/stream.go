@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package h2
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/http2"
+)
+
+var (
+	errGone     = errors.New("the client reset the stream")
+	errFinished = errors.New("the request has been answered")
+	errAborted  = errors.New("the handler gave up")
+	errLate     = fmt.Errorf("write of the answer: %w", os.ErrDeadlineExceeded)
+)
+
+// stream is a request and its answer. c.mu guards all but what is set once.
+type stream struct {
+	c       *conn
+	id      uint32
+	req     *http.Request
+	cancel  context.CancelFunc
+	changed sync.Cond // of anything that a handler may wait for
+
+	err        error // why nothing more can be sent
+	sendWindow int64
+
+	body                   []byte // what came and has not been read: body[read:]
+	read                   int
+	bodyErr                error // what comes behind body; nil: more of it
+	closed                 bool  // the handler wants no more of the body
+	ended                  bool  // the client has said all
+	expects                bool  // the client waits for a 100
+	tooLarge               bool  // the header was
+	declared, got          int64 // length of the body; declared is -1 when unknown
+	recvWindow, unreturned int64
+	trailer                http.Header
+
+	readBy, sendBy time.Time // deadlines; zero: none
+}
+
+// headers begins a request, or ends its body with trailers. c.mu is held.
+func (c *conn) headers(ctx context.Context, f *http2.MetaHeadersFrame) error {
+	id := f.StreamID
+	if id%2 == 0 {
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	if st := c.streams[id]; st != nil {
+		return st.trailers(f)
+	}
+	if id <= c.lastID {
+		if f.StreamEnded() && len(f.PseudoFields()) == 0 {
+			return http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed} // trailers of a request that was answered
+		}
+		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	c.lastID = id
+	if c.closing {
+		return nil // it will ask again elsewhere
+	}
+	if f.HasPriority() && f.Priority.StreamDep == id {
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol}
+	}
+	if c.running >= int(c.s.options.MaxStreams) {
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
+	}
+	st := &stream{c: c, id: id, ended: f.StreamEnded(), sendWindow: c.firstWindow, recvWindow: streamWindow}
+	st.changed.L = &c.mu
+	ctx, st.cancel = context.WithCancel(ctx)
+	if err := st.request(ctx, f); err != nil {
+		st.cancel()
+		return http2.StreamError{StreamID: id, Code: http2.ErrCodeProtocol, Cause: err}
+	}
+	c.streams[id] = st
+	c.begun(st)
+	return nil
+}
+
+// trailers ends a body. c.mu is held.
+func (st *stream) trailers(f *http2.MetaHeadersFrame) error {
+	if st.ended {
+		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeStreamClosed}
+	}
+	if !f.StreamEnded() || len(f.PseudoFields()) > 0 {
+		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeProtocol}
+	}
+	for _, hf := range f.RegularFields() {
+		key := http.CanonicalHeaderKey(hf.Name)
+		if _, announced := st.req.Trailer[key]; announced && httpguts.ValidTrailerHeader(key) {
+			if st.trailer == nil {
+				st.trailer = http.Header{}
+			}
+			st.trailer.Add(key, hf.Value)
+		}
+	}
+	return st.bodyEnds()
+}
+
+// bodyEnds notes that the client has said all. c.mu is held.
+func (st *stream) bodyEnds() error {
+	st.ended = true
+	if st.declared >= 0 && st.got != st.declared {
+		return http2.StreamError{StreamID: st.id, Code: http2.ErrCodeProtocol}
+	}
+	st.bodyErr = io.EOF
+	st.changed.Broadcast()
+	return nil
+}
+
+// data takes a part of a request's body. c.mu is held.
+func (c *conn) data(f *http2.DataFrame) error {
+	size, data := int64(f.Length), f.Data()
+	if c.recvWindow -= size; c.recvWindow < 0 {
+		return http2.ConnectionError(http2.ErrCodeFlowControl)
+	}
+	st := c.streams[f.StreamID]
+	if st == nil || st.ended {
+		if f.StreamID > c.lastID {
+			return http2.ConnectionError(http2.ErrCodeProtocol)
+		}
+		c.returnWindow(size)
+		if st == nil && c.closing {
+			return nil
+		}
+		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeStreamClosed}
+	}
+	if st.recvWindow -= size; st.recvWindow < 0 {
+		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeFlowControl}
+	}
+	st.got += int64(len(data))
+	if st.declared >= 0 && st.got > st.declared {
+		c.returnWindow(size)
+		return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
+	}
+	if st.closed {
+		st.took(size)
+	} else {
+		st.took(size - int64(len(data))) // padding
+		if st.body == nil && st.declared > 0 {
+			st.body = make([]byte, 0, min(st.declared, streamWindow))
+		}
+		if st.read > 0 && len(st.body)+len(data) > cap(st.body) { // a handler that is never quite done must not make it grow
+			st.body, st.read = st.body[:copy(st.body, st.body[st.read:])], 0
+		}
+		st.body = append(st.body, data...)
+		st.changed.Broadcast()
+	}
+	if f.StreamEnded() {
+		return st.bodyEnds()
+	}
+	return nil
+}
+
+// took gives back n bytes of the windows. c.mu is held.
+func (st *stream) took(n int64) {
+	if n == 0 {
+		return
+	}
+	st.c.returnWindow(n)
+	if st.unreturned += n; st.unreturned >= streamWindow/2 && !st.ended && st.err == nil {
+		st.c.queueWindow(st.id, st.unreturned)
+		st.recvWindow += st.unreturned
+		st.unreturned = 0
+	}
+}
+
+// closeLocked ends the stream; its handler learns of it at its next read, write or look at the context. c.mu is held.
+func (st *stream) closeLocked(err error) {
+	if st.err != nil {
+		return
+	}
+	st.err, st.closed = err, true
+	if st.bodyErr == nil || err != errFinished { //nolint:errorlint // our own, never wrapped
+		st.bodyErr = err
+	}
+	st.dropBody()
+	delete(st.c.streams, st.id)
+	st.cancel()
+	st.changed.Broadcast()
+}
+
+// dropBody forgets what has not been read. c.mu is held.
+func (st *stream) dropBody() {
+	st.took(int64(len(st.body) - st.read))
+	st.body, st.read = nil, 0
+}
+
+// body is a request's body as its handler sees it.
+type body struct{ st *stream }
+
+func (b body) Read(p []byte) (int, error) {
+	st := b.st
+	c := st.c
+	c.mu.Lock()
+	if st.expects && st.err == nil {
+		st.expects = false
+		c.mu.Unlock()
+		st.inform(http.StatusContinue, nil)
+		c.mu.Lock()
+	}
+	n, err := st.readLocked(p)
+	said := len(c.control) > 0
+	c.mu.Unlock()
+	if said {
+		c.out.kick()
+	}
+	return n, err
+}
+
+func (st *stream) readLocked(p []byte) (int, error) {
+	for st.read == len(st.body) || st.closed {
+		switch {
+		case st.closed && st.err == nil:
+			return 0, http.ErrBodyReadAfterClose
+		case st.bodyErr != nil:
+			if st.trailer != nil {
+				maps.Copy(st.req.Trailer, st.trailer)
+			}
+			return 0, st.bodyErr
+		case late(st.readBy):
+			return 0, os.ErrDeadlineExceeded
+		case len(p) == 0:
+			return 0, nil
+		}
+		st.await(st.readBy)
+	}
+	n := copy(p, st.body[st.read:])
+	if st.read += n; st.read == len(st.body) {
+		st.body, st.read = st.body[:0], 0
+	}
+	st.took(int64(n))
+	return n, nil
+}
+
+// Close says that no more of the body is wanted.
+func (b body) Close() error {
+	c := b.st.c
+	c.mu.Lock()
+	b.st.closed = true
+	b.st.dropBody()
+	said := len(c.control) > 0
+	c.mu.Unlock()
+	if said {
+		c.out.kick()
+	}
+	return nil
+}
+
+// await waits for a change, at most until by if that is set. c.mu is held.
+func (st *stream) await(by time.Time) {
+	if !by.IsZero() {
+		defer time.AfterFunc(time.Until(by), func() {
+			st.c.mu.Lock()
+			defer st.c.mu.Unlock()
+			st.changed.Broadcast()
+		}).Stop()
+	}
+	st.changed.Wait()
+}
+
+// late tells whether a deadline has passed.
+func late(by time.Time) bool { return !by.IsZero() && !time.Now().Before(by) }
+
+// readUntil bounds how long reads of the body wait; the zero time: for ever.
+func (st *stream) readUntil(t time.Time) {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	st.readBy = t
+	st.changed.Broadcast()
+}
+
+// sendUntil bounds how long the answer waits for the client's windows; the zero time: for ever.
+func (st *stream) sendUntil(t time.Time) {
+	st.c.mu.Lock()
+	defer st.c.mu.Unlock()
+	st.sendBy = t
+	st.changed.Broadcast()
+}
+
+// abort resets a stream whose answer will not be whole.
+func (st *stream) abort(err error) {
+	c := st.c
+	c.mu.Lock()
+	if st.err == nil {
+		c.queueReset(st.id, http2.ErrCodeInternal)
+		st.closeLocked(err)
+	}
+	c.mu.Unlock()
+	c.out.kick()
+}
