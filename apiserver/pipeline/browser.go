@@ -19,7 +19,7 @@ const bearerProtocol = "base64url.bearer.authorization.k8s.io."
 // takes it out of the subprotocols, so that it is neither chosen nor passed on. A handshake that is not understood is left as it is,
 // without the token.
 func browserToken(r *http.Request) {
-	if !wsstream.IsWebSocketRequest(r) {
+	if len(r.Header[wsstream.WebSocketProtocolHeader]) == 0 || !wsstream.IsWebSocketRequest(r) {
 		return
 	}
 	var kept []string

@@ -148,17 +148,13 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		// A client that neither sends nor reads must not hold the handler beyond that.
-		out := http.NewResponseController(w)
-		stop := context.AfterFunc(ctx, func() {
-			_ = out.SetReadDeadline(time.Now())                  // in-process requests have no deadlines, nor slow clients
-			_ = out.SetWriteDeadline(time.Now().Add(lastAnswer)) // the same
-		})
-		defer func() {
-			if !stop() {
-				_ = out.SetWriteDeadline(time.Time{}) // the connection may live on
-			}
-		}()
+		// A client that neither sends nor reads must not hold the handler beyond that. In-process requests have no deadlines, nor
+		// slow clients.
+		out, end := http.NewResponseController(w), time.Now().Add(limit)
+		_ = out.SetReadDeadline(end)
+		if out.SetWriteDeadline(end.Add(lastAnswer)) == nil {
+			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may live on
+		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
