@@ -5,6 +5,7 @@ package embed
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -118,6 +119,7 @@ func (s *Store) commit() {
 				s.place(g, rest[n])
 				n++
 			}
+			g.doneReading()
 			s.flush(g)
 			rest = rest[n:]
 		}
@@ -132,8 +134,36 @@ type group struct {
 	batch    *pebble.Batch
 	size     int
 	events   []store.Event
-	requests []*request     // to be answered when the batch is on disk
-	latest   map[string]int // index in events of a key's latest, once there are several
+	requests []*request       // to be answered when the batch is on disk
+	latest   map[string]int   // index in events of a key's latest, once there are several
+	before   *pebble.Iterator // over the versions there were before the group, for all its reads; nil until the first
+	seek     []byte           // room for a key
+}
+
+// version is the newest version of key before the group, as Store.version has it.
+func (g *group) version(s *Store, key string) (store.KV, store.EventType, error) {
+	if g.before == nil {
+		it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{versionPrefix}, UpperBound: []byte{versionPrefix + 1}})
+		if err != nil {
+			return store.KV{}, 0, fmt.Errorf("read %s: %w", key, err)
+		}
+		g.before = it
+	}
+	g.seek = putVersionKey(g.seek[:0], key, s.durable.Load())
+	kv, typ, err := readVersion(g.before, g.seek, key)
+	if err != nil {
+		g.doneReading() // the next read may fare better
+		return store.KV{}, 0, fmt.Errorf("read %s: %w", key, err)
+	}
+	return kv, typ, nil
+}
+
+// doneReading lets go of what version holds.
+func (g *group) doneReading() {
+	if g.before != nil {
+		_ = g.before.Close() // its errors were told by the reads
+		g.before = nil
+	}
 }
 
 // current is the version of key that the next write of the group meets.
@@ -149,7 +179,7 @@ func (s *Store) current(g *group, key string) (kv store.KV, found bool, err erro
 	if kv, found, known := s.recent.get(key); known {
 		return kv, found, nil
 	}
-	kv, typ, err := s.version(key, s.durable.Load())
+	kv, typ, err := g.version(s, key)
 	return kv, typ != 0 && typ != store.Deleted, err
 }
 

@@ -50,7 +50,8 @@ type Options struct {
 	// data that may be (default 128 MB). Both are looked at only when something is written.
 	HistoryAge   time.Duration
 	HistoryBytes int64
-	// CacheBytes is the block cache (default 8 MB).
+	// CacheBytes bounds the blocks kept in memory together with the memtables, which the engine takes off it (default 32 MB). What is
+	// not read takes nothing.
 	CacheBytes int64
 }
 
@@ -123,7 +124,7 @@ func Open(o Options) (*Store, error) {
 		o.HistoryBytes = 128 << 20
 	}
 	if o.CacheBytes == 0 {
-		o.CacheBytes = 8 << 20
+		o.CacheBytes = 32 << 20
 	}
 	s := &Store{
 		log: o.Log, now: time.Now, done: make(chan struct{}), compacting: make(chan struct{}, 1),
