@@ -64,7 +64,22 @@ func (r *Reader) Get(ctx context.Context, gvr schema.GroupVersionResource, names
 
 // List returns every object of the namespace ("": all) as the cache has them.
 func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string) ([]runtime.Object, error) {
-	return r.Select(ctx, gvr, namespace, nil, nil)
+	s, err := r.storage(gvr)
+	if err != nil {
+		return nil, err
+	}
+	w, ok := s.(interface {
+		Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error
+	})
+	if !ok {
+		return r.Select(ctx, gvr, namespace, nil, nil)
+	}
+	var out []runtime.Object
+	err = w.Walk(ctx, namespace, func(e *objects.Entry) bool {
+		out = append(out, e.Object)
+		return true
+	})
+	return out, err
 }
 
 // Select is List of the objects that match; a nil selector matches everything.

@@ -190,6 +190,9 @@ func (c *Cache) fresh(ctx context.Context) error {
 
 // reach waits for rev for a bounded time.
 func (c *Cache) reach(ctx context.Context, rev int64) error {
+	if c.revision.Load() >= max(rev, 1) {
+		return nil
+	}
 	short, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	err := c.wait(short, max(rev, 1))

@@ -131,6 +131,16 @@ func (r *Resource) All(namespace string) iter.Seq[*objects.Entry] {
 	}
 }
 
+// Walk hands f the objects of a namespace ("": all) as the cache has them once it is filled, until f has enough; a list of version 0
+// without a page.
+func (r *Resource) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
+	if err := r.await(ctx, false, 0); err != nil {
+		return err
+	}
+	r.latestHeir().All(namespace)(f)
+	return nil
+}
+
 // Count is how many objects there are.
 func (r *Resource) Count() int {
 	r.mu.RLock()
