@@ -4,6 +4,7 @@ package wire
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,9 @@ func decoder(m Media, v Validation) runtime.Decoder {
 // Decode reads body into a new object like into, of kind gvk, and fills in its kind. Unknown and duplicate fields are an error,
 // reach warn, or are ignored, as v says. Errors are Status errors (400).
 func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, into runtime.Object, warn func(string)) (runtime.Object, error) {
+	if m == JSON && decodePlain(body, gvk, into) {
+		return into, nil
+	}
 	obj, actual, err := decoder(m, v).Decode(body, &gvk, into)
 	if err != nil {
 		strict, ok := runtime.AsStrictDecodingError(err)
@@ -75,6 +79,18 @@ func Decode(body []byte, m Media, v Validation, gvk schema.GroupVersionKind, int
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	return obj, nil
+}
+
+// decodePlain reads a body that is JSON of kind gvk, and says so, with no field unknown or given twice, into an object of a Go
+// type, without looking for its kind first. Of all others it says false, and leaves into as it was.
+func decodePlain(body []byte, gvk schema.GroupVersionKind, into runtime.Object) bool {
+	strict, err := kjson.UnmarshalStrict(body, into)
+	if err == nil && len(strict) == 0 && into.GetObjectKind().GroupVersionKind() == gvk {
+		into.GetObjectKind().SetGroupVersionKind(gvk)
+		return true
+	}
+	reflect.ValueOf(into).Elem().SetZero()
+	return false
 }
 
 func versionMismatch(actual, want schema.GroupVersionKind) error {

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// TestPlainJSON: the short way reads what it may, and leaves everything else, and the object, to the long way.
+func TestPlainJSON(t *testing.T) {
+	for body, plain := range map[string]bool{
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`:             true,
+		` {"metadata":{"name":"a"},"apiVersion":"v1","kind":"Pod"} `:           true,
+		`{"metadata":{"name":"a"}}`:                                            false,
+		`{"kind":"Pod","metadata":{"name":"a"}}`:                               false,
+		`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}`:            false,
+		`{"kind":"Pod","apiVersion":"a/b/c","metadata":{"name":"a"}}`:          false,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"x":1}`:       false,
+		`{"kind":"Pod","apiVersion":"v1","Metadata":{"name":"a"}}`:             false,
+		`{"kind":"Pod","kind":"Pod","apiVersion":"v1","metadata":{}}`:          false,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"spec":"no"}`: false,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}`:              false,
+		``:     false,
+		`null`: false,
+		`[]`:   false,
+	} {
+		into := &corev1.Pod{}
+		if got := decodePlain([]byte(body), podGVK, into); got != plain {
+			t.Errorf("%s: got %v, want %v", body, got, plain)
+		}
+		want := &corev1.Pod{}
+		if plain {
+			want.Name = "a"
+			want.SetGroupVersionKind(podGVK)
+		}
+		if !equality.Semantic.DeepEqual(into, want) {
+			t.Errorf("%s: left %+v", body, into)
+		}
+	}
+}
+
+// TestEitherWay decodes bodies that only the long way takes into the same objects.
+func TestEitherWay(t *testing.T) {
+	var warned []string
+	warn := func(text string) { warned = append(warned, text) }
+	for body, warnings := range map[string]int{
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`:                         0,
+		`{"metadata":{"name":"a"}}`:                                                        0,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","y":2},"x":1}`:             2,
+		`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"b"},"metadata":{"name":"a"}}`: 1,
+	} {
+		warned = nil
+		obj, err := Decode([]byte(body), JSON, Warn, podGVK, &corev1.Pod{}, warn)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
+			continue
+		}
+		want := &corev1.Pod{}
+		want.Name = "a"
+		want.SetGroupVersionKind(podGVK)
+		if !equality.Semantic.DeepEqual(obj, want) || len(warned) != warnings {
+			t.Errorf("%s: got %+v and warnings %q", body, obj, warned)
+		}
+	}
+}
