@@ -200,7 +200,7 @@ func (g *gather) end(l, r side) changes {
 }
 
 func (p *plan) compareStruct(here *node, l, r side) (changes, error) {
-	if p.emptyStruct(l) && p.emptyStruct(r) {
+	if p.emptyStruct(r) && p.emptyStruct(l) { // r first: it seldom is
 		return p.compareLeaf(here, l, r)
 	}
 	g := gather{name: here.name}
@@ -228,8 +228,23 @@ func (p *plan) compareStruct(here *node, l, r side) (changes, error) {
 }
 
 func (f *fieldPlan) in(v reflect.Value) side {
-	fv := f.entry.GetFrom(v)
-	return side{fv, !f.entry.CanOmit(fv)}
+	if !f.plain {
+		fv := f.entry.GetFrom(v)
+		return side{fv, !f.entry.CanOmit(fv)}
+	}
+	fv := v.Field(f.index)
+	return side{fv, !f.omitEmpty || !isEmpty(fv)}
+}
+
+// isEmpty tells what omitempty omits.
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String, reflect.Slice, reflect.Map, reflect.Array:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	}
+	return v.IsZero()
 }
 
 func (p *plan) emptyStruct(s side) bool {

@@ -39,6 +39,9 @@ type fieldPlan struct {
 	node  *node // the field as a leaf: "f:spec"
 	entry *value.FieldCacheEntry
 	plan  *plan
+	// plain: the field is the struct's own, at index, and left out when empty or never; entry takes longer to say so.
+	plain, omitEmpty bool
+	index            int
 }
 
 type keyPlan struct {
@@ -127,10 +130,28 @@ func (b *planner) fillStruct(p *plan, t reflect.Type, m *smd.Map) {
 			ref = sf.Type
 		}
 		f.plan = b.plan(fieldType(t, entry), ref)
+		f.look(t, entry.JsonName)
 		p.fields = append(p.fields, f)
 	}
 	if !slices.IsSortedFunc(p.fields, func(x, y fieldPlan) int { return strings.Compare(x.node.name, y.node.name) }) {
 		p.shape = odd
+	}
+}
+
+// look finds the field called name in t itself, as encoding/json reads its tag.
+func (f *fieldPlan) look(t reflect.Type, name string) {
+	for i := range t.NumField() {
+		tag, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if tag != name {
+			continue
+		}
+		switch options {
+		case "":
+			f.plain, f.index = true, i
+		case "omitempty":
+			f.plain, f.omitEmpty, f.index = true, true, i
+		}
+		return
 	}
 }
 
