@@ -226,6 +226,15 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 	return s.durable.Load(), nil
 }
 
+// Size is how many bytes the store takes on the disk.
+func (s *Store) Size() int64 {
+	if err := s.begin(context.Background()); err != nil {
+		return 0
+	}
+	defer s.end()
+	return int64(s.db.Metrics().DiskSpaceUsage())
+}
+
 // begin refuses work on a closed store or an ended context, and keeps Close waiting until end.
 func (s *Store) begin(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

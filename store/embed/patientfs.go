@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -185,8 +186,30 @@ func (p *patientFS) openWith(what, name string, op func() (vfs.File, error)) (vf
 	return &patientFile{p: p, File: f, name: name}, nil
 }
 
+// marks tells a file whose name says which manifest counts. The engine makes one after the manifest that it names, removes the
+// one before, and syncs the directory then only: a disk that brings these three to rest in another order would lose the store.
+// So the directory is synced between them.
+func marks(name string) bool { return strings.HasPrefix(filepath.Base(name), "marker.manifest.") }
+
+// settle brings the changes of the directory that holds name to disk.
+func (p *patientFS) settle(name string) {
+	dir := p.FS.PathDir(name)
+	var d vfs.File
+	if !p.do("open", dir, func() (err error) {
+		d, err = p.FS.OpenDir(dir)
+		return err
+	}) {
+		return
+	}
+	p.once("sync", dir, func() error { return d.Sync() })
+	_ = d.Close() // nothing was written through it
+}
+
 // Create is part of vfs.FS.
 func (p *patientFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if marks(name) {
+		p.settle(name)
+	}
 	return p.openWith("create", name, func() (vfs.File, error) { return p.FS.Create(name, c) })
 }
 
@@ -237,7 +260,12 @@ func (p *patientFS) MkdirAll(dir string, perm os.FileMode) error {
 }
 
 // Remove is part of vfs.FS. That the file is not there is an answer.
-func (p *patientFS) Remove(name string) error { return p.remove(name, p.FS.Remove) }
+func (p *patientFS) Remove(name string) error {
+	if marks(name) {
+		p.settle(name)
+	}
+	return p.remove(name, p.FS.Remove)
+}
 
 // RemoveAll is part of vfs.FS.
 func (p *patientFS) RemoveAll(name string) error { return p.remove(name, p.FS.RemoveAll) }
