@@ -11,9 +11,11 @@ import (
 	"net/url"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
+	"keelson/apiserver/objects"
 	"keelson/auth"
 	"keelson/lib/run"
 	"keelson/store"
@@ -87,13 +89,19 @@ func (k *keys) etcdTLS() *tls.Config {
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		s := grpc.NewServer(grpc.Creds(credentials.NewTLS(c.keys.etcdTLS())), grpc.MaxRecvMsgSize(etcdapi.MaxRequest))
-		etcdapi.Register(ctx, s, st, c.EtcdURL())
+		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With("room", "store")})
+		api.Register(s)
+		g, ctx := errgroup.WithContext(ctx)
 		stop := context.AfterFunc(ctx, s.Stop)
 		defer stop()
+		g.Go(func() error { return api.Run(ctx) })
+		g.Go(func() error {
+			if err := s.Serve(c.etcd); err != nil && ctx.Err() == nil {
+				return fmt.Errorf("serve clients of etcd: %w", err)
+			}
+			return nil
+		})
 		ready()
-		if err := s.Serve(c.etcd); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("serve clients of etcd: %w", err)
-		}
-		return nil
+		return g.Wait()
 	}
 }

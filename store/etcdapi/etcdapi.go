@@ -1,25 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package etcdapi speaks etcd's v3 API over a store.Store, so that etcdctl and
-// whatever else reads etcd can look at, copy and repair a cluster's objects.
-// cluster serves it behind certificates; it does no authorization of its own.
+// whatever else reads etcd can look at, copy and repair a cluster's objects, and
+// a stock Kubernetes API server can keep its objects here. cluster serves it
+// behind certificates; it does no authorization of its own.
 //
 // What it does: ranges at any revision, watches, puts, deletions of single keys,
-// transactions that only read and those of one write under one condition on the
-// same key (which is what Kubernetes and key-by-key copies use), compaction,
-// status, the member list. Everything else answers Unimplemented and says why.
+// transactions of one write (and any reads) under conditions on the key that is
+// written, compaction, leases, snapshots, status, hashes, the member list.
+// Everything else answers Unimplemented and says why.
 //
-// What differs from etcd: the store keeps a key's latest revision only, so
-// create_revision and version are 0, but for an event that created the key; a
-// prev_kv has a value and no revision; and keys hold no zero byte.
+// What differs from etcd: of keys that the API server shares (Options.Plain) the
+// store keeps the latest revision only, so their create_revision and version are
+// 0, but for an event that created the key; a prev_kv has no mod_revision; keys
+// hold no zero byte; granting a lease and using it takes revisions, for leases
+// are keys under "keelson/leases/".
 package etcdapi
 
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -34,15 +38,60 @@ const MaxRequest = 16 << 20
 // memberID is the one member's, and the cluster's, name.
 const memberID = 0x6b65656c736f6e // "keelson"
 
-// apiVersion is the version of etcd whose API this is.
-const apiVersion = "3.5.0"
+// apiVersion is the version of etcd whose API this is. From 3.5.13 on API servers rely on the order of progress and events.
+const apiVersion = "3.5.21"
 
-// Register adds the services over st to s. Watches end with ctx; url is where clients find the server.
-func Register(ctx context.Context, s *grpc.Server, st store.Store, url string) {
-	pb.RegisterKVServer(s, &kv{st: st})
-	pb.RegisterWatchServer(s, &watch{st: st, done: ctx.Done()})
-	pb.RegisterMaintenanceServer(s, &maintenance{st: st})
-	pb.RegisterClusterServer(s, &members{st: st, url: url})
+// Options say how the store is served. Only URL is required.
+type Options struct {
+	// URL is where clients find the server.
+	URL string
+	// Plain is the prefix of the keys that others read as they are stored; empty: "/registry/". All other keys carry what
+	// etcd tells about a key.
+	Plain string
+	// Dir is where a snapshot is put together before it is sent (empty: the system's place for temporary files).
+	Dir string
+	Log *slog.Logger
+	// ProgressEvery is how often a watch that asks for progress hears of it while nothing happens (default 5 s).
+	ProgressEvery time.Duration
+}
+
+// Server is etcd's API over one store. New starts nothing: Run does.
+type Server struct {
+	st     store.Store
+	o      Options
+	leases *leases
+	done   chan struct{} // closed when Run ends
+}
+
+// New makes a server over st.
+func New(st store.Store, o Options) *Server {
+	if o.Plain == "" {
+		o.Plain = "/registry/"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.ProgressEvery == 0 {
+		o.ProgressEvery = 5 * time.Second
+	}
+	s := &Server{st: st, o: o, done: make(chan struct{})}
+	s.leases = newLeases(s)
+	return s
+}
+
+// Register adds the services to g.
+func (s *Server) Register(g *grpc.Server) {
+	pb.RegisterKVServer(g, &kv{s: s, st: s.st})
+	pb.RegisterWatchServer(g, &watch{s: s})
+	pb.RegisterLeaseServer(g, &leaseServer{l: s.leases})
+	pb.RegisterMaintenanceServer(g, &maintenance{s: s, st: s.st})
+	pb.RegisterClusterServer(g, &members{st: s.st, url: s.o.URL})
+}
+
+// Run lets leases expire until ctx ends. Watches end with it.
+func (s *Server) Run(ctx context.Context) error {
+	defer close(s.done)
+	return s.leases.run(ctx)
 }
 
 func header(rev int64) *pb.ResponseHeader {
@@ -73,52 +122,6 @@ func answer(err error) error {
 }
 
 func unimplemented(why string) error { return status.Error(codes.Unimplemented, "keelson: "+why) }
-
-func toEtcd(kv store.KV) *mvccpb.KeyValue {
-	return &mvccpb.KeyValue{Key: []byte(kv.Key), Value: kv.Value, ModRevision: kv.Revision}
-}
-
-type maintenance struct {
-	pb.UnimplementedMaintenanceServer
-	st store.Store
-}
-
-// Status is part of the Maintenance service. The sizes are not known.
-func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
-	rev, err := m.st.Revision(ctx)
-	if err != nil {
-		return nil, answer(err)
-	}
-	r := &pb.StatusResponse{
-		Header: header(rev), Version: apiVersion, Leader: memberID, RaftTerm: 1,
-		RaftIndex: uint64(rev), RaftAppliedIndex: uint64(rev),
-	}
-	if err := m.st.Health(ctx); err != nil {
-		r.Errors = append(r.Errors, err.Error())
-	}
-	return r, nil
-}
-
-// Alarm is part of the Maintenance service: it tells that the disk is full, and takes no orders.
-func (m *maintenance) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	if r.Action != pb.AlarmRequest_GET {
-		return nil, unimplemented("alarms follow the disk, they cannot be set or disarmed")
-	}
-	rev, err := m.st.Revision(ctx)
-	if err != nil {
-		return nil, answer(err)
-	}
-	out := &pb.AlarmResponse{Header: header(rev)}
-	if sick := (*store.UnavailableError)(nil); errors.As(m.st.Health(ctx), &sick) && sick.Full {
-		out.Alarms = append(out.Alarms, &pb.AlarmMember{MemberID: memberID, Alarm: pb.AlarmType_NOSPACE})
-	}
-	return out, nil
-}
-
-// Snapshot is part of the Maintenance service.
-func (m *maintenance) Snapshot(*pb.SnapshotRequest, grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
-	return unimplemented("the store has no bbolt file to hand out: `keelson backup FILE` writes a backup, `keelson migrate --to=etcd` fills an etcd")
-}
 
 type members struct {
 	pb.UnimplementedClusterServer

@@ -3,8 +3,11 @@
 package etcdapi
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -16,6 +19,7 @@ import (
 
 type kv struct {
 	pb.UnimplementedKVServer
+	s  *Server
 	st store.Store
 }
 
@@ -76,51 +80,39 @@ func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.
 
 // Range is part of the KV service.
 func (k *kv) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
-	return read(ctx, k.st, r, r.Revision)
+	return k.read(ctx, r, r.Revision)
 }
 
-func read(ctx context.Context, st store.Reader, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
-	switch {
-	case len(r.Key) == 0:
+func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
+	if len(r.Key) == 0 {
 		return nil, rpctypes.ErrGRPCEmptyKey
-	case r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision != 0:
-		return nil, unimplemented("ranges by revision of the key")
-	case r.SortOrder == pb.RangeRequest_DESCEND, r.SortOrder == pb.RangeRequest_ASCEND && r.SortTarget != pb.RangeRequest_KEY:
-		return nil, unimplemented("answers come in the order of keys")
 	}
 	s := span{string(r.Key), string(r.RangeEnd)}
 	if s.single() {
-		return readOne(ctx, st, r, rev)
+		return k.readOne(ctx, r, rev)
 	}
-	out := &pb.RangeResponse{}
-	latest, err := st.Revision(ctx)
+	latest, err := k.st.Revision(ctx)
 	if err != nil {
 		return nil, answer(err)
 	}
-	if s.exact() && r.Limit > 0 { // the store counts
-		p, err := st.List(ctx, store.Range{Prefix: s.key, Revision: rev, Limit: int(r.Limit)})
-		if err != nil {
-			return nil, answer(err)
-		}
-		for _, kv := range p.Items {
-			out.Kvs = append(out.Kvs, shown(kv, r))
-		}
-		out.More, out.Count = p.More, int64(len(p.Items))+p.Remaining
-		if r.CountOnly {
-			out.Kvs, out.More = nil, false
-		}
-		out.Header = header(max(latest, p.Revision))
-		return out, nil
+	out := &pb.RangeResponse{}
+	at := rev
+	switch {
+	case picky(r):
+		at, err = k.pick(ctx, s, r, rev, out)
+	case s.exact() && r.Limit > 0: // the store counts
+		at, err = k.readPage(ctx, r, rev, out)
+	default:
+		at, err = scan(ctx, k.st, s, rev, func(kv store.KV) bool {
+			out.Count++
+			if r.Limit > 0 && int64(len(out.Kvs)) >= r.Limit {
+				out.More = true
+			} else if !r.CountOnly {
+				out.Kvs = append(out.Kvs, k.shown(kv, r))
+			}
+			return true
+		})
 	}
-	at, err := scan(ctx, st, s, rev, func(kv store.KV) bool {
-		out.Count++
-		if r.Limit > 0 && int64(len(out.Kvs)) >= r.Limit {
-			out.More = true
-		} else if !r.CountOnly {
-			out.Kvs = append(out.Kvs, shown(kv, r))
-		}
-		return true
-	})
 	if err != nil {
 		return nil, answer(err)
 	}
@@ -128,21 +120,88 @@ func read(ctx context.Context, st store.Reader, r *pb.RangeRequest, rev int64) (
 	return out, nil
 }
 
-func shown(kv store.KV, r *pb.RangeRequest) *mvccpb.KeyValue {
-	out := toEtcd(kv)
+func (k *kv) readPage(ctx context.Context, r *pb.RangeRequest, rev int64, out *pb.RangeResponse) (int64, error) {
+	p, err := k.st.List(ctx, store.Range{Prefix: string(r.Key), Revision: rev, Limit: int(r.Limit)})
+	if err != nil {
+		return 0, err
+	}
+	out.Count = int64(len(p.Items)) + p.Remaining
+	if !r.CountOnly {
+		out.More = p.More
+		for _, kv := range p.Items {
+			out.Kvs = append(out.Kvs, k.shown(kv, r))
+		}
+	}
+	return p.Revision, nil
+}
+
+// picky tells a request for which all of the span must be looked at before the first key is known.
+func picky(r *pb.RangeRequest) bool {
+	return r.MinModRevision|r.MaxModRevision|r.MinCreateRevision|r.MaxCreateRevision != 0 ||
+		r.SortOrder == pb.RangeRequest_DESCEND || r.SortOrder == pb.RangeRequest_ASCEND && r.SortTarget != pb.RangeRequest_KEY
+}
+
+// pick filters and sorts. As in etcd, what is filtered away counts.
+func (k *kv) pick(ctx context.Context, s span, r *pb.RangeRequest, rev int64, out *pb.RangeResponse) (int64, error) {
+	within := func(n, least, most int64) bool { return (least == 0 || n >= least) && (most == 0 || n <= most) }
+	var all []*mvccpb.KeyValue
+	at, err := scan(ctx, k.st, s, rev, func(kv store.KV) bool {
+		out.Count++
+		e := k.s.open(kv)
+		if within(e.ModRevision, r.MinModRevision, r.MaxModRevision) && within(e.CreateRevision, r.MinCreateRevision, r.MaxCreateRevision) {
+			all = append(all, e)
+		}
+		return true
+	})
+	if err != nil || r.CountOnly {
+		return at, err
+	}
+	slices.SortStableFunc(all, func(a, b *mvccpb.KeyValue) int {
+		n := 0
+		switch r.SortTarget {
+		case pb.RangeRequest_VERSION:
+			n = cmp.Compare(a.Version, b.Version)
+		case pb.RangeRequest_CREATE:
+			n = cmp.Compare(a.CreateRevision, b.CreateRevision)
+		case pb.RangeRequest_MOD:
+			n = cmp.Compare(a.ModRevision, b.ModRevision)
+		case pb.RangeRequest_VALUE:
+			n = bytes.Compare(a.Value, b.Value)
+		default:
+			n = bytes.Compare(a.Key, b.Key)
+		}
+		if r.SortOrder == pb.RangeRequest_DESCEND {
+			return -n
+		}
+		return n
+	})
+	if r.Limit > 0 && int64(len(all)) > r.Limit {
+		all, out.More = all[:r.Limit], true
+	}
+	for _, e := range all {
+		if r.KeysOnly {
+			e.Value = nil
+		}
+	}
+	out.Kvs = all
+	return at, nil
+}
+
+func (k *kv) shown(kv store.KV, r *pb.RangeRequest) *mvccpb.KeyValue {
+	out := k.s.open(kv)
 	if r.KeysOnly {
 		out.Value = nil
 	}
 	return out
 }
 
-func readOne(ctx context.Context, st store.Reader, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
+func (k *kv) readOne(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.RangeResponse, error) {
 	key := string(r.Key)
 	impossible := strings.IndexByte(key, 0) >= 0
 	if impossible { // the revision may be gone nevertheless
 		key = "/"
 	}
-	got, latest, err := st.Get(ctx, key, rev)
+	got, latest, err := k.st.Get(ctx, key, rev)
 	if errors.Is(err, store.ErrNotFound) || err == nil && impossible {
 		return &pb.RangeResponse{Header: header(latest)}, nil
 	}
@@ -151,7 +210,7 @@ func readOne(ctx context.Context, st store.Reader, r *pb.RangeRequest, rev int64
 	}
 	out := &pb.RangeResponse{Header: header(latest), Count: 1}
 	if !r.CountOnly {
-		out.Kvs = append(out.Kvs, shown(got, r))
+		out.Kvs = append(out.Kvs, k.shown(got, r))
 	}
 	return out, nil
 }

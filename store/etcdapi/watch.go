@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -17,12 +18,12 @@ import (
 
 type watch struct {
 	pb.UnimplementedWatchServer
-	st   store.Store
-	done <-chan struct{}
+	s *Server
 }
 
 // stream is one client's watches. Each follows all of the store, so that it knows which revision it has reached.
 type stream struct {
+	s    *Server
 	st   store.Store
 	out  chan *pb.WatchResponse
 	ends context.Context //nolint:containedctx // the stream's own, for its parts
@@ -38,6 +39,7 @@ type watcher struct {
 	span
 	id                    int64
 	prev, noPut, noDelete bool
+	notify, fragment      bool
 	cursor                int64 // guarded by stream.mu
 	stop                  context.CancelFunc
 }
@@ -45,7 +47,7 @@ type watcher struct {
 // Watch is part of the Watch service.
 func (w *watch) Watch(g grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
 	ctx, cancel := context.WithCancel(g.Context())
-	s := &stream{st: w.st, out: make(chan *pb.WatchResponse), ends: ctx, watchers: map[int64]*watcher{}, tick: make(chan struct{})}
+	s := &stream{s: w.s, st: w.s.st, out: make(chan *pb.WatchResponse), ends: ctx, watchers: map[int64]*watcher{}, tick: make(chan struct{})}
 	defer s.wg.Wait()
 	defer cancel()
 	in := make(chan *pb.WatchRequest)
@@ -73,7 +75,7 @@ func (w *watch) Watch(g grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespon
 			answers = append(answers, a)
 		case <-left:
 			return nil // the client is gone
-		case <-w.done:
+		case <-w.s.done:
 			return answer(store.ErrClosed)
 		}
 		for _, a := range answers {
@@ -111,6 +113,7 @@ func (s *stream) create(r *pb.WatchCreateRequest) []*pb.WatchResponse {
 		span: span{string(r.Key), string(r.RangeEnd)}, id: r.WatchId, prev: r.PrevKv,
 		noPut:    slices.Contains(r.Filters, pb.WatchCreateRequest_NOPUT),
 		noDelete: slices.Contains(r.Filters, pb.WatchCreateRequest_NODELETE),
+		notify:   r.ProgressNotify, fragment: r.Fragment,
 	}
 	w.cursor = max(r.StartRevision-1, 1)
 	if r.StartRevision == 0 {
@@ -157,29 +160,83 @@ func (s *stream) ended(w *watcher, err error) *pb.WatchResponse {
 // feed sends what w wants until it ends.
 func (s *stream) feed(ctx context.Context, w *watcher, from store.Watcher) {
 	defer w.stop()
-	for batch := range from.Events() {
-		out := &pb.WatchResponse{Header: header(batch[len(batch)-1].KV.Revision), WatchId: w.id}
-		for i := range batch {
-			if e := w.event(&batch[i]); e != nil {
-				out.Events = append(out.Events, e)
+	var quiet <-chan time.Time
+	if w.notify {
+		tick := time.NewTicker(s.s.o.ProgressEvery)
+		defer tick.Stop()
+		quiet = tick.C
+	}
+	told := w.cursor // what the client knows that the watch has reached
+	for {
+		select {
+		case batch, ok := <-from.Events():
+			if !ok {
+				s.leave(ctx, w, from.Err())
+				return
+			}
+			cursor := batch[len(batch)-1].KV.Revision
+			sent, ok := s.deliver(ctx, w, batch, cursor)
+			if !ok {
+				return
+			}
+			if sent {
+				told = cursor
+			}
+			s.mu.Lock()
+			w.cursor = cursor
+			close(s.tick)
+			s.tick = make(chan struct{})
+			s.mu.Unlock()
+		case <-quiet:
+			s.mu.Lock()
+			cursor := w.cursor
+			s.mu.Unlock()
+			if cursor > told {
+				if !s.send(ctx, &pb.WatchResponse{Header: header(cursor), WatchId: w.id}) {
+					return
+				}
+				told = cursor
 			}
 		}
-		if len(out.Events) > 0 && !s.send(ctx, out) {
-			return
-		}
-		s.mu.Lock()
-		w.cursor = batch[len(batch)-1].KV.Revision
-		close(s.tick)
-		s.tick = make(chan struct{})
-		s.mu.Unlock()
 	}
+}
+
+// leave ends a watch that the client has not ended.
+func (s *stream) leave(ctx context.Context, w *watcher, why error) {
 	if ctx.Err() != nil {
 		return
 	}
 	s.mu.Lock()
 	delete(s.watchers, w.id)
 	s.mu.Unlock()
-	s.send(ctx, s.ended(w, from.Err()))
+	s.send(ctx, s.ended(w, why))
+}
+
+// fragmentBytes is what an answer may hold when the client wants great ones in parts.
+const fragmentBytes = 1 << 20
+
+// deliver sends what w wants of a batch, if anything; ok is false when the watch has ended meanwhile.
+func (s *stream) deliver(ctx context.Context, w *watcher, batch []store.Event, rev int64) (sent, ok bool) {
+	var events []*mvccpb.Event
+	size := 0
+	for i := range batch {
+		e := s.event(w, &batch[i])
+		if e == nil {
+			continue
+		}
+		n := len(e.Kv.Key) + len(e.Kv.Value) + len(e.PrevKv.GetValue()) + 64
+		if w.fragment && len(events) > 0 && size+n > fragmentBytes {
+			if !s.send(ctx, &pb.WatchResponse{Header: header(rev), WatchId: w.id, Events: events, Fragment: true}) {
+				return true, false
+			}
+			events, size = nil, 0
+		}
+		events, size = append(events, e), size+n
+	}
+	if len(events) == 0 {
+		return false, true
+	}
+	return true, s.send(ctx, &pb.WatchResponse{Header: header(rev), WatchId: w.id, Events: events})
 }
 
 func (s *stream) send(ctx context.Context, r *pb.WatchResponse) bool {
@@ -191,27 +248,28 @@ func (s *stream) send(ctx context.Context, r *pb.WatchResponse) bool {
 	}
 }
 
-func (w *watcher) event(e *store.Event) *mvccpb.Event {
+func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
 	if !w.holds(e.KV.Key) {
 		return nil
 	}
-	out := &mvccpb.Event{Kv: toEtcd(e.KV)}
+	out := &mvccpb.Event{}
 	switch e.Type {
 	case store.Deleted:
 		if w.noDelete {
 			return nil
 		}
-		out.Type, out.Kv.Value = mvccpb.Event_DELETE, nil
+		out.Type, out.Kv = mvccpb.Event_DELETE, &mvccpb.KeyValue{Key: []byte(e.KV.Key), ModRevision: e.KV.Revision}
 	case store.Created:
+		out.Kv = s.s.open(e.KV)
 		out.Kv.CreateRevision, out.Kv.Version = e.KV.Revision, 1
-		fallthrough
 	default:
-		if w.noPut {
-			return nil
-		}
+		out.Kv = s.s.open(e.KV)
+	}
+	if w.noPut && out.Type == mvccpb.Event_PUT {
+		return nil
 	}
 	if w.prev && e.Type != store.Created {
-		out.PrevKv = &mvccpb.KeyValue{Key: []byte(e.KV.Key), Value: e.Prev}
+		out.PrevKv = s.s.open(store.KV{Key: e.KV.Key, Value: e.Prev})
 	}
 	return out
 }
