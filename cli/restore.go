@@ -15,7 +15,8 @@ func restoreCommand(std Stdio) *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Make a data directory of a backup",
 		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or not at all.\n" +
-			"`keelson up` then continues the cluster with the objects and the keys that it had.",
+			"`keelson up` then continues the cluster with the objects and the keys that it had. The file may also be what\n" +
+			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
 		Args: cobra.ExactArgs(1),
 	}
 	dir := dataDirFlag(c)

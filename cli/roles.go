@@ -42,11 +42,19 @@ func apiserverCommand(std Stdio) *cobra.Command {
 }
 
 func controllerManagerCommand(std Stdio) *cobra.Command {
-	return roleCommand(std, "controller-manager", "The controllers, alone", kubeconfigFlag("controller-manager"), cluster.RunControllerManager)
+	return roleCommand(std, "controller-manager", "The controllers, alone", leaderFlags("controller-manager"), cluster.RunControllerManager)
 }
 
 func schedulerCommand(std Stdio) *cobra.Command {
-	return roleCommand(std, "scheduler", "The scheduler, alone", kubeconfigFlag("scheduler"), cluster.RunScheduler)
+	return roleCommand(std, "scheduler", "The scheduler, alone", leaderFlags("scheduler"), cluster.RunScheduler)
+}
+
+// leaderFlags are those of a role of which several copies may run.
+func leaderFlags(file string) func(*cobra.Command, *cluster.RoleConfig) {
+	return func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		kubeconfigFlag(file)(c, cfg)
+		c.Flags().BoolVar(&cfg.LeaderElect, "leader-elect", true, "work only while holding a lease, so that of several copies one works")
+	}
 }
 
 func kubeletCommand(std Stdio) *cobra.Command {

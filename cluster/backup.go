@@ -20,6 +20,7 @@ import (
 	"keelson/store"
 	"keelson/store/backup"
 	"keelson/store/embed"
+	"keelson/store/etcdfile"
 )
 
 // BackupPath is where a running cluster hands out a backup of its store.
@@ -137,7 +138,8 @@ func saveKeys(dir DataDir, w *backup.Writer) error {
 // again with another meaning. Watches from before answer 410 and begin anew.
 const revisionGap = 1_000_000_000
 
-// Restore makes dir, which must be empty or absent, of the backup at path: completely or not at all.
+// Restore makes dir, which must be empty or absent, of the file at path, a backup or what `etcdctl snapshot save` wrote:
+// completely or not at all. What a killed restore leaves beside dir the next one takes away.
 func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, err error) {
 	if err := restorable(dir); err != nil {
 		return sum, err
@@ -151,13 +153,11 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err != nil {
 		return sum, err
 	}
-	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
-		return sum, fmt.Errorf("restore: %w", err)
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(abs), filepath.Base(abs)+".restoring-*")
+	tmp, lock, err := workplace(abs)
 	if err != nil {
 		return sum, fmt.Errorf("restore: %w", err)
 	}
+	defer func() { _ = lock.Close() }()
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("restore %s: %w", path, err)
@@ -165,7 +165,7 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 		}
 	}()
 	err = embed.Import(ctx, embed.Options{Dir: filepath.Join(tmp, "store")}, func(put func(store.KV) error) (int64, error) {
-		sum, err = backup.Read(f, backup.Sink{KV: put, File: func(name string, b []byte) error { return restoreKey(tmp, name, b) }})
+		sum, err = readBackup(f, tmp, put)
 		return sum.Revision + revisionGap, err
 	})
 	if err != nil {
@@ -181,6 +181,50 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 		return sum, err
 	}
 	return sum, syncDir(filepath.Dir(abs))
+}
+
+// workplace is an empty directory beside dir for one restore at a time, which holds lock meanwhile.
+func workplace(dir string) (tmp string, lock *os.File, err error) {
+	tmp = dir + ".restoring"
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return "", nil, err
+	}
+	if lock, err = os.Open(tmp); err != nil {
+		return "", nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return "", nil, fmt.Errorf("another restore fills %s", tmp)
+	}
+	left, err := os.ReadDir(tmp)
+	for _, e := range left {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(tmp, e.Name())))
+	}
+	if err != nil {
+		_ = lock.Close()
+		return "", nil, err
+	}
+	return tmp, lock, nil
+}
+
+// readBackup hands what f holds to put, and keys to the directory tmp.
+func readBackup(f *os.File, tmp string, put func(store.KV) error) (sum BackupSummary, err error) {
+	head := make([]byte, 64)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return sum, err
+	}
+	if !etcdfile.Is(head[:n]) {
+		return backup.Read(f, backup.Sink{KV: put, File: func(name string, b []byte) error { return restoreKey(tmp, name, b) }})
+	}
+	sum.Revision, err = etcdfile.Read(f.Name(), objects.Root, func(kv store.KV) error {
+		sum.Keys++
+		return put(kv)
+	})
+	if err == nil && sum.Keys == 0 {
+		err = fmt.Errorf("it holds nothing under %s", objects.Root)
+	}
+	return sum, err
 }
 
 // restorable refuses a directory that is in use or holds anything.

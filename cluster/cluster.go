@@ -92,6 +92,9 @@ func (c *Cluster) prepare() (err error) {
 	if err := c.openLog(); err != nil {
 		return err
 	}
+	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // of a migration that was killed
+		return err
+	}
 	if c.listener, err = listen(c.cfg.Port); err != nil {
 		return err
 	}
@@ -277,25 +280,26 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 	if c.cfg.NoAgents {
 		return nil, nil
 	}
-	manager, err := controllers.New(controllers.Config{
+	boss := as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+	manager := controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
-				return as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+				return boss
 			}
 			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
 		},
 		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
-	})
-	if err != nil {
-		return nil, err
 	}
-	sched, err := scheduler.New(scheduler.Config{
+	sched := scheduler.Config{
 		Client: as(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: marks, Log: c.log.With("room", "scheduler"),
-	})
-	if err != nil {
-		return nil, err
 	}
-	return []run.Part{{Name: "controllers", Run: manager.Run}, {Name: "scheduler", Run: sched.Run}}, nil
+	manage := func(ctx context.Context, ready func()) error { return runControllers(ctx, manager, ready) }
+	schedule := func(ctx context.Context, ready func()) error { return runScheduler(ctx, sched, ready) }
+	if len(c.cfg.Etcd.Servers) > 0 { // others may run on the same etcd
+		manage = elected(boss, controllersLease, true, manager.Log, func(ctx context.Context) error { return runControllers(ctx, manager, func() {}) })
+		schedule = elected(sched.Client, schedulerLease, true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
+	}
+	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}, nil
 }
 
 func user(name string, groups ...string) *auth.User {

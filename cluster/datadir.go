@@ -48,17 +48,34 @@ func (d DataDir) ID() string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// Prepare makes the directory (0700) and returns its absolute, link-free path.
+// Prepare makes the directory (0700) and returns its absolute, link-free path. What it makes stays there after power loss.
 func (d DataDir) Prepare() (DataDir, error) {
+	made := ""
+	for p := filepath.Clean(string(d)); !exists(p) && p != filepath.Dir(p); p = filepath.Dir(p) {
+		made = p
+	}
 	if err := os.MkdirAll(string(d), 0o700); err != nil {
 		return "", fmt.Errorf("data directory: %w", err)
+	}
+	if made != "" {
+		for p := filepath.Dir(filepath.Clean(string(d))); ; p = filepath.Dir(p) {
+			if err := syncDir(p); err != nil && !errors.Is(err, os.ErrPermission) {
+				return "", fmt.Errorf("data directory: %w", err)
+			}
+			if p == filepath.Dir(made) {
+				break
+			}
+		}
 	}
 	return d.resolve()
 }
 
+// migrating is where `keelson migrate` puts a store together. What is found there was interrupted.
+const migrating = "store.migrating"
+
 // contents are the entries that Keelson makes in a data directory, and alone removes.
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", "runtime", "network", "kubelet", "logs", "manifests",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", migrating, "runtime", "network", "kubelet", "logs", "manifests",
 	"node.pid", "keelson.pid",
 }
 

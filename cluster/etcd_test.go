@@ -166,8 +166,8 @@ func TestTwoAPIServers(t *testing.T) {
 
 // TestEtcdctl asks a running cluster with the real etcdctl.
 func TestEtcdctl(t *testing.T) {
-	bin, err := exec.LookPath("etcdctl")
-	if err != nil {
+	bin := etcdtest.Tool("etcdctl")
+	if bin == "" {
 		t.Skip("SKIPPED: no etcdctl on this machine (Debian: etcd-client)")
 	}
 	c, kube := serve(t, func(c *Config) { c.EtcdListen = "127.0.0.1:0" })
@@ -188,6 +188,7 @@ func TestEtcdctl(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
+	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	steps := []struct {
 		args []string
 		want string
@@ -198,11 +199,17 @@ func TestEtcdctl(t *testing.T) {
 		{[]string{"put", "/registry/other", "by hand"}, "OK"},
 		{[]string{"get", "--print-value-only", "/registry/other"}, "by hand"},
 		{[]string{"watch", "--rev", "1", "/registry/other", "--", "sh", "-c", "echo saw $ETCD_WATCH_KEY; kill $PPID"}, "saw "},
+		{[]string{"get", "--prefix", "--keys-only", "--sort-by", "modify", "--order", "descend", "/registry/o"}, "/registry/other"},
+		{[]string{"del", "--prefix", "/registry/other"}, "delete key by key"},
 		{[]string{"del", "/registry/other"}, "1"},
-		{[]string{"endpoint", "status"}, "3.5.0"},
+		{[]string{"endpoint", "status"}, "3.5.21"},
+		{[]string{"endpoint", "hashkv"}, ", "},
+		{[]string{"lease", "grant", "1000"}, "granted with TTL(1000s)"},
+		{[]string{"compaction", "2"}, "compacted revision 2"},
+		{[]string{"defrag"}, "gives space back by itself"},
 		{[]string{"endpoint", "health"}, "is healthy"},
 		{[]string{"member", "list"}, "keelson"},
-		{[]string{"snapshot", "save", filepath.Join(t.TempDir(), "s")}, "keelson backup"},
+		{[]string{"snapshot", "save", snapshot}, "napshot saved at"},
 	}
 	for _, s := range steps {
 		out, err := run("admin", s.args...)
@@ -210,6 +217,7 @@ func TestEtcdctl(t *testing.T) {
 			t.Errorf("etcdctl %s: got %q, %v; want %q", strings.Join(s.args, " "), out, err, s.want)
 		}
 	}
+	checkSnapshot(t, c, snapshot)
 	for _, cert := range []string{"", "kubelet"} {
 		if out, err := run(cert, "get", "--prefix", "/registry/"); err == nil || strings.Contains(out, "/registry/") {
 			t.Errorf("etcdctl with certificate %q: got %q, %v; want a refusal", cert, out, err)
@@ -217,5 +225,50 @@ func TestEtcdctl(t *testing.T) {
 	}
 	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// checkSnapshot makes a real etcd and a data directory of what etcdctl saved: both hold what the cluster does.
+func checkSnapshot(t *testing.T, c *Cluster, snapshot string) {
+	t.Helper()
+	if _, err := os.Stat(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	dir := DataDir(filepath.Join(t.TempDir(), "restored"))
+	sum, err := Restore(t.Context(), dir, snapshot)
+	if err != nil || sum.Keys < 10 {
+		t.Fatalf("Restore of the snapshot: %+v, %v", sum, err)
+	}
+	var want map[string]string
+	revisions := map[string]int64{}
+	embedded(t, dir, func(s store.Store) {
+		want = stored(t, s)
+		if _, err := backup.Walk(t.Context(), s, "/", func(kv store.KV) error { revisions[kv.Key] = kv.Revision; return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, ok := want["/registry/namespaces/default"]; !ok || int64(len(want)) != sum.Keys {
+		t.Errorf("the data directory holds %d keys, want %d and the default namespace among them", len(want), sum.Keys)
+	}
+	m := etcdtest.StartFrom(t, snapshot)
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: []string{m.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	n := 0
+	rev, err := backup.Walk(t.Context(), remote, "/registry/", func(kv store.KV) error {
+		n++
+		if string(kv.Value) != want[kv.Key] || kv.Revision != revisions[kv.Key] {
+			t.Errorf("etcd holds %s at %d, %d bytes; want %d, %d bytes", kv.Key, kv.Revision, len(kv.Value), revisions[kv.Key], len(want[kv.Key]))
+		}
+		return nil
+	})
+	if err != nil || n != len(want) || rev != sum.Revision {
+		t.Errorf("etcd holds %d keys at revision %d, %v; want %d at %d", n, rev, err, len(want), sum.Revision)
+	}
+	_, second := serve(t, func(c *Config) { c.Etcd.Servers = []string{m.URL} })
+	if _, err := second.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{}); err != nil {
+		t.Errorf("a server on the restored etcd: %v", err)
 	}
 }

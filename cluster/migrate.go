@@ -135,7 +135,7 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, e
 		return 0, err
 	}
 	defer func() { _ = from.Close() }()
-	tmp := dir.Sub("store.migrating") // the lock makes it ours; what is there was interrupted
+	tmp := dir.Sub(migrating) // the lock makes it ours; what is there was interrupted
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, err
 	}

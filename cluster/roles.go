@@ -40,6 +40,8 @@ type RoleConfig struct {
 	LogTo           io.Writer
 	// API is for the API server alone.
 	API APIOptions
+	// LeaderElect makes controllers and schedulers of which several run agree on one that works.
+	LeaderElect bool
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -102,7 +104,7 @@ func RunControllerManager(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	m, err := controllers.New(controllers.Config{
+	cfg := controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
 				return base
@@ -110,11 +112,24 @@ func RunControllerManager(ctx context.Context, r RoleConfig) error {
 			return impersonate(base, name)
 		},
 		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: r.tokenKey(), Authority: r.authority(),
-	})
+	}
+	if r.LeaderElect {
+		work := elected(base, controllersLease, false, r.log(), func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) })
+		return run.Together(nil, run.Part{Name: "controllers", Run: work}, forward)(ctx, r.Ready)
+	}
+	work := func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }
+	return run.Together(nil, run.Part{Name: "controllers", Run: work}, forward)(ctx, r.Ready)
+}
+
+const controllersLease = "kube-controller-manager"
+
+// runControllers runs new controllers until ctx ends.
+func runControllers(ctx context.Context, cfg controllers.Config, ready func()) error {
+	m, err := controllers.New(cfg)
 	if err != nil {
 		return err
 	}
-	return run.Together(nil, run.Part{Name: "controllers", Run: m.Run}, forward)(ctx, r.Ready)
+	return m.Run(ctx, ready)
 }
 
 // tokenKey is the service-account key of the data directory; nil where there is none, as beside a server on another machine.
@@ -168,11 +183,20 @@ func RunScheduler(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.New(scheduler.Config{Client: cl, Marks: marks, Log: r.log()})
+	cfg := scheduler.Config{Client: cl, Marks: marks, Log: r.log(), LeaderElect: r.LeaderElect}
+	work := func(ctx context.Context, ready func()) error { return runScheduler(ctx, cfg, ready) }
+	return run.Together(nil, run.Part{Name: "scheduler", Run: work}, forward)(ctx, r.Ready)
+}
+
+const schedulerLease = "kube-scheduler"
+
+// runScheduler runs a new scheduler until ctx ends.
+func runScheduler(ctx context.Context, cfg scheduler.Config, ready func()) error {
+	s, err := scheduler.New(cfg)
 	if err != nil {
 		return err
 	}
-	return run.Together(nil, run.Part{Name: "scheduler", Run: s.Run}, forward)(ctx, r.Ready)
+	return s.Run(ctx, ready)
 }
 
 // mirrors reads the mirrors' flags.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package etcdtest starts real etcd servers (Debian's etcd-server) for tests,
-// which skip loudly where there is none. Tests import it and nothing else does.
+// Package etcdtest starts real etcd servers for tests, which skip loudly where
+// there is none: the one in PATH (Debian's etcd-server), or the program that
+// KEELSON_ETCD names. Tests import it and nothing else does.
 package etcdtest
 
 import (
@@ -43,12 +44,39 @@ type Files struct{ CA, Cert, Key string }
 // means plain HTTP on loopback.
 func Start(t testing.TB, n int, files *Files) []*Member {
 	t.Helper()
-	bin, err := exec.LookPath("etcd")
+	return startAny(t, n, files, "")
+}
+
+// StartFrom starts a cluster of one member with what a snapshot holds, by etcd's own restore command.
+func StartFrom(t testing.TB, snapshot string) *Member {
+	t.Helper()
+	return startAny(t, 1, nil, snapshot)[0]
+}
+
+// Tool finds a program of etcd: etcd, etcdctl, etcdutl. "" when it is not there.
+func Tool(name string) string {
+	etcd := os.Getenv("KEELSON_ETCD")
+	switch {
+	case etcd != "" && name == "etcd":
+		return etcd
+	case etcd != "":
+		name = filepath.Join(filepath.Dir(etcd), name)
+	}
+	path, err := exec.LookPath(name)
 	if err != nil {
+		return ""
+	}
+	return path
+}
+
+func startAny(t testing.TB, n int, files *Files, snapshot string) []*Member {
+	t.Helper()
+	bin := Tool("etcd")
+	if bin == "" {
 		t.Skip("SKIPPED: no etcd on this machine (Debian: etcd-server)")
 	}
 	for try := 0; ; try++ { // a free port may be taken by somebody else before etcd has it
-		members, err := start(t, bin, n, files)
+		members, err := start(t, bin, n, files, snapshot)
 		if err == nil {
 			return members
 		}
@@ -73,7 +101,25 @@ func tempDir(t testing.TB) string {
 	return dir
 }
 
-func start(t testing.TB, bin string, n int, files *Files) ([]*Member, error) {
+// restore fills the data directory of m, the only member, from a snapshot.
+func (m *Member) restore(t testing.TB, cluster, token, snapshot string) {
+	t.Helper()
+	bin := Tool("etcdutl") // before 3.5 etcdctl did it
+	if bin == "" {
+		bin = Tool("etcdctl")
+	}
+	if bin == "" {
+		t.Skip("SKIPPED: no etcdutl and no etcdctl on this machine (Debian: etcd-client)")
+	}
+	cmd := exec.CommandContext(t.Context(), bin, "snapshot", "restore", snapshot, "--name", "m0", "--initial-cluster", cluster,
+		"--initial-cluster-token", token, "--initial-advertise-peer-urls", m.peer, "--data-dir", filepath.Join(m.dir, "data"))
+	cmd.Env = append(os.Environ(), "ETCDCTL_API=3")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s snapshot restore: %v\n%s", bin, err, out)
+	}
+}
+
+func start(t testing.TB, bin string, n int, files *Files, snapshot string) ([]*Member, error) {
 	scheme := "http"
 	if files != nil {
 		scheme = "https"
@@ -95,6 +141,9 @@ func start(t testing.TB, bin string, n int, files *Files) ([]*Member, error) {
 		}
 		if files != nil {
 			m.args = append(m.args, "--client-cert-auth", "--trusted-ca-file", files.CA, "--cert-file", files.Cert, "--key-file", files.Key)
+		}
+		if snapshot != "" {
+			m.restore(t, strings.Join(cluster, ","), members[0].dir, snapshot)
 		}
 		m.Run(t)
 		t.Cleanup(func() { m.Kill(t) })

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/store"
+	"keelson/store/backup"
+)
+
+// backupFile is a backup of n keys of 2 KB.
+func backupFile(t *testing.T, n int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "backup")
+	_, err := saveBackup("", path, func(w *backup.Writer) (int64, error) {
+		for i := range n {
+			kv := store.KV{Key: fmt.Sprintf("/registry/configmaps/a/%05d", i), Value: bytes.Repeat([]byte{byte(i)}, 2000), Revision: int64(i + 2)}
+			if err := w.KV(kv); err != nil {
+				return 0, err
+			}
+		}
+		return int64(n + 2), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// left are the names in the directory that holds dir.
+func left(t *testing.T, dir DataDir) string {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(string(dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// TestRestoreRefusals: each is a sentence that names the file or the directory, and leaves nothing.
+func TestRestoreRefusals(t *testing.T) {
+	good, err := os.ReadFile(backupFile(t, 50))
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(good)/2] ^= 4
+	base := t.TempDir()
+	for name, c := range map[string]struct {
+		b    []byte
+		want string
+	}{
+		"truncated": {good[:len(good)-40], "the file is damaged or not complete, at byte "},
+		"flipped":   {flipped, "the file is damaged or not complete, at byte "},
+		"newer":     {append([]byte("KEELSON BACKUP 2\n"), good[17:]...), `its format is version "2\n", this program knows version "1\n"`},
+		"foreign":   {[]byte("apiVersion: v1\n"), "this is not a backup of keelson"},
+		"empty":     {nil, "this is not a backup of keelson"},
+		"longer":    {append(bytes.Clone(good), 'x'), "something follows the end"},
+	} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, c.b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dir := DataDir(filepath.Join(base, "data"))
+		_, err := Restore(t.Context(), dir, file)
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%s: got %v, want %q and the file's name", name, err, c.want)
+		}
+		if got := left(t, dir); got != "" {
+			t.Errorf("%s: left %s", name, got)
+		}
+	}
+	taken := DataDir(filepath.Join(base, "taken"))
+	if err := os.MkdirAll(taken.Sub("store"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Restore(t.Context(), taken, backupFile(t, 1)); err == nil || !strings.Contains(err.Error(), "is not empty") {
+		t.Errorf("into a directory that holds something: got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := DataDir(filepath.Join(base, "data"))
+	if _, err := Restore(ctx, dir, backupFile(t, 2000)); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: got %v", err)
+	}
+	if got := left(t, dir); got != "taken" {
+		t.Errorf("interrupted: left %s", got)
+	}
+}
+
+// TestRestoreKilled kills restores half-way: the data directory is absent or whole, and the next restore leaves nothing beside it.
+func TestRestoreKilled(t *testing.T) {
+	const n = 8000
+	file := backupFile(t, n)
+	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	whole := func() {
+		t.Helper()
+		embedded(t, dir, func(s store.Store) {
+			if got := len(stored(t, s)); got != n {
+				t.Errorf("the store holds %d keys, want %d", got, n)
+			}
+		})
+	}
+	for range 3 {
+		p := spawn(t, job{Role: "restore", RoleConfig: RoleConfig{DataDir: dir}, File: file})
+		soon(t, "a directory in the making", func() (bool, error) { return left(t, dir) != "", nil })
+		p.kill()
+		if exists(string(dir)) { // it was faster
+			whole()
+			if err := os.RemoveAll(string(dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := Restore(t.Context(), dir, file); err != nil {
+		t.Fatal(err)
+	}
+	whole()
+	if got := left(t, dir); got != "data" {
+		t.Errorf("left %s", got)
+	}
+}
+
+// TestBackupWhileWriting: a backup of a running cluster is one moment of it, whatever is written meanwhile.
+func TestBackupWhileWriting(t *testing.T) {
+	c, kube := serve(t, func(*Config) {})
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One writer counts up two objects, a before b: at every moment a is equal to b or one ahead.
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	defer writer.Wait()
+	defer stop()
+	maps := kube.CoreV1().ConfigMaps("default")
+	for _, name := range []string{"a", "b"} {
+		if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writer.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			patch := fmt.Appendf(nil, `{"data":{"n":"n%06d"}}`, i)
+			for _, name := range []string{"a", "b"} {
+				if _, err := maps.Patch(ctx, name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil && ctx.Err() == nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for i := range 10 {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cfg.Host+BackupPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := hc.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := map[string]int{"a": -1, "b": -1}
+		_, err = backup.Read(resp.Body, backup.Sink{KV: func(kv store.KV) error {
+			name := strings.TrimPrefix(kv.Key, "/registry/configmaps/default/")
+			if _, ok := n[name]; !ok {
+				return nil
+			}
+			if at := bytes.Index(kv.Value, []byte("n0")); at >= 0 {
+				var v int
+				if _, err := fmt.Sscanf(string(kv.Value[at:at+7]), "n%06d", &v); err != nil {
+					return err
+				}
+				n[name] = v
+			}
+			return nil
+		}})
+		_ = resp.Body.Close()
+		if err != nil {
+			t.Fatalf("backup %d: %v", i, err)
+		}
+		if n["a"] != n["b"] && n["a"] != n["b"]+1 {
+			t.Errorf("backup %d holds a=%d and b=%d: not one moment", i, n["a"], n["b"])
+		}
+	}
+}

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/store"
+	"keelson/store/backup"
+	"keelson/store/embed"
+	"keelson/store/etcd"
+	"keelson/store/etcd/etcdtest"
+)
+
+// job is what a process of a test does: TestProcess, run again by spawn, does it.
+type job struct {
+	Role string
+	RoleConfig
+	Etcd []string
+	File string // a backup
+}
+
+// TestProcess is not a test but the other processes of other tests.
+func TestProcess(t *testing.T) {
+	text := os.Getenv("KEELSON_TEST_PROCESS")
+	if text == "" {
+		t.Skip("SKIPPED: only for other tests")
+	}
+	var j job
+	if err := json.Unmarshal([]byte(text), &j); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	j.RoleConfig.Etcd.Servers = j.Etcd
+	j.LogTo = os.Stderr
+	j.Ready = func() { fmt.Println("ready") }
+	var err error
+	switch j.Role {
+	case "apiserver":
+		err = RunAPIServer(ctx, j.RoleConfig)
+	case "controller-manager":
+		err = RunControllerManager(ctx, j.RoleConfig)
+	case "to-etcd":
+		_, err = MigrateToEtcd(ctx, j.DataDir, j.RoleConfig.Etcd)
+	case "to-embedded":
+		_, err = MigrateFromEtcd(ctx, j.DataDir, j.RoleConfig.Etcd)
+	case "restore":
+		_, err = Restore(ctx, j.DataDir, j.File)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// process is a child that ends with the test.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	ready chan struct{} // closed when it says so
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.ended
+}
+
+func spawn(t *testing.T, j job) *process {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{
+		"Role": j.Role, "DataDir": j.DataDir, "Kubeconfig": j.Kubeconfig, "LeaderElect": j.LeaderElect, "Etcd": j.Etcd, "File": j.File,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: exec.Command(os.Args[0], "-test.run=^TestProcess$"), ended: make(chan struct{}), ready: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), "KEELSON_TEST_PROCESS="+string(text))
+	p.cmd.Stderr = log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { // ends with the process
+		defer close(p.ended)
+		said := bufio.NewScanner(out)
+		for said.Scan() {
+			if said.Text() == "ready" {
+				close(p.ready)
+			}
+		}
+		_, _ = io.Copy(io.Discard, out)
+		_ = p.cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		_ = log.Close()
+		if b, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			t.Logf("%s said:\n%s", j.Role, b[max(0, len(b)-4000):])
+		}
+	})
+	return p
+}
+
+func (p *process) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-p.ready:
+	case <-p.ended:
+		t.Fatal("the process ended before it was ready")
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the process is not ready after two minutes")
+	}
+}
+
+// soon polls until ok.
+func soon(t *testing.T, what string, ok func() (bool, error)) {
+	t.Helper()
+	end := time.Now().Add(2 * time.Minute)
+	for {
+		good, err := ok()
+		if good {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: not after two minutes: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// copyKeys gives dir the keys and certificates of another, as two API servers of one cluster have.
+func copyKeys(t *testing.T, from, dir DataDir) {
+	t.Helper()
+	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(from.Sub("pki/*.[ck][re][ty]"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("keys: %v, %v", files, err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err == nil {
+			err = os.WriteFile(dir.Sub("pki/"+filepath.Base(f)), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// twoServers are two API servers, processes of their own, on one etcd.
+func twoServers(t *testing.T) (dirs [2]DataDir, configs [2]*rest.Config) {
+	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
+	for i := range dirs {
+		dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i > 0 {
+			copyKeys(t, dirs[0], dir)
+		}
+		dirs[i] = dir
+		spawn(t, job{Role: "apiserver", RoleConfig: RoleConfig{DataDir: dir}, Etcd: servers}).wait(t)
+		if configs[i], err = clientcmd.BuildConfigFromFlags("", dir.Kubeconfig()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dirs, configs
+}
+
+// TestServersAgree: two API servers on one etcd are one cluster: what is written at one is read, watched, served as a custom
+// resource and obeyed as a rule at the other.
+func TestServersAgree(t *testing.T) {
+	_, configs := twoServers(t)
+	a, b := kubernetes.NewForConfigOrDie(configs[0]), kubernetes.NewForConfigOrDie(configs[1])
+	ctx := t.Context()
+	w, err := b.CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{LabelSelector: "mine=yes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Labels: map[string]string{"mine": "yes"}}}
+	if cm, err = a.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := b.CoreV1().ConfigMaps("default").Get(ctx, "c", metav1.GetOptions{}); err != nil || got.ResourceVersion != cm.ResourceVersion {
+		t.Errorf("read at the other server: %v, %v; want version %s", got, err, cm.ResourceVersion)
+	}
+	select {
+	case e := <-w.ResultChan():
+		if got, ok := e.Object.(*corev1.ConfigMap); !ok || e.Type != watch.Added || got.ResourceVersion != cm.ResourceVersion {
+			t.Errorf("watch at the other server: got %v", e)
+		}
+	case <-time.After(time.Minute):
+		t.Error("watch at the other server: nothing after a minute")
+	}
+	cm.Data = map[string]string{"a": "1"}
+	if _, err := b.CoreV1().ConfigMaps("default").Update(ctx, cm, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("update at the other server: %v", err)
+	}
+	if _, err := a.CoreV1().ConfigMaps("default").Update(ctx, cm, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("update of the old version: got %v, want a conflict", err)
+	}
+	customResource(t, configs)
+	rules(t, a, configs[1])
+}
+
+func customResource(t *testing.T, configs [2]*rest.Config) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	if err := crd.UnmarshalJSON([]byte(widgetCRD)); err != nil {
+		t.Fatal(err)
+	}
+	a, b := dynamic.NewForConfigOrDie(configs[0]), dynamic.NewForConfigOrDie(configs[1])
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	if _, err := a.Resource(crds).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	widget := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"size": int64(3)},
+	}}
+	soon(t, "a custom resource defined at one server is served by the other", func() (bool, error) {
+		_, err := b.Resource(widgets).Namespace("default").Create(t.Context(), widget, metav1.CreateOptions{})
+		return err == nil || apierrors.IsAlreadyExists(err), err
+	})
+	soon(t, "an object of it is read at the first", func() (bool, error) {
+		got, err := a.Resource(widgets).Namespace("default").Get(t.Context(), "w", metav1.GetOptions{})
+		return err == nil && fmt.Sprint(got.Object["spec"]) == "map[size:3]", err
+	})
+}
+
+const widgetCRD = `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.com"},
+"spec": {"group": "example.com", "scope": "Namespaced", "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+"versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}}}}]}}`
+
+// rules gives jane a right at one server and takes it away again; the other obeys.
+func rules(t *testing.T, a kubernetes.Interface, other *rest.Config) {
+	t.Helper()
+	other = rest.CopyConfig(other)
+	other.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
+	jane := kubernetes.NewForConfigOrDie(other)
+	allowed := func() (bool, error) {
+		_, err := jane.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{})
+		if apierrors.IsForbidden(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	if ok, err := allowed(); ok || err != nil {
+		t.Errorf("before there is a rule: %t, %v", ok, err)
+	}
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"list"}}}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "r"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "r"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "jane"}},
+	}
+	if _, err := a.RbacV1().Roles("default").Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.RbacV1().RoleBindings("default").Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the other server obeys a new rule", allowed)
+	if err := a.RbacV1().RoleBindings("default").Delete(t.Context(), "r", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	soon(t, "the other server obeys that the rule is gone", func() (bool, error) {
+		ok, err := allowed()
+		return !ok && err == nil, err
+	})
+}
+
+// TestOneControllerManagerWorks: of two controller managers, each at an API server of its own, one works; when it is killed the
+// other takes over, and no pod is made twice.
+func TestOneControllerManagerWorks(t *testing.T) {
+	dirs, configs := twoServers(t)
+	a := kubernetes.NewForConfigOrDie(configs[0])
+	managers := map[string]*process{}
+	holder := func() string {
+		l, err := a.CoordinationV1().Leases("kube-system").Get(t.Context(), controllersLease, metav1.GetOptions{})
+		if err != nil || l.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *l.Spec.HolderIdentity
+	}
+	manager := func(dir DataDir) *process {
+		p := spawn(t, job{Role: "controller-manager", RoleConfig: RoleConfig{DataDir: dir, LeaderElect: true}})
+		p.wait(t)
+		return p
+	}
+	first := manager(dirs[0])
+	soon(t, "a leader", func() (bool, error) { return holder() != "", nil })
+	managers[holder()] = first
+	manager(dirs[1])
+	replicas := int32(2)
+	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.ReplicaSetSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "keelson.local/hello"}}},
+		},
+	}}
+	made := map[string]bool{}
+	count := func(want int) {
+		t.Helper()
+		soon(t, fmt.Sprintf("%d pods", want), func() (bool, error) {
+			pods, err := a.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			if err != nil {
+				return false, err
+			}
+			for _, p := range pods.Items {
+				made[p.Name] = true
+			}
+			return len(pods.Items) == want, nil
+		})
+		if len(made) != want {
+			t.Errorf("pods %v were made, want %d", slices.Sorted(maps.Keys(made)), want)
+		}
+	}
+	// Pods need the service account that the controllers make.
+	soon(t, "the service account", func() (bool, error) {
+		_, err := a.CoreV1().ServiceAccounts("default").Get(t.Context(), "default", metav1.GetOptions{})
+		return err == nil, err
+	})
+	set, err := a.AppsV1().ReplicaSets("default").Create(t.Context(), set, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count(2)
+	leader := holder()
+	if managers[leader] == nil {
+		t.Fatalf("%s leads, want the first", leader)
+	}
+	managers[leader].kill()
+	patch := []byte(`{"spec":{"replicas":4}}`)
+	if _, err := a.AppsV1().ReplicaSets("default").Patch(t.Context(), set.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	count(4)
+	if now := holder(); now == leader {
+		t.Errorf("%s still leads", now)
+	}
+}
+
+// TestMigrateKilled kills migrations half-way, in both directions: the next one comes to the end, and nothing is left.
+func TestMigrateKilled(t *testing.T) {
+	servers := etcdtest.URLs(etcdtest.Start(t, 1, nil))
+	remote, err := etcd.Open(t.Context(), etcd.Options{Servers: servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remote.Close() }()
+	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 4000
+	err = embed.Import(t.Context(), embed.Options{Dir: dir.Sub("store")}, func(put func(store.KV) error) (int64, error) {
+		for i := range n {
+			kv := store.KV{Key: fmt.Sprintf("/registry/configmaps/a/%05d", i), Value: make([]byte, 500), Revision: int64(i + 2)}
+			if err := put(kv); err != nil {
+				return 0, err
+			}
+		}
+		return n + 2, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(s store.Store) int {
+		keys := 0
+		if _, err := backup.Walk(t.Context(), s, "/registry/", func(store.KV) error { keys++; return nil }); err != nil {
+			t.Error(err)
+		}
+		return keys
+	}
+	for _, enough := range []int{1, n / 4, n / 2} {
+		p := spawn(t, job{Role: "to-etcd", RoleConfig: RoleConfig{DataDir: dir}, Etcd: servers})
+		soon(t, "keys in etcd", func() (bool, error) { return count(remote) >= enough, nil })
+		p.kill()
+	}
+	t.Logf("%d of %d keys were copied when it was killed last", count(remote), n)
+	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}); err != nil || got != n || count(remote) != n {
+		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
+	}
+	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		p := spawn(t, job{Role: "to-embedded", RoleConfig: RoleConfig{DataDir: back}, Etcd: servers})
+		soon(t, "a store in the making", func() (bool, error) { return exists(back.Sub(migrating)) || exists(back.Sub("store")), nil })
+		p.kill()
+		if exists(back.Sub("store")) { // it was faster: complete, then
+			embedded(t, back, func(s store.Store) {
+				if got := count(s); got != n {
+					t.Errorf("a killed migration left a store of %d keys, want %d or no store", got, n)
+				}
+			})
+			if err := os.RemoveAll(back.Sub("store")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got, err := MigrateFromEtcd(t.Context(), back, EtcdConfig{Servers: servers}); err != nil || got != n {
+		t.Fatalf("MigrateFromEtcd after it was killed: %d, %v; want %d", got, err, n)
+	}
+	embedded(t, back, func(s store.Store) {
+		if got := count(s); got != n {
+			t.Errorf("the store holds %d keys, want %d", got, n)
+		}
+	})
+	if exists(back.Sub(migrating)) {
+		t.Error("store.migrating is left")
+	}
+}
+
+// TestInterruptedMigrationIsForgotten: what a killed migration leaves goes with the next start, and with the cluster.
+func TestInterruptedMigrationIsForgotten(t *testing.T) {
+	dir := DataDir(t.TempDir())
+	leave := func() {
+		if err := os.MkdirAll(dir.Sub(migrating), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir.Sub(migrating), "000002.log"), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leave()
+	c, err := New(config(string(dir)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exists(dir.Sub(migrating)) {
+		t.Error("a start leaves store.migrating")
+	}
+	c.Close()
+	leave()
+	if err := dir.erase(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(string(dir)) {
+		t.Error("erase leaves store.migrating")
+	}
+}
