@@ -217,7 +217,7 @@ func TestEtcdctl(t *testing.T) {
 			t.Errorf("etcdctl %s: got %q, %v; want %q", strings.Join(s.args, " "), out, err, s.want)
 		}
 	}
-	checkSnapshot(t, c, snapshot)
+	checkSnapshot(t, snapshot)
 	for _, cert := range []string{"", "kubelet"} {
 		if out, err := run(cert, "get", "--prefix", "/registry/"); err == nil || strings.Contains(out, "/registry/") {
 			t.Errorf("etcdctl with certificate %q: got %q, %v; want a refusal", cert, out, err)
@@ -229,7 +229,7 @@ func TestEtcdctl(t *testing.T) {
 }
 
 // checkSnapshot makes a real etcd and a data directory of what etcdctl saved: both hold what the cluster does.
-func checkSnapshot(t *testing.T, c *Cluster, snapshot string) {
+func checkSnapshot(t *testing.T, snapshot string) {
 	t.Helper()
 	if _, err := os.Stat(snapshot); err != nil {
 		t.Fatal(err)
