@@ -4,13 +4,16 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func config(dir string) Config {
@@ -98,6 +101,53 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 	}
 	for _, c := range claims {
 		_ = c.Close()
+	}
+}
+
+// TestLockOfTheDying: a process that was killed has its locks a moment longer, which is no reason to refuse a new one.
+func TestLockOfTheDying(t *testing.T) {
+	dir, err := DataDir(filepath.Join(t.TempDir(), "data")).Prepare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "1000")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := dir.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir.PidFile(), fmt.Appendln(nil, child.Process.Pid), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if _, err := dir.Lock(); !errors.As(err, &busy) || busy.Pid != child.Process.Pid {
+		t.Errorf("while it runs: %v; want a BusyError with pid %d", err, child.Process.Pid)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for alive(child.Process.Pid) { // until it is a zombie: nobody has waited for it
+		time.Sleep(time.Millisecond)
+	}
+	locked := make(chan error, 1)
+	go func() { // ends when the lock is free
+		next, err := dir.Lock()
+		if err == nil {
+			err = next.Close()
+		}
+		locked <- err
+	}()
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-locked; err != nil {
+		t.Errorf("once it was killed: %v", err)
+	}
+	_ = child.Wait() // killed
+	if alive(child.Process.Pid) || !alive(os.Getpid()) {
+		t.Error("alive does not tell the dead from the living")
 	}
 }
 

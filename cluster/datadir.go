@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -132,7 +133,7 @@ func (d DataDir) lock(path string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock data directory: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := tryLock(f, syscall.LOCK_EX); err != nil {
 		pid := readPid(f)
 		_ = f.Close()
 		if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -164,7 +165,7 @@ func holder(path string) (int, error) {
 		return 0, fmt.Errorf("read pid file: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	err = tryLock(f, syscall.LOCK_SH)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return readPid(f), nil
 	}
@@ -172,6 +173,30 @@ func holder(path string) (int, error) {
 		return 0, fmt.Errorf("read pid file: %w", err)
 	}
 	return 0, nil
+}
+
+// dyingFor bounds how long a lock of a process that is no more is waited for.
+const dyingFor = 10 * time.Second
+
+// tryLock takes a lock on a pid file, EWOULDBLOCK when a running process has it. A process that was killed keeps its locks until the
+// last of its threads is gone, and somebody who looks whose the lock is has one while he looks: these are waited for.
+func tryLock(f *os.File, how int) error {
+	for end := time.Now().Add(dyingFor); ; time.Sleep(5 * time.Millisecond) {
+		err := syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || alive(readPid(f)) || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// alive reports whether a process runs: one that has been killed does not, although it is still there.
+func alive(pid int) bool {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(b[bytes.LastIndexByte(b, ')')+1:]), " ")
+	return !strings.HasPrefix(state, "Z") && !strings.HasPrefix(state, "X")
 }
 
 func readPid(f *os.File) int {
