@@ -91,6 +91,8 @@ type Range struct {
 	// Revision to read at; 0: the latest. ErrCompacted when too old, ErrFuture when not yet reached.
 	Revision int64
 	Limit    int // 0: no limit
+	// NoCount tells that nobody asks for Page.Remaining, which may then be anything above 0 where More is true. Counting walks all keys.
+	NoCount bool
 }
 
 // Page is the answer to a Range.

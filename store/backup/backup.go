@@ -275,7 +275,7 @@ const page = 2000
 
 // Walk hands every key under prefix, as of one revision, to f and returns that revision.
 func Walk(ctx context.Context, s store.Reader, prefix string, f func(store.KV) error) (int64, error) {
-	r := store.Range{Prefix: prefix, Limit: page}
+	r := store.Range{Prefix: prefix, Limit: page, NoCount: true}
 	for {
 		p, err := s.List(ctx, r)
 		if err != nil {

@@ -125,7 +125,7 @@ func (s *Store) list(ctx context.Context, r store.Range) (store.Page, error) {
 		return store.Page{}, fmt.Errorf("list %s: %w", r.Prefix, err)
 	}
 	page := store.Page{Revision: at}
-	err = collect(ctx, it, at, r.Limit, &page)
+	err = collect(ctx, it, at, r, &page)
 	if err = errors.Join(err, it.Close()); err != nil {
 		return store.Page{}, fmt.Errorf("list %s: %w", r.Prefix, err)
 	}
@@ -140,7 +140,7 @@ func (s *Store) list(ctx context.Context, r store.Range) (store.Page, error) {
 const seekAfter = 8
 
 // collect walks the versions under it, the newest of each key first, and keeps those that were current at revision at.
-func collect(ctx context.Context, it *pebble.Iterator, at int64, limit int, page *store.Page) error {
+func collect(ctx context.Context, it *pebble.Iterator, at int64, r store.Range, page *store.Page) error {
 	var done []byte // the key whose answer is known
 	var seek []byte
 	stepped := 0
@@ -151,8 +151,11 @@ func collect(ctx context.Context, it *pebble.Iterator, at int64, limit int, page
 		}
 		switch same := done != nil && bytes.Equal(key, done); {
 		case !same && rev <= at:
-			if err := add(ctx, it, key, rev, limit, page); err != nil {
+			if err := add(ctx, it, key, rev, r.Limit, page); err != nil {
 				return err
+			}
+			if r.NoCount && page.Remaining > 0 {
+				return nil
 			}
 			done, stepped = append(done[:0], key...), 0
 			ok = it.Next()

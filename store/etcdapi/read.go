@@ -59,7 +59,7 @@ func (s span) exact() bool { return !s.single() && s.prefix() == s.key }
 // scan walks the keys of a span at revision rev (0: now) until f is false, and returns the revision read at.
 func scan(ctx context.Context, st store.Reader, s span, rev int64, f func(store.KV) bool) (int64, error) {
 	const page = 1000
-	r := store.Range{Prefix: s.prefix(), From: max(s.key, s.prefix()), Revision: rev, Limit: page}
+	r := store.Range{Prefix: s.prefix(), From: max(s.key, s.prefix()), Revision: rev, Limit: page, NoCount: true}
 	for {
 		p, err := st.List(ctx, r)
 		if err != nil {

@@ -133,6 +133,13 @@ func testListPages(t *testing.T, s store.Store) {
 			p := list(t, s, r)
 			got = append(got, p.Items...)
 			left := int64(len(want) - len(got))
+			r.NoCount = true
+			uncounted := list(t, s, r)
+			r.NoCount = false
+			wantItems(t, fmt.Sprintf("page of %d, not counted", limit), uncounted.Items, p.Items...)
+			if uncounted.More != p.More || uncounted.More != (uncounted.Remaining > 0) {
+				t.Fatalf("List limit %d, not counted: more %v, remaining %d; want more %v", limit, uncounted.More, uncounted.Remaining, p.More)
+			}
 			if p.More != (left > 0) || p.Remaining != left || len(p.Items) > limit {
 				t.Fatalf("List limit %d: got %d items, more %v, remaining %d; want remaining %d", limit, len(p.Items), p.More, p.Remaining, left)
 			}
