@@ -5,6 +5,7 @@ package core
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,5 +75,39 @@ func BenchmarkPodFields(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		podFields(p)
+	}
+}
+
+func BenchmarkPodUpdateOfAnnotation(b *testing.B) {
+	old := typicalPod(b)
+	defaultPod(old)
+	p := old.DeepCopy()
+	p.Annotations = map[string]string{"note": "new"}
+	b.ReportAllocs()
+	for b.Loop() {
+		bumpGeneration(p, old)
+		if errs := validatePodUpdate(p, old); len(errs) > 0 {
+			b.Fatal(errs)
+		}
+	}
+}
+
+func TestSameSpec(t *testing.T) {
+	old := typicalPod(t)
+	defaultPod(old)
+	for _, tc := range []struct {
+		name   string
+		change func(s *corev1.PodSpec)
+		want   bool
+	}{
+		{"nothing", func(*corev1.PodSpec) {}, true},
+		{"empty for nil", func(s *corev1.PodSpec) { s.HostAliases = []corev1.HostAlias{} }, true},
+		{"another of that length", func(s *corev1.PodSpec) { s.Containers[0].Image = strings.ToUpper(s.Containers[0].Image) }, false},
+		{"more", func(s *corev1.PodSpec) { s.NodeName = "n" }, false},
+	} {
+		p := old.DeepCopy()
+		if tc.change(&p.Spec); sameSpec(&p.Spec, &old.Spec) != tc.want {
+			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,7 +66,7 @@ func preparePodUpdate(p, old *corev1.Pod) {
 
 func bumpGeneration(p, old *corev1.Pod) {
 	p.Generation = old.Generation
-	if !equality.Semantic.DeepEqual(p.Spec, old.Spec) {
+	if !sameSpec(&p.Spec, &old.Spec) {
 		p.Generation++
 	}
 }
