@@ -85,6 +85,7 @@ func (e *Entry) Deleted(rev int64) *Entry {
 // A nil Memo keeps nothing.
 type Memo struct {
 	budget int
+	alike  alike
 
 	mu    sync.Mutex
 	bytes int
@@ -93,6 +94,13 @@ type Memo struct {
 
 // NewMemo returns a memo for that many bytes.
 func NewMemo(budget int) *Memo { return &Memo{budget: budget} }
+
+// share lets obj, which the caller owns, share with others what it has in common with them.
+func (m *Memo) share(obj kind.Object) {
+	if m != nil {
+		m.alike.share(obj)
+	}
+}
 
 func (m *Memo) keep(b *[]byte) {
 	if m == nil || len(*b) > m.budget/8 {
@@ -118,6 +126,7 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 		return nil, err
 	}
 	obj.SetResourceVersion(FormatRevision(kv.Revision))
+	memo.share(obj)
 	e := NewEntry(kv.Key, obj, kv.Revision, memo)
 	e.sum = hash(kv.Value)
 	return e, nil
@@ -132,6 +141,13 @@ func hash(b []byte) uint64 { return maphash.Bytes(seed, b) | 1 }
 func normalize(obj kind.Object) {
 	if _, ok := obj.(runtime.Unstructured); !ok {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+		entries := obj.GetManagedFields()
+		for i := range entries {
+			if t := entries[i].Time; t != nil && t.Nanosecond() != 0 { // else it is shared with an earlier state
+				whole := t.Rfc3339Copy()
+				entries[i].Time = &whole
+			}
+		}
 	}
 	created := obj.GetCreationTimestamp()
 	obj.SetCreationTimestamp(created.Rfc3339Copy())

@@ -83,7 +83,7 @@ const chunk = 1000
 
 // ListPlanned is List for options that are understood already.
 func (r *Records) ListPlanned(ctx context.Context, q *ListQuery, p Plan) (*List, error) {
-	from := store.Range{Prefix: p.Prefix, From: p.From, Limit: chunk}
+	from := store.Range{Prefix: p.Prefix, From: p.From, Limit: chunk, NoCount: true}
 	if p.Exact {
 		from.Revision = p.Revision
 	}
@@ -153,6 +153,7 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	obj.SetResourceVersion("")
 	normalize(obj)
+	r.memo.share(obj)
 	value, err := r.Codec.Encode(obj)
 	if err != nil {
 		return nil, nil, fmt.Errorf("write %s: %w", key, err)

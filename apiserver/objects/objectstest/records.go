@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,6 +58,8 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 func testCreateGet(t *testing.T, s Records, st store.Store) {
 	obj := Pod("ns/a", "app=x")
 	obj.APIVersion, obj.Kind = "v1", "Pod"
+	precise := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 678, time.UTC))
+	obj.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &precise}}
 	e, r, err := s.Create(bounded(t), obj)
 	if err != nil {
 		t.Fatal(err)
@@ -77,6 +80,10 @@ func testCreateGet(t *testing.T, s Records, st store.Store) {
 	}
 	if n := got.Object.GetCreationTimestamp().Nanosecond(); n != 0 {
 		t.Errorf("creationTimestamp has %d ns, want whole seconds as on the wire", n)
+	}
+	// What a client sends back must be the same as what there is.
+	if n := e.Object.GetManagedFields()[0].Time.Nanosecond(); n != 0 {
+		t.Errorf("the time in managedFields has %d ns, want whole seconds as on the wire", n)
 	}
 }
 

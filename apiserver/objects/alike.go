@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/kind"
+)
+
+// alike remembers which fields managers own, so that objects that say the same (all pods of a workload, and most others of their
+// kind) share it: as JSON it is often larger than the rest of the object. Two generations bound it: when the young one is full it
+// becomes the old one, and the old one goes.
+type alike struct {
+	mu         sync.Mutex
+	young, old map[string]*metav1.FieldsV1
+	bytes      int // of young
+}
+
+const alikeBytes = 1 << 20 // a generation
+
+// share replaces what obj, which the caller owns, has in common with others.
+func (a *alike) share(obj kind.Object) {
+	if _, ok := obj.(runtime.Unstructured); ok {
+		return
+	}
+	entries := obj.GetManagedFields()
+	cloned := false // the list itself may be an earlier state's
+	for i := range entries {
+		if entries[i].FieldsV1 == nil {
+			continue
+		}
+		common := a.common(entries[i].FieldsV1)
+		if common == entries[i].FieldsV1 {
+			continue
+		}
+		if !cloned {
+			entries, cloned = slices.Clone(entries), true
+		}
+		entries[i].FieldsV1 = common
+	}
+	if cloned {
+		obj.SetManagedFields(entries)
+	}
+}
+
+// common is what was first seen of all that say the same as f.
+func (a *alike) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
+	raw := f.GetRawBytes()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if have, ok := a.young[string(raw)]; ok {
+		return have
+	}
+	have, ok := a.old[string(raw)]
+	if !ok {
+		have = f
+	}
+	if a.young == nil || a.bytes > alikeBytes {
+		a.old, a.young, a.bytes = a.young, map[string]*metav1.FieldsV1{}, 0
+	}
+	a.young[string(raw)] = have
+	a.bytes += len(raw)
+	return have
+}
