@@ -10,7 +10,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/kind"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/watchcache"
@@ -29,13 +28,7 @@ func (s *storage) open(row registry.Row) objects.Storage {
 	k := row.Kind
 	c := objects.Config{
 		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: objects.StorePrefix(k.GVR().GroupResource()),
-		Namespaced: k.Namespaced, Fields: k.Fields,
-	}
-	for _, field := range row.Indexed {
-		if c.Index == nil {
-			c.Index = map[string]func(kind.Object) string{}
-		}
-		c.Index[field] = func(obj kind.Object) string { return k.Fields(obj)[field] }
+		Namespaced: k.Namespaced, Fields: k.Fields, Index: row.Indexed,
 	}
 	return s.cache.Resource(c)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,7 +87,6 @@ type stream struct {
 	shape *shape
 	write func([]byte) error
 	count func(events int)
-	buf   []byte
 	begun bool // the first event is out: a Table has described its columns
 }
 
@@ -112,21 +112,25 @@ func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan 
 	}
 }
 
+// frameBuffers hold frames on their way out: a watch that has nothing to say holds none.
+var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // frames writes ev and whatever else is ready.
 func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
-	s.buf = s.buf[:0]
+	buf, _ := frameBuffers.Get().(*[]byte)
+	defer frameBuffers.Put(buf)
+	*buf = (*buf)[:0]
 	more, n := true, 0
 	for more {
 		b, err := s.shape.encode(ev.Entry, !s.begun)
 		if err != nil {
-			s.buf = append(s.buf, s.errorFrame(err)...)
-			_ = s.write(s.buf) // the watch ends either way
+			_ = s.write(append(*buf, s.errorFrame(err)...)) // the watch ends either way
 			return false
 		}
 		s.begun = true
 		n++
-		s.buf = wire.AppendFrame(s.buf, s.shape.want.Media, string(ev.Type), b)
-		if len(s.buf) >= most {
+		*buf = wire.AppendFrame(*buf, s.shape.want.Media, string(ev.Type), b)
+		if len(*buf) >= most {
 			break
 		}
 		select {
@@ -138,7 +142,7 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 		}
 	}
 	s.count(n)
-	return s.write(s.buf) == nil
+	return s.write(*buf) == nil
 }
 
 func (s *stream) errorFrame(err error) []byte {

@@ -70,3 +70,18 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexed: what an index reads is what the kind's selectable fields say.
+func TestIndexed(t *testing.T) {
+	for _, row := range Table() {
+		for field, value := range row.Indexed {
+			for seed := range int64(20) {
+				obj := kindtest.Random(row.Kind, seed)
+				want, ok := row.Kind.Fields(obj)[field]
+				if got := value(obj); got != want || !ok {
+					t.Errorf("%s, %s, seed %d: got %q, want %q (a field: %v)", row.Kind.Resource, field, seed, got, want, ok)
+				}
+			}
+		}
+	}
+}

@@ -33,8 +33,8 @@ type Row struct {
 	// still does; Terminate notes on the object that it is being deleted.
 	Held      func(kind.Object) bool
 	Terminate func(kind.Object)
-	// Indexed are fields by which lists and watches are often selected.
-	Indexed []string
+	// Indexed are fields by which lists and watches are often selected, with how to read them; the same as the kind's Fields say.
+	Indexed map[string]func(kind.Object) string
 	// Without are verbs that the resource lacks although its kind is stored.
 	Without []string
 	// Author writes into a new object who creates it.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/admissionregistration"
@@ -45,7 +46,7 @@ func Table() []Row {
 		{Kind: core.Secret()},
 		{Kind: core.ServiceAccount(), Also: []Sub{tokenSub}, ReturnsDeleted: true},
 		{Kind: core.Service(), Also: serviceSubs, ReturnsDeleted: true},
-		{Kind: core.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: []string{"spec.nodeName"}, Reset: podReset},
+		{Kind: core.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
 		{Kind: core.ReplicationController()},
 		{Kind: core.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
 		{Kind: core.LimitRange()},
@@ -97,7 +98,7 @@ func Table() []Row {
 		{Kind: resource.DeviceTaintRule()},
 		{Kind: resource.ResourceClaim()},
 		{Kind: resource.ResourceClaimTemplate()},
-		{Kind: resource.ResourceSlice(), Indexed: []string{"spec.nodeName"}},
+		{Kind: resource.ResourceSlice(), Indexed: byNode(nodeOfSlice)},
 		{Kind: scheduling.PriorityClass()},
 		{Kind: apiregistration.APIService()},
 		{Kind: storage.StorageClass(), ReturnsDeleted: true},
@@ -160,6 +161,26 @@ var (
 		"": {{"spec"}, {"status"}}, "status": {{"spec"}}, "approval": {{"spec"}, {"status", "certificate"}},
 	}
 )
+
+// byNode indexes a kind by the node that its objects are on.
+func byNode[T kind.Object](node func(T) string) map[string]func(kind.Object) string {
+	return map[string]func(kind.Object) string{"spec.nodeName": func(obj kind.Object) string {
+		o, ok := obj.(T)
+		if !ok {
+			return ""
+		}
+		return node(o)
+	}}
+}
+
+func nodeOfPod(p *corev1.Pod) string { return p.Spec.NodeName }
+
+func nodeOfSlice(s *resourcev1.ResourceSlice) string {
+	if s.Spec.NodeName == nil {
+		return ""
+	}
+	return *s.Spec.NodeName
+}
 
 var eventView = &View{
 	Of: schema.GroupResource{Resource: "events"},

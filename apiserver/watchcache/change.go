@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"keelson/api/kind"
 	"keelson/apiserver/objects"
 )
 
@@ -55,10 +56,20 @@ type selection struct {
 	labels labels.Selector
 	fields fields.Selector
 	all    bool
+	// index reads the field by which alone fields selects, and value is what it selects; nil: there is none such.
+	index func(kind.Object) string
+	value string
 }
 
 func newSelection(q *objects.ListQuery) selection {
-	return selection{q.Labels, q.Fields, q.Labels.Empty() && q.Fields.Empty()}
+	return selection{labels: q.Labels, fields: q.Fields, all: q.Labels.Empty() && q.Fields.Empty()}
+}
+
+// narrow tells of an index by which s selects. Where that is all that s asks of fields, those of no object need to be gathered.
+func (s *selection) narrow(index func(kind.Object) string, value string) {
+	if len(s.fields.Requirements()) == 1 {
+		s.index, s.value = index, value
+	}
 }
 
 // see turns a change into the event that one watch shows: an object that begins to match is ADDED, one that no longer
@@ -82,7 +93,11 @@ func (s *selection) see(c *change) (objects.Event, bool) {
 func (s *selection) matches(c *change) (before, after bool) {
 	before = c.prev != nil && s.labels.Matches(labels.Set(c.prev.Object.GetLabels()))
 	after = c.cur != nil && s.labels.Matches(labels.Set(c.cur.Object.GetLabels()))
-	if (before || after) && !s.fields.Empty() {
+	switch {
+	case s.index != nil:
+		before = before && s.index(c.prev.Object) == s.value
+		after = after && s.index(c.cur.Object) == s.value
+	case (before || after) && !s.fields.Empty():
 		prev, cur := c.sets()
 		before = before && s.fields.Matches(prev)
 		after = after && s.fields.Matches(cur)

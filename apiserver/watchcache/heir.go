@@ -4,7 +4,6 @@ package watchcache
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -115,30 +114,5 @@ func (r *Resource) latestHeir() *Resource {
 			return r
 		}
 		r = next
-	}
-}
-
-// loadTrees reads the resource's objects from the store.
-func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
-	t := newTrees(r.records.Index)
-	from := store.Range{Prefix: r.records.KeyPrefix(""), Limit: loadChunk}
-	for {
-		page, err := r.cache.store.List(ctx, from)
-		if err != nil {
-			return nil, 0, fmt.Errorf("load %s: %w", r.records.Resource, err)
-		}
-		from.Revision = page.Revision
-		for _, kv := range page.Items {
-			e, err := r.records.Decoded(kv, r.cache.memo)
-			if err != nil {
-				r.cache.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
-				continue
-			}
-			t.replace(nil, e)
-		}
-		if !page.More {
-			return t, page.Revision, nil
-		}
-		from.From = page.Items[len(page.Items)-1].Key + "\x00"
 	}
 }

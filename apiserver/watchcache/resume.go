@@ -28,10 +28,9 @@ func (r *Resource) resume(ctx context.Context, w *watcher, now bool) error {
 		}
 		since := r.window.since
 		if w.start >= since {
-			w.queue = append(w.queue, r.window.after(w.start)...)
+			w.backlog = r.window.after(w.start)
 			r.watches.add(w)
 			r.mu.Unlock()
-			w.signal()
 			return nil
 		}
 		r.mu.Unlock()

@@ -26,6 +26,20 @@ type place struct {
 	index, value   string
 }
 
+// concerns tells of a change whether dispatch would have pushed it to w.
+func (w *watcher) concerns(c *change) bool {
+	switch p := w.place; {
+	case p.key != "":
+		return p.key == c.key
+	case p.index != "":
+		value := w.resource.records.Index[p.index]
+		return c.prev != nil && value(c.prev.Object) == p.value || c.cur != nil && value(c.cur.Object) == p.value
+	case p.namespace != "":
+		return p.namespace == w.resource.namespaceOf(c.key)
+	}
+	return true
+}
+
 func (r *routes) mapOf(p place) (map[string]set, string) {
 	switch {
 	case p.key != "":

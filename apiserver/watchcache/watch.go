@@ -20,7 +20,8 @@ type watcher struct {
 	place     place
 	namespace string // "": all
 	bookmarks bool
-	start     int64 // changes up to here are not shown
+	start     int64     // changes up to here are not shown
+	backlog   []*change // what came between start and the beginning; a part of the window, shared with others
 	events    chan objects.Event
 	wake      chan struct{} // has room for one
 
@@ -111,7 +112,10 @@ func (r *Resource) Watch(ctx context.Context, q objects.ListQuery) (objects.Watc
 		events:    make(chan objects.Event, buffered), wake: make(chan struct{}, 1),
 	}
 	w.place.key, w.place.index, w.place.value = r.narrow(&q)
-	if w.place.key == "" && w.place.index == "" {
+	switch {
+	case w.place.index != "":
+		w.selection.narrow(r.records.Index[w.place.index], w.place.value)
+	case w.place.key == "":
 		w.place.namespace = w.namespace
 	}
 	if err := r.cache.enter(); err != nil {
@@ -164,6 +168,9 @@ func (w *watcher) run(ctx context.Context, q *objects.ListQuery, state *snapshot
 	if state != nil && !w.deliverState(ctx, q, state) {
 		return
 	}
+	if !w.deliverBacklog(ctx) {
+		return
+	}
 	last, stop := w.beforeDeadline(ctx)
 	defer stop()
 	for {
@@ -197,6 +204,17 @@ func (w *watcher) beforeDeadline(ctx context.Context) (<-chan time.Time, func())
 	}
 	t := time.NewTimer(time.Until(deadline) - 2*time.Second)
 	return t.C, func() { t.Stop() }
+}
+
+// deliverBacklog delivers what concerns w of the changes it begins with.
+func (w *watcher) deliverBacklog(ctx context.Context) bool {
+	for _, c := range w.backlog {
+		if w.concerns(c) && !w.deliver(ctx, c) {
+			return false
+		}
+	}
+	w.backlog = nil
+	return true
 }
 
 func (w *watcher) deliver(ctx context.Context, c *change) bool {

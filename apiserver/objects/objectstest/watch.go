@@ -124,6 +124,19 @@ func testWatchResume(t *testing.T, s objects.Storage, _ store.Store) {
 	c := create(t, s, Pod("ns/c"))
 	expect(t, w, shown("ADDED", c))
 	expect(t, late, shown("ADDED", c))
+
+	// A watch of a part of them catches up with that part alone.
+	part := func(ns, field string) objects.Watch {
+		q := where(t, ns, "", field)
+		q.ResourceVersion = rv(a)
+		return start(t, s, q)
+	}
+	onNode, unbound, one, other := part("", "spec.nodeName=n"), part("", "spec.nodeName="), part("ns", "metadata.name=b"), part("other", "")
+	d := create(t, s, Pod("other/d"))
+	expect(t, onNode, shown("ADDED", a2))
+	expect(t, unbound, shown("ADDED", b), shown("DELETED", a2), shown("DELETED", gone), shown("ADDED", c), shown("ADDED", d))
+	expect(t, one, shown("ADDED", b), shown("DELETED", gone))
+	expect(t, other, shown("ADDED", d))
 }
 
 // testWatchSelectors walks a pod into and out of a selection.

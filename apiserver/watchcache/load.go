@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"keelson/apiserver/objects"
+	"keelson/store"
+)
+
+// loadChunk is how many keys are read from the store at once while loading.
+const loadChunk = 2000
+
+// load reads everything at one revision and puts it in place of what was there; running watches end.
+func (c *Cache) load(ctx context.Context) (int64, error) {
+	for {
+		resources := c.resources.Load()
+		fresh := map[*Resource]*trees{}
+		rev, err := c.readAll(ctx, objects.Root, c.route, fresh)
+		if err != nil {
+			return 0, fmt.Errorf("load watch cache: %w", err)
+		}
+		if c.refill(resources, fresh, rev) {
+			return rev, nil
+		}
+	}
+}
+
+// refill gives every resource its objects; false: a resource came or went since reading began.
+func (c *Cache) refill(resources *map[string]*Resource, fresh map[*Resource]*trees, rev int64) bool {
+	c.feeding.Lock()
+	defer c.feeding.Unlock()
+	if c.resources.Load() != resources {
+		return false
+	}
+	c.loads++
+	for _, res := range *resources {
+		res.reset(fresh[res], rev)
+	}
+	c.advance(rev)
+	return true
+}
+
+// loadTrees reads the resource's objects from the store; nil stands for none.
+func (r *Resource) loadTrees(ctx context.Context) (*trees, int64, error) {
+	fresh := map[*Resource]*trees{}
+	rev, err := r.cache.readAll(ctx, r.records.KeyPrefix(""), func(string) *Resource { return r }, fresh)
+	if err != nil {
+		return nil, 0, fmt.Errorf("load %s: %w", r.records.Resource, err)
+	}
+	return fresh[r], rev, nil
+}
+
+// readAll reads all objects under prefix at one revision into fresh: while a page is decoded, on all processors, the next is
+// read.
+func (c *Cache) readAll(ctx context.Context, prefix string, route func(key string) *Resource, fresh map[*Resource]*trees) (int64, error) {
+	pages := make(chan []store.KV, 1)
+	var rev int64
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		defer close(pages)
+		rev, err = readPages(ctx, c.store, prefix, pages)
+		return err
+	})
+	for page := range pages {
+		for _, l := range c.decodeAll(page, route) {
+			if l.entry != nil {
+				treesOf(fresh, l.resource).replace(nil, l.entry)
+			}
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	return rev, nil
+}
+
+// readPages sends the keys under prefix at one revision, which it returns.
+func readPages(ctx context.Context, from store.Reader, prefix string, pages chan<- []store.KV) (int64, error) {
+	r := store.Range{Prefix: prefix, Limit: loadChunk, NoCount: true}
+	for {
+		page, err := from.List(ctx, r)
+		if err != nil {
+			return 0, err
+		}
+		if page.More {
+			r.Revision, r.From = page.Revision, page.Items[len(page.Items)-1].Key+"\x00"
+		}
+		select {
+		case pages <- page.Items:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+		if !page.More {
+			return page.Revision, nil
+		}
+	}
+}
+
+func treesOf(fresh map[*Resource]*trees, r *Resource) *trees {
+	t := fresh[r]
+	if t == nil {
+		t = newTrees(r.records.Index)
+		fresh[r] = t
+	}
+	return t
+}
+
+// loaded is a key's object; entry is nil when it is nobody's, or cannot be read.
+type loaded struct {
+	resource *Resource
+	entry    *objects.Entry
+}
+
+// decodeAll decodes a page in its order.
+func (c *Cache) decodeAll(page []store.KV, route func(key string) *Resource) []loaded {
+	out := make([]loaded, len(page))
+	part := max(1, (len(page)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for from := 0; from < len(page); from += part {
+		wg.Go(func() {
+			for i := from; i < min(from+part, len(page)); i++ {
+				out[i] = c.decodeOne(page[i], route(page[i].Key))
+			}
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+func (c *Cache) decodeOne(kv store.KV, r *Resource) loaded {
+	if r == nil {
+		return loaded{}
+	}
+	e, err := r.records.Decoded(kv, c.memo)
+	if err != nil {
+		c.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
+		return loaded{}
+	}
+	return loaded{r, e}
+}
