@@ -22,15 +22,21 @@ const (
 	busyGap = 500 * time.Millisecond
 	// settleAfter this long without load memory is given back.
 	settleAfter = 5 * time.Second
-	// largeHeap is where memory is dearer than time.
-	largeHeap = 512 << 20 // bytes
+	// settleGap is the least time between two settlings: each is a collection of its own.
+	settleGap = 30 * time.Second
+	// A collection so long after the last one is the runtime's own, in a process that does nothing.
+	idleGap = time.Minute
+	// busyRoom is how many bytes a busy heap may grow by, within those percentages: a large one must not become five times as large.
+	busyRoom = 256 << 20
+	// startRoom is the same for the start: what is read from the disk then stays, and to look for garbage in it again and again is in vain.
+	startRoom = 1 << 30
 )
 
 // Pace begins; the result ends it and restores what was before.
 func Pace() (stop func()) {
-	p := &pacer{percent: quietPercent, last: time.Now()}
-	before := debug.SetGCPercent(quietPercent)
-	p.timer = time.AfterFunc(settleAfter, p.settle) // starting is a busy time
+	p := &pacer{percent: busyPercent, room: startRoom, last: time.Now()} // starting is a busy time
+	before := debug.SetGCPercent(busyPercent)
+	p.timer = time.AfterFunc(settleAfter, p.settle)
 	p.listen()
 	return func() {
 		p.mu.Lock()
@@ -44,7 +50,9 @@ func Pace() (stop func()) {
 type pacer struct {
 	mu      sync.Mutex
 	percent int
+	room    uint64    // bytes that the heap may grow by while it is busy, within the percentages
 	last    time.Time // of a collection
+	settled time.Time
 	timer   *time.Timer
 	stopped bool
 }
@@ -65,18 +73,17 @@ func (p *pacer) collected() {
 	gap := now.Sub(p.last)
 	p.last = now
 	if gap < busyGap {
-		p.setLocked(percentFor(heap()))
-		p.timer.Reset(settleAfter)
+		p.setLocked(percentFor(heap(), p.room))
+	}
+	if gap < idleGap { // also where collections are rare because the heap is large: it may shrink when the load ends
+		p.timer.Reset(max(settleAfter, settleGap-now.Sub(p.settled)))
 	}
 	p.listen()
 }
 
 // percentFor is how much a busy heap of so many bytes may grow.
-func percentFor(bytes uint64) int {
-	if bytes > largeHeap {
-		return quietPercent
-	}
-	return busyPercent
+func percentFor(bytes, room uint64) int {
+	return int(min(max(room*100/max(bytes, 1), quietPercent), busyPercent)) //nolint:gosec // between the two
 }
 
 // heap is what lived after the last collection, in bytes.
@@ -98,6 +105,7 @@ func (p *pacer) settle() {
 	}
 	p.setLocked(quietPercent)
 	p.last = time.Time{} // the collection that follows is no sign of load
+	p.settled, p.room = time.Now(), busyRoom
 	debug.FreeOSMemory()
 	_ = releaseText() // a kernel that does not let us is no worse off than before
 }

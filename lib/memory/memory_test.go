@@ -45,10 +45,25 @@ func TestPace(t *testing.T) {
 }
 
 func TestPercentFor(t *testing.T) {
-	if got := percentFor(100 << 20); got != busyPercent {
-		t.Errorf("small heap: got %d, want %d", got, busyPercent)
+	for bytes, want := range map[uint64]int{0: busyPercent, 10 << 20: busyPercent, busyRoom / 2: 200, busyRoom: quietPercent, 4 << 30: quietPercent} {
+		if got := percentFor(bytes, busyRoom); got != want {
+			t.Errorf("%d bytes: got %d percent, want %d", bytes, got, want)
+		}
 	}
-	if got := percentFor(largeHeap + 1); got != quietPercent {
-		t.Errorf("large heap: got %d, want %d", got, quietPercent)
+}
+
+// TestRareCollections has collections too far apart to look like load: the memory is given back all the same when they end.
+func TestRareCollections(t *testing.T) {
+	p := &pacer{percent: quietPercent, last: time.Now().Add(-2 * busyGap), timer: time.NewTimer(time.Hour)}
+	p.timer.Stop()
+	p.collected()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	if !p.timer.Stop() {
+		t.Error("nothing will be given back")
+	}
+	if p.percent != quietPercent {
+		t.Errorf("got %d percent, want %d: that is no load", p.percent, quietPercent)
 	}
 }
