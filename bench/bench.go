@@ -47,6 +47,8 @@ type scenario struct {
 	args []string // of `keelson up`
 	run  func(ctx context.Context, e *env) ([]Result, error)
 	root bool // needs real containers
+	// alone: on the API server alone, without node, scheduler and controllers.
+	alone bool
 }
 
 var scenarios = []scenario{
@@ -55,6 +57,7 @@ var scenarios = []scenario{
 	{name: "pods50", run: podsScenario, root: true},
 	{name: "idle", run: idleScenario},
 	{name: "schedule", args: []string{"--fake-nodes", "1000"}, run: scheduleScenario},
+	{name: "api", alone: true, run: apiScenario},
 }
 
 // Names lists the scenarios.
@@ -73,6 +76,7 @@ type env struct {
 	begin  time.Time // just before the process was started
 	up     time.Duration
 	client *client.Client
+	server *exec.Cmd // of startServer
 }
 
 // Run measures the named scenarios (none: all) with the program at bin, prints a line a figure to out, and returns an error when
@@ -141,6 +145,13 @@ func (s scenario) measure(ctx context.Context, bin string) (_ []Result, err erro
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
 	e := &env{bin: bin, dir: cluster.DataDir(filepath.Join(tmp, "data"))}
+	if s.alone {
+		if err := e.startServer(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, e.stopServer()) }()
+		return s.run(ctx, e)
+	}
 	if err := e.start(ctx, s.args...); err != nil {
 		return nil, err
 	}

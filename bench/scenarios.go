@@ -158,6 +158,9 @@ func usageOf(dir string) (usage, error) {
 	found := false
 	for _, e := range entries {
 		pid := e.Name()
+		if pid[0] < '0' || pid[0] > '9' { // self and thread-self are this process again
+			continue
+		}
 		cmd, err := os.ReadFile("/proc/" + pid + "/cmdline")
 		if err != nil || !strings.Contains(string(cmd), dir) || pid == strconv.Itoa(os.Getpid()) {
 			continue
