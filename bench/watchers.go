@@ -282,6 +282,9 @@ func manyPart(ctx context.Context, e *env) ([]Result, error) {
 	if err := g.await(sent * manyWatchers / nodeWatchers); err != nil {
 		return nil, err
 	}
+	if err := sleep(ctx, settling); err != nil {
+		return nil, err
+	}
 	during, err := usageOf(string(e.dir))
 	if err != nil {
 		return nil, err

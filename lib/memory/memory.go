@@ -23,7 +23,7 @@ const (
 	// settleAfter this long without load memory is given back.
 	settleAfter = 5 * time.Second
 	// settleGap is the least time between two settlings: each is a collection of its own.
-	settleGap = 30 * time.Second
+	settleGap = 10 * time.Second
 	// A collection so long after the last one is the runtime's own, in a process that does nothing.
 	idleGap = time.Minute
 	// busyRoom is how many bytes a busy heap may grow by, within those percentages: a large one must not become five times as large.
