@@ -30,7 +30,7 @@ func (vs *versions) config() objects.Config {
 }
 
 // fields are the selectable fields of all versions, read from the object as it is stored: with strategy None a path means the same in
-// each. Where a webhook converts, versions other than the storage version cannot select by fields of their own (resource).
+// each. Where a webhook converts, other versions than the stored one select from converted objects (served.split).
 func (vs *versions) fields(obj kind.Object) fields.Set {
 	set := vs.storage.fields(obj)
 	if vs.hooked() {
@@ -58,9 +58,6 @@ func (s *serving) resource(v *version) *registry.Resource {
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
 		storage = &served{base: s.base, versions: s.versions, version: v}
 	}
-	if v != s.versions.storage && s.versions.hooked() {
-		k.Fields = v.metaFields
-	}
 	res := registry.New(registry.Row{Kind: k}, storage)
 	for _, sub := range []string{"", "status"} {
 		res.Fields[sub] = apply.NewCustom(k, sub, s.versions.describe(v, sub))
@@ -81,13 +78,6 @@ func (s *serving) resource(v *version) *registry.Resource {
 		}
 	}
 	return res
-}
-
-// metaFields are the fields that need no conversion to be known.
-func (v *version) metaFields(obj kind.Object) fields.Set {
-	bare := *v
-	bare.selectable = nil
-	return bare.fields(obj)
 }
 
 // notices warn of a deprecated version.

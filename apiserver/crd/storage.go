@@ -9,7 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -66,13 +66,16 @@ func (s *served) entries(ctx context.Context, in []*objects.Entry) ([]*objects.E
 	return out, nil
 }
 
+// asInternal is how a client learns that a conversion failed.
+func asInternal(err error) error { return apierrors.NewInternalError(err) }
+
 func (s *served) entry(ctx context.Context, e *objects.Entry) (*objects.Entry, error) {
 	if e == nil {
 		return nil, nil //nolint:nilnil // nothing stays nothing
 	}
 	out, err := s.entries(ctx, []*objects.Entry{e})
 	if err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, asInternal(err)
 	}
 	return out[0], nil
 }
@@ -84,7 +87,7 @@ func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, er
 		return nil, err
 	}
 	if u, err = s.versions.one(ctx, u, s.versions.storage); err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, asInternal(err)
 	}
 	return u, nil
 }
@@ -95,7 +98,7 @@ func (s *served) toServed(ctx context.Context, stored kind.Object) (kind.Object,
 		return nil, err
 	}
 	if u, err = s.versions.one(ctx, u, s.version); err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, asInternal(err)
 	}
 	return u, nil
 }
@@ -109,13 +112,17 @@ func (s *served) Get(ctx context.Context, namespace, name, rv string) (*objects.
 }
 
 func (s *served) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
+	q, own := s.split(q)
+	if own != nil {
+		return s.listSelected(ctx, q, own)
+	}
 	page, err := s.base.List(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	out := *page
 	if out.Items, err = s.entries(ctx, page.Items); err != nil {
-		return nil, apierrors.NewInternalError(err)
+		return nil, asInternal(err)
 	}
 	return &out, nil
 }
@@ -179,11 +186,12 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 }
 
 func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
+	q, own := s.split(q)
 	w, err := s.base.Watch(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	out := &servedWatch{Watch: w, out: make(chan objects.Event, 16)}
+	out := &servedWatch{Watch: w, own: own, out: make(chan objects.Event, 16)}
 	go out.run(ctx, s) // ends when the inner watch does, which ends with ctx
 	return out, nil
 }
@@ -191,6 +199,7 @@ func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch,
 // servedWatch is a watch with every object converted. A conversion that fails ends it.
 type servedWatch struct {
 	objects.Watch
+	own    fields.Selector // nil: all
 	out    chan objects.Event
 	failed error // set before out is closed
 }
@@ -207,13 +216,13 @@ func (w *servedWatch) Err() error {
 func (w *servedWatch) run(ctx context.Context, s *served) {
 	defer close(w.out)
 	for ev := range w.Watch.Events() {
-		if ev.Type != watch.Error {
-			e, err := s.entry(ctx, ev.Entry)
-			if err != nil {
-				w.failed = err
-				return
-			}
-			ev.Entry = e
+		ev, ok, err := s.show(ctx, w.own, ev)
+		if err != nil {
+			w.failed = err
+			return
+		}
+		if !ok {
+			continue
 		}
 		select {
 		case w.out <- ev:

@@ -59,6 +59,8 @@ type Event struct {
 	Type watch.EventType
 	// Entry holds the object. For Bookmark it carries only resourceVersion (and the initial-events-end annotation).
 	Entry *Entry
+	// Prev is the object before, of a Modified event; for storages that select by themselves.
+	Prev *Entry
 	// At is when the server learned of the change.
 	At time.Time
 }

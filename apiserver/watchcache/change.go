@@ -81,7 +81,7 @@ func (s *selection) see(c *change) (objects.Event, bool) {
 	}
 	switch {
 	case before && after:
-		return objects.Event{Type: watch.Modified, Entry: c.cur, At: c.at}, true
+		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at}, true
 	case after:
 		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at}, true
 	case before:

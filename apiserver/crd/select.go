@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/apiserver/objects"
+)
+
+// chunk is how many objects a page of selected ones looks at in a step, at least.
+const chunk = 500
+
+// split takes those field selectors out of a query that an object can answer only after its conversion; own is nil without any.
+func (s *served) split(q objects.ListQuery) (base objects.ListQuery, own fields.Selector) {
+	if !s.versions.hooked() || q.Fields == nil {
+		return q, nil
+	}
+	var early, late []fields.Selector
+	for _, r := range q.Fields.Requirements() {
+		term := fields.OneTermEqualSelector(r.Field, r.Value)
+		if r.Operator == selection.NotEquals {
+			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
+		}
+		if r.Field == "metadata.name" || r.Field == "metadata.namespace" {
+			early = append(early, term)
+		} else {
+			late = append(late, term)
+		}
+	}
+	if len(late) == 0 {
+		return q, nil
+	}
+	q.Fields = fields.AndSelectors(early...)
+	return q, fields.AndSelectors(late...)
+}
+
+func (s *served) selects(own fields.Selector, e *objects.Entry) bool {
+	return own.Matches(s.version.fields(e.Object))
+}
+
+// listSelected is List for selectors that need the converted objects. It goes on from page to page until its own page is full.
+func (s *served) listSelected(ctx context.Context, q objects.ListQuery, own fields.Selector) (*objects.List, error) {
+	out, limit := &objects.List{}, int(q.Limit)
+	for {
+		if limit > 0 {
+			q.Limit = int64(max(limit, chunk))
+		}
+		page, err := s.base.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		items, err := s.entries(ctx, page.Items)
+		if err != nil {
+			return nil, asInternal(err)
+		}
+		out.Revision = page.Revision
+		last := 0
+		for i, e := range items {
+			if !s.selects(own, e) {
+				continue
+			}
+			if limit > 0 && len(out.Items) == limit {
+				out.Continue, err = s.tokenAfter(ctx, q, page.Revision, last)
+				return out, err
+			}
+			out.Items, last = append(out.Items, e), i
+		}
+		if page.Continue == "" {
+			return out, nil
+		}
+		if len(out.Items) == limit {
+			out.Continue = page.Continue
+			return out, nil
+		}
+		q.Continue, q.ResourceVersion, q.Match = page.Continue, "", ""
+	}
+}
+
+// tokenAfter returns the token that continues the list of q behind its item i: that of a page which ends there.
+func (s *served) tokenAfter(ctx context.Context, q objects.ListQuery, rev int64, i int) (string, error) {
+	q.Limit = int64(i) + 1
+	if q.Continue == "" {
+		q.ResourceVersion, q.Match = objects.FormatRevision(rev), "Exact"
+	}
+	page, err := s.base.List(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	return page.Continue, nil
+}
+
+// show converts an event, and turns it into what a watch with these selectors sees; ok is false for nothing.
+func (s *served) show(ctx context.Context, own fields.Selector, ev objects.Event) (out objects.Event, ok bool, err error) {
+	if ev.Type == watch.Error {
+		return ev, true, nil
+	}
+	out = objects.Event{Type: ev.Type, At: ev.At}
+	if out.Entry, err = s.entry(ctx, ev.Entry); err != nil {
+		return out, false, err
+	}
+	if own == nil || ev.Type == watch.Bookmark {
+		return out, true, nil
+	}
+	after := s.selects(own, out.Entry)
+	if ev.Type != watch.Modified {
+		return out, after, nil
+	}
+	prev, err := s.entry(ctx, ev.Prev)
+	if err != nil {
+		return out, false, err
+	}
+	switch before := s.selects(own, prev); {
+	case before && !after:
+		out.Type, out.Entry = watch.Deleted, prev.Deleted(ev.Entry.Revision)
+	case after && !before:
+		out.Type = watch.Added
+	case !after:
+		return out, false, nil
+	}
+	return out, true, nil
+}
