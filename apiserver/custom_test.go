@@ -57,7 +57,12 @@ type custom struct {
 
 func startCustom(t testing.TB) *custom {
 	t.Helper()
-	r := start(t, nil)
+	return customOn(t, start(t, nil))
+}
+
+// customOn is a client of r, which gets the namespace "ns".
+func customOn(t testing.TB, r *running) *custom {
+	t.Helper()
 	c, err := dynamic.NewForConfig(r.rest)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"keelson/auth/authz"
 	"keelson/lib/mark"
 	"keelson/pki"
+	"keelson/store"
 	"keelson/store/embed"
 )
 
@@ -48,6 +50,19 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r, stop := startOn(t, st, ca, edit)
+	t.Cleanup(func() {
+		stop()
+		if err := st.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	return r
+}
+
+// startOn runs a server on a store with certificates of ca until stop is called, which the caller must see to.
+func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserver.Config)) (r *running, stop func()) {
+	t.Helper()
 	own, err := ca.Server("server", pki.Subject{Name: "kube-apiserver", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +75,7 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{}
+	r = &running{}
 	recorder, marks := record()
 	r.marks = marks
 	c := apiserver.Config{
@@ -94,14 +109,11 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	r.rest = r.as("admin", auth.Masters)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- r.Run(ctx, func() { close(ready) }) }() // ends with ctx, which Cleanup waits for
-	t.Cleanup(func() {
+	go func() { done <- r.Run(ctx, func() { close(ready) }) }() // ends with ctx, which stop waits for
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("server ended with %v", err)
-		}
-		if err := st.Close(); err != nil {
-			t.Errorf("close store: %v", err)
 		}
 	})
 	select {
@@ -112,7 +124,7 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	case <-time.After(time.Minute):
 		t.Fatal("server was not ready within a minute")
 	}
-	return r
+	return r, stop
 }
 
 func (r *running) clients(t testing.TB) *kubernetes.Clientset {
