@@ -15,7 +15,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib -name '*.go' -not -
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race lint golangci fuzz e2e bench check deps clean help
+.PHONY: build run demo test race lint golangci fuzz e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -65,6 +65,9 @@ check: lint test ## what CI runs
 
 deps: ## install what the build needs (Debian: gcc, libseccomp-dev, pkg-config)
 	@hack/need-seccomp
+
+tools: ## helm and kwok into bin/tools, for the tests that run them (versions: test/clients/go.mod)
+	cd test/clients && CGO_ENABLED=0 GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
 
 clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst
