@@ -95,6 +95,23 @@ func TestBadPaths(t *testing.T) {
 		{"POST", "/api/v1/namespaces/default/pods/x", 405},
 		{"GET", "/api/v1/namespaces/default/configmaps?timeout=soon", 400},
 		{"GET", "/apis//v1/pods", 404},
+		{"OPTIONS", mapsPath, 405},
+		{"TRACE", mapsPath, 405},
+		{"OPTIONS", mapsPath + "/x", 405},
+		{"POST", "/version", 405},
+		{"DELETE", "/api", 405},
+		{"POST", "/apis/apps/v1", 405},
+		{"GET", "/version/", 200},
+		{"GET", "/api/", 200},
+		{"GET", "/apis/", 200},
+		{"GET", "/apis/apps/", 200},
+		{"GET", "//version", 404},
+		{"GET", "/version//", 404},
+		{"GET", "/x/../version", 404},
+		{"GET", "/versions", 404},
+		{"GET", "/apis/nobody.example.com", 404},
+		{"GET", "/apis/nobody.example.com/v1", 404},
+		{"GET", mapsPath + "/", 200},
 	} {
 		body := ""
 		if c.method == "POST" || c.method == "PUT" {
@@ -121,6 +138,10 @@ func TestMetrics(t *testing.T) {
 		"apiserver_request_duration_seconds_bucket{", "apiserver_current_inflight_requests{", "apiserver_longrunning_requests{", "etcd_request_duration_seconds_bucket{",
 		`apiserver_resource_objects{group="",resource="configmaps"} 1`, `apiserver_storage_objects{resource="configmaps"} 1`, "go_goroutines ", "process_resident_memory_bytes ",
 		`apiserver_longrunning_requests{component="apiserver",group="",resource="configmaps",scope="namespace",subresource="",verb="WATCH",version="v1"} 1`,
+		"apiserver_request_sli_duration_seconds_bucket{", `authentication_attempts{result="success"}`, "authentication_duration_seconds_bucket{",
+		`authenticated_user_requests{username="admin"}`, `authorization_attempts_total{result="allowed"}`, "authorization_duration_seconds_bucket{",
+		"apiserver_client_certificate_expiration_seconds_bucket{", `aggregator_unavailable_apiservice{name="v1.apps"} 0`, "process_cpu_seconds_total ", "process_open_fds ",
+		"go_memstats_alloc_bytes ", "process_start_time_seconds ",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("metrics lack %s", want)

@@ -117,6 +117,9 @@ func TestConversionWebhook(t *testing.T) {
 				Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: client, ConversionReviewVersions: []string{"v1"}},
 			}))
 			tryConversion(t, c, h)
+			if n := c.gauge(t, `apiserver_crd_conversion_webhook_request_total{failure_type="",result="success"}`); n == "" || n == "0" {
+				t.Errorf("%q conversions were counted", n)
+			}
 		})
 	}
 }

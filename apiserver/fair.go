@@ -6,6 +6,7 @@ import (
 	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/apiserver/fairness"
 	"keelson/apiserver/pipeline"
@@ -27,8 +28,20 @@ func (s *Server) fairness() *fairness.Controller {
 		seats = defaultSeats
 	}
 	f := fairness.New(seats, longestInQueue)
-	for _, resource := range []string{"flowschemas", "prioritylevelconfigurations"} {
-		s.follow = append(s.follow, Follower{Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource), Set: f.Set, Remove: f.Remove})
+	row := s.reader.resources[flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")]
+	s.dangling = newDangling(row.Storage, row.Fields["status"], s.log)
+	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
+		s.follow = append(s.follow, Follower{
+			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
+			Set: func(o runtime.Object) {
+				f.Set(o)
+				s.dangling.set(o)
+			},
+			Remove: func(o runtime.Object) {
+				f.Remove(o)
+				s.dangling.remove(o)
+			},
+		})
 	}
 	s.metrics.Registry.MustRegister(fairnessMetrics{f}, objectMetrics{s})
 	return f

@@ -89,6 +89,10 @@ func TestRequesterOfACertificate(t *testing.T) {
 	if err != nil || len(approved.Status.Conditions) != 1 || approved.Status.Conditions[0].LastUpdateTime.IsZero() {
 		t.Errorf("approval: %v, %+v", err, approved.Status)
 	}
+	got := r.call(t, "GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", "")
+	got.wants(t, "get of the approval", 200, `"type":"Approved"`)
+	got = r.call(t, "PATCH", "/apis/certificates.k8s.io/v1/certificatesigningrequests/ann/approval", `{"metadata":{"annotations":{"patched":"true"}}}`, "Content-Type", mergePatch)
+	got.wants(t, "patch of the approval", 200, `"patched":"true"`)
 }
 
 func TestNotices(t *testing.T) {

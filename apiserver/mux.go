@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"path"
 	"reflect"
 	"slices"
 	"strings"
@@ -26,8 +27,8 @@ import (
 func (s *Server) mux() (http.Handler, error) {
 	m := http.NewServeMux()
 	fixed := []string{"/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
-	for path := range s.config.Extra {
-		fixed = append(fixed, strings.TrimSuffix(path, "/"))
+	for extra := range s.config.Extra {
+		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
 	index := discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) })
 	m.Handle("/", index)
@@ -72,11 +73,22 @@ func (s *Server) mux() (http.Handler, error) {
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	m.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	m.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	for path, h := range s.config.Extra {
-		m.Handle(path, h)
+	for extra, h := range s.config.Extra {
+		m.Handle(extra, h)
 	}
 	s.republish()
-	return m, nil
+	return asAsked(m), nil
+}
+
+// asAsked keeps the mux from sending clients to a tidier path: what is not there as it is asked for is not there.
+func asAsked(m http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if p := r.URL.Path; strings.Contains(p, "//") || path.Clean(p) != p && path.Clean(p)+"/" != p {
+			http.NotFound(w, r)
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
 }
 
 func (s *Server) groupVersions() []string {

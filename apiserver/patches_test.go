@@ -5,10 +5,13 @@ package apiserver_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -138,6 +141,37 @@ func TestFieldValidation(t *testing.T) {
 	r.call(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews?fieldValidation=Strict",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributez":{}}}`).
 		wants(t, "strict review", 400, `unknown field "spec.resourceAttributez"`)
+}
+
+// TestPatchesAtOnce: patches without a version do not lose to each other, those with an old one do.
+func TestPatchesAtOnce(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	made, err := maps.Create(ctx, configMap("m"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const clients, each = 8, 10
+	var all sync.WaitGroup
+	for i := range clients {
+		all.Go(func() {
+			for n := range each {
+				body := fmt.Appendf(nil, `{"data":{"k%d-%d":"x"}}`, i, n)
+				if _, err := maps.Patch(ctx, "m", types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+					t.Errorf("patch %d of client %d: %v", n, i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	got, err := maps.Get(ctx, "m", metav1.GetOptions{})
+	if err != nil || len(got.Data) != clients*each {
+		t.Errorf("%v, %d keys, want %d", err, len(got.Data), clients*each)
+	}
+	old := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"data":{"late":"x"}}`, made.ResourceVersion)
+	if _, err := maps.Patch(ctx, "m", types.MergePatchType, old, metav1.PatchOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("a patch of an old version: %v", err)
+	}
 }
 
 func contains(list []string, part string) bool {

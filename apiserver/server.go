@@ -11,12 +11,14 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -75,6 +77,10 @@ type Config struct {
 	// Audit records requests, Tracing makes spans of them; nil: neither. The server runs them.
 	Audit   *audit.Auditor
 	Tracing *pipeline.Tracing
+	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; default a minute.
+	SlowWatch time.Duration
+	// Collectors are further metrics that /metrics shows.
+	Collectors []prometheus.Collector
 	// Seats bound how many requests are served at once, shared out by priority and fairness; default 600.
 	Seats int
 	Marks *mark.Recorder
@@ -92,6 +98,8 @@ type Parts struct {
 	Rules handlers.Rules
 	// Follow is like Config.Follow, for what the parts themselves must know.
 	Follow []Follower
+	// Extra are further paths, as those of Config.
+	Extra map[string]http.Handler
 	// Guards judge writes of a resource by who makes them, beside admission (RBAC's privilege escalation).
 	Guards map[schema.GroupResource]Guard
 }
@@ -117,6 +125,7 @@ type Server struct {
 	// definitions serve custom resources; documents tell what is served.
 	definitions *crd.Definitions
 	services    *aggregate.Services
+	dangling    *dangling
 	documents   *discovery.Documents
 	schemas     *openapi.Documents
 	publishing  sync.Mutex // one republish at a time, so that the last word stays
@@ -137,6 +146,7 @@ var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, a
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics()}
+	s.metrics.Registry.MustRegister(c.Collectors...)
 	s.config.Store = measured(c.Store, s.metrics.Registry)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -155,6 +165,11 @@ func New(c Config) (*Server, error) {
 		return nil, err
 	}
 	s.authorizer = parts.Authorizer
+	s.config.Extra = maps.Clone(c.Extra)
+	if s.config.Extra == nil {
+		s.config.Extra = map[string]http.Handler{}
+	}
+	maps.Copy(s.config.Extra, parts.Extra)
 	fair := s.fairness()
 	s.follow = append(s.follow, parts.Follow...)
 	for _, res := range s.resources {
@@ -162,7 +177,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Stopping: s.stopping, Metrics: s.metrics, Log: s.log,
+		Kubelet: c.Kubelet, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
 	})
 	mux, err := s.mux()
 	if err != nil {
@@ -174,6 +189,7 @@ func New(c Config) (*Server, error) {
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
+			rq.Begun() // the other server bounds its watches itself
 			other.ServeHTTP(w, r)
 			return
 		}
@@ -239,12 +255,13 @@ func (s *Server) allocateServices() error {
 func (s *Server) define() {
 	gvr := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	row := s.reader.resources[gvr]
+	hooks := crd.NewHookMetrics(s.metrics.Registry)
 	s.definitions = crd.New(crd.Config{
 		Cache: s.storage.cache, Stored: row.Storage, Owners: row.Fields["status"], Log: s.log,
 		Taken: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
 		Hooks: &crd.Hooks{Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
 			return backend.Resolve(ctx, s.reader, namespace, name, port)
-		}},
+		}, Metrics: hooks},
 		Changed: func() {
 			s.republish()
 			s.services.Look()
@@ -265,6 +282,7 @@ func (s *Server) aggregate() {
 		},
 		Local: s.local, Changed: s.republish,
 	})
+	s.metrics.Registry.MustRegister(s.services)
 	look := func(obj runtime.Object) {
 		if o, ok := obj.(kind.Object); ok && s.services.Concerns(o.GetNamespace(), serviceOf(o)) {
 			s.services.Look()

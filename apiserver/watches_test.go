@@ -293,3 +293,52 @@ func TestWatchEnds(t *testing.T) {
 		w.Stop()
 	}
 }
+
+// TestWatchesAgree: watchers that begin at different versions see the same changes in the same order.
+func TestWatchesAgree(t *testing.T) {
+	r := start(t, nil)
+	ctx, maps := t.Context(), r.clients(t).CoreV1().ConfigMaps("default")
+	begin, err := maps.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions := []string{begin.ResourceVersion}
+	all, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion="+begin.ResourceVersion)
+	defer stop()
+	var writers sync.WaitGroup
+	const each, many = 8, 4
+	for i := range many {
+		writers.Go(func() {
+			for n := range each {
+				m := configMap(fmt.Sprintf("w%d-%d", i, n))
+				if _, err := maps.Create(ctx, m, metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+				if err := maps.Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var seen []string
+	for range 2 * each * many {
+		select {
+		case f := <-all:
+			seen = append(seen, f.Type+" "+f.meta(t).ResourceVersion)
+			versions = append(versions, f.meta(t).ResourceVersion)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d events came", len(seen))
+		}
+	}
+	writers.Wait()
+	for i := 0; i < len(versions)-1; i += 7 {
+		frames, stop := r.watching(t, mapsPath+"?watch=true&resourceVersion="+versions[i])
+		for n, want := range seen[i:] {
+			f := next(t, frames, strings.Fields(want)[0], "")
+			if got := f.Type + " " + f.meta(t).ResourceVersion; got != want {
+				t.Fatalf("from %s, event %d: got %s, want %s", versions[i], n, got, want)
+			}
+		}
+		stop()
+	}
+}

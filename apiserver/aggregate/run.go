@@ -141,6 +141,9 @@ func (s *Services) writeCondition(ctx context.Context, svc *v1.APIService, c v1.
 		if have := apiregistration.Available(now); have != nil && have.Status == c.Status && have.Reason == c.Reason && have.Message == c.Message {
 			return current, nil
 		}
+		if c.Status != v1.ConditionTrue {
+			s.losses.WithLabelValues(svc.Name, c.Reason).Inc()
+		}
 		out := now.DeepCopy()
 		apiregistration.SetCondition(out, c)
 		return out, s.config.Owners.Update(current, out, "kube-apiserver")

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,6 +52,7 @@ type Local struct {
 type Services struct {
 	config Config
 	wake   chan struct{} // has room for one
+	losses *prometheus.CounterVec
 
 	// remotes are the group versions that others answer for; the map is replaced, never changed.
 	remotes atomic.Pointer[map[schema.GroupVersion]*remote]
@@ -64,7 +66,7 @@ type Services struct {
 
 // New returns services that know none yet; Set tells of them.
 func New(c Config) *Services {
-	s := &Services{config: c, wake: make(chan struct{}, 1), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
+	s := &Services{config: c, wake: make(chan struct{}, 1), losses: newLosses(), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
 	s.remotes.Store(&map[schema.GroupVersion]*remote{})
 	return s
 }

@@ -33,6 +33,8 @@ import (
 type Hooks struct {
 	// Resolve returns host:port of something behind a service's port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Metrics counts the calls; nil: nobody does.
+	Metrics *HookMetrics
 }
 
 // Bounds of a call to a webhook.
@@ -47,6 +49,7 @@ type webhook struct {
 	endpoint string
 	version  string // of ConversionReview
 	client   *http.Client
+	metrics  *HookMetrics
 }
 
 func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error) {
@@ -54,7 +57,7 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 	if c == nil || c.ClientConfig == nil {
 		return nil, fmt.Errorf("definition %s: conversion webhook without a client configuration", crd.Name)
 	}
-	w := &webhook{name: crd.Name}
+	w := &webhook{name: crd.Name, metrics: hooks.Metrics}
 	if i := slices.IndexFunc(c.ConversionReviewVersions, func(v string) bool { return v == "v1" || v == "v1beta1" }); i >= 0 {
 		w.version = c.ConversionReviewVersions[i]
 	} else {
@@ -111,7 +114,9 @@ func serviceURL(s *v1.ServiceReference) string {
 
 // convert asks the webhook, once for all objects.
 func (w *webhook) convert(ctx context.Context, objs []*unstructured.Unstructured, to string) ([]*unstructured.Unstructured, error) {
+	begin := time.Now()
 	out, err := w.ask(ctx, objs, to)
+	w.metrics.note(err, time.Since(begin))
 	if err != nil {
 		return nil, fmt.Errorf("conversion webhook for %s %w", objs[0].GroupVersionKind(), err)
 	}
@@ -126,7 +131,7 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	}
 	reply, err := w.post(ctx, &review)
 	if err != nil {
-		return nil, fmt.Errorf("failed: %w", err)
+		return nil, callFailed{err}
 	}
 	raw, err := w.judge(reply, review.Request.UID)
 	if err != nil {
@@ -143,6 +148,12 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	}
 	return out, nil
 }
+
+// callFailed says that there was no answer to judge.
+type callFailed struct{ error }
+
+func (f callFailed) Error() string { return "failed: " + f.error.Error() }
+func (f callFailed) Unwrap() error { return f.error }
 
 func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.ConversionReview, error) {
 	body, err := json.Marshal(review)

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"keelson/apiserver/wire"
 )
 
 // Check is one thing that must be well; nil is well.
@@ -71,7 +73,15 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 	if err != nil {
 		return fmt.Errorf("encode version: %w", err)
 	}
-	mux.HandleFunc("/version", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, b) })
+	tell := func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			wire.WriteError(w, r, wire.MethodNotAllowed())
+			return
+		}
+		writeJSON(w, http.StatusOK, b)
+	}
+	mux.HandleFunc("/version", tell)
+	mux.HandleFunc("/version/{$}", tell)
 	return nil
 }
 

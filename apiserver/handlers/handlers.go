@@ -17,6 +17,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -45,6 +46,8 @@ type Config struct {
 	Kubelet Kubelet
 	// Metrics counts what watches send; may be nil.
 	Metrics *pipeline.Metrics
+	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; 0: a minute.
+	SlowWatch time.Duration
 	// Stopping is closed when the server begins to shut down: watches then end.
 	Stopping <-chan struct{}
 	Log      *slog.Logger
@@ -62,6 +65,7 @@ type Handler struct {
 	judge    auth.Authorizer
 	stopping <-chan struct{}
 	metrics  *pipeline.Metrics
+	slowest  time.Duration // that a write of a watch may take
 	log      *slog.Logger
 }
 
@@ -69,7 +73,10 @@ type Handler struct {
 func New(c Config) *Handler {
 	h := &Handler{
 		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
-		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, log: c.Log,
+		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, log: c.Log,
+	}
+	if h.slowest == 0 {
+		h.slowest = defaultSlowest
 	}
 	for _, res := range c.Resources {
 		h.resources[res.GVR()] = res

@@ -20,8 +20,8 @@ import (
 // shortestWatch bounds from below how long a watch lasts when the client does not say; it is at most twice that.
 const shortestWatch = 30 * time.Minute
 
-// slowest is how long one write to a client may take.
-const slowest = time.Minute
+// defaultSlowest is how long one write of a watch to a client may take.
+const defaultSlowest = time.Minute
 
 // most is how many bytes of events that are ready go out in one write.
 const most = 64 << 10
@@ -60,13 +60,24 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	// A client that does not take what it asked for is cut off: it holds memory, and resumes where it was.
-	slow := time.AfterFunc(slowest, func() {
-		_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
+	var mu sync.Mutex
+	over := false // the answer is no longer ours
+	slow := time.AfterFunc(h.slowest, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
+		}
 	})
 	slow.Stop()
-	defer slow.Stop()
-	s := stream{shape: shape, count: func(int) {}, write: func(b []byte) error {
-		slow.Reset(slowest)
+	defer func() {
+		slow.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}()
+	s := stream{shape: shape, count: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
+		slow.Reset(h.slowest)
 		defer slow.Stop()
 		if _, err := w.Write(b); err != nil {
 			return err
@@ -87,12 +98,16 @@ type stream struct {
 	shape *shape
 	write func([]byte) error
 	count func(events int)
-	begun bool // the first event is out: a Table has described its columns
+	idle  func() // nothing is ready
+	begun bool   // the first event is out: a Table has described its columns
 }
 
 // run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
 func (s *stream) run(ctx context.Context, events objects.Watch, stopping <-chan struct{}) {
 	for {
+		if len(events.Events()) == 0 {
+			s.idle()
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -21,6 +21,7 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 		browserToken(r)
 		u, err := c.who(r)
 		rq.Mark.Authn = time.Since(begin)
+		c.Metrics.authenticated(r, u, err, rq.Mark.Authn)
 		if err != nil || u == nil {
 			if err != nil {
 				c.Log.Debug("authentication refused", "error", err, "path", r.URL.Path, "remote", r.RemoteAddr)

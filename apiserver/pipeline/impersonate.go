@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -114,7 +115,9 @@ func serviceAccount(name string) (ns, account string, ok bool) {
 
 // decide asks the authorizer and words a refusal as Kubernetes does. why, if not nil, receives the reason of an Allow.
 func (c *Config) decide(ctx context.Context, a *auth.Attributes, why *string) error {
+	begin := time.Now()
 	d, err := c.Authorizer.Authorize(ctx, a)
+	c.Metrics.decided(d, err, time.Since(begin))
 	if d.Verdict == auth.Allow {
 		if why != nil {
 			*why = d.Reason

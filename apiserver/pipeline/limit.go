@@ -4,8 +4,10 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -59,18 +61,23 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
-		if rq.LongRunning() {
+		if rq.LongRunning() && (rq.Verb != "watch" || c.Fairness == nil) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		release := enter(w, r, rq)
 		if release == nil {
-			rq.Failure = "too many requests"
+			rq.Failure, rq.ended = "too many requests", true
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 			return
 		}
 		defer release()
+		if rq.LongRunning() { // a watch takes a seat until it has sent what there is
+			rq.begun = release
+			next.ServeHTTP(w, r)
+			return
+		}
 		gauge := writeGauge
 		if rq.ReadOnly() {
 			gauge = readGauge
@@ -111,10 +118,15 @@ func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func(
 	if c.Width != nil {
 		q.Width = c.Width(rq)
 	}
+	begin := time.Now()
 	release, at, err := c.Fairness.Enter(r.Context(), q)
+	rq.queued = time.Since(begin)
 	if at.SchemaUID != "" {
 		w.Header().Set("X-Kubernetes-Pf-Flowschema-Uid", at.SchemaUID)
 		w.Header().Set("X-Kubernetes-Pf-Prioritylevel-Uid", at.LevelUID)
+	}
+	if at.SchemaUID != "" {
+		c.Metrics.waited.WithLabelValues(at.Level, at.Schema, strconv.FormatBool(err == nil)).Observe(rq.queued.Seconds())
 	}
 	if err != nil {
 		c.Metrics.rejected.WithLabelValues(at.Level, at.Schema, err.Error()).Inc()
@@ -156,6 +168,7 @@ func deadline(c *Config, next http.Handler) http.Handler {
 			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may live on
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
+		From(ctx).ended = errors.Is(ctx.Err(), context.DeadlineExceeded)
 	})
 }
 

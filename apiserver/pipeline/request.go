@@ -30,6 +30,10 @@ type Request struct {
 	// Failure is why the request failed, for the mark.
 	Failure string
 
+	queued time.Duration // waited for a seat
+	ended  bool          // refused or cut off in self-defense
+	begun  func()        // gives back the seat that a watch's beginning takes; nil: it has none
+
 	audit        *record
 	impersonator *auth.User // who really asked, where User is somebody else
 
@@ -59,6 +63,14 @@ func (r *Request) Warn(text string) {
 	}
 	r.size += len(text)
 	r.warnings = append(r.warnings, text)
+}
+
+// Begun tells that a watch has sent what there was at its beginning: from now on it only waits, which takes no seat. It may be called
+// again.
+func (r *Request) Begun() {
+	if r.begun != nil {
+		r.begun()
+	}
 }
 
 // parse makes the request's record and hands the answer a writer that adds warnings and remembers the code.

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/auth"
+)
+
+// Metrics are the request metrics, by Kubernetes' names.
+type Metrics struct {
+	Registry *prometheus.Registry
+	total    *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	own      *prometheus.HistogramVec
+	ended    *prometheus.CounterVec
+	inflight *prometheus.GaugeVec
+	running  *prometheus.GaugeVec
+	rejected *prometheus.CounterVec
+	waited   *prometheus.HistogramVec
+	events   *prometheus.CounterVec
+	judged   judgements
+}
+
+// judgements are what became of credentials and wishes.
+type judgements struct {
+	attempts, authorized         *prometheus.CounterVec
+	attemptsTook, authorizedTook *prometheus.HistogramVec
+	users                        *prometheus.CounterVec
+	certificates                 prometheus.Histogram
+}
+
+var latencies = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+
+// NewMetrics returns a registry with the request metrics in it.
+func NewMetrics() *Metrics {
+	labels := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total",
+			Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+		}, append(labels, "code")),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_duration_seconds",
+			Help:    "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: latencies,
+		}, labels),
+		own: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_request_sli_duration_seconds",
+			Help:    "Response latency distribution (not counting priority and fairness queue wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
+			Buckets: latencies,
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_terminations_total",
+			Help: "Number of requests which apiserver terminated in self-defense.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component", "code"}),
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_current_inflight_requests",
+			Help: "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+		}, []string{"request_kind"}),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests",
+			Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+		rejected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_flowcontrol_rejected_requests_total", Help: "Number of requests rejected by API Priority and Fairness subsystem",
+		}, []string{"priority_level", "flow_schema", "reason"}),
+		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_flowcontrol_request_wait_duration_seconds", Help: "Length of time a request spent waiting in its queue",
+			Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30},
+		}, []string{"priority_level", "flow_schema", "execute"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
+		}, []string{"group", "version", "resource"}),
+		judged: newJudgements(),
+	}
+	j := &m.judged
+	m.Registry.MustRegister(m.total, m.took, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events,
+		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func newJudgements() judgements {
+	const day = 24 * 60 * 60
+	result := []string{"result"}
+	return judgements{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authentication_attempts", Help: "Counter of authenticated attempts."}, result),
+		attemptsTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "authentication_duration_seconds", Help: "Authentication duration in seconds broken out by result.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, result),
+		authorized: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "authorization_attempts_total", Help: "Counter of authorization attempts broken down by result. It can be either 'allowed', 'denied', 'no-opinion' or 'error'.",
+		}, result),
+		authorizedTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "authorization_duration_seconds", Help: "Authorization duration in seconds broken out by result.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, result),
+		users: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authenticated_user_requests", Help: "Counter of authenticated requests broken out by username."},
+			[]string{"username"}),
+		certificates: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "apiserver_client_certificate_expiration_seconds", Help: "Distribution of the remaining lifetime on the certificate used to authenticate a request.",
+			Buckets: []float64{0, 1800, 3600, 7200, 21600, 43200, day, 2 * day, 4 * day, 7 * day, 30 * day, 90 * day, 180 * day, 360 * day},
+		}),
+	}
+}
+
+// WatchEvents counts the events that watches of a resource send.
+func (m *Metrics) WatchEvents(gvr schema.GroupVersionResource) prometheus.Counter {
+	return m.events.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
+}
+
+// authenticated counts what became of a request's credential.
+func (m *Metrics) authenticated(r *http.Request, u *auth.User, err error, took time.Duration) {
+	result := "success"
+	switch {
+	case err != nil:
+		result = "error"
+	case u == nil:
+		result = "failure"
+	default:
+		m.judged.users.WithLabelValues(groupedName(u.Name)).Inc()
+		if u.How == "client certificate" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+			m.judged.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
+		}
+	}
+	m.judged.attempts.WithLabelValues(result).Inc()
+	m.judged.attemptsTook.WithLabelValues(result).Observe(took.Seconds())
+}
+
+// groupedName keeps user names from becoming labels without number.
+func groupedName(name string) string {
+	switch {
+	case name == "admin" || name == "system:serviceaccount:kube-system:default":
+		return name
+	case strings.Contains(name, "@"):
+		return "email_id"
+	}
+	return "other"
+}
+
+// decided counts a decision about a request.
+func (m *Metrics) decided(d auth.Decision, err error, took time.Duration) {
+	result := "no-opinion"
+	switch {
+	case d.Verdict == auth.Allow:
+		result = "allowed"
+	case err != nil:
+		result = "error"
+	case d.Verdict == auth.Deny:
+		result = "denied"
+	}
+	m.judged.authorized.WithLabelValues(result).Inc()
+	m.judged.authorizedTook.WithLabelValues(result).Observe(took.Seconds())
+}
+
+var shownVerbs = map[string]string{
+	"get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
+	"delete": "DELETE", "deletecollection": "DELETECOLLECTION", "proxy": "CONNECT",
+}
+
+// done counts a finished request.
+func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duration) {
+	verb, scope, dry := shownVerbs[rq.Verb], scopeOf(rq), ""
+	switch {
+	case !rq.IsResource:
+		verb = shownMethod(r.Method)
+	case verb == "PATCH" && strings.HasPrefix(r.Header.Get("Content-Type"), "application/apply-patch"):
+		verb = "APPLY"
+	}
+	if strings.Contains(r.URL.RawQuery, "dryRun=All") {
+		dry = "All"
+	}
+	if code == 0 {
+		code = http.StatusOK
+	}
+	labels := [9]string{verb, dry, rq.Group, rq.Version, rq.Resource, rq.Subresource, scope, "apiserver", strconv.Itoa(code)}
+	if rq.IsResource && code >= http.StatusBadRequest && rq.Mark.Resource == "" {
+		// No handler knew it. Made-up resource names must not become label values for ever.
+		labels[2], labels[3], labels[4], labels[5] = "", "", "", ""
+	}
+	m.total.WithLabelValues(labels[:]...).Inc()
+	if !rq.LongRunning() {
+		m.took.WithLabelValues(labels[:8]...).Observe(took.Seconds())
+		m.own.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe((took - rq.queued).Seconds())
+	}
+	if rq.ended {
+		m.ended.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver", labels[8]).Inc()
+	}
+}
+
+// shownMethod keeps made-up methods from becoming labels.
+func shownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
+		return method
+	}
+	return "other"
+}
+
+// scopeOf tells whether a request is about one object, a namespace or the cluster.
+func scopeOf(rq *Request) string {
+	switch {
+	case !rq.IsResource:
+		return ""
+	case rq.Name != "" || rq.Verb == "create":
+		return "resource"
+	case rq.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}

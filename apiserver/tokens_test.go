@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"slices"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// TestBoundTokens: a token bound to a pod, a secret or a node says so, and ends with it; another object of the same name does not
+// bring it back.
+func TestBoundTokens(t *testing.T) {
+	r := startSecured(t, nil)
+	ctx, c := t.Context(), r.clients(t)
+	core := c.CoreV1()
+	if _, err := core.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	node, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	make1 := map[string]func() metav1.Object{
+		"Pod": func() metav1.Object {
+			p := pod("runner")
+			p.Spec.ServiceAccountName, p.Spec.NodeName = "build", "n1"
+			p, err := core.Pods("default").Create(ctx, p, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		},
+		"Secret": func() metav1.Object {
+			s, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "runner"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		},
+		"Node": func() metav1.Object {
+			n, err := core.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "runner"}}, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		},
+	}
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+	remove := map[string]func() error{
+		"Pod":    func() error { return core.Pods("default").Delete(ctx, "runner", now) },
+		"Secret": func() error { return core.Secrets("default").Delete(ctx, "runner", now) },
+		"Node":   func() error { return core.Nodes().Delete(ctx, "runner", now) },
+	}
+	review := func(token string) authenticationv1.TokenReviewStatus {
+		t.Helper()
+		got, err := c.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Status
+	}
+	const prefix = "authentication.kubernetes.io/"
+	for kind, create := range make1 {
+		obj := create()
+		got, err := core.ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: kind, APIVersion: "v1", Name: "runner"},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("token for a %s: %v", kind, err)
+		}
+		token := got.Status.Token
+		want := map[string]string{}
+		switch kind {
+		case "Pod":
+			want = map[string]string{"pod-name": "runner", "pod-uid": string(obj.GetUID()), "node-name": "n1", "node-uid": string(node.UID)}
+		case "Node":
+			want = map[string]string{"node-name": "runner", "node-uid": string(obj.GetUID())}
+		}
+		s := review(token)
+		if !s.Authenticated || s.User.Username != "system:serviceaccount:default:build" || !slices.Equal(s.Audiences, []string{testIssuer}) {
+			t.Errorf("%s: %+v", kind, s)
+		}
+		for key, value := range want {
+			if !slices.Equal(s.User.Extra[prefix+key], authenticationv1.ExtraValue{value}) {
+				t.Errorf("%s: %s is %q, want %q", kind, key, s.User.Extra[prefix+key], value)
+			}
+		}
+		if id := s.User.Extra[prefix+"credential-id"]; len(id) != 1 || len(id[0]) != len("JTI=")+36 || len(s.User.Extra) != len(want)+1 {
+			t.Errorf("%s: extra fields %v", kind, s.User.Extra)
+		}
+		if err := remove[kind](); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the token ends with its "+kind, func() bool { return !review(token).Authenticated })
+		create()
+		if review(token).Authenticated {
+			t.Errorf("another %s of the same name brought the token back", kind)
+		}
+		_, err = kubernetes.NewForConfigOrDie(r.withToken(token)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if !apierrors.IsUnauthorized(err) {
+			t.Errorf("request with a token whose %s is gone: %v", kind, err)
+		}
+	}
+	// A pod of another account lends nothing.
+	p := pod("other")
+	p.Spec.ServiceAccountName = "else"
+	if _, err := core.Pods("default").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = core.ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "other"},
+	}}, metav1.CreateOptions{})
+	if !apierrors.IsBadRequest(err) {
+		t.Errorf("token bound to another account's pod: %v", err)
+	}
+}
