@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,10 +35,30 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringVar(&o.AuthorizationWebhook, "authorization-webhook-config-file", "", "ask the service that the kubeconfig `FILE` names what users may do")
 	fl.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long its permissions hold")
 	fl.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long its refusals hold")
+	fl.Var((*negated)(&o.NoAnonymous), "anonymous-auth", "let requests without a credential be judged as those of system:anonymous")
+	fl.Lookup("anonymous-auth").NoOptDefVal = "true"
+	fl.StringVar(&o.AuthenticationConfig, "authentication-config", "", "believe the tokens of the issuers, and let in the strangers, that the AuthenticationConfiguration in `FILE` names")
+	fl.StringVar(&o.AuthorizationConfig, "authorization-config", "", "ask the authorizers that the AuthorizationConfiguration in `FILE` names what users may do")
 	fl.StringVar(&o.TracingConfig, "tracing-config-file", "", "send OpenTelemetry spans as the TracingConfiguration in `FILE` says")
 	fl.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission `PLUGINS` to run beside the default ones, separated by commas")
 	fl.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
 }
+
+// negated is a flag that is true where the option is false.
+type negated bool
+
+// String is the flag's value.
+func (n *negated) String() string { return strconv.FormatBool(!bool(*n)) }
+
+// Set reads the flag's value.
+func (n *negated) Set(text string) error {
+	v, err := strconv.ParseBool(text)
+	*n = negated(!v)
+	return err
+}
+
+// Type is how the usage text names it.
+func (*negated) Type() string { return "bool" }
 
 // apiArgs are the flags of apiFlags that were given in fl, as arguments for another process.
 func apiArgs(fl *pflag.FlagSet) []string {

@@ -4,8 +4,6 @@ package cluster
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
 	"keelson/apiserver"
@@ -32,7 +30,14 @@ type APIOptions struct {
 	// TokenWebhook and AuthorizationWebhook are kubeconfigs of services that judge tokens and requests.
 	TokenWebhook, AuthorizationWebhook string
 	TokenWebhookTTL                    time.Duration
-	AuthorizedTTL, UnauthorizedTTL     time.Duration
+	// NoAnonymous refuses requests without a credential.
+	NoAnonymous bool
+	// AuthenticationConfig is an AuthenticationConfiguration: issuers of tokens, in place of OIDC, and what strangers may ask for.
+	AuthenticationConfig string
+	// AuthorizationConfig is an AuthorizationConfiguration: who is asked what users may do, in place of the Node authorizer, RBAC and
+	// AuthorizationWebhook.
+	AuthorizationConfig            string
+	AuthorizedTTL, UnauthorizedTTL time.Duration
 	// TracingConfig is a TracingConfiguration: where spans go, and how many.
 	TracingConfig string
 	// EnableAdmission adds admission plugins that are off by default, DisableAdmission takes others away.
@@ -53,6 +58,12 @@ func (o *APIOptions) Validate() error {
 	}
 	if o.OIDC.IssuerURL == "" && o.OIDC.ClientID != "" || o.OIDC.IssuerURL != "" && o.OIDC.ClientID == "" {
 		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be given together"))
+	}
+	if o.AuthenticationConfig != "" && o.OIDC.IssuerURL != "" {
+		errs = append(errs, errors.New("--authentication-config and --oidc-* exclude each other: name the issuer in the file"))
+	}
+	if o.AuthorizationConfig != "" && o.AuthorizationWebhook != "" {
+		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
 	}
 	return errors.Join(errs...)
 }
@@ -106,50 +117,75 @@ func (o *APIOptions) tracing() (*pipeline.Tracing, error) {
 	return pipeline.LoadTracing(o.TracingConfig)
 }
 
-// extend adds the services of o to the judges.
-func (o *APIOptions) extend(parts *apiserver.Parts, tokens *authn.Tokens) error {
-	// Before the anonymous one, which is the last.
-	add := func(a auth.Authenticator) {
-		parts.Authenticators = slices.Insert(parts.Authenticators, len(parts.Authenticators)-1, a)
+// authenticators are who is asked about a credential, in order: the cluster's own, then those of o, then whoever answers for strangers.
+func (o *APIOptions) authenticators(tokens *authn.Tokens, own ...auth.Authenticator) ([]auth.Authenticator, error) {
+	stranger := &authn.Anonymous{}
+	if o.NoAnonymous {
+		stranger = nil
 	}
 	if o.OIDC.IssuerURL != "" {
 		a, err := authn.NewOIDC(o.OIDC)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		add(a)
+		own = append(own, a)
+	}
+	if o.AuthenticationConfig != "" {
+		c, err := authn.LoadConfig(o.AuthenticationConfig, []string{issuer})
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range c.JWT {
+			own = append(own, a)
+		}
+		if c.Strangers {
+			if o.NoAnonymous {
+				return nil, errors.New("--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
+			}
+			stranger = c.Anonymous
+		}
 	}
 	if o.TokenWebhook != "" {
 		a, err := authn.NewWebhook(o.TokenWebhook, tokens.Audiences(), o.TokenWebhookTTL)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		add(a)
+		own = append(own, a)
 	}
+	if stranger != nil {
+		own = append(own, *stranger)
+	}
+	return own, nil
+}
+
+// reviewer answers TokenReviews with whatever all of them know.
+func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
 	var others []auth.Authenticator
-	for _, a := range parts.Authenticators {
+	for _, a := range all {
 		switch a.(type) {
 		case *authn.OIDC, *authn.Webhook, authn.BootstrapTokens:
 			others = append(others, a)
 		}
 	}
-	parts.Tokens = authn.Reviewer{Tokens: tokens, Others: others}
+	return authn.Reviewer{Tokens: tokens, Others: others}
+}
+
+// authorizer is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
+func (o *APIOptions) authorizer(node, rbac auth.Authorizer) (u authz.Union, unlisted bool, err error) {
+	if o.AuthorizationConfig != "" {
+		c, err := authz.LoadConfig(o.AuthorizationConfig)
+		if err != nil {
+			return nil, false, err
+		}
+		return c.Union(node, rbac)
+	}
+	u = authz.Union{node, rbac, authz.Masters{}}
 	if o.AuthorizationWebhook == "" {
-		return nil
+		return u, false, nil
 	}
 	w, err := authz.NewWebhook(o.AuthorizationWebhook, o.AuthorizedTTL, o.UnauthorizedTTL)
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	union, ok := parts.Authorizer.(authz.Union)
-	if !ok {
-		return fmt.Errorf("authorizer is a %T", parts.Authorizer)
-	}
-	// Last: it is asked about what the cluster's own rules do not allow.
-	parts.Authorizer = append(slices.Clone(union), w)
-	if rules, ok := parts.Rules.(authz.Rules); ok {
-		rules.Unlisted = "webhook authorizer does not support user rule resolution"
-		parts.Rules = rules
-	}
-	return nil
+	return append(u, w), true, nil // last: it is asked about what the cluster's own rules do not allow
 }

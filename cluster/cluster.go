@@ -240,6 +240,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		Parts:      c.keys.judges(rbac, &c.cfg.API),
 		Audit:      auditor,
 		Tracing:    tracing,
+		Collectors: clientMetrics(),
 		Follow:     followRBAC(rbac),
 		Bootstrap:  append(bootstrapObjects(), c.keys.authenticationInfo()),
 		Kubelet:    c.keys.kubeletClient(),

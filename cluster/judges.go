@@ -4,6 +4,10 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -30,26 +34,61 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer := authz.Union{authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
+		authorizer, unlisted, err := opts.authorizer(authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac)
+		if err != nil {
+			return apiserver.Parts{}, err
+		}
+		authenticators, err := opts.authenticators(tokens, authn.NewCertificates(k.ca.Pool()), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
+		if err != nil {
+			return apiserver.Parts{}, err
+		}
+		rules := authz.Rules{Of: []interface {
+			RulesFor(*auth.User, string) []rbacv1.PolicyRule
+		}{authz.Masters{}, rbac}}
+		if unlisted {
+			rules.Unlisted = "webhook authorizer does not support user rule resolution"
+		}
 		chain, follow, err := plugins.New(plugins.Config{
 			Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Enable: opts.EnableAdmission, Disable: opts.DisableAdmission,
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		parts := apiserver.Parts{
-			Authenticators: []auth.Authenticator{authn.NewCertificates(k.ca.Pool()), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}, authn.Anonymous{}},
-			Authorizer:     authorizer,
-			Admission:      chain, Follow: followPlugins(follow),
-			Tokens: tokens,
-			Rules: authz.Rules{Of: []interface {
-				RulesFor(*auth.User, string) []rbacv1.PolicyRule
-			}{authz.Masters{}, rbac}},
-			Guards: rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer}),
+		documents, err := issuerDocuments(tokens)
+		if err != nil {
+			return apiserver.Parts{}, err
 		}
-		err = opts.extend(&parts, tokens)
-		return parts, err
+		return apiserver.Parts{
+			Extra:          documents,
+			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
+			Admission: chain, Follow: followPlugins(follow),
+			Guards: rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer}),
+		}, nil
 	}
+}
+
+// issuerDocuments let others check service-account tokens: they are what OpenID Connect discovery asks for. Inside the cluster the
+// issuer's name leads here.
+func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
+	configuration, keys := tokens.Discovery(issuer)
+	out := map[string]http.Handler{}
+	for _, d := range []struct {
+		path, media string
+		value       any
+	}{
+		{"/.well-known/openid-configuration", "application/json", configuration}, {"/openid/v1/jwks", "application/jwk-set+json", keys},
+	} {
+		b, err := json.Marshal(d.value)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", d.path, err)
+		}
+		out[d.path] = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", d.media)
+			w.Header().Set("Cache-Control", "public, max-age=3600")
+			_, _ = w.Write(b) // a client that left is nobody's error
+		})
+	}
+	return out, nil
 }
 
 // rbacGuards keep users from granting what they do not hold.
@@ -93,10 +132,15 @@ func (t tokenObjects) find(ctx context.Context, resource, namespace, name string
 		return "", false
 	}
 	o, ok := obj.(kind.Object)
-	if !ok || o.GetDeletionTimestamp() != nil && resource != "pods" {
+	if !ok || ended(o.GetDeletionTimestamp()) {
 		return "", false
 	}
 	return string(o.GetUID()), true
+}
+
+// ended tells whether something that is being deleted should be gone by now: what it is needs its token to come to its end.
+func ended(deletion *metav1.Time) bool {
+	return deletion != nil && time.Since(deletion.Time) > time.Minute
 }
 
 func (t tokenObjects) ServiceAccount(ctx context.Context, namespace, name string) (string, bool) {

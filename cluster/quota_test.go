@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
@@ -27,8 +28,19 @@ import (
 // controlPlane runs a cluster without a node until the test ends.
 func controlPlane(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
+	cs, err := kubernetes.NewForConfig(controlPlaneOf(t, func(*cluster.Config) {}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cs
+}
+
+// controlPlaneOf is controlPlane with a configuration that edit has changed; it returns the administrator's access.
+func controlPlaneOf(t *testing.T, edit func(*cluster.Config)) *rest.Config {
+	t.Helper()
 	cfg := cluster.Default()
 	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.PodCIDR = cluster.DataDir(t.TempDir()), 0, true, netip.MustParsePrefix("10.244.0.0/24")
+	edit(&cfg)
 	c, err := cluster.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -51,16 +63,12 @@ func controlPlane(t *testing.T) *kubernetes.Clientset {
 	case <-time.After(time.Minute):
 		t.Fatal("cluster was not ready within a minute")
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
+	access, err := clientcmd.BuildConfigFromFlags("", c.DataDir().Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
-	rest.QPS = -1
-	cs, err := kubernetes.NewForConfig(rest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cs
+	access.QPS = -1
+	return access
 }
 
 func eventually(t *testing.T, what string, f func() string) {

@@ -136,9 +136,17 @@ func WithAuthenticated(u *auth.User) *auth.User {
 }
 
 // Anonymous accepts every request as system:anonymous. It stands last, or not at all.
-type Anonymous struct{}
+type Anonymous struct {
+	// Paths are the only ones that strangers may ask for; empty: all.
+	Paths []string
+}
 
 var anonymous = &auth.User{Name: auth.Anonymous, Groups: []string{auth.Unauthenticated}, How: "anonymous"}
 
-// Authenticate always succeeds.
-func (Anonymous) Authenticate(*http.Request) (*auth.User, bool, error) { return anonymous, true, nil }
+// Authenticate knows whoever comes, on the paths that are open.
+func (a Anonymous) Authenticate(r *http.Request) (*auth.User, bool, error) {
+	if len(a.Paths) > 0 && !slices.Contains(a.Paths, r.URL.Path) {
+		return nil, false, nil
+	}
+	return anonymous, true, nil
+}

@@ -41,7 +41,10 @@ type OIDCConfig struct {
 
 // OIDC authenticates by ID tokens of one OpenID Connect issuer.
 type OIDC struct {
-	cfg    OIDCConfig
+	issuer string
+	tokens *oidc.Config
+	// user reads who a verified token's claims are about.
+	user   func(ctx context.Context, claims map[string]any) (*auth.User, error)
 	client *http.Client
 
 	mu       sync.Mutex
@@ -78,25 +81,40 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 	if len(cfg.SigningAlgs) == 0 {
 		cfg.SigningAlgs = []string{oidc.RS256}
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+	var pem []byte
 	if cfg.CAFile != "" {
-		pem, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
+		if pem, err = os.ReadFile(cfg.CAFile); err != nil {
 			return nil, fmt.Errorf("oidc authorities: %w", err)
 		}
+	}
+	transport, err := toIssuer(pem)
+	if err != nil {
+		return nil, fmt.Errorf("oidc authorities: %s: %w", cfg.CAFile, err)
+	}
+	return &OIDC{
+		issuer: cfg.IssuerURL, tokens: &oidc.Config{ClientID: cfg.ClientID, SupportedSigningAlgs: cfg.SigningAlgs},
+		user:   func(_ context.Context, claims map[string]any) (*auth.User, error) { return cfg.user(claims) },
+		client: &http.Client{Transport: transport, Timeout: oidcTimeout},
+	}, nil
+}
+
+// toIssuer reaches an issuer whose certificate the authorities in pem vouch for; nil: those of the system.
+func toIssuer(pem []byte) (*http.Transport, error) {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+	if pem != nil {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("oidc authorities: %s holds no certificate", cfg.CAFile)
+			return nil, errors.New("it holds no certificate")
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &OIDC{cfg: cfg, client: &http.Client{Transport: transport, Timeout: oidcTimeout}}, nil
+	return t, nil
 }
 
 // Authenticate knows bearer tokens that say they are from the issuer.
 func (o *OIDC) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	token := Bearer(r)
-	if token == "" || issuerOf(token) != o.cfg.IssuerURL {
+	if token == "" || issuerOf(token) != o.issuer {
 		return nil, false, nil
 	}
 	v, err := o.ready()
@@ -111,7 +129,7 @@ func (o *OIDC) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if err := id.Claims(&claims); err != nil {
 		return nil, false, fmt.Errorf("%w: oidc: %w", ErrUnauthorized, err)
 	}
-	u, err := o.user(claims)
+	u, err := o.user(r.Context(), claims)
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: oidc: %w", ErrUnauthorized, err)
 	}
@@ -148,58 +166,75 @@ func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 		return nil, errors.New("oidc: authenticator not initialized")
 	}
 	// The provider keeps the context for fetching keys later: it must not be a request's.
-	p, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.cfg.IssuerURL)
+	p, err := oidc.NewProvider(oidc.ClientContext(context.Background(), o.client), o.issuer)
 	if err != nil {
 		o.tryAfter = time.Now().Add(oidcRetry)
-		return nil, fmt.Errorf("oidc: ask issuer %s: %w", o.cfg.IssuerURL, err)
+		return nil, fmt.Errorf("oidc: ask issuer %s: %w", o.issuer, err)
 	}
-	o.verifier = p.Verifier(&oidc.Config{ClientID: o.cfg.ClientID, SupportedSigningAlgs: o.cfg.SigningAlgs})
+	o.verifier = p.Verifier(o.tokens)
 	return o.verifier, nil
 }
 
 // user reads who the claims are about.
-func (o *OIDC) user(claims map[string]any) (*auth.User, error) {
-	name, ok := claims[o.cfg.UsernameClaim].(string)
-	if !ok || name == "" {
-		return nil, fmt.Errorf("claim %q is not present, or no string", o.cfg.UsernameClaim)
+func (c *OIDCConfig) user(claims map[string]any) (*auth.User, error) {
+	name, err := nameOf(claims, c.UsernameClaim)
+	if err != nil {
+		return nil, err
 	}
-	if o.cfg.UsernameClaim == "email" {
-		if verified, present := claims["email_verified"]; present && verified != true {
-			return nil, errors.New("email not verified")
-		}
-	}
-	for claim, want := range o.cfg.RequiredClaims {
+	for claim, want := range c.RequiredClaims {
 		if got, ok := claims[claim].(string); !ok || got != want {
 			return nil, fmt.Errorf("required claim %s value does not match: got %v, want %s", claim, claims[claim], want)
 		}
 	}
-	u := &auth.User{Name: o.cfg.UsernamePrefix + name, How: "oidc token"}
-	groups, err := o.groups(claims[o.cfg.GroupsClaim])
+	u := &auth.User{Name: c.UsernamePrefix + name, How: "oidc token"}
+	groups, err := groupsOf(claims, c.GroupsClaim, c.GroupsPrefix)
 	if err != nil {
 		return nil, err
 	}
 	u.Groups = groups
-	if id, ok := claims["jti"].(string); ok && id != "" {
-		u.Extra = map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=" + id}}
-	}
+	u.Extra = credentialExtra(claims)
 	return WithAuthenticated(u), nil
 }
 
-func (o *OIDC) groups(claim any) ([]string, error) {
-	if o.cfg.GroupsClaim == "" || claim == nil {
+// groupsOf reads a claim that is a string or a list of them.
+func groupsOf(claims map[string]any, claim, prefix string) ([]string, error) {
+	value := claims[claim]
+	if claim == "" || value == nil {
 		return nil, nil
 	}
-	list, ok := claim.([]any)
+	list, ok := value.([]any)
 	if !ok {
-		list = []any{claim}
+		list = []any{value}
 	}
 	var out []string
 	for _, g := range list {
 		s, ok := g.(string)
 		if !ok {
-			return nil, fmt.Errorf("claim %q is neither a string nor a list of strings", o.cfg.GroupsClaim)
+			return nil, fmt.Errorf("claim %q is neither a string nor a list of strings", claim)
 		}
-		out = append(out, o.cfg.GroupsPrefix+s)
+		out = append(out, prefix+s)
 	}
 	return out, nil
+}
+
+// nameOf reads the claim that names the user; an email must not be one that the issuer has not verified.
+func nameOf(claims map[string]any, claim string) (string, error) {
+	name, ok := claims[claim].(string)
+	if !ok || name == "" {
+		return "", fmt.Errorf("claim %q is not present, or no string", claim)
+	}
+	if claim == "email" {
+		if verified, present := claims["email_verified"]; present && verified != true {
+			return "", errors.New("email not verified")
+		}
+	}
+	return name, nil
+}
+
+// credentialExtra is what names the token that a user came with.
+func credentialExtra(claims map[string]any) map[string][]string {
+	if id, ok := claims["jti"].(string); ok && id != "" {
+		return map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=" + id}}
+	}
+	return nil
 }

@@ -126,6 +126,7 @@ func issuer(t *testing.T) (s *httptest.Server, sign func(claims map[string]any) 
 		"issuer": s.URL, "jwks_uri": s.URL + "/keys", "authorization_endpoint": s.URL + "/auth", "token_endpoint": s.URL + "/token",
 		"id_token_signing_alg_values_supported": []string{"ES256"},
 	})
+	answer("/elsewhere", map[string]any{"issuer": "https://tokens.example.com", "jwks_uri": s.URL + "/keys"})
 	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "k"}}, nil)
 	if err != nil {

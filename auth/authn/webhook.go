@@ -26,7 +26,7 @@ type Webhook struct {
 
 // NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own.
 func NewWebhook(kubeconfig string, audiences []string, keep time.Duration) (*Webhook, error) {
-	h, err := remote.New(kubeconfig)
+	h, err := remote.New(kubeconfig, 0)
 	if err != nil {
 		return nil, err
 	}

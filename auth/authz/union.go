@@ -12,7 +12,7 @@ import (
 	"keelson/auth"
 )
 
-// Union asks each authorizer in order: the first Allow or Deny wins. Errors count only when nobody decides.
+// Union asks each authorizer in order: the first Allow or Deny wins, with its error. Those of who had no opinion count only when nobody decides.
 type Union []auth.Authorizer
 
 // Authorize returns the first decision; with none it joins the reasons of those that had no opinion.
@@ -21,12 +21,11 @@ func (u Union) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 	var errs []error
 	for _, by := range u {
 		d, err := by.Authorize(ctx, a)
+		if d.Verdict != auth.NoOpinion {
+			return d, err
+		}
 		if err != nil {
 			errs = append(errs, err)
-			continue
-		}
-		if d.Verdict != auth.NoOpinion {
-			return d, nil
 		}
 		if d.Reason != "" {
 			if reason != "" {

@@ -9,52 +9,87 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	authorizationv1beta1 "k8s.io/api/authorization/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apiserver/pkg/authorization/cel"
 
 	"keelson/auth"
 	"keelson/auth/internal/remote"
 )
 
-// Webhook asks a service (a SubjectAccessReview, as kube-apiserver's --authorization-webhook-config-file). While the service fails it
-// has no opinion.
+// Webhook asks a service (a SubjectAccessReview, as kube-apiserver's --authorization-webhook-config-file).
 type Webhook struct {
-	hook                 *remote.Hook
-	ifAllowed, ifRefused time.Duration
+	hook *remote.Hook
+	cfg  WebhookConfig
+}
+
+// WebhookConfig says which service is asked about what.
+type WebhookConfig struct {
+	// Kubeconfig names the service; empty: the cluster that this process is a pod of.
+	Kubeconfig string
+	// IfAllowed and IfRefused are how long its answers are remembered; 0: not at all.
+	IfAllowed, IfRefused time.Duration
+	// Timeout bounds one question; 0: 30 s.
+	Timeout time.Duration
+	// Old asks in authorization.k8s.io/v1beta1.
+	Old bool
+	// DenyOnFailure refuses what cannot be asked; without it a service that fails has no opinion.
+	DenyOnFailure bool
+	// Conditions must hold for the service to be asked; nil: always.
+	Conditions *cel.CELMatcher
 }
 
 // NewWebhook asks the service that kubeconfig names, and remembers what it allowed and what it refused for these times.
 func NewWebhook(kubeconfig string, ifAllowed, ifRefused time.Duration) (*Webhook, error) {
-	h, err := remote.New(kubeconfig)
+	return NewWebhookOf(WebhookConfig{Kubeconfig: kubeconfig, IfAllowed: ifAllowed, IfRefused: ifRefused})
+}
+
+// NewWebhookOf asks as cfg says.
+func NewWebhookOf(cfg WebhookConfig) (*Webhook, error) {
+	h, err := remote.New(cfg.Kubeconfig, cfg.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	return &Webhook{h, ifAllowed, ifRefused}, nil
+	return &Webhook{h, cfg}, nil
 }
 
 // longestRemembered bounds the parts of a question that come from a client, so that nobody fills the memory.
 const longestRemembered = 10000
 
-// Authorize asks the service.
+// Authorize asks the service, if the conditions hold.
 func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	question := &authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"}, Spec: access(a),
 	}
-	got := &authorizationv1.SubjectAccessReview{}
-	err := w.hook.Ask(ctx, question, got, func() time.Duration {
+	if w.cfg.Conditions != nil {
+		holds, err := w.cfg.Conditions.Eval(ctx, question)
+		if err != nil {
+			return w.failed(), err
+		}
+		if !holds {
+			return auth.Decision{}, nil
+		}
+	}
+	var ask any = question
+	if w.cfg.Old {
+		ask = old(question)
+	}
+	got := &authorizationv1.SubjectAccessReview{} // the status reads the same in both versions
+	err := w.hook.Ask(ctx, ask, got, func() time.Duration {
 		if len(a.Namespace)+len(a.Verb)+len(a.Group)+len(a.Version)+len(a.Resource)+len(a.Subresource)+len(a.Name)+len(a.Path) > longestRemembered {
 			return 0
 		}
 		if got.Status.Allowed {
-			return w.ifAllowed
+			return w.cfg.IfAllowed
 		}
-		return w.ifRefused
+		return w.cfg.IfRefused
 	})
 	s := got.Status
 	switch {
 	case err != nil:
-		return auth.Decision{}, err
+		return w.failed(), err
 	case s.Denied && s.Allowed:
 		return auth.Decision{Verdict: auth.Deny, Reason: s.Reason}, errors.New("webhook subject access review returned both allow and deny response")
 	case s.Denied:
@@ -63,6 +98,38 @@ func (w *Webhook) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decis
 		return auth.Decision{Verdict: auth.Allow, Reason: s.Reason}, nil
 	}
 	return auth.Decision{Reason: s.Reason}, nil
+}
+
+// failed is the decision where the service could not be asked.
+func (w *Webhook) failed() auth.Decision {
+	if w.cfg.DenyOnFailure {
+		return auth.Decision{Verdict: auth.Deny}
+	}
+	return auth.Decision{}
+}
+
+// old is the same question in the words of v1beta1.
+func old(q *authorizationv1.SubjectAccessReview) *authorizationv1beta1.SubjectAccessReview {
+	out := &authorizationv1beta1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1beta1", Kind: "SubjectAccessReview"},
+		Spec:     authorizationv1beta1.SubjectAccessReviewSpec{User: q.Spec.User, Groups: q.Spec.Groups, UID: q.Spec.UID},
+	}
+	for k, v := range q.Spec.Extra {
+		if out.Spec.Extra == nil {
+			out.Spec.Extra = map[string]authorizationv1beta1.ExtraValue{}
+		}
+		out.Spec.Extra[k] = authorizationv1beta1.ExtraValue(v)
+	}
+	if n := q.Spec.NonResourceAttributes; n != nil {
+		out.Spec.NonResourceAttributes = &authorizationv1beta1.NonResourceAttributes{Path: n.Path, Verb: n.Verb}
+	}
+	if r := q.Spec.ResourceAttributes; r != nil {
+		out.Spec.ResourceAttributes = &authorizationv1beta1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb, Group: r.Group, Version: r.Version, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+			FieldSelector: r.FieldSelector, LabelSelector: r.LabelSelector,
+		}
+	}
+	return out
 }
 
 func access(a *auth.Attributes) authorizationv1.SubjectAccessReviewSpec {

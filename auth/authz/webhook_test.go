@@ -43,14 +43,7 @@ func TestWebhook(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(a)
 	}))
 	defer s.Close()
-	cfg := clientcmdapi.NewConfig()
-	cfg.Clusters["hook"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
-	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
-	cfg.CurrentContext = "c"
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
-		t.Fatal(err)
-	}
+	file := kubeconfigOf(t, s)
 	w, err := NewWebhook(file, time.Minute, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -76,4 +69,18 @@ func TestWebhook(t *testing.T) {
 	if n := asked.Load(); n != 5 {
 		t.Errorf("asked %d times, want 5: an allowed question is not asked twice", n)
 	}
+}
+
+// kubeconfigOf writes how s is reached.
+func kubeconfigOf(t *testing.T, s *httptest.Server) string {
+	t.Helper()
+	cfg := clientcmdapi.NewConfig()
+	cfg.Clusters["hook"] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})}
+	cfg.Contexts["c"] = &clientcmdapi.Context{Cluster: "hook"}
+	cfg.CurrentContext = "c"
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }

@@ -42,13 +42,23 @@ type answer struct {
 	end  time.Time
 }
 
-// New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves.
-func New(kubeconfig string) (*Hook, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+// New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves. Without a file it
+// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s.
+func New(kubeconfig string, limit time.Duration) (*Hook, error) {
+	var cfg *rest.Config
+	var err error
+	if kubeconfig == "" {
+		cfg, err = rest.InClusterConfig()
+	} else {
+		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read webhook configuration %s: %w", kubeconfig, err)
 	}
-	cfg.Timeout = timeout
+	cfg.Timeout = limit
+	if limit == 0 {
+		cfg.Timeout = timeout
+	}
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)

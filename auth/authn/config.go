@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authentication/cel"
+
+	"keelson/auth"
+)
+
+// Config is what an AuthenticationConfiguration (apiserver.config.k8s.io) says.
+type Config struct {
+	// JWT are the issuers whose tokens are believed.
+	JWT []*OIDC
+	// Strangers tells whether the file speaks of anonymous requests; Anonymous is then who answers for them, or nil.
+	Strangers bool
+	Anonymous *Anonymous
+}
+
+// LoadConfig reads and checks the file at path. The tokens of the issuers in taken are somebody else's.
+func LoadConfig(path string, taken []string) (*Config, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read authentication configuration: %w", err)
+	}
+	known := runtime.NewScheme()
+	install.Install(known)
+	obj, err := runtime.Decode(serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDecoder(), b)
+	if err != nil {
+		return nil, fmt.Errorf("authentication configuration %s: %w", path, err)
+	}
+	f, ok := obj.(*apiserver.AuthenticationConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("authentication configuration %s: it is a %T, not an AuthenticationConfiguration", path, obj)
+	}
+	compiler := cel.NewDefaultCompiler()
+	if errs := validation.ValidateAuthenticationConfiguration(compiler, f, taken); len(errs) > 0 {
+		return nil, fmt.Errorf("authentication configuration %s: %w", path, errs.ToAggregate())
+	}
+	c := &Config{}
+	for _, j := range f.JWT {
+		o, err := newJWT(j, compiler, taken)
+		if err != nil {
+			return nil, fmt.Errorf("authentication configuration %s: issuer %s: %w", path, j.Issuer.URL, err)
+		}
+		c.JWT = append(c.JWT, o)
+	}
+	if a := f.Anonymous; a != nil {
+		c.Strangers = true
+		if a.Enabled {
+			c.Anonymous = &Anonymous{}
+			for _, open := range a.Conditions {
+				c.Anonymous.Paths = append(c.Anonymous.Paths, open.Path)
+			}
+		}
+	}
+	return c, nil
+}
+
+// algorithms are those that tokens of a configured issuer may be signed with: all that are not symmetric.
+var algorithms = []string{
+	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,
+}
+
+func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string) (*OIDC, error) {
+	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, j, taken)
+	if len(errs) > 0 {
+		return nil, errs.ToAggregate()
+	}
+	var pem []byte
+	if j.Issuer.CertificateAuthority != "" {
+		pem = []byte(j.Issuer.CertificateAuthority)
+	}
+	transport, err := toIssuer(pem)
+	if err != nil {
+		return nil, err
+	}
+	var asked http.RoundTripper = transport
+	if j.Issuer.DiscoveryURL != "" {
+		asked = elsewhere{transport, strings.TrimSuffix(j.Issuer.URL, "/") + "/.well-known/openid-configuration", j.Issuer.DiscoveryURL}
+	}
+	m := claims{j: j, by: expressions}
+	return &OIDC{
+		issuer: j.Issuer.URL, tokens: &oidc.Config{SkipClientIDCheck: true, SupportedSigningAlgs: algorithms}, user: m.user,
+		client: &http.Client{Transport: asked, Timeout: oidcTimeout},
+	}, nil
+}
+
+// elsewhere fetches the issuer's description from another place than the issuer's own.
+type elsewhere struct {
+	http.RoundTripper
+	from, to string
+}
+
+// RoundTrip asks at the other place.
+func (e elsewhere) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.String() != e.from {
+		return e.RoundTripper.RoundTrip(r)
+	}
+	there, err := http.NewRequestWithContext(r.Context(), r.Method, e.to, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	there.Header = r.Header.Clone()
+	return e.RoundTripper.RoundTrip(there)
+}
+
+// claims makes users of an issuer's tokens.
+type claims struct {
+	j  apiserver.JWTAuthenticator
+	by cel.CELMapper
+}
+
+func (m claims) user(ctx context.Context, c map[string]any) (*auth.User, error) {
+	if !m.meant(c["aud"]) {
+		return nil, fmt.Errorf("token audiences %v are none of %q", c["aud"], m.j.Issuer.Audiences)
+	}
+	value, err := celValue(c)
+	if err != nil {
+		return nil, err
+	}
+	u := &auth.User{How: "jwt of " + m.j.Issuer.URL}
+	if u.Name, err = m.name(ctx, c, value); err != nil {
+		return nil, err
+	}
+	if u.Groups, err = m.groups(ctx, c, value); err != nil {
+		return nil, err
+	}
+	if u.UID, err = m.uid(ctx, c, value); err != nil {
+		return nil, err
+	}
+	if u.Extra, err = m.extra(ctx, c, value); err != nil {
+		return nil, err
+	}
+	if err := m.holds(ctx, c, value); err != nil {
+		return nil, err
+	}
+	if err := m.acceptable(ctx, u); err != nil {
+		return nil, err
+	}
+	return WithAuthenticated(u), nil
+}
+
+// meant tells whether one of the token's audiences is asked for.
+func (m claims) meant(aud any) bool {
+	list, ok := aud.([]any)
+	if !ok {
+		list = []any{aud}
+	}
+	return slices.ContainsFunc(list, func(a any) bool {
+		s, ok := a.(string)
+		return ok && slices.Contains(m.j.Issuer.Audiences, s)
+	})
+}
+
+func (m claims) name(ctx context.Context, c map[string]any, value traits.Mapper) (string, error) {
+	if m.by.Username != nil {
+		name, err := text(ctx, m.by.Username, value)
+		if err == nil && name == "" {
+			err = errors.New("the user's name is empty")
+		}
+		return name, err
+	}
+	name, err := nameOf(c, m.j.ClaimMappings.Username.Claim)
+	if err != nil {
+		return "", err
+	}
+	if p := m.j.ClaimMappings.Username.Prefix; p != nil {
+		name = *p + name
+	}
+	return name, nil
+}
+
+func (m claims) groups(ctx context.Context, c map[string]any, value traits.Mapper) ([]string, error) {
+	g := m.j.ClaimMappings.Groups
+	if m.by.Groups == nil {
+		prefix := ""
+		if g.Prefix != nil {
+			prefix = *g.Prefix
+		}
+		return groupsOf(c, g.Claim, prefix)
+	}
+	got, err := m.by.Groups.EvalClaimMapping(ctx, value)
+	if err != nil {
+		return nil, err
+	}
+	return texts(got.EvalResult)
+}
+
+func (m claims) uid(ctx context.Context, c map[string]any, value traits.Mapper) (string, error) {
+	if m.by.UID != nil {
+		return text(ctx, m.by.UID, value)
+	}
+	if claim := m.j.ClaimMappings.UID.Claim; claim != "" {
+		uid, ok := c[claim].(string)
+		if !ok {
+			return "", fmt.Errorf("claim %q is not present, or no string", claim)
+		}
+		return uid, nil
+	}
+	return "", nil
+}
+
+func (m claims) extra(ctx context.Context, c map[string]any, value traits.Mapper) (map[string][]string, error) {
+	out := credentialExtra(c)
+	if m.by.Extra == nil {
+		return out, nil
+	}
+	results, err := m.by.Extra.EvalClaimMappings(ctx, value)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range results {
+		list, err := texts(r.EvalResult)
+		if err != nil {
+			return nil, fmt.Errorf("extra: %w", err)
+		}
+		mapping, ok := r.ExpressionAccessor.(*cel.ExtraMappingExpression)
+		if !ok || len(list) == 0 {
+			continue
+		}
+		if out == nil {
+			out = map[string][]string{}
+		}
+		out[mapping.Key] = list
+	}
+	return out, nil
+}
+
+// holds checks what is asked of every token.
+func (m claims) holds(ctx context.Context, c map[string]any, value traits.Mapper) error {
+	for _, rule := range m.j.ClaimValidationRules {
+		if rule.Claim == "" {
+			continue
+		}
+		if got, ok := c[rule.Claim].(string); !ok || got != rule.RequiredValue {
+			return fmt.Errorf("required claim %s value does not match: got %v, want %s", rule.Claim, c[rule.Claim], rule.RequiredValue)
+		}
+	}
+	if m.by.ClaimValidationRules == nil {
+		return nil
+	}
+	results, err := m.by.ClaimValidationRules.EvalClaimMappings(ctx, value)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.EvalResult != celtypes.True {
+			if rule, ok := r.ExpressionAccessor.(*cel.ClaimValidationCondition); ok {
+				return fmt.Errorf("validation expression '%s' failed: %s", rule.Expression, rule.Message)
+			}
+			return fmt.Errorf("validation expression '%s' failed", r.ExpressionAccessor.GetExpression())
+		}
+	}
+	return nil
+}
+
+// acceptable checks what is asked of every user.
+func (m claims) acceptable(ctx context.Context, u *auth.User) error {
+	if m.by.UserValidationRules == nil {
+		return nil
+	}
+	value, err := celValue(map[string]any{"username": u.Name, "uid": u.UID, "groups": u.Groups, "extra": u.Extra})
+	if err != nil {
+		return err
+	}
+	results, err := m.by.UserValidationRules.EvalUser(ctx, value)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.EvalResult != celtypes.True {
+			if rule, ok := r.ExpressionAccessor.(*cel.UserValidationCondition); ok {
+				return fmt.Errorf("validation expression '%s' failed: %s", rule.Expression, rule.Message)
+			}
+			return fmt.Errorf("validation expression '%s' failed", r.ExpressionAccessor.GetExpression())
+		}
+	}
+	return nil
+}
+
+func celValue(m map[string]any) (traits.Mapper, error) {
+	value, ok := celtypes.DefaultTypeAdapter.NativeToValue(m).(traits.Mapper)
+	if !ok {
+		return nil, fmt.Errorf("claims of %d fields cannot be shown to expressions", len(m))
+	}
+	return value, nil
+}
+
+// text evaluates an expression that must give a string.
+func text(ctx context.Context, by cel.ClaimsMapper, value traits.Mapper) (string, error) {
+	got, err := by.EvalClaimMapping(ctx, value)
+	if err != nil {
+		return "", err
+	}
+	s, ok := got.EvalResult.Value().(string)
+	if !ok {
+		return "", fmt.Errorf("expression '%s' gives a %s, not a string", got.ExpressionAccessor.GetExpression(), got.EvalResult.Type().TypeName())
+	}
+	return s, nil
+}
+
+// texts reads a result that is a string, a list of them, or nothing.
+func texts(v ref.Val) ([]string, error) {
+	if v == celtypes.NullValue {
+		return nil, nil
+	}
+	if s, ok := v.Value().(string); ok {
+		if s == "" {
+			return nil, nil
+		}
+		return []string{s}, nil
+	}
+	list, ok := v.(traits.Lister)
+	if !ok {
+		return nil, fmt.Errorf("a %s is neither a string nor a list of strings", v.Type().TypeName())
+	}
+	var out []string
+	for it := list.Iterator(); it.HasNext() == celtypes.True; {
+		s, ok := it.Next().Value().(string)
+		if !ok {
+			return nil, errors.New("a list holds something else than strings")
+		}
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/metrics"
+)
+
+// clientMetrics count what the agents of this process ask of API servers, by Kubernetes' names. There is one set for the process, as
+// client-go has one place for it.
+var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_requests_total", Help: "Number of HTTP requests, partitioned by status code, method, and host.",
+	}, []string{"code", "method", "host"})
+	took := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "rest_client_request_duration_seconds", Help: "Request latency in seconds. Broken down by verb, and host.",
+		Buckets: []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0},
+	}, []string{"verb", "host"})
+	metrics.Register(metrics.RegisterOpts{RequestLatency: clientLatency{took}, RequestResult: clientResult{requests}})
+	return []prometheus.Collector{requests, took}
+})
+
+type clientLatency struct{ took *prometheus.HistogramVec }
+
+// Observe notes how long a request took.
+func (l clientLatency) Observe(_ context.Context, verb string, u url.URL, took time.Duration) {
+	l.took.WithLabelValues(verb, u.Host).Observe(took.Seconds())
+}
+
+type clientResult struct{ requests *prometheus.CounterVec }
+
+// Increment counts a request.
+func (r clientResult) Increment(_ context.Context, code, method, host string) {
+	r.requests.WithLabelValues(code, method, host).Inc()
+}
