@@ -13,15 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // ControllerRevision describes apps/v1 ControllerRevision.
 func ControllerRevision() *kind.Kind {
 	return kind.Spec[*appsv1.ControllerRevision]{
-		Names:    names("ControllerRevision", "controllerrevisions", "controllerrevision", nil),
-		New:      func() *appsv1.ControllerRevision { return &appsv1.ControllerRevision{} },
-		NewList:  func() runtime.Object { return &appsv1.ControllerRevisionList{} },
-		Validate: validateRevision,
+		Names:   names("ControllerRevision", "controllerrevisions", "controllerrevision", nil),
+		New:     func() *appsv1.ControllerRevision { return &appsv1.ControllerRevision{} },
+		NewList: func() runtime.Object { return &appsv1.ControllerRevisionList{} },
+		Validate: func(r *appsv1.ControllerRevision) field.ErrorList {
+			return append(meta.Finalizers(r), validateRevision(r)...)
+		},
 		ValidateUpdate: func(r, old *appsv1.ControllerRevision) field.ErrorList {
 			return append(validateRevision(r), apivalidation.ValidateImmutableField(r.Data, old.Data, field.NewPath("data"))...)
 		},

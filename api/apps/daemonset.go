@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -53,13 +53,13 @@ func DaemonSet() *kind.Kind {
 			integer("Available", "How many of the pods are available."),
 			{Name: "Node Selector", Type: "string", Description: "Which nodes the pods are for."},
 			kind.AgeColumn,
-		}, core.TemplateColumns...),
+		}, podspec.TemplateColumns...),
 		Row: func(d *appsv1.DaemonSet) []any {
 			s := &d.Status
 			return append([]any{
 				d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady), int64(s.UpdatedNumberScheduled),
 				int64(s.NumberAvailable), labels.FormatLabels(d.Spec.Template.Spec.NodeSelector), kind.Age(d.CreationTimestamp),
-			}, core.TemplateCells(&d.Spec.Template, d.Spec.Selector)...)
+			}, podspec.TemplateCells(&d.Spec.Template, d.Spec.Selector)...)
 		},
 		Status: &kind.Sub[*appsv1.DaemonSet]{
 			PrepareUpdate:  func(d, old *appsv1.DaemonSet) { d.Spec = old.Spec },
@@ -79,17 +79,19 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 		kind.Fill(&s.UpdateStrategy.RollingUpdate.MaxSurge, intstr.FromInt32(0))
 	}
 	kind.Fill(&s.RevisionHistoryLimit, 10)
-	core.DefaultPodTemplate(&s.Template)
+	podspec.DefaultTemplate(&s.Template)
 }
 
 func createDaemonSet(d *appsv1.DaemonSet) {
 	d.Generation, d.Status = 1, appsv1.DaemonSetStatus{}
 	setTemplateGeneration(d, max(templateGeneration(d), 1))
+	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
 }
 
 // updateDaemonSet also keeps the template's own generation, which old clients find in an annotation.
 func updateDaemonSet(d, old *appsv1.DaemonSet) {
 	d.Status, d.Generation = old.Status, old.Generation
+	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
 	n := templateGeneration(old)
 	switch {
 	case !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template):
@@ -191,5 +193,5 @@ func templateWarnings(t *corev1.PodTemplateSpec, changed bool) []string {
 	if !changed {
 		return nil
 	}
-	return core.PodTemplateWarnings(t, field.NewPath("spec", "template"))
+	return podspec.TemplateWarnings(t, field.NewPath("spec", "template"))
 }

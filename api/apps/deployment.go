@@ -15,28 +15,33 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // Deployment describes apps/v1 Deployment.
 func Deployment() *kind.Kind {
 	return kind.Spec[*appsv1.Deployment]{
-		Names:         names("Deployment", "deployments", "deployment", []string{"all"}, "deploy"),
-		New:           func() *appsv1.Deployment { return &appsv1.Deployment{} },
-		NewList:       func() runtime.Object { return &appsv1.DeploymentList{} },
-		Default:       defaultDeployment,
-		PrepareCreate: func(d *appsv1.Deployment) { d.Generation, d.Status = 1, appsv1.DeploymentStatus{} },
+		Names:   names("Deployment", "deployments", "deployment", []string{"all"}, "deploy"),
+		New:     func() *appsv1.Deployment { return &appsv1.Deployment{} },
+		NewList: func() runtime.Object { return &appsv1.DeploymentList{} },
+		Default: defaultDeployment,
+		PrepareCreate: func(d *appsv1.Deployment) {
+			d.Generation, d.Status = 1, appsv1.DeploymentStatus{}
+			podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+		},
 		PrepareUpdate: func(d, old *appsv1.Deployment) {
 			d.Status = old.Status
 			d.Generation = old.Generation
+			podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
 			// Annotations count: the controller copies them to the replica sets.
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) || !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
 				d.Generation++
 			}
 		},
 		Validate: func(d *appsv1.Deployment) field.ErrorList {
-			return validateDeploymentSpec(&d.Spec, field.NewPath("spec"))
+			return append(meta.Finalizers(d), validateDeploymentSpec(&d.Spec, field.NewPath("spec"))...)
 		},
 		ValidateUpdate: func(d, old *appsv1.Deployment) field.ErrorList {
 			errs := validateDeploymentSpec(&d.Spec, field.NewPath("spec"))
@@ -45,7 +50,7 @@ func Deployment() *kind.Kind {
 		Warnings: func(d, old *appsv1.Deployment) []string {
 			var out []string
 			if old == nil {
-				out = core.NameWarnings(d.Name)
+				out = podspec.NameWarnings(d.Name)
 			}
 			return append(out, templateWarnings(&d.Spec.Template, old == nil || d.Generation != old.Generation)...)
 		},
@@ -92,7 +97,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 	}
 	def(&s.RevisionHistoryLimit, 10)
 	def(&s.ProgressDeadlineSeconds, 600)
-	core.DefaultPodTemplate(&s.Template)
+	podspec.DefaultTemplate(&s.Template)
 }
 
 func validateDeploymentSpec(s *appsv1.DeploymentSpec, path *field.Path) field.ErrorList {

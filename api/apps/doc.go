@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
 )
 
@@ -51,7 +51,7 @@ func validateTemplate(t *corev1.PodTemplateSpec, sel labels.Selector, path *fiel
 	if sel != nil && !sel.Empty() && !sel.Matches(labels.Set(t.Labels)) {
 		errs = append(errs, field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
 	}
-	errs = append(errs, core.ValidatePodTemplateSpec(t, path)...)
+	errs = append(errs, podspec.ValidateTemplate(t, path)...)
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}

@@ -13,27 +13,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // ReplicaSet describes apps/v1 ReplicaSet.
 func ReplicaSet() *kind.Kind {
 	return kind.Spec[*appsv1.ReplicaSet]{
-		Names:         names("ReplicaSet", "replicasets", "replicaset", []string{"all"}, "rs"),
-		New:           func() *appsv1.ReplicaSet { return &appsv1.ReplicaSet{} },
-		NewList:       func() runtime.Object { return &appsv1.ReplicaSetList{} },
-		Default:       defaultReplicaSet,
-		PrepareCreate: func(rs *appsv1.ReplicaSet) { rs.Generation, rs.Status = 1, appsv1.ReplicaSetStatus{} },
+		Names:   names("ReplicaSet", "replicasets", "replicaset", []string{"all"}, "rs"),
+		New:     func() *appsv1.ReplicaSet { return &appsv1.ReplicaSet{} },
+		NewList: func() runtime.Object { return &appsv1.ReplicaSetList{} },
+		Default: defaultReplicaSet,
+		PrepareCreate: func(rs *appsv1.ReplicaSet) {
+			rs.Generation, rs.Status = 1, appsv1.ReplicaSetStatus{}
+			podspec.DropDisabled(&rs.Spec.Template.Spec, nil)
+		},
 		PrepareUpdate: func(rs, old *appsv1.ReplicaSet) {
 			rs.Status = old.Status
 			rs.Generation = old.Generation
+			podspec.DropDisabled(&rs.Spec.Template.Spec, &old.Spec.Template.Spec)
 			if !equality.Semantic.DeepEqual(rs.Spec, old.Spec) {
 				rs.Generation++
 			}
 		},
 		Validate: func(rs *appsv1.ReplicaSet) field.ErrorList {
-			return validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))
+			return append(meta.Finalizers(rs), validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))...)
 		},
 		ValidateUpdate: func(rs, old *appsv1.ReplicaSet) field.ErrorList {
 			errs := validateReplicaSetSpec(&rs.Spec, field.NewPath("spec"))
@@ -42,7 +47,7 @@ func ReplicaSet() *kind.Kind {
 		Warnings: func(rs, old *appsv1.ReplicaSet) []string {
 			var out []string
 			if old == nil {
-				out = core.NameWarnings(rs.Name)
+				out = podspec.NameWarnings(rs.Name)
 			}
 			return append(out, templateWarnings(&rs.Spec.Template, old == nil || rs.Generation != old.Generation)...)
 		},
@@ -79,7 +84,7 @@ func ReplicaSet() *kind.Kind {
 
 func defaultReplicaSet(rs *appsv1.ReplicaSet) {
 	def(&rs.Spec.Replicas, 1)
-	core.DefaultPodTemplate(&rs.Spec.Template)
+	podspec.DefaultTemplate(&rs.Spec.Template)
 }
 
 func validateReplicaSetSpec(s *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorList {

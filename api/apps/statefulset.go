@@ -15,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
+	"keelson/api/core/volume"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -24,13 +25,17 @@ import (
 // StatefulSet describes apps/v1 StatefulSet.
 func StatefulSet() *kind.Kind {
 	return kind.Spec[*appsv1.StatefulSet]{
-		Names:         names("StatefulSet", "statefulsets", "statefulset", []string{"all"}, "sts"),
-		New:           func() *appsv1.StatefulSet { return &appsv1.StatefulSet{} },
-		NewList:       func() runtime.Object { return &appsv1.StatefulSetList{} },
-		Default:       defaultStatefulSet,
-		PrepareCreate: func(s *appsv1.StatefulSet) { s.Generation, s.Status = 1, appsv1.StatefulSetStatus{} },
+		Names:   names("StatefulSet", "statefulsets", "statefulset", []string{"all"}, "sts"),
+		New:     func() *appsv1.StatefulSet { return &appsv1.StatefulSet{} },
+		NewList: func() runtime.Object { return &appsv1.StatefulSetList{} },
+		Default: defaultStatefulSet,
+		PrepareCreate: func(s *appsv1.StatefulSet) {
+			s.Generation, s.Status = 1, appsv1.StatefulSetStatus{}
+			podspec.DropDisabled(&s.Spec.Template.Spec, nil)
+		},
 		PrepareUpdate: func(s, old *appsv1.StatefulSet) {
 			s.Status, s.Generation = old.Status, old.Generation
+			podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
 			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 				s.Generation++
 			}
@@ -44,10 +49,10 @@ func StatefulSet() *kind.Kind {
 		Warnings:       statefulWarnings,
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn, {Name: "Ready", Type: "string", Description: "Number of the pod with ready state"}, kind.AgeColumn,
-		}, core.TemplateColumns[:2]...),
+		}, podspec.TemplateColumns[:2]...),
 		Row: func(s *appsv1.StatefulSet) []any {
 			return append([]any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, replicas(s.Spec.Replicas)), kind.Age(s.CreationTimestamp)},
-				core.TemplateCells(&s.Spec.Template, nil)[:2]...)
+				podspec.TemplateCells(&s.Spec.Template, nil)[:2]...)
 		},
 		Status: &kind.Sub[*appsv1.StatefulSet]{
 			PrepareUpdate:  func(s, old *appsv1.StatefulSet) { s.Spec = old.Spec },
@@ -89,16 +94,16 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
 		c.TypeMeta = metav1.TypeMeta{} // the stored form does not hold it, and claims must not differ by it
-		core.DefaultClaim(c)
+		volume.DefaultClaim(c)
 	}
-	core.DefaultPodTemplate(&s.Template)
+	podspec.DefaultTemplate(&s.Template)
 }
 
 func statefulWarnings(s, old *appsv1.StatefulSet) []string {
 	out := templateWarnings(&s.Spec.Template, old == nil || s.Generation != old.Generation)
 	path := field.NewPath("spec", "volumeClaimTemplates")
 	for i := range s.Spec.VolumeClaimTemplates {
-		out = append(out, core.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, path.Index(i))...)
+		out = append(out, podspec.ClaimWarnings(&s.Spec.VolumeClaimTemplates[i].Spec, path.Index(i))...)
 	}
 	if n := s.Spec.RevisionHistoryLimit; n != nil && *n < 0 {
 		out = append(out, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")

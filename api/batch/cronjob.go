@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -35,12 +35,14 @@ func CronJob() *kind.Kind {
 		PrepareCreate: func(c *batchv1.CronJob) {
 			c.Generation, c.Status = 1, batchv1.CronJobStatus{}
 			c.Spec.JobTemplate.Spec.Scheduling = nil // behind a gate that is off
+			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, nil)
 		},
 		PrepareUpdate: func(c, old *batchv1.CronJob) {
 			c.Status, c.Generation = old.Status, old.Generation
 			if old.Spec.JobTemplate.Spec.Scheduling == nil {
 				c.Spec.JobTemplate.Spec.Scheduling = nil
 			}
+			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, &old.Spec.JobTemplate.Spec.Template.Spec)
 			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
 				c.Generation++
 			}
@@ -62,7 +64,7 @@ func CronJob() *kind.Kind {
 			{Name: "Active", Type: "integer", Description: "The number of running jobs."},
 			{Name: "Last Schedule", Type: "string", Description: "When a job was last started."},
 			kind.AgeColumn,
-		}, core.TemplateColumns...),
+		}, podspec.TemplateColumns...),
 		Row: cronRow,
 		Status: &kind.Sub[*batchv1.CronJob]{
 			PrepareUpdate:  func(c, old *batchv1.CronJob) { c.Spec = old.Spec },
@@ -87,10 +89,10 @@ func cronWarnings(c, old *batchv1.CronJob) []string {
 	var out []string
 	switch {
 	case old == nil:
-		out = core.NameWarnings(c.Name)
-		out = append(out, core.PodTemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)...)
+		out = podspec.NameWarnings(c.Name)
+		out = append(out, podspec.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)...)
 	case c.Generation != old.Generation:
-		out = core.PodTemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)
+		out = podspec.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, path)
 	}
 	if strings.Contains(c.Spec.Schedule, "TZ") {
 		out = append(out, fmt.Sprintf("CRON_TZ or TZ used in %s is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
@@ -113,7 +115,7 @@ func cronRow(c *batchv1.CronJob) []any {
 	}
 	job := &c.Spec.JobTemplate.Spec
 	return append([]any{c.Name, c.Spec.Schedule, zone, suspend, int64(len(c.Status.Active)), last, kind.Age(c.CreationTimestamp)},
-		core.TemplateCells(&job.Template, job.Selector)...)
+		podspec.TemplateCells(&job.Template, job.Selector)...)
 }
 
 func validateCronSpec(s, old *batchv1.CronJobSpec) field.ErrorList {

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -52,12 +52,14 @@ func Job() *kind.Kind {
 			j.Generation, j.Status = 1, batchv1.JobStatus{}
 			j.Spec.Scheduling = nil // behind a gate that is off
 			generateSelector(j)
+			podspec.DropDisabled(&j.Spec.Template.Spec, nil)
 		},
 		PrepareUpdate: func(j, old *batchv1.Job) {
 			j.Status, j.Generation = old.Status, old.Generation
 			if old.Spec.Scheduling == nil {
 				j.Spec.Scheduling = nil
 			}
+			podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec)
 			if !equality.Semantic.DeepEqual(j.Spec, old.Spec) {
 				j.Generation++
 			}
@@ -74,7 +76,7 @@ func Job() *kind.Kind {
 			{Name: "Completions", Type: "string", Description: "How many of the wanted pods have succeeded."},
 			{Name: "Duration", Type: "string", Description: "Time required to complete the job."},
 			kind.AgeColumn,
-		}, core.TemplateColumns...),
+		}, podspec.TemplateColumns...),
 		Row: jobRow,
 		Status: &kind.Sub[*batchv1.Job]{
 			PrepareUpdate:  func(j, old *batchv1.Job) { j.Spec = old.Spec },
@@ -118,7 +120,7 @@ func defaultTemplate(s *batchv1.JobSpec) {
 			}
 		}
 	}
-	core.DefaultPodTemplate(&s.Template)
+	podspec.DefaultTemplate(&s.Template)
 }
 
 // generateSelector makes the job's pods its own: they carry its uid and name, and it selects by the uid.
@@ -164,15 +166,15 @@ func jobWarnings(j, old *batchv1.Job) []string {
 		if j.Generation == old.Generation {
 			return nil
 		}
-		return core.PodTemplateWarnings(&j.Spec.Template, path.Child("template"))
+		return podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))
 	}
-	out := core.NameWarnings(j.Name)
+	out := podspec.NameWarnings(j.Name)
 	if many := kind.Value(j.Spec.Completions) > softCompletions && kind.Value(j.Spec.Parallelism) > highParallelism; many &&
 		kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion {
 		out = append(out, fmt.Sprintf("%s: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "+
 			"Kubernetes might not be able to track completedIndexes when a big number of indexes fail", path))
 	}
-	return append(out, core.PodTemplateWarnings(&j.Spec.Template, path.Child("template"))...)
+	return append(out, podspec.TemplateWarnings(&j.Spec.Template, path.Child("template"))...)
 }
 
 func jobRow(j *batchv1.Job) []any {
@@ -190,7 +192,7 @@ func jobRow(j *batchv1.Job) []any {
 			took = duration.HumanDuration(time.Since(start.Time))
 		}
 	}
-	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)}, core.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
+	return append([]any{j.Name, jobState(j), completions, took, kind.Age(j.CreationTimestamp)}, podspec.TemplateCells(&j.Spec.Template, j.Spec.Selector)...)
 }
 
 func jobState(j *batchv1.Job) string {

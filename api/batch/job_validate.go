@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 )
@@ -101,7 +101,7 @@ func validateCommon(s *batchv1.JobSpec, path *field.Path) field.ErrorList {
 		}
 		check.Pointer(l, "podReplacementPolicy", p, valid...)
 	}
-	l.Add(core.ValidatePodTemplateSpec(&s.Template, path.Child("template"))...)
+	l.Add(podspec.ValidateTemplate(&s.Template, path.Child("template"))...)
 	l.Within("template", func() { l.Within("spec", func() { validateRestart(l, s) }) })
 	return l.Errors()
 }

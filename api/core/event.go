@@ -49,19 +49,16 @@ func EventFields(e *corev1.Event) fields.Set {
 
 // EventColumns are how kubectl prints events.
 func EventColumns() []metav1.TableColumnDefinition {
-	wide := func(name, text string) metav1.TableColumnDefinition {
-		return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1, Description: text}
-	}
 	return []metav1.TableColumnDefinition{
 		{Name: "Last Seen", Type: "string", Description: "When the event was last seen."},
 		{Name: "Type", Type: "string", Description: "Normal or Warning."},
 		{Name: "Reason", Type: "string", Description: "A short, machine understandable reason."},
 		{Name: "Object", Type: "string", Description: "The object this event is about."},
-		wide("Subobject", "The part of the object."),
-		wide("Source", "The component reporting this event."),
+		kind.Wide("Subobject", "The part of the object."),
+		kind.Wide("Source", "The component reporting this event."),
 		{Name: "Message", Type: "string", Description: "A human-readable description."},
-		wide("First Seen", "When the event was first seen."),
-		wide("Count", "How often it occurred."),
+		kind.Wide("First Seen", "When the event was first seen."),
+		kind.Wide("Count", "How often it occurred."),
 		{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "Name of the event."},
 	}
 }

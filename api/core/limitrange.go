@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/api/meta"
 	"keelson/api/resources"
 )
 
@@ -67,7 +68,7 @@ func fillMissing(into *corev1.ResourceList, from corev1.ResourceList) {
 }
 
 func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
-	var errs field.ErrorList
+	errs := meta.Finalizers(l)
 	seen := sets.New[corev1.LimitType]()
 	for i := range l.Spec.Limits {
 		item, path := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)

@@ -73,7 +73,7 @@ func Namespace() *kind.Kind {
 }
 
 func defaultNamespace(n *corev1.Namespace) {
-	def(&n.Status.Phase, corev1.NamespaceActive)
+	kind.FillZero(&n.Status.Phase, corev1.NamespaceActive)
 	labelNamespace(n)
 }
 

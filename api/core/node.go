@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/api/resources"
 )
 
 // Node describes nodes. A node may be created with a status.
@@ -53,8 +54,8 @@ func defaultNode(n *corev1.Node) {
 	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
-	roundUp(n.Status.Capacity)
-	roundUp(n.Status.Allocatable)
+	resources.RoundUp(n.Status.Capacity)
+	resources.RoundUp(n.Status.Allocatable)
 	s := &n.Spec
 	switch { // as for pod IPs, the old field wins where the two differ
 	case s.PodCIDR == "" && len(s.PodCIDRs) > 0:
@@ -81,11 +82,11 @@ var nodeColumns = []metav1.TableColumnDefinition{
 	{Name: "Roles", Type: "string", Description: "The roles of the node"},
 	kind.AgeColumn,
 	{Name: "Version", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]},
-	wide("Internal-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-	wide("External-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
-	wide("OS-Image", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
-	wide("Kernel-Version", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
-	wide("Container-Runtime", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
+	kind.Wide("Internal-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+	kind.Wide("External-IP", corev1.NodeStatus{}.SwaggerDoc()["addresses"]),
+	kind.Wide("OS-Image", corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"]),
+	kind.Wide("Kernel-Version", corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"]),
+	kind.Wide("Container-Runtime", corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"]),
 }
 
 func nodeRow(n *corev1.Node) []any {
@@ -97,7 +98,7 @@ func nodeRow(n *corev1.Node) []any {
 		return s
 	}
 	return []any{
-		n.Name, nodeStatus(n), orNone(strings.Join(nodeRoles(n), ",")), kind.Age(n.CreationTimestamp), info.KubeletVersion,
+		n.Name, nodeStatus(n), kind.OrNone(strings.Join(nodeRoles(n), ",")), kind.Age(n.CreationTimestamp), info.KubeletVersion,
 		nodeAddress(n, corev1.NodeInternalIP), nodeAddress(n, corev1.NodeExternalIP),
 		unknown(info.OSImage), unknown(info.KernelVersion), unknown(info.ContainerRuntimeVersion),
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilnet "k8s.io/utils/net"
 
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/meta"
 )
@@ -47,7 +48,7 @@ func taints(l *check.List, list []corev1.Taint) {
 		if msgs := validation.IsValidLabelValue(t.Value); len(msgs) > 0 {
 			l.Invalid("value", t.Value, strings.Join(msgs, ";"))
 		}
-		taintEffect(l, t.Effect)
+		podspec.TaintEffect(l, t.Effect)
 		if !seen.Add(t.Key + "\x00" + string(t.Effect)) {
 			twice := field.Duplicate(l.Path(""), *t)
 			twice.Detail = "taints must be unique by key and effect pair"
@@ -66,7 +67,7 @@ func nodeResources(l *check.List, s *corev1.NodeStatus) {
 		l.In(child)
 		for n, q := range list {
 			l.In(string(n)) // a child, not a key, as Kubernetes prints it
-			quantity(l, n, q)
+			podspec.Quantity(l, n, q)
 			l.Out()
 		}
 		l.Out()
@@ -124,11 +125,9 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 	l.Out()
 	if c := n.Status.Config; c != nil {
 		l.In("config")
-		for child, source := range map[string]*corev1.NodeConfigSource{"assigned": c.Assigned, "active": c.Active, "lastKnownGood": c.LastKnownGood} {
-			l.In(child)
-			configSource(l, source, true)
-			l.Out()
-		}
+		l.Within("assigned", func() { configSource(l, c.Assigned, true) })
+		l.Within("active", func() { configSource(l, c.Active, true) })
+		l.Within("lastKnownGood", func() { configSource(l, c.LastKnownGood, true) })
 		l.Out()
 	}
 	l.Out()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -17,16 +18,20 @@ import (
 // PodTemplate describes v1 PodTemplate.
 func PodTemplate() *kind.Kind {
 	check := func(t *corev1.PodTemplate) field.ErrorList {
-		return append(meta.Finalizers(t), ValidatePodTemplateSpec(&t.Template, field.NewPath("template"))...)
+		return append(meta.Finalizers(t), podspec.ValidateTemplate(&t.Template, field.NewPath("template"))...)
 	}
 	return kind.Spec[*corev1.PodTemplate]{
-		Names:         kind.Names{Version: "v1", Kind: "PodTemplate", Resource: "podtemplates", Singular: "podtemplate", Namespaced: true},
-		New:           func() *corev1.PodTemplate { return &corev1.PodTemplate{} },
-		NewList:       func() runtime.Object { return &corev1.PodTemplateList{} },
-		Default:       func(t *corev1.PodTemplate) { DefaultPodTemplate(&t.Template) },
-		PrepareCreate: func(t *corev1.PodTemplate) { t.Generation = 1 },
+		Names:   kind.Names{Version: "v1", Kind: "PodTemplate", Resource: "podtemplates", Singular: "podtemplate", Namespaced: true},
+		New:     func() *corev1.PodTemplate { return &corev1.PodTemplate{} },
+		NewList: func() runtime.Object { return &corev1.PodTemplateList{} },
+		Default: func(t *corev1.PodTemplate) { podspec.DefaultTemplate(&t.Template) },
+		PrepareCreate: func(t *corev1.PodTemplate) {
+			t.Generation = 1
+			podspec.DropDisabled(&t.Template.Spec, nil)
+		},
 		PrepareUpdate: func(t, old *corev1.PodTemplate) {
 			t.Generation = old.Generation
+			podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec)
 			if !equality.Semantic.DeepEqual(t.Template, old.Template) {
 				t.Generation++
 			}
@@ -37,7 +42,7 @@ func PodTemplate() *kind.Kind {
 			if old != nil && t.Generation == old.Generation {
 				return nil
 			}
-			return PodTemplateWarnings(&t.Template, field.NewPath("template"))
+			return podspec.TemplateWarnings(&t.Template, field.NewPath("template"))
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -46,7 +51,7 @@ func PodTemplate() *kind.Kind {
 			{Name: "Pod Labels", Type: "string", Description: "The labels for the pod template."},
 		},
 		Row: func(t *corev1.PodTemplate) []any {
-			return append(append([]any{t.Name}, TemplateCells(&t.Template, nil)[:2]...), labels.FormatLabels(t.Template.Labels))
+			return append(append([]any{t.Name}, podspec.TemplateCells(&t.Template, nil)[:2]...), labels.FormatLabels(t.Template.Labels))
 		},
 	}.Erase()
 }

@@ -15,7 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // ReplicationController describes v1 ReplicationController.
@@ -30,15 +32,17 @@ func ReplicationController() *kind.Kind {
 		Default: defaultReplicationController,
 		PrepareCreate: func(rc *corev1.ReplicationController) {
 			rc.Generation, rc.Status = 1, corev1.ReplicationControllerStatus{}
+			dropDisabled(rc, nil)
 		},
 		PrepareUpdate: func(rc, old *corev1.ReplicationController) {
 			rc.Status, rc.Generation = old.Status, old.Generation
+			dropDisabled(rc, old)
 			if !equality.Semantic.DeepEqual(rc.Spec, old.Spec) {
 				rc.Generation++
 			}
 		},
 		Validate: func(rc *corev1.ReplicationController) field.ErrorList {
-			return validateRCSpec(&rc.Spec, field.NewPath("spec"))
+			return append(meta.Finalizers(rc), validateRCSpec(&rc.Spec, field.NewPath("spec"))...)
 		},
 		ValidateUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList {
 			return validateRCSpec(&rc.Spec, field.NewPath("spec"))
@@ -84,12 +88,24 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 				rc.Labels = l
 			}
 		}
-		DefaultPodTemplate(s.Template)
+		podspec.DefaultTemplate(s.Template)
 	}
 	if s.Replicas == nil {
 		one := int32(1)
 		s.Replicas = &one
 	}
+}
+
+// dropDisabled drops what templates cannot have yet; old is nil on create.
+func dropDisabled(rc, old *corev1.ReplicationController) {
+	if rc.Spec.Template == nil {
+		return
+	}
+	var was *corev1.PodSpec
+	if old != nil && old.Spec.Template != nil {
+		was = &old.Spec.Template.Spec
+	}
+	podspec.DropDisabled(&rc.Spec.Template.Spec, was)
 }
 
 func rcReplicas(s *corev1.ReplicationControllerSpec) int32 {
@@ -117,7 +133,7 @@ func validateRCSpec(s *corev1.ReplicationControllerSpec, path *field.Path) field
 	if !sel.Empty() && !sel.Matches(labels.Set(s.Template.Labels)) {
 		errs = append(errs, field.Invalid(tpl.Child("metadata", "labels"), s.Template.Labels, "`selector` does not match template `labels`"))
 	}
-	errs = append(errs, ValidatePodTemplateSpec(s.Template, tpl)...)
+	errs = append(errs, podspec.ValidateTemplate(s.Template, tpl)...)
 	if s.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(tpl.Child("spec", "restartPolicy"), s.Template.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}

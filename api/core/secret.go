@@ -29,7 +29,7 @@ func Secret() *kind.Kind {
 		New:     func() *corev1.Secret { return &corev1.Secret{} },
 		NewList: func() runtime.Object { return &corev1.SecretList{} },
 		Default: func(s *corev1.Secret) {
-			def(&s.Type, corev1.SecretTypeOpaque)
+			kind.FillZero(&s.Type, corev1.SecretTypeOpaque)
 			mergeStringData(s)
 		},
 		PrepareCreate:  mergeStringData,

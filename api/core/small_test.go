@@ -6,15 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/kind/kindtest"
 )
 
 func TestImmutableConfigMapAndSecret(t *testing.T) {
 	cm := &corev1.ConfigMap{Immutable: new(true), Data: map[string]string{"a": "b"}}
 	changed := cm.DeepCopy()
 	changed.Immutable, changed.Data["a"], changed.BinaryData = nil, "c", map[string][]byte{"x": nil}
-	same(t, "config map", ConfigMap().ValidateUpdate(changed, cm), []string{
+	kindtest.Same(t, "config map", ConfigMap().ValidateUpdate(changed, cm), []string{
 		"immutable: Forbidden: field is immutable when `immutable` is set",
 		"data: Forbidden: field is immutable when `immutable` is set",
 		"binaryData: Forbidden: field is immutable when `immutable` is set",
@@ -22,7 +25,7 @@ func TestImmutableConfigMapAndSecret(t *testing.T) {
 	s := &corev1.Secret{Immutable: new(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": []byte("b")}}
 	other := s.DeepCopy()
 	other.Type, other.Data = "example.com/x", nil
-	same(t, "secret", Secret().ValidateUpdate(other, s), []string{
+	kindtest.Same(t, "secret", Secret().ValidateUpdate(other, s), []string{
 		`type: Invalid value: "example.com/x": field is immutable`,
 		"data: Forbidden: field is immutable when `immutable` is set",
 	})
@@ -30,9 +33,9 @@ func TestImmutableConfigMapAndSecret(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	big := strings.Repeat("x", corev1.MaxSecretSize/2+1)
-	same(t, "config map", ConfigMap().Validate(&corev1.ConfigMap{Data: map[string]string{"a": big}, BinaryData: map[string][]byte{"b": []byte(big)}}),
+	kindtest.Same(t, "config map", ConfigMap().Validate(&corev1.ConfigMap{Data: map[string]string{"a": big}, BinaryData: map[string][]byte{"b": []byte(big)}}),
 		[]string{"[]: Too long: may not be more than 1048576 bytes"})
-	same(t, "secret", Secret().Validate(&corev1.Secret{Data: map[string][]byte{"a": []byte(big), "b": []byte(big)}}),
+	kindtest.Same(t, "secret", Secret().Validate(&corev1.Secret{Data: map[string][]byte{"a": []byte(big), "b": []byte(big)}}),
 		[]string{"data: Too long: may not be more than 1048576 bytes"})
 }
 
@@ -47,7 +50,7 @@ func TestSecretTypes(t *testing.T) {
 		"example.com/own":                    nil,
 	}
 	for typ, want := range tests {
-		same(t, string(typ), Secret().Validate(&corev1.Secret{Type: typ}), want)
+		kindtest.Same(t, string(typ), Secret().Validate(&corev1.Secret{Type: typ}), want)
 	}
 	bad := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("y")}}
 	if w := Secret().Warnings(bad, nil); len(w) != 1 || !strings.Contains(w[0], "failed to find any PEM data") {
@@ -58,11 +61,11 @@ func TestSecretTypes(t *testing.T) {
 func TestNamespaceStatus(t *testing.T) {
 	sub := Namespace().Subs["status"]
 	n := &corev1.Namespace{Status: corev1.NamespaceStatus{Phase: corev1.NamespaceTerminating}}
-	same(t, "terminating", sub.ValidateUpdate(n, n), []string{
+	kindtest.Same(t, "terminating", sub.ValidateUpdate(n, n), []string{
 		"status.Phase: Invalid value: \"Terminating\": may only be 'Active' if `deletionTimestamp` is empty",
 	})
 	n.DeletionTimestamp = new(metav1.Now())
-	same(t, "deleted", sub.ValidateUpdate(n, n), nil)
+	kindtest.Same(t, "deleted", sub.ValidateUpdate(n, n), nil)
 	old := n.DeepCopy()
 	old.Spec.Finalizers = []corev1.FinalizerName{"kubernetes"}
 	Namespace().PrepareUpdate(n, old)
@@ -71,7 +74,7 @@ func TestNamespaceStatus(t *testing.T) {
 	}
 	finalize := Namespace().Subs["finalize"]
 	n.Spec.Finalizers = []corev1.FinalizerName{"mine"}
-	same(t, "finalize", finalize.ValidateUpdate(n, old), []string{
+	kindtest.Same(t, "finalize", finalize.ValidateUpdate(n, old), []string{
 		`spec.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`,
 	})
 }
@@ -82,12 +85,22 @@ func TestNodeUpdate(t *testing.T) {
 	n.Spec.PodCIDR, n.Spec.PodCIDRs, n.Spec.ProviderID = "10.42.1.0/24", []string{"10.42.1.0/24"}, "b"
 	n.Spec.DoNotUseExternalID = "x"
 	n.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "1.1.1.1"}, {Type: "InternalIP", Address: "1.1.1.1"}}
-	same(t, "node", Node().ValidateUpdate(n, old), []string{
+	kindtest.Same(t, "node", Node().ValidateUpdate(n, old), []string{
 		`status.addresses[1]: Duplicate value: {"type":"InternalIP","address":"1.1.1.1"}`,
 		`spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid`,
 		`spec.providerID: Forbidden: node updates may not change providerID except from "" to valid`,
 		"spec.externalID: Forbidden: may not be updated",
 	})
 	fresh := &corev1.Node{}
-	same(t, "first assignment", Node().ValidateUpdate(&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}}}, fresh), nil)
+	kindtest.Same(t, "first assignment", Node().ValidateUpdate(&corev1.Node{Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.0.0/24"}}}, fresh), nil)
+}
+
+func TestNodeRow(t *testing.T) {
+	n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}
+	n.Labels = map[string]string{"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "db"}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+	if d := cmp.Diff([]any{"NotReady,SchedulingDisabled", "db,worker"}, nodeRow(n)[1:3]); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
 }

@@ -19,8 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/service"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 const (
@@ -40,7 +41,9 @@ func EndpointSlice() *kind.Kind {
 		Default:       defaultSlice,
 		PrepareCreate: func(s *discoveryv1.EndpointSlice) { s.Generation = 1 },
 		PrepareUpdate: func(s, old *discoveryv1.EndpointSlice) { s.Generation = old.Generation + 1 },
-		Validate:      validateSlice,
+		Validate: func(s *discoveryv1.EndpointSlice) field.ErrorList {
+			return append(meta.Finalizers(s), validateSlice(s)...)
+		},
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 			return append(validateSlice(s), apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
 		},
@@ -175,7 +178,7 @@ func validateAddress(a string, t discoveryv1.AddressType, path *field.Path) fiel
 	case t == discoveryv1.AddressTypeIPv6 && (ip == nil || ip.To4() != nil):
 		return field.ErrorList{field.Invalid(path, a, "must be a valid IPv6 address")}
 	}
-	return core.ValidateEndpointIP(a, path)
+	return service.ValidateEndpointIP(a, path)
 }
 
 func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {

@@ -58,6 +58,9 @@ func (s Spec[T]) Erase() *Kind {
 	} else {
 		k.Columns = []metav1.TableColumnDefinition{NameColumn, AgeColumn}
 	}
+	if s.Done != nil {
+		k.Done = func(obj Object) []metav1.TableRowCondition { return s.Done(obj.(T)) }
+	}
 	k.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
 		if s.Grace == nil {
 			return 0
@@ -123,6 +126,19 @@ var (
 	NameColumn = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "Name must be unique within a namespace."}
 	AgeColumn  = metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."}
 )
+
+// Wide is a column that only `kubectl get -o wide` prints.
+func Wide(name, description string) metav1.TableColumnDefinition {
+	return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: 1, Description: description}
+}
+
+// OrNone is s, or what kubectl prints for nothing.
+func OrNone(s string) string {
+	if s == "" {
+		return "<none>"
+	}
+	return s
+}
 
 // Age is how kubectl prints the time since t: "5m", "3d4h"; "<unknown>" for the zero time.
 func Age(t metav1.Time) string {

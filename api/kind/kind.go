@@ -73,6 +73,8 @@ type Spec[T Object] struct {
 	// Columns and Row print the kind as a Table; Row's cells match Columns. Default: Name and Age.
 	Columns []metav1.TableColumnDefinition
 	Row     func(obj T) []any
+	// Done says in a Table's row that the object has finished; nil while it has not.
+	Done func(obj T) []metav1.TableRowCondition
 
 	// Status is set when the kind has a status subresource.
 	Status *Sub[T]
@@ -127,6 +129,8 @@ type Kind struct {
 	Fields         func(obj Object) fields.Set
 	Columns        []metav1.TableColumnDefinition
 	Row            func(obj Object) []any
+	// Done is nil for kinds whose objects never finish.
+	Done func(obj Object) []metav1.TableRowCondition
 	// Subs has an entry "status" when the kind has that subresource, and one for each of Spec.More.
 	Subs                map[string]*ErasedSub
 	Scale               *ErasedScale

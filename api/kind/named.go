@@ -53,3 +53,11 @@ func Value[T any](p *T) T {
 	}
 	return *p
 }
+
+// FillZero sets *p to v where it has its zero value, as defaulting does.
+func FillZero[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -56,7 +56,7 @@ func validate(c *nodev1.RuntimeClass) field.ErrorList {
 	if s := c.Scheduling; s != nil {
 		l.In("scheduling")
 		l.Labels("nodeSelector", s.NodeSelector)
-		l.Add(core.ValidateTolerations(s.Tolerations, l.Path("tolerations"))...)
+		l.Add(podspec.ValidateTolerations(s.Tolerations, l.Path("tolerations"))...)
 		for i := range s.Tolerations {
 			if slices.Contains(s.Tolerations[:i], s.Tolerations[i]) {
 				l.Add(field.Duplicate(l.Path("tolerations").Index(i), s.Tolerations[i]))

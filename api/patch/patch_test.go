@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"keelson/api/core"
+	"keelson/api/core/pod"
 )
 
 func old() *corev1.Pod {
@@ -21,7 +21,7 @@ func old() *corev1.Pod {
 }
 
 func TestDo(t *testing.T) {
-	k := core.Pod()
+	k := pod.Pod()
 	for _, c := range []struct {
 		what   string
 		kind   Type
@@ -63,7 +63,7 @@ func FuzzDo(f *testing.F) {
 	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
 	f.Add(uint8(2), []byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}],"$setElementOrder/containers":[{"name":"c"}]}}`))
 	f.Add(uint8(2), []byte(`{"metadata":{"$retainKeys":["name"]}}`))
-	k := core.Pod()
+	k := pod.Pod()
 	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
 		before := old()
 		obj, _, err := Do([]Type{JSON, Merge, Strategic}[which%3], k, before, p, true)

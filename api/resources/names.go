@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -83,4 +84,16 @@ var quotas = []corev1.ResourceName{
 // IsQuota tells names without a domain that a quota can limit.
 func IsQuota(name corev1.ResourceName) bool {
 	return slices.Contains(quotas, name) || IsHugePages(name) || strings.HasPrefix(string(name), "requests.hugepages-")
+}
+
+// Whole tells whether q is a whole number: bytes cannot be split.
+func Whole(q *resource.Quantity) bool { return q.MilliValue()%1000 == 0 }
+
+// RoundUp rounds to thousandths, the finest the API keeps.
+func RoundUp(list corev1.ResourceList) {
+	for name, q := range list {
+		if !q.RoundUp(resource.Milli) {
+			list[name] = q
+		}
+	}
 }

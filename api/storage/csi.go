@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -102,7 +102,7 @@ func driverRow(d *driver) []any {
 func validateDriver(d *driver) field.ErrorList {
 	l, s := check.At(nil), &d.Spec
 	l.Add(meta.Finalizers(d)...)
-	core.DriverName(l, "metadata.name", d.Name)
+	podspec.DriverName(l, "metadata.name", d.Name)
 	l.In("spec")
 	for _, f := range []struct {
 		child   string
@@ -175,7 +175,7 @@ func validateNode(n *storagev1.CSINode) field.ErrorList {
 	l.Add(meta.Finalizers(n)...)
 	var seen check.Set
 	check.Each(l, "drivers", n.Spec.Drivers, func(_ int, d *storagev1.CSINodeDriver) {
-		core.DriverName(l, "name", d.Name)
+		podspec.DriverName(l, "name", d.Name)
 		if d.NodeID == "" {
 			l.Required("nodeID", "")
 		} else if len(d.NodeID) > maxNodeID {
@@ -248,7 +248,7 @@ func withVersion(m metav1.ObjectMeta, rv string) metav1.ObjectMeta {
 func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	l, s := check.At(field.NewPath("spec")), &a.Spec
 	l.Add(meta.Finalizers(a)...)
-	core.DriverName(l, "attacher", s.Attacher)
+	podspec.DriverName(l, "attacher", s.Attacher)
 	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	volume := s.Source.PersistentVolumeName
 	switch {

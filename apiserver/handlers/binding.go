@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/core"
+	podkind "keelson/api/core/pod"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
@@ -52,7 +52,7 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 	if b.Name != "" && b.Name != rq.Name {
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
-	if errs := core.ValidateBinding(b); len(errs) > 0 {
+	if errs := podkind.ValidateBinding(b); len(errs) > 0 {
 		return apierrors.NewInvalid(bindingGVK.GroupKind(), b.Name, errs)
 	}
 	if err := h.bindPod(r.Context(), rq, b, opts, manager(r, opts.FieldManager)); err != nil {
@@ -86,8 +86,8 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 		if !ok {
 			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, current))
 		}
-		pod := new(*shared) // core.Bind replaces what it changes
-		if err := core.Bind(pod, b); err != nil {
+		pod := new(*shared) // pod.Bind replaces what it changes
+		if err := podkind.Bind(pod, b); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, rq.Name, err)
 		}
 		return pod, pods.Fields["binding"].Update(current, pod, owner)

@@ -61,7 +61,7 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 		t.Fatalf("%s: no %s or no %s", file, minimalPart, brokenPart)
 	}
 	put := func(name string, data []byte) { a.Files = append(a.Files, txtar.File{Name: name, Data: data}) }
-	create(k, minimal)
+	Create(k, minimal)
 	for _, e := range check(k, minimal) {
 		t.Errorf("the minimal object is invalid: %v", e)
 	}
@@ -71,7 +71,7 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 	}
 	put(storedPart, now.ReplaceAll(stored, []byte("${1}NOW")))
 	put(tablePart, table(t, k, minimal))
-	create(k, broken)
+	Create(k, broken)
 	put(wrongPart, say(check(k, broken), k.Warnings(broken, nil)))
 	if changed != nil {
 		put(refusedPart, change(k, changed, minimal))
@@ -88,8 +88,8 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 // now finds the time at which an object was made.
 var now = regexp.MustCompile(`((?:lastPhaseTransitionTime|timeAdded): ).*`)
 
-// create does what the server does before it validates.
-func create(k *kind.Kind, obj kind.Object) {
+// Create does what the server does before it validates.
+func Create(k *kind.Kind, obj kind.Object) {
 	k.Default(obj)
 	k.PrepareCreate(obj)
 }
@@ -142,4 +142,19 @@ func table(t *testing.T, k *kind.Kind, obj kind.Object) []byte {
 	}
 	fmt.Fprintf(&out, "selectable: %v\n", k.Fields(obj))
 	return out.Bytes()
+}
+
+// Same compares errors with their texts.
+func Same(t *testing.T, name string, errs field.ErrorList, want []string) {
+	t.Helper()
+	got := []string{}
+	for _, e := range errs {
+		got = append(got, e.Error())
+	}
+	if len(want) == 0 {
+		want = []string{}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", name, d)
+	}
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	helper "k8s.io/component-helpers/resource"
+
+	"keelson/api/core/podspec"
+	"keelson/api/kind"
+	"keelson/api/resources"
+)
+
+// setDefaults fills in what holds for pods and not for templates.
+func setDefaults(p *corev1.Pod) {
+	s := &p.Spec
+	podspec.Default(s)
+	for i := range s.Containers {
+		requestsFromLimits(&s.Containers[i].Resources)
+	}
+	for i := range s.InitContainers {
+		requestsFromLimits(&s.InitContainers[i].Resources)
+	}
+	defaultResources(p)
+	kind.Fill(&s.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	if s.HostNetwork {
+		for _, list := range [][]corev1.Container{s.Containers, s.InitContainers} {
+			for i := range list {
+				for j := range list[i].Ports {
+					kind.FillZero(&list[i].Ports[j].HostPort, list[i].Ports[j].ContainerPort)
+				}
+			}
+		}
+	}
+	syncPodIPs(&p.Status)
+}
+
+// syncPodIPs keeps podIP equal to the first of podIPs; where they differ podIP wins, for kubelets that know only it.
+func syncPodIPs(s *corev1.PodStatus) {
+	switch {
+	case s.PodIP == "" && len(s.PodIPs) > 0:
+		s.PodIP = s.PodIPs[0].IP
+	case s.PodIP != "" && (len(s.PodIPs) == 0 || s.PodIPs[0].IP != s.PodIP):
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	}
+}
+
+func requestsFromLimits(r *corev1.ResourceRequirements) {
+	if r.Limits == nil {
+		return
+	}
+	if r.Requests == nil {
+		r.Requests = make(corev1.ResourceList, len(r.Limits))
+	}
+	for name, q := range r.Limits {
+		if _, ok := r.Requests[name]; !ok {
+			r.Requests[name] = q.DeepCopy()
+		}
+	}
+}
+
+// defaultResources completes pod-level resources from the containers' (KEP-2837): limits of huge pages first, then
+// requests, from the containers where they say something and from the pod's limits where they do not.
+func defaultResources(p *corev1.Pod) {
+	r := p.Spec.Resources
+	if r == nil || len(r.Limits)+len(r.Requests) == 0 {
+		return
+	}
+	for name, q := range helper.AggregateContainerLimits(p, helper.PodResourcesOptions{}) {
+		_, asked := r.Requests[name]
+		_, limited := r.Limits[name]
+		if resources.IsHugePages(name) && !asked && !limited {
+			if r.Limits == nil {
+				r.Limits = corev1.ResourceList{}
+			}
+			r.Limits[name] = q.DeepCopy()
+		}
+	}
+	if len(r.Limits) == 0 {
+		return
+	}
+	ask := func(name corev1.ResourceName, q resource.Quantity) {
+		if _, ok := r.Requests[name]; ok || !helper.IsSupportedPodLevelResource(name) {
+			return
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[name] = q.DeepCopy()
+	}
+	for name, q := range helper.AggregateContainerRequests(p, helper.PodResourcesOptions{}) {
+		if resources.MayOvercommit(name) {
+			ask(name, q)
+		}
+	}
+	for name, q := range r.Limits {
+		ask(name, q)
+	}
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"encoding/json"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core/podspec"
+	"keelson/api/kind/kindtest"
+)
+
+// TestRandomPods fills pods at random, more often than the registry's test does for each kind.
+func TestRandomPods(t *testing.T) {
+	for seed := range int64(150) {
+		if kindtest.Exercise(t, Pod(), kindtest.Random(Pod(), seed)); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzPodJSON(f *testing.F) {
+	b, err := json.Marshal(typicalPod(f))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"spec":{"resources":{"limits":{"cpu":"1","hugepages-0":"1e30"}},"containers":[{"name":"a","resources":{"requests":{"hugepages-2Mi":"-1"}}}]}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := &corev1.Pod{}
+		if json.Unmarshal(b, p) != nil {
+			return
+		}
+		template := corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: *p.Spec.DeepCopy()}
+		kindtest.Exercise(t, Pod(), p)
+		podspec.DefaultTemplate(&template)
+		podspec.ValidateTemplate(&template, field.NewPath("spec", "template"))
+		podspec.TemplateWarnings(&template, field.NewPath("spec", "template"))
+	})
+}
+
+func FuzzPodProtobuf(f *testing.F) {
+	b, err := typicalPod(f).Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := &corev1.Pod{}
+		if p.Unmarshal(b) == nil {
+			kindtest.Exercise(t, Pod(), p)
+		}
+	})
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pod describes pods: how one is made, changed, resized, bound, deleted
+// and printed. What its spec may say is in package podspec.
+package pod
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/core/podspec"
+	"keelson/api/kind"
+	"keelson/api/resources"
+)
+
+// Pod describes pods.
+func Pod() *kind.Kind {
+	return kind.Spec[*corev1.Pod]{
+		Names: kind.Names{
+			Version: "v1", Kind: "Pod", Resource: "pods", Singular: "pod", ShortNames: []string{"po"},
+			Categories: []string{"all"}, Namespaced: true,
+		},
+		New:            func() *corev1.Pod { return &corev1.Pod{} },
+		NewList:        func() runtime.Object { return &corev1.PodList{} },
+		Default:        setDefaults,
+		PrepareCreate:  prepareCreate,
+		PrepareUpdate:  prepareUpdate,
+		Validate:       validateCreate,
+		ValidateUpdate: validateUpdate,
+		Warnings:       warnings,
+		Fields:         selectable,
+		Columns:        columns,
+		Row:            row,
+		Done:           done,
+		Status:         &kind.Sub[*corev1.Pod]{PrepareUpdate: prepareStatus, ValidateUpdate: validateStatus},
+		More: map[string]*kind.Sub[*corev1.Pod]{
+			"ephemeralcontainers": {PrepareUpdate: prepareEphemeral, ValidateUpdate: validateEphemeralUpdate},
+			"resize":              {PrepareUpdate: prepareResize, ValidateUpdate: validateResize},
+		},
+		Grace: grace,
+	}.Erase()
+}
+
+func prepareCreate(p *corev1.Pod) {
+	p.Generation = 1
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: resources.QOS(p)}
+	podspec.SyncServiceAccount(&p.Spec)
+	podspec.DropDisabled(&p.Spec, nil)
+	if len(p.Spec.SchedulingGates) > 0 {
+		p.Status.Conditions = []corev1.PodCondition{{
+			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
+			Message:            "Scheduling is blocked due to non-empty scheduling gates",
+			LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		}}
+	}
+	mergeLabelKeys(p)
+	podspec.AppArmorFromAnnotations(p)
+}
+
+func prepareUpdate(p, old *corev1.Pod) {
+	p.Status = old.Status
+	podspec.SyncServiceAccount(&p.Spec)
+	podspec.DropDisabled(&p.Spec, &old.Spec)
+	bumpGeneration(p, old)
+}
+
+func bumpGeneration(p, old *corev1.Pod) {
+	p.Generation = old.Generation
+	if !sameSpec(&p.Spec, &old.Spec) {
+		p.Generation++
+	}
+}
+
+// prepareStatus lets a status update change labels and annotations, as kubelets have always done, but neither the
+// spec nor the owners.
+func prepareStatus(p, old *corev1.Pod) {
+	p.Spec = old.Spec
+	p.DeletionTimestamp = old.DeletionTimestamp
+	p.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
+	p.OwnerReferences = old.OwnerReferences
+	p.Generation = old.Generation
+	kind.FillZero(&p.Status.QOSClass, old.Status.QOSClass)
+	keepObservedGeneration(&p.Status, &old.Status)
+	syncPodIPs(&p.Status)
+}
+
+// keepObservedGeneration puts back generations that a client that does not know them has dropped. The same type of
+// condition may occur more than once; the n-th of the new ones goes with the n-th of the old.
+func keepObservedGeneration(s, old *corev1.PodStatus) {
+	kind.FillZero(&s.ObservedGeneration, old.ObservedGeneration)
+	for i := range s.Conditions {
+		nth := 0
+		for j := range i {
+			if s.Conditions[j].Type == s.Conditions[i].Type {
+				nth++
+			}
+		}
+		for _, c := range old.Conditions {
+			if c.Type != s.Conditions[i].Type {
+				continue
+			}
+			if nth == 0 {
+				kind.FillZero(&s.Conditions[i].ObservedGeneration, c.ObservedGeneration)
+				break
+			}
+			nth--
+		}
+	}
+}
+
+// grace is how long a deleted pod may take to stop: as the request says, else as the pod says. A pod that no node
+// runs, because it is not bound or has finished, goes at once.
+func grace(p *corev1.Pod, opts *metav1.DeleteOptions) int64 {
+	period := int64(0)
+	switch {
+	case opts != nil && opts.GracePeriodSeconds != nil:
+		period = *opts.GracePeriodSeconds
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		period = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		period = 0
+	}
+	if period < 0 {
+		period = 1
+	}
+	if opts != nil {
+		opts.GracePeriodSeconds = &period
+	}
+	return period
+}
+
+// selectable are the fields by which pods can be selected. status.podIPs is a known name that has never had a value.
+func selectable(p *corev1.Pod) fields.Set {
+	set := make(fields.Set, 11) // with metadata's two
+	set["spec.nodeName"] = p.Spec.NodeName
+	set["spec.restartPolicy"] = string(p.Spec.RestartPolicy)
+	set["spec.schedulerName"] = p.Spec.SchedulerName
+	set["spec.serviceAccountName"] = p.Spec.ServiceAccountName
+	set["spec.hostNetwork"] = strconv.FormatBool(p.Spec.HostNetwork)
+	set["status.phase"] = string(p.Status.Phase)
+	set["status.podIP"] = ""
+	if len(p.Status.PodIPs) > 0 {
+		set["status.podIP"] = p.Status.PodIPs[0].IP
+	}
+	set["status.podIPs"] = ""
+	set["status.nominatedNodeName"] = p.Status.NominatedNodeName
+	return set
+}
+
+// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys of affinity and spread constraints into selector
+// requirements on the pod's own labels, which is when their meaning is fixed (KEP-3243, KEP-3633).
+func mergeLabelKeys(p *corev1.Pod) {
+	merge := func(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator) {
+		for _, key := range keys {
+			if value, ok := p.Labels[key]; ok && selector != nil {
+				selector.MatchExpressions = append(selector.MatchExpressions,
+					metav1.LabelSelectorRequirement{Key: key, Operator: op, Values: []string{value}})
+			}
+		}
+	}
+	term := func(t *corev1.PodAffinityTerm) {
+		merge(t.LabelSelector, t.MatchLabelKeys, metav1.LabelSelectorOpIn)
+		merge(t.LabelSelector, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn)
+	}
+	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		for i := range preferred {
+			term(&preferred[i].PodAffinityTerm)
+		}
+		for i := range required {
+			term(&required[i])
+		}
+	}
+	if a := p.Spec.Affinity; a != nil {
+		if pa := a.PodAffinity; pa != nil {
+			terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+		if pa := a.PodAntiAffinity; pa != nil {
+			terms(pa.RequiredDuringSchedulingIgnoredDuringExecution, pa.PreferredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	for i := range p.Spec.TopologySpreadConstraints {
+		c := &p.Spec.TopologySpreadConstraints[i]
+		merge(c.LabelSelector, c.MatchLabelKeys, metav1.LabelSelectorOpIn)
+	}
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core/podspec"
+)
+
+// checker checks what only pods have, beside what their specs must be.
+type checker struct {
+	podspec.Checker
+
+	spec *corev1.PodSpec
+}
+
+func newChecker(p *corev1.Pod) *checker { return &checker{podspec.ForPod(p), &p.Spec} }
+
+// validateCreate checks a pod as it is first stored.
+func validateCreate(p *corev1.Pod) field.ErrorList {
+	c := newChecker(p)
+	c.Pod(p)
+	c.In("spec")
+	if len(p.Spec.EphemeralContainers) > 0 {
+		c.Forbidden("ephemeralContainers", "cannot be set on create")
+	}
+	if p.Spec.NodeName != "" && len(p.Spec.SchedulingGates) != 0 {
+		c.Forbidden("nodeName", "cannot be set until all schedulingGates have been cleared")
+	}
+	if len(p.Annotations) > 0 {
+		c.ProfilesMatch(p.Annotations)
+	}
+	c.Out()
+	return c.Errors()
+}
+
+// warnings are sent when a pod is created; programs, not people, update pods.
+func warnings(p, old *corev1.Pod) []string {
+	if old != nil {
+		return nil
+	}
+	var out []string
+	if msgs := validation.IsDNS1123Label(p.Name); len(msgs) != 0 {
+		out = append(out, fmt.Sprintf("metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+	}
+	return append(out, podspec.Warnings(p)...)
+}

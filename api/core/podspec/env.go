@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/api/internal/check"
+)
+
+func (c *Checker) env(ctr *corev1.Container) {
+	c.In("env")
+	for i := range ctr.Env {
+		e := &ctr.Env[i]
+		c.Index(i)
+		if e.Name == "" {
+			c.Required("name", "")
+		} else {
+			c.EnvName("name", e.Name)
+		}
+		if e.ValueFrom != nil {
+			c.In("valueFrom")
+			c.envSource(e)
+			c.Out()
+		}
+		c.Out()
+	}
+	c.Out()
+}
+
+func (c *Checker) envSource(e *corev1.EnvVar) {
+	from, n := e.ValueFrom, 0
+	if from.FieldRef != nil {
+		n++
+		c.In("fieldRef")
+		c.fieldRef(from.FieldRef, envFields)
+		c.Out()
+	}
+	if from.ResourceFieldRef != nil {
+		n++
+		c.In("resourceFieldRef")
+		c.resourceRef(from.ResourceFieldRef, false)
+		c.Out()
+	}
+	if r := from.ConfigMapKeyRef; r != nil {
+		n++
+		c.keyRef("configMapKeyRef", r.Name, r.Key)
+	}
+	if r := from.SecretKeyRef; r != nil {
+		n++
+		c.keyRef("secretKeyRef", r.Name, r.Key)
+	}
+	if r := from.FileKeyRef; r != nil {
+		n++
+		c.In("fileKeyRef")
+		c.fileRef(r)
+		c.Out()
+	}
+	switch {
+	case n == 0:
+		c.Invalid("", "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+	case e.Value != "":
+		c.Invalid("", "", "may not be specified when `value` is not empty")
+	case n > 1:
+		c.Invalid("", "", "may not have more than one field specified at a time")
+	}
+}
+
+func (c *Checker) keyRef(child, name, key string) {
+	c.In(child)
+	c.Name("name", name, apivalidation.NameIsDNSSubdomain)
+	if key == "" {
+		c.Required("key", "")
+	} else {
+		c.ConfigKey("key", key)
+	}
+	c.Out()
+}
+
+// fileRef selects a key of an env file in an emptyDir of the pod (KEP-3721).
+func (c *Checker) fileRef(r *corev1.FileKeySelector) {
+	switch r.VolumeName {
+	case "":
+		c.Required("volumeName", "")
+	default:
+		if v := c.volume(r.VolumeName); v == nil {
+			c.NotFound("volumeName", r.VolumeName)
+		} else if v.EmptyDir == nil {
+			c.Invalid("volumeName", r.VolumeName, "referenced volume must be of type emptyDir")
+		}
+	}
+	if r.Path == "" {
+		c.Required("path", "")
+	} else {
+		c.localPath("path", r.Path)
+	}
+	if r.Key == "" {
+		c.Required("key", "")
+		return
+	}
+	for _, m := range validation.IsRelaxedEnvVarName(r.Key) {
+		c.Invalid("key", r.Key, m)
+	}
+	if len(r.Key) > 128 {
+		c.TooLong("key", 128)
+	}
+}
+
+func (c *Checker) envFrom(ctr *corev1.Container) {
+	c.In("envFrom")
+	for i := range ctr.EnvFrom {
+		from, n := &ctr.EnvFrom[i], 0
+		c.Index(i)
+		if from.Prefix != "" {
+			c.EnvName("prefix", from.Prefix)
+		}
+		if r := from.ConfigMapRef; r != nil {
+			n++
+			c.envFromName("configMapRef", r.Name)
+		}
+		if r := from.SecretRef; r != nil {
+			n++
+			c.envFromName("secretRef", r.Name)
+		}
+		c.Out()
+		switch { // reported at the list, as Kubernetes does
+		case n == 0:
+			c.Invalid("", "", "must specify one of: `configMapRef` or `secretRef`")
+		case n > 1:
+			c.Invalid("", "", "may not have more than one field specified at a time")
+		}
+	}
+	c.Out()
+}
+
+func (c *Checker) envFromName(child, name string) {
+	c.In(child)
+	if name == "" {
+		c.Required("name", "")
+	} else {
+		c.Prefix("name", name, apivalidation.NameIsDNSSubdomain)
+	}
+	c.Out()
+}
+
+// The fields of a pod that its containers may see, sorted as they are printed.
+var (
+	envFields = []string{
+		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+	}
+	fileFields     = []string{"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"}
+	resourceFields = []string{
+		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory",
+	}
+	// knownFields are the paths that mean something in v1 at all.
+	knownFields = []string{
+		"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
+		"spec.restartPolicy", "spec.serviceAccountName", "spec.schedulerName", "status.phase",
+		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+	}
+)
+
+func (c *Checker) fieldRef(r *corev1.ObjectFieldSelector, valid []string) {
+	switch {
+	case r.APIVersion == "":
+		c.Required("apiVersion", "")
+		return
+	case r.FieldPath == "":
+		c.Required("fieldPath", "")
+		return
+	case r.APIVersion != "v1":
+		c.Invalid("fieldPath", r.FieldPath, fmt.Sprintf("error converting fieldPath: unsupported pod version: %s", r.APIVersion))
+		return
+	}
+	path, key, subscripted := splitSubscript(r.FieldPath)
+	switch path {
+	case "spec.host":
+		path = "spec.nodeName" // a name from before v1
+	case "metadata.annotations", "metadata.labels":
+	default:
+		if subscripted || !slices.Contains(knownFields, path) {
+			c.Invalid("fieldPath", r.FieldPath, "error converting fieldPath: field label not supported: "+r.FieldPath)
+			return
+		}
+	}
+	switch {
+	case subscripted && path == "metadata.annotations":
+		c.Qualified("", strings.ToLower(key))
+	case subscripted:
+		c.Qualified("", key)
+	case !slices.Contains(valid, path):
+		check.NotSupported(c.List, "fieldPath", path, valid...)
+	}
+}
+
+// splitSubscript takes a path like metadata.labels['key'] apart.
+func splitSubscript(path string) (field, key string, ok bool) {
+	rest, ok := strings.CutSuffix(path, "']")
+	if !ok {
+		return path, "", false
+	}
+	field, key, ok = strings.Cut(rest, "['")
+	if !ok || field == "" {
+		return path, "", false
+	}
+	return field, key, true
+}
+
+func (c *Checker) resourceRef(r *corev1.ResourceFieldSelector, inVolume bool) {
+	huge := strings.HasPrefix(r.Resource, "limits.hugepages-") || strings.HasPrefix(r.Resource, "requests.hugepages-")
+	switch {
+	case inVolume && r.ContainerName == "":
+		c.Required("containerName", "")
+	case r.Resource == "":
+		c.Required("resource", "")
+	case !huge && !slices.Contains(resourceFields, r.Resource):
+		check.NotSupported(c.List, "resource", r.Resource, resourceFields...)
+	}
+	if r.Divisor.IsZero() {
+		return
+	}
+	divisor, name := r.Divisor.String(), ""
+	switch r.Resource {
+	case "limits.cpu", "requests.cpu":
+		if divisor != "1m" && divisor != "1" {
+			c.Invalid("divisor", r.Resource, "only divisor's values 1m and 1 are supported with the cpu resource")
+		}
+		return
+	case "limits.memory", "requests.memory":
+		name = "memory"
+	case "limits.ephemeral-storage", "requests.ephemeral-storage":
+		name = "local ephemeral storage"
+	}
+	if huge {
+		name = "hugepages"
+	}
+	if name != "" && !slices.Contains(byteDivisors, divisor) {
+		c.Invalid("divisor", r.Resource, "only divisor's values "+strings.Join(byteDivisors, ", ")+" are supported with the "+name+" resource")
+	}
+}
+
+var byteDivisors = []string{"1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/meta"
+)
+
+// Validate checks a defaulted spec that is part of something other than a pod; see ValidateTemplate.
+func Validate(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
+	c := Checker{List: check.At(path), spec: spec}
+	c.podSpec()
+	return c.Errors()
+}
+
+// ValidateTemplate checks a defaulted pod template, as found in replica sets and the like.
+func ValidateTemplate(t *corev1.PodTemplateSpec, path *field.Path) field.ErrorList {
+	c := Checker{List: check.At(path), spec: &t.Spec}
+	c.Labels("labels", t.Labels)
+	if len(t.Annotations) > 0 {
+		c.Add(apivalidation.ValidateAnnotations(t.Annotations, c.Path("annotations"))...)
+		c.In("annotations")
+		c.Annotations(t.Annotations)
+		c.Out()
+	}
+	c.In("spec")
+	c.podSpec()
+	if len(t.Annotations) > 0 {
+		c.ProfilesMatch(t.Annotations)
+	}
+	if len(t.Spec.EphemeralContainers) > 0 {
+		c.Forbidden("ephemeralContainers", "ephemeral containers not allowed in pod template")
+	}
+	c.Out()
+	return c.Errors()
+}
+
+// Checker checks one pod spec. Where it is a pod's own, meta is the pod's.
+type Checker struct {
+	*check.List
+	spec *corev1.PodSpec
+	meta *metav1.ObjectMeta
+	// badVolumes are the indexes of volumes with errors, to which mounts cannot refer.
+	badVolumes map[int]bool
+}
+
+// ForPod returns a Checker that stands at the root of p.
+func ForPod(p *corev1.Pod) Checker {
+	return Checker{List: check.At(nil), spec: &p.Spec, meta: &p.ObjectMeta}
+}
+
+// Pod checks what create and every update check.
+func (c *Checker) Pod(p *corev1.Pod) {
+	if len(p.Finalizers) > 0 {
+		c.Add(meta.Finalizers(p)...)
+	}
+	if len(p.Annotations) > 0 {
+		c.In("metadata")
+		c.In("annotations")
+		c.Annotations(p.Annotations)
+		c.Out()
+		c.Out()
+	}
+	c.In("spec")
+	c.podSpec()
+	c.podOnly()
+	c.Out()
+}
+
+// podOnly checks what templates have always been allowed to get wrong.
+func (c *Checker) podOnly() {
+	for i := range c.spec.Volumes {
+		p := c.spec.Volumes[i].Projected
+		if p == nil || c.spec.ServiceAccountName != "" {
+			continue
+		}
+		for j := range p.Sources {
+			if p.Sources[j].ServiceAccountToken != nil {
+				c.Add(field.Forbidden(c.Path("volumes").Index(i).Child("projected", "sources").Index(j).Child("serviceAccountToken"),
+					"must not be specified when serviceAccountName is not set"))
+			}
+		}
+	}
+	c.In("containers")
+	for i := range c.spec.Containers {
+		c.Index(i)
+		c.imageSpace(c.spec.Containers[i].Image)
+		c.Out()
+	}
+	c.Out()
+	c.In("initContainers")
+	for i := range c.spec.InitContainers {
+		c.Index(i)
+		c.imageSpace(c.spec.InitContainers[i].Image)
+		c.Out()
+	}
+	c.Out()
+}
+
+// podSpec checks the spec, at whose path the list stands.
+func (c *Checker) podSpec() {
+	s := c.spec
+	if s.TerminationGracePeriodSeconds == nil {
+		c.Required("terminationGracePeriodSeconds", "")
+	}
+	c.volumes()
+	c.resourceClaims()
+	c.containers()
+	c.initContainers()
+	c.ephemeralContainers()
+	c.podResources()
+	c.hostNetworkPorts()
+	check.OneOf(c.List, "restartPolicy", s.RestartPolicy, corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	check.OneOf(c.List, "dnsPolicy", s.DNSPolicy, corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst, corev1.DNSDefault, corev1.DNSNone)
+	c.Labels("nodeSelector", s.NodeSelector)
+	c.podSecurity()
+	c.affinity()
+	c.dns()
+	c.gates()
+	c.spreadConstraints()
+	c.hostProcess()
+	c.hostUsers()
+	c.names()
+	c.In("tolerations")
+	Tolerations(c.List, s.Tolerations)
+	c.Out()
+	c.hostAliases()
+	if s.PreemptionPolicy != nil {
+		check.OneOf(c.List, "preemptionPolicy", *s.PreemptionPolicy, corev1.PreemptLowerPriority, corev1.PreemptNever)
+	}
+	if s.Overhead != nil {
+		c.In("overhead")
+		c.requirements(&corev1.ResourceRequirements{Limits: s.Overhead}, (*Checker).containerResourceName)
+		c.Out()
+	}
+	c.os()
+	c.schedulingGroup()
+}
+
+// names checks the fields that name something.
+func (c *Checker) names() {
+	s := c.spec
+	if s.ServiceAccountName != "" {
+		c.Name("serviceAccountName", s.ServiceAccountName, apivalidation.ValidateServiceAccountName)
+	}
+	if s.NodeName != "" {
+		c.Name("nodeName", s.NodeName, apivalidation.NameIsDNSSubdomain)
+	}
+	if v := s.ActiveDeadlineSeconds; v != nil && (*v < 1 || *v > math.MaxInt32) {
+		c.Invalid("activeDeadlineSeconds", *v, validation.InclusiveRangeError(1, math.MaxInt32))
+	}
+	if s.Hostname != "" {
+		c.Label("hostname", s.Hostname)
+	}
+	if s.Subdomain != "" {
+		c.Label("subdomain", s.Subdomain)
+	}
+	if s.PriorityClassName != "" {
+		c.Name("priorityClassName", s.PriorityClassName, apivalidation.NameIsDNSSubdomain)
+	}
+	if s.RuntimeClassName != nil {
+		c.Name("runtimeClassName", *s.RuntimeClassName, apivalidation.NameIsDNSSubdomain)
+	}
+	c.hostnameOverride()
+}
+
+// hostnameOverride excludes the other ways to choose a host name (KEP-4762).
+func (c *Checker) hostnameOverride() {
+	s := c.spec
+	if s.HostnameOverride == nil || *s.HostnameOverride == "" {
+		return
+	}
+	if len(*s.HostnameOverride) > 64 {
+		c.TooLong("hostnameOverride", 64)
+	}
+	c.Subdomain("hostnameOverride", *s.HostnameOverride)
+	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
+		c.Forbidden("setHostnameAsFQDN", "may not be set when `hostnameOverride` is specified")
+	}
+	if s.HostNetwork {
+		c.Forbidden("hostnameOverride", "may not be specified when `hostNetwork` is true")
+	}
+}
+
+// hostNetworkPorts wants host ports equal to container ports where they are the same port; a template may leave the
+// host port out.
+func (c *Checker) hostNetworkPorts() {
+	if !c.spec.HostNetwork {
+		return
+	}
+	for i := range c.spec.Containers {
+		for j, p := range c.spec.Containers[i].Ports {
+			if p.HostPort != p.ContainerPort && (c.meta != nil || p.HostPort != 0) {
+				c.Add(field.Invalid(c.Path("containers").Index(i).Child("ports").Index(j).Child("hostPort"), p.HostPort,
+					"must match `containerPort` when `hostNetwork` is true"))
+			}
+		}
+	}
+}
+
+func (c *Checker) hostAliases() {
+	c.In("hostAliases")
+	for i := range c.spec.HostAliases {
+		c.Index(i)
+		c.IP("ip", c.spec.HostAliases[i].IP)
+		c.In("hostnames")
+		for j, name := range c.spec.HostAliases[i].Hostnames {
+			c.Index(j)
+			c.Subdomain("", name)
+			c.Out()
+		}
+		c.Out()
+		c.Out()
+	}
+	c.Out()
+}
+
+func (c *Checker) resourceClaims() {
+	if len(c.spec.ResourceClaims) == 0 {
+		return
+	}
+	var seen check.Set
+	c.In("resourceClaims")
+	for i := range c.spec.ResourceClaims {
+		claim := &c.spec.ResourceClaims[i]
+		c.Index(i)
+		switch {
+		case claim.Name == "":
+			c.Required("name", "")
+		case !seen.Add(claim.Name):
+			c.Duplicate("name", claim.Name)
+		default:
+			c.Label("name", claim.Name)
+		}
+		name, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
+		if name != nil && template != nil {
+			c.Invalid("", *claim, "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified")
+		}
+		if name == nil && template == nil {
+			c.Invalid("", *claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+		}
+		if name != nil {
+			c.Name("resourceClaimName", *name, apivalidation.NameIsDNSSubdomain)
+		}
+		if template != nil {
+			c.Name("resourceClaimTemplateName", *template, apivalidation.NameIsDNSSubdomain)
+		}
+		c.Out()
+	}
+	c.Out()
+}
+
+// schedulingGroup checks a reference to a pod group.
+func (c *Checker) schedulingGroup() {
+	g := c.spec.SchedulingGroup
+	if g == nil {
+		return
+	}
+	c.In("schedulingGroup")
+	if g.PodGroupName == nil {
+		c.Required("podGroupName", "")
+	} else {
+		c.Name("podGroupName", *g.PodGroupName, apivalidation.NameIsDNSSubdomain)
+	}
+	c.Out()
+}

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+
+	"keelson/api/internal/check"
+)
+
+func (c *Checker) volumes() {
+	if len(c.spec.Volumes) == 0 {
+		return
+	}
+	var names check.Set
+	c.In("volumes")
+	for i := range c.spec.Volumes {
+		v := &c.spec.Volumes[i]
+		before := c.Len()
+		c.Index(i)
+		c.volumeSource(v)
+		if v.Name == "" {
+			c.Required("name", "")
+		} else {
+			c.Label("name", v.Name)
+		}
+		if names.Has(v.Name) {
+			c.Duplicate("name", v.Name)
+		}
+		if c.Len() == before {
+			names.Add(v.Name)
+		} else {
+			c.markBad(i)
+		}
+		if v.PersistentVolumeClaim != nil && c.createsClaim(v.PersistentVolumeClaim.ClaimName) {
+			c.Invalid("persistentVolumeClaim.claimName", v.PersistentVolumeClaim.ClaimName,
+				"must not reference a PVC that gets created for an ephemeral volume")
+		}
+		c.Out()
+	}
+	c.Out()
+}
+
+func (c *Checker) markBad(i int) {
+	if c.badVolumes == nil {
+		c.badVolumes = map[int]bool{}
+	}
+	c.badVolumes[i] = true
+}
+
+// createsClaim tells whether an ephemeral volume of this pod has the claim called name.
+func (c *Checker) createsClaim(name string) bool {
+	if c.meta == nil || c.meta.Name == "" {
+		return false
+	}
+	return slices.ContainsFunc(c.spec.Volumes, func(v corev1.Volume) bool {
+		return v.Ephemeral != nil && c.meta.Name+"-"+v.Name == name
+	})
+}
+
+// volumeSource wants exactly one source.
+func (c *Checker) volumeSource(v *corev1.Volume) {
+	s, n := &v.VolumeSource, 0
+	// in steps into child when its source is set; its further names are for the sources that Kubernetes reports at odd places.
+	in := func(set bool, child, twice string) bool {
+		if !set {
+			return false
+		}
+		if n++; n > 1 {
+			c.Forbidden(twice, "may not specify more than 1 volume type")
+			return false
+		}
+		c.In(child)
+		return true
+	}
+	if in(s.EmptyDir != nil, "emptyDir", "emptyDir") {
+		if q := s.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
+			c.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
+		}
+		c.Out()
+	}
+	if in(s.HostPath != nil, "hostPath", "hostPath") {
+		c.hostPath(s.HostPath)
+		c.Out()
+	}
+	if in(s.Secret != nil, "secret", "secret") {
+		c.requiredName("secretName", s.Secret.SecretName)
+		c.mode("defaultMode", s.Secret.DefaultMode)
+		c.keyPaths(s.Secret.Items)
+		c.Out()
+	}
+	c.legacyVolume(v, in)
+	if in(s.PersistentVolumeClaim != nil, "persistentVolumeClaim", "persistentVolumeClaim") {
+		c.requiredName("claimName", s.PersistentVolumeClaim.ClaimName)
+		c.Out()
+	}
+	if in(s.DownwardAPI != nil, "downwardAPI", "downwarAPI") {
+		c.mode("defaultMode", s.DownwardAPI.DefaultMode)
+		for i := range s.DownwardAPI.Items {
+			c.downwardFile(&s.DownwardAPI.Items[i])
+		}
+		c.Out()
+	}
+	if in(s.ConfigMap != nil, "configMap", "configMap") {
+		c.requiredName("name", s.ConfigMap.Name)
+		c.mode("defaultMode", s.ConfigMap.DefaultMode)
+		c.keyPaths(s.ConfigMap.Items)
+		c.Out()
+	}
+	if in(s.Projected != nil, "projected", "projected") {
+		c.mode("defaultMode", s.Projected.DefaultMode)
+		c.projected(s.Projected)
+		c.Out()
+	}
+	if in(s.CSI != nil, "csi", "csi") {
+		c.csi(s.CSI)
+		c.Out()
+	}
+	if in(s.Ephemeral != nil, "ephemeral", "ephemeral") {
+		c.ephemeralVolume(s.Ephemeral)
+		c.Out()
+		c.ephemeralName(v.Name)
+	}
+	if in(s.Image != nil, "image", "image") {
+		if c.meta != nil && s.Image.Reference == "" {
+			c.Required("reference", "")
+		}
+		c.pullPolicy("pullPolicy", s.Image.PullPolicy)
+		c.Out()
+	}
+	if n == 0 {
+		c.Required("", "must specify a volume type")
+	}
+}
+
+func (c *Checker) requiredName(child, name string) {
+	if name == "" {
+		c.Required(child, "")
+	}
+}
+
+func (c *Checker) hostPath(s *corev1.HostPathVolumeSource) {
+	if s.Path == "" {
+		c.Required("path", "")
+		return
+	}
+	c.noBacksteps("path", s.Path)
+	check.Pointer(c.List, "type", s.Type, corev1.HostPathUnset, corev1.HostPathBlockDev, corev1.HostPathCharDev, corev1.HostPathDirectory,
+		corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate, corev1.HostPathSocket)
+}
+
+func (c *Checker) keyPaths(items []corev1.KeyToPath) {
+	c.In("items")
+	for i := range items {
+		c.Index(i)
+		c.requiredName("key", items[i].Key)
+		c.requiredName("path", items[i].Path)
+		c.localPath("path", items[i].Path)
+		c.mode("mode", items[i].Mode)
+		c.Out()
+	}
+	c.Out()
+}
+
+// downwardFile reports at its list, without an index, as Kubernetes does.
+func (c *Checker) downwardFile(f *corev1.DownwardAPIVolumeFile) {
+	c.requiredName("path", f.Path)
+	c.localPath("path", f.Path)
+	switch {
+	case f.FieldRef != nil:
+		c.In("fieldRef")
+		c.fieldRef(f.FieldRef, fileFields)
+		c.Out()
+		if f.ResourceFieldRef != nil {
+			c.Invalid("", "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+		}
+	case f.ResourceFieldRef != nil:
+		c.In("resourceFieldRef")
+		c.resourceRef(f.ResourceFieldRef, true)
+		c.Out()
+	default:
+		c.Required("", "one of fieldRef and resourceFieldRef is required")
+	}
+	c.mode("mode", f.Mode)
+}
+
+func (c *Checker) projected(p *corev1.ProjectedVolumeSource) { //nolint:gocognit // flat: one block per kind of source
+	var paths check.Set
+	// once reports a path, at the projected volume, that an earlier source has; culprit is the value to print.
+	once := func(p, culprit string) {
+		if p != "" && !paths.Add(p) {
+			c.Invalid("", culprit, "conflicting duplicate paths")
+		}
+	}
+	for i := range p.Sources {
+		s, n := &p.Sources[i], 0
+		at := func(child string) { n++; c.In("sources"); c.Index(i); c.In(child) }
+		out := func() { c.Out(); c.Out(); c.Out() }
+		if s.Secret != nil {
+			at("secret")
+			c.requiredName("name", s.Secret.Name)
+			c.keyPaths(s.Secret.Items)
+			out()
+			for _, item := range s.Secret.Items {
+				once(item.Path, s.Secret.Name)
+			}
+		}
+		if s.ConfigMap != nil {
+			at("configMap")
+			c.requiredName("name", s.ConfigMap.Name)
+			c.keyPaths(s.ConfigMap.Items)
+			out()
+			for _, item := range s.ConfigMap.Items {
+				once(item.Path, s.ConfigMap.Name)
+			}
+		}
+		if s.DownwardAPI != nil {
+			at("downwardAPI")
+			for j := range s.DownwardAPI.Items {
+				c.downwardFile(&s.DownwardAPI.Items[j])
+			}
+			out()
+			for _, item := range s.DownwardAPI.Items {
+				once(item.Path, item.Path)
+			}
+		}
+		if t := s.ServiceAccountToken; t != nil {
+			at("serviceAccountToken")
+			c.tokenSeconds(t)
+			out()
+			c.requiredName("path", t.Path)
+			c.localPath("path", t.Path)
+		}
+		if b := s.ClusterTrustBundle; b != nil {
+			at("clusterTrustBundle")
+			c.trustBundle(b)
+			out()
+			if !paths.Add(b.Path) {
+				c.Invalid("", b.Path, "conflicting duplicate paths")
+			}
+		}
+		if pc := s.PodCertificate; pc != nil {
+			at("podCertificate")
+			c.podCertificate(pc)
+			out()
+			for _, path := range []string{pc.CredentialBundlePath, pc.KeyPath, pc.CertificateChainPath} {
+				once(path, path)
+			}
+		}
+		if n > 1 {
+			c.In("sources")
+			c.Index(i)
+			c.Forbidden("", "may not specify more than 1 volume type per source")
+			c.Out()
+			c.Out()
+		}
+	}
+}
+
+func (c *Checker) tokenSeconds(t *corev1.ServiceAccountTokenProjection) {
+	seconds := int64(0)
+	if t.ExpirationSeconds != nil {
+		seconds = *t.ExpirationSeconds
+	}
+	if seconds < 10*60 {
+		c.Invalid("expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
+	}
+	if seconds > 1<<32 {
+		c.Invalid("expirationSeconds", seconds, "may not specify a duration larger than 2^32 seconds")
+	}
+}
+
+func (c *Checker) trustBundle(b *corev1.ClusterTrustBundleProjection) {
+	switch {
+	case b.Name != nil && b.SignerName != nil:
+		c.Invalid("", *b, "only one of name and signerName may be used")
+	case b.Name != nil:
+		if *b.Name == "" {
+			c.Required("name", "must be a valid object name")
+		}
+		for _, m := range trustBundleName(*b.Name) {
+			c.Invalid("name", *b.Name, "not a valid clustertrustbundlename: "+m)
+		}
+		if b.LabelSelector != nil {
+			c.Invalid("labelSelector", b.LabelSelector, "labelSelector must be unset if name is specified")
+		}
+	case b.SignerName != nil:
+		if *b.SignerName == "" {
+			c.Required("signerName", "must be a valid signer name")
+		}
+		c.SignerName("signerName", *b.SignerName)
+		c.Selector("labelSelector", b.LabelSelector)
+	default:
+		c.Required("", "either name or signerName must be specified")
+	}
+	c.requiredName("path", b.Path)
+	c.localPath("path", b.Path)
+}
+
+// trustBundleName wants "<signer with / as :>:<name>", or a name without colon where the bundle has no signer.
+func trustBundleName(name string) []string {
+	if i := strings.LastIndexByte(name, ':'); i >= 0 {
+		return apivalidation.NameIsDNSSubdomain(name[i+1:], false)
+	}
+	return apivalidation.NameIsDNSSubdomain(name, false)
+}
+
+// DriverName wants the name of a CSI driver.
+func DriverName(l *check.List, child, name string) {
+	if name == "" {
+		l.Required(child, "")
+	}
+	if len(name) > maxDriver {
+		l.TooLong(child, maxDriver)
+	}
+	for _, m := range apivalidation.NameIsDNSSubdomain(strings.ToLower(name), false) {
+		l.Invalid(child, name, m)
+	}
+}
+
+const maxDriver = 63
+
+func (c *Checker) csi(s *corev1.CSIVolumeSource) {
+	DriverName(c.List, "driver", s.Driver)
+	if r := s.NodePublishSecretRef; r != nil {
+		if r.Name == "" {
+			c.Required("nodePublishSecretRef.name", "")
+		} else {
+			c.Name("name", r.Name, apivalidation.NameIsDNSSubdomain)
+		}
+	}
+}
+
+// ephemeralName checks the name of the claim that the volume called name gets.
+func (c *Checker) ephemeralName(name string) {
+	if c.meta == nil || c.meta.Name == "" || name == "" {
+		return
+	}
+	claim := c.meta.Name + "-" + name
+	for _, m := range apivalidation.NameIsDNSSubdomain(claim, false) {
+		c.Invalid("name", name, fmt.Sprintf("PVC name %q: %v", claim, m))
+	}
+}
+
+func (c *Checker) ephemeralVolume(s *corev1.EphemeralVolumeSource) {
+	t := s.VolumeClaimTemplate
+	if t == nil {
+		c.Required("volumeClaimTemplate", "")
+		return
+	}
+	c.In("volumeClaimTemplate")
+	c.In("metadata")
+	c.Add(apivalidation.ValidateAnnotations(t.Annotations, c.Path("annotations"))...)
+	c.Labels("labels", t.Labels)
+	m := reflect.ValueOf(t.ObjectMeta)
+	for i := range m.NumField() {
+		if f := m.Type().Field(i); f.Name != "Annotations" && f.Name != "Labels" && !m.Field(i).IsZero() {
+			c.Forbidden(strings.ToLower(f.Name[:1])+f.Name[1:], "cannot be set")
+		}
+	}
+	c.Out()
+	c.In("spec")
+	ClaimSpec(c.List, &t.Spec)
+	c.Out()
+	c.Out()
+}
+
+// VolumeSource checks that v has one source and that it is right, where v is not a pod's.
+func VolumeSource(l *check.List, v *corev1.Volume) { (&Checker{List: l}).volumeSource(v) }
+
+// NoBacksteps wants a path without "..".
+func NoBacksteps(l *check.List, child, p string) { (&Checker{List: l}).noBacksteps(child, p) }
+
+// ClaimSpec checks what a persistent volume claim needs to be created at all.
+func ClaimSpec(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, corev1.ReadWriteMany, corev1.ReadWriteOnce, corev1.ReadWriteOncePod}
+	if len(s.AccessModes) == 0 {
+		l.Required("accessModes", "at least 1 access mode is required")
+	}
+	for _, m := range s.AccessModes {
+		if !slices.Contains(modes, m) {
+			check.NotSupported(l, "accessModes", m, modes...)
+		}
+	}
+	if len(s.AccessModes) > 1 && slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) {
+		l.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
+	}
+	if size, ok := s.Resources.Requests[corev1.ResourceStorage]; !ok {
+		l.In("resources")
+		l.Key(string(corev1.ResourceStorage))
+		l.Required("", "")
+		l.Out()
+		l.Out()
+	} else if size.Sign() <= 0 {
+		l.In("resources")
+		l.Key(string(corev1.ResourceStorage))
+		l.Invalid("", size.String(), "must be greater than zero")
+		l.Out()
+		l.Out()
+	}
+	if s.StorageClassName != nil && *s.StorageClassName != "" {
+		l.Name("storageClassName", *s.StorageClassName, apivalidation.NameIsDNSSubdomain)
+	}
+	check.Pointer(l, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
+	l.Selector("selector", s.Selector)
+}

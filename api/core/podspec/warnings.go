@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podspec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/resources"
+)
+
+// Warnings are what Kubernetes warns about in p as it is created.
+func Warnings(p *corev1.Pod) []string {
+	w := podWarner{List: check.At(nil), spec: &p.Spec}
+	w.all(p.Annotations)
+	return w.out
+}
+
+// TemplateWarnings are what Kubernetes warns about in the template at path.
+func TemplateWarnings(t *corev1.PodTemplateSpec, path *field.Path) []string {
+	w := podWarner{List: check.At(path), spec: &t.Spec, template: true}
+	w.all(t.Annotations)
+	return w.out
+}
+
+// podWarner walks a spec as Checker does; the errors of its list stay empty.
+type podWarner struct {
+	*check.List
+	spec     *corev1.PodSpec
+	template bool
+	out      []string
+}
+
+func (w *podWarner) say(child, format string, args ...any) {
+	w.out = append(w.out, fmt.Sprintf("%s: %s", w.Path(child), fmt.Sprintf(format, args...)))
+}
+
+// oldNodeLabels are node labels that have a newer name, or none.
+var oldNodeLabels = map[string]string{
+	"beta.kubernetes.io/arch":                  `deprecated since v1.14; use "kubernetes.io/arch" instead`,
+	"beta.kubernetes.io/os":                    `deprecated since v1.14; use "kubernetes.io/os" instead`,
+	"failure-domain.beta.kubernetes.io/region": `deprecated since v1.17; use "topology.kubernetes.io/region" instead`,
+	"failure-domain.beta.kubernetes.io/zone":   `deprecated since v1.17; use "topology.kubernetes.io/zone" instead`,
+	"beta.kubernetes.io/instance-type":         `deprecated since v1.17; use "node.kubernetes.io/instance-type" instead`,
+}
+
+var oldPodAnnotations = [][2]string{
+	{"scheduler.alpha.kubernetes.io/critical-pod", `non-functional in v1.16+; use the "priorityClassName" field instead`},
+	{"security.alpha.kubernetes.io/sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+	{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
+}
+
+func (w *podWarner) all(annotations map[string]string) {
+	w.In("spec")
+	w.nodeLabels()
+	w.Out()
+	for _, a := range oldPodAnnotations {
+		if _, ok := annotations[a[0]]; ok {
+			w.annotation(a[0], a[1])
+		}
+	}
+	w.In("spec")
+	w.volumes()
+	w.duplicates()
+	w.bytes("overhead", w.spec.Overhead)
+	w.Out()
+	w.profiles(annotations)
+	w.In("spec")
+	w.eachContainer(func(c *corev1.Container) {
+		w.bytes("resources.limits", c.Resources.Limits)
+		w.bytes("resources.requests", c.Resources.Requests)
+		w.env(c.Env)
+	})
+	w.ports()
+	if s := w.spec.TerminationGracePeriodSeconds; s != nil && *s < 0 {
+		w.say("terminationGracePeriodSeconds", "must be >= 0; negative values are invalid and will be treated as 1")
+	}
+	w.nullSelectors()
+	w.Out()
+}
+
+func (w *podWarner) eachContainer(visit func(*corev1.Container)) {
+	c := Checker{List: w.List, spec: w.spec}
+	c.eachContainer(visit)
+}
+
+func (w *podWarner) annotation(key, text string) {
+	w.In("metadata")
+	w.In("annotations")
+	w.Key(key)
+	w.say("", "%s", text)
+	w.Out()
+	w.Out()
+	w.Out()
+}
+
+func (w *podWarner) nodeLabels() {
+	w.In("nodeSelector")
+	for _, k := range slices.Sorted(maps.Keys(w.spec.NodeSelector)) {
+		if text, ok := oldNodeLabels[k]; ok {
+			w.Key(k)
+			w.say("", "%s", text)
+			w.Out()
+		}
+	}
+	w.Out()
+	if w.spec.Affinity != nil && w.spec.Affinity.NodeAffinity != nil {
+		n := w.spec.Affinity.NodeAffinity
+		w.In("affinity.nodeAffinity")
+		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
+			for i := range r.NodeSelectorTerms {
+				w.In("requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms")
+				w.Index(i)
+				w.term(&r.NodeSelectorTerms[i])
+				w.Out()
+				w.Out()
+			}
+		}
+		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
+			w.In("preferredDuringSchedulingIgnoredDuringExecution")
+			w.Index(i)
+			w.In("preference")
+			w.term(&n.PreferredDuringSchedulingIgnoredDuringExecution[i].Preference)
+			w.Out()
+			w.Out()
+			w.Out()
+		}
+		w.Out()
+	}
+	w.In("topologySpreadConstraints")
+	for i, t := range w.spec.TopologySpreadConstraints {
+		w.Index(i)
+		if text, ok := oldNodeLabels[t.TopologyKey]; ok {
+			w.say("topologyKey", "%s is %s", t.TopologyKey, text)
+		}
+		if t.LabelSelector == nil {
+			w.say("labelSelector", "a null labelSelector results in matching no pod")
+		}
+		w.Out()
+	}
+	w.Out()
+}
+
+func (w *podWarner) term(t *corev1.NodeSelectorTerm) {
+	w.In("matchExpressions")
+	for i, e := range t.MatchExpressions {
+		if text, ok := oldNodeLabels[e.Key]; ok {
+			w.Index(i)
+			w.say("key", "%s is %s", e.Key, text)
+			w.Out()
+		}
+	}
+	w.Out()
+}
+
+func (w *podWarner) volumes() {
+	w.In("volumes")
+	for i := range w.spec.Volumes {
+		v := &w.spec.Volumes[i]
+		old := func(set bool, child, text string) {
+			if set {
+				w.Index(i)
+				w.say(child, "%s", text)
+				w.Out()
+			}
+		}
+		old(v.PhotonPersistentDisk != nil, "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
+		old(v.GitRepo != nil, "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+")
+		old(v.ScaleIO != nil, "scaleIO", "deprecated in v1.16, non-functional in v1.22+")
+		old(v.Flocker != nil, "flocker", "deprecated in v1.22, non-functional in v1.25+")
+		old(v.StorageOS != nil, "storageOS", "deprecated in v1.22, non-functional in v1.25+")
+		old(v.Quobyte != nil, "quobyte", "deprecated in v1.22, non-functional in v1.25+")
+		old(v.Glusterfs != nil, "glusterfs", "deprecated in v1.25, non-functional in v1.26+")
+		if e := v.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+			w.out = append(w.out, ClaimWarnings(&e.VolumeClaimTemplate.Spec, w.Path("").Index(i).Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+		}
+		old(v.CephFS != nil, "cephfs", "deprecated in v1.28, non-functional in v1.31+")
+		old(v.RBD != nil, "rbd", "deprecated in v1.28, non-functional in v1.31+")
+	}
+	w.tokenPaths()
+	w.Out()
+}
+
+// ClaimWarnings warns of sizes in parts of bytes.
+func ClaimWarnings(s *corev1.PersistentVolumeClaimSpec, path *field.Path) []string {
+	var out []string
+	for _, f := range []struct {
+		child string
+		list  corev1.ResourceList
+	}{{"requests", s.Resources.Requests}, {"limits", s.Resources.Limits}} {
+		if q, ok := f.list[corev1.ResourceStorage]; ok && !resources.Whole(&q) {
+			at := path.Child("resources").Child(f.child).Key(string(corev1.ResourceStorage))
+			out = append(out, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer", at, q.String()))
+		}
+	}
+	return out
+}
+
+// tokenPaths warns of files that a projected service account token overwrites.
+func (w *podWarner) tokenPaths() { //nolint:gocognit // one walk over nested sources, without state
+	var tokens check.Set
+	for i := range w.spec.Volumes {
+		if p := w.spec.Volumes[i].Projected; p != nil {
+			for _, s := range p.Sources {
+				if s.ServiceAccountToken != nil {
+					tokens.Add(s.ServiceAccountToken.Path)
+				}
+			}
+		}
+	}
+	for i := range w.spec.Volumes {
+		p := w.spec.Volumes[i].Projected
+		if p == nil {
+			continue
+		}
+		clash := func(child string, j int, path string) {
+			if !tokens.Has(path) {
+				return
+			}
+			at := w.Path("").Index(i).Child("projected", "sources", child)
+			if j >= 0 {
+				at = at.Index(j)
+			}
+			w.out = append(w.out, fmt.Sprintf("%s: has duplicated path with ServiceAccountToken %q", at, path))
+		}
+		for _, s := range p.Sources {
+			if s.ConfigMap != nil {
+				for j, item := range s.ConfigMap.Items {
+					clash("configMap", j, item.Path)
+				}
+			}
+			if s.Secret != nil {
+				for j, item := range s.Secret.Items {
+					clash("secrets", j, item.Path)
+				}
+			}
+			if s.DownwardAPI != nil {
+				for j, item := range s.DownwardAPI.Items {
+					clash("downwardAPI", j, item.Path)
+				}
+			}
+			if s.ClusterTrustBundle != nil {
+				clash("ClusterTrustBundle", -1, s.ClusterTrustBundle.Path)
+			}
+		}
+	}
+}
+
+func (w *podWarner) duplicates() {
+	var ips, names check.Set
+	w.In("hostAliases")
+	for i, a := range w.spec.HostAliases {
+		if !ips.Add(a.IP) {
+			w.Index(i)
+			w.say("ip", "duplicate ip %q", a.IP)
+			w.Out()
+		}
+	}
+	w.Out()
+	w.In("imagePullSecrets")
+	for i, s := range w.spec.ImagePullSecrets {
+		if !names.Add(s.Name) {
+			w.Index(i)
+			w.say("name", "duplicate name %q", s.Name)
+			w.Out()
+		}
+	}
+	for i, s := range w.spec.ImagePullSecrets {
+		if s.Name == "" {
+			w.Index(i)
+			w.say("name", "invalid empty name %q", s.Name)
+			w.Out()
+		}
+	}
+	w.Out()
+}
+
+// bytes warns of parts of bytes.
+func (w *podWarner) bytes(child string, list corev1.ResourceList) {
+	w.In(child)
+	for _, n := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		if q, ok := list[n]; ok && !resources.Whole(&q) {
+			w.Key(string(n))
+			w.say("", "fractional byte value %q is invalid, must be an integer", q.String())
+			w.Out()
+		}
+	}
+	w.Out()
+}
+
+// profiles warns of annotations whose fields are not set.
+func (w *podWarner) profiles(annotations map[string]string) {
+	if len(annotations) == 0 {
+		return
+	}
+	const seccompText = `non-functional in v1.27+; use the "seccompProfile" field instead`
+	const appArmorText = `deprecated since v1.30; use the "appArmorProfile" field instead`
+	pod := w.spec.SecurityContext
+	if _, ok := annotations[seccompPod]; ok && (pod == nil || pod.SeccompProfile == nil) {
+		w.annotation(seccompPod, seccompText)
+	}
+	EachContainer(w.spec, func(c *corev1.Container) {
+		sc := c.SecurityContext
+		if _, ok := annotations[seccompContainer+c.Name]; ok && (sc == nil || sc.SeccompProfile == nil) {
+			w.annotation(seccompContainer+c.Name, seccompText)
+		}
+		// A pod's own annotation has by now become the field: it is enough that the annotation is there.
+		hasField := pod != nil && pod.AppArmorProfile != nil || sc != nil && sc.AppArmorProfile != nil
+		if v, ok := annotations[AppArmorPrefix+c.Name]; ok && (!hasField || !w.template && sc != nil && sameProfile(v, sc.AppArmorProfile)) {
+			w.annotation(AppArmorPrefix+c.Name, appArmorText)
+		}
+	})
+}
+
+func sameProfile(annotation string, p *corev1.AppArmorProfile) bool {
+	from := appArmorProfile(annotation)
+	return from != nil && p != nil && sameAppArmor(from, &corev1.PodSecurityContext{AppArmorProfile: p})
+}
+
+// env warns of variables that hide an earlier one of the same name without building on it.
+func (w *podWarner) env(list []corev1.EnvVar) {
+	var seen check.Set
+	w.In("env")
+	for i := range list {
+		e := &list[i]
+		if seen.Add(e.Name) {
+			continue
+		}
+		ref := "$(" + e.Name + ")"
+		if e.ValueFrom != nil || e.Value == ref || !strings.Contains(e.Value, ref) {
+			w.Index(i)
+			w.say("", "hides previous definition of %q, which may be dropped when using apply", e.Name)
+			w.Out()
+		}
+	}
+	w.Out()
+}
+
+// ports warns of container ports that collide, or that may.
+func (w *podWarner) ports() {
+	type placed struct {
+		port corev1.ContainerPort
+		at   *field.Path
+	}
+	var all []placed
+	w.eachContainer(func(c *corev1.Container) {
+		w.In("ports")
+		for i, p := range c.Ports {
+			w.Index(i)
+			if p.HostIP != "" && p.HostPort == 0 {
+				w.say("", "hostIP set without hostPort: %+v", p)
+			}
+			for _, o := range all {
+				if o.port.ContainerPort != p.ContainerPort || o.port.Protocol != p.Protocol {
+					continue
+				}
+				switch {
+				case p.HostIP == o.port.HostIP && p.HostPort == o.port.HostPort:
+					w.say("", "duplicate port definition with %s", o.at)
+				case p.HostPort == 0 || o.port.HostPort == 0:
+					w.say("", "overlapping port definition with %s", o.at)
+				case p.HostPort == o.port.HostPort && (p.HostIP == "") != (o.port.HostIP == ""):
+					w.say("", "dangerously ambiguous port definition with %s", o.at)
+				}
+			}
+			all = append(all, placed{p, w.Path("")})
+			w.Out()
+		}
+		w.Out()
+	})
+}
+
+func (w *podWarner) nullSelectors() {
+	a := w.spec.Affinity
+	if a == nil {
+		return
+	}
+	terms := func(child string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
+		const text = "a null labelSelector results in matching no pod"
+		w.In(child)
+		for i := range required {
+			if required[i].LabelSelector == nil {
+				w.In("requiredDuringSchedulingIgnoredDuringExecution")
+				w.Index(i)
+				w.say("labelSelector", text)
+				w.Out()
+				w.Out()
+			}
+		}
+		for i := range preferred {
+			if preferred[i].PodAffinityTerm.LabelSelector == nil {
+				w.In("preferredDuringSchedulingIgnoredDuringExecution")
+				w.Index(i)
+				w.say("podAffinityTerm.labelSelector", text)
+				w.Out()
+				w.Out()
+			}
+		}
+		w.Out()
+	}
+	w.In("affinity")
+	if p := a.PodAffinity; p != nil {
+		terms("podAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		terms("podAntiAffinity", p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	w.Out()
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+// Endpoints describes v1 Endpoints.
+func Endpoints() *kind.Kind {
+	return kind.Spec[*corev1.Endpoints]{
+		Names: kind.Names{
+			Version: "v1", Kind: "Endpoints", Resource: "endpoints", Singular: "endpoints", ShortNames: []string{"ep"}, Namespaced: true,
+		},
+		New:     func() *corev1.Endpoints { return &corev1.Endpoints{} },
+		NewList: func() runtime.Object { return &corev1.EndpointsList{} },
+		Default: func(e *corev1.Endpoints) {
+			for i := range e.Subsets {
+				for j := range e.Subsets[i].Ports {
+					if p := &e.Subsets[i].Ports[j]; p.Protocol == "" {
+						p.Protocol = corev1.ProtocolTCP
+					}
+				}
+			}
+		},
+		Validate: func(e *corev1.Endpoints) field.ErrorList {
+			return append(meta.Finalizers(e), validateEndpoints(e)...)
+		},
+		ValidateUpdate: func(e, _ *corev1.Endpoints) field.ErrorList { return validateEndpoints(e) },
+		Warnings: func(*corev1.Endpoints, *corev1.Endpoints) []string {
+			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "Endpoints", Type: "string", Description: "The addresses and ports behind the service."}, kind.AgeColumn,
+		},
+		Row: func(e *corev1.Endpoints) []any {
+			return []any{e.Name, formatEndpoints(e), kind.Age(e.CreationTimestamp)}
+		},
+	}.Erase()
+}
+
+// formatEndpoints shows at most three addresses: "10.42.0.7:80,10.42.0.8:80 + 3 more...".
+func formatEndpoints(e *corev1.Endpoints) string {
+	const most = 3
+	var list []string
+	for i := range e.Subsets {
+		s := &e.Subsets[i]
+		if len(s.Ports) == 0 {
+			for _, a := range s.Addresses {
+				list = append(list, a.IP)
+			}
+		}
+		for _, p := range s.Ports {
+			for _, a := range s.Addresses {
+				list = append(list, net.JoinHostPort(a.IP, strconv.Itoa(int(p.Port))))
+			}
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return "<none>"
+	case len(list) > most:
+		return fmt.Sprintf("%s + %d more...", strings.Join(list[:most], ","), len(list)-most)
+	}
+	return strings.Join(list, ",")
+}
+
+func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
+	var errs field.ErrorList
+	for i := range e.Subsets {
+		s, path := &e.Subsets[i], field.NewPath("subsets").Index(i)
+		if len(s.Addresses)+len(s.NotReadyAddresses) == 0 {
+			errs = append(errs, field.Required(path, "must specify `addresses` or `notReadyAddresses`"))
+		}
+		for j := range s.Addresses {
+			errs = append(errs, validateEndpointAddress(&s.Addresses[j], path.Child("addresses").Index(j))...)
+		}
+		for j := range s.NotReadyAddresses {
+			errs = append(errs, validateEndpointAddress(&s.NotReadyAddresses[j], path.Child("notReadyAddresses").Index(j))...)
+		}
+		for j := range s.Ports {
+			errs = append(errs, validateEndpointPort(&s.Ports[j], len(s.Ports) > 1, path.Child("ports").Index(j))...)
+		}
+	}
+	return errs
+}
+
+func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
+	errs := validation.IsValidIP(path.Child("ip"), a.IP)
+	if a.Hostname != "" {
+		for _, msg := range validation.IsDNS1123Label(a.Hostname) {
+			errs = append(errs, field.Invalid(path.Child("hostname"), a.Hostname, msg))
+		}
+	}
+	if a.NodeName != nil {
+		for _, msg := range validation.IsDNS1123Subdomain(*a.NodeName) {
+			errs = append(errs, field.Invalid(path.Child("nodeName"), *a.NodeName, msg))
+		}
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return append(errs, ValidateEndpointIP(a.IP, path.Child("ip"))...)
+}
+
+// ValidateEndpointIP refuses addresses that must not be reached through a service: unspecified, loopback, link-local.
+func ValidateEndpointIP(address string, path *field.Path) field.ErrorList {
+	ip := net.ParseIP(address)
+	switch {
+	case ip == nil:
+		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}
+	case ip.IsUnspecified():
+		return field.ErrorList{field.Invalid(path, address, fmt.Sprintf("may not be unspecified (%v)", address))}
+	case ip.IsLoopback():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the loopback range (127.0.0.0/8, ::1/128)")}
+	case ip.IsLinkLocalUnicast():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")}
+	case ip.IsLinkLocalMulticast():
+		return field.ErrorList{field.Invalid(path, address, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")}
+	}
+	return nil
+}
+
+func validateEndpointPort(p *corev1.EndpointPort, nameRequired bool, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if p.Name == "" {
+		if nameRequired {
+			errs = append(errs, field.Required(path.Child("name"), ""))
+		}
+	} else {
+		for _, msg := range validation.IsDNS1123Label(p.Name) {
+			errs = append(errs, field.Invalid(path.Child("name"), p.Name, msg))
+		}
+	}
+	for _, msg := range validation.IsValidPortNum(int(p.Port)) {
+		errs = append(errs, field.Invalid(path.Child("port"), p.Port, msg))
+	}
+	switch p.Protocol {
+	case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP:
+	case "":
+		errs = append(errs, field.Required(path.Child("protocol"), ""))
+	default:
+		errs = append(errs, field.NotSupported(path.Child("protocol"), p.Protocol, []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}))
+	}
+	return errs
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service describes services, and endpoints, their old companions.
+package service
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
+
+	"keelson/api/kind"
+)
+
+// Service describes services of a cluster whose service addresses are IPv4. Cluster IPs and node ports are for the
+// server to allocate after PrepareCreate and PrepareUpdate.
+func Service() *kind.Kind {
+	return kind.Spec[*corev1.Service]{
+		Names: kind.Names{
+			Version: "v1", Kind: "Service", Resource: "services", Singular: "service", ShortNames: []string{"svc"},
+			Categories: []string{"all"}, Namespaced: true,
+		},
+		New:     func() *corev1.Service { return &corev1.Service{} },
+		NewList: func() runtime.Object { return &corev1.ServiceList{} },
+		Default: defaultService,
+		PrepareCreate: func(s *corev1.Service) {
+			s.Status = corev1.ServiceStatus{}
+			syncClusterIPs(s, nil)
+			defaultFamilies(s)
+		},
+		PrepareUpdate:  prepareServiceUpdate,
+		Validate:       validateService,
+		ValidateUpdate: validateServiceUpdate,
+		ValidateName:   apivalidation.NameIsDNSLabel, // KEP-5311
+		Warnings:       func(s, _ *corev1.Service) []string { return serviceWarnings(s) },
+		Fields: func(s *corev1.Service) fields.Set {
+			return fields.Set{"spec.clusterIP": s.Spec.ClusterIP, "spec.type": string(s.Spec.Type)}
+		},
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn,
+			{Name: "Type", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["type"]},
+			{Name: "Cluster-IP", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["clusterIP"]},
+			{Name: "External-IP", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]},
+			{Name: "Port(s)", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["ports"]},
+			kind.AgeColumn,
+			kind.Wide("Selector", corev1.ServiceSpec{}.SwaggerDoc()["selector"]),
+		},
+		Row: serviceRow,
+		Status: &kind.Sub[*corev1.Service]{
+			PrepareUpdate: func(s, old *corev1.Service) {
+				s.Spec = old.Spec
+				defaultIPMode(s)
+			},
+			ValidateUpdate: func(s, _ *corev1.Service) field.ErrorList { return validateLoadBalancerStatus(s) },
+		},
+		CreateOnUpdate: true,
+	}.Erase()
+}
+
+func serviceRow(s *corev1.Service) []any {
+	ip := ""
+	if len(s.Spec.ClusterIPs) > 0 {
+		ip = s.Spec.ClusterIPs[0]
+	}
+	return []any{
+		s.Name, string(s.Spec.Type), kind.OrNone(ip), externalIP(s), kind.OrNone(portsString(s.Spec.Ports)), kind.Age(s.CreationTimestamp),
+		labels.FormatLabels(s.Spec.Selector),
+	}
+}
+
+// externalIP is where the service is reached from outside, as kubectl prints it.
+func externalIP(s *corev1.Service) string {
+	external := strings.Join(s.Spec.ExternalIPs, ",")
+	switch s.Spec.Type {
+	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort:
+		return kind.OrNone(external)
+	case corev1.ServiceTypeExternalName:
+		return s.Spec.ExternalName
+	case corev1.ServiceTypeLoadBalancer:
+		var given []string
+		for _, ingress := range s.Status.LoadBalancer.Ingress {
+			if ingress.IP != "" {
+				given = append(given, ingress.IP)
+			} else if ingress.Hostname != "" {
+				given = append(given, ingress.Hostname)
+			}
+		}
+		slices.Sort(given)
+		given = append(slices.Compact(given), s.Spec.ExternalIPs...)
+		if len(given) == 0 {
+			return "<pending>"
+		}
+		return strings.Join(given, ",")
+	default:
+		return "<unknown>"
+	}
+}
+
+func portsString(ports []corev1.ServicePort) string {
+	parts := make([]string, len(ports))
+	for i, p := range ports {
+		if p.NodePort > 0 {
+			parts[i] = fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
+		} else {
+			parts[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func serviceWarnings(s *corev1.Service) []string {
+	var out []string
+	spec := field.NewPath("spec")
+	if _, ok := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; ok {
+		out = append(out, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+	}
+	// What is no address at all is an error, not a warning.
+	ip := func(path *field.Path, v string) {
+		if utilnet.ParseIPSloppy(v) != nil {
+			out = append(out, validation.GetWarningsForIP(path, v)...)
+		}
+	}
+	if s.Spec.Type != corev1.ServiceTypeExternalName && !headless(s) {
+		for i, v := range s.Spec.ClusterIPs {
+			ip(spec.Child("clusterIPs").Index(i), v)
+		}
+	}
+	if headless(s) {
+		out = append(out, headlessWarnings(&s.Spec)...)
+	}
+	for i, v := range s.Spec.ExternalIPs {
+		ip(spec.Child("externalIPs").Index(i), v)
+	}
+	if len(s.Spec.ExternalIPs) > 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
+		out = append(out, "spec.externalIPs is deprecated")
+	}
+	if s.Spec.LoadBalancerIP != "" {
+		ip(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)
+	}
+	for i, v := range s.Spec.LoadBalancerSourceRanges {
+		if _, _, err := utilnet.ParseCIDRSloppy(v); err == nil {
+			out = append(out, validation.GetWarningsForCIDR(spec.Child("loadBalancerSourceRanges").Index(i), v)...)
+		}
+	}
+	if s.Spec.Type == corev1.ServiceTypeExternalName && len(s.Spec.ExternalIPs) > 0 {
+		out = append(out, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", corev1.ServiceTypeExternalName))
+	}
+	if s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ExternalName != "" {
+		out = append(out, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
+	}
+	if d := s.Spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
+		out = append(out, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", *d, corev1.ServiceTrafficDistributionPreferSameZone))
+	}
+	return out
+}
+
+// headlessWarnings name what a service without an address has no use for.
+func headlessWarnings(s *corev1.ServiceSpec) []string {
+	var out []string
+	if s.LoadBalancerIP != "" {
+		out = append(out, "spec.loadBalancerIP is ignored for headless services")
+	}
+	if len(s.ExternalIPs) > 0 {
+		out = append(out, "spec.externalIPs is ignored for headless services")
+	}
+	if s.SessionAffinity != corev1.ServiceAffinityNone {
+		out = append(out, "spec.SessionAffinity is ignored for headless services")
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/kind/kindtest"
+)
+
+// storedService is a service as it comes out of the store.
+func storedService(t *testing.T, change ...func(*corev1.ServiceSpec)) *corev1.Service {
+	t.Helper()
+	s := &corev1.Service{Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	s.Name, s.Namespace, s.Spec.ClusterIP = "web", "default", "10.43.0.7"
+	for _, f := range change {
+		f(&s.Spec)
+	}
+	kindtest.Create(Service(), s)
+	if errs := Service().Validate(s); len(errs) > 0 {
+		t.Fatalf("the service to update is invalid: %v", errs)
+	}
+	return s
+}
+
+func nodePort(s *corev1.ServiceSpec) {
+	s.Type = corev1.ServiceTypeNodePort
+	s.Ports[0].NodePort = 30080
+}
+
+func TestServiceUpdate(t *testing.T) {
+	tests := []struct {
+		name  string
+		setup func(*corev1.ServiceSpec)
+		do    func(*corev1.ServiceSpec)
+		want  []string
+	}{
+		{"nothing", nil, func(*corev1.ServiceSpec) {}, nil},
+		{"left out what was allocated", nodePort, func(s *corev1.ServiceSpec) { s.ClusterIP, s.ClusterIPs, s.Ports[0].NodePort = "", nil, 0 }, nil},
+		{"other cluster IP", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "10.43.0.8" },
+			[]string{`spec.clusterIPs[0]: Invalid value: ["10.43.0.8"]: may not change once set`}},
+		{"headless", nil, func(s *corev1.ServiceSpec) { s.ClusterIP = "None" },
+			[]string{`spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set`}},
+		{"to ExternalName", nodePort, func(s *corev1.ServiceSpec) { s.Type, s.ExternalName = corev1.ServiceTypeExternalName, "example.com" }, nil},
+		{"to ClusterIP", nodePort, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeClusterIP }, nil},
+		{"to ClusterIP with another node port", nodePort, func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 30081 },
+			[]string{"spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"}},
+		{"to LoadBalancer", nil, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer }, nil},
+		{"class changes", func(s *corev1.ServiceSpec) { s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new("a/b") },
+			func(s *corev1.ServiceSpec) { s.LoadBalancerClass = new("a/c") },
+			[]string{`spec.loadBalancerClass: Invalid value: "a/c": may not change once set`}},
+		{"families", nil, func(s *corev1.ServiceSpec) { s.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol} }, []string{
+			`spec.ipFamilies[0]: Invalid value: ["IPv6"]: may not change once set`,
+			`spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`,
+			"spec.clusterIPs[0]: Invalid value: \"10.43.0.7\": expected an IPv6 value as indicated by `ipFamilies[0]`",
+		}},
+	}
+	k := Service()
+	for _, tt := range tests {
+		setup := tt.setup
+		if setup == nil {
+			setup = func(*corev1.ServiceSpec) {}
+		}
+		old := storedService(t, setup)
+		s := old.DeepCopy()
+		tt.do(&s.Spec)
+		k.Default(s)
+		k.PrepareUpdate(s, old)
+		kindtest.Same(t, tt.name, k.ValidateUpdate(s, old), tt.want)
+		if len(tt.want) == 0 && s.Spec.Type == old.Spec.Type {
+			if d := cmp.Diff(old.Spec, s.Spec); d != "" {
+				t.Errorf("%s changed the service (-old +new):\n%s", tt.name, d)
+			}
+		}
+	}
+}
+
+func TestServiceToExternalNameDropsAllocations(t *testing.T) {
+	old := storedService(t, nodePort)
+	s := old.DeepCopy()
+	s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+	Service().PrepareUpdate(s, old)
+	want := corev1.ServiceSpec{
+		Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", Selector: old.Spec.Selector, SessionAffinity: corev1.ServiceAffinityNone,
+		Ports: slices.Clone(old.Spec.Ports), InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyCluster),
+	}
+	want.Ports[0].NodePort = 0
+	if d := cmp.Diff(want, s.Spec); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
+
+func TestServiceFamilies(t *testing.T) {
+	type result struct {
+		Policy   corev1.IPFamilyPolicy
+		Families []corev1.IPFamily
+	}
+	const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	tests := []struct {
+		name string
+		spec corev1.ServiceSpec
+		want result
+	}{
+		{"plain", corev1.ServiceSpec{}, result{"SingleStack", []corev1.IPFamily{v4}}},
+		{"headless with selector", corev1.ServiceSpec{ClusterIP: "None", Selector: map[string]string{"a": "b"}}, result{"SingleStack", []corev1.IPFamily{v4}}},
+		{"headless without selector", corev1.ServiceSpec{ClusterIP: "None"}, result{"RequireDualStack", []corev1.IPFamily{v4, v6}}},
+		{"prefers two", corev1.ServiceSpec{IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)}, result{"PreferDualStack", []corev1.IPFamily{v4}}},
+		{"two addresses", corev1.ServiceSpec{ClusterIP: "10.43.0.1", ClusterIPs: []string{"10.43.0.1", "fd00::1"}}, result{"RequireDualStack", []corev1.IPFamily{v4, v6}}},
+	}
+	for _, tt := range tests {
+		s := &corev1.Service{Spec: tt.spec}
+		kindtest.Create(Service(), s)
+		if d := cmp.Diff(tt.want, result{*s.Spec.IPFamilyPolicy, s.Spec.IPFamilies}); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+}
+
+func TestServiceDefaults(t *testing.T) {
+	s := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, SessionAffinity: corev1.ServiceAffinityClientIP, Ports: []corev1.ServicePort{{Port: 53}}}}
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "1.2.3.4"}}
+	defaultService(s)
+	if s.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyCluster || !*s.Spec.AllocateLoadBalancerNodePorts ||
+		*s.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds != 10800 || s.Spec.Ports[0].TargetPort.IntVal != 53 ||
+		*s.Status.LoadBalancer.Ingress[0].IPMode != corev1.LoadBalancerIPModeVIP {
+		t.Errorf("defaults: %+v", s)
+	}
+}
+
+func TestServiceRow(t *testing.T) {
+	lb := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIPs: []string{"10.43.0.1"},
+		Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080, Protocol: "TCP"}, {Port: 53, Protocol: "UDP"}}}}
+	if d := cmp.Diff([]any{"LoadBalancer", "10.43.0.1", "<pending>", "80:30080/TCP,53/UDP"}, serviceRow(lb)[1:5]); d != "" {
+		t.Errorf("pending (-want +got):\n%s", d)
+	}
+	lb.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: "z"}, {IP: "1.2.3.4"}}
+	lb.Spec.ExternalIPs = []string{"5.6.7.8"}
+	if got := serviceRow(lb)[3]; got != "1.2.3.4,z,5.6.7.8" {
+		t.Errorf("external IP: got %v", got)
+	}
+	name := &corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}}
+	if d := cmp.Diff([]any{"ExternalName", "<none>", "example.com", "<none>", "<unknown>", "<none>"}, serviceRow(name)[1:]); d != "" {
+		t.Errorf("external name (-want +got):\n%s", d)
+	}
+}
+
+func TestServiceWarnings(t *testing.T) {
+	near := corev1.ServiceTrafficDistributionPreferClose
+	s := storedService(t, func(s *corev1.ServiceSpec) {
+		s.ClusterIP, s.ExternalIPs, s.LoadBalancerIP, s.TrafficDistribution = "", []string{"1.2.3.4"}, "1.2.3.5", &near
+		s.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
+	s.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
+	want := []string{
+		"annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
+		"spec.externalIPs is deprecated",
+		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
+	}
+	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	s.Annotations, s.Spec.TrafficDistribution, s.Spec.ClusterIPs = nil, nil, []string{corev1.ClusterIPNone}
+	want = []string{
+		"spec.loadBalancerIP is ignored for headless services", "spec.externalIPs is ignored for headless services",
+		"spec.SessionAffinity is ignored for headless services",
+	}
+	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {
+		t.Errorf("headless (-want +got):\n%s", d)
+	}
+}
