@@ -9,6 +9,7 @@ import (
 	scalingv1 "k8s.io/api/autoscaling/v1"
 	scalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -41,15 +42,18 @@ func HorizontalPodAutoscalerV1() *kind.Kind {
 			}
 		},
 		PrepareCreate: func(h *oldScaler) {
-			h.Status = scalingv1.HorizontalPodAutoscalerStatus{}
+			h.Generation, h.Status = 1, scalingv1.HorizontalPodAutoscalerStatus{}
 			a := maps.Clone(h.Annotations)
 			delete(a, currentNote)
 			delete(a, conditionsNote)
 			h.Annotations = a
 		},
 		PrepareUpdate: func(h, old *oldScaler) {
-			h.Status = old.Status
+			h.Status, h.Generation = old.Status, old.Generation
 			keepNotes(h, old, currentNote, conditionsNote)
+			if !equality.Semantic.DeepEqual(ToV2(h).Spec, ToV2(old).Spec) {
+				h.Generation++
+			}
 		},
 		Validate:       func(h *oldScaler) field.ErrorList { return validateScaler(ToV2(h)) },
 		ValidateUpdate: func(h, old *oldScaler) field.ErrorList { return validateScalerUpdate(ToV2(h), ToV2(old)) },

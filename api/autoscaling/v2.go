@@ -12,6 +12,7 @@ import (
 
 	scalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,12 +35,17 @@ func names(version string) kind.Names {
 // HorizontalPodAutoscalerV2 describes autoscaling/v2 HorizontalPodAutoscaler.
 func HorizontalPodAutoscalerV2() *kind.Kind {
 	return kind.Spec[*scaler]{
-		Names:          names("v2"),
-		New:            func() *scaler { return &scaler{} },
-		NewList:        func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
-		Default:        defaultScaler,
-		PrepareCreate:  func(h *scaler) { h.Status = scalingv2.HorizontalPodAutoscalerStatus{} },
-		PrepareUpdate:  func(h, old *scaler) { h.Status = old.Status },
+		Names:         names("v2"),
+		New:           func() *scaler { return &scaler{} },
+		NewList:       func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
+		Default:       defaultScaler,
+		PrepareCreate: func(h *scaler) { h.Generation, h.Status = 1, scalingv2.HorizontalPodAutoscalerStatus{} },
+		PrepareUpdate: func(h, old *scaler) {
+			h.Status, h.Generation = old.Status, old.Generation
+			if !equality.Semantic.DeepEqual(h.Spec, old.Spec) {
+				h.Generation++
+			}
+		},
 		Validate:       validateScaler,
 		ValidateUpdate: validateScalerUpdate,
 		Columns:        scalerColumns,

@@ -8,6 +8,7 @@ import (
 	scalingv2 "k8s.io/api/autoscaling/v2"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
@@ -19,36 +20,65 @@ const (
 	maxPeriod = 1800 // seconds
 )
 
-func validateScaler(h *scaler) field.ErrorList { return scalerErrors(h, 1) }
+// leniency is what an update may keep that a new object may not have.
+type leniency struct {
+	lowest     int32 // number of replicas
+	anyTarget  bool  // the target's apiVersion need not be one
+	anyMetrics bool  // nor those of the objects of metrics
+}
+
+func validateScaler(h *scaler) field.ErrorList { return scalerErrors(h, leniency{lowest: 1}) }
 
 // validateScalerUpdate: who may scale to zero already may go on.
 func validateScalerUpdate(h, old *scaler) field.ErrorList {
-	lowest := int32(1)
+	may := leniency{lowest: 1}
 	if n := old.Spec.MinReplicas; n != nil && *n == 0 {
-		lowest = 0
+		may.lowest = 0
 	}
-	return scalerErrors(h, lowest)
+	now, was := h.Spec.ScaleTargetRef, old.Spec.ScaleTargetRef
+	may.anyTarget = now.APIVersion == was.APIVersion && now.Kind == was.Kind
+	may.anyMetrics = slices.ContainsFunc(old.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
+		return m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil && badVersion(m.Object.DescribedObject.APIVersion, true) != ""
+	})
+	return scalerErrors(h, may)
 }
 
-func scalerErrors(h *scaler, lowest int32) field.ErrorList {
+// badVersion says what is wrong with the apiVersion of a reference; the core group has no name.
+func badVersion(apiVersion string, core bool) string {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	switch {
+	case err != nil:
+		return err.Error()
+	case gv.Group == "" && !core:
+		return "apiVersion must specify API group"
+	}
+	return ""
+}
+
+func scalerErrors(h *scaler, may leniency) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(h)...)
 	l.In("spec")
 	s := &h.Spec
-	if n := s.MinReplicas; n != nil && *n < lowest {
-		l.Invalid("minReplicas", *n, "must be greater than or equal to "+[]string{"0", "1"}[lowest])
+	if n := s.MinReplicas; n != nil && *n < may.lowest {
+		l.Invalid("minReplicas", *n, "must be greater than or equal to "+[]string{"0", "1"}[may.lowest])
 	}
-	if s.MaxReplicas < 1 {
+	switch {
+	case s.MaxReplicas == 0:
+		l.Required("maxReplicas", "must be set and greater than 0")
+	case s.MaxReplicas < 0:
 		l.Invalid("maxReplicas", s.MaxReplicas, "must be greater than 0")
 	}
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		l.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
 	}
-	l.Within("scaleTargetRef", func() { validateReference(l, &s.ScaleTargetRef) })
+	l.Within("scaleTargetRef", func() {
+		validateReference(l, &s.ScaleTargetRef, may.anyTarget, s.ScaleTargetRef.Kind == "ReplicationController")
+	})
 	fromZero := false
 	check.Each(l, "metrics", s.Metrics, func(_ int, m *scalingv2.MetricSpec) {
 		fromZero = fromZero || m.Type == scalingv2.ObjectMetricSourceType || m.Type == scalingv2.ExternalMetricSourceType
-		validateMetric(l, m)
+		validateMetric(l, m, may)
 	})
 	if s.MinReplicas != nil && *s.MinReplicas == 0 && !fromZero {
 		l.Forbidden("metrics", "must specify at least one Object or External metric to support scaling to zero replicas")
@@ -62,9 +92,13 @@ func scalerErrors(h *scaler, lowest int32) field.ErrorList {
 	return l.Errors()
 }
 
-func validateReference(l *check.List, r *scalingv2.CrossVersionObjectReference) {
+// validateReference checks a reference. anyVersion leaves its apiVersion alone; core lets that name no group.
+func validateReference(l *check.List, r *scalingv2.CrossVersionObjectReference, anyVersion, core bool) {
 	segment(l, "kind", r.Kind, "")
 	segment(l, "name", r.Name, "")
+	if msg := badVersion(r.APIVersion, core); msg != "" && !anyVersion {
+		l.Invalid("apiVersion", r.APIVersion, msg)
+	}
 }
 
 // segment wants a part of a path; missing says what is wrong with none.
@@ -83,7 +117,7 @@ var metricTypes = []scalingv2.MetricSourceType{
 	scalingv2.PodsMetricSourceType, scalingv2.ResourceMetricSourceType,
 }
 
-func validateMetric(l *check.List, m *scalingv2.MetricSpec) {
+func validateMetric(l *check.List, m *scalingv2.MetricSpec, may leniency) {
 	if m.Type == "" {
 		l.Required("type", "must specify a metric source type")
 	}
@@ -96,7 +130,7 @@ func validateMetric(l *check.List, m *scalingv2.MetricSpec) {
 		present bool
 		check   func()
 	}{
-		{scalingv2.ObjectMetricSourceType, "object", m.Object != nil, func() { validateObject(l, m.Object) }},
+		{scalingv2.ObjectMetricSourceType, "object", m.Object != nil, func() { validateObject(l, m.Object, may) }},
 		{scalingv2.ExternalMetricSourceType, "external", m.External != nil, func() { validateExternal(l, m.External) }},
 		{scalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func() { validatePods(l, m.Pods) }},
 		{scalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func() { validateResource(l, m.Resource) }},
@@ -122,8 +156,8 @@ func validateMetric(l *check.List, m *scalingv2.MetricSpec) {
 	}
 }
 
-func validateObject(l *check.List, o *scalingv2.ObjectMetricSource) {
-	l.Within("describedObject", func() { validateReference(l, &o.DescribedObject) })
+func validateObject(l *check.List, o *scalingv2.ObjectMetricSource, may leniency) {
+	l.Within("describedObject", func() { validateReference(l, &o.DescribedObject, may.anyMetrics, true) })
 	validateIdentifier(l, &o.Metric)
 	validateTarget(l, &o.Target)
 	if o.Target.Value == nil && o.Target.AverageValue == nil {

@@ -5,6 +5,7 @@ package certificates
 import (
 	"crypto/x509"
 	"fmt"
+	"slices"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +18,7 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 const (
@@ -44,6 +46,8 @@ func PodCertificateRequest() *kind.Kind {
 		Fields: func(r *podRequest) fields.Set {
 			return fields.Set{"spec.signerName": r.Spec.SignerName, "spec.podName": r.Spec.PodName, "spec.nodeName": string(r.Spec.NodeName)}
 		},
+		NoUnconditionalUpdate: true,
+
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "PodName", Type: "string", Description: "The pod that the certificate is for."},
@@ -56,10 +60,42 @@ func PodCertificateRequest() *kind.Kind {
 			return []any{r.Name, r.Spec.PodName, r.Spec.ServiceAccountName, string(r.Spec.NodeName), r.Spec.SignerName, podRequestState(r)}
 		},
 		Status: &kind.Sub[*podRequest]{
-			PrepareUpdate:  func(r, old *podRequest) { r.Spec = old.Spec },
+			PrepareUpdate:  preparePodRequestStatus,
 			ValidateUpdate: validatePodRequestStatus,
 		},
 	}.Erase()
+}
+
+// preparePodRequestStatus keeps conditions that have been there, since none of them may change, and dates new ones.
+func preparePodRequestStatus(r, old *podRequest) {
+	r.Spec = old.Spec
+	meta.KeepForStatus(r, old)
+	find := func(list []metav1.Condition, t string) (at []int) {
+		for i := range list {
+			if list[i].Type == t {
+				at = append(at, i)
+			}
+		}
+		return at
+	}
+	now := slices.Clone(r.Status.Conditions)
+	for _, t := range []string{
+		certificatesv1.PodCertificateRequestConditionTypeIssued, certificatesv1.PodCertificateRequestConditionTypeDenied,
+		certificatesv1.PodCertificateRequestConditionTypeFailed,
+	} {
+		is, was := find(now, t), find(old.Status.Conditions, t)
+		for i := range is {
+			if len(is) == len(was) {
+				now[is[i]] = old.Status.Conditions[was[i]]
+			}
+		}
+	}
+	for i := range now {
+		if now[i].LastTransitionTime.IsZero() {
+			now[i].LastTransitionTime = metav1.Now().Rfc3339Copy()
+		}
+	}
+	r.Status.Conditions = now
 }
 
 func podRequestState(r *podRequest) string {

@@ -10,7 +10,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -107,10 +106,7 @@ func ServiceCIDR() *kind.Kind {
 			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), kind.Age(c.CreationTimestamp)}
 		},
 		Status: &kind.Sub[*networkingv1.ServiceCIDR]{
-			PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec },
-			ValidateUpdate: func(c, _ *networkingv1.ServiceCIDR) field.ErrorList {
-				return metavalidation.ValidateConditions(c.Status.Conditions, field.NewPath("status", "conditions"))
-			},
+			PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec }, // its conditions may have no reason
 		},
 	}.Erase()
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 func names(k, resource, singular string, namespaced bool) kind.Names {
@@ -38,7 +39,9 @@ func createdRow(o metav1.Object) []any {
 
 // Role describes a Role.
 func Role() *kind.Kind {
-	check := func(r *rbacv1.Role) field.ErrorList { return validateRules(r.Rules, true) }
+	check := func(r *rbacv1.Role) field.ErrorList {
+		return append(meta.Finalizers(r), validateRules(r.Rules, true)...)
+	}
 	return kind.Spec[*rbacv1.Role]{
 		Names:          names("Role", "roles", "role", true),
 		New:            func() *rbacv1.Role { return &rbacv1.Role{} },
@@ -55,7 +58,7 @@ func Role() *kind.Kind {
 // ClusterRole describes a ClusterRole.
 func ClusterRole() *kind.Kind {
 	check := func(r *rbacv1.ClusterRole) field.ErrorList {
-		errs := validateRules(r.Rules, false)
+		errs := append(meta.Finalizers(r), validateRules(r.Rules, false)...)
 		if a := r.AggregationRule; a != nil {
 			at := field.NewPath("aggregationRule", "clusterRoleSelectors")
 			if len(a.ClusterRoleSelectors) == 0 {
@@ -135,7 +138,9 @@ func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) 
 
 // RoleBinding describes a RoleBinding.
 func RoleBinding() *kind.Kind {
-	check := func(b *rbacv1.RoleBinding) field.ErrorList { return validateBinding(b.RoleRef, b.Subjects, true) }
+	check := func(b *rbacv1.RoleBinding) field.ErrorList {
+		return append(meta.Finalizers(b), validateBinding(b.RoleRef, b.Subjects, true)...)
+	}
 	return kind.Spec[*rbacv1.RoleBinding]{
 		Names:          names("RoleBinding", "rolebindings", "rolebinding", true),
 		New:            func() *rbacv1.RoleBinding { return &rbacv1.RoleBinding{} },
@@ -155,7 +160,7 @@ func RoleBinding() *kind.Kind {
 // ClusterRoleBinding describes a ClusterRoleBinding.
 func ClusterRoleBinding() *kind.Kind {
 	check := func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
-		return validateBinding(b.RoleRef, b.Subjects, false)
+		return append(meta.Finalizers(b), validateBinding(b.RoleRef, b.Subjects, false)...)
 	}
 	return kind.Spec[*rbacv1.ClusterRoleBinding]{
 		Names:          names("ClusterRoleBinding", "clusterrolebindings", "clusterrolebinding", false),

@@ -7,6 +7,7 @@ package resource
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
@@ -14,8 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/dynamic-resource-allocation/cel"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -31,20 +35,22 @@ type claim = resourcev1.ResourceClaim
 // ResourceClaim describes resource.k8s.io/v1 ResourceClaim.
 func ResourceClaim() *kind.Kind {
 	return kind.Spec[*claim]{
-		Names:         names("ResourceClaim", "resourceclaims", "resourceclaim", true),
-		New:           func() *claim { return &claim{} },
-		NewList:       func() runtime.Object { return &resourcev1.ResourceClaimList{} },
-		Default:       func(c *claim) { defaultRequests(c.Spec.Devices.Requests) },
-		PrepareCreate: func(c *claim) { c.Status = resourcev1.ResourceClaimStatus{} },
-		PrepareUpdate: func(c, old *claim) { c.Status = old.Status },
-		Validate: func(c *claim) field.ErrorList {
-			l := check.At(field.NewPath("spec"))
-			l.Add(meta.Finalizers(c)...)
-			validateClaim(l, &c.Spec)
-			return l.Errors()
+		Names:   names("ResourceClaim", "resourceclaims", "resourceclaim", true),
+		New:     func() *claim { return &claim{} },
+		NewList: func() runtime.Object { return &resourcev1.ResourceClaimList{} },
+		Default: func(c *claim) { defaultRequests(c.Spec.Devices.Requests) },
+		PrepareCreate: func(c *claim) {
+			c.Status = resourcev1.ResourceClaimStatus{}
+			dropFromRequests(c.Spec.Devices.Requests, nil)
 		},
+		PrepareUpdate: func(c, old *claim) {
+			c.Status = old.Status
+			dropFromRequests(c.Spec.Devices.Requests, old.Spec.Devices.Requests)
+		},
+		Validate: validateSpec,
 		ValidateUpdate: func(c, old *claim) field.ErrorList {
 			l := check.At(nil)
+			l.Add(meta.Finalizers(c)...)
 			l.Immutable("spec", c.Spec, old.Spec)
 			return l.Errors()
 		},
@@ -57,13 +63,41 @@ func ResourceClaim() *kind.Kind {
 		Status: &kind.Sub[*claim]{
 			PrepareUpdate: func(c, old *claim) {
 				c.Spec = old.Spec
-				if c.Status.Allocation == nil {
-					c.Status.Devices = nil // what drivers say of devices goes with them
-				}
+				meta.KeepForStatus(c, old)
+				dropFreed(&c.Status, &old.Status)
+				dropFromResults(c.Status.Allocation, old.Status.Allocation)
 			},
 			ValidateUpdate: validateClaimStatus,
 		},
 	}.Erase()
+}
+
+func validateSpec(c *claim) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	l.Add(meta.Finalizers(c)...)
+	validateClaim(l, &c.Spec)
+	return l.Errors()
+}
+
+// dropFreed removes what drivers say of devices that old has allocated and s has not.
+func dropFreed(s, old *resourcev1.ResourceClaimStatus) {
+	type device struct{ driver, pool, name string }
+	freed := map[device]bool{}
+	if old.Allocation != nil {
+		for _, r := range old.Allocation.Devices.Results {
+			freed[device{r.Driver, r.Pool, r.Device}] = true
+		}
+	}
+	if s.Allocation != nil {
+		for _, r := range s.Allocation.Devices.Results {
+			delete(freed, device{r.Driver, r.Pool, r.Device})
+		}
+	}
+	kept := slices.Clone(s.Devices)
+	if kept = slices.DeleteFunc(kept, func(d resourcev1.AllocatedDeviceStatus) bool { return freed[device{d.Driver, d.Pool, d.Device}] }); len(kept) == 0 {
+		kept = nil
+	}
+	s.Devices = kept
 }
 
 func claimState(c *claim) string {
@@ -90,6 +124,11 @@ func ResourceClaimTemplate() *kind.Kind {
 		New:     func() *template { return &template{} },
 		NewList: func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} },
 		Default: func(t *template) { defaultRequests(t.Spec.Spec.Devices.Requests) },
+
+		PrepareCreate: func(t *template) { dropFromRequests(t.Spec.Spec.Devices.Requests, nil) },
+		PrepareUpdate: func(t, old *template) {
+			dropFromRequests(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
+		},
 		Validate: func(t *template) field.ErrorList {
 			l := check.At(field.NewPath("spec", "spec"))
 			l.Add(meta.Finalizers(t)...)
@@ -287,9 +326,25 @@ func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector) {
 				l.Required("expression", "")
 			case n > resourcev1.CELSelectorExpressionMaxLength:
 				l.TooLong("expression", resourcev1.CELSelectorExpressionMaxLength)
+			default:
+				compile(l, s.CEL.Expression)
 			}
 		})
 	})
+}
+
+// compile checks that an expression about a device is one, and that it cannot cost too much.
+func compile(l *check.List, expression string) {
+	env := environment.NewExpressions
+	r := cel.GetCompiler(cel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, cel.Options{EnvType: &env})
+	switch {
+	case r.Error != nil && r.Error.Type == apiservercel.ErrorTypeInternal:
+		l.Add(field.InternalError(l.Path("expression"), r.Error))
+	case r.Error != nil:
+		l.Invalid("expression", expression, r.Error.Detail)
+	case r.MaxCost > resourcev1.CELSelectorExpressionMaxCost:
+		l.Forbidden("expression", "too complex, exceeds cost limit")
+	}
 }
 
 func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
@@ -299,7 +354,7 @@ func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
 	}
 	l.In("opaque")
 	defer l.Out()
-	core.DriverName(l, "driver", c.Opaque.Driver)
+	podspec.DriverName(l, "driver", c.Opaque.Driver)
 	switch raw := c.Opaque.Parameters.Raw; {
 	case len(raw) == 0:
 		l.Required("parameters", "")
@@ -324,9 +379,9 @@ func validateClaimStatus(c, old *claim) field.ErrorList {
 	tooMany(l, "reservedFor", len(s.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize)
 	seen := map[resourcev1.ResourceClaimConsumerReference]bool{}
 	check.Each(l, "reservedFor", s.ReservedFor, func(_ int, r *resourcev1.ResourceClaimConsumerReference) {
-		for child, v := range map[string]string{"resource": r.Resource, "name": r.Name, "uid": string(r.UID)} {
-			if v == "" {
-				l.Required(child, "")
+		for _, f := range [][2]string{{"resource", r.Resource}, {"name", r.Name}, {"uid", string(r.UID)}} {
+			if f[1] == "" {
+				l.Required(f[0], "")
 			}
 		}
 		if seen[*r] {
@@ -347,7 +402,7 @@ func validateAllocation(l *check.List, a *resourcev1.AllocationResult) {
 	l.Within("devices", func() {
 		tooMany(l, "results", len(a.Devices.Results), resourcev1.AllocationResultsMaxSize)
 		check.Each(l, "results", a.Devices.Results, func(_ int, r *resourcev1.DeviceRequestAllocationResult) {
-			core.DriverName(l, "driver", r.Driver)
+			podspec.DriverName(l, "driver", r.Driver)
 			poolName(l, "pool", r.Pool)
 			if r.Device == "" {
 				l.Required("device", "")
@@ -361,7 +416,7 @@ func validateAllocation(l *check.List, a *resourcev1.AllocationResult) {
 		})
 	})
 	if a.NodeSelector != nil {
-		l.Within("nodeSelector", func() { core.NodeSelector(l, a.NodeSelector) })
+		l.Within("nodeSelector", func() { podspec.NodeSelector(l, a.NodeSelector) })
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"keelson/api/core"
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -67,8 +67,14 @@ func ResourceSlice() *kind.Kind {
 				}
 			}
 		},
-		PrepareCreate:  func(s *slice) { s.Generation = 1 },
-		PrepareUpdate:  func(s, old *slice) { s.Generation = bumped(old.Generation, s.Spec, old.Spec) },
+		PrepareCreate: func(s *slice) {
+			s.Generation = 1
+			dropFromSlice(&s.Spec, nil)
+		},
+		PrepareUpdate: func(s, old *slice) {
+			dropFromSlice(&s.Spec, &old.Spec)
+			s.Generation = bumped(old.Generation, s.Spec, old.Spec)
+		},
 		Validate:       validateSlice,
 		ValidateUpdate: validateSliceUpdate,
 		Fields: func(s *slice) fields.Set {
@@ -96,7 +102,7 @@ func ResourceSlice() *kind.Kind {
 func validateSlice(s *slice) field.ErrorList {
 	l, spec := check.At(field.NewPath("spec")), &s.Spec
 	l.Add(meta.Finalizers(s)...)
-	core.DriverName(l, "driver", spec.Driver)
+	podspec.DriverName(l, "driver", spec.Driver)
 	l.Within("pool", func() {
 		poolName(l, "name", spec.Pool.Name)
 		if spec.Pool.ResourceSliceCount <= 0 {
@@ -147,16 +153,19 @@ func validatePlace(l *check.List, s *resourcev1.ResourceSliceSpec) {
 		}
 	}
 	if s.NodeSelector != nil {
-		l.Within("nodeSelector", func() { core.NodeSelector(l, s.NodeSelector) })
+		l.Within("nodeSelector", func() { podspec.NodeSelector(l, s.NodeSelector) })
 		if n := len(s.NodeSelector.NodeSelectorTerms); n != 1 {
 			l.Within("nodeSelector", func() {
 				l.Invalid("nodeSelectorTerms", s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term")
 			})
 		}
 	}
-	for child, v := range map[string]*bool{"allNodes": s.AllNodes, "perDeviceNodeSelection": s.PerDeviceNodeSelection} {
-		if v != nil && !*v {
-			l.Invalid(child, *v, "must be either unset or set to true")
+	for _, f := range []struct {
+		child string
+		v     *bool
+	}{{"allNodes", s.AllNodes}, {"perDeviceNodeSelection", s.PerDeviceNodeSelection}} {
+		if f.v != nil && !*f.v {
+			l.Invalid(f.child, *f.v, "must be either unset or set to true")
 		}
 	}
 }
@@ -250,7 +259,7 @@ func DeviceTaintRule() *kind.Kind {
 		if s := r.Spec.DeviceSelector; s != nil {
 			l.In("deviceSelector")
 			if s.Driver != nil {
-				core.DriverName(l, "driver", *s.Driver)
+				podspec.DriverName(l, "driver", *s.Driver)
 			}
 			if s.Pool != nil {
 				poolName(l, "pool", *s.Pool)
@@ -272,7 +281,11 @@ func DeviceTaintRule() *kind.Kind {
 			r.Generation, r.Status = 1, resourcev1.DeviceTaintRuleStatus{}
 		},
 		PrepareUpdate: func(r, old *rule) {
-			r.Status, r.Generation = old.Status, bumped(old.Generation, r.Spec, old.Spec)
+			r.Status = old.Status
+			if now, was := &r.Spec.Taint, &old.Spec.Taint; now.Effect != was.Effect && now.TimeAdded.Equal(was.TimeAdded) {
+				now.TimeAdded = new(metav1.Now().Rfc3339Copy()) // tolerations count from the effect
+			}
+			r.Generation = bumped(old.Generation, r.Spec, old.Spec)
 		},
 		Validate: validate,
 		ValidateUpdate: func(r, old *rule) field.ErrorList {
@@ -281,10 +294,15 @@ func DeviceTaintRule() *kind.Kind {
 			l.Immutable("deviceSelector", r.Spec.DeviceSelector, old.Spec.DeviceSelector)
 			return l.Errors()
 		},
+		NoUnconditionalUpdate: true,
+
 		Columns: []metav1.TableColumnDefinition{kind.NameColumn, kind.AgeColumn},
 		Row:     func(r *rule) []any { return []any{r.Name, kind.Age(r.CreationTimestamp)} },
 		Status: &kind.Sub[*rule]{
-			PrepareUpdate: func(r, old *rule) { r.Spec = old.Spec },
+			PrepareUpdate: func(r, old *rule) {
+				r.Spec = old.Spec
+				meta.KeepForStatus(r, old)
+			},
 			ValidateUpdate: func(r, _ *rule) field.ErrorList {
 				l := check.At(field.NewPath("status"))
 				tooMany(l, "conditions", len(r.Status.Conditions), resourcev1.DeviceTaintRuleStatusMaxConditions)

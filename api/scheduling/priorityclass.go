@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 const (
@@ -39,7 +40,9 @@ func PriorityClass() *kind.Kind {
 			}
 		},
 		PrepareCreate: func(p *schedulingv1.PriorityClass) { p.Generation = 1 },
-		Validate:      validatePriorityClass,
+		Validate: func(p *schedulingv1.PriorityClass) field.ErrorList {
+			return append(meta.Finalizers(p), validatePriorityClass(p)...)
+		},
 		ValidateUpdate: func(p, old *schedulingv1.PriorityClass) field.ErrorList {
 			var errs field.ErrorList
 			if p.Value != old.Value {

@@ -14,6 +14,7 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 type migration = migrationv1.StorageVersionMigration
@@ -41,6 +42,8 @@ func StorageVersionMigration() *kind.Kind {
 			l.Immutable("resource", m.Spec.Resource, old.Spec.Resource)
 			return l.Errors()
 		},
+		NoUnconditionalUpdate: true,
+
 		Columns: []metav1.TableColumnDefinition{
 			{Name: "Name", Type: "string", Description: "The name of the order."},
 			{Name: "Resource", Type: "string", Description: "Fully qualified resource to migrate"},
@@ -53,7 +56,10 @@ func StorageVersionMigration() *kind.Kind {
 			return []any{m.Name, r}
 		},
 		Status: &kind.Sub[*migration]{
-			PrepareUpdate: func(m, old *migration) { m.Spec = old.Spec },
+			PrepareUpdate: func(m, old *migration) {
+				m.Spec = old.Spec
+				meta.KeepForStatus(m, old)
+			},
 			ValidateUpdate: func(m, _ *migration) field.ErrorList {
 				return metavalidation.ValidateConditions(m.Status.Conditions, field.NewPath("status", "conditions"))
 			},
