@@ -46,7 +46,10 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...))
+	if err := s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...)); err != nil {
+		return err
+	}
+	return s.rangeReady(ctx)
 }
 
 // ensureAll ensures objects that do not need each other, several at a time: the store writes them together.
@@ -179,11 +182,8 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix, err := netip.ParsePrefix(s.serviceCIDR())
-	if err != nil {
-		return nil, fmt.Errorf("service cidr: %w", err)
-	}
-	first := prefix.Masked().Addr().Next()
+	prefix := s.ownRange()
+	first := prefix.Addr().Next()
 	meta := metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, ClusterIP: first.String(), ClusterIPs: []string{first.String()},
@@ -191,7 +191,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 		Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
 	}}
 	addresses := &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{prefix.Masked().String()}},
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{prefix.String()}},
 	}
 	if host == "" {
 		return []runtime.Object{service, addresses}, nil
@@ -245,6 +245,12 @@ func (s *Server) advertised() (host string, port int32, err error) {
 		return "", int32(n), nil //nolint:nilerr // a name is no address to advertise, and no mistake
 	}
 	return host, int32(n), nil
+}
+
+// ownRange is serviceCIDR, which New has found well-formed.
+func (s *Server) ownRange() netip.Prefix {
+	p, _ := netip.ParsePrefix(s.serviceCIDR())
+	return p.Masked()
 }
 
 func (s *Server) serviceCIDR() string {

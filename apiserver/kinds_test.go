@@ -52,7 +52,7 @@ func TestTwoVersions(t *testing.T) {
 		t.Errorf("v2 after an update in v1: %v, %+v", err, got)
 	}
 	fresh := &scalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "db"}, Spec: scalingv1.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: scalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "db"}, MaxReplicas: 2,
+		ScaleTargetRef: scalingv1.CrossVersionObjectReference{Kind: "Deployment", Name: "db", APIVersion: "apps/v1"}, MaxReplicas: 2,
 	}}
 	if _, err := old.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
 		t.Errorf("create in v1: %v", err)

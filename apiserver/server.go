@@ -9,7 +9,6 @@ package apiserver
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net"
@@ -132,6 +131,7 @@ type Server struct {
 	authorizer  auth.Authorizer
 	metrics     *pipeline.Metrics
 	follow      []Follower
+	addresses   *servicealloc.Allocator
 	root        http.Handler
 
 	stopping chan struct{} // closed when shutdown begins
@@ -173,7 +173,7 @@ func New(c Config) (*Server, error) {
 	fair := s.fairness()
 	s.follow = append(s.follow, parts.Follow...)
 	for _, res := range s.resources {
-		res.Guard = parts.Guards[res.GroupResource()]
+		res.Guard = s.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
@@ -230,25 +230,6 @@ func (s *Server) openResources(rows []registry.Row) {
 			add(registry.New(row, registry.Viewed(stored[row.View.Of], row.View)))
 		}
 	}
-}
-
-// allocateServices gives services their addresses from what the services there are leave.
-func (s *Server) allocateServices() error {
-	a, err := servicealloc.New(s.serviceCIDR())
-	if err != nil {
-		return err
-	}
-	gvr := corev1.SchemeGroupVersion.WithResource("services")
-	s.reader.resources[gvr].Allocate = func(obj, old kind.Object) (func(bool), error) {
-		service, ok := obj.(*corev1.Service)
-		if !ok {
-			return nil, fmt.Errorf("allocate for a service: it is a %T", obj)
-		}
-		before, _ := old.(*corev1.Service)
-		return a.Allocate(service, before)
-	}
-	s.follow = append([]Follower{{Resource: gvr, Set: a.Set, Remove: a.Remove}}, s.config.Follow...)
-	return nil
 }
 
 // define puts custom resources to work.

@@ -16,6 +16,7 @@ import (
 	"keelson/controllers/resourcequota"
 	"keelson/controllers/rootca"
 	"keelson/controllers/serviceaccount"
+	"keelson/controllers/servicecidr"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/tokens"
 )
@@ -44,6 +45,7 @@ var table = []row{
 	{"taint-eviction-controller", plain(tainteviction.New)},
 	{"resourcequota-controller", plain(resourcequota.New)},
 	{"clusterrole-aggregation-controller", plain(clusterroleaggregation.New)},
+	{"service-cidrs-controller", plain(servicecidr.New)},
 	{"certificate-controller", func(env *framework.Env, cfg Config) (framework.Controller, error) {
 		return certificates.New(env, cfg.Authority)
 	}},

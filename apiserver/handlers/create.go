@@ -77,7 +77,7 @@ func (h *Handler) createObject(
 	if err != nil {
 		return nil, err
 	}
-	settle, err := allocate(res, ar, obj, nil)
+	settle, err := allocate(ctx, res, ar, obj, nil, dry)
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +134,13 @@ func (h *Handler) readyToCreate(
 }
 
 // allocate asks the resource's allocator, if it has one. settle tells it, and the plugins that accepted ar, what became of obj.
-func allocate(res *registry.Resource, ar *admission.Request, obj, old kind.Object) (settle func(stored bool), err error) {
+func allocate(
+	ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool,
+) (settle func(stored bool), err error) {
 	if res.Allocate == nil {
 		return ar.Settler(), nil
 	}
-	done, err := res.Allocate(obj, old)
+	done, err := res.Allocate(ctx, obj, old, dry)
 	if err != nil {
 		ar.Settle(false)
 		return nil, err

@@ -60,6 +60,17 @@ func (h *Handler) Update(
 	return err
 }
 
+// Delete deletes the named object on behalf of the server itself, if it still has the same UID.
+func (h *Handler) Delete(ctx context.Context, u *auth.User, gvr schema.GroupVersionResource, obj kind.Object) error {
+	res := h.resources[gvr]
+	if res == nil {
+		return wire.NotFoundPath()
+	}
+	uid := obj.GetUID()
+	_, _, err := h.remove(ctx, localRequest(u, res, "delete", obj), res, obj.GetName(), &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	return err
+}
+
 func localRequest(u *auth.User, res *registry.Resource, verb string, obj kind.Object) *pipeline.Request {
 	return &pipeline.Request{
 		Info: pipeline.Info{

@@ -118,7 +118,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		if err != nil {
 			return nil, err
 		}
-		done, err := allocate(c.res, ar, obj, current)
+		done, err := allocate(ctx, c.res, ar, obj, current, c.dry)
 		if err != nil {
 			return nil, err
 		}

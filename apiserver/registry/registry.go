@@ -79,7 +79,7 @@ type Resource struct {
 
 	// Allocate, if not nil, gives a new or changed object what the server hands out (addresses), after validation and right before it
 	// is stored. settle is called once, with whether it was.
-	Allocate func(obj, old kind.Object) (settle func(stored bool), err error)
+	Allocate func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
 
 	// Custom is set for resources that a definition made, at run time.
 	Custom *Custom

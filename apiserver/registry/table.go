@@ -23,6 +23,9 @@ import (
 	"keelson/api/certificates"
 	"keelson/api/coordination"
 	"keelson/api/core"
+	"keelson/api/core/pod"
+	"keelson/api/core/service"
+	"keelson/api/core/volume"
 	"keelson/api/discovery"
 	"keelson/api/events"
 	"keelson/api/flowcontrol"
@@ -45,14 +48,14 @@ func Table() []Row {
 		{Kind: core.ConfigMap()},
 		{Kind: core.Secret()},
 		{Kind: core.ServiceAccount(), Also: []Sub{tokenSub}, ReturnsDeleted: true},
-		{Kind: core.Service(), Also: serviceSubs, ReturnsDeleted: true},
-		{Kind: core.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
+		{Kind: service.Service(), Also: serviceSubs, ReturnsDeleted: true},
+		{Kind: pod.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
 		{Kind: core.ReplicationController()},
-		{Kind: core.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
+		{Kind: service.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
 		{Kind: core.LimitRange()},
 		{Kind: core.ResourceQuota()},
-		{Kind: core.PersistentVolume(), ReturnsDeleted: true},
-		{Kind: core.PersistentVolumeClaim(), ReturnsDeleted: true},
+		{Kind: volume.PersistentVolume(), ReturnsDeleted: true},
+		{Kind: volume.PersistentVolumeClaim(), ReturnsDeleted: true},
 		{
 			Kind: core.ComponentStatus(), Fixed: core.Components, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 			Without: []string{"create", "delete", "deletecollection", "patch", "update", "watch"},
@@ -95,7 +98,7 @@ func Table() []Row {
 		{Kind: rbac.RoleBinding()},
 		{Kind: rbac.ClusterRoleBinding()},
 		{Kind: resource.DeviceClass()},
-		{Kind: resource.DeviceTaintRule()},
+		{Kind: resource.DeviceTaintRule(), Reset: statusAlone},
 		{Kind: resource.ResourceClaim()},
 		{Kind: resource.ResourceClaimTemplate()},
 		{Kind: resource.ResourceSlice(), Indexed: byNode(nodeOfSlice)},
@@ -107,7 +110,7 @@ func Table() []Row {
 		{Kind: storage.CSIDriver(), ReturnsDeleted: true},
 		{Kind: storage.CSINode(), ReturnsDeleted: true},
 		{Kind: storage.CSIStorageCapacity(), ReturnsDeleted: true},
-		{Kind: storagemigration.StorageVersionMigration()},
+		{Kind: storagemigration.StorageVersionMigration(), Reset: statusAlone},
 		{Kind: apiextensions.CustomResourceDefinition(), Held: apiextensions.Held, Terminate: apiextensions.Terminate},
 	}, reviews()...)
 }

@@ -3,25 +3,92 @@
 package servicealloc
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 func service(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: uid, UID: types.UID(uid)}, Spec: corev1.ServiceSpec{Type: kind, Ports: ports},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}, Spec: corev1.ServiceSpec{Type: kind, Ports: ports},
 	}
+}
+
+// book is IPAddresses in memory, with the allocators that hear of each change.
+type book struct {
+	mu       sync.Mutex
+	pages    map[netip.Addr]*networkingv1.IPAddress
+	hears    []*Allocator
+	releases int
+}
+
+func newBook() *book { return &book{pages: map[netip.Addr]*networkingv1.IPAddress{}} }
+
+func (b *book) Claim(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if page, ok := b.pages[ip]; ok {
+		if owner, ours := Of(page); !ours || owner != service {
+			return ErrTaken
+		}
+		return nil
+	}
+	b.putLocked(ip, service, time.Now())
+	return nil
+}
+
+func (b *book) putLocked(ip netip.Addr, service types.NamespacedName, since time.Time) {
+	page := Address(ip, service)
+	page.CreationTimestamp = metav1.NewTime(since)
+	b.pages[ip] = page
+	for _, a := range b.hears {
+		a.SetAddress(page)
+	}
+}
+
+func (b *book) Release(_ context.Context, ip netip.Addr, service types.NamespacedName) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if page, ok := b.pages[ip]; ok {
+		if owner, ours := Of(page); ours && owner == service {
+			b.tearLocked(ip)
+		}
+	}
+	return nil
+}
+
+func (b *book) tearLocked(ip netip.Addr) {
+	page := b.pages[ip]
+	delete(b.pages, ip)
+	b.releases++
+	for _, a := range b.hears {
+		a.RemoveAddress(page)
+	}
+}
+
+func (b *book) has(ip string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pages[netip.MustParseAddr(ip)] != nil
 }
 
 func allocator(t *testing.T, cidr string) *Allocator {
 	t.Helper()
-	a, err := New(cidr)
+	return sharing(t, cidr, newBook())
+}
+
+func sharing(t *testing.T, cidr string, b *book) *Allocator {
+	t.Helper()
+	a, err := New(cidr, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +103,7 @@ func TestAllocatesOnce(t *testing.T) {
 	for i := range 200 {
 		wg.Go(func() {
 			s := service(fmt.Sprint("s", i), corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
-			settle, err := a.Allocate(s, nil)
+			settle, err := a.Allocate(t.Context(), s, nil, false)
 			if err != nil {
 				t.Error(err)
 				return
@@ -62,14 +129,14 @@ func TestRefusals(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
 	first := service("first", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
 	first.Spec.ClusterIP, first.Spec.ClusterIPs = "10.96.0.10", []string{"10.96.0.10"}
-	a.Set(first)
+	a.SetService(first)
 	for _, c := range []struct {
 		name, ip string
 		port     int32
 		want     string
 	}{
 		{"taken", "10.96.0.10", 0, `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is 10.96.0.0/24"},
+		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided network does not match the current range"},
 		{"port taken", "", 30080, "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"},
 		{"port outside", "", 80, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767"},
 	} {
@@ -79,7 +146,7 @@ func TestRefusals(t *testing.T) {
 				s.Spec.ClusterIP, s.Spec.ClusterIPs = c.ip, []string{c.ip}
 			}
 			taken := len(a.ips) + len(a.ports)
-			_, err := a.Allocate(s, nil)
+			_, err := a.Allocate(t.Context(), s, nil, false)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
@@ -93,7 +160,7 @@ func TestRefusals(t *testing.T) {
 func TestGivesBack(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
 	s := service("s", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80})
-	settle, err := a.Allocate(s, nil)
+	settle, err := a.Allocate(t.Context(), s, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +169,7 @@ func TestGivesBack(t *testing.T) {
 	port := s.Spec.Ports[0].NodePort
 	next := s.DeepCopy()
 	next.Spec.Type, next.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
-	settle, err = a.Allocate(next, s)
+	settle, err = a.Allocate(t.Context(), next, s, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +183,7 @@ func TestGivesBack(t *testing.T) {
 	if _, taken := a.ports[port]; taken {
 		t.Error("node port is still taken")
 	}
-	a.Remove(next)
+	a.RemoveService(next)
 	if len(a.ips)+len(a.ports) != 0 {
 		t.Errorf("a removed service keeps %v %v", a.ips, a.ports)
 	}
@@ -126,7 +193,7 @@ func TestFull(t *testing.T) {
 	a := allocator(t, "10.96.0.0/29")
 	given := 0
 	for i := range 10 {
-		if _, err := a.Allocate(service(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil); err == nil {
+		if _, err := a.Allocate(t.Context(), service(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil, false); err == nil {
 			given++
 		} else if !strings.Contains(err.Error(), "range is full") {
 			t.Error(err)

@@ -24,6 +24,9 @@ func Of(k *kind.Kind, objs []kind.Object, meta metav1.ListMeta, include metav1.I
 	}
 	for _, obj := range objs {
 		row := metav1.TableRow{Cells: k.Row(obj)}
+		if k.Done != nil {
+			row.Conditions = k.Done(obj)
+		}
 		switch include {
 		case metav1.IncludeNone:
 		case metav1.IncludeObject:

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/kind"
+	"keelson/apiserver/servicealloc"
+)
+
+var (
+	ipAddresses  = networkingv1.SchemeGroupVersion.WithResource("ipaddresses")
+	serviceCIDRs = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
+)
+
+// allocateServices gives services their addresses from what the services and IPAddresses there are leave.
+func (s *Server) allocateServices() error {
+	a, err := servicealloc.New(s.serviceCIDR(), (*claims)(s))
+	if err != nil {
+		return err
+	}
+	s.addresses = a
+	services := corev1.SchemeGroupVersion.WithResource("services")
+	s.reader.resources[services].Allocate = func(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
+		service, ok := obj.(*corev1.Service)
+		if !ok {
+			return nil, fmt.Errorf("allocate for a service: it is a %T", obj)
+		}
+		before, _ := old.(*corev1.Service)
+		return a.Allocate(ctx, service, before, dry)
+	}
+	s.follow = append([]Follower{
+		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
+		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
+		{Resource: services, Set: a.SetService, Remove: a.RemoveService},
+	}, s.config.Follow...)
+	return nil
+}
+
+// claims are the IPAddresses that the server makes for services.
+type claims Server
+
+func (c *claims) Claim(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+	err := c.handler.Create(ctx, self, ipAddresses, servicealloc.Address(ip, service))
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	current, err := c.current(ctx, ip)
+	if err != nil {
+		return err
+	}
+	if owner, ours := servicealloc.Of(current); !ours || owner != service {
+		return servicealloc.ErrTaken
+	}
+	return nil
+}
+
+func (c *claims) Release(ctx context.Context, ip netip.Addr, service types.NamespacedName) error {
+	current, err := c.current(ctx, ip)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if owner, ours := servicealloc.Of(current); !ours || owner != service {
+		return nil
+	}
+	if err := c.handler.Delete(ctx, self, ipAddresses, current); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return err
+	}
+	return nil
+}
+
+// current is the IPAddress as of now.
+func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAddress, error) {
+	st, err := c.reader.storage(ipAddresses)
+	if err != nil {
+		return nil, err
+	}
+	e, err := st.Get(ctx, "", ip.String(), "")
+	if err != nil {
+		return nil, err
+	}
+	a, ok := e.Object.(*networkingv1.IPAddress)
+	if !ok {
+		return nil, fmt.Errorf("address %s is a %T", ip, e.Object)
+	}
+	return a, nil
+}
+
+// rangeReady says of the server's own ServiceCIDR that it can be used, as long as nobody has said anything.
+func (s *Server) rangeReady(ctx context.Context) error {
+	const manager = "kube-apiserver"
+	res := s.reader.resources[serviceCIDRs]
+	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		was, ok := current.(*networkingv1.ServiceCIDR)
+		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil || len(was.Spec.CIDRs) == 0 ||
+			was.Spec.CIDRs[0] != s.ownRange().String() {
+			return current, nil
+		}
+		now := was.DeepCopy()
+		now.Status.Conditions = append(now.Status.Conditions, metav1.Condition{
+			Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now().Rfc3339Copy(),
+			Message: "Kubernetes default Service CIDR is ready",
+		})
+		return now, res.Fields["status"].Update(was, now, manager)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("bootstrap: range of service addresses: %w", err)
+	}
+	return nil
+}

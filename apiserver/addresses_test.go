@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func serviceAt(name, ip string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{ClusterIP: ip, Ports: []corev1.ServicePort{{Port: 80}}}}
+	return s
+}
+
+// TestServiceAddresses: a service's address is an IPAddress as long as the service has it.
+func TestServiceAddresses(t *testing.T) {
+	r := start(t, nil)
+	c, ctx := r.clients(t), t.Context()
+	services, addresses, ranges := c.CoreV1().Services("default"), c.NetworkingV1().IPAddresses(), c.NetworkingV1().ServiceCIDRs()
+	own, err := ranges.Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cond := meta.FindStatusCondition(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady); cond == nil || cond.Status != metav1.ConditionTrue {
+		t.Errorf("the range kubernetes is not ready: %+v", own.Status)
+	}
+	made, err := services.Create(ctx, serviceAt("web", ""), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip := made.Spec.ClusterIP
+	a, err := addresses.Get(ctx, ip, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := a.Spec.ParentRef; p == nil || p.Resource != "services" || p.Namespace != "default" || p.Name != "web" ||
+		a.Labels[networkingv1.LabelManagedBy] != "ipallocator.k8s.io" || a.Labels[networkingv1.LabelIPAddressFamily] != "IPv4" {
+		t.Errorf("address of the service: %+v", a)
+	}
+	if _, err := services.Create(ctx, serviceAt("other", ip), metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "provided IP is already allocated") {
+		t.Errorf("the same address again: got %v", err)
+	}
+	if _, err := services.Create(ctx, serviceAt("dry", "10.96.0.99"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Errorf("dry run: %v", err)
+	}
+	if _, err := addresses.Get(ctx, "10.96.0.99", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a dry run left an address: %v", err)
+	}
+	if _, err := services.Create(ctx, serviceAt("taken", "10.96.0.1"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("the address of the service kubernetes: got %v", err)
+	}
+	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "address of the deleted service", func() string {
+		_, err := addresses.Get(ctx, ip, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return ""
+		}
+		return "still there"
+	})
+	// A range that is added gives addresses at once.
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.0/24"}}}
+	if _, err := ranges.Create(ctx, more, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "service in the added range", func() string {
+		_, err := services.Create(ctx, serviceAt("far", "10.200.0.7"), metav1.CreateOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	if err := addresses.Delete(ctx, "10.200.0.7", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "address deleted by hand", func() string {
+		if _, err := addresses.Get(ctx, "10.200.0.7", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.
+func TestAdminAccess(t *testing.T) {
+	r := start(t, nil)
+	c, ctx := r.clients(t), t.Context()
+	makeNamespace(t, c, "trusted", map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"})
+	spec := resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+		Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AdminAccess: new(true)},
+	}}}}
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: spec}
+	template := &resourcev1.ResourceClaimTemplate{ObjectMeta: metav1.ObjectMeta{Name: "t"}, Spec: resourcev1.ResourceClaimTemplateSpec{Spec: spec}}
+	const want = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("claim: got %v\nwant %s", err, want)
+	}
+	if _, err := c.ResourceV1().ResourceClaimTemplates("default").Create(ctx, template, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+		t.Errorf("template: got %v\nwant %s", err, want)
+	}
+	if _, err := c.ResourceV1().ResourceClaims("trusted").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+		t.Errorf("in a labeled namespace: %v", err)
+	}
+	claim.Name, claim.Spec.Devices.Requests[0].Exactly.AdminAccess = "plain", nil
+	if _, err := c.ResourceV1().ResourceClaims("default").Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+		t.Errorf("without admin access: %v", err)
+	}
+}

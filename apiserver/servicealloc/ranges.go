@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicealloc
+
+import (
+	"maps"
+	"math/big"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ownRange is the name of the ServiceCIDR that holds the server's own addresses.
+const ownRange = "kubernetes"
+
+// staticIPs is how many addresses at the low end of a range are at most left for those who pick by hand (KEP-3070).
+const staticIPs = 256
+
+// addressRange is a ServiceCIDR.
+type addressRange struct {
+	prefixes []netip.Prefix
+	ready    bool // new addresses may come from it
+}
+
+// SetRange tells of a ServiceCIDR that is stored. One that is being deleted, or that is said not to be ready, gives no addresses.
+func (a *Allocator) SetRange(obj runtime.Object) {
+	c, ok := obj.(*networkingv1.ServiceCIDR)
+	if !ok {
+		return
+	}
+	r := addressRange{ready: c.DeletionTimestamp == nil}
+	if cond := meta.FindStatusCondition(c.Status.Conditions, networkingv1.ServiceCIDRConditionReady); cond != nil {
+		r.ready = r.ready && cond.Status == metav1.ConditionTrue
+	}
+	for _, text := range c.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			r.prefixes = append(r.prefixes, p.Masked())
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ranges[c.Name] = r
+}
+
+// RemoveRange tells of a ServiceCIDR that is gone.
+func (a *Allocator) RemoveRange(obj runtime.Object) {
+	c, ok := obj.(*networkingv1.ServiceCIDR)
+	if !ok {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.ranges, c.Name)
+	if c.Name == ownRange {
+		a.ranges[ownRange] = addressRange{prefixes: []netip.Prefix{a.own}, ready: true}
+	}
+}
+
+// givesLocked tells whether ip is an address of a range that is ready.
+func (a *Allocator) givesLocked(ip netip.Addr) bool {
+	for _, r := range a.ranges {
+		for _, p := range r.prefixes {
+			if r.ready && p.Contains(ip) && (!ip.Is4() || p.Bits() >= 31 || ip != last(p)) && ip != p.Addr() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// freeIPLocked finds an address that nobody has: in the cluster's own range first, then in the others by name.
+func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool) (netip.Addr, bool) {
+	names := slices.Sorted(maps.Keys(a.ranges))
+	if i := slices.Index(names, ownRange); i > 0 {
+		names = slices.Insert(slices.Delete(names, i, i+1), 0, ownRange)
+	}
+	for _, name := range names {
+		for _, p := range a.ranges[name].prefixes {
+			if !a.ranges[name].ready || familyOf(p.Addr()) != family {
+				continue
+			}
+			if ip, ok := a.freeInLocked(p, but); ok {
+				return ip, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// freeInLocked looks in the upper part of a range, then in the part meant for those picked by hand.
+func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip.Addr, bool) {
+	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 20)
+	if p.Addr().Is4() && end > 1 && p.Addr().BitLen()-p.Bits() <= 20 {
+		end-- // the broadcast address
+	}
+	if p == a.own {
+		first++ // for the service kubernetes
+	}
+	if first >= end {
+		return netip.Addr{}, false
+	}
+	size := end - 1
+	static := min(max(16, size/16), staticIPs)
+	if size <= 16 {
+		static = 0
+	}
+	start := min(first+static, end)
+	for _, r := range [][2]uint64{{start, end}, {first, start}} {
+		if r[0] >= r[1] {
+			continue
+		}
+		n := r[1] - r[0]
+		from := rand.Uint64N(n) //nolint:gosec // guards nothing
+		for i := range n {
+			ip := at(p, r[0]+(from+i)%n)
+			_, taken := a.ips[ip]
+			_, claimed := a.claimed[ip]
+			if !taken && !claimed && !but[ip] {
+				return ip, true
+			}
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// at is the address at an offset in p.
+func at(p netip.Prefix, offset uint64) netip.Addr {
+	b := p.Addr().AsSlice()
+	sum := new(big.Int).Add(new(big.Int).SetBytes(b), new(big.Int).SetUint64(offset))
+	ip, _ := netip.AddrFromSlice(sum.FillBytes(b))
+	return ip
+}
+
+// last is the highest address in p.
+func last(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := p.Bits(); i < 8*len(b); i++ {
+		b[i/8] |= 1 << (7 - i%8)
+	}
+	ip, _ := netip.AddrFromSlice(b)
+	return ip
+}

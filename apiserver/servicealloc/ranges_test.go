@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicealloc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func cidr(name, ready string, cidrs ...string) *networkingv1.ServiceCIDR {
+	c := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+	if ready != "" {
+		c.Status.Conditions = []metav1.Condition{{Type: networkingv1.ServiceCIDRConditionReady, Status: metav1.ConditionStatus(ready)}}
+	}
+	return c
+}
+
+// TestServersShareOneBook: two servers that hear of nothing but what they try to claim give no address twice.
+func TestServersShareOneBook(t *testing.T) {
+	b := newBook()
+	servers := []*Allocator{sharing(t, "10.96.0.0/25", b), sharing(t, "10.96.0.0/25", b)}
+	var mu sync.Mutex
+	seen := map[string]string{}
+	var wg sync.WaitGroup
+	for i := range 60 {
+		wg.Go(func() {
+			s := service(fmt.Sprint("s", i), corev1.ServiceTypeClusterIP)
+			settle, err := servers[i%2].Allocate(t.Context(), s, nil, false)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			settle(true)
+			mu.Lock()
+			defer mu.Unlock()
+			if other, taken := seen[s.Spec.ClusterIP]; taken {
+				t.Errorf("%s given to %s and %s", s.Spec.ClusterIP, other, s.Name)
+			}
+			seen[s.Spec.ClusterIP] = s.Name
+		})
+	}
+	wg.Wait()
+	taken := service("late", corev1.ServiceTypeClusterIP)
+	for ip, name := range seen {
+		if name == "s0" { // of the first server
+			taken.Spec.ClusterIP, taken.Spec.ClusterIPs = ip, []string{ip}
+		}
+	}
+	if _, err := servers[1].Allocate(t.Context(), taken, nil, false); err == nil || !strings.Contains(err.Error(), "provided IP is already allocated") {
+		t.Errorf("an address of the other server: got %v", err)
+	}
+}
+
+func TestMoreRanges(t *testing.T) {
+	a := allocator(t, "10.96.0.0/29")
+	take := func(name string) (string, error) {
+		s := service(name, corev1.ServiceTypeClusterIP)
+		settle, err := a.Allocate(t.Context(), s, nil, false)
+		if err == nil {
+			settle(true)
+		}
+		return s.Spec.ClusterIP, err
+	}
+	for i := range 5 {
+		if _, err := take(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.SetRange(cidr("more", "False", "10.97.0.0/29"))
+	if ip, err := take("x"); err == nil {
+		t.Errorf("got %s from a range that is not ready", ip)
+	}
+	a.SetRange(cidr("more", "True", "10.97.0.0/29"))
+	if ip, err := take("x"); err != nil || !strings.HasPrefix(ip, "10.97.0.") {
+		t.Errorf("from the second range: %s, %v", ip, err)
+	}
+	for _, ip := range []string{"10.97.0.0", "10.97.0.7"} {
+		s := service("edge", corev1.ServiceTypeClusterIP)
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
+		if _, err := a.Allocate(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "the provided network does not match the current range") {
+			t.Errorf("%s: got %v", ip, err)
+		}
+	}
+	going := cidr("more", "True", "10.97.0.0/29")
+	going.DeletionTimestamp = new(metav1.Now())
+	a.SetRange(going)
+	if ip, err := take("y"); err == nil {
+		t.Errorf("got %s from a range that is going", ip)
+	}
+	a.RemoveRange(going)
+	a.RemoveRange(cidr("kubernetes", "", "10.96.0.0/29"))
+	s := service("own", corev1.ServiceTypeClusterIP)
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.1", []string{"10.96.0.1"}
+	if _, err := a.Allocate(t.Context(), s, nil, false); err != nil {
+		t.Errorf("the server's own range is gone: %v", err)
+	}
+}
+
+func TestDryRunTakesNothing(t *testing.T) {
+	a := allocator(t, "10.96.0.0/24")
+	dry := service("dry", corev1.ServiceTypeClusterIP)
+	settle, err := a.Allocate(t.Context(), dry, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if settle(false); a.claims.(*book).has(dry.Spec.ClusterIP) || len(a.ips) != 0 {
+		t.Errorf("a dry run took %s", dry.Spec.ClusterIP)
+	}
+}
+
+func TestRepair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook()
+		a := sharing(t, "10.96.0.0/24", b)
+		b.hears = []*Allocator{a}
+		old := service("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
+		old.Spec.ClusterIP, old.Spec.ClusterIPs = "10.96.0.5", []string{"10.96.0.5"}
+		a.SetService(old)
+		put := func(ip, name string, age time.Duration) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.putLocked(netip.MustParseAddr(ip), types.NamespacedName{Namespace: "default", Name: name}, time.Now().Add(-age))
+		}
+		put("10.96.0.6", "leaked", time.Hour)
+		put("10.96.0.7", "coming", 0)
+		foreign := Address(netip.MustParseAddr("10.96.0.8"), types.NamespacedName{})
+		foreign.Labels = nil
+		b.pages[netip.MustParseAddr("10.96.0.8")] = foreign
+		a.SetAddress(foreign)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() {
+			if err := a.Run(ctx, slog.New(slog.DiscardHandler)); err != nil {
+				t.Error(err)
+			}
+		})
+		check := func(when string, want map[string]bool) {
+			t.Helper()
+			synctest.Wait()
+			for ip, has := range want {
+				if b.has(ip) != has {
+					t.Errorf("%s: %s claimed is %v, want %v", when, ip, !has, has)
+				}
+			}
+		}
+		time.Sleep(3 * settleTime)
+		check("at first", map[string]bool{"10.96.0.5": true, "10.96.0.6": false, "10.96.0.7": true, "10.96.0.8": true})
+		time.Sleep(leakTime)
+		check("a minute later", map[string]bool{"10.96.0.7": false, "10.96.0.8": true})
+		b.mu.Lock()
+		b.tearLocked(netip.MustParseAddr("10.96.0.5"))
+		b.mu.Unlock()
+		time.Sleep(2 * settleTime)
+		check("deleted by hand", map[string]bool{"10.96.0.5": true})
+		put("10.96.0.9", "other", 0)
+		stolen := service("stolen", corev1.ServiceTypeClusterIP)
+		stolen.Spec.ClusterIP, stolen.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
+		a.SetService(stolen)
+		time.Sleep(3 * settleTime)
+		if owner, _ := Of(b.pages[netip.MustParseAddr("10.96.0.9")]); owner.Name != "stolen" {
+			t.Errorf("an address with the wrong service is %v's", owner)
+		}
+		a.RemoveService(old)
+		synctest.Wait()
+		check("service gone", map[string]bool{"10.96.0.5": false})
+		before := b.releases
+		time.Sleep(10 * leakTime)
+		if b.releases != before || len(a.due) != 0 {
+			t.Errorf("idle: %d releases, %d addresses to look at", b.releases-before, len(a.due))
+		}
+	})
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicecidr keeps the ranges that services get their addresses from
+// (KEP-1880). The table of controllers starts it. It says that a range is ready,
+// guards it with a finalizer, and lets it go when no address of a service would
+// be left outside all ranges.
+package servicecidr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+
+	"keelson/controllers/framework"
+)
+
+const (
+	finalizer = "networking.k8s.io/service-cidr-finalizer"
+	// manager marks the addresses that servers made for services.
+	manager = "ipallocator.k8s.io"
+	// deleteGrace is how long a range without addresses is kept: every server must have heard that it is going before the last
+	// address is counted.
+	deleteGrace = 10 * time.Second
+)
+
+// Controller keeps ranges.
+type Controller struct {
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	ranges    networkinglisters.ServiceCIDRLister
+	addresses networkinglisters.IPAddressLister
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	ranges, addresses := env.Shared.Networking().V1().ServiceCIDRs(), env.Shared.Networking().V1().IPAddresses()
+	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	err := errors.Join(
+		// A range may be what another one waits for.
+		framework.On(c.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {
+			c.loop.Add(framework.KeyOf(r))
+			c.wakeGoing()
+		})),
+		framework.On(c.loop, addresses.Informer(), framework.Each(func(*networkingv1.IPAddress) { c.wakeGoing() })),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("service ranges: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// wakeGoing looks again at the ranges that wait to be deleted.
+func (c *Controller) wakeGoing() {
+	all, err := c.ranges.List(labels.Everything())
+	if err != nil {
+		return // the lister is a map: it knows no error
+	}
+	for _, r := range all {
+		if r.DeletionTimestamp != nil {
+			c.loop.Add(framework.KeyOf(r))
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	r, err := c.ranges.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if r.DeletionTimestamp != nil {
+		return c.letGo(ctx, key, r)
+	}
+	if !slices.Contains(r.Finalizers, finalizer) {
+		guarded := r.DeepCopy()
+		guarded.Finalizers = append(guarded.Finalizers, finalizer)
+		if r, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, guarded, metav1.UpdateOptions{}); err != nil {
+			return gone(err, "guard")
+		}
+	}
+	return c.say(ctx, r, metav1.Condition{Status: metav1.ConditionTrue, Message: "Kubernetes Service CIDR is ready"})
+}
+
+// letGo takes the finalizer from a range that is being deleted once nothing needs it.
+func (c *Controller) letGo(ctx context.Context, key framework.Key, r *networkingv1.ServiceCIDR) error {
+	if !slices.Contains(r.Finalizers, finalizer) {
+		return nil
+	}
+	needed, err := c.needed(r)
+	if err != nil {
+		return err
+	}
+	if needed {
+		return c.say(ctx, r, metav1.Condition{
+			Status: metav1.ConditionFalse, Reason: networkingv1.ServiceCIDRReasonTerminating,
+			Message: "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR",
+		})
+	}
+	if left := deleteGrace - time.Since(r.DeletionTimestamp.Time); left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	free := r.DeepCopy()
+	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == finalizer })
+	_, err = c.env.Client.NetworkingV1().ServiceCIDRs().Update(ctx, free, metav1.UpdateOptions{})
+	return gone(err, "let go")
+}
+
+// needed tells whether a service's address is in r and in no other range. A range inside another one is never needed.
+func (c *Controller) needed(r *networkingv1.ServiceCIDR) (bool, error) {
+	all, err := c.ranges.List(labels.Everything())
+	if err != nil {
+		return false, err
+	}
+	var others []netip.Prefix
+	for _, o := range all {
+		if o.Name != r.Name {
+			others = append(others, prefixes(o)...)
+		}
+	}
+	inside := func(p netip.Prefix) bool {
+		return slices.ContainsFunc(others, func(o netip.Prefix) bool { return o.Bits() <= p.Bits() && o.Contains(p.Addr()) })
+	}
+	own := slices.DeleteFunc(prefixes(r), inside)
+	if len(own) == 0 {
+		return false, nil
+	}
+	addresses, err := c.addresses.List(labels.SelectorFromSet(labels.Set{networkingv1.LabelManagedBy: manager}))
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(addresses, func(a *networkingv1.IPAddress) bool {
+		ip, err := netip.ParseAddr(a.Name)
+		holds := func(p netip.Prefix) bool { return p.Contains(ip) }
+		return err == nil && slices.ContainsFunc(own, holds) && !slices.ContainsFunc(others, holds)
+	}), nil
+}
+
+func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
+	var out []netip.Prefix
+	for _, text := range r.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// say sets the condition Ready where it says something else.
+func (c *Controller) say(ctx context.Context, r *networkingv1.ServiceCIDR, cond metav1.Condition) error {
+	cond.Type = networkingv1.ServiceCIDRConditionReady
+	if now := meta.FindStatusCondition(r.Status.Conditions, cond.Type); now != nil &&
+		now.Status == cond.Status && now.Reason == cond.Reason && now.Message == cond.Message {
+		return nil
+	}
+	next := r.DeepCopy()
+	meta.SetStatusCondition(&next.Status.Conditions, cond)
+	_, err := c.env.Client.NetworkingV1().ServiceCIDRs().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return gone(err, "set the condition of")
+}
+
+// gone: what is no longer there needs nothing.
+func gone(err error, did string) error {
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s range: %w", did, err)
+}
