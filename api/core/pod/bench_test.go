@@ -80,13 +80,13 @@ func BenchmarkPodFields(b *testing.B) {
 
 func BenchmarkPodUpdateOfAnnotation(b *testing.B) {
 	old := typicalPod(b)
-	defaultPod(old)
+	setDefaults(old)
 	p := old.DeepCopy()
 	p.Annotations = map[string]string{"note": "new"}
 	b.ReportAllocs()
 	for b.Loop() {
 		bumpGeneration(p, old)
-		if errs := validatePodUpdate(p, old); len(errs) > 0 {
+		if errs := validateUpdate(p, old); len(errs) > 0 {
 			b.Fatal(errs)
 		}
 	}
@@ -94,7 +94,7 @@ func BenchmarkPodUpdateOfAnnotation(b *testing.B) {
 
 func TestSameSpec(t *testing.T) {
 	old := typicalPod(t)
-	defaultPod(old)
+	setDefaults(old)
 	for _, tc := range []struct {
 		name   string
 		change func(s *corev1.PodSpec)
