@@ -40,6 +40,7 @@ func matrixSteps(t *testing.T, short int) int {
 type tearFS struct {
 	vfs.FS
 	tear func(name string, f vfs.File, b []byte) (int, error)
+	mu   sync.Mutex // MemFS locks itself twice when it reuses a file: no copy may be made meanwhile
 }
 
 type tornFile struct {
@@ -63,6 +64,8 @@ func (fs *tearFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error)
 }
 
 func (fs *tearFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
 	f, err := fs.FS.ReuseForWrite(oldname, newname, c)
 	return fs.file(newname, f, err)
 }
@@ -111,11 +114,11 @@ func TestCrashMatrix(t *testing.T) {
 			}
 		})
 	}
-	var mu sync.Mutex
+	fs := &tearFS{FS: mem}
 	n := 0
 	cutNow := func(what string) {
-		mu.Lock()
-		defer mu.Unlock()
+		fs.mu.Lock()
+		defer fs.mu.Unlock()
 		n++
 		for _, rest := range []string{"none", "some", "all", "the removals"} {
 			w := world{acked: p.acked.Load(), forgotten: p.forgotten.Load()} // before the copy: what is confirmed later may be lost
@@ -128,7 +131,7 @@ func TestCrashMatrix(t *testing.T) {
 			cuts <- cut{fmt.Sprintf("cut %d, %s, with %s of what was not synced", n, what, rest), w}
 		}
 	}
-	p.o.FS = errorfs.Wrap(&tearFS{mem, func(name string, f vfs.File, b []byte) (int, error) {
+	fs.tear = func(name string, f vfs.File, b []byte) (int, error) {
 		half, err := f.Write(b[:len(b)/2])
 		if err != nil {
 			return half, err
@@ -136,7 +139,8 @@ func TestCrashMatrix(t *testing.T) {
 		cutNow("amid a write of " + name)
 		rest, err := f.Write(b[half:])
 		return half + rest, err
-	}}, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	}
+	p.o.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			cutNow(fmt.Sprintf("before %d of %s", op.Kind, filepath.Base(op.Path)))
 		}
@@ -206,7 +210,7 @@ func troubled(t *testing.T, sc *script, tr trouble, n int64) (more bool) {
 		c := count.Add(1)
 		return c >= n && c < n+tr.times
 	}
-	tear := &tearFS{mem, func(_ string, f vfs.File, b []byte) (int, error) {
+	tear := &tearFS{FS: mem, tear: func(_ string, f vfs.File, b []byte) (int, error) {
 		if !tr.torn || !fails() {
 			return f.Write(b)
 		}
