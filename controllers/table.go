@@ -11,6 +11,9 @@ import (
 	"keelson/controllers/namespace"
 	"keelson/controllers/nodelifecycle"
 	"keelson/controllers/podgc"
+	"keelson/controllers/policystatus"
+	"keelson/controllers/pvcprotection"
+	"keelson/controllers/pvprotection"
 	"keelson/controllers/replicaset"
 	"keelson/controllers/replicationcontroller"
 	"keelson/controllers/resourcequota"
@@ -19,6 +22,7 @@ import (
 	"keelson/controllers/servicecidr"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/tokens"
+	"keelson/controllers/vacprotection"
 )
 
 // row is one controller: its service account and how it is built.
@@ -52,6 +56,10 @@ var table = []row{
 	{"serviceaccount-token-controller", func(env *framework.Env, cfg Config) (framework.Controller, error) {
 		return tokens.New(env, cfg.TokenKey, cfg.RootCA)
 	}},
+	{"pvc-protection-controller", plain(pvcprotection.New)},
+	{"pv-protection-controller", plain(pvprotection.New)},
+	{"volumeattributesclass-protection-controller", plain(vacprotection.New)},
+	{"validatingadmissionpolicy-status-controller", plain(policystatus.New)},
 }
 
 // plain adapts a constructor that needs no configuration.

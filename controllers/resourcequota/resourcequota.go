@@ -120,7 +120,8 @@ func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
 	}
 	c.spaces[q.Namespace][q.Name] = time.Now()
 	c.mu.Unlock()
-	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) ||
+		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // somebody erased what was counted
 		c.loop.Add(framework.KeyOf(q))
 	}
 }

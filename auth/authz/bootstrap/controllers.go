@@ -102,6 +102,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 		},
 		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on(read, "", "pods")},
 		"pv-protection-controller":                    {on(read+" update", "", "persistentvolumes")},
+		"volumeattributesclass-protection-controller": {on(read, "", "persistentvolumeclaims persistentvolumes"), on(read+" update", "storage.k8s.io", "volumeattributesclasses")},
 		"expand-controller":                           {on(read+" patch update", "", "persistentvolumes"), on("patch update", "", "persistentvolumeclaims/status"), on(read, "", "persistentvolumeclaims")},
 		"attachdetach-controller":                     {on("list watch", "", "persistentvolumes persistentvolumeclaims pods"), on(read, "", "nodes"), on("patch update", "", "nodes/status"), on("create delete get list watch", "storage.k8s.io", "volumeattachments"), on(read, "storage.k8s.io", "csidrivers csinodes")},
 		"ephemeral-volume-controller":                 {on("update", "", "pods/finalizers"), on(read, "", "pods"), on("create get list watch", "", "persistentvolumeclaims")},

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policystatus
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	celgo "github.com/google/cel-go/cel"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	celschema "k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+	"k8s.io/apiserver/pkg/cel/openapi"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// Schema is an OpenAPI schema without references.
+type Schema = spec.Schema
+
+// Types are what Check asks about the kinds there are.
+type Types interface {
+	// Kinds are those that a resource serves; none where it is not served.
+	Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error)
+	// Schema is a kind's; nil where there is none.
+	Schema(gvk schema.GroupVersionKind) (*Schema, error)
+}
+
+// mostKinds bounds against how many kinds a rule's expressions are checked.
+const mostKinds = 10
+
+// Check returns what is wrong with a policy's expressions, were they evaluated against the kinds that its rules name. Rules with stars
+// and kinds that have no schema are not checked. An error says that the types could not be had; nothing about the policy.
+func Check(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]registrationv1.ExpressionWarning, error) {
+	kinds, err := kindsOf(p, types)
+	if err != nil {
+		return nil, err
+	}
+	var params *apiservercel.DeclType
+	if p.Spec.ParamKind != nil {
+		gvk := schema.FromAPIVersionAndKind(p.Spec.ParamKind.APIVersion, p.Spec.ParamKind.Kind)
+		if params, err = declared(types, gvk, "Params"); err != nil {
+			return nil, err
+		}
+	}
+	var checkers []*checker
+	for _, gvk := range kinds {
+		object, err := declared(types, gvk, "Object")
+		if err != nil {
+			return nil, err
+		}
+		if object == nil {
+			continue
+		}
+		c, err := newChecker(gvk, object, params, p)
+		if err != nil {
+			return nil, err
+		}
+		checkers = append(checkers, c)
+	}
+	var out []registrationv1.ExpressionWarning
+	check := func(at *field.Path, text string) {
+		if text == "" {
+			return
+		}
+		var said []string
+		for _, c := range checkers {
+			if s := c.check(text); s != "" {
+				said = append(said, s)
+			}
+		}
+		if len(said) > 0 {
+			out = append(out, registrationv1.ExpressionWarning{FieldRef: at.String(), Warning: strings.Join(said, "\n")})
+		}
+	}
+	at := field.NewPath("spec", "validations")
+	for i, v := range p.Spec.Validations {
+		check(at.Index(i).Child("expression"), v.Expression)
+		check(at.Index(i).Child("messageExpression"), v.MessageExpression)
+	}
+	return out, nil
+}
+
+// kindsOf are the kinds that a policy's rules name, sorted.
+func kindsOf(p *registrationv1.ValidatingAdmissionPolicy, types Types) ([]schema.GroupVersionKind, error) {
+	if p.Spec.MatchConstraints == nil {
+		return nil, nil
+	}
+	var out []schema.GroupVersionKind
+	for i := range p.Spec.MatchConstraints.ResourceRules {
+		found := 0
+		for _, gvr := range resourcesOf(&p.Spec.MatchConstraints.ResourceRules[i].Rule) {
+			kinds, err := types.Kinds(gvr)
+			if err != nil {
+				return nil, err
+			}
+			for _, k := range kinds {
+				if found++; !slices.Contains(out, k) {
+					out = append(out, k)
+				}
+			}
+			if found >= mostKinds {
+				break
+			}
+		}
+		if found >= mostKinds {
+			break
+		}
+	}
+	slices.SortFunc(out, func(a, b schema.GroupVersionKind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind))
+	})
+	return out, nil
+}
+
+// resourcesOf are the resources that a rule names in full, in a fixed order; none where groups or versions have a star.
+func resourcesOf(r *registrationv1.Rule) []schema.GroupVersionResource {
+	starred := func(s string) bool { return strings.Contains(s, "*") }
+	if slices.ContainsFunc(r.APIGroups, starred) || slices.ContainsFunc(r.APIVersions, starred) {
+		return nil
+	}
+	var out []schema.GroupVersionResource
+	for _, group := range slices.Sorted(slices.Values(r.APIGroups)) {
+		for _, v := range slices.Sorted(slices.Values(r.APIVersions)) {
+			for _, resource := range slices.Sorted(slices.Values(r.Resources)) {
+				if !strings.ContainsAny(resource, "*/") {
+					out = append(out, schema.GroupVersionResource{Group: group, Version: v, Resource: resource})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// declared is a kind as a CEL type; nil where it has no schema. role keeps apart two types that are of one kind.
+func declared(types Types, gvk schema.GroupVersionKind, role string) (*apiservercel.DeclType, error) {
+	s, err := types.Schema(gvk)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	t := celschema.SchemaDeclType(&openapi.Schema{Schema: s}, true)
+	if t == nil {
+		return nil, nil //nolint:nilnil // a schema that says nothing about types
+	}
+	return t.MaybeAssignTypeName(role + "." + gvk.Kind), nil
+}
+
+// checker checks expressions against one kind.
+type checker struct {
+	gvk      schema.GroupVersionKind
+	compiler *cel.CompositedCompiler
+}
+
+func newChecker(gvk schema.GroupVersionKind, object, params *apiservercel.DeclType, p *registrationv1.ValidatingAdmissionPolicy) (*checker, error) {
+	namespace, request := cel.BuildNamespaceType(), cel.BuildRequestType()
+	types := []*apiservercel.DeclType{namespace, request, object}
+	vars := []celgo.EnvOption{
+		celgo.Variable(cel.NamespaceVarName, namespace.CelType()), celgo.Variable(cel.RequestVarName, request.CelType()),
+		celgo.Variable(cel.ObjectVarName, object.CelType()), celgo.Variable(cel.OldObjectVarName, object.CelType()),
+		celgo.Variable(cel.AuthorizerVarName, library.AuthorizerType),
+		celgo.Variable(cel.RequestResourceAuthorizerVarName, library.ResourceCheckType),
+	}
+	switch {
+	case params != nil:
+		types = append(types, params)
+		vars = append(vars, celgo.Variable(cel.ParamsVarName, params.CelType()))
+	case p.Spec.ParamKind != nil:
+		vars = append(vars, celgo.Variable(cel.ParamsVarName, celgo.DynType))
+	}
+	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0), EnvOptions: vars, DeclTypes: types,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("environment of %s: %w", gvk, err)
+	}
+	compiler, err := cel.NewCompositedCompilerForTypeChecking(env)
+	if err != nil {
+		return nil, fmt.Errorf("compiler for %s: %w", gvk, err)
+	}
+	compiler.Compiler = typing{compiler}
+	for _, v := range p.Spec.Variables {
+		compiler.CompileAndStoreVariable(&expression{v.Name, v.Expression}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+	}
+	return &checker{gvk, compiler}, nil
+}
+
+// check says what is wrong with an expression; "" for nothing.
+func (c *checker) check(text string) string {
+	err := c.compiler.CompileCELExpression(&expression{text: text}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions).Error
+	switch {
+	case err == nil:
+		return ""
+	case err.Type == apiservercel.ErrorTypeInvalid:
+		return fmt.Sprintf("%v: %s\n", c.gvk, err)
+	}
+	return fmt.Sprintf("%v: type checking error: %v\n", c.gvk, err)
+}
+
+// expression is a policy's, or one of its variables.
+type expression struct{ name, text string }
+
+func (e *expression) GetName() string            { return e.name }
+func (e *expression) GetExpression() string      { return e.text }
+func (e *expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.AnyType} }
+
+// typing is a compiler that finds out types and makes no program.
+type typing struct{ env *cel.CompositedCompiler }
+
+// CompileCELExpression finds out the type of an expression.
+func (t typing) CompileCELExpression(e cel.ExpressionAccessor, _ cel.OptionalVariableDeclarations, mode environment.Type) cel.CompilationResult {
+	failed := func(kind apiservercel.ErrorType, detail string) cel.CompilationResult {
+		return cel.CompilationResult{Error: &apiservercel.Error{Type: kind, Detail: detail}, ExpressionAccessor: e}
+	}
+	env, err := t.env.Env(mode)
+	if err != nil {
+		return failed(apiservercel.ErrorTypeInternal, fmt.Sprintf("fail to build env: %v", err))
+	}
+	ast, issues := env.Compile(e.GetExpression())
+	if issues != nil {
+		return failed(apiservercel.ErrorTypeInvalid, issues.String())
+	}
+	return cel.CompilationResult{OutputType: ast.OutputType()}
+}

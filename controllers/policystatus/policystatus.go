@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policystatus checks the expressions of every ValidatingAdmissionPolicy
+// against the types of what the policy is about, and writes what it finds into the
+// policy's status as warnings. The table of controllers starts it. Nothing depends
+// on the warnings: a policy is in force before and whatever they say. A policy is
+// looked at once for each generation, and where there is none nothing is loaded.
+package policystatus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
+	"k8s.io/client-go/discovery"
+	registrationlisters "k8s.io/client-go/listers/admissionregistration/v1"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// Controller checks policies.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[string] // of policies
+	policies registrationlisters.ValidatingAdmissionPolicyLister
+	types    Types
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	policies := env.Shared.Admissionregistration().V1().ValidatingAdmissionPolicies()
+	c := &Controller{env: env, policies: policies.Lister(), types: served{env.Client.Discovery()}}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	look := func(p *registrationv1.ValidatingAdmissionPolicy) {
+		if p.Generation > p.Status.ObservedGeneration {
+			c.loop.Add(p.Name)
+		}
+	}
+	err := framework.On(c.loop, policies.Informer(), framework.Handlers[*registrationv1.ValidatingAdmissionPolicy]{
+		Add: look, Update: func(_, p *registrationv1.ValidatingAdmissionPolicy) { look(p) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("policy status: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	p, err := c.policies.Get(name)
+	if apierrors.IsNotFound(err) || err == nil && p.Generation <= p.Status.ObservedGeneration {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	warnings, err := Check(p, c.types)
+	if err != nil {
+		return fmt.Errorf("check policy %s: %w", name, err)
+	}
+	next := p.DeepCopy()
+	// That it is there says that the check is done, also where nothing was found.
+	next.Status.ObservedGeneration, next.Status.TypeChecking = p.Generation, &registrationv1.TypeChecking{ExpressionWarnings: warnings}
+	_, err = c.env.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: c.env.Name})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "validatingadmissionpolicies", Name: name, UID: string(p.UID)}, begin, &mark.Reconcile{}, err)
+	return err
+}
+
+// served are the types that a server serves.
+type served struct{ discovery.DiscoveryInterface }
+
+// Kinds lists what a group and version serve under a resource's name.
+func (s served) Kinds(gvr schema.GroupVersionResource) ([]schema.GroupVersionKind, error) {
+	list, err := s.ServerResourcesForGroupVersion(gvr.GroupVersion().String())
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("discover %s: %w", gvr.GroupVersion(), err)
+	}
+	var out []schema.GroupVersionKind
+	for _, r := range list.APIResources {
+		if r.Name == gvr.Resource || !strings.Contains(r.Name, "/") && r.SingularName == gvr.Resource {
+			if k := gvr.GroupVersion().WithKind(r.Kind); !slices.Contains(out, k) {
+				out = append(out, k)
+			}
+		}
+	}
+	return out, nil
+}
+
+// Schema resolves a kind in the server's OpenAPI documents.
+func (s served) Schema(gvk schema.GroupVersionKind) (*Schema, error) {
+	out, err := (&resolver.ClientDiscoveryResolver{Discovery: s.DiscoveryInterface}).ResolveSchema(gvk)
+	if errors.Is(err, resolver.ErrSchemaNotFound) {
+		return nil, nil //nolint:nilnil // as Types says
+	}
+	return out, err
+}

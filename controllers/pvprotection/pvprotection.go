@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pvprotection lets a deleted PersistentVolume go once no claim is bound
+// to it: it takes away the finalizer kubernetes.io/pv-protection, which admission
+// adds. The table of controllers starts it.
+package pvprotection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/protect"
+	"keelson/lib/mark"
+)
+
+// Controller watches over volumes.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[string] // of volumes
+	volumes corelisters.PersistentVolumeLister
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	volumes := env.Shared.Core().V1().PersistentVolumes()
+	c := &Controller{env: env, volumes: volumes.Lister()}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	look := func(v *corev1.PersistentVolume) {
+		if protect.Concerns(v, protect.Volume) {
+			c.loop.Add(v.Name)
+		}
+	}
+	err := framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+		Add: look, Update: func(_, v *corev1.PersistentVolume) { look(v) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("volume protection: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	v, err := c.volumes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !due(v) {
+		return err
+	}
+	begin, own := time.Now(), v.DeepCopy()
+	protect.Toggle(own, protect.Volume)
+	_, err = c.env.Client.CoreV1().PersistentVolumes().Update(ctx, own, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	return err
+}
+
+// due tells whether the finalizer must come or go.
+func due(v *corev1.PersistentVolume) bool {
+	return protect.Bare(v, protect.Volume) || protect.Doomed(v, protect.Volume) && v.Status.Phase != corev1.VolumeBound
+}

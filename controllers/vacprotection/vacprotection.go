@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package vacprotection lets a deleted VolumeAttributesClass go once no volume and
+// no claim names it: it takes away the finalizer kubernetes.io/vac-protection,
+// which admission adds. The table of controllers starts it.
+package vacprotection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/protect"
+	"keelson/lib/mark"
+)
+
+// byClass finds volumes and claims by the classes that they name.
+const byClass = "keelson.volumeattributesclass"
+
+// Controller watches over classes.
+type Controller struct {
+	env             *framework.Env
+	loop            *framework.Loop[string] // of classes
+	classes         storagelisters.VolumeAttributesClassLister
+	volumes, claims cache.Indexer
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core, classes := env.Shared.Core().V1(), env.Shared.Storage().V1().VolumeAttributesClasses()
+	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
+	c := &Controller{env: env, classes: classes.Lister(), volumes: volumes.GetIndexer(), claims: claims.GetIndexer()}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	look := func(class *storagev1.VolumeAttributesClass) {
+		if protect.Concerns(class, protect.Class) {
+			c.loop.Add(class.Name)
+		}
+	}
+	err := errors.Join(
+		framework.EnsureIndex(volumes, byClass, indexByClass),
+		framework.EnsureIndex(claims, byClass, indexByClass),
+		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.VolumeAttributesClass]{
+			Add: look, Update: func(_, class *storagev1.VolumeAttributesClass) { look(class) },
+		}),
+		framework.On(c.loop, volumes, framework.Handlers[*corev1.PersistentVolume]{
+			Update: func(old, v *corev1.PersistentVolume) { c.dropped(named(old), named(v)) },
+			Delete: func(v *corev1.PersistentVolume) { c.dropped(named(v), nil) },
+		}),
+		framework.On(c.loop, claims, framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Update: func(old, claim *corev1.PersistentVolumeClaim) { c.dropped(named(old), named(claim)) },
+			Delete: func(claim *corev1.PersistentVolumeClaim) { c.dropped(named(claim), nil) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("attributes class protection: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// named are the classes that a volume or claim names: the one asked for, the one in force and the one on its way.
+func named(obj any) []string {
+	var names []*string
+	switch o := obj.(type) {
+	case *corev1.PersistentVolume:
+		names = []*string{o.Spec.VolumeAttributesClassName}
+	case *corev1.PersistentVolumeClaim:
+		names = []*string{o.Spec.VolumeAttributesClassName, o.Status.CurrentVolumeAttributesClassName}
+		if m := o.Status.ModifyVolumeStatus; m != nil {
+			names = append(names, &m.TargetVolumeAttributesClassName)
+		}
+	}
+	var out []string
+	for _, n := range names {
+		if n != nil && *n != "" && !slices.Contains(out, *n) {
+			out = append(out, *n)
+		}
+	}
+	return out
+}
+
+func indexByClass(obj any) ([]string, error) { return named(obj), nil }
+
+// dropped calls for a look at the classes that were named and are no more.
+func (c *Controller) dropped(before, now []string) {
+	for _, name := range before {
+		if !slices.Contains(now, name) {
+			c.loop.Add(name)
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	class, err := c.classes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !protect.Concerns(class, protect.Class) {
+		return err
+	}
+	if protect.Doomed(class, protect.Class) {
+		for _, ix := range []cache.Indexer{c.volumes, c.claims} {
+			keys, err := ix.IndexKeys(byClass, name)
+			if err != nil || len(keys) > 0 {
+				return err
+			}
+		}
+	}
+	begin, own := time.Now(), class.DeepCopy()
+	protect.Toggle(own, protect.Class)
+	_, err = c.env.Client.StorageV1().VolumeAttributesClasses().Update(ctx, own, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "volumeattributesclasses", Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	return err
+}
