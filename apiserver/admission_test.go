@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
 	"keelson/auth/authz"
 )
@@ -28,13 +29,21 @@ func admitting(t testing.TB) *running {
 }
 
 func withPlugins(c *apiserver.Config, without ...string) {
+	withChain(c, func(p *plugins.Config) { p.Disable = without })
+}
+
+// withChain gives a server the plugins that edit asks for.
+func withChain(c *apiserver.Config, edit func(*plugins.Config)) {
 	parts := c.Parts
 	c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
 		p, err := parts(r)
 		if err != nil {
 			return p, err
 		}
-		chain, follow, err := plugins.New(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: p.Authorizer, Disable: without})
+		conf := plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: p.Authorizer, Metrics: admission.NewMetrics()}
+		edit(&conf)
+		p.Metrics = conf.Metrics.Collectors()
+		chain, follow, err := plugins.New(conf)
 		for _, f := range follow {
 			p.Follow = append(p.Follow, apiserver.Follower{Resource: f.Resource, Set: f.Set, Remove: f.Remove})
 		}

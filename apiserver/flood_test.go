@@ -77,7 +77,7 @@ func TestFlood(t *testing.T) {
 		c.Parts = func(reader *apiserver.Reader) (apiserver.Parts, error) {
 			parts, err := plain(reader)
 			parts.Authorizer = everybody{}
-			parts.Admission = admission.Chain{slow}
+			parts.Admission = admission.NewChain(nil, slow)
 			return parts, err
 		}
 	})

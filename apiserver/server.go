@@ -90,7 +90,9 @@ type Config struct {
 type Parts struct {
 	Authenticators []auth.Authenticator
 	Authorizer     auth.Authorizer
-	Admission      admission.Chain
+	Admission      *admission.Chain
+	// Metrics are served at /metrics beside the server's own.
+	Metrics []prometheus.Collector
 	// Tokens issues and checks service-account tokens; nil: none.
 	Tokens handlers.Tokens
 	// Rules lists a user's rules for SelfSubjectRulesReview; may be nil.
@@ -170,6 +172,7 @@ func New(c Config) (*Server, error) {
 		s.config.Extra = map[string]http.Handler{}
 	}
 	maps.Copy(s.config.Extra, parts.Extra)
+	s.metrics.Registry.MustRegister(parts.Metrics...)
 	fair := s.fairness()
 	s.follow = append(s.follow, parts.Follow...)
 	for _, res := range s.resources {

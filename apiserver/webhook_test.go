@@ -34,6 +34,7 @@ type hookServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []*admissionv1.AdmissionRequest
+	auth  []string // Authorization headers
 }
 
 // hookAt starts a webhook server whose answers come from judge.
@@ -48,6 +49,7 @@ func hookAt(t *testing.T, judge func(path string, q *admissionv1.AdmissionReques
 		}
 		h.mu.Lock()
 		h.asked = append(h.asked, review.Request)
+		h.auth = append(h.auth, r.Header.Get("Authorization"))
 		h.mu.Unlock()
 		review.Response = judge(r.URL.Path, review.Request)
 		if review.Response == nil {

@@ -40,6 +40,7 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringVar(&o.AuthenticationConfig, "authentication-config", "", "believe the tokens of the issuers, and let in the strangers, that the AuthenticationConfiguration in `FILE` names")
 	fl.StringVar(&o.AuthorizationConfig, "authorization-config", "", "ask the authorizers that the AuthorizationConfiguration in `FILE` names what users may do")
 	fl.StringVar(&o.TracingConfig, "tracing-config-file", "", "send OpenTelemetry spans as the TracingConfiguration in `FILE` says")
+	fl.StringVar(&o.AdmissionConfig, "admission-control-config-file", "", "tell admission plugins what the AdmissionConfiguration in `FILE` holds for them")
 	fl.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission `PLUGINS` to run beside the default ones, separated by commas")
 	fl.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
 }

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"keelson/apiserver"
+	"keelson/apiserver/admission"
+	admissionconfig "keelson/apiserver/admission/config"
+	"keelson/apiserver/admission/plugins"
 	"keelson/apiserver/audit"
 	"keelson/apiserver/encryption"
 	"keelson/apiserver/pipeline"
@@ -42,6 +45,8 @@ type APIOptions struct {
 	TracingConfig string
 	// EnableAdmission adds admission plugins that are off by default, DisableAdmission takes others away.
 	EnableAdmission, DisableAdmission []string
+	// AdmissionConfig is an AdmissionConfiguration: what plugins are told beside that.
+	AdmissionConfig string
 }
 
 // Validate returns one sentence per thing that is wrong.
@@ -65,7 +70,20 @@ func (o *APIOptions) Validate() error {
 	if o.AuthorizationConfig != "" && o.AuthorizationWebhook != "" {
 		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
 	}
+	errs = append(errs, plugins.Check(o.EnableAdmission, o.DisableAdmission))
 	return errors.Join(errs...)
+}
+
+// admission is the chain of admission plugins over the server's own objects, and what it must be told of.
+func (o *APIOptions) admission(c plugins.Config) (*admission.Chain, []plugins.Follow, error) {
+	c.Enable, c.Disable = o.EnableAdmission, o.DisableAdmission
+	if o.AdmissionConfig != "" {
+		var err error
+		if c.File, err = admissionconfig.Load(o.AdmissionConfig, plugins.Names()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return plugins.New(c)
 }
 
 // store is st with its values encrypted, if a file says so.

@@ -17,7 +17,9 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver"
+	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
+	"keelson/apiserver/admission/policy"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -48,9 +50,8 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader
 		if unlisted {
 			rules.Unlisted = "webhook authorizer does not support user rule resolution"
 		}
-		chain, follow, err := plugins.New(plugins.Config{
-			Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Enable: opts.EnableAdmission, Disable: opts.DisableAdmission,
-		})
+		metrics := admission.NewMetrics()
+		chain, follow, err := opts.admission(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Metrics: metrics})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -58,11 +59,14 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
+		guards := rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer})
+		for _, gvr := range policy.Guarded {
+			guards[gvr.GroupResource()] = policy.Access{Reader: r, Authorizer: authorizer}.Check
+		}
 		return apiserver.Parts{
 			Extra:          documents,
 			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
-			Admission: chain, Follow: followPlugins(follow),
-			Guards: rbacGuards(authz.Escalation{Rules: rbac, Authorizer: authorizer}),
+			Admission: chain, Follow: followPlugins(follow), Metrics: metrics.Collectors(), Guards: guards,
 		}, nil
 	}
 }

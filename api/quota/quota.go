@@ -7,6 +7,7 @@
 package quota
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -125,6 +126,21 @@ func (m *Meter) In(scopes []corev1.ScopedResourceSelectorRequirement, obj runtim
 		}
 	}
 	return true, nil
+}
+
+// Matching are those of scopes that obj falls under.
+func (m *Meter) Matching(scopes []corev1.ScopedResourceSelectorRequirement, obj runtime.Object) ([]corev1.ScopedResourceSelectorRequirement, error) {
+	var out []corev1.ScopedResourceSelectorRequirement
+	for _, s := range scopes {
+		ok, err := m.In([]corev1.ScopedResourceSelectorRequirement{s}, obj)
+		if err != nil {
+			return nil, fmt.Errorf("error on matching scope %v: %w", s, err)
+		}
+		if ok {
+			out = append(out, s)
+		}
+	}
+	return out, nil
 }
 
 // selects matches a value (absent where "") against a scope's requirement.

@@ -39,6 +39,8 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 		return ownLease(r, node)
 	case "serviceaccounts":
 		return p.token(ctx, r, node)
+	case "persistentvolumeclaims":
+		return claimStatus(r, node)
 	case "csinodes":
 		if r.Name != node {
 			return Forbidden(r, "can only access CSINode with the same name as the requesting node")
@@ -57,10 +59,7 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 		if _, mirror := pod.Annotations[mirrorAnnotation]; !mirror {
 			return Forbidden(r, "pod does not have %q annotation, node %q can only create mirror pods", mirrorAnnotation, node)
 		}
-		if pod.Spec.NodeName != node {
-			return Forbidden(r, "node %q can only create pods with spec.nodeName set to itself", node)
-		}
-		return nil
+		return p.mirror(ctx, r, pod, node)
 	case r.Operation == Update && r.Subresource != "status":
 		return Forbidden(r, "node %q cannot update pod", node)
 	case r.Operation == Create && r.Subresource != "eviction":
@@ -77,6 +76,9 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 	}
 	if old.Spec.NodeName != node {
 		return Forbidden(r, "node %q can only %s pods with spec.nodeName set to itself", node, strings.ToLower(string(r.Operation)))
+	}
+	if r.Operation == Update {
+		return podStatus(r, old, node)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (h *Handler) admissionRequest(
 
 // mutate runs the mutating plugins, then defaults what they added.
 func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admission.Request, res *registry.Resource, obj kind.Object) error {
-	if len(h.admission) == 0 {
+	if len(h.admission.Plugins()) == 0 {
 		return nil
 	}
 	begin := time.Now()
@@ -63,7 +63,7 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 
 // check runs the validating plugins.
 func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission.Request) error {
-	if len(h.admission) == 0 {
+	if len(h.admission.Plugins()) == 0 {
 		return nil
 	}
 	begin := time.Now()

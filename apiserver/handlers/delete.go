@@ -32,9 +32,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	if err != nil {
 		return err
 	}
-	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // old clients send it
-		rq.Warn(res.Preserves)
-	}
+	warnOfOrphans(rq, res, opts)
 	e, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
 	if err != nil {
 		return err
@@ -50,6 +48,13 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 		Status:  metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{Name: e.Object.GetName(), Group: res.Group, Kind: res.Resource, UID: e.Object.GetUID()},
 	})
+}
+
+// warnOfOrphans tells who did not choose that what an object of this kind made stays.
+func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
+	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // old clients send it
+		rq.Warn(res.Preserves)
+	}
 }
 
 // deleteOptions come in the body or, without one, in the query.

@@ -34,6 +34,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *p
 	if err != nil {
 		return err
 	}
+	warnOfOrphans(rq, res, opts)
 	page, err := res.Storage.List(r.Context(), q)
 	if err != nil {
 		return err
@@ -43,8 +44,7 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *p
 	for i, e := range page.Items {
 		g.Go(func() error {
 			// Each deletion keeps a record of its own: they run at once.
-			one := &pipeline.Request{Info: rq.Info, User: rq.User, AuditID: rq.AuditID, Begin: rq.Begin}
-			out, _, err := h.remove(r.Context(), one, res, e.Object.GetName(), opts)
+			out, _, err := h.remove(r.Context(), rq.Part(), res, e.Object.GetName(), opts)
 			if err == nil {
 				page.Items[i] = out
 			}

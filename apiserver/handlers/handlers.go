@@ -37,7 +37,7 @@ type Config struct {
 	Resources []*registry.Resource
 	// Custom finds resources that come and go; nil: there are none.
 	Custom    func(schema.GroupVersionResource) *registry.Resource
-	Admission admission.Chain
+	Admission *admission.Chain
 	// Tokens issues service-account tokens; nil: none are issued. Judge answers access reviews; Rules may be nil.
 	Tokens Tokens
 	Judge  auth.Authorizer
@@ -57,7 +57,7 @@ type Config struct {
 type Handler struct {
 	resources map[schema.GroupVersionResource]*registry.Resource
 	custom    func(schema.GroupVersionResource) *registry.Resource
-	admission admission.Chain
+	admission *admission.Chain
 	// specials by "group/resource/subresource", or "group/resource" for a kind without storage.
 	specials map[string]Special
 	connect  *connector

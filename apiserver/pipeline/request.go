@@ -36,6 +36,7 @@ type Request struct {
 
 	audit        *record
 	impersonator *auth.User // who really asked, where User is somebody else
+	whole        *Request   // the request that this one is a part of; nil: of none
 
 	mu       sync.Mutex
 	warnings []string
@@ -50,8 +51,17 @@ func From(ctx context.Context) *Request {
 	return r
 }
 
+// Part is the record of one of the things that a request does at once: the same request, with marks of its own.
+func (r *Request) Part() *Request {
+	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, whole: r}
+}
+
 // Warn adds a warning header to the answer. Each text is sent once, long ones are cut, and there is an end to how many.
 func (r *Request) Warn(text string) {
+	if r.whole != nil {
+		r.whole.Warn(text)
+		return
+	}
 	const longest, most = 256, 4 << 10
 	r.mu.Lock()
 	defer r.mu.Unlock()

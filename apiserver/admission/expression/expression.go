@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	celgo "github.com/google/cel-go/cel"
 	celtypes "github.com/google/cel-go/common/types"
@@ -58,14 +59,18 @@ func (b *Bool) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.BoolType
 type Conditions struct {
 	evaluator cel.ConditionEvaluator
 	fails     bool // an error fails the request, unless a condition is false
+	told      Told
 }
 
+// Told hears of an evaluation of conditions: how long it took, how many failed, and whether one is false.
+type Told func(op admission.Operation, took time.Duration, failed int, excluded bool)
+
 // Compile compiles a webhook's conditions, which know no parameters; nil when there are none. Errors show when they are evaluated.
-func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType) *Conditions {
+func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, told Told) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}
-	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy)
+	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy, told)
 }
 
 // Accessors gives conditions the form that compilers take.
@@ -77,33 +82,36 @@ func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
 	return out
 }
 
-// Wrap makes conditions of compiled expressions.
-func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType) *Conditions {
-	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail}
+// Wrap makes conditions of compiled expressions. told may be nil.
+func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, told Told) *Conditions {
+	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail, told: told}
 }
 
 // Hold tells whether all conditions hold. An error says that it could not be told, and that the request must fail for it.
 func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
+	begin := time.Now()
 	results, _, err := c.evaluator.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudgetMatchConditions)
-	if err != nil {
-		if c.fails {
-			return false, err
-		}
-		return false, nil
-	}
 	var errs []error
+	excluded := false
 	for _, r := range results {
 		if r.Error != nil {
 			errs = append(errs, r.Error)
 		}
-		if r.EvalResult == celtypes.False {
-			return false, nil
+		if excluded = r.EvalResult == celtypes.False; excluded {
+			break
 		}
 	}
-	if len(errs) == 0 {
-		return true, nil
+	if c.told != nil {
+		c.told(admission.Operation(in.Attributes.GetOperation()), time.Since(begin), len(errs), excluded)
 	}
-	if c.fails {
+	switch {
+	case err != nil && c.fails:
+		return false, err
+	case err != nil || excluded:
+		return false, nil
+	case len(errs) == 0:
+		return true, nil
+	case c.fails:
 		return false, utilerrors.NewAggregate(errs)
 	}
 	return false, nil

@@ -7,6 +7,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/config"
+	"keelson/apiserver/admission/eventlimit"
 	"keelson/apiserver/admission/podsecurity"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/admission/quota"
@@ -36,8 +39,10 @@ type Config struct {
 	NodeName func(u *auth.User) (string, bool)
 	// Authorizer answers expressions that ask it.
 	Authorizer auth.Authorizer
-	// PodSecurity is what holds where a namespace says nothing.
-	PodSecurity podsecurity.Config
+	// File holds what plugins are told beside that; nil: nothing.
+	File *config.File
+	// Metrics hear of all that plugins do; nil: nobody does.
+	Metrics *admission.Metrics
 	// Enable adds plugins that are off by default, Disable takes away others; both by name.
 	Enable, Disable []string
 }
@@ -57,7 +62,10 @@ type row struct {
 
 // table is the order of plugins: what is set by the cluster first, then what its users configure, what counts last.
 var table = []row{
+	{name: "AlwaysAdmit", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
 	{name: "NamespaceLifecycle", make: plain(func(c *Config) admission.Plugin { return admission.NamespaceLifecycle{Reader: c.Objects} })},
+	{name: "NamespaceExists", off: true, make: plain(func(c *Config) admission.Plugin { return admission.NamespaceExists{Reader: c.Objects} })},
+	{name: "LimitPodHardAntiAffinityTopology", off: true, make: plain(func(*Config) admission.Plugin { return admission.LimitPodHardAntiAffinityTopology{} })},
 	{name: "LimitRanger", make: plain(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
 	{name: "ServiceAccount", make: plain(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
 	{name: "NodeRestriction", make: plain(func(c *Config) admission.Plugin {
@@ -65,12 +73,19 @@ var table = []row{
 	})},
 	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
 	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
-	{name: "PodSecurity", make: plain(func(c *Config) admission.Plugin { return podsecurity.New(c.Objects, c.PodSecurity) })},
+	{name: "PodSecurity", make: func(c *Config) (admission.Plugin, []Follow, error) {
+		conf, err := podsecurity.Read(c.File.For("PodSecurity"))
+		return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
+	}},
 	{name: "Priority", make: plain(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} })},
 	{name: "DefaultTolerationSeconds", make: plain(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} })},
+	{name: "EventRateLimit", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+		limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
+		return eventlimit.New(limits), nil, err
+	}},
+	{name: "ExtendedResourceToleration", off: true, make: plain(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} })},
 	{name: "DefaultStorageClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultStorageClass{Reader: c.Objects} })},
-	// Off until controllers take the finalizers away again: without them nothing protected could be deleted.
-	{name: "StorageObjectInUseProtection", off: true, make: plain(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
+	{name: "StorageObjectInUseProtection", make: plain(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
 	{name: "OwnerReferencesPermissionEnforcement", off: true, make: plain(func(c *Config) admission.Plugin {
 		return admission.OwnerReferencesPermissionEnforcement{Authorizer: c.Authorizer, ResourceOf: c.Objects.ResourceOf}
 	})},
@@ -85,30 +100,36 @@ var table = []row{
 	{name: "DefaultIngressClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultIngressClass{Reader: c.Objects} })},
 	{name: "DenyServiceExternalIPs", off: true, make: plain(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} })},
 	{name: "PodTopologyLabels", make: plain(func(c *Config) admission.Plugin { return admission.PodTopologyLabels{Reader: c.Objects} })},
+	{name: "PodResizeValidator", make: plain(func(c *Config) admission.Plugin { return admission.PodResizeValidator{Reader: c.Objects} })},
 	{name: "MutatingAdmissionPolicy", make: func(c *Config) (admission.Plugin, []Follow, error) {
-		p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer})
+		p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
 		return p, []Follow{{policy.MutatingResource, p.SetPolicy, p.RemovePolicy}, {policy.MutatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
 	}},
 	{name: "MutatingAdmissionWebhook", make: func(c *Config) (admission.Plugin, []Follow, error) {
-		p := webhook.NewMutating(c.webhooks())
-		return p, []Follow{{webhook.MutatingResource, p.Set, p.Remove}}, nil
+		conf, err := c.webhooks("MutatingAdmissionWebhook")
+		p := webhook.NewMutating(conf)
+		return p, []Follow{{webhook.MutatingResource, p.Set, p.Remove}}, err
 	}},
 	{name: "ValidatingAdmissionPolicy", make: func(c *Config) (admission.Plugin, []Follow, error) {
-		p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer})
+		p := policy.NewValidating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
 		return p, []Follow{{policy.ValidatingResource, p.SetPolicy, p.RemovePolicy}, {policy.ValidatingBindingResource, p.SetBinding, p.RemoveBinding}}, nil
 	}},
 	{name: "ValidatingAdmissionWebhook", make: func(c *Config) (admission.Plugin, []Follow, error) {
-		p := webhook.NewValidating(c.webhooks())
-		return p, []Follow{{webhook.ValidatingResource, p.Set, p.Remove}}, nil
+		conf, err := c.webhooks("ValidatingAdmissionWebhook")
+		p := webhook.NewValidating(conf)
+		return p, []Follow{{webhook.ValidatingResource, p.Set, p.Remove}}, err
 	}},
 	{name: "ResourceQuota", make: func(c *Config) (admission.Plugin, []Follow, error) {
-		p := quota.New(c.Objects)
-		return p, []Follow{{quota.Resource, p.Set, p.Remove}}, nil
+		limited, err := quota.Read(c.File.For("ResourceQuota"))
+		p := quota.New(c.Objects, limited)
+		return p, []Follow{{quota.Resource, p.Set, p.Remove}}, err
 	}},
+	{name: "AlwaysDeny", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysDeny{} })},
 }
 
-func (c *Config) webhooks() webhook.Config {
-	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve}
+func (c *Config) webhooks(plugin string) (webhook.Config, error) {
+	creds, err := webhook.Read(c.File.For(plugin))
+	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Credentials: creds, Metrics: c.Metrics}, err
 }
 
 // plain adapts a plugin that follows nothing.
@@ -117,13 +138,11 @@ func plain(f func(*Config) admission.Plugin) func(*Config) (admission.Plugin, []
 }
 
 // New builds the chain, and says what it must be told of.
-func New(c Config) (admission.Chain, []Follow, error) {
-	for _, name := range slices.Concat(c.Enable, c.Disable) {
-		if !slices.ContainsFunc(table, func(r row) bool { return r.name == name }) {
-			return nil, nil, fmt.Errorf("admission plugin %q is unknown; there are %v", name, Names())
-		}
+func New(c Config) (*admission.Chain, []Follow, error) {
+	if err := Check(c.Enable, c.Disable); err != nil {
+		return nil, nil, err
 	}
-	var chain admission.Chain
+	var chain []admission.Plugin
 	var follow []Follow
 	for _, r := range table {
 		if slices.Contains(c.Disable, r.name) || r.off && !slices.Contains(c.Enable, r.name) {
@@ -131,18 +150,55 @@ func New(c Config) (admission.Chain, []Follow, error) {
 		}
 		p, f, err := r.make(&c)
 		if err != nil {
-			return nil, nil, fmt.Errorf("admission plugin %s: %w", r.name, err)
+			return nil, nil, fmt.Errorf("couldn't init admission plugin %q: %w", r.name, err)
 		}
 		chain, follow = append(chain, p), append(follow, f...)
 	}
-	return chain, follow, nil
+	return admission.NewChain(c.Metrics, chain...), follow, nil
 }
 
-// Names are all plugins in their order.
+// Check says what is wrong with the names of plugins to enable and disable; one error for each.
+func Check(enable, disable []string) error {
+	var errs []error
+	for _, name := range enable {
+		switch {
+		case slices.ContainsFunc(table, func(r row) bool { return r.name == name }):
+		case slices.Contains(absent, name):
+			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is not part of Keelson", name))
+		default:
+			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is unknown", name))
+		}
+	}
+	for _, name := range disable {
+		if !slices.Contains(Names(), name) {
+			errs = append(errs, fmt.Errorf("disable-admission-plugins plugin %q is unknown", name))
+		}
+	}
+	var both []string
+	for _, name := range slices.Sorted(slices.Values(enable)) {
+		if slices.Contains(disable, name) && !slices.Contains(both, name) {
+			both = append(both, name)
+		}
+	}
+	if len(both) > 0 {
+		errs = append(errs, fmt.Errorf("%v in enable-admission-plugins and disable-admission-plugins overlapped", both))
+	}
+	return errors.Join(errs...)
+}
+
+// absent are Kubernetes' plugins that there are none of here: those that are off by default there, and those that look after features
+// that are.
+var absent = []string{
+	"ImagePolicyWebhook", "NamespaceAutoProvision", "PodNodeSelector", "PodTolerationRestriction",
+	"JobValidation", "NodeDeclaredFeatureValidator", "PodGroupProtection", "PodGroupWorkloadExists",
+}
+
+// Names are Kubernetes' names of plugins: those of the table in their order, then those that there are none of here, which may be
+// named in configuration and disabled.
 func Names() []string {
 	out := make([]string, len(table))
 	for i, r := range table {
 		out[i] = r.name
 	}
-	return out
+	return append(out, absent...)
 }

@@ -4,6 +4,7 @@ package plugins
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/config"
 	"keelson/auth"
 	"keelson/auth/authz"
 )
@@ -31,14 +33,14 @@ func (bare) Get(_ context.Context, gvr schema.GroupVersionResource, _, name stri
 
 func (bare) Resolve(context.Context, string, string, int32) (string, error) { return "", nil }
 
-func build(t *testing.T, c Config) admission.Chain {
+func build(t *testing.T, c Config) []admission.Plugin {
 	t.Helper()
 	c.Objects, c.NodeName = bare{}, authz.NodeName
 	chain, _, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return chain
+	return chain.Plugins()
 }
 
 // TestNothingConfiguredCostsNothing: plugins that users configure allocate nothing where they did not.
@@ -54,7 +56,7 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 	}
 	free := []string{
 		"PodSecurity", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
-		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "MutatingAdmissionPolicy",
+		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator", "MutatingAdmissionPolicy",
 		"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 	}
 	for _, p := range build(t, Config{}) {
@@ -84,7 +86,7 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 }
 
 func TestEnableAndDisable(t *testing.T) {
-	has := func(c admission.Chain, name string) bool {
+	has := func(c []admission.Plugin, name string) bool {
 		return slices.ContainsFunc(c, func(p admission.Plugin) bool { return p.Name() == name })
 	}
 	plain := build(t, Config{})
@@ -95,18 +97,84 @@ func TestEnableAndDisable(t *testing.T) {
 	if !has(other, "AlwaysPullImages") || has(other, "Priority") {
 		t.Error("enable and disable have no effect")
 	}
-	if _, _, err := New(Config{Enable: []string{"Nonsense"}}); err == nil || !strings.Contains(err.Error(), `admission plugin "Nonsense" is unknown`) {
-		t.Errorf("unknown plugin: got %v", err)
+	for _, tt := range []struct {
+		enable, disable []string
+		want            string
+	}{
+		{[]string{"Nonsense"}, nil, `enable-admission-plugins plugin "Nonsense" is unknown`},
+		{[]string{"priority"}, nil, `enable-admission-plugins plugin "priority" is unknown`},
+		{[]string{"ImagePolicyWebhook"}, nil, `enable-admission-plugins plugin "ImagePolicyWebhook" is not part of Keelson`},
+		{nil, []string{"Nonsense"}, `disable-admission-plugins plugin "Nonsense" is unknown`},
+		{[]string{"Priority", "LimitRanger"}, []string{"LimitRanger", "Priority"}, `[LimitRanger Priority] in enable-admission-plugins and disable-admission-plugins overlapped`},
+		{[]string{"Priority"}, []string{"ImagePolicyWebhook", "NodeRestriction"}, ""},
+		{[]string{"a", "b"}, nil, "enable-admission-plugins plugin \"a\" is unknown\nenable-admission-plugins plugin \"b\" is unknown"},
+	} {
+		if err := Check(tt.enable, tt.disable); tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
+			t.Errorf("enable %v, disable %v: got %v, want %s", tt.enable, tt.disable, err, tt.want)
+		}
 	}
 	for i, p := range plain {
-		if p.Name() == "ResourceQuota" && i != len(plain)-1 {
+		if p.Name() == "ResourceQuota" && i != len(plain)-1 { // AlwaysDeny is off
 			t.Error("quota is not charged last")
 		}
 	}
 	for _, r := range table {
+		if r.name == "EventRateLimit" {
+			continue // it cannot be without limits: TestConfigured
+		}
 		p, _, err := r.make(&Config{Objects: bare{}})
 		if err != nil || p.Name() != r.name {
 			t.Errorf("row %s makes %v, %v", r.name, p, err)
 		}
 	}
+}
+
+// TestConfigured: each plugin takes its own document and refuses another's.
+func TestConfigured(t *testing.T) {
+	parse := func(text string) *config.File {
+		t.Helper()
+		f, err := config.Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+text), Names(), func(string) ([]byte, error) {
+			return nil, errors.New("no files here")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	good := `- name: EventRateLimit
+  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Server, qps: 1, burst: 1}]}
+- name: PodSecurity
+  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: baseline}}
+- name: ResourceQuota
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{resource: pods, matchContains: [pods]}]}
+- name: ValidatingAdmissionWebhook
+  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration}
+`
+	if _, _, err := New(Config{Objects: bare{}, File: parse(good), Enable: []string{"EventRateLimit"}}); err != nil {
+		t.Error(err)
+	}
+	for text, want := range map[string]string{
+		"- name: EventRateLimit\n  configuration: {apiVersion: v1, kind: Limits}\n": `couldn't init admission plugin "EventRateLimit": plugins[0] (EventRateLimit): it is a "Limits" of "v1", not a Configuration of eventratelimit.admission.k8s.io/v1alpha1`,
+		"- name: EventRateLimit\n": `couldn't init admission plugin "EventRateLimit": limits: Invalid value: []: must not be empty`,
+		"- name: EventRateLimit\n  configuration: {apiVersion: eventratelimit.admission.k8s.io/v1alpha1, kind: Configuration, limits: [{type: Host, qps: 0, burst: 1}, {type: User, qps: 1, burst: 1, cacheSize: -1}]}\n":                  `plugins[0] (EventRateLimit): [limits[0].type: Unsupported value: "Host": supported values: "Namespace", "Server", "SourceAndObject", "User", limits[0].qps: Invalid value: 0: must be positive, limits[1].cacheSize: Invalid value: -1: must not be negative]`,
+		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, defaults: {enforce: cosy, warn-version: v0}, exemptions: {namespaces: [a, a, B], usernames: ['']}}\n": `couldn't init admission plugin "PodSecurity": plugins[0] (PodSecurity): [defaults.enforce: Invalid value: "cosy": must be one of privileged, baseline, restricted`,
+		"- name: PodSecurity\n  configuration: {apiVersion: pod-security.admission.config.k8s.io/v1, kind: PodSecurityConfiguration, default: {}}\n":                                                                                       `plugins[0] (PodSecurity): strict decoding error: unknown field "default"`,
+		"- name: ResourceQuota\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ResourceQuotaConfiguration, limitedResources: [{apiGroup: apps}]}\n":                                                                       `plugins[0] (ResourceQuota): limitedResources[0].resource: Required value`,
+		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: here}\n":                                                                         `plugins[0] (MutatingAdmissionWebhook): kubeConfigFile: Invalid value: "here": must be an absolute file path`,
+		"- name: MutatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: /does/not/exist}\n":                                                              `no such file or directory`,
+		"- name: ValidatingAdmissionWebhook\n  configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, staticManifestsDir: /x}\n":                                                                     `staticManifestsDir: webhooks from files are not supported`,
+	} {
+		_, _, err := New(Config{Objects: bare{}, File: parse(text), Enable: enabledFor(text)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
+// enabledFor is the plugin that is off by default, where text is about it.
+func enabledFor(text string) []string {
+	if strings.Contains(text, "EventRateLimit") {
+		return []string{"EventRateLimit"}
+	}
+	return nil
 }

@@ -39,20 +39,21 @@ type Config struct {
 
 // Plugin is the admission plugin.
 type Plugin struct {
-	reader admission.Reader
-	config Config
+	reader  admission.Reader
+	config  Config
+	metrics *admission.Metrics
 	// checks are built when the first pod must be judged.
 	checks func() (policy.Evaluator, error)
 }
 
-// New returns the plugin.
-func New(reader admission.Reader, c Config) *Plugin {
+// New returns the plugin. metrics may be nil.
+func New(reader admission.Reader, c Config, metrics *admission.Metrics) *Plugin {
 	for _, lv := range []*api.LevelVersion{&c.Defaults.Enforce, &c.Defaults.Audit, &c.Defaults.Warn} {
 		if lv.Level == "" {
 			*lv = api.LevelVersion{Level: api.LevelPrivileged, Version: api.LatestVersion()}
 		}
 	}
-	return &Plugin{reader: reader, config: c, checks: sync.OnceValues(func() (policy.Evaluator, error) {
+	return &Plugin{reader: reader, config: c, metrics: metrics, checks: sync.OnceValues(func() (policy.Evaluator, error) {
 		return policy.NewEvaluator(policy.DefaultChecks(), nil)
 	})}
 }
@@ -95,15 +96,16 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 // judge holds a pod, or a workload's template, to the levels of its namespace. Only pods are refused.
 func (p *Plugin) judge(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
 	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
-		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "namespace")
+		p.exempt(r, "namespace")
 		return nil
 	}
 	if r.User != nil && slices.Contains(p.config.Exemptions.Users, r.User.Name) {
-		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "user")
+		p.exempt(r, "user")
 		return nil
 	}
 	ns, err := r.NamespaceObject(ctx, p.reader)
 	if err != nil {
+		p.metrics.PodSecurityError(r, true)
 		if !enforce {
 			return nil
 		}
@@ -114,16 +116,26 @@ func (p *Plugin) judge(ctx context.Context, r *admission.Request, meta *metav1.O
 	}
 	levels, errs := api.PolicyToEvaluate(ns.Labels, p.config.Defaults)
 	if len(errs) == 0 && levels.FullyPrivileged() {
+		if enforce {
+			p.metrics.PodSecurity(r, true, string(levels.Enforce.Level), api.VersionLatest, "enforce")
+		}
 		return nil
 	}
 	if c := spec.RuntimeClassName; c != nil && slices.Contains(p.config.Exemptions.RuntimeClasses, *c) {
-		r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, "runtimeClass")
+		p.exempt(r, "runtimeClass")
 		return nil
 	}
 	if len(errs) > 0 {
+		p.metrics.PodSecurityError(r, false)
 		r.Note(api.AuditAnnotationPrefix+"error", fmt.Sprintf("Failed to parse policy: %v", errs.ToAggregate()))
 	}
 	return p.apply(r, levels, meta, spec, enforce)
+}
+
+// exempt notes why no level holds for a request.
+func (p *Plugin) exempt(r *admission.Request, why string) {
+	r.Note(api.AuditAnnotationPrefix+api.ExemptionReasonAnnotationKey, why)
+	p.metrics.PodSecurityExemption(r)
 }
 
 func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
@@ -132,32 +144,43 @@ func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.Obj
 		return apierrors.NewInternalError(err)
 	}
 	seen := map[api.LevelVersion]policy.AggregateCheckResult{}
-	verdict := func(lv api.LevelVersion) (bool, string) {
+	verdict := func(mode string, lv api.LevelVersion) (bool, string) {
 		result, ok := seen[lv]
 		if !ok {
 			result = policy.AggregateCheckResults(checks.EvaluatePod(lv, meta, spec))
 			seen[lv] = result
+		}
+		if mode == "enforce" || !result.Allowed {
+			p.metrics.PodSecurity(r, result.Allowed, string(lv.Level), versionLabel(lv), mode)
 		}
 		return result.Allowed, fmt.Sprintf("violate PodSecurity %q: %s", lv.String(), result.ForbiddenDetail())
 	}
 	var refused error
 	if enforce {
 		r.Note(api.AuditAnnotationPrefix+api.EnforcedPolicyAnnotationKey, levels.Enforce.String())
-		if ok, _ := verdict(levels.Enforce); !ok {
+		if ok, _ := verdict("enforce", levels.Enforce); !ok {
 			result := seen[levels.Enforce]
 			refused = admission.Forbidden(r, "violates PodSecurity %q: %s", levels.Enforce.String(), result.ForbiddenDetail())
 		}
 	}
-	if ok, text := verdict(levels.Audit); !ok {
+	if ok, text := verdict("audit", levels.Audit); !ok {
 		r.Note(api.AuditAnnotationPrefix+api.AuditViolationsAnnotationKey, "would "+text)
 	}
 	if refused != nil {
 		return refused
 	}
-	if ok, text := verdict(levels.Warn); !ok {
+	if ok, text := verdict("warn", levels.Warn); !ok {
 		r.Warn("would " + text)
 	}
 	return nil
+}
+
+// versionLabel is how metrics name a level's version.
+func versionLabel(lv api.LevelVersion) string {
+	if lv.Version.Latest() || lv.Level == api.LevelPrivileged {
+		return api.VersionLatest
+	}
+	return lv.Version.String()
 }
 
 // namespace checks the labels of a namespace, and warns of its pods that a stricter level would refuse.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	registrationv1 "k8s.io/api/admissionregistration/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -17,25 +18,24 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"keelson/api/scheme"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/expression"
 	"keelson/apiserver/admission/matching"
-	"keelson/auth"
 )
 
 // Mutating is the MutatingAdmissionPolicy plugin.
 type Mutating struct {
 	shelf[patches]
-	reader     Reader
-	authorizer auth.Authorizer
+	Config
 }
 
 // NewMutating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
 func NewMutating(c Config) *Mutating {
-	return &Mutating{shelf: newShelf[patches](), reader: c.Reader, authorizer: c.Authorizer}
+	return &Mutating{shelf: newShelf[patches](), Config: c}
 }
 
 // Name is the plugin's name.
@@ -51,7 +51,7 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &rules[patches]{
 		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *patches { return compilePatches(s) }),
+		compiled: sync.OnceValue(func() *patches { return compilePatches(s, p.told(o.Name, admission.StepAdmit)) }),
 	}
 	p.change(func() { p.policies[o.Name] = pol })
 }
@@ -76,7 +76,7 @@ type patches struct {
 	reinvoke   bool
 }
 
-func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec) *patches {
+func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, told expression.Told) *patches {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &patches{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
@@ -85,7 +85,7 @@ func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec) *patches {
 	compiler.CompileAndStoreVariables(variables(s.Variables), decl, environment.StoredExpressions)
 	out := &patches{compiler: compiler, reinvoke: s.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy, told)
 	}
 	decl.HasPatchTypes = true
 	for _, m := range s.Mutations {
@@ -154,7 +154,7 @@ type mutatingRun struct {
 
 // policy applies one policy. The error ends the request; what the failure policy decides about is noted in refusal.
 func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
-	t, err := pol.match(ctx, m.r, m.plugin.reader)
+	t, err := pol.match(ctx, m.r, m.plugin.Reader)
 	if err != nil {
 		m.fail(pol, nil, fmt.Errorf("failed to configure policy: %w", err), "")
 		return nil
@@ -163,10 +163,10 @@ func (m *mutatingRun) policy(ctx context.Context, pol *rules[patches]) error {
 		return nil
 	}
 	for _, b := range pol.bindings {
-		ok, err := b.match(ctx, m.r, m.plugin.reader)
+		ok, err := b.match(ctx, m.r, m.plugin.Reader)
 		var params []runtime.Object
 		if err == nil && ok {
-			params, err = parameters(ctx, m.plugin.reader, pol.params, b.params, m.r.Namespace)
+			params, err = parameters(ctx, m.plugin.Reader, pol.params, b.params, m.r.Namespace)
 		}
 		if err != nil {
 			m.fail(pol, b, fmt.Errorf("failed to configure binding: %w", err), "")
@@ -228,7 +228,9 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	}
 	before := m.r.Object.DeepCopyObject()
 	for _, patcher := range c.patchers {
+		begin := time.Now()
 		err := m.apply(c.compiler.CreateContext(ctx), patcher, t, param)
+		m.plugin.Metrics.Mutation(pol.name, b.name, mutationError(err), time.Since(begin))
 		if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 			return status
 		}
@@ -246,8 +248,21 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 	return nil
 }
 
+// mutationError is how metrics name err.
+func mutationError(err error) string {
+	switch {
+	case err == nil:
+		return admission.NoError
+	case errors.Is(err, apiservercel.ErrCompilation):
+		return admission.CompileError
+	case errors.Is(err, apiservercel.ErrOutOfBudget):
+		return admission.OutOfBudget
+	}
+	return admission.InvalidError
+}
+
 func (m *mutatingRun) input(ctx context.Context, t *matching.Target, param runtime.Object) (*expression.Input, error) {
-	in, err := input(ctx, m.plugin.reader, m.r, t, m.plugin.authorizer)
+	in, err := input(ctx, m.plugin.Reader, m.r, t, m.plugin.Authorizer)
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
@@ -263,7 +278,7 @@ func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Ta
 	if err != nil {
 		return err
 	}
-	types, err := m.plugin.reader.Types(t.Resource)
+	types, err := m.plugin.Reader.Types(t.Resource)
 	if err != nil {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("Resource kind %s not found. There can be a delay between when CustomResourceDefinitions are created and when they are available.", t.Kind))
 	}
@@ -279,7 +294,7 @@ func (m *mutatingRun) apply(ctx context.Context, p patch.Patcher, t *matching.Ta
 	if err != nil {
 		return err
 	}
-	obj, err := matching.Parse(ctx, m.plugin.reader, m.r, t, seen, doc)
+	obj, err := matching.Parse(ctx, m.plugin.Reader, m.r, t, seen, doc)
 	if err != nil {
 		return err
 	}

@@ -19,8 +19,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	registrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +65,25 @@ type Reader interface {
 type Config struct {
 	Reader     Reader
 	Authorizer auth.Authorizer
+	Metrics    *admission.Metrics // nil ok
+}
+
+// told tells the metrics of a policy's match conditions.
+func (c *Config) told(policy, step string) expression.Told {
+	return func(op admission.Operation, took time.Duration, failed int, excluded bool) {
+		c.Metrics.Conditions(policy, "policy", step, op, took, failed, excluded)
+	}
+}
+
+// errorType is how metrics name what message says.
+func errorType(message string) string {
+	switch {
+	case strings.HasPrefix(message, "compilation"):
+		return admission.CompileError
+	case strings.HasPrefix(message, "validation failed due to running out of cost budget"):
+		return admission.OutOfBudget
+	}
+	return admission.InvalidError
 }
 
 // rules are what policies of both kinds have in common; P is what their expressions compile to.

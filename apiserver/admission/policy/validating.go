@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	celgo "github.com/google/cel-go/cel"
 	celtypes "github.com/google/cel-go/common/types"
@@ -24,19 +26,17 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/expression"
 	"keelson/apiserver/admission/matching"
-	"keelson/auth"
 )
 
 // Validating is the ValidatingAdmissionPolicy plugin.
 type Validating struct {
 	shelf[checks]
-	reader     Reader
-	authorizer auth.Authorizer
+	Config
 }
 
 // NewValidating returns a plugin without policies. SetPolicy, SetBinding and their opposites keep it informed.
 func NewValidating(c Config) *Validating {
-	return &Validating{shelf: newShelf[checks](), reader: c.Reader, authorizer: c.Authorizer}
+	return &Validating{shelf: newShelf[checks](), Config: c}
 }
 
 // Name is the plugin's name.
@@ -52,7 +52,7 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &rules[checks]{
 		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *checks { return compile(s) }),
+		compiled: sync.OnceValue(func() *checks { return compile(s, p.told(o.Name, admission.StepValidate)) }),
 	}
 	p.change(func() { p.policies[o.Name] = pol })
 }
@@ -101,7 +101,7 @@ func (t *text) ReturnTypes() []*celgo.Type {
 	return []*celgo.Type{celgo.StringType}
 }
 
-func compile(s *registrationv1.ValidatingAdmissionPolicySpec) *checks {
+func compile(s *registrationv1.ValidatingAdmissionPolicySpec, told expression.Told) *checks {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &checks{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
@@ -111,7 +111,7 @@ func compile(s *registrationv1.ValidatingAdmissionPolicySpec) *checks {
 	compiler.CompileAndStoreVariables(variables(s.Variables), full, environment.StoredExpressions)
 	out := &checks{}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil, told)
 	}
 	rules, messages := make([]cel.ExpressionAccessor, len(s.Validations)), make([]cel.ExpressionAccessor, len(s.Validations))
 	for i, v := range s.Validations {
@@ -137,6 +137,9 @@ type verdict struct {
 	reason  metav1.StatusReason
 	// failed: it could not be told; what becomes of it is the failure policy's.
 	failed bool
+	// annotation: it is about an audit annotation, which denies whatever the binding's actions are.
+	annotation bool
+	took       time.Duration
 }
 
 // Validate applies every policy through every binding; the first refusal in order is the answer.
@@ -159,6 +162,7 @@ type validatingRun struct {
 	r        *admission.Request
 	refusal  error // the first
 	failures []failureNote
+	said     map[string][]string // annotations of the policy at hand
 }
 
 // failureNote is how the audit event tells of a failed validation.
@@ -171,7 +175,7 @@ type failureNote struct {
 }
 
 func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
-	t, err := pol.match(ctx, v.r, v.plugin.reader)
+	t, err := pol.match(ctx, v.r, v.plugin.Reader)
 	if err != nil {
 		v.misconfigured(pol, nil, err)
 		return
@@ -183,6 +187,20 @@ func (v *validatingRun) policy(ctx context.Context, pol *rules[checks]) {
 		if err := v.binding(ctx, pol, b, t); err != nil {
 			v.misconfigured(pol, b, err)
 		}
+	}
+	for key, values := range v.said {
+		v.r.Note(pol.name+"/"+key, strings.Join(values, ", "))
+	}
+	v.said = nil
+}
+
+// annotation keeps what one binding, or one parameter of it, has to say under a key of the audit event.
+func (v *validatingRun) annotation(key, value string) {
+	if v.said == nil {
+		v.said = map[string][]string{}
+	}
+	if !slices.Contains(v.said[key], value) {
+		v.said[key] = append(v.said[key], value)
 	}
 }
 
@@ -198,25 +216,27 @@ func (v *validatingRun) misconfigured(pol *rules[checks], b *binding, err error)
 }
 
 func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *binding, t *matching.Target) error {
-	ok, err := b.match(ctx, v.r, v.plugin.reader)
+	ok, err := b.match(ctx, v.r, v.plugin.Reader)
 	if err != nil || !ok {
 		return err
 	}
-	params, err := parameters(ctx, v.plugin.reader, pol.params, b.params, v.r.Namespace)
+	params, err := parameters(ctx, v.plugin.Reader, pol.params, b.params, v.r.Namespace)
 	if err != nil || len(params) == 0 {
 		return err
 	}
-	in, err := input(ctx, v.plugin.reader, v.r, t, v.plugin.authorizer)
+	in, err := input(ctx, v.plugin.Reader, v.r, t, v.plugin.Authorizer)
 	if err != nil {
 		return err
 	}
 	for _, param := range params {
 		in.Bindings.VersionedParams = param
 		for _, found := range v.judge(ctx, pol, in) {
-			if found.failed && pol.ignores() {
-				continue
+			switch {
+			case !found.failed || !pol.ignores():
+				v.act(pol, b, found)
+			case !found.annotation:
+				v.plugin.Metrics.Validation(pol.name, b.name, errorType(found.message), "allow", found.took)
 			}
-			v.act(pol, b, found)
 		}
 	}
 	return nil
@@ -224,7 +244,12 @@ func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *bind
 
 // act does what the binding wants done about a finding.
 func (v *validatingRun) act(pol *rules[checks], b *binding, found verdict) {
-	for _, action := range b.actions {
+	actions := b.actions
+	if found.annotation {
+		actions = []registrationv1.ValidationAction{registrationv1.Deny}
+	}
+	for _, action := range actions {
+		v.plugin.Metrics.Validation(pol.name, b.name, errorType(found.message), strings.ToLower(string(action)), found.took)
 		switch action {
 		case registrationv1.Deny:
 			v.refuse(pol, b, found)
@@ -304,20 +329,21 @@ func (v *validatingRun) judge(ctx context.Context, pol *rules[checks], in *expre
 	for i, result := range results {
 		rule, ok := result.ExpressionAccessor.(*validation)
 		switch {
-		case !ok || result.Error == nil && result.EvalResult == celtypes.True:
+		case !ok:
 		case result.Error != nil:
-			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true})
+			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true, took: result.Elapsed})
 		case errors.Is(messageErr, apiservercel.ErrInternal) || errors.Is(messageErr, apiservercel.ErrOutOfBudget):
-			out = append(out, verdict{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true})
+			out = append(out, verdict{index: i, message: fmt.Sprintf("failed messageExpression: %s", messageErr), failed: true, took: result.Elapsed})
+		case result.EvalResult == celtypes.True:
 		default:
-			found := verdict{index: i, message: rule.say(messages, i)}
+			found := verdict{index: i, message: rule.say(messages, i), took: result.Elapsed}
 			if rule.reason != nil {
 				found.reason = *rule.reason
 			}
 			out = append(out, found)
 		}
 	}
-	return append(out, v.annotate(ctx, pol, c, in)...)
+	return append(out, v.annotate(ctx, c, in)...)
 }
 
 // say is the message of a failed validation: by its expression, its text, or the rule itself.
@@ -340,7 +366,7 @@ func (r *validation) say(messages []cel.EvaluationResult, i int) string {
 const longestAnnotation = 10 << 10
 
 // annotate evaluates the policy's audit annotations.
-func (v *validatingRun) annotate(ctx context.Context, pol *rules[checks], c *checks, in *expression.Input) []verdict {
+func (v *validatingRun) annotate(ctx context.Context, c *checks, in *expression.Input) []verdict {
 	results, _, err := c.annotations.ForInput(ctx, in.Attributes, in.Request(), in.Bindings, in.Namespace, celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		return []verdict{{message: err.Error(), failed: true}}
@@ -352,12 +378,12 @@ func (v *validatingRun) annotate(ctx context.Context, pol *rules[checks], c *che
 			continue
 		}
 		if result.Error != nil {
-			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true})
+			out = append(out, verdict{index: i, message: result.Error.Error(), failed: true, annotation: true, took: result.Elapsed})
 			continue
 		}
 		if said, ok := result.EvalResult.Value().(string); ok {
 			if said = strings.TrimSpace(said); said != "" {
-				v.r.Note(pol.name+"/"+a.key, said[:min(len(said), longestAnnotation)])
+				v.annotation(a.key, said[:min(len(said), longestAnnotation)])
 			}
 		}
 	}

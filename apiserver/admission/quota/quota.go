@@ -10,7 +10,7 @@
 //  1. An ask is charged to all quotas that apply, or to none.
 //  2. What was charged for a write that is not stored is given back.
 //  3. Writes of one namespace that arrive together are charged by one write to each quota.
-//  4. Where no quota exists, a write costs one atomic load.
+//  4. Where no quota exists and nothing is limited by default, a write costs one atomic load.
 package quota
 
 import (
@@ -44,8 +44,9 @@ const patience = 10 * time.Second
 
 // Plugin is the admission plugin. Set and Remove keep it informed.
 type Plugin struct {
-	store Store
-	known atomic.Int64 // number of quotas
+	store   Store
+	limited []Limited
+	known   atomic.Int64 // number of quotas
 
 	mu     sync.RWMutex
 	spaces map[string]*space
@@ -57,8 +58,10 @@ type space struct {
 	line   line
 }
 
-// New returns a plugin that knows no quota yet.
-func New(store Store) *Plugin { return &Plugin{store: store, spaces: map[string]*space{}} }
+// New returns a plugin that knows no quota yet. What is limited may be used only where a quota covers it.
+func New(store Store, limited []Limited) *Plugin {
+	return &Plugin{store: store, limited: limited, spaces: map[string]*space{}}
+}
 
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "ResourceQuota" }
@@ -148,12 +151,12 @@ func handles(r *admission.Request, m *quota.Meter) bool {
 
 // Validate charges the request to the quotas that apply, or refuses it.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
-	if p.known.Load() == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+	if p.known.Load() == 0 && len(p.limited) == 0 || r.Namespace == "" || r.Object == nil || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
 		return nil
 	}
 	gr := r.Resource.GroupResource()
 	s, quotas := p.of(r.Namespace)
-	if len(quotas) == 0 || slices.Contains(uncounted, gr) {
+	if len(quotas) == 0 && len(p.limited) == 0 || slices.Contains(uncounted, gr) {
 		return nil
 	}
 	m := quota.MeterFor(gr)
@@ -168,6 +171,9 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		if o, ok := a.old.(metav1.Object); ok && o.GetResourceVersion() == "" {
 			a.old = nil // made by this update: all of it is new
 		}
+	}
+	if err := p.uncovered(a, quotas); err != nil {
+		return err
 	}
 	if !slices.ContainsFunc(quotas, a.concerns) {
 		return nil

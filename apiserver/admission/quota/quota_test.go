@@ -59,7 +59,7 @@ func (s *shelf) used(name string, r corev1.ResourceName) string {
 
 func plugin(quotas ...*corev1.ResourceQuota) (*Plugin, *shelf) {
 	s := &shelf{quotas: map[string]*corev1.ResourceQuota{}}
-	p := New(s)
+	p := New(s, nil)
 	for _, q := range quotas {
 		s.quotas[q.Name] = q
 		p.Set(q)

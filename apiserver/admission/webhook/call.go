@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -39,7 +40,7 @@ type caller struct {
 	transport *http.Transport
 }
 
-func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver) (*caller, error) {
+func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, creds *Credentials) (*caller, error) {
 	t := &http.Transport{
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16,
@@ -52,6 +53,8 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver) (*caller
 		t.TLSClientConfig.RootCAs = pool
 	}
 	out := &caller{transport: t}
+	var cfg *rest.Config
+	var err error
 	switch s := c.Service; {
 	case s != nil:
 		port := int32(443)
@@ -71,13 +74,22 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver) (*caller
 			}
 			return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, addr)
 		}
+		cfg, err = creds.service(s.Name, s.Namespace, port)
 	case c.URL != nil:
 		out.endpoint = *c.URL
 		t.Proxy = http.ProxyFromEnvironment
+		cfg, err = creds.address(out.endpoint)
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
 	}
-	out.client = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if err != nil {
+		return nil, err
+	}
+	shown, err := show(cfg, t)
+	if err != nil {
+		return nil, err
+	}
+	out.client = &http.Client{Transport: shown, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return out, nil
 }
 

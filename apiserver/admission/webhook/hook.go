@@ -60,7 +60,7 @@ type settings struct {
 	reinvoke   bool
 }
 
-func newHook(config string, index int, s settings, resolve Resolver) *hook {
+func (p *plugin) newHook(config string, index int, s settings) *hook {
 	h := &hook{
 		config: config, name: s.name, uid: fmt.Sprintf("%s/%s/%d", config, s.name, index), policy: s.policy, sideEffects: s.effects,
 		reinvoke: s.reinvoke, speaksV1: slices.Contains(s.versions, "v1"),
@@ -69,9 +69,13 @@ func newHook(config string, index int, s settings, resolve Resolver) *hook {
 		h.timeout = time.Duration(*s.timeout) * time.Second
 	}
 	h.criteria, h.broken = matching.New(matching.Named(s.rules), nil, s.match, s.namespaces, s.objects)
-	h.conditions = sync.OnceValue(func() *expression.Conditions { return expression.Compile(s.conditions, s.policy) })
+	h.conditions = sync.OnceValue(func() *expression.Conditions {
+		return expression.Compile(s.conditions, s.policy, func(op admission.Operation, took time.Duration, failed int, excluded bool) {
+			p.Metrics.Conditions(s.name, "webhook", p.step, op, took, failed, excluded)
+		})
+	})
 	h.caller = sync.OnceValues(func() (*caller, error) {
-		c, err := newCaller(&s.client, resolve)
+		c, err := newCaller(&s.client, p.Resolve, p.Credentials)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.made = c
@@ -103,13 +107,13 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 	if h.broken != nil {
 		return nil, apierrors.NewInternalError(h.broken)
 	}
-	t, err := h.criteria.Match(ctx, r, p.reader)
+	t, err := h.criteria.Match(ctx, r, p.Reader)
 	if err != nil || t == nil {
 		return nil, err
 	}
 	v := &invocation{hook: h, target: t, obj: r.Object, old: r.OldObject}
-	if v.obj, err = matching.Shown(ctx, p.reader, r.Object, r, t); err == nil {
-		v.old, err = matching.Shown(ctx, p.reader, r.OldObject, r, t)
+	if v.obj, err = matching.Shown(ctx, p.Reader, r.Object, r, t); err == nil {
+		v.old, err = matching.Shown(ctx, p.Reader, r.OldObject, r, t)
 	}
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
@@ -118,7 +122,7 @@ func (p *plugin) invoke(ctx context.Context, h *hook, r *admission.Request) (*in
 	if c == nil {
 		return v, nil
 	}
-	in := expression.NewInput(r, t.Resource, t.Kind, v.obj, v.old, p.authorizer)
+	in := expression.NewInput(r, t.Resource, t.Kind, v.obj, v.old, p.Authorizer)
 	ok, err := c.Hold(ctx, in)
 	if err != nil {
 		return nil, admission.Forbidden(r, "%w", err)
@@ -138,6 +142,17 @@ type failure struct {
 func (f *failure) Error() string { return fmt.Sprintf("failed calling webhook %q: %v", f.name, f.err) }
 
 func (f *failure) Unwrap() error { return f.err }
+
+// code is the HTTP status that the failure counts as.
+func (f *failure) code() int {
+	if s, ok := errors.AsType[*apierrors.StatusError](f.err); ok {
+		return int(s.ErrStatus.Code)
+	}
+	return http.StatusServiceUnavailable
+}
+
+// denied is a webhook's own refusal.
+type denied struct{ *apierrors.StatusError }
 
 // ask calls the webhook. The error is a *failure, or what the request is to fail with.
 func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating bool) (*admissionv1.AdmissionResponse, error) {
@@ -226,7 +241,7 @@ func userOf(r *admission.Request) authenticationv1.UserInfo {
 }
 
 // denial is the refusal of a webhook, in its own words.
-func denial(name string, result *metav1.Status) *apierrors.StatusError {
+func denial(name string, result *metav1.Status) *denied {
 	s := metav1.Status{}
 	if result != nil {
 		s = *result
@@ -244,5 +259,5 @@ func denial(name string, result *metav1.Status) *apierrors.StatusError {
 	default:
 		s.Message = by + " without explanation"
 	}
-	return &apierrors.StatusError{ErrStatus: s}
+	return &denied{&apierrors.StatusError{ErrStatus: s}}
 }

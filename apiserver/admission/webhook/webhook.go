@@ -17,9 +17,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -45,13 +47,15 @@ type Config struct {
 	Reader     matching.Reader
 	Authorizer auth.Authorizer // for match conditions
 	Resolve    Resolver
+	// Credentials are shown to webhooks; nil: none are.
+	Credentials *Credentials
+	Metrics     *admission.Metrics
 }
 
 // plugin keeps the configured webhooks.
 type plugin struct {
-	reader     matching.Reader
-	authorizer auth.Authorizer
-	resolve    Resolver
+	Config
+	step string // for metrics
 
 	mu      sync.Mutex
 	configs map[string][]*hook
@@ -59,8 +63,8 @@ type plugin struct {
 	hooks atomic.Pointer[[]*hook]
 }
 
-func newPlugin(c Config) plugin {
-	return plugin{reader: c.Reader, authorizer: c.Authorizer, resolve: c.Resolve, configs: map[string][]*hook{}}
+func newPlugin(c Config, step string) plugin {
+	return plugin{Config: c, step: step, configs: map[string][]*hook{}}
 }
 
 // set makes a configuration's webhooks those given; none for one that is gone.
@@ -90,7 +94,7 @@ func (p *plugin) set(config string, hooks []*hook) {
 type Mutating struct{ plugin }
 
 // NewMutating returns a plugin without webhooks. Set and Remove keep it informed.
-func NewMutating(c Config) *Mutating { return &Mutating{newPlugin(c)} }
+func NewMutating(c Config) *Mutating { return &Mutating{newPlugin(c, admission.StepAdmit)} }
 
 // Name is the plugin's name.
 func (*Mutating) Name() string { return "MutatingAdmissionWebhook" }
@@ -104,11 +108,11 @@ func (p *Mutating) Set(obj runtime.Object) {
 	var hooks []*hook
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		hooks = append(hooks, newHook(c.Name, i, settings{
+		hooks = append(hooks, p.newHook(c.Name, i, settings{
 			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
 			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
 			conditions: w.MatchConditions, reinvoke: w.ReinvocationPolicy != nil && *w.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy,
-		}, p.resolve))
+		}))
 	}
 	p.set(c.Name, hooks)
 }
@@ -151,7 +155,9 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		if v == nil || r.Again && !state.due[h.uid] {
 			continue
 		}
+		begin := time.Now()
 		changed, err := p.call(ctx, v, r, i)
+		p.measure(h, r, begin, err)
 		if changed {
 			state.everybody()
 			r.Reinvoke()
@@ -179,6 +185,9 @@ func (s *rounds) everybody() {
 
 // judge turns a webhook's failure into what it means for the request.
 func (p *plugin) judge(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
+	if d, ok := errors.AsType[*denied](err); ok {
+		return d.StatusError
+	}
 	if _, ok := errors.AsType[*failure](err); !ok {
 		return err
 	}
@@ -189,7 +198,26 @@ func (p *plugin) judge(ctx context.Context, h *hook, r *admission.Request, err e
 		return apierrors.NewTimeoutError("request did not complete within requested timeout", 0)
 	}
 	r.Note("failed-open."+note, h.name)
+	p.Metrics.FailOpen(h.name, p.step)
 	return nil
+}
+
+// measure tells the metrics how a call went that began at begin.
+func (p *plugin) measure(h *hook, r *admission.Request, begin time.Time, err error) {
+	rejected, code := err != nil, http.StatusOK
+	if failed, ok := errors.AsType[*failure](err); ok {
+		rejected, code = !h.ignores(), failed.code()
+		if rejected && !errors.Is(failed.err, context.Canceled) {
+			p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.CallingError, code)
+		}
+	} else if d, ok := errors.AsType[*denied](err); ok {
+		code = int(d.ErrStatus.Code)
+		p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.NoError, code)
+	} else if err != nil {
+		code = 0
+		p.Metrics.WebhookRejection(h.name, p.step, r.Operation, admission.InternalError, code)
+	}
+	p.Metrics.Webhook(h.name, p.step, r.Operation, time.Since(begin), rejected, code)
 }
 
 // mutationNote is the key under which the audit event tells of a mutating webhook; "" where there is none.
@@ -236,7 +264,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
-	next, err := matching.Parse(ctx, p.reader, r, v.target, v.obj, doc)
+	next, err := matching.Parse(ctx, p.Reader, r, v.target, v.obj, doc)
 	if err != nil {
 		return false, apierrors.NewInternalError(err)
 	}
@@ -248,7 +276,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 type Validating struct{ plugin }
 
 // NewValidating returns a plugin without webhooks. Set and Remove keep it informed.
-func NewValidating(c Config) *Validating { return &Validating{newPlugin(c)} }
+func NewValidating(c Config) *Validating { return &Validating{newPlugin(c, admission.StepValidating)} }
 
 // Name is the plugin's name.
 func (*Validating) Name() string { return "ValidatingAdmissionWebhook" }
@@ -262,11 +290,11 @@ func (p *Validating) Set(obj runtime.Object) {
 	var hooks []*hook
 	for i := range c.Webhooks {
 		w := &c.Webhooks[i]
-		hooks = append(hooks, newHook(c.Name, i, settings{
+		hooks = append(hooks, p.newHook(c.Name, i, settings{
 			name: w.Name, client: w.ClientConfig, rules: w.Rules, policy: w.FailurePolicy, match: w.MatchPolicy, namespaces: w.NamespaceSelector,
 			objects: w.ObjectSelector, effects: w.SideEffects, timeout: w.TimeoutSeconds, versions: w.AdmissionReviewVersions,
 			conditions: w.MatchConditions,
-		}, p.resolve))
+		}))
 	}
 	p.set(c.Name, hooks)
 }
@@ -304,7 +332,9 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	var wg sync.WaitGroup
 	for i, v := range calls {
 		wg.Go(func() {
+			begin := time.Now()
 			_, err := v.ask(ctx, r, false)
+			p.measure(v.hook, r, begin, err)
 			errs[i] = p.judge(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
 		})
 	}

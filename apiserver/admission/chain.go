@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Chain is the ordered list of plugins. Mutate runs all mutators, then the handler defaults and validates, then Check runs all validators.
+type Chain struct {
+	plugins []Plugin
+	metrics *Metrics
+	times   []times // of each plugin
+}
+
+// NewChain returns a chain that tells metrics, which may be nil, how long its plugins take.
+func NewChain(metrics *Metrics, plugins ...Plugin) *Chain {
+	return &Chain{plugins: plugins, metrics: metrics, times: make([]times, len(plugins)+1)}
+}
+
+// Plugins are the plugins in order. They are not to be changed.
+func (c *Chain) Plugins() []Plugin {
+	if c == nil {
+		return nil
+	}
+	return c.plugins
+}
+
+// Mutate runs the mutators in order and stops at the first error; twice, if one of them asked for it. ran is told each plugin's name
+// as it is done; may be nil.
+func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) error {
+	w := c.watch(admit, r.Operation)
+	err := c.mutate(ctx, r, &w, ran)
+	if err == nil && r.reinvoke {
+		r.Again = true
+		err = c.mutate(ctx, r, &w, nil)
+	}
+	w.end(err)
+	return err
+}
+
+func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(name string)) error {
+	for i, p := range c.plugins {
+		m, ok := p.(Mutator)
+		if !ok {
+			continue
+		}
+		err := m.Admit(ctx, r)
+		w.lap(i, err)
+		if err != nil {
+			return err
+		}
+		if ran != nil {
+			ran(p.Name())
+		}
+	}
+	return nil
+}
+
+// Check runs the validators in order and stops at the first error.
+func (c *Chain) Check(ctx context.Context, r *Request) error {
+	w := c.watch(validate, r.Operation)
+	for i, p := range c.plugins {
+		v, ok := p.(Validator)
+		if !ok {
+			continue
+		}
+		err := v.Validate(ctx, r)
+		w.lap(i, err)
+		if err != nil {
+			r.Settle(false)
+			w.end(err)
+			return err
+		}
+	}
+	w.end(nil)
+	return nil
+}
+
+// The steps and operations as indices.
+const (
+	admit = iota
+	validate
+	steps
+)
+
+var operations = []Operation{Create, Update, Delete, Connect}
+
+// times are the observers of one plugin by step, operation and whether the request was rejected; made when first needed.
+type times [steps][4][2]atomic.Pointer[prometheus.Observer]
+
+// stopwatch measures the plugins of one step of one request: each from where the one before it ended. Without a chain it measures nothing.
+type stopwatch struct {
+	chain       *Chain
+	step, op    int
+	begin, last time.Time
+}
+
+func (c *Chain) watch(step int, op Operation) stopwatch {
+	if c.metrics == nil {
+		return stopwatch{}
+	}
+	w := stopwatch{chain: c, step: step, begin: time.Now()}
+	for i, o := range operations {
+		if o == op {
+			w.op = i
+		}
+	}
+	w.last = w.begin
+	return w
+}
+
+func (w *stopwatch) lap(plugin int, err error) {
+	if w.chain == nil {
+		return
+	}
+	now := time.Now()
+	w.observer(plugin, err).Observe(now.Sub(w.last).Seconds())
+	w.last = now
+}
+
+// end notes the whole step.
+func (w *stopwatch) end(err error) {
+	if w.chain != nil {
+		w.observer(len(w.chain.plugins), err).Observe(time.Since(w.begin).Seconds())
+	}
+}
+
+func (w *stopwatch) labels(err error) []string {
+	step := StepAdmit
+	if w.step == validate {
+		step = StepValidate
+	}
+	return []string{step, string(operations[w.op]), strconv.FormatBool(err != nil)}
+}
+
+func (w *stopwatch) observer(plugin int, err error) prometheus.Observer {
+	rejected := 0
+	if err != nil {
+		rejected = 1
+	}
+	slot := &w.chain.times[plugin][w.step][w.op][rejected]
+	if o := slot.Load(); o != nil {
+		return *o
+	}
+	var o prometheus.Observer
+	if labels := w.labels(err); plugin == len(w.chain.plugins) {
+		histogram, summary := w.chain.metrics.step.WithLabelValues(labels...), w.chain.metrics.stepSummary.WithLabelValues(labels...)
+		o = prometheus.ObserverFunc(func(v float64) {
+			histogram.Observe(v)
+			summary.Observe(v)
+		})
+	} else {
+		o = w.chain.metrics.plugin.WithLabelValues(append([]string{w.chain.plugins[plugin].Name()}, labels...)...)
+	}
+	slot.Store(&o)
+	return o
+}

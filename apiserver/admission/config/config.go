@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads the file of --admission-control-config-file: an
+// AdmissionConfiguration, which holds a document for each plugin that wants one,
+// or names a file with it. The program's assembly loads it, each plugin reads its
+// own document. Files are read at start and never again.
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// File is an AdmissionConfiguration that was understood. A nil *File has no document for anybody.
+type File struct{ plugins map[string]*Document }
+
+// Document is one plugin's part.
+type Document struct {
+	place string // for errors
+	raw   []byte
+}
+
+// The file's form (apiserver.config.k8s.io/v1 AdmissionConfiguration).
+type (
+	file struct {
+		metav1.TypeMeta `json:",inline"`
+		Plugins         []plugin `json:"plugins"`
+	}
+	plugin struct {
+		Name          string          `json:"name"`
+		Path          string          `json:"path"`
+		Configuration json.RawMessage `json:"configuration"`
+	}
+)
+
+var kinds = []schema.GroupVersionKind{
+	{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "AdmissionConfiguration"},
+	{Group: "apiserver.config.k8s.io", Version: "v1alpha1", Kind: "AdmissionConfiguration"},
+	{Group: "apiserver.k8s.io", Version: "v1alpha1", Kind: "AdmissionConfiguration"},
+}
+
+// Load reads an AdmissionConfiguration and the files it names, which are relative to its own folder. known are the names of all plugins
+// that Kubernetes has.
+func Load(path string, known []string) (*File, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read admission control configuration: %w", err)
+	}
+	read := func(name string) ([]byte, error) {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(path), name)
+		}
+		return os.ReadFile(name)
+	}
+	f, err := Parse(b, known, read)
+	if err != nil {
+		return nil, fmt.Errorf("admission control configuration %s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Parse reads the bytes of one; read returns the content of a file that it names.
+func Parse(b []byte, known []string, read func(name string) ([]byte, error)) (*File, error) {
+	var in file
+	if err := decode(b, &in, kinds); err != nil {
+		return nil, err
+	}
+	out := &File{plugins: map[string]*Document{}}
+	for i, p := range in.Plugins {
+		at := fmt.Sprintf("plugins[%d]", i)
+		switch {
+		case p.Name == "":
+			return nil, fmt.Errorf("%s.name: Required value", at)
+		case !slices.Contains(known, p.Name):
+			return nil, fmt.Errorf("%s.name: admission plugin %q is unknown", at, p.Name)
+		case out.plugins[p.Name] != nil:
+			return nil, fmt.Errorf("%s.name: Duplicate value: %q", at, p.Name)
+		}
+		d := &Document{place: at + " (" + p.Name + ")"}
+		switch inline := len(p.Configuration) > 0 && string(p.Configuration) != "null"; {
+		case inline: // it wins over a path, as in Kubernetes
+			d.raw = p.Configuration
+		case p.Path != "":
+			raw, err := read(p.Path)
+			if err != nil {
+				return nil, fmt.Errorf("%s: couldn't open admission plugin configuration %s: %w", at, p.Path, err)
+			}
+			d.raw, d.place = raw, d.place+" in "+p.Path
+		default:
+			continue
+		}
+		out.plugins[p.Name] = d
+	}
+	return out, nil
+}
+
+// For is a plugin's document; nil: there is none.
+func (f *File) For(plugin string) *Document {
+	if f == nil {
+		return nil
+	}
+	return f.plugins[plugin]
+}
+
+// Decode reads the document, which must be of one of the given kinds, into the value that into points to. Errors name the place.
+func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
+	if err := decode(d.raw, into, kinds); err != nil {
+		return d.Wrong(err)
+	}
+	return nil
+}
+
+// Wrong is err with the document's place before it; nil for nil.
+func (d *Document) Wrong(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", d.place, err)
+}
+
+// decode reads YAML or JSON strictly: unknown and repeated fields are errors.
+func decode(b []byte, into any, kinds []schema.GroupVersionKind) error {
+	doc, err := yaml.YAMLToJSONStrict(b)
+	if err != nil {
+		return err
+	}
+	var head metav1.TypeMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, &head); err != nil {
+		return fmt.Errorf("no apiVersion and kind: %w", err)
+	}
+	if gvk := schema.FromAPIVersionAndKind(head.APIVersion, head.Kind); !slices.Contains(kinds, gvk) {
+		return fmt.Errorf("it is a %q of %q, not a %s of %s", head.Kind, head.APIVersion, kinds[0].Kind, kinds[0].GroupVersion())
+	}
+	faults, err := kjson.UnmarshalStrict(doc, into)
+	if err != nil {
+		return err
+	}
+	if len(faults) > 0 {
+		texts := make([]string, len(faults))
+		for i, f := range faults {
+			texts[i] = f.Error()
+		}
+		return errors.New("strict decoding error: " + strings.Join(texts, ", "))
+	}
+	return nil
+}

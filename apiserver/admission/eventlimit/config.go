@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlimit
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/apiserver/admission/config"
+)
+
+// Type says what a limit counts by.
+type Type string
+
+// The types: all events together, those of a namespace, of a user, or of one source about one object.
+const (
+	Server          Type = "Server"
+	Namespace       Type = "Namespace"
+	User            Type = "User"
+	SourceAndObject Type = "SourceAndObject"
+)
+
+var allTypes = []Type{Namespace, Server, SourceAndObject, User}
+
+// Limit is one bound on the rate of events.
+type Limit struct {
+	Type Type `json:"type"`
+	// QPS events a second may come, Burst at once.
+	QPS   int32 `json:"qps"`
+	Burst int32 `json:"burst"`
+	// CacheSize bounds how many keys are remembered; 0: 4096. Server has one key.
+	CacheSize int32 `json:"cacheSize,omitempty"`
+}
+
+// form is the document's (eventratelimit.admission.k8s.io/v1alpha1 Configuration).
+type form struct {
+	metav1.TypeMeta `json:",inline"`
+	Limits          []Limit `json:"limits"`
+}
+
+var kind = schema.GroupVersionKind{Group: "eventratelimit.admission.k8s.io", Version: "v1alpha1", Kind: "Configuration"}
+
+// Read reads the plugin's configuration, without which it cannot be.
+func Read(d *config.Document) ([]Limit, error) {
+	if d == nil {
+		return nil, field.Invalid(field.NewPath("limits"), []Limit{}, "must not be empty")
+	}
+	var f form
+	if err := d.Decode(&f, kind); err != nil {
+		return nil, err
+	}
+	return f.Limits, d.Wrong(Validate(f.Limits).ToAggregate())
+}
+
+// Validate says what is wrong with limits.
+func Validate(limits []Limit) field.ErrorList {
+	var errs field.ErrorList
+	at := field.NewPath("limits")
+	if len(limits) == 0 {
+		errs = append(errs, field.Invalid(at, limits, "must not be empty"))
+	}
+	for i, l := range limits {
+		if !slices.Contains(allTypes, l.Type) {
+			errs = append(errs, field.NotSupported(at.Index(i).Child("type"), l.Type, allTypes))
+		}
+		if l.Burst <= 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("burst"), l.Burst, "must be positive"))
+		}
+		if l.QPS <= 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("qps"), l.QPS, "must be positive"))
+		}
+		if l.Type != Server && l.CacheSize < 0 {
+			errs = append(errs, field.Invalid(at.Index(i).Child("cacheSize"), l.CacheSize, "must not be negative"))
+		}
+	}
+	return errs
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package eventlimit is the EventRateLimit admission plugin: it bounds how many
+// events the server takes, altogether and by who sends them about what, so that a
+// component gone wild cannot fill the store. Off by default; limits come from the
+// admission configuration. It changes nothing.
+package eventlimit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/lru"
+
+	"keelson/apiserver/admission"
+)
+
+// defaultKeys is how many keys a limit remembers unless told otherwise; the one not seen for longest is forgotten first.
+const defaultKeys = 4096
+
+// Plugin is the admission plugin.
+type Plugin struct {
+	limits []*limiter
+	now    func() time.Time
+}
+
+// New returns a plugin that enforces limits, which are valid.
+func New(limits []Limit) *Plugin {
+	p := &Plugin{now: time.Now}
+	for _, l := range limits {
+		size := int(l.CacheSize)
+		switch {
+		case l.Type == Server:
+			size = 1
+		case size == 0:
+			size = defaultKeys
+		}
+		p.limits = append(p.limits, &limiter{Limit: l, keys: lru.New(size)})
+	}
+	return p
+}
+
+// Name is the plugin's name.
+func (*Plugin) Name() string { return "EventRateLimit" }
+
+// Validate counts new and changed events of the core group, and refuses what is too much. A dry run counts for nothing.
+func (p *Plugin) Validate(_ context.Context, r *admission.Request) error {
+	if r.Kind.Kind != "Event" || r.Kind.Group != "" || r.DryRun || r.Operation != admission.Create && r.Operation != admission.Update {
+		return nil
+	}
+	var refusal error
+	for _, l := range p.limits { // each counts the event, also one that another refuses
+		if key := keyOf(l.Type, r); !l.take(key, p.now()) {
+			refusal = apierrors.NewTooManyRequestsError(fmt.Sprintf("limit reached on type %v for key %v", l.Type, key))
+		}
+	}
+	return refusal
+}
+
+// limiter is a limit with the buckets of its keys.
+type limiter struct {
+	Limit
+	mu   sync.Mutex
+	keys *lru.Cache
+}
+
+func (l *limiter) take(key string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known, _ := l.keys.Get(key)
+	bucket, ok := known.(*rate.Limiter)
+	if !ok {
+		bucket = rate.NewLimiter(rate.Limit(l.QPS), int(l.Burst))
+		l.keys.Add(key, bucket)
+	}
+	return bucket.AllowN(now, 1)
+}
+
+func keyOf(t Type, r *admission.Request) string {
+	switch t {
+	case Namespace:
+		return r.Namespace
+	case User:
+		if r.User != nil {
+			return r.User.Name
+		}
+	case SourceAndObject:
+		if e, ok := r.Object.(*corev1.Event); ok {
+			about := e.InvolvedObject
+			return strings.Join([]string{
+				e.Source.Component, e.Source.Host, about.Kind, about.Namespace, about.Name, string(about.UID), about.APIVersion,
+			}, "")
+		}
+	case Server:
+	}
+	return ""
+}

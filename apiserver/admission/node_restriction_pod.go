@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+)
+
+// mirror judges a new mirror pod: it belongs to nobody but the node, and refers to nothing that the node could read by it.
+func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
+	switch {
+	case pod.Spec.NodeName != node:
+		return Forbidden(r, "node %q can only create pods with spec.nodeName set to itself", node)
+	case len(pod.OwnerReferences) > 1:
+		return Forbidden(r, "node %q can only create pods with a single owner reference set to itself", node)
+	case len(pod.OwnerReferences) == 1:
+		if err := p.owner(ctx, r, pod, node); err != nil {
+			return err
+		}
+	}
+	what := ""
+	switch {
+	case pod.Spec.ServiceAccountName != "":
+		what = "a service account"
+	case refersToSecrets(pod):
+		what = "secrets"
+	case refersToConfigMaps(pod):
+		what = "configmaps"
+	case hasVolume(pod, func(v *corev1.Volume) bool {
+		return hasSource(v, func(s *corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil })
+	}):
+		what = "clustertrustbundles"
+	case hasVolume(pod, func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil }):
+		what = "persistentvolumeclaims"
+	default:
+		return nil
+	}
+	return Forbidden(r, "node %q can not create pods that reference %s", node, what)
+}
+
+// owner holds a mirror pod's owner to the node itself.
+func (p NodeRestriction) owner(ctx context.Context, r *Request, pod *corev1.Pod, node string) error {
+	o := pod.OwnerReferences[0]
+	switch {
+	case o.APIVersion != "v1" || o.Kind != "Node" || o.Name != node:
+		return Forbidden(r, "node %q can only create pods with an owner reference set to itself", node)
+	case o.Controller == nil || !*o.Controller:
+		return Forbidden(r, "node %q can only create pods with a controller owner reference set to itself", node)
+	case o.BlockOwnerDeletion != nil && *o.BlockOwnerDeletion:
+		return Forbidden(r, "node %q must not set blockOwnerDeletion on an owner reference", node)
+	}
+	own, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
+	if err != nil {
+		return err
+	}
+	if own.UID != o.UID {
+		return Forbidden(r, "node %s UID mismatch: expected %s got %s", node, o.UID, own.UID)
+	}
+	return nil
+}
+
+func hasVolume(pod *corev1.Pod, is func(*corev1.Volume) bool) bool {
+	for i := range pod.Spec.Volumes {
+		if is(&pod.Spec.Volumes[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasSource(v *corev1.Volume, is func(*corev1.VolumeProjection) bool) bool {
+	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return is(&s) })
+}
+
+func refersToSecrets(pod *corev1.Pod) bool {
+	return len(pod.Spec.ImagePullSecrets) > 0 || hasVolume(pod, func(v *corev1.Volume) bool {
+		return v.Secret != nil || hasSource(v, func(s *corev1.VolumeProjection) bool { return s.Secret != nil }) ||
+			v.AzureFile != nil || v.CephFS != nil && v.CephFS.SecretRef != nil || v.Cinder != nil && v.Cinder.SecretRef != nil ||
+			v.FlexVolume != nil && v.FlexVolume.SecretRef != nil || v.RBD != nil && v.RBD.SecretRef != nil ||
+			v.ScaleIO != nil || v.ISCSI != nil && v.ISCSI.SecretRef != nil || v.StorageOS != nil && v.StorageOS.SecretRef != nil ||
+			v.CSI != nil && v.CSI.NodePublishSecretRef != nil
+	}) || hasEnv(pod, func(e *corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil },
+		func(f *corev1.EnvFromSource) bool { return f.SecretRef != nil })
+}
+
+func refersToConfigMaps(pod *corev1.Pod) bool {
+	return hasVolume(pod, func(v *corev1.Volume) bool {
+		return v.ConfigMap != nil || hasSource(v, func(s *corev1.VolumeProjection) bool { return s.ConfigMap != nil })
+	}) || hasEnv(pod, func(e *corev1.EnvVar) bool { return e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil },
+		func(f *corev1.EnvFromSource) bool { return f.ConfigMapRef != nil })
+}
+
+// hasEnv looks at the environments of all containers.
+func hasEnv(pod *corev1.Pod, is func(*corev1.EnvVar) bool, from func(*corev1.EnvFromSource) bool) bool {
+	in := func(env []corev1.EnvVar, sources []corev1.EnvFromSource) bool {
+		return slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return is(&e) }) ||
+			slices.ContainsFunc(sources, func(f corev1.EnvFromSource) bool { return from(&f) })
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if in(list[i].Env, list[i].EnvFrom) {
+				return true
+			}
+		}
+	}
+	return slices.ContainsFunc(pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return in(c.Env, c.EnvFrom) })
+}
+
+// podStatus keeps a kubelet from changing more than the status by way of it.
+func podStatus(r *Request, old *corev1.Pod, node string) error {
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	if !maps.Equal(pod.Labels, old.Labels) {
+		return Forbidden(r, "node %q cannot update labels through pod status", node)
+	}
+	if !apiequality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses) {
+		return Forbidden(r, "node %q cannot update resource claim statues", node)
+	}
+	return nil
+}
+
+// claimStatus lets a kubelet write what it found out about the size of a claim's volume.
+func claimStatus(r *Request, node string) error {
+	claim, ok := r.Object.(*corev1.PersistentVolumeClaim)
+	old, had := r.OldObject.(*corev1.PersistentVolumeClaim)
+	if r.Subresource != "status" || r.Operation != Update || !ok || !had {
+		return Forbidden(r, "may only update PVC status")
+	}
+	claim, old = claim.DeepCopy(), old.DeepCopy()
+	for _, c := range []*corev1.PersistentVolumeClaim{claim, old} {
+		c.ResourceVersion, c.ManagedFields = "", nil
+		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
+	}
+	if !apiequality.Semantic.DeepEqual(claim, old) {
+		return Forbidden(r, "node %q is not allowed to update fields other than status.capacity and status.conditions", node)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/auth"
+	"keelson/auth/authz"
+)
+
+func asNode(r *Request) *Request {
+	r.User = &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}}
+	return r
+}
+
+// TestMirrorPods: a kubelet's mirror pods refer to nothing that it could read by them.
+func TestMirrorPods(t *testing.T) {
+	p := NodeRestriction{NodeName: authz.NodeName, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+		nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u"}}},
+	})}
+	yes := true
+	own := metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: "u", Controller: &yes}
+	try := func(edit func(*corev1.Pod)) error {
+		obj := pod()
+		obj.Annotations = map[string]string{mirrorAnnotation: "x"}
+		obj.Spec.NodeName, obj.OwnerReferences = "node-1", []metav1.OwnerReference{own}
+		edit(obj)
+		return p.Validate(t.Context(), asNode(creation(obj)))
+	}
+	volume := func(v corev1.VolumeSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: v}} }
+	}
+	projected := func(s corev1.VolumeProjection) func(*corev1.Pod) {
+		return volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{s}}})
+	}
+	env := func(v corev1.EnvVarSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "E", ValueFrom: &v}} }
+	}
+	from := func(f corev1.EnvFromSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{f} }
+	}
+	owner := func(edit func(*metav1.OwnerReference)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { edit(&p.OwnerReferences[0]) }
+	}
+	for what, edit := range map[string]func(*corev1.Pod){
+		"plain": func(*corev1.Pod) {}, "host path": volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}),
+		"downward": env(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}),
+	} {
+		if err := try(edit); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	const secrets, maps = `node "node-1" can not create pods that reference secrets`, `node "node-1" can not create pods that reference configmaps`
+	for _, tt := range []struct {
+		what string
+		edit func(*corev1.Pod)
+		want string
+	}{
+		{"another node", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }, "can only create pods with spec.nodeName set to itself"},
+		{"two owners", func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, own) }, "with a single owner reference set to itself"},
+		{"another's", owner(func(o *metav1.OwnerReference) { o.Name = "node-2" }), "with an owner reference set to itself"},
+		{"no controller", owner(func(o *metav1.OwnerReference) { o.Controller = nil }), "with a controller owner reference set to itself"},
+		{"blocking", owner(func(o *metav1.OwnerReference) { o.BlockOwnerDeletion = &yes }), "must not set blockOwnerDeletion on an owner reference"},
+		{"an older node's", owner(func(o *metav1.OwnerReference) { o.UID = "old" }), "node node-1 UID mismatch: expected old got u"},
+		{"account", func(p *corev1.Pod) { p.Spec.ServiceAccountName = "default" }, "can not create pods that reference a service account"},
+		{"pull secret", func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} }, secrets},
+		{"secret volume", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), secrets},
+		{"projected secret", projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{}}), secrets},
+		{"secret in the environment", env(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}), secrets},
+		{"secret as the environment", from(corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}), secrets},
+		{"CSI secret", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{NodePublishSecretRef: &corev1.LocalObjectReference{Name: "s"}}}), secrets},
+		{"config map volume", volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), maps},
+		{"projected config map", projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{}}), maps},
+		{"config map in the environment", env(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "k"}}), maps},
+		{"config map as the environment", from(corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{}}), maps},
+		{"trust bundle", projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), "can not create pods that reference clustertrustbundles"},
+		{"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), "can not create pods that reference persistentvolumeclaims"},
+	} {
+		wantForbidden(t, tt.what, try(tt.edit), tt.want)
+	}
+}
+
+// TestNodeStatuses: what a kubelet may write of pods and claims is their status, and not all of that.
+func TestNodeStatuses(t *testing.T) {
+	p := NodeRestriction{NodeName: authz.NodeName, Reader: cache{}}
+	old := pod()
+	old.Spec.NodeName = "node-1"
+	status := func(edit func(*corev1.Pod)) error {
+		next := old.DeepCopy()
+		edit(next)
+		return p.Validate(t.Context(), asNode(&Request{Operation: Update, Resource: pods, Subresource: "status", Name: "p", Object: next, OldObject: old}))
+	}
+	if err := status(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }); err != nil {
+		t.Errorf("phase: %v", err)
+	}
+	wantForbidden(t, "labels", status(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }), `node "node-1" cannot update labels through pod status`)
+	name := "c"
+	wantForbidden(t, "claims", status(func(p *corev1.Pod) {
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "n", ResourceClaimName: &name}}
+	}), "cannot update resource claim statues")
+
+	claims := corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}}
+	claim := func(sub string, edit func(*corev1.PersistentVolumeClaim)) error {
+		next := before.DeepCopy()
+		next.ResourceVersion = "2"
+		edit(next)
+		return p.Validate(t.Context(), asNode(&Request{Operation: Update, Resource: claims, Subresource: sub, Name: "c", Object: next, OldObject: before}))
+	}
+	if err := claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Capacity = quantities("storage", "1Gi") }); err != nil {
+		t.Errorf("capacity: %v", err)
+	}
+	wantForbidden(t, "phase", claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), "is not allowed to update fields other than status.capacity and status.conditions")
+	wantForbidden(t, "the claim itself", claim("", func(*corev1.PersistentVolumeClaim) {}), "may only update PVC status")
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/resources"
+)
+
+// PodResizeValidator refuses to resize a bound pod to more than its node has in all, and where the node's system cannot.
+type PodResizeValidator struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (PodResizeValidator) Name() string { return "PodResizeValidator" }
+
+// Validate judges changes of a pod's resources.
+func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
+	if r.Resource != pods || r.Subresource != "resize" || r.Operation != Update {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	old, ok := r.OldObject.(*corev1.Pod)
+	if pod.Spec.NodeName == "" || ok && old.Generation == pod.Generation {
+		return nil
+	}
+	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", pod.Spec.NodeName)
+	switch {
+	case isNotFound(err):
+		return Forbidden(r, "node %q not found", pod.Spec.NodeName)
+	case err != nil:
+		return Forbidden(r, "failed to get node %q: %w", pod.Spec.NodeName, err)
+	}
+	if short := shortOf(pod, node); len(short) > 0 {
+		return Forbidden(r, "Node didn't have enough allocatable resources: %s", strings.Join(short, "; "))
+	}
+	if system := node.Labels[corev1.LabelOSStable]; system != "linux" {
+		return Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system)
+	}
+	return nil
+}
+
+// shortOf is what a pod asks for that its node has not.
+func shortOf(pod *corev1.Pod, node *corev1.Node) []string {
+	var out []string
+	asked := resources.Requests(pod)
+	if want, has := asked.Cpu().MilliValue(), node.Status.Allocatable.Cpu().MilliValue(); want > has {
+		out = append(out, fmt.Sprintf("cpu, requested: %d, allocatable: %d", want, has))
+	}
+	if want, has := asked.Memory().Value(), node.Status.Allocatable.Memory().Value(); want > has {
+		out = append(out, fmt.Sprintf("memory, requested: %d, allocatable: %d", want, has))
+	}
+	return out
+}

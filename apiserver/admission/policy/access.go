@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/auth"
+)
+
+// Access keeps users from reading by way of a policy what they may not read: who names parameters must be able to get them.
+type Access struct {
+	Reader     Reader
+	Authorizer auth.Authorizer
+}
+
+// Guarded are the resources whose writes Check judges.
+var Guarded = []schema.GroupVersionResource{ValidatingResource, ValidatingBindingResource, MutatingResource, MutatingBindingResource}
+
+// Check judges a write of a policy or binding by u; old is nil for a creation. A refusal is a 422 Status.
+func (a Access) Check(ctx context.Context, u *auth.User, _ string, obj, old runtime.Object) error {
+	if u == nil || slices.Contains(u.Groups, auth.Masters) {
+		return nil
+	}
+	switch o := obj.(type) {
+	case *registrationv1.ValidatingAdmissionPolicy:
+		before, _ := old.(*registrationv1.ValidatingAdmissionPolicy)
+		return a.policy(ctx, u, "ValidatingAdmissionPolicy", o.Name, o.Spec.ParamKind, before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
+	case *registrationv1.MutatingAdmissionPolicy:
+		before, _ := old.(*registrationv1.MutatingAdmissionPolicy)
+		return a.policy(ctx, u, "MutatingAdmissionPolicy", o.Name, o.Spec.ParamKind, before != nil && apiequality.Semantic.DeepEqual(o.Spec.ParamKind, before.Spec.ParamKind))
+	case *registrationv1.ValidatingAdmissionPolicyBinding:
+		before, _ := old.(*registrationv1.ValidatingAdmissionPolicyBinding)
+		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(o.Spec.ParamRef, before.Spec.ParamRef)
+		return a.binding(ctx, u, "ValidatingAdmissionPolicyBinding", o.Name, ValidatingResource, o.Spec.PolicyName, o.Spec.ParamRef, same)
+	case *registrationv1.MutatingAdmissionPolicyBinding:
+		before, _ := old.(*registrationv1.MutatingAdmissionPolicyBinding)
+		same := before != nil && before.Spec.PolicyName == o.Spec.PolicyName && apiequality.Semantic.DeepEqual(o.Spec.ParamRef, before.Spec.ParamRef)
+		return a.binding(ctx, u, "MutatingAdmissionPolicyBinding", o.Name, MutatingResource, o.Spec.PolicyName, o.Spec.ParamRef, same)
+	}
+	return nil
+}
+
+func (a Access) policy(ctx context.Context, u *auth.User, kind, name string, k *registrationv1.ParamKind, same bool) error {
+	if k == nil || same {
+		return nil
+	}
+	ask := a.about(k)
+	ask.Namespace, ask.Name = "*", "*"
+	why := fmt.Sprintf("user %s must have \"get\" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)", shown(u), k.Kind, k.APIVersion)
+	return a.decide(ctx, u, ask, kind, name, "paramKind", why)
+}
+
+func (a Access) binding(
+	ctx context.Context, u *auth.User, kind, name string, policies schema.GroupVersionResource, policy string, ref *registrationv1.ParamRef, same bool,
+) error {
+	if ref == nil || same {
+		return nil
+	}
+	var k *registrationv1.ParamKind
+	if obj, err := a.Reader.Get(ctx, policies, "", policy); err == nil { // without its policy, everything must be readable
+		switch p := obj.(type) {
+		case *registrationv1.ValidatingAdmissionPolicy:
+			k = p.Spec.ParamKind
+		case *registrationv1.MutatingAdmissionPolicy:
+			k = p.Spec.ParamKind
+		}
+	}
+	ask := a.about(k)
+	ask.Namespace, ask.Name = ref.Namespace, ref.Name
+	return a.decide(ctx, u, ask, kind, name, "paramRef", fmt.Sprintf("user %s does not have \"get\" permission on the object referenced by paramRef", shown(u)))
+}
+
+// about is the question whether objects of a kind may be read; nil: of any.
+func (a Access) about(k *registrationv1.ParamKind) *auth.Attributes {
+	ask := &auth.Attributes{Verb: "get", Group: "*", Version: "*", Resource: "*", ResourceRequest: true}
+	if k == nil {
+		return ask
+	}
+	gv, err := schema.ParseGroupVersion(k.APIVersion)
+	if err != nil {
+		return ask
+	}
+	ask.Group, ask.Version = gv.Group, gv.Version
+	if gvr, _, ok := a.Reader.ResourceOf(gv.WithKind(k.Kind)); ok {
+		ask.Resource = gvr.Resource
+	}
+	return ask
+}
+
+func (a Access) decide(ctx context.Context, u *auth.User, ask *auth.Attributes, kind, name, at, why string) error {
+	ask.User = u
+	d, err := a.Authorizer.Authorize(ctx, ask)
+	if err != nil {
+		why = err.Error()
+	}
+	if err == nil && d.Verdict == auth.Allow {
+		return nil
+	}
+	return apierrors.NewInvalid(registrationv1.SchemeGroupVersion.WithKind(kind).GroupKind(), name, field.ErrorList{field.Forbidden(field.NewPath("spec", at), why)})
+}
+
+// shown is a user as Kubernetes' messages show one.
+func shown(u *auth.User) string {
+	return fmt.Sprintf("&{%s %s %v %v}", u.Name, u.UID, u.Groups, u.Extra)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+
+	"keelson/apiserver/admission/config"
+)
+
+// Credentials are what the server shows to webhooks: the users of a kubeconfig, which are named by the webhook's host and port, such as
+// "hook.ns.svc", "hook.example.com:8443", "*.example.com" or "*". A nil *Credentials shows nothing to anybody.
+type Credentials struct {
+	users webhookutil.AuthenticationInfoResolver
+}
+
+// form is the configuration document's.
+type form struct {
+	metav1.TypeMeta    `json:",inline"`
+	KubeConfigFile     string `json:"kubeConfigFile"`
+	StaticManifestsDir string `json:"staticManifestsDir"`
+}
+
+var kinds = []schema.GroupVersionKind{
+	{Group: "apiserver.config.k8s.io", Version: "v1", Kind: "WebhookAdmissionConfiguration"},
+	{Group: "apiserver.config.k8s.io", Version: "v1alpha1", Kind: "WebhookAdmission"},
+}
+
+// Read reads a plugin's configuration and the kubeconfig that it names; nil: no credentials.
+func Read(d *config.Document) (*Credentials, error) {
+	if d == nil {
+		return nil, nil //nolint:nilnil // no credentials are no error
+	}
+	var f form
+	if err := d.Decode(&f, kinds...); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.StaticManifestsDir != "":
+		return nil, d.Wrong(errors.New("staticManifestsDir: webhooks from files are not supported"))
+	case f.KubeConfigFile == "":
+		return nil, nil //nolint:nilnil // no credentials are no error
+	case !filepath.IsAbs(f.KubeConfigFile):
+		return nil, d.Wrong(field.Invalid(field.NewPath("kubeConfigFile"), f.KubeConfigFile, "must be an absolute file path"))
+	}
+	users, err := webhookutil.NewDefaultAuthenticationInfoResolver(f.KubeConfigFile)
+	if err != nil {
+		return nil, d.Wrong(err)
+	}
+	return &Credentials{users}, nil
+}
+
+// service are the credentials for a service's port; nil: none.
+func (c *Credentials) service(name, namespace string, port int32) (*rest.Config, error) {
+	if c == nil {
+		return nil, nil //nolint:nilnil // no credentials are no error
+	}
+	return c.users.ClientConfigForService(name, namespace, int(port))
+}
+
+// address are the credentials for a URL; nil: none.
+func (c *Credentials) address(endpoint string) (*rest.Config, error) {
+	if c == nil {
+		return nil, nil //nolint:nilnil // no credentials are no error
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, err
+	}
+	host := u.Host
+	if u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), "443")
+	}
+	return c.users.ClientConfigFor(host)
+}
+
+// show has t show the credentials.
+func show(cfg *rest.Config, t *http.Transport) (http.RoundTripper, error) {
+	if cfg == nil {
+		return t, nil
+	}
+	own, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if own != nil {
+		t.TLSClientConfig.Certificates = append([]tls.Certificate(nil), own.Certificates...)
+		t.TLSClientConfig.GetClientCertificate = own.GetClientCertificate
+	}
+	return rest.HTTPWrappersForConfig(cfg, t)
+}
