@@ -171,16 +171,28 @@ func TestRepair(t *testing.T) {
 		stolen.Spec.ClusterIP, stolen.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
 		a.SetService(stolen)
 		time.Sleep(3 * settleTime)
-		if owner, _ := Of(b.pages[netip.MustParseAddr("10.96.0.9")]); owner.Name != "stolen" {
+		synctest.Wait()
+		b.mu.Lock()
+		owner, _ := Of(b.pages[netip.MustParseAddr("10.96.0.9")])
+		b.mu.Unlock()
+		if owner.Name != "stolen" {
 			t.Errorf("an address with the wrong service is %v's", owner)
 		}
 		a.RemoveService(old)
 		synctest.Wait()
 		check("service gone", map[string]bool{"10.96.0.5": false})
-		before := b.releases
+		idle := func() (releases, due int) {
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return b.releases, len(a.due)
+		}
+		before, _ := idle()
 		time.Sleep(10 * leakTime)
-		if b.releases != before || len(a.due) != 0 {
-			t.Errorf("idle: %d releases, %d addresses to look at", b.releases-before, len(a.due))
+		if after, due := idle(); after != before || due != 0 {
+			t.Errorf("idle: %d releases, %d addresses to look at", after-before, due)
 		}
 	})
 }
