@@ -31,7 +31,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		a.whole = true
 		a.serve(t.h, inbound(r, ctx))
 		cancel()
-		return a.response(r), nil
+		return a.outcome(r)
 	}
 	go func() { // ends when the handler returns, which its context makes it do
 		defer cancel()
@@ -47,7 +47,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, ctx.Err()
 		}
 	}
-	return a.response(r), nil
+	return a.outcome(r)
 }
 
 // streams tells whether the answer may arrive piece by piece, or go both ways. Everything else is answered in one piece.
@@ -105,6 +105,7 @@ type answer struct {
 	read   int   // of buf
 	end    error // what the reader gets after buf: io.EOF when the handler is done
 	gone   error // the reader has left; what the writer gets
+	unsaid error // the handler gave up with its context before it said anything: there is no answer
 	after  http.Header
 }
 
@@ -151,6 +152,9 @@ func (a *answer) panicked(p any) error {
 func (a *answer) finish(end error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.code == 0 && (errors.Is(end, context.Canceled) || errors.Is(end, context.DeadlineExceeded)) {
+		a.unsaid = end
+	}
 	a.writeHeaderLocked(http.StatusOK)
 	a.end = end
 	for k, v := range a.header {
@@ -250,6 +254,17 @@ func (a *answer) abandon(why error) {
 		a.gone = why
 	}
 	a.change.Broadcast()
+}
+
+// outcome is what the client gets.
+func (a *answer) outcome(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	unsaid := a.unsaid
+	a.mu.Unlock()
+	if unsaid != nil {
+		return nil, unsaid
+	}
+	return a.response(r), nil
 }
 
 // response is the client's view of the answer.
