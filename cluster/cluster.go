@@ -261,10 +261,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if c.etcd != nil {
 		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
 	}
-	second, err := c.agents(as, marks)
-	if err != nil {
-		return err
-	}
+	second := c.agents(as, marks)
 	node, err := c.node(as, marks)
 	if err != nil {
 		return err
@@ -277,9 +274,9 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 }
 
 // agents are the controllers and the scheduler.
-func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark.Recorder) ([]run.Part, error) {
+func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark.Recorder) []run.Part {
 	if c.cfg.NoAgents {
-		return nil, nil
+		return nil
 	}
 	boss := as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
 	manager := controllers.Config{
@@ -300,7 +297,7 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 		manage = elected(boss, controllersLease, true, manager.Log, func(ctx context.Context) error { return runControllers(ctx, manager, func() {}) })
 		schedule = elected(sched.Client, schedulerLease, true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
 	}
-	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}, nil
+	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}
 }
 
 func user(name string, groups ...string) *auth.User {

@@ -52,7 +52,7 @@ func (c *conn) handle(st *stream) {
 		r.finished = true
 		p := recover()
 		st.abort(errAborted)
-		if err, ok := p.(error); p != nil && !(ok && errors.Is(err, http.ErrAbortHandler)) {
+		if err, ok := p.(error); p != nil && (!ok || !errors.Is(err, http.ErrAbortHandler)) {
 			c.logf("http2: panic serving %s: %v\n%s", c.remote, p, debug.Stack())
 		}
 	}()

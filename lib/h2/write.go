@@ -14,9 +14,6 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// frameHeader is the length of what precedes a frame's payload.
-const frameHeader = 9
-
 // flushFrom is how many bytes are written at once even if more are coming.
 const flushFrom = 64 << 10
 

@@ -72,7 +72,7 @@ func (fs *tearFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory
 
 // removeToo removes from clone what is no more in mem, as a disk may that brings removals to rest before anything else; false when
 // there is nothing to remove.
-func removeToo(t *testing.T, mem, clone *vfs.MemFS) (any bool) {
+func removeToo(t *testing.T, mem, clone *vfs.MemFS) (removed bool) {
 	now, err := mem.List("data")
 	if err != nil {
 		return false // there is no directory yet
@@ -83,13 +83,13 @@ func removeToo(t *testing.T, mem, clone *vfs.MemFS) (any bool) {
 	}
 	for _, name := range then {
 		if !slices.Contains(now, name) {
-			any = true
+			removed = true
 			if err := clone.Remove("data/" + name); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	return any
+	return removed
 }
 
 // TestCrashMatrix cuts the world off at every operation that changes files, and amid every write: in turn with nothing of what was not synced, all of it, some of it, and nothing but removals.

@@ -193,7 +193,7 @@ func marks(name string) bool { return strings.HasPrefix(filepath.Base(name), "ma
 
 // settle brings the changes of the directory that holds name to disk.
 func (p *patientFS) settle(name string) {
-	dir := p.FS.PathDir(name)
+	dir := p.PathDir(name)
 	var d vfs.File
 	if !p.do("open", dir, func() (err error) {
 		d, err = p.FS.OpenDir(dir)

@@ -183,10 +183,9 @@ func TestHang(t *testing.T) {
 	m := etcdtest.Start(t, 1, nil)
 	s := open(t, Options{Servers: etcdtest.URLs(m), Patience: 5 * time.Second})
 	m[0].Pause(t)
-	var away *store.UnavailableError
 	for end := time.Now().Add(time.Minute); ; { // a process takes a moment to stop, and may answer meanwhile
 		_, err := s.Revision(t.Context())
-		if errors.As(err, &away) {
+		if _, away := errors.AsType[*store.UnavailableError](err); away {
 			break
 		}
 		if err != nil || time.Now().After(end) {

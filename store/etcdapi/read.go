@@ -96,7 +96,7 @@ func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.Range
 		return nil, answer(err)
 	}
 	out := &pb.RangeResponse{}
-	at := rev
+	var at int64
 	switch {
 	case picky(r):
 		at, err = k.pick(ctx, s, r, rev, out)

@@ -89,8 +89,8 @@ func (k *kv) tryTxn(ctx context.Context, r *pb.TxnRequest, key string) (*pb.TxnR
 		ops = r.Success
 	}
 	out := &pb.TxnResponse{Succeeded: ok}
-	at := latest
 	for i, op := range ops { // the write first: it tells at which revision the reads are to be done
+		var at int64
 		var res *pb.ResponseOp
 		switch u := op.Request.(type) {
 		case *pb.RequestOp_RequestPut:
