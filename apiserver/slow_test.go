@@ -105,9 +105,7 @@ func TestSlowBody(t *testing.T) {
 		}
 		_ = c.Close()
 	}
-	if n := r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`); n != "0" {
-		t.Errorf("%s writes are still in flight", n)
-	}
+	until(t, "no write is in flight", func() bool { return r.gauge(t, `apiserver_current_inflight_requests{request_kind="mutating"}`) == "0" })
 }
 
 // TestClientThatDoesNotRead: an answer that nobody takes ends when the request's time is up; others do not notice.
