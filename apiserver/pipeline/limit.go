@@ -163,8 +163,8 @@ func deadline(c *Config, next http.Handler) http.Handler {
 		// A client that neither sends nor reads must not hold the handler beyond that. In-process requests have no deadlines, nor
 		// slow clients.
 		out, end := http.NewResponseController(w), time.Now().Add(limit)
-		_ = out.SetReadDeadline(end)
-		if out.SetWriteDeadline(end.Add(lastAnswer)) == nil {
+		if out.SetReadDeadline(end) == nil {
+			_ = out.SetWriteDeadline(end.Add(lastAnswer))            // who has the one has the other
 			defer func() { _ = out.SetWriteDeadline(time.Time{}) }() // the connection may live on
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,20 @@ func TestWindowsOfTheClient(t *testing.T) {
 	}
 }
 
+// TestClosedWindow: an answer that its client never lets through is given up.
+func TestClosedWindow(t *testing.T) {
+	ts, _ := serve(t, Options{WriteTimeout: 5 * time.Second}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) })
+	p := dialTo(t, ts.URL, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	p.request(1, true)
+	p.until(isReset(1, http2.ErrCodeInternal))
+	p.ok(p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1000}))
+	p.request(3, true)
+	p.until(func(f http2.Frame) bool {
+		d, ok := f.(*http2.DataFrame)
+		return ok && d.StreamID == 3 && d.StreamEnded()
+	})
+}
+
 // TestTooManyStreams are refused, also when the client has reset those before: their handlers still run.
 func TestTooManyStreams(t *testing.T) {
 	stay := make(chan struct{})
@@ -339,18 +354,35 @@ func TestLiteralFields(t *testing.T) {
 	}
 }
 
-// BenchmarkRequest is a small POST on a connection of its own, client and all.
+// BenchmarkRequest is a small POST on a connection of its own, client and all, beside the same with the server that net/http brings.
 func BenchmarkRequest(b *testing.B) {
 	answer := make([]byte, 2<<10)
-	ts, c := serve(b, Options{}, func(w http.ResponseWriter, r *http.Request) {
+	h := func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			b.Error(err)
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
 		_, _ = w.Write(answer)
-	})
-	b.ReportAllocs()
-	for b.Loop() {
-		do(b, c, http.MethodPost, ts.URL, bytes.NewReader(answer))
+	}
+	for _, name := range []string{"h2", "net-http"} {
+		b.Run(name, func(b *testing.B) {
+			var ts *httptest.Server
+			if name == "h2" {
+				ts, _ = serve(b, Options{}, h)
+			} else {
+				ts = httptest.NewUnstartedServer(http.HandlerFunc(h))
+				ts.EnableHTTP2 = true
+				ts.StartTLS()
+				b.Cleanup(ts.Close)
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				t := ts.Client().Transport.(*http.Transport).Clone() //nolint:forcetypeassert // httptest makes it
+				defer t.CloseIdleConnections()
+				for c := (&http.Client{Transport: t}); pb.Next(); {
+					do(b, c, http.MethodPost, ts.URL, bytes.NewReader(answer))
+				}
+			})
+		})
 	}
 }

@@ -30,7 +30,8 @@ type Options struct {
 	MaxStreams uint32
 	// IdleTimeout ends a connection without requests (default: never).
 	IdleTimeout time.Duration
-	// WriteTimeout ends a connection whose client takes nothing of what is written to it (default: never).
+	// WriteTimeout ends a connection whose client takes nothing of what is written to it, and an answer whose end no window lets
+	// through (default: never).
 	WriteTimeout time.Duration
 }
 

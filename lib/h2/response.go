@@ -61,6 +61,9 @@ func (c *conn) handle(st *stream) {
 	} else {
 		c.handler.ServeHTTP(r, st.req)
 	}
+	if t := c.s.options.WriteTimeout; t > 0 {
+		st.sendUntil(time.Now().Add(t)) // nobody is left who could give up
+	}
 	r.finish()
 	r.finished = true
 	if r.hangUp {
