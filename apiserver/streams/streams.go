@@ -18,8 +18,12 @@ import (
 	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
-// goodbye is how long a client has to read what was sent last and to answer the closing of its websocket.
-const goodbye = 5 * time.Second
+const (
+	handshake = 10 * time.Second
+	// goodbye is how long a client has to read what was sent last and to answer the closing of its websocket: megabytes may be on
+	// their way over a slow line, and closing sooner takes them back as soon as the client says anything, a ping for instance.
+	goodbye = time.Minute
+)
 
 // IsWebSocket tells whether a request asks for a websocket, of whatever protocol.
 func IsWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
@@ -47,7 +51,7 @@ func tunnelled(r *http.Request) []string {
 // accept answers the handshake; protocol must be one that the client offered, or none. An error has been answered already. Where a browser's
 // page comes from is not looked at: who asks was found out before, and never from a cookie.
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
-	u := websocket.Upgrader{HandshakeTimeout: goodbye, CheckOrigin: func(*http.Request) bool { return true }}
+	u := websocket.Upgrader{HandshakeTimeout: handshake, CheckOrigin: func(*http.Request) bool { return true }}
 	if protocol != "" {
 		u.Subprotocols = []string{protocol}
 	}
