@@ -116,10 +116,9 @@ func (s *Store) Compact(ctx context.Context, rev int64) error {
 // before, or 0 when that was not below rev.
 func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 	s.mu.Lock()
-	before := s.compacted.Load()
-	s.compacted.Store(max(before, rev))
+	s.compacted.Store(max(s.compacted.Load(), rev))
 	s.mu.Unlock()
-	if before >= rev {
+	if s.marked >= rev { // what is on disk counts: writing the mark may have failed before
 		return 0, nil
 	}
 	b := s.db.NewBatch()
@@ -129,6 +128,8 @@ func (s *Store) markCompacted(ctx context.Context, rev int64) (int64, error) {
 	if err := s.submitBatch(ctx, b); err != nil {
 		return 0, fmt.Errorf("mark history compacted to %d: %w", rev, err)
 	}
+	before := s.marked
+	s.marked = rev
 	return max(before, firstRevision), nil
 }
 

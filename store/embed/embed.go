@@ -69,6 +69,7 @@ type Store struct {
 	background sync.WaitGroup
 	done       chan struct{} // closed by Close
 	compacting chan struct{} // holds a token while Compact runs
+	marked     int64         // the oldest readable revision as the disk has it; who holds compacting's token may use it
 
 	queue     queue
 	stop      chan struct{} // closed by Close when no more writes come: the committer ends
@@ -196,6 +197,7 @@ func (s *Store) recover() error {
 		return err
 	}
 	s.compacted.Store(compacted)
+	s.marked = compacted
 	last = max(last, compacted, firstRevision)
 	s.next = last + 1
 	s.durable.Store(last)
