@@ -5,6 +5,7 @@ package apiserver_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +13,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/apiserver"
 	"keelson/apiserver/wire"
@@ -80,6 +84,52 @@ func BenchmarkGetPod(b *testing.B) {
 				call(b, h, "GET", "/api/v1/namespaces/default/pods/web", media.String(), nil, http.StatusOK)
 			}
 		})
+	}
+}
+
+// roomyPod has two containers with an environment each: 2 KB when stored.
+func roomyPod(name string) *corev1.Pod {
+	p := pod(name)
+	first := &p.Spec.Containers[0]
+	first.Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("64Mi")}
+	for i := range 5 {
+		first.Env = append(first.Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", i), Value: "a value of middling length"})
+	}
+	second := first.DeepCopy()
+	second.Name = "second"
+	p.Spec.Containers = append(p.Spec.Containers, *second)
+	return p
+}
+
+func BenchmarkUpdatePod(b *testing.B) {
+	h := inMemory(b).As(admin)
+	e := wire.NewEncoder(wire.Proto, podGVK)
+	body, err := e.Encode(roomyPod("web"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &corev1.Pod{}
+	read := func(w *httptest.ResponseRecorder) {
+		b.Helper()
+		u := &runtime.Unknown{}
+		if err := errors.Join(u.Unmarshal(w.Body.Bytes()[4:]), p.Unmarshal(u.Raw)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	read(call(b, h, "POST", "/api/v1/namespaces/default/pods", wire.TypeProto, body, http.StatusCreated))
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		p.Annotations = map[string]string{"seen": p.ResourceVersion}
+		if body, err = e.Encode(p); err != nil {
+			b.Fatal(err)
+		}
+		*p = corev1.Pod{}
+		b.StartTimer()
+		w := call(b, h, "PUT", "/api/v1/namespaces/default/pods/web", wire.TypeProto, body, http.StatusOK)
+		b.StopTimer()
+		read(w)
+		b.StartTimer()
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/structured-merge-diff/v6/value"
+
+	"keelson/api/same"
 )
 
 // errLongWay says that the plan does not cover an object: Kubernetes' own field manager must look at it.
@@ -63,8 +65,8 @@ func deref(v reflect.Value) reflect.Value {
 // compare finds what turned l into r; at least one is present. here is the path as a member without kids; it may become part of
 // the result and is never changed.
 func (p *plan) compare(here *node, l, r side) (changes, error) {
-	if l.present && r.present && shared(l.v, r.v) {
-		return changes{}, nil
+	if l.present && r.present && !p.scalar && l.v.Type() == r.v.Type() && same.Values(l.v, r.v) {
+		return changes{}, nil // as most of an object in most updates
 	}
 	switch p.shape {
 	case leaf:
@@ -77,22 +79,6 @@ func (p *plan) compare(here *node, l, r side) (changes, error) {
 		return p.compareList(here, l, r)
 	}
 	return changes{}, errLongWay
-}
-
-// shared tells whether both are the same piece of memory, as where an update copied only what it changed.
-func shared(l, r reflect.Value) bool {
-	if l.Kind() != r.Kind() {
-		return false
-	}
-	switch l.Kind() {
-	case reflect.Pointer, reflect.Map:
-		return l.UnsafePointer() == r.UnsafePointer()
-	case reflect.Slice:
-		return l.Len() == r.Len() && l.UnsafePointer() == r.UnsafePointer()
-	case reflect.Struct:
-		return l.CanAddr() && r.CanAddr() && l.UnsafeAddr() == r.UnsafeAddr()
-	}
-	return false
 }
 
 // compareLeaf compares values that are owned as a whole.
@@ -127,7 +113,7 @@ func (p *plan) same(l, r side) (bool, error) {
 		b, err := plainValue(rv)
 		return a == b, err
 	}
-	if lv.Comparable() && rv.Comparable() && p.scalar {
+	if p.scalar && lv.Comparable() && rv.Comparable() {
 		return lv.Equal(rv), nil
 	}
 	if reflect.DeepEqual(lv.Interface(), rv.Interface()) {

@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -187,12 +189,9 @@ func applyMerge(doc, p []byte, check bool) (out []byte, strict []error, err erro
 }
 
 func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
-	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(kind.Named(old, k.GVK()))
-	if err != nil {
-		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
-	}
 	fields := map[string]any{}
 	var strict []error
+	var err error
 	if check {
 		strict, err = kjson.UnmarshalStrict(p, &fields)
 	} else {
@@ -200,6 +199,11 @@ func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object
 	}
 	if err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	touched, rest := divide(k, old, fields)
+	doc, err := runtime.DefaultUnstructuredConverter.ToUnstructured(touched)
+	if err != nil {
+		return nil, nil, apierrors.NewInternalError(fmt.Errorf("take apart the object to patch: %w", err))
 	}
 	obj := k.New()
 	shape, err := strategicpatch.NewPatchMetaFromStruct(obj)
@@ -218,8 +222,50 @@ func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object
 		}
 		strict = append(strict, s.Errors()...)
 	}
+	unite(obj, rest, fields)
 	obj.GetObjectKind().SetGroupVersionKind(k.GVK()) // the Go type decides, whatever the patch says
 	return obj, strictly(fmt.Sprintf("%+v", fields), strict), nil
+}
+
+// divide splits old, which stays as it is, into the fields that the patch speaks of and a copy of the others: to take a whole object
+// apart for a patch of its status costs more than all else that a patch does. A directive for the object as a whole touches everything: rest is nil then.
+func divide(k *kind.Kind, old kind.Object, patch map[string]any) (touched, rest kind.Object) {
+	from := reflect.ValueOf(old).Elem()
+	for key := range patch {
+		if strings.HasPrefix(key, "$") || from.Kind() != reflect.Struct {
+			return kind.Named(old, k.GVK()), nil
+		}
+	}
+	touched, rest = k.New(), k.New()
+	in, out := reflect.ValueOf(touched).Elem(), reflect.ValueOf(rest).Elem()
+	for i := range from.NumField() {
+		to := out
+		if _, ok := patch[jsonName(from.Type().Field(i))]; ok {
+			to = in
+		}
+		to.Field(i).Set(from.Field(i))
+	}
+	touched.GetObjectKind().SetGroupVersionKind(k.GVK())
+	rest, _ = rest.DeepCopyObject().(kind.Object)
+	return touched, rest
+}
+
+// unite gives obj the fields of rest that the patch does not speak of.
+func unite(obj, rest kind.Object, patch map[string]any) {
+	if rest == nil {
+		return
+	}
+	to, from := reflect.ValueOf(obj).Elem(), reflect.ValueOf(rest).Elem()
+	for i := range to.NumField() {
+		if _, ok := patch[jsonName(to.Type().Field(i))]; !ok {
+			to.Field(i).Set(from.Field(i))
+		}
+	}
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 // unmergeable tells a patch that is not one from one that does not fit the object.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +19,7 @@ import (
 
 	"keelson/api/apply"
 	"keelson/api/kind"
+	"keelson/api/same"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
@@ -339,7 +339,7 @@ func keepTimes(gvk schema.GroupVersionKind, obj, old kind.Object) {
 		return
 	}
 	obj.SetManagedFields(before)
-	if !apiequality.Semantic.DeepEqual(kind.Named(obj, gvk), kind.Named(old, gvk)) {
+	if !same.Objects(kind.Named(obj, gvk), kind.Named(old, gvk)) {
 		obj.SetManagedFields(fields)
 	}
 }

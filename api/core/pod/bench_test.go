@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
+
+	"keelson/api/same"
 )
 
 // typicalPod is a pod of about 2 KB as a Deployment makes them.
@@ -106,7 +108,7 @@ func TestSameSpec(t *testing.T) {
 		{"more", func(s *corev1.PodSpec) { s.NodeName = "n" }, false},
 	} {
 		p := old.DeepCopy()
-		if tc.change(&p.Spec); sameSpec(&p.Spec, &old.Spec) != tc.want {
+		if tc.change(&p.Spec); same.Semantically(&p.Spec, &old.Spec) != tc.want {
 			t.Errorf("%s: got %v, want %v", tc.name, !tc.want, tc.want)
 		}
 	}

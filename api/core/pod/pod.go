@@ -15,6 +15,7 @@ import (
 	"keelson/api/core/podspec"
 	"keelson/api/kind"
 	"keelson/api/resources"
+	"keelson/api/same"
 )
 
 // Pod describes pods.
@@ -70,7 +71,7 @@ func prepareUpdate(p, old *corev1.Pod) {
 
 func bumpGeneration(p, old *corev1.Pod) {
 	p.Generation = old.Generation
-	if !sameSpec(&p.Spec, &old.Spec) {
+	if !same.Semantically(&p.Spec, &old.Spec) {
 		p.Generation++
 	}
 }

@@ -3,7 +3,6 @@
 package pod
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/same"
 )
 
 // validateUpdate lets a user change little more than images, deadlines, gates and tolerations.
@@ -36,22 +36,10 @@ func validateUpdate(p, old *corev1.Pod) field.ErrorList {
 	}
 	c.tolerationChanges(p.Spec.Tolerations, old.Spec.Tolerations)
 	c.gateChanges(p.Spec.SchedulingGates, old.Spec.SchedulingGates)
-	if !sameSpec(&p.Spec, &old.Spec) {
+	if !same.Semantically(&p.Spec, &old.Spec) {
 		c.nothingElse(p, old)
 	}
 	return c.Errors()
-}
-
-// sameSpec is equality.Semantic.DeepEqual, sooner where the specs are the same to the byte, as in most updates.
-func sameSpec(a, b *corev1.PodSpec) bool {
-	if a.Size() == b.Size() {
-		x, errX := a.Marshal()
-		y, errY := b.Marshal()
-		if errX == nil && errY == nil && bytes.Equal(x, y) {
-			return true
-		}
-	}
-	return equality.Semantic.DeepEqual(*a, *b)
 }
 
 // annotationChanges guards the annotations that are part of how a pod came to be; the list stands at them.
