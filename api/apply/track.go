@@ -126,13 +126,14 @@ func (m *Manager) reown(entries []metav1.ManagedFieldsEntry, c changes, manager 
 				e.Time = own.Time
 			}
 		}
-		left, err := m.shares.after(e.FieldsV1.GetRawString(), d, mine)
+		owned := e.FieldsV1.GetRawBytes()
+		left, err := m.shares.after(owned, d, mine)
 		switch {
 		case err != nil:
 			return nil, err
 		case left == "":
 			continue
-		case left != e.FieldsV1.GetRawString():
+		case left != string(owned):
 			e.FieldsV1 = fieldsOf(left)
 		}
 		out = append(out, e)
@@ -175,14 +176,14 @@ const (
 )
 
 // after is what an entry that owned has left after d, "" if nothing; mine: the entry is the writer's.
-func (s *shares) after(owned string, d *difference, mine bool) (string, error) {
-	k := share{owned, *d, mine}
+func (s *shares) after(owned []byte, d *difference, mine bool) (string, error) {
 	s.mu.Lock()
-	left, ok := s.known[k]
+	left, ok := s.known[share{string(owned), *d, mine}] // makes no string
 	s.mu.Unlock()
 	if ok {
 		return left, nil
 	}
+	k := share{string(owned), *d, mine}
 	left, err := workOut(k)
 	if err != nil || len(owned)+len(d.changed)+len(d.removed) > widestShare {
 		return left, err
