@@ -3,7 +3,7 @@
 // Package memory paces Go's garbage collector for a server that is idle most of
 // the time: under load it lets the heap grow so that collecting costs little,
 // afterwards it gives the memory back, and the pages of the program's own code. It is driven by collections themselves and
-// by one timer that runs only after a busy time, so an idle process stays idle.
+// by a look at one counter every few seconds.
 // cluster starts it; it is for the whole process.
 package memory
 
@@ -20,12 +20,14 @@ const (
 	quietPercent, busyPercent = 100, 400
 	// busyGap between two collections means load.
 	busyGap = 500 * time.Millisecond
-	// settleAfter this long without load memory is given back.
-	settleAfter = 5 * time.Second
-	// settleGap is the least time between two settlings: each is a collection of its own.
-	settleGap = 10 * time.Second
-	// A collection so long after the last one is the runtime's own, in a process that does nothing.
-	idleGap = time.Minute
+	// lookEvery is how often it is asked whether a busy time is over: what allocates more than busyBytes meanwhile is busy.
+	lookEvery = 5 * time.Second
+	busyBytes = 4 << 20
+	// settleBytes, and settleShare of what lives, must have been allocated before memory is given back again: that is a collection.
+	settleBytes = 16 << 20
+	settleShare = 4
+	// textBytes is how much work brings in so much of the program's code that most of it is not needed after it.
+	textBytes = 128 << 20
 	// busyRoom is how many bytes a busy heap may grow by, within those percentages: a large one must not become five times as large.
 	busyRoom = 256 << 20
 	// startRoom is the same for the start: what is read from the disk then stays, and to look for garbage in it again and again is in vain.
@@ -36,7 +38,7 @@ const (
 func Pace() (stop func()) {
 	p := &pacer{percent: busyPercent, room: startRoom, last: time.Now()} // starting is a busy time
 	before := debug.SetGCPercent(busyPercent)
-	p.timer = time.AfterFunc(settleAfter, p.settle)
+	p.timer = time.AfterFunc(lookEvery, p.look)
 	p.listen()
 	return func() {
 		p.mu.Lock()
@@ -52,9 +54,10 @@ type pacer struct {
 	percent int
 	room    uint64    // bytes that the heap may grow by while it is busy, within the percentages
 	last    time.Time // of a collection
-	settled time.Time
 	timer   *time.Timer
 	stopped bool
+	// What had been allocated since the start of the process, in bytes, at the last look, and when memory was last given back.
+	looked, settled uint64
 }
 
 // listen calls collected after the next collection, which finds the sentinel unused.
@@ -73,12 +76,30 @@ func (p *pacer) collected() {
 	gap := now.Sub(p.last)
 	p.last = now
 	if gap < busyGap {
-		p.setLocked(percentFor(heap(), p.room))
-	}
-	if gap < idleGap { // also where collections are rare because the heap is large: it may shrink when the load ends
-		p.timer.Reset(max(settleAfter, settleGap-now.Sub(p.settled)))
+		p.setLocked(percentFor(read(live), p.room))
 	}
 	p.listen()
+}
+
+// look gives memory back where a busy time has ended since the last look, and comes again.
+func (p *pacer) look() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
+	p.room = busyRoom // the start is over
+	now := read(allocated)
+	if p.over(now, read(live)) {
+		p.settleLocked(now)
+	}
+	p.looked = now
+	p.timer.Reset(lookEvery)
+}
+
+// over tells whether enough was done since memory was last given back, and no more is being done.
+func (p *pacer) over(now, live uint64) bool {
+	return now-p.looked < busyBytes && (p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare))
 }
 
 // percentFor is how much a busy heap of so many bytes may grow.
@@ -86,9 +107,14 @@ func percentFor(bytes, room uint64) int {
 	return int(min(max(room*100/max(bytes, 1), quietPercent), busyPercent)) //nolint:gosec // between the two
 }
 
-// heap is what lived after the last collection, in bytes.
-func heap() uint64 {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+// What the runtime counts, in bytes.
+const (
+	live      = "/gc/heap/live:bytes" // after the last collection
+	allocated = "/gc/heap/allocs:bytes"
+)
+
+func read(counter string) uint64 {
+	s := []metrics.Sample{{Name: counter}}
 	metrics.Read(s)
 	if s[0].Value.Kind() != metrics.KindUint64 {
 		return 0
@@ -96,18 +122,15 @@ func heap() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// settle ends a busy time.
-func (p *pacer) settle() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		return
-	}
+// settleLocked ends a busy time.
+func (p *pacer) settleLocked(now uint64) {
 	p.setLocked(quietPercent)
 	p.last = time.Time{} // the collection that follows is no sign of load
-	p.settled, p.room = time.Now(), busyRoom
 	debug.FreeOSMemory()
-	_ = releaseText() // a kernel that does not let us is no worse off than before
+	if now-p.settled > textBytes || p.settled == 0 {
+		_ = releaseText() // a kernel that does not let us is no worse off than before
+	}
+	p.settled = now
 }
 
 func (p *pacer) setLocked(percent int) {

@@ -52,18 +52,49 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// TestRareCollections has collections too far apart to look like load: the memory is given back all the same when they end.
+// TestRareCollections has collections too far apart to look like load.
 func TestRareCollections(t *testing.T) {
-	p := &pacer{percent: quietPercent, last: time.Now().Add(-2 * busyGap), timer: time.NewTimer(time.Hour)}
-	p.timer.Stop()
+	p := &pacer{percent: quietPercent, last: time.Now().Add(-2 * busyGap)}
 	p.collected()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopped = true
-	if !p.timer.Stop() {
-		t.Error("nothing will be given back")
-	}
 	if p.percent != quietPercent {
 		t.Errorf("got %d percent, want %d: that is no load", p.percent, quietPercent)
+	}
+}
+
+func TestOver(t *testing.T) {
+	const mb = 1 << 20
+	for name, tc := range map[string]struct {
+		looked, settled, now, live uint64
+		want                       bool
+	}{
+		"after the start":             {30 * mb, 0, 31 * mb, 5 * mb, true},
+		"in the middle of the start":  {10 * mb, 0, 31 * mb, 5 * mb, false},
+		"a load goes on":              {500 * mb, 100 * mb, 600 * mb, 50 * mb, false},
+		"a load has ended":            {600 * mb, 100 * mb, 601 * mb, 50 * mb, true},
+		"a collection in its middle":  {800 * mb, 790 * mb, 900 * mb, 50 * mb, false},
+		"the little that idling does": {600 * mb, 590 * mb, 601 * mb, 50 * mb, false},
+		"little, for a large heap":    {600 * mb, 500 * mb, 601 * mb, 900 * mb, false},
+	} {
+		p := &pacer{looked: tc.looked, settled: tc.settled}
+		if got := p.over(tc.now, tc.live); got != tc.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// TestLook gives back what a load has left, also where no collection ran since, and comes again.
+func TestLook(t *testing.T) {
+	p := &pacer{percent: busyPercent, room: startRoom, timer: time.NewTimer(time.Hour)}
+	defer p.timer.Stop()
+	p.looked = read(allocated)
+	p.look()
+	if p.percent != quietPercent || p.room != busyRoom || p.settled == 0 || p.settled != p.looked {
+		t.Errorf("memory was not given back: %+v", p)
+	}
+	if !p.timer.Stop() {
+		t.Error("there is no next look")
 	}
 }
