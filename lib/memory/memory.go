@@ -75,7 +75,7 @@ func (p *pacer) collected() {
 	now := time.Now()
 	gap := now.Sub(p.last)
 	p.last = now
-	if gap < busyGap {
+	if gap < busyGap || p.percent > quietPercent { // a busy heap that has become large may grow by less
 		p.setLocked(percentFor(read(live), p.room))
 	}
 	p.listen()

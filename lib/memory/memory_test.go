@@ -64,6 +64,18 @@ func TestRareCollections(t *testing.T) {
 	}
 }
 
+// TestLargeBusyHeap: once collections are rare because the heap is large, it still may not become five times as large.
+func TestLargeBusyHeap(t *testing.T) {
+	p := &pacer{percent: busyPercent, room: 1, last: time.Now().Add(-2 * busyGap)}
+	p.collected()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	if p.percent != quietPercent {
+		t.Errorf("got %d percent with no room left, want %d", p.percent, quietPercent)
+	}
+}
+
 func TestOver(t *testing.T) {
 	const mb = 1 << 20
 	for name, tc := range map[string]struct {
