@@ -58,6 +58,61 @@ func TestDo(t *testing.T) {
 }
 
 // FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499; the old object stays as it is.
+// TestStrategicLeavesTheRest: what a patch does not speak of stays as it is, and is a copy.
+func TestStrategicLeavesTheRest(t *testing.T) {
+	k := pod.Pod()
+	was := old()
+	was.Name = "web"
+	was.Labels = map[string]string{"a": "b"}
+	was.Spec.NodeSelector = map[string]string{"disk": "fast"}
+	was.Status.Phase = corev1.PodRunning
+	before := was.DeepCopy()
+	for p, change := range map[string]func(p *corev1.Pod){
+		`{"status":{"message":"m"}}`:        func(p *corev1.Pod) { p.Status.Message = "m" },
+		`{"metadata":{"labels":{"c":"d"}}}`: func(p *corev1.Pod) { p.Labels["c"] = "d" },
+		`{"spec":{"nodeSelector":null}}`:    func(p *corev1.Pod) { p.Spec.NodeSelector = nil },
+		`{"spec":null}`:                     func(p *corev1.Pod) { p.Spec = corev1.PodSpec{} },
+		`{}`:                                func(*corev1.Pod) {},
+		`{"kind":"Pod","apiVersion":"v1"}`:  func(*corev1.Pod) {},
+		`{"$retainKeys":["metadata"],"metadata":{"name":"web"}}`: func(p *corev1.Pod) { p.Spec, p.Status = corev1.PodSpec{}, corev1.PodStatus{} },
+		`{"$patch":"replace","metadata":{"name":"other"}}`: func(p *corev1.Pod) {
+			*p = corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+		},
+	} {
+		want := before.DeepCopy()
+		change(want)
+		want.SetGroupVersionKind(k.GVK())
+		got, strict, err := Do(Strategic, k, was, []byte(p), true)
+		if err != nil || strict != nil {
+			t.Errorf("%s: %v, %v", p, err, strict)
+			continue
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s: (-want +got)\n%s", p, d)
+		}
+		scribbled, ok := got.(*corev1.Pod)
+		if !ok {
+			t.Fatalf("%s: a %T", p, got)
+		}
+		scribble(scribbled)
+		if d := cmp.Diff(before, was); d != "" {
+			t.Errorf("%s: the result shares memory with the object that was patched (-before +after)\n%s", p, d)
+		}
+	}
+}
+
+// scribble writes into what a pod points to.
+func scribble(p *corev1.Pod) {
+	for _, m := range []map[string]string{p.Labels, p.Spec.NodeSelector} {
+		if m != nil {
+			m["scribble"] = "x"
+		}
+	}
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].Name = "scribble"
+	}
+}
+
 func FuzzDo(f *testing.F) {
 	f.Add(uint8(0), []byte(`[{"op":"add","path":"/metadata/labels/x","value":"y"}]`))
 	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
