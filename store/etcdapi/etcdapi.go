@@ -5,7 +5,7 @@
 // a stock Kubernetes API server can keep its objects here. cluster serves it
 // behind certificates; it does no authorization of its own.
 //
-// What it does: ranges at any revision, watches, puts, deletions of single keys,
+// What it does: ranges at any revision, also as streams, watches, puts, deletions of single keys,
 // transactions of one write (and any reads) under conditions on the key that is
 // written, compaction, leases, snapshots, status, hashes, the member list.
 // Everything else answers Unimplemented and says why.

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"keelson/store"
 	"keelson/store/embed"
@@ -132,6 +134,14 @@ func TestRanges(t *testing.T) {
 		}
 		if got := fmt.Sprintf("%s %d %t", strings.Join(keys, " "), r.Count, r.More); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.name, got, tc.want)
+		}
+		stream, err := c.GetStream(t.Context(), tc.key, tc.opts...)
+		if err != nil {
+			t.Errorf("%s, streamed: %v", tc.name, err)
+			continue
+		}
+		if s, err := clientv3.GetStreamToGetResponse(stream); err != nil || !proto.Equal((*pb.RangeResponse)(s), (*pb.RangeResponse)(r)) {
+			t.Errorf("%s, streamed: got %v, %v; want %v", tc.name, s, err, r)
 		}
 	}
 	r, err := c.Get(t.Context(), "/a", clientv3.WithPrefix(), clientv3.WithKeysOnly())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -244,6 +245,13 @@ func TestSorted(t *testing.T) {
 		if g := fmt.Sprintf("%s %d %t", strings.Join(got, " "), r.Count, r.More); g != tc.want {
 			t.Errorf("got %q, want %q", g, tc.want)
 		}
+		stream, err := c.GetStream(t.Context(), "s/", append(tc.opts, clientv3.WithPrefix())...)
+		if err == nil {
+			_, err = clientv3.GetStreamToGetResponse(stream)
+		}
+		if status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s, streamed: got %v, want Unimplemented", tc.want, err)
+		}
 	}
 }
 
@@ -295,5 +303,22 @@ func TestFragments(t *testing.T) {
 			}
 			n++
 		}
+	}
+	stream, err := c.GetStream(ctx, "f/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parts []int
+	for r := range stream {
+		if r.Err() != nil {
+			t.Fatal(r.Err())
+		}
+		parts = append(parts, len(r.Kvs))
+		if (r.Header != nil) != (len(parts) == 3) {
+			t.Errorf("part %d of the stream has the header %v; the last one has it", len(parts), r.Header)
+		}
+	}
+	if want := []int{4, 4, 4}; !slices.Equal(parts, want) {
+		t.Errorf("got a stream in parts of %v keys, want %v", parts, want)
 	}
 }

@@ -120,6 +120,53 @@ func (k *kv) read(ctx context.Context, r *pb.RangeRequest, rev int64) (*pb.Range
 	return out, nil
 }
 
+// streamed is how large a part of a stream is, but for its last key.
+const streamed = 1 << 20
+
+// RangeStream is part of the KV service: a range in parts, as of one revision, so that neither side holds all of it at once. As in
+// etcd only the last part has a header, a count, and tells whether there is more.
+func (k *kv) RangeStream(r *pb.RangeRequest, to pb.KV_RangeStreamServer) error {
+	send := func(part *pb.RangeResponse) error { return to.Send(&pb.RangeStreamResponse{RangeResponse: part}) }
+	s := span{string(r.Key), string(r.RangeEnd)}
+	switch {
+	case picky(r):
+		return unimplemented("a stream in another order, or of some revisions")
+	case s.single(), r.Limit > 0, r.CountOnly: // so little that one part will do
+		out, err := k.Range(to.Context(), r)
+		if err != nil {
+			return err
+		}
+		return send(out)
+	}
+	latest, err := k.st.Revision(to.Context())
+	if err != nil {
+		return answer(err)
+	}
+	part, size, count := &pb.RangeResponse{}, 0, int64(0)
+	var broken error
+	at, err := scan(to.Context(), k.st, s, r.Revision, func(kv store.KV) bool {
+		if size >= streamed {
+			if broken = send(part); broken != nil {
+				return false
+			}
+			part, size = &pb.RangeResponse{}, 0
+		}
+		e := k.shown(kv, r)
+		part.Kvs = append(part.Kvs, e)
+		size += len(e.Key) + len(e.Value) + 64
+		count++
+		return true
+	})
+	if err != nil {
+		return answer(err)
+	}
+	if broken != nil {
+		return broken
+	}
+	part.Header, part.Count = header(max(latest, at)), count
+	return send(part)
+}
+
 func (k *kv) readPage(ctx context.Context, r *pb.RangeRequest, rev int64, out *pb.RangeResponse) (int64, error) {
 	p, err := k.st.List(ctx, store.Range{Prefix: string(r.Key), Revision: rev, Limit: int(r.Limit)})
 	if err != nil {
