@@ -59,6 +59,53 @@ func TestRefusesAndLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestRefusedKubelet: a kubelet that cannot start takes away what it made, and nothing else.
+func TestRefusedKubelet(t *testing.T) {
+	base := t.TempDir()
+	broken := filepath.Join(base, "broken")
+	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, want string
+		role       RoleConfig
+	}{
+		{"no kubeconfig", "read kubeconfig: ", RoleConfig{}},
+		{"broken kubeconfig", "read kubeconfig: ", RoleConfig{Kubeconfig: broken}},
+		{"no bootstrap kubeconfig", "file does not exist", RoleConfig{Bootstrap: filepath.Join(base, "none")}},
+		{"broken bootstrap kubeconfig", "read kubeconfig: ", RoleConfig{Bootstrap: broken}},
+	} {
+		for _, state := range []string{"", "keep", "pki/ca.crt", "keelson.pid"} { // what is in the directory; "": there is none
+			dir := filepath.Join(t.TempDir(), "data")
+			if state != "" {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, state)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, state), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.role.DataDir, c.role.LogTo = DataDir(dir), io.Discard
+			if err := RunKubelet(t.Context(), c.role); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: %v; want one sentence with %q", c.name, err, c.want)
+			}
+			left, err := os.ReadDir(dir)
+			if state == "" {
+				if err == nil {
+					t.Errorf("%s: %v are left", c.name, left)
+				}
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(dir, state)); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			if state == "keep" && len(left) != 1 {
+				t.Errorf("%s: %v are left beside what is not Keelson's", c.name, left)
+			}
+		}
+	}
+}
+
 func TestOneInstanceInADirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first, err := New(config(dir))

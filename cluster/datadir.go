@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,11 +78,34 @@ const migrating = "store.migrating"
 // contents are the entries that Keelson makes in a data directory, and alone removes.
 var contents = []string{
 	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", migrating, "runtime", "network", "kubelet", "logs", "manifests",
-	"node.pid", "keelson.pid",
+	"node.pid", "keelson.pid", endpointFile,
 }
 
-// Fresh tells that no cluster has run here yet.
-func (d DataDir) Fresh() bool { return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) }
+// Fresh tells that no cluster, and no node, has run here yet.
+func (d DataDir) Fresh() bool {
+	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
+}
+
+// bare tells that nothing of a cluster is here.
+func (d DataDir) bare() bool {
+	return !slices.ContainsFunc(contents, func(name string) bool { return exists(d.Sub(name)) })
+}
+
+// undoNode deletes what a kubelet that could not start has made where nothing was before, unless a server uses it by now.
+func (d DataDir) undoNode() error {
+	lock, err := d.Lock()
+	if busy := (*BusyError)(nil); errors.As(err, &busy) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if exists(d.Kubeconfig()) {
+		return nil
+	}
+	return d.erase()
+}
 
 // erase deletes everything of the cluster, and the directory unless it holds something else.
 func (d DataDir) erase() error {

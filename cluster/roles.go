@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"crypto"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -226,6 +227,7 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 	if err := cfg.Validate(); err != nil {
 		return err
 	}
+	bare := cfg.DataDir.bare()
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
 		return err
@@ -236,21 +238,36 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 	}
 	defer func() { _ = lock.Close() }()
 	var podRange io.Closer
-	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+	undo := func(err error) error {
+		if bare {
+			err = errors.Join(err, dir.undoNode())
+		}
 		return err
 	}
+	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+		return undo(err)
+	}
 	defer func() { _ = podRange.Close() }()
+	g, err := r.kubeletParts(cfg, dir)
+	if err != nil {
+		return undo(err)
+	}
+	return g.Run(ctx, r.Ready)
+}
+
+// kubeletParts are what RunKubelet runs.
+func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var node nodeParts
 	if err := node.addReal(cfg, dir, cl, cert.serving, marks, r.log()); err != nil {
-		return err
+		return nil, err
 	}
 	g := &run.Group{}
 	if cert.run != nil {
@@ -258,5 +275,5 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 	}
 	g.Add("runtime", run.Together(nil, append(node.before, forward)...))
 	g.Add("kubelet", run.Together(nil, node.after...))
-	return g.Run(ctx, r.Ready)
+	return g, nil
 }
