@@ -29,6 +29,7 @@ func (s *storage) open(row registry.Row) objects.Storage {
 	c := objects.Config{
 		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: objects.StorePrefix(k.GVR().GroupResource()),
 		Namespaced: k.Namespaced, Fields: k.Fields, Index: row.Indexed,
+		Former: k.Former, Default: k.Default,
 	}
 	return s.cache.Resource(c)
 }

@@ -59,6 +59,7 @@ func CustomResourceDefinition() *kind.Kind {
 			return []any{obj.Name, obj.CreationTimestamp.UTC().Format(time.RFC3339)}
 		},
 		NoUnconditionalUpdate: true,
+		Former:                map[string]func([]byte) (*v1.CustomResourceDefinition, error){"v1beta1": fromV1beta1},
 		Status: &kind.Sub[*v1.CustomResourceDefinition]{
 			PrepareUpdate: func(obj, old *v1.CustomResourceDefinition) {
 				obj.Spec = old.Spec

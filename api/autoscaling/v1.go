@@ -4,6 +4,7 @@ package autoscaling
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 
 	scalingv1 "k8s.io/api/autoscaling/v1"
@@ -82,6 +83,17 @@ func keepNotes(h, old *oldScaler, names ...string) {
 		}
 	}
 	h.Annotations = a
+}
+
+// readV1 reads what servers up to 1.25 stored.
+func readV1(doc []byte) (*scaler, error) {
+	var old oldScaler
+	if err := json.Unmarshal(doc, &old); err != nil {
+		return nil, fmt.Errorf("read autoscaler: %w", err)
+	}
+	out := ToV2(&old)
+	out.TypeMeta = metav1.TypeMeta{}
+	return out, nil
 }
 
 // ToV2 converts to the stored form. The object is new, its parts may be shared. An annotation that cannot be read counts as absent.

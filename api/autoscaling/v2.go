@@ -39,6 +39,7 @@ func HorizontalPodAutoscalerV2() *kind.Kind {
 		New:           func() *scaler { return &scaler{} },
 		NewList:       func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
 		Default:       defaultScaler,
+		Former:        map[string]func([]byte) (*scaler, error){"v1": readV1},
 		PrepareCreate: func(h *scaler) { h.Generation, h.Status = 1, scalingv2.HorizontalPodAutoscalerStatus{} },
 		PrepareUpdate: func(h, old *scaler) {
 			h.Status, h.Generation = old.Status, old.Generation

@@ -4,6 +4,7 @@ package certificates
 
 import (
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -30,6 +31,16 @@ const (
 
 type podRequest = certificatesv1.PodCertificateRequest
 
+// readPodV1beta1 reads what Kubernetes 1.37 stores. Of two ways to show the public key v1 has one; the other has no place there.
+func readPodV1beta1(doc []byte) (*podRequest, error) {
+	out := &podRequest{}
+	if err := json.Unmarshal(doc, out); err != nil {
+		return nil, fmt.Errorf("read pod certificate request: %w", err)
+	}
+	out.TypeMeta = metav1.TypeMeta{}
+	return out, nil
+}
+
 // PodCertificateRequest describes certificates.k8s.io/v1 PodCertificateRequest.
 func PodCertificateRequest() *kind.Kind {
 	return kind.Spec[*podRequest]{
@@ -39,6 +50,7 @@ func PodCertificateRequest() *kind.Kind {
 		Default:       func(r *podRequest) { kind.Fill(&r.Spec.MaxExpirationSeconds, defaultPodExpiry) },
 		PrepareCreate: func(r *podRequest) { r.Status = certificatesv1.PodCertificateRequestStatus{} },
 		PrepareUpdate: func(r, old *podRequest) { r.Status = old.Status },
+		Former:        map[string]func([]byte) (*podRequest, error){"v1beta1": readPodV1beta1},
 		Validate:      validatePodRequest,
 		ValidateUpdate: func(r, old *podRequest) field.ErrorList {
 			return apivalidation.ValidateImmutableField(r.Spec, old.Spec, field.NewPath("spec"))

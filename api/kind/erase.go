@@ -80,6 +80,12 @@ func (s Spec[T]) Erase() *Kind {
 			Path: s.Scale.Path,
 		}
 	}
+	for version, read := range s.Former {
+		if k.Former == nil {
+			k.Former = map[string]func([]byte) (Object, error){}
+		}
+		k.Former[version] = func(doc []byte) (Object, error) { return read(doc) }
+	}
 	return k
 }
 

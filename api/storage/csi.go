@@ -75,6 +75,7 @@ func defaultDriver(d *driver) {
 	}
 	kind.Fill(&s.RequiresRepublish, false)
 	kind.Fill(&s.SELinuxMount, false)
+	kind.Fill(&s.PreventPodSchedulingIfMissing, false)
 }
 
 func driverRow(d *driver) []any {

@@ -26,13 +26,16 @@ type protobufCodec struct {
 	gvk  schema.GroupVersionKind
 	meta runtime.TypeMeta
 	make func() kind.Object
+	// converters read the JSON form of other versions.
+	converters map[string]func(doc []byte) (kind.Object, error)
 }
 
 // Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown around the object's own message. The
-// kind is written into the envelope from gvk, so that objects need no TypeMeta. JSON values are read too.
-func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object) Codec {
+// kind is written into the envelope from gvk, so that objects need no TypeMeta. JSON values are read too, and other versions
+// of the kind: those that are written otherwise by former, which may be nil, from their JSON form.
+func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, former map[string]func(doc []byte) (kind.Object, error)) Codec {
 	v, k := gvk.ToAPIVersionAndKind()
-	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create}
+	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create, former}
 }
 
 func (c protobufCodec) Encode(obj kind.Object) ([]byte, error) {
@@ -52,17 +55,17 @@ func (c protobufCodec) Encode(obj kind.Object) ([]byte, error) {
 }
 
 func (c protobufCodec) Decode(b []byte) (kind.Object, error) {
-	obj := c.make()
 	if !bytes.HasPrefix(b, magic) {
-		return c.decodeJSON(b, obj)
+		return c.decodeJSON(b)
 	}
 	var unknown runtime.Unknown
 	if err := unknown.Unmarshal(b[len(magic):]); err != nil {
 		return nil, fmt.Errorf("decode %s: envelope: %w", c.gvk.Kind, err)
 	}
 	if unknown.TypeMeta != c.meta {
-		return nil, fmt.Errorf("decode %s: found %s %s, want %s", c.gvk.Kind, unknown.APIVersion, unknown.Kind, c.meta.APIVersion)
+		return c.former(schema.FromAPIVersionAndKind(unknown.APIVersion, unknown.Kind), nil, unknown.Raw)
 	}
+	obj := c.make()
 	m, ok := obj.(interface{ Unmarshal([]byte) error })
 	if !ok {
 		return nil, fmt.Errorf("decode %s: %T has no protobuf form", c.gvk.Kind, obj)
@@ -73,12 +76,17 @@ func (c protobufCodec) Decode(b []byte) (kind.Object, error) {
 	return obj, nil
 }
 
-func (c protobufCodec) decodeJSON(b []byte, obj kind.Object) (kind.Object, error) {
-	if err := json.Unmarshal(b, obj); err != nil {
+func (c protobufCodec) decodeJSON(b []byte) (kind.Object, error) {
+	var found runtime.TypeMeta
+	if err := json.Unmarshal(b, &found); err != nil {
 		return nil, fmt.Errorf("decode %s: neither protobuf nor JSON: %w", c.gvk.Kind, err)
 	}
-	if got := obj.GetObjectKind().GroupVersionKind(); got != c.gvk {
-		return nil, fmt.Errorf("decode %s: found %s, want %s", c.gvk.Kind, got, c.gvk)
+	if found != c.meta {
+		return c.former(found.GroupVersionKind(), b, nil)
+	}
+	obj := c.make()
+	if err := json.Unmarshal(b, obj); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", c.gvk.Kind, err)
 	}
 	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	return obj, nil

@@ -26,8 +26,12 @@ type Config struct {
 	// Prefix is the part of the key after Root: "pods", "services/specs", "minions" (StorePrefix knows Kubernetes' choices).
 	Prefix     string
 	Namespaced bool
-	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New).
+	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New, Former).
 	Codec Codec
+	// Former reads the JSON form of versions that may be stored and differ from GVK's, by their names.
+	Former map[string]func(doc []byte) (kind.Object, error)
+	// Default fills in what a stored object lacks because who wrote it did not know it; nil: nothing.
+	Default func(kind.Object)
 	// Fields are the selectable fields; nil: metadata.name and metadata.namespace.
 	Fields func(kind.Object) fields.Set
 	// Index names fields by which lists and watches are often selected, with how to read them ("spec.nodeName").
@@ -37,7 +41,7 @@ type Config struct {
 // withDefaults fills what may be left out.
 func (c Config) withDefaults() Config {
 	if c.Codec == nil {
-		c.Codec = Protobuf(c.GVK, c.New)
+		c.Codec = Protobuf(c.GVK, c.New, c.Former)
 	}
 	if c.Fields == nil {
 		c.Fields = func(obj kind.Object) fields.Set {

@@ -125,6 +125,9 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Default != nil {
+		c.Default(obj)
+	}
 	obj.SetResourceVersion(FormatRevision(kv.Revision))
 	memo.share(obj)
 	e := NewEntry(kv.Key, obj, kv.Revision, memo)

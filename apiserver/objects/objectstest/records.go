@@ -97,7 +97,7 @@ func testStoredForm(t *testing.T, s Records, st store.Store) {
 	if !bytes.HasPrefix(kv.Value, []byte("k8s\x00\n\t\n\x02v1\x12\x03Pod\x12")) {
 		t.Errorf("stored value begins with %q, want the protobuf envelope of a v1 Pod", kv.Value[:min(len(kv.Value), 24)])
 	}
-	obj, err := objects.Protobuf(Pods().GVK, Pods().New).Decode(kv.Value)
+	obj, err := objects.Protobuf(Pods().GVK, Pods().New, nil).Decode(kv.Value)
 	if err != nil {
 		t.Fatal(err)
 	}

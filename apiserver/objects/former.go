@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"keelson/api/kind"
+	"keelson/api/scheme"
+)
+
+// former reads a value that is stored as another version of the kind, as other servers and earlier releases write it: doc is its
+// JSON form, or message its protobuf. What the kind does not convert must be written alike in both versions, to the last field.
+func (c protobufCodec) former(found schema.GroupVersionKind, doc, message []byte) (kind.Object, error) {
+	refuse := func(err error) (kind.Object, error) {
+		return nil, fmt.Errorf("decode %s: found %s %s, want %s: %w", c.gvk.Kind, found.GroupVersion(), found.Kind, c.meta.APIVersion, err)
+	}
+	if found.Group != c.gvk.Group || found.Kind != c.gvk.Kind {
+		return refuse(errors.New("another kind"))
+	}
+	convert := c.converters[found.Version]
+	if convert != nil && doc != nil {
+		return convert(doc)
+	}
+	old, err := scheme.Scheme.New(found)
+	if err != nil {
+		return refuse(errors.New("no version that is known"))
+	}
+	if doc == nil {
+		m, ok := old.(interface{ Unmarshal([]byte) error })
+		if !ok {
+			return refuse(errors.New("no protobuf form is known"))
+		}
+		if err := m.Unmarshal(message); err != nil {
+			return refuse(err)
+		}
+	} else if err := json.Unmarshal(doc, old); err != nil {
+		return refuse(err)
+	}
+	old.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	if doc, err = json.Marshal(old); err != nil {
+		return refuse(err)
+	}
+	if convert != nil {
+		return convert(doc)
+	}
+	obj := c.make()
+	strict, err := kjson.UnmarshalStrict(doc, obj)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return refuse(err)
+	}
+	return obj, nil
+}
