@@ -100,6 +100,16 @@ func (p *patientFS) do(what, name string, op func() error) (did bool) {
 	}
 }
 
+// List is part of vfs.FS. The engine lists its directory only while it opens, the second time beside goroutines of its own, which
+// bring down the process if it gives up then: so an error is treated as one of the write side, and in the void there is nothing.
+func (p *patientFS) List(dir string) (names []string, err error) {
+	p.do("list", dir, func() (err error) {
+		names, err = p.FS.List(dir)
+		return err
+	})
+	return names, nil
+}
+
 // once runs op, which cannot be repeated. When it fails the store is failed and the caller waits for cut.
 func (p *patientFS) once(what, name string, op func() error) {
 	for {

@@ -108,13 +108,10 @@ type player struct {
 	// acked is the latest revision that was confirmed; forgotten and forgetting are up to where history was forgotten, confirmed
 	// and asked for.
 	acked, forgotten, forgetting atomic.Int64
-	up                           atomic.Bool // the store is open
 }
 
 func (p *player) open() (err error) {
-	p.up.Store(false)
 	p.s, err = Open(p.o)
-	p.up.Store(err == nil)
 	return err
 }
 
