@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,13 +18,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 )
 
 // fixedSource sends two pods and follows with what is put into more.
@@ -38,7 +40,11 @@ type fixedSource struct {
 func (s *fixedSource) List(
 	context.Context, schema.GroupVersionResource, string, metav1.ListOptions,
 ) ([]runtime.Object, string, error) {
-	return nil, "", errors.New("not used")
+	out := make([]runtime.Object, len(s.pods))
+	for i, p := range s.pods {
+		out[i] = p
+	}
+	return out, "7", nil
 }
 
 func (s *fixedSource) Watch(
@@ -82,9 +88,9 @@ func TestInformersShareObjects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := c.Informers(0, informers.WithNamespace("ns"), informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		f := c.Informers(0, Scope{Namespace: "ns", Tweak: func(o *metav1.ListOptions) {
 			o.FieldSelector = "spec.nodeName=n1"
-		}))
+		}})
 		lister := f.Core().V1().Pods().Lister()
 		ctx, cancel := context.WithCancel(t.Context())
 		f.StartWithContext(ctx)
@@ -110,40 +116,65 @@ func TestInformersShareObjects(t *testing.T) {
 	})
 }
 
-// TestEveryGroupIsShared asks every sharing kind for a watch, to see that it names its resource.
-func TestEveryGroupIsShared(t *testing.T) {
-	src := &fixedSource{more: make(chan watch.Event)}
-	c, err := InProcess(http.NotFoundHandler(), src, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := sharing{c.Interface, src}
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	type watcher interface {
-		Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-	}
-	for want, w := range map[string]watcher{
-		"pods|x|":                  s.CoreV1().Pods("x"),
-		"nodes||":                  s.CoreV1().Nodes(),
-		"replicasets|x|":           s.AppsV1().ReplicaSets("x"),
-		"jobs|x|":                  s.BatchV1().Jobs("x"),
-		"leases|x|":                s.CoordinationV1().Leases("x"),
-		"endpointslices|x|":        s.DiscoveryV1().EndpointSlices("x"),
-		"poddisruptionbudgets|x|":  s.PolicyV1().PodDisruptionBudgets("x"),
-		"clusterroles||":           s.RbacV1().ClusterRoles(),
-		"priorityclasses||":        s.SchedulingV1().PriorityClasses(),
-		"storageclasses||":         s.StorageV1().StorageClasses(),
-		"persistentvolumeclaims||": s.CoreV1().PersistentVolumeClaims(""),
-	} {
-		got, err := w.Watch(ctx, metav1.ListOptions{})
+// TestFollowed: an informer of each kind that is followed asks the source, for its own resource; none is left out by its group.
+func TestFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &fixedSource{more: make(chan watch.Event)}
+		c, err := InProcess(http.NotFoundHandler(), src, "test")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got.Stop()
-		if last := src.asks[len(src.asks)-1]; last != want {
-			t.Errorf("got %q, want %q", last, want)
+		f := c.Informers(0, Scope{Namespace: "x"})
+		core, apps, batch, rbac, storage := f.Core().V1(), f.Apps().V1(), f.Batch().V1(), f.Rbac().V1(), f.Storage().V1()
+		asked := []cache.SharedIndexInformer{
+			core.ConfigMaps().Informer(), core.Endpoints().Informer(), core.LimitRanges().Informer(), core.Namespaces().Informer(),
+			core.Nodes().Informer(), core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(), core.Pods().Informer(),
+			core.ReplicationControllers().Informer(), core.ResourceQuotas().Informer(), core.Secrets().Informer(), core.Services().Informer(),
+			core.ServiceAccounts().Informer(), apps.ControllerRevisions().Informer(), apps.DaemonSets().Informer(), apps.Deployments().Informer(),
+			apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), batch.CronJobs().Informer(), batch.Jobs().Informer(),
+			f.Coordination().V1().Leases().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
+			f.Policy().V1().PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(),
+			rbac.Roles().Informer(), rbac.RoleBindings().Informer(), f.Scheduling().V1().PriorityClasses().Informer(),
+			storage.CSIDrivers().Informer(), storage.CSINodes().Informer(), storage.StorageClasses().Informer(), storage.VolumeAttachments().Informer(),
 		}
+		ctx, cancel := context.WithCancel(t.Context())
+		f.StartWithContext(ctx)
+		synctest.Wait()
+		cancel()
+		f.Shutdown()
+		if len(asked) != len(followed) {
+			t.Errorf("%d informers are tried, %d kinds are followed", len(asked), len(followed))
+		}
+		slices.Sort(src.asks)
+		var want []string
+		for obj, k := range followed {
+			if strings.ToLower(obj.Elem().Name())+"s" != k.resource && !slices.Contains([]string{"endpoints", "storageclasses", "priorityclasses"}, k.resource) {
+				t.Errorf("%s is not the resource of %s", k.resource, obj)
+			}
+			ns := ""
+			if k.namespaced {
+				ns = "x"
+			}
+			want = append(want, k.resource+"|"+ns+"|")
+		}
+		slices.Sort(want)
+		if !slices.Equal(src.asks, want) {
+			t.Errorf("the source was asked %q, want %q", src.asks, want)
+		}
+	})
+}
+
+// TestInformersList: an informer that does not begin by a watch lists the source's objects.
+func TestInformersList(t *testing.T) {
+	src := &fixedSource{pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}}}
+	lw := cache.ToListerWatcherWithContext(sharing{nil, src, Scope{}}.listWatch(corev1.SchemeGroupVersion.WithResource("pods"), "ns"))
+	l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	objs, err := meta.ExtractList(l)
+	if err != nil || len(objs) != 1 || objs[0] != runtime.Object(src.pods[0]) {
+		t.Errorf("got %v, %v; want the source's own object", objs, err)
 	}
 }
 

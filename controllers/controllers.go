@@ -78,7 +78,7 @@ func New(cfg Config) (*Manager, error) {
 // have ended: nil after ctx is done, or the first error.
 func (m *Manager) Run(ctx context.Context, ready func()) error {
 	own := m.cfg.Clients("")
-	shared := own.Informers(m.cfg.Resync)
+	shared := own.Informers(m.cfg.Resync, client.Scope{})
 	var writers sync.WaitGroup // of events
 	defer writers.Wait()
 	ctx, cancel := context.WithCancel(ctx)

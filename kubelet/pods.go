@@ -20,6 +20,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/client"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
@@ -87,9 +88,9 @@ func (k *Kubelet) drop(uid string, p *corev1.Pod) {
 func (k *Kubelet) watchPods(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	f := k.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName).String()
-	}))
+	}})
 	inf := f.Core().V1().Pods().Informer()
 	wg.Go(func() { inf.RunWithContext(ctx) })
 	if !k.services.wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {

@@ -17,19 +17,20 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/client"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
 // watch starts the informers and waits until the cluster's state is in the cache; wait blocks until they have ended, after ctx is done.
 func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
-	rest := s.cfg.Client.Informers(0)
-	pods := s.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	rest := s.cfg.Client.Informers(0, client.Scope{})
+	pods := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.AndSelectors(
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 		).String()
-	}))
+	}})
 	sources := []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler

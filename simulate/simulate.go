@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -111,7 +110,7 @@ func New(cfg Config) (*Simulator, error) {
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer s.queue.ShutDown()
 	// Pods that are not bound yet, most of a burst, are nobody's business here.
-	factory := s.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }))
+	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
 	pods := factory.Core().V1().Pods()
 	s.pods = pods.Lister()
 	reg, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

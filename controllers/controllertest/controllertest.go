@@ -57,7 +57,7 @@ func New(objs ...runtime.Object) *Cluster {
 func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (framework.Controller, error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	shared := c.Informers(0)
+	shared := c.Informers(0, client.Scope{})
 	ctl, err := build(&framework.Env{
 		Name: name, Client: c.Client, Shared: shared, Events: c.Events, Log: slog.New(slog.DiscardHandler),
 	})

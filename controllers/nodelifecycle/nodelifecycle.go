@@ -27,6 +27,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/client"
 	"keelson/controllers/framework"
 )
 
@@ -63,7 +64,7 @@ func New(env *framework.Env, grace time.Duration) (framework.Controller, error) 
 	pods := core.Pods().Informer()
 	c := &Controller{
 		env: env, grace: grace, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
-		leases: env.Client.Informers(0, informers.WithNamespace(corev1.NamespaceNodeLease)),
+		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		alive:  map[string]sign{}, evicted: map[string]time.Time{},
 	}
 	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)

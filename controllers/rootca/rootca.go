@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
+	"keelson/client"
 	"keelson/controllers/framework"
 )
 
@@ -43,7 +44,7 @@ type Controller struct {
 // New builds the controller for the bundle pem.
 func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	namespaces := env.Shared.Core().V1().Namespaces()
-	own := env.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }))
+	own := env.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
 	cms := own.Core().V1().ConfigMaps()
 	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
 	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)

@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -241,9 +240,9 @@ func (k *Keeper) noteReady(s *corev1.NodeStatus) {
 
 // Run watches the Node object, renews the lease and writes status until ctx is done. Register comes first.
 func (k *Keeper) Run(ctx context.Context) {
-	f := k.cfg.Client.Informers(0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.cfg.Name).String()
-	}))
+	}})
 	inf := f.Core().V1().Nodes().Informer()
 	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { k.heard(o) },
