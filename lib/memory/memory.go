@@ -26,6 +26,8 @@ const (
 	// settleBytes, and settleShare of what lives, must have been allocated before memory is given back again: that is a collection.
 	settleBytes = 16 << 20
 	settleShare = 4
+	// crowdLeft is how many goroutines must have ended, where little was allocated: what they held is much.
+	crowdLeft = 500
 	// textBytes is how much work brings in so much of the program's code that most of it is not needed after it.
 	textBytes = 128 << 20
 	// busyRoom is how many bytes a busy heap may grow by, within those percentages: a large one must not become five times as large.
@@ -58,6 +60,7 @@ type pacer struct {
 	stopped bool
 	// What had been allocated since the start of the process, in bytes, at the last look, and when memory was last given back.
 	looked, settled uint64
+	crowd           int // the most goroutines at any look since then
 }
 
 // listen calls collected after the next collection, which finds the sentinel unused.
@@ -89,17 +92,20 @@ func (p *pacer) look() {
 		return
 	}
 	p.room = busyRoom // the start is over
-	now := read(allocated)
-	if p.over(now, read(live)) {
+	now, running := read(allocated), runtime.NumGoroutine()
+	p.crowd = max(p.crowd, running)
+	if p.over(now, read(live), running) {
 		p.settleLocked(now)
+		p.crowd = running
 	}
 	p.looked = now
 	p.timer.Reset(lookEvery)
 }
 
 // over tells whether enough was done since memory was last given back, and no more is being done.
-func (p *pacer) over(now, live uint64) bool {
-	return now-p.looked < busyBytes && (p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare))
+func (p *pacer) over(now, live uint64, running int) bool {
+	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft
+	return done && now-p.looked < busyBytes
 }
 
 // percentFor is how much a busy heap of so many bytes may grow.
