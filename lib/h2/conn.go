@@ -25,6 +25,7 @@ const (
 	mostWindow               = 1<<31 - 1
 	defaultFrame             = 16 << 10
 	headerTable              = 4096
+	frameHeader              = 9 // bytes
 	prefaceTimeout           = 10 * time.Second
 	// mostControl bounds what is queued for a client that makes us answer and does not read.
 	mostControl = 64 << 10
@@ -100,11 +101,22 @@ func (c *conn) serve(ctx context.Context) {
 		if err != nil {
 			err = c.survive(err)
 		}
-		if c.in.Buffered() == 0 && c.out.spoken.Load() {
+		if c.out.spoken.Load() && !c.follows() {
 			c.workers.Go(c.out.kick) // not here: the client may take nothing for a while
 		}
 	}
 	c.end(err)
+}
+
+// follows tells that the next frame is here already, so that what there is to say can wait for what it adds. Of a frame that is here in
+// part the rest may be long in coming.
+func (c *conn) follows() bool {
+	n := c.in.Buffered()
+	if n < frameHeader {
+		return false
+	}
+	b, err := c.in.Peek(frameHeader)
+	return err == nil && n-frameHeader >= int(b[0])<<16|int(b[1])<<8|int(b[2])
 }
 
 // begin reads the client's preface and says ours.

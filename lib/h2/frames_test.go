@@ -302,6 +302,43 @@ func TestFloods(t *testing.T) {
 	}
 }
 
+// TestPings are answered whatever else goes on: beside a body that nobody reads and an answer for which there is no window, and although
+// the next frame has come in part.
+func TestPings(t *testing.T) {
+	stay := make(chan struct{})
+	p := dial(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			<-stay
+			return
+		}
+		_, _ = w.Write(make([]byte, 1<<20)) // ends with the connection
+	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	defer close(stay)
+	p.request(1, true)
+	p.request(3, false, ":method", "POST", ":scheme", "https", ":authority", "x", ":path", "/")
+	for range streamWindow / defaultFrame {
+		p.ok(p.WriteData(3, false, make([]byte, defaultFrame)))
+	}
+	header := appendFrame(nil, http2.FramePing, 0, 0, 8)
+	for i, part := range [][]byte{nil, header[:1], header, append(header, 1, 2, 3, 4)} {
+		ping := append(appendFrame(nil, http2.FramePing, 0, 0, 8), 'p', 'i', 'n', 'g', 0, 0, 0, byte(i))
+		_, err := p.conn.Write(append(ping, part...))
+		p.ok(err)
+		answered := func(f http2.Frame) bool {
+			a, ok := f.(*http2.PingFrame)
+			return ok && a.IsAck() && a.Data[7] == byte(i)
+		}
+		p.until(answered)
+		if len(part) == 0 {
+			continue
+		}
+		rest := append(append([]byte{}, header...), 1, 2, 3, 4, 0, 0, 0, byte(i))[len(part):]
+		_, err = p.conn.Write(rest)
+		p.ok(err)
+		p.until(answered)
+	}
+}
+
 // TestRequestsAfterGoAway are left alone, bodies and all, while those before are finished.
 func TestRequestsAfterGoAway(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
