@@ -88,7 +88,7 @@ func (k *keys) etcdTLS() *tls.Config {
 // serveEtcd is the part that speaks etcd's API over st.
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		s := grpc.NewServer(grpc.Creds(credentials.NewTLS(c.keys.etcdTLS())), grpc.MaxRecvMsgSize(etcdapi.MaxRequest))
+		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(credentials.NewTLS(c.keys.etcdTLS())))...)
 		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With("room", "store")})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)

@@ -27,13 +27,27 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"keelson/store"
 )
 
-// MaxRequest is the greatest request that is taken.
-const MaxRequest = 16 << 20
+const (
+	// maxRequest is the greatest request that is taken, in bytes.
+	maxRequest = 16 << 20
+	// handshake is how long a client has until its connection stands.
+	handshake = 30 * time.Second
+	// calm is how often a client may ask whether the server is there, as in etcd: API servers ask twice a minute.
+	calm = 5 * time.Second
+)
+
+// ServerOptions are how a gRPC server for this API takes connections, but for their credentials.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(maxRequest), grpc.ConnectionTimeout(handshake), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: calm}),
+	}
+}
 
 // memberID is the one member's, and the cluster's, name.
 const memberID = 0x6b65656c736f6e // "keelson"

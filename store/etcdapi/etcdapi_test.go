@@ -52,7 +52,7 @@ func startServer(t testing.TB, fs vfs.FS, o Options) (url string, stop func()) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := grpc.NewServer()
+	s := grpc.NewServer(ServerOptions()...)
 	o.URL, o.Dir = "http://"+l.Addr().String(), t.TempDir()
 	api := New(st, o)
 	api.Register(s)
