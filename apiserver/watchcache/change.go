@@ -23,6 +23,7 @@ type change struct {
 	key       string
 	at        time.Time
 	prev, cur *objects.Entry
+	err       error // why what was written cannot be read; cur is nil then
 	mark      *objects.Entry
 
 	once    sync.Once

@@ -75,9 +75,8 @@ func (c *Cache) apply(r *Resource, ev *store.Event, now time.Time) {
 			e, err := r.records.Decoded(ev.KV, c.memo)
 			if err != nil {
 				c.log.Error("stored object cannot be read, it is left out", "key", ev.KV.Key, "rev", ev.KV.Revision, "err", err)
-			} else {
-				ch.cur = e
 			}
+			ch.cur, ch.err = e, err
 		}
 	}
 	r.apply(ch)

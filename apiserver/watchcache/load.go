@@ -70,7 +70,10 @@ func (c *Cache) readAll(ctx context.Context, prefix string, route func(key strin
 	})
 	for page := range pages {
 		for _, l := range c.decodeAll(page, route) {
-			if l.entry != nil {
+			switch {
+			case l.err != nil:
+				treesOf(fresh, l.resource).note(l.key, l.err)
+			case l.entry != nil:
 				treesOf(fresh, l.resource).replace(nil, l.entry)
 			}
 		}
@@ -112,10 +115,12 @@ func treesOf(fresh map[*Resource]*trees, r *Resource) *trees {
 	return t
 }
 
-// loaded is a key's object; entry is nil when it is nobody's, or cannot be read.
+// loaded is a key's object; resource is nil when it is nobody's, and err says why it cannot be read.
 type loaded struct {
 	resource *Resource
+	key      string
 	entry    *objects.Entry
+	err      error
 }
 
 // decodeAll decodes a page in its order.
@@ -141,7 +146,6 @@ func (c *Cache) decodeOne(kv store.KV, r *Resource) loaded {
 	e, err := r.records.Decoded(kv, c.memo)
 	if err != nil {
 		c.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
-		return loaded{}
 	}
-	return loaded{r, e}
+	return loaded{r, kv.Key, e, err}
 }

@@ -361,3 +361,49 @@ func TestAllAndServices(t *testing.T) {
 		t.Error("asking again for a resource gave another one")
 	}
 }
+
+// TestUnreadable: an object that cannot be read is not in lists, but nobody is told that it is absent; it is mended by who writes it anew.
+func TestUnreadable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := objectstest.NewStore(t)
+		if _, err := st.Create(t.Context(), "/registry/pods/ns/old", []byte("junk")); err != nil { // read at the start
+			t.Fatal(err)
+		}
+		_, r := start(t, watchcache.Config{Store: st})
+		create(t, r, "ns/new")
+		good, _, err := st.Get(t.Context(), "/registry/pods/ns/new", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := st.Update(t.Context(), good.Key, []byte(`{"kind":"Secret","apiVersion":"v1"}`), good.Revision); err != nil { // heard of later
+			t.Fatal(err)
+		}
+		for _, name := range []string{"old", "new"} {
+			_, err := r.Get(t.Context(), "ns", name, "")
+			_, _, derr := r.Delete(t.Context(), "ns", name, nil)
+			if !apierrors.IsInternalError(err) || !apierrors.IsInternalError(derr) {
+				t.Errorf("%s: get %v, delete %v; want internal errors", name, err, derr)
+			}
+			key := "/registry/pods/ns/" + name
+			bad, _, err := st.Get(t.Context(), key, 0)
+			if err == nil {
+				_, err = st.Update(t.Context(), key, good.Value, bad.Revision)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Get(t.Context(), "ns", name, ""); err != nil {
+				t.Errorf("%s, mended: %v", name, err)
+			}
+			if _, err := st.Create(t.Context(), key+"2", []byte("junk")); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := st.Delete(t.Context(), key+"2", 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Get(t.Context(), "ns", name+"2", ""); !apierrors.IsNotFound(err) {
+				t.Errorf("%s2, deleted: %v; want not found", name, err)
+			}
+		}
+	})
+}

@@ -66,6 +66,7 @@ func (r *Resource) apply(ch *change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch.prev = r.trees.get(ch.key)
+	r.trees.note(ch.key, ch.err)
 	if ch.prev == nil && ch.cur == nil {
 		return
 	}
@@ -87,10 +88,11 @@ func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, err
 	r = r.latestHeir()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if e := r.trees.get(key); e != nil {
-		return e, nil
+	e, err := r.trees.find(key)
+	if e == nil && err == nil {
+		err = store.ErrNotFound
 	}
-	return nil, store.ErrNotFound
+	return e, err
 }
 
 // Get returns one object.
@@ -109,10 +111,11 @@ func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*object
 	r = r.latestHeir()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if e := r.trees.get(key); e != nil {
-		return e, nil
+	e, err := r.trees.find(key)
+	if e == nil && err == nil {
+		err = apierrors.NewNotFound(r.records.Resource, name)
 	}
-	return nil, apierrors.NewNotFound(r.records.Resource, name)
+	return e, err
 }
 
 // await waits for the state that a read asks for.

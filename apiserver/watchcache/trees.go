@@ -4,8 +4,10 @@ package watchcache
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/google/btree"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -30,6 +32,8 @@ const degree = 32
 type trees struct {
 	main    *btree.BTreeG[item]
 	indexes map[string]*index
+	// unread says of keys why what is stored there is no entry. Who is told that such an object is absent may delete what belongs to it.
+	unread map[string]error
 }
 
 type index struct {
@@ -43,6 +47,26 @@ func newTrees(indexed map[string]func(kind.Object) string) *trees {
 		t.indexes[name] = &index{value, btree.NewG(degree, less)}
 	}
 	return t
+}
+
+// note remembers that, or with nil no longer that, the key's value cannot be read.
+func (t *trees) note(key string, err error) {
+	if err == nil {
+		delete(t.unread, key)
+		return
+	}
+	if t.unread == nil {
+		t.unread = map[string]error{}
+	}
+	t.unread[key] = err
+}
+
+// find is the key's entry, nil when there is none.
+func (t *trees) find(key string) (*objects.Entry, error) {
+	if err := t.unread[key]; err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("the stored object cannot be read: %w", err))
+	}
+	return t.get(key), nil
 }
 
 // replace puts cur in the place of prev; either may be nil.
