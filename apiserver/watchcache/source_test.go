@@ -48,7 +48,7 @@ func TestInformersShareCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := cl.Informers(0)
+	f := cl.Informers(0, client.Scope{})
 	events := make(chan string, 10)
 	pods := f.Core().V1().Pods()
 	if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
