@@ -110,13 +110,13 @@ func TestDeletes(t *testing.T) {
 		m := fresh("pre")
 		wrong := types.UID("wrong")
 		err := maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &wrong}})
-		want := fmt.Sprintf(`Operation cannot be fulfilled on configmaps "pre": Precondition failed: UID in precondition: wrong, UID in object meta: %s`, m.UID)
+		want := fmt.Sprintf(`Operation cannot be fulfilled on ConfigMap "pre": the UID in the precondition (wrong) does not match the UID in record (%s). The object might have been deleted and then recreated`, m.UID)
 		if !apierrors.IsConflict(err) || err.Error() != want {
 			t.Errorf("wrong uid: %v, want %s", err, want)
 		}
 		one := "1"
 		err = maps.Delete(ctx, "pre", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &one}})
-		want = fmt.Sprintf(`Operation cannot be fulfilled on configmaps "pre": Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: %s`, m.ResourceVersion)
+		want = fmt.Sprintf(`Operation cannot be fulfilled on ConfigMap "pre": the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (%s). The object might have been modified`, m.ResourceVersion)
 		if !apierrors.IsConflict(err) || err.Error() != want {
 			t.Errorf("wrong version: %v, want %s", err, want)
 		}
@@ -209,6 +209,7 @@ func TestDeleteCollection(t *testing.T) {
 func TestNames(t *testing.T) {
 	r := start(t, nil)
 	const base = "/api/v1/namespaces/default/configmaps"
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 	made := r.call(t, "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"gen-","uid":"mine","creationTimestamp":"2001-01-01T00:00:00Z",`+
 		`"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5,"selfLink":"/x","generation":7}}`)
 	var m corev1.ConfigMap
@@ -233,12 +234,19 @@ func TestNames(t *testing.T) {
 		{"a bad name", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"A_b"}}`, 422, `metadata.name: Invalid value: "A_b": a lowercase RFC 1123 subdomain must consist of`},
 		{"another namespace", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
 		{"a version on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"5"}}`, 500, "resourceVersion should not be set on objects to be created"},
+		{"version 0 on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a0","resourceVersion":"0"}}`, 201, `"name":"a0"`},
+		{"no number for a version on create", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"ax","resourceVersion":"x"}}`, 201, `"name":"ax"`},
 		{"both names, free", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 201, `"name":"web-0"`},
 		{"both names, taken", "POST", base, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","generateName":"web-"}}`, 409, `configmaps "web-0" already exists, the server was not able to generate a unique name for the object`},
 		{"update of nothing", "PUT", base + "/none", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"none"}}`, 404, `configmaps "none" not found`},
 		{"update without a name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}`, 400, "the name of the object (web-0 based on URL) was undeterminable: name must be provided"},
 		{"update under another name", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-1"}}`, 400, "the name of the object (web-1) does not match the name on the URL (web-0)"},
-		{"update with another uid", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","uid":"no"}}`, 409, "Precondition failed: UID in precondition: no, UID in object meta: "},
+		{"update with another uid", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","uid":"no"}}`, 409, "StorageError: invalid object, Code: 4, Key: /registry/configmaps/default/web-0, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: no, UID in object meta: "},
+		{"update with version 0", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"0"},"data":{"a":"b"}}`, 200, `"a":"b"`},
+		{"update with no number for a version", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","resourceVersion":"x"}}`, 500, `strconv.ParseUint: parsing "x": invalid syntax`},
+		{"create by update, uid", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","uid":"no"}}`, 409, "Key: /registry/leases/default/a, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: no, UID in object meta: "},
+		{"create by update, no number for a version", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"x"}}`, 500, `strconv.ParseUint: parsing "x": invalid syntax`},
+		{"create by update, version", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"5"}}`, 201, `"name":"a"`},
 		{"update of another namespace's", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
 		{"creation time on update is kept", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","creationTimestamp":"2001-01-01T00:00:00Z"}}`, 200, `"name":"web-0"`},
 		{"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, `Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (v1.ConfigMap): unknown conversion`},

@@ -57,7 +57,7 @@ func TestPatches(t *testing.T) {
 		{"no such kind", mergePatch, "", `{"kind":"Nothing"}`, 422, `no kind "Nothing" is registered for version "v1"`},
 		{"another name", mergePatch, "", `{"metadata":{"name":"n"}}`, 400, "the name of the object (n) does not match the name on the URL (m)"},
 		{"another namespace", mergePatch, "", `{"metadata":{"namespace":"n"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
-		{"another uid", mergePatch, "", `{"metadata":{"uid":"u"}}`, 409, "Precondition failed: UID in precondition: u, UID in object meta: "},
+		{"another uid", mergePatch, "", `{"metadata":{"uid":"u"}}`, 422, `metadata.uid: Invalid value: "u": field is immutable`},
 		{"an old version", mergePatch, "", `{"metadata":{"resourceVersion":"1"}}`, 409, "the object has been modified; please apply your changes to the latest version and try again"},
 		{"force without apply", mergePatch, "?force=true", `{}`, 422, `PatchOptions.meta.k8s.io "" is invalid: force: Forbidden: may not be specified for non-apply patch`},
 		{"apply without a manager", applyPatch, "", `{"apiVersion":"v1","kind":"ConfigMap"}`, 422, `fieldManager: Required value: is required for apply patch`},

@@ -5,12 +5,10 @@ package handlers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
@@ -182,22 +180,6 @@ func (h *Handler) deletionStep(
 		return nil, errPending
 	}
 	return next, nil
-}
-
-func preconditions(res *registry.Resource, name string, current kind.Object, p *metav1.Preconditions) error {
-	if p == nil {
-		return nil
-	}
-	if p.UID != nil && *p.UID != current.GetUID() {
-		return apierrors.NewConflict(res.GroupResource(), name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, current.GetUID())) //nolint:staticcheck // a client's words
-	}
-	if p.ResourceVersion != nil && *p.ResourceVersion != current.GetResourceVersion() {
-		return apierrors.NewConflict(res.GroupResource(), name,
-			fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", //nolint:staticcheck // a client's words
-				*p.ResourceVersion, current.GetResourceVersion()))
-	}
-	return nil
 }
 
 // deletion decides, for one state of an object, what deleting it means, and returns the object to store for markIt.

@@ -53,7 +53,11 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 			if used { // a second try: the first one changed the object
 				return nil, conflict(res, rq.Name)
 			}
-			used = obj.GetResourceVersion() != ""
+			v, err := version(obj)
+			if err != nil {
+				return nil, err
+			}
+			used = v != 0
 			if !used {
 				o, _ = obj.DeepCopyObject().(kind.Object)
 			}
@@ -175,18 +179,19 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 	if err != nil {
 		return nil, nil, err
 	}
-	// What carries a uid or a version was there when the client read it.
+	// What carries a uid was there when the client read it.
 	if uid := obj.GetUID(); uid != "" {
 		if _, patched := c.opts.(*metav1.PatchOptions); patched {
 			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
-		return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: ", uid)) //nolint:staticcheck // a client's words
+		return nil, nil, otherUID(c.res, namespace(rq, c.res), rq.Name, uid, "")
 	}
-	if obj.GetResourceVersion() != "" {
-		return nil, nil, conflict(c.res, rq.Name)
+	// A version does not matter, though it must be one.
+	if _, err := version(obj); err != nil {
+		return nil, nil, err
 	}
+	obj.SetResourceVersion("")
 	if err := h.mayCreate(ctx, rq, c.res); err != nil {
 		return nil, nil, err
 	}
@@ -243,7 +248,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := matchCurrent(c.res, obj, current, rq.Name); err != nil {
+	if err := matchCurrent(c, obj, current, rq.Name); err != nil {
 		return nil, nil, err
 	}
 	dedupOwners(obj, rq.Warn)
@@ -281,26 +286,6 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 		return nil, nil, &emptied{last: obj}
 	}
 	return obj, ar, nil
-}
-
-// matchCurrent checks uid and resourceVersion; an update without a version replaces whatever is there, if the kind allows it.
-func matchCurrent(res *registry.Resource, obj, current kind.Object, name string) error {
-	if uid := obj.GetUID(); uid != "" && uid != current.GetUID() {
-		return apierrors.NewConflict(res.GroupResource(), name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())) //nolint:staticcheck // a client's words
-	}
-	switch rv := obj.GetResourceVersion(); {
-	case rv == current.GetResourceVersion():
-	case rv == "" && res.UnconditionalUpdate:
-		obj.SetResourceVersion(current.GetResourceVersion())
-	case rv == "":
-		return apierrors.NewInvalid(schema.GroupKind{Group: res.Group, Kind: res.Resource}, name, field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update"),
-		})
-	default:
-		return conflict(res, name)
-	}
-	return nil
 }
 
 // prepareAndValidate keeps what the server owns and judges the rest.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"keelson/api/kind"
@@ -135,7 +136,8 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	if err != nil {
 		return nil, Receipt{}, err
 	}
-	if obj.GetResourceVersion() != "" {
+	// What is no version, or 0, says nothing.
+	if v, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64); err == nil && v != 0 {
 		return nil, Receipt{}, ErrVersionOnCreate
 	}
 	value, e, err := r.encode(key, obj)
