@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refs holds the config maps and secrets that pods of this node refer to, each by a watch of its own for as long as a pod
-// uses it, so that a change reaches its pods at once and nothing is polled. Volumes and environments read through it.
+// Package refs holds the config maps, secrets and trust bundles that pods of this node refer to, and their requests for certificates,
+// each by a watch of its own for as long as a pod uses it, so that a change reaches its pods at once and nothing is polled. Volumes and environments read through it.
 package refs
 
 import (
@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	authv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,7 @@ func (s set) add(kind, name string) {
 func Of(p *corev1.Pod) []Ref {
 	s := set{p.Namespace, map[Ref]bool{}}
 	for i := range p.Spec.Volumes {
-		s.volume(&p.Spec.Volumes[i])
+		s.volume(p, &p.Spec.Volumes[i])
 	}
 	for c := range podinfo.All(p) {
 		s.env(c)
@@ -59,14 +60,16 @@ func Of(p *corev1.Pod) []Ref {
 	return slices.Collect(maps.Keys(s.refs))
 }
 
-func (s set) volume(v *corev1.Volume) {
+func (s set) volume(p *corev1.Pod, v *corev1.Volume) {
 	switch {
 	case v.ConfigMap != nil:
 		s.add(ConfigMap, v.ConfigMap.Name)
 	case v.Secret != nil:
 		s.add(Secret, v.Secret.SecretName)
 	case v.Projected != nil:
-		for _, src := range v.Projected.Sources {
+		for i := range v.Projected.Sources {
+			src := &v.Projected.Sources[i]
+			s.trust(p, src)
 			if src.ConfigMap != nil {
 				s.add(ConfigMap, src.ConfigMap.Name)
 			}
@@ -208,44 +211,49 @@ func (s *Store) changed(r Ref) {
 	}
 }
 
-func (s *Store) informer(r Ref) cache.SharedIndexInformer {
-	sel := fields.OneTermEqualSelector("metadata.name", r.Name).String()
-	var lw *cache.ListWatch
-	var kind runtime.Object
-	if r.Kind == ConfigMap {
-		c := s.client.CoreV1().ConfigMaps(r.Namespace)
-		kind = &corev1.ConfigMap{}
-		lw = &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = sel
-				return c.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.FieldSelector = sel
-				return c.Watch(ctx, o)
-			},
-		}
-	} else {
-		c := s.client.CoreV1().Secrets(r.Namespace)
-		kind = &corev1.Secret{}
-		lw = &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				o.FieldSelector = sel
-				return c.List(ctx, o)
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				o.FieldSelector = sel
-				return c.Watch(ctx, o)
-			},
-		}
+// listWatch reads the objects that sel selects.
+func listWatch[L runtime.Object](
+	sel fields.Selector, list func(context.Context, metav1.ListOptions) (L, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
+) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = sel.String()
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = sel.String()
+			return follow(ctx, o)
+		},
 	}
+}
+
+// source is where the objects of a reference come from, and of what kind they are.
+func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
+	sel := selectorOf(r)
+	switch r.Kind {
+	case ConfigMap:
+		c := s.client.CoreV1().ConfigMaps(r.Namespace)
+		return listWatch(sel, c.List, c.Watch), &corev1.ConfigMap{}
+	case Bundle, Signer:
+		c := s.client.CertificatesV1().ClusterTrustBundles()
+		return listWatch(sel, c.List, c.Watch), &certificatesv1.ClusterTrustBundle{}
+	case Requests:
+		c := s.client.CertificatesV1().PodCertificateRequests(metav1.NamespaceAll)
+		return listWatch(sel, c.List, c.Watch), &certificatesv1.PodCertificateRequest{}
+	}
+	c := s.client.CoreV1().Secrets(r.Namespace)
+	return listWatch(sel, c.List, c.Watch), &corev1.Secret{}
+}
+
+func (s *Store) informer(r Ref) cache.SharedIndexInformer {
+	lw, kind := s.source(r)
 	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0, cache.Indexers{})
 	named := func(o any) bool {
 		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = d.Obj
 		}
 		m, ok := o.(metav1.Object)
-		return ok && m.GetName() == r.Name
+		return ok && (!one(r.Kind) || m.GetName() == r.Name)
 	}
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, _ bool) {
@@ -278,23 +286,33 @@ func sameData(a, b any) bool {
 	case *corev1.Secret:
 		b, ok := b.(*corev1.Secret)
 		return ok && equality.Semantic.DeepEqual(a.Data, b.Data)
+	case *certificatesv1.ClusterTrustBundle:
+		b, ok := b.(*certificatesv1.ClusterTrustBundle)
+		return ok && equality.Semantic.DeepEqual(a.Spec, b.Spec) && maps.Equal(a.Labels, b.Labels)
+	case *certificatesv1.PodCertificateRequest:
+		b, ok := b.(*certificatesv1.PodCertificateRequest)
+		return ok && equality.Semantic.DeepEqual(a.Status, b.Status)
 	}
 	return false
 }
 
+// watched is what a watch has, once it has listed; else nil.
+func (s *Store) watched(r Ref) cache.SharedIndexInformer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it := s.items[r]; it != nil && it.store != nil && it.store.HasSynced() {
+		return it.store
+	}
+	return nil
+}
+
 // cached is the object as its watch has it; ok is false when there is no watch yet, or it has not listed.
 func (s *Store) cached(r Ref) (obj any, exists, ok bool) {
-	s.mu.Lock()
-	it := s.items[r]
-	var inf cache.SharedIndexInformer
-	if it != nil {
-		inf = it.store
-	}
-	s.mu.Unlock()
-	if inf == nil || !inf.HasSynced() {
+	inf := s.watched(r)
+	if inf == nil {
 		return nil, false, false
 	}
-	obj, exists, err := inf.GetStore().GetByKey(r.Namespace + "/" + r.Name)
+	obj, exists, err := inf.GetStore().GetByKey(cache.NewObjectName(r.Namespace, r.Name).String())
 	return obj, exists, err == nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type payload struct {
 	in       Input
 	src      Sources
 	tokenDir string // where an earlier token may lie
+	stateDir string // where the state of certificates lies
 	files    map[string]file
 	refresh  time.Time
 }
@@ -41,6 +43,7 @@ func (m *Manager) written(ctx context.Context, in Input, v *corev1.Volume) (time
 	dir := m.own(in.Pod, v)
 	if v.Projected != nil {
 		w.tokenDir = dir
+		w.stateDir = filepath.Join(m.memory(), string(in.Pod.UID), ".certificates") // no volume has such a name
 	}
 	if err := w.collect(ctx, v); err != nil {
 		return time.Time{}, err
@@ -66,12 +69,13 @@ func (w *payload) collect(ctx context.Context, v *corev1.Volume) error {
 	mode := modeOf(v.Projected.DefaultMode)
 	var errs []error
 	for i := range v.Projected.Sources {
-		errs = append(errs, w.project(ctx, &v.Projected.Sources[i], mode))
+		errs = append(errs, w.project(ctx, &v.Projected.Sources[i], sourceName(v.Name, i), mode))
 	}
 	return errors.Join(errs...)
 }
 
-func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, mode int32) error {
+// project adds the files of one source; at names it within the pod.
+func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, at string, mode int32) error {
 	switch {
 	case s.ConfigMap != nil:
 		return w.configMap(ctx, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, mode)
@@ -81,6 +85,10 @@ func (w *payload) project(ctx context.Context, s *corev1.VolumeProjection, mode 
 		return w.downward(s.DownwardAPI.Items, mode)
 	case s.ServiceAccountToken != nil:
 		return w.token(ctx, s.ServiceAccountToken, mode)
+	case s.ClusterTrustBundle != nil:
+		return w.bundle(ctx, s.ClusterTrustBundle, mode)
+	case s.PodCertificate != nil:
+		return w.podCertificate(ctx, s.PodCertificate, at, mode)
 	}
 	return errors.New("projected volume source is not supported by this node")
 }
@@ -201,13 +209,7 @@ func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjec
 	if s.ExpirationSeconds != nil {
 		seconds = *s.ExpirationSeconds
 	}
-	f := file{mode: mode, uid: -1}
-	if uid, same := oneUser(p); same {
-		f.uid, f.mode = uid, 0o600
-	}
-	if sc := p.Spec.SecurityContext; sc != nil && sc.FSGroup != nil {
-		f.mode = 0o600
-	}
+	f := w.modeFor(mode)
 	if old, renew, ok := keptToken(w.tokenDir, target, s.Audience); ok && time.Now().Before(renew) {
 		f.data = old
 		w.files[target] = f

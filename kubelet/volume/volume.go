@@ -8,7 +8,7 @@
 //
 //	pods/<uid>/volumes/kubernetes.io~<plugin>/<name>   what containers see
 //	pods/<uid>/volume-subpaths/<name>/<container>/<n>  bind mounts of subPaths, resolved once and safely
-//	memory/<uid>/<name>                                secrets and tokens, on one tmpfs for all pods: they never reach a disk
+//	memory/<uid>/<name>                                secrets, tokens and keys, on one tmpfs for all pods: they never reach a disk
 package volume
 
 import (
@@ -32,6 +32,7 @@ type Sources interface {
 	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
 	// Claim is the volume that a claim is bound to.
 	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error)
+	Trust
 }
 
 // Manager makes volumes below one directory.
@@ -87,7 +88,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token must be renewed by calling it again; zero:
+// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token or certificate must be renewed by calling it again; zero:
 // never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
 	var errs []error

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	authv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -30,6 +31,9 @@ type objects struct {
 	secrets map[string]map[string]string
 	tokens  int
 	life    time.Duration
+
+	bundles  map[string]string
+	requests []*certificatesv1.PodCertificateRequest
 }
 
 func (o *objects) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {

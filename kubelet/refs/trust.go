@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Kinds of references that are not to one object: all bundles of a signer, all requests for certificates of a node's pods.
+const (
+	Bundle   = "clustertrustbundle"
+	Signer   = "signer"
+	Requests = "podcertificaterequests"
+)
+
+// one says whether a kind of references is to a single object.
+func one(kind string) bool { return kind != Signer && kind != Requests }
+
+func selectorOf(r Ref) fields.Selector {
+	switch r.Kind {
+	case Signer:
+		return fields.OneTermEqualSelector("spec.signerName", r.Name)
+	case Requests:
+		return fields.OneTermEqualSelector("spec.nodeName", r.Name)
+	}
+	return fields.OneTermEqualSelector("metadata.name", r.Name)
+}
+
+// trust adds what a projected volume needs of certificates.
+func (s set) trust(p *corev1.Pod, src *corev1.VolumeProjection) {
+	if b := src.ClusterTrustBundle; b != nil && b.Name != nil {
+		s.refs[Ref{Bundle, "", *b.Name}] = true
+	} else if b != nil && b.SignerName != nil {
+		s.refs[Ref{Signer, "", *b.SignerName}] = true
+	}
+	if src.PodCertificate != nil {
+		s.refs[Ref{Requests, "", p.Spec.NodeName}] = true
+	}
+}
+
+// TrustBundles are the bundles that a projection asks for: one by its name, where a missing one is an error, or those of a signer that
+// a selector matches.
+func (s *Store) TrustBundles(ctx context.Context, src *corev1.ClusterTrustBundleProjection) ([]*certificatesv1.ClusterTrustBundle, error) {
+	c := s.client.CertificatesV1().ClusterTrustBundles()
+	switch {
+	case src.Name != nil:
+		if o, exists, ok := s.cached(Ref{Bundle, "", *src.Name}); ok && exists {
+			return []*certificatesv1.ClusterTrustBundle{o.(*certificatesv1.ClusterTrustBundle)}, nil
+		}
+		b, err := c.Get(ctx, *src.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		return []*certificatesv1.ClusterTrustBundle{b}, nil
+	case src.SignerName == nil:
+		return nil, errors.New("ClusterTrustBundle projection requires either name or signerName to be set")
+	}
+	selector, err := metav1.LabelSelectorAsSelector(src.LabelSelector)
+	if err != nil {
+		return nil, fmt.Errorf("label selector: %w", err)
+	}
+	return s.bundlesOf(ctx, *src.SignerName, selector)
+}
+
+func (s *Store) bundlesOf(ctx context.Context, signer string, selector labels.Selector) ([]*certificatesv1.ClusterTrustBundle, error) {
+	var out []*certificatesv1.ClusterTrustBundle
+	take := func(b *certificatesv1.ClusterTrustBundle) {
+		if b.Spec.SignerName == signer && selector.Matches(labels.Set(b.Labels)) {
+			out = append(out, b)
+		}
+	}
+	if inf := s.watched(Ref{Signer, "", signer}); inf != nil {
+		for _, o := range inf.GetStore().List() {
+			take(o.(*certificatesv1.ClusterTrustBundle))
+		}
+		return out, nil
+	}
+	l, err := s.client.CertificatesV1().ClusterTrustBundles().List(ctx, metav1.ListOptions{FieldSelector: selectorOf(Ref{Signer, "", signer}).String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Items {
+		take(&l.Items[i])
+	}
+	return out, nil
+}
+
+// RequestCertificate asks for a certificate of the pod; spec says from whom and with which key, the rest is filled in here.
+func (s *Store) RequestCertificate(
+	ctx context.Context, p *corev1.Pod, spec certificatesv1.PodCertificateRequestSpec,
+) (*certificatesv1.PodCertificateRequest, error) {
+	account, err := s.client.CoreV1().ServiceAccounts(p.Namespace).Get(ctx, p.Spec.ServiceAccountName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	node, err := s.client.CoreV1().Nodes().Get(ctx, p.Spec.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	spec.PodName, spec.PodUID = p.Name, p.UID
+	spec.ServiceAccountName, spec.ServiceAccountUID = account.Name, account.UID
+	spec.NodeName, spec.NodeUID = types.NodeName(node.Name), node.UID
+	return s.client.CertificatesV1().PodCertificateRequests(p.Namespace).Create(ctx, &certificatesv1.PodCertificateRequest{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName:    "req-",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}},
+		},
+		Spec: spec,
+	}, metav1.CreateOptions{})
+}
+
+// CertificateRequest reads a request. A missing one is an IsNotFound error.
+func (s *Store) CertificateRequest(ctx context.Context, p *corev1.Pod, name string) (*certificatesv1.PodCertificateRequest, error) {
+	if inf := s.watched(Ref{Requests, "", p.Spec.NodeName}); inf != nil {
+		if o, exists, err := inf.GetStore().GetByKey(p.Namespace + "/" + name); err == nil && exists {
+			return o.(*certificatesv1.PodCertificateRequest), nil
+		}
+	}
+	// A node may read those of its pods only, which a list can say and a get cannot.
+	l, err := s.client.CertificatesV1().PodCertificateRequests(p.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.AndSelectors(selectorOf(Ref{Requests, "", p.Spec.NodeName}), fields.OneTermEqualSelector("metadata.name", name)).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Items {
+		if l.Items[i].Name == name {
+			return &l.Items[i], nil
+		}
+	}
+	return nil, apierrors.NewNotFound(certificatesv1.Resource("podcertificaterequests"), name)
+}
