@@ -14,7 +14,7 @@ import (
 	"keelson/auth"
 )
 
-// NodeRestriction keeps a kubelet to its own node object, its own lease and the pods bound to it.
+// NodeRestriction keeps a kubelet to its own node object, its own lease, the pods bound to it and their certificates.
 type NodeRestriction struct {
 	Reader Reader
 	// NodeName tells whose kubelet a user is.
@@ -41,6 +41,8 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 		return p.token(ctx, r, node)
 	case "persistentvolumeclaims":
 		return claimStatus(r, node)
+	case "podcertificaterequests":
+		return p.certificate(ctx, r, node)
 	case "csinodes":
 		if r.Name != node {
 			return Forbidden(r, "can only access CSINode with the same name as the requesting node")
@@ -56,7 +58,7 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 		if err != nil {
 			return err
 		}
-		if _, mirror := pod.Annotations[mirrorAnnotation]; !mirror {
+		if !isMirror(pod) {
 			return Forbidden(r, "pod does not have %q annotation, node %q can only create mirror pods", mirrorAnnotation, node)
 		}
 		return p.mirror(ctx, r, pod, node)

@@ -3,9 +3,12 @@
 package admission
 
 import (
+	"strings"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -118,4 +121,54 @@ func TestNodeStatuses(t *testing.T) {
 	}
 	wantForbidden(t, "phase", claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), "is not allowed to update fields other than status.capacity and status.conditions")
 	wantForbidden(t, "the claim itself", claim("", func(*corev1.PersistentVolumeClaim) {}), "may only update PVC status")
+}
+
+// TestNodeCertificates: a kubelet asks for certificates of its own pods that mount one, and of those as they are.
+func TestNodeCertificates(t *testing.T) {
+	running := pod()
+	running.Namespace, running.UID, running.Spec.NodeName, running.Spec.ServiceAccountName = "default", "p-uid", "node-1", "web"
+	running.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{PodCertificate: &corev1.PodCertificateProjection{SignerName: "example.com/s"}}},
+	}}}}
+	mirror, elsewhere := running.DeepCopy(), running.DeepCopy()
+	mirror.Name, mirror.Annotations = "mirror", map[string]string{mirrorAnnotation: ""}
+	elsewhere.Name, elsewhere.Spec.NodeName = "elsewhere", "node-2"
+	p := NodeRestriction{NodeName: authz.NodeName, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+		nodes: {&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "n-uid"}}}, pods: {running, mirror, elsewhere},
+		serviceAccounts: {&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "a-uid"}}},
+	})}
+	try := func(edit func(*Request, *certificatesv1.PodCertificateRequestSpec)) error {
+		obj := &certificatesv1.PodCertificateRequest{Spec: certificatesv1.PodCertificateRequestSpec{
+			SignerName: "example.com/s", PodName: running.Name, PodUID: "p-uid", NodeName: "node-1", NodeUID: "n-uid", ServiceAccountName: "web", ServiceAccountUID: "a-uid",
+		}}
+		r := &Request{Operation: Create, Resource: certificatesv1.SchemeGroupVersion.WithResource("podcertificaterequests"), Namespace: "default", Object: obj}
+		edit(r, &obj.Spec)
+		return p.Validate(t.Context(), asNode(r))
+	}
+	if err := try(func(*Request, *certificatesv1.PodCertificateRequestSpec) {}); err != nil {
+		t.Errorf("of its pod: %v", err)
+	}
+	for _, c := range []struct {
+		what      string
+		edit      func(*Request, *certificatesv1.PodCertificateRequestSpec)
+		forbidden bool
+		want      string
+	}{
+		{"an update", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) { r.Operation = Update }, true, "unexpected operation UPDATE"},
+		{"a status", func(r *Request, _ *certificatesv1.PodCertificateRequestSpec) { r.Subresource = "status" }, true, "unexpected subresource status"},
+		{"another node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.NodeName = "node-2" }, true, `Spec.NodeName="node-2", which is not the requesting node "node-1"`},
+		{"an older node", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.NodeUID = "x" }, false, `names node UID "x", inconsistent with the running node ("n-uid")`},
+		{"no such pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "none" }, false, `while retrieving pod "default/none" named in the PodCertificateRequest`},
+		{"an older pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodUID = "x" }, false, `contains pod UID ("x") which differs from running pod "p-uid"`},
+		{"a pod elsewhere", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "elsewhere" }, true, `pod "default/elsewhere" is not running on node "node-1"`},
+		{"a mirror pod", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.PodName = "mirror" }, true, `pod "default/mirror" is a mirror pod`},
+		{"another account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountName = "x" }, true, `contains serviceAccountName ("x") that differs from running pod ("web")`},
+		{"an older account", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.ServiceAccountUID = "x" }, false, `names service account UID "x", which differs from the running service account ("a-uid")`},
+		{"another signer", func(_ *Request, s *certificatesv1.PodCertificateRequestSpec) { s.SignerName = "example.com/t" }, true, `does not mount a podCertificate projected volume for signer "example.com/t"`},
+	} {
+		err := try(c.edit)
+		if err == nil || apierrors.IsForbidden(err) != c.forbidden || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want forbidden %v, %q", c.what, err, c.forbidden, c.want)
+		}
+	}
 }

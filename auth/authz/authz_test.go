@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"keelson/auth"
 )
@@ -89,10 +90,19 @@ func TestNode(t *testing.T) {
 		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}}},
 	}
 	at := func(node, verb, resource, sub, name string) *auth.Attributes {
-		return &auth.Attributes{
-			User: &auth.User{Name: "system:node:" + node, Groups: []string{auth.Nodes}},
-			Verb: verb, Resource: resource, Subresource: sub, Namespace: "default", Name: name, ResourceRequest: true,
+		group := ""
+		if resource == "podcertificaterequests" {
+			group = "certificates.k8s.io"
 		}
+		return &auth.Attributes{
+			Group: group,
+			User:  &auth.User{Name: "system:node:" + node, Groups: []string{auth.Nodes}},
+			Verb:  verb, Resource: resource, Subresource: sub, Namespace: "default", Name: name, ResourceRequest: true,
+		}
+	}
+	mine := func(a *auth.Attributes) *auth.Attributes {
+		a.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "node-1").Requirements()
+		return a
 	}
 	for _, c := range []struct {
 		name string
@@ -108,6 +118,12 @@ func TestNode(t *testing.T) {
 		{"a config map of an init container", at("node-1", "get", "configmaps", "", "env"), true},
 		{"a token for its pod's account", at("node-1", "create", "serviceaccounts", "token", "build"), true},
 		{"a token for another account", at("node-1", "create", "serviceaccounts", "token", "admin"), false},
+		{"a request for a certificate", at("node-1", "create", "podcertificaterequests", "", ""), true},
+		{"the requests of its pods", mine(at("node-1", "watch", "podcertificaterequests", "", "")), true},
+		{"the requests of another's pods", mine(at("node-2", "list", "podcertificaterequests", "", "")), false},
+		{"a request by name", at("node-1", "get", "podcertificaterequests", "", "r"), false},
+		{"issuing a certificate", at("node-1", "update", "podcertificaterequests", "status", "r"), false},
+		{"deleting a request", mine(at("node-1", "delete", "podcertificaterequests", "", "r")), false},
 		{"what every node may", at("node-1", "list", "services", "", ""), true},
 	} {
 		d, err := n.Authorize(t.Context(), c.at)

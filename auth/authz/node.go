@@ -46,6 +46,9 @@ func (n Node) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, e
 			return n.pod(a, node), nil
 		}
 	}
+	if a.ResourceRequest && a.Group == "certificates.k8s.io" && a.Resource == "podcertificaterequests" {
+		return certificate(a, node), nil
+	}
 	if a.ResourceRequest {
 		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
 			return n.guarded(a, node, refers), nil
@@ -86,10 +89,8 @@ func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
 	case " create", " delete", "status update", "status patch", "eviction create":
 		return allowed("nodes write their pods")
 	case " get", " list", " watch":
-		for _, req := range a.FieldSelector {
-			if req.Field == "spec.nodeName" && req.Operator == selection.Equals && req.Value == node {
-				return allowed("the pods bound to it")
-			}
+		if selects(a, node) {
+			return allowed("the pods bound to it")
 		}
 		if a.Name == "" {
 			return auth.Decision{Reason: "can only list/watch pods with spec.nodeName field selector"}
@@ -102,6 +103,33 @@ func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
 		return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
 	}
 	return auth.Decision{}
+}
+
+// selects tells whether a list or watch is restricted to what is the node's.
+func selects(a *auth.Attributes, node string) bool {
+	for _, req := range a.FieldSelector {
+		if req.Field == "spec.nodeName" && req.Operator == selection.Equals && req.Value == node {
+			return true
+		}
+	}
+	return false
+}
+
+// certificate: a kubelet asks for certificates of its pods, which NodeRestriction judges, and reads the requests of its own.
+func certificate(a *auth.Attributes, node string) auth.Decision {
+	switch {
+	case a.Subresource != "":
+		return auth.Decision{Reason: "nodes may not access the status subresource of PodCertificateRequests"}
+	case a.Verb == "create":
+		return allowed("nodes request certificates of their pods")
+	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
+		return auth.Decision{Reason: fmt.Sprintf("nodes may not %s podcertificaterequests", a.Verb)}
+	case selects(a, node):
+		return allowed("the requests of its pods")
+	case a.Verb == "get":
+		return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+	}
+	return auth.Decision{Reason: "can only list/watch podcertificaterequests with nodeName field selector"}
 }
 
 // refersTo tells whether a pod needs the object of that name.

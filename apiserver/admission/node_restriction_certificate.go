@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// certificate lets a kubelet ask for certificates of pods that run on it and mount one of that signer. What a cache that lags behind
+// could cause is no refusal: the kubelet may try again.
+func (p NodeRestriction) certificate(ctx context.Context, r *Request, node string) error {
+	req, ok := r.Object.(*certificatesv1.PodCertificateRequest)
+	switch {
+	case r.Operation != Create:
+		return Forbidden(r, "unexpected operation %v", r.Operation)
+	case r.Subresource != "":
+		return Forbidden(r, "unexpected subresource %v", r.Subresource)
+	case !ok:
+		return Forbidden(r, "unexpected type %T", r.Object)
+	case string(req.Spec.NodeName) != node:
+		return Forbidden(r, "PodCertificateRequest.Spec.NodeName=%q, which is not the requesting node %q", req.Spec.NodeName, node)
+	}
+	spec, name := &req.Spec, r.Namespace+"/"+req.Spec.PodName
+	n, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
+	if err != nil {
+		return unread(r, fmt.Sprintf("node %q", node), err)
+	}
+	if n.UID != spec.NodeUID {
+		return fmt.Errorf("PodCertificateRequest for pod %q names node UID %q, inconsistent with the running node (%q)", name, spec.NodeUID, n.UID)
+	}
+	pod, err := get[*corev1.Pod](ctx, p.Reader, pods, r.Namespace, spec.PodName)
+	switch {
+	case err != nil:
+		return unread(r, fmt.Sprintf("pod %q", name), err)
+	case spec.PodUID != pod.UID:
+		return fmt.Errorf("PodCertificateRequest for pod %q contains pod UID (%q) which differs from running pod %q", name, spec.PodUID, pod.UID)
+	case pod.Spec.NodeName != node:
+		return Forbidden(r, "pod %q is not running on node %q named in the PodCertificateRequest", name, node)
+	case isMirror(pod):
+		return Forbidden(r, "pod %q is a mirror pod", name)
+	case spec.ServiceAccountName != pod.Spec.ServiceAccountName:
+		return Forbidden(r, "PodCertificateRequest for pod %q contains serviceAccountName (%q) that differs from running pod (%q)",
+			name, spec.ServiceAccountName, pod.Spec.ServiceAccountName)
+	}
+	account, err := get[*corev1.ServiceAccount](ctx, p.Reader, serviceAccounts, r.Namespace, spec.ServiceAccountName)
+	switch {
+	case err != nil:
+		return unread(r, fmt.Sprintf("service account %q", r.Namespace+"/"+spec.ServiceAccountName), err)
+	case spec.ServiceAccountUID != account.UID:
+		return fmt.Errorf("PodCertificateRequest for pod %q names service account UID %q, which differs from the running service account (%q)",
+			name, spec.ServiceAccountUID, account.UID)
+	case !mountsCertificate(pod, spec.SignerName):
+		return Forbidden(r, "pod %q does not mount a podCertificate projected volume for signer %q", name, spec.SignerName)
+	}
+	return nil
+}
+
+// unread words what could not be read, and refuses unless it may only be missing yet; nil when it was.
+func unread(r *Request, what string, err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("while retrieving %s named in the PodCertificateRequest: %w", what, err)
+	case err != nil:
+		return Forbidden(r, "while retrieving %s named in the PodCertificateRequest: %v", what, err)
+	}
+	return nil
+}
+
+func mountsCertificate(pod *corev1.Pod, signer string) bool {
+	return hasVolume(pod, func(v *corev1.Volume) bool {
+		return hasSource(v, func(s *corev1.VolumeProjection) bool {
+			return s.PodCertificate != nil && s.PodCertificate.SignerName == signer
+		})
+	})
+}
+
+func isMirror(pod *corev1.Pod) bool {
+	_, mirror := pod.Annotations[mirrorAnnotation]
+	return mirror
+}
