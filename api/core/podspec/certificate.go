@@ -4,9 +4,14 @@ package podspec
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
 )
@@ -14,15 +19,27 @@ import (
 // podCertificate checks a projected key and certificate (KEP-4317).
 func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
 	c.SignerName("signerName", p.SignerName)
+	if len(p.UserAnnotations) > 0 {
+		for _, k := range slices.Sorted(maps.Keys(p.UserAnnotations)) {
+			c.Add(validation.IsDomainPrefixedKey(c.Path("userAnnotations"), strings.ToLower(k))...)
+		}
+		if apivalidation.ValidateAnnotationsSize(p.UserAnnotations) != nil {
+			c.Add(field.TooLong(c.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
+		}
+	}
 	check.OneOf(c.List, "keyType", p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
-	const hour, most = 3600, 91 * 24 * 3600
-	switch s := p.MaxExpirationSeconds; {
-	case s == nil:
-		c.Required("maxExpirationSeconds", "")
-	case *s < hour:
-		c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("must be at least %d", hour))
-	case *s > most:
-		c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("must be no more than %d", most))
+	if s := p.MaxExpirationSeconds; s != nil {
+		const least, day = 3600, 24 * 3600
+		most := int32(91 * day)
+		if host, _, _ := strings.Cut(p.SignerName, "/"); host == "kubernetes.io" || strings.HasSuffix(host, ".kubernetes.io") {
+			most = day
+		}
+		if *s < least {
+			c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("if provided, maxExpirationSeconds must be >= %d", least))
+		}
+		if *s > most {
+			c.Invalid("maxExpirationSeconds", *s, fmt.Sprintf("if provided, maxExpirationSeconds must be <= %d", most))
+		}
 	}
 	if p.CredentialBundlePath == "" && p.KeyPath == "" && p.CertificateChainPath == "" {
 		c.Required("", "specify at least one of credentialBundlePath, keyPath, and certificateChainPath")
@@ -30,7 +47,4 @@ func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
 	c.localPath("credentialBundlePath", p.CredentialBundlePath)
 	c.localPath("keyPath", p.KeyPath)
 	c.localPath("certificateChainPath", p.CertificateChainPath)
-	if len(p.UserAnnotations) > 0 {
-		c.Add(apivalidation.ValidateAnnotations(p.UserAnnotations, c.Path("userAnnotations"))...)
-	}
 }
