@@ -172,7 +172,7 @@ var gzips = sync.Pool{New: func() any {
 func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want Want) {
 	if want.Pretty && want.Media == JSON {
 		var buf bytes.Buffer
-		if json.Indent(&buf, b, "", "  ") == nil {
+		if json.Indent(&buf, bytes.TrimSuffix(b, []byte("\n")), "", "  ") == nil { // which ends without a newline in Kubernetes
 			b = buf.Bytes()
 		}
 	}
