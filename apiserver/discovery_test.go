@@ -67,8 +67,8 @@ func sameResources(t *testing.T, r *running, gv string, aggregated *metav1.APIRe
 		if len(res.Verbs) == 0 || !slices.IsSorted(res.Verbs) || res.Kind == "" {
 			t.Errorf("%s %s: verbs %v, kind %q", path, res.Name, res.Verbs, res.Kind)
 		}
-		if slices.Contains(res.Verbs, "list") && res.StorageVersionHash == "" {
-			t.Errorf("%s %s has no storageVersionHash", path, res.Name)
+		if stored := slices.Contains(res.Verbs, "watch"); stored != (res.StorageVersionHash != "") { // component statuses are not
+			t.Errorf("%s %s: stored %v, storageVersionHash %q", path, res.Name, stored, res.StorageVersionHash)
 		}
 	}
 	if len(byName) != len(aggregated.APIResources) {
@@ -116,16 +116,17 @@ func TestAggregatedDiscovery(t *testing.T) {
 			wants(t, path+" in a version that does not exist", 406, "only the following media types are accepted")
 	}
 	r.call(t, "GET", "/apis/nobody.example.com", "").wantsPlain404(t)
-	r.call(t, "GET", "/apis/apps/v9", "").wantsPlain404(t)
-	r.call(t, "GET", "/apis/apps/v9/things", "").wantsPlain404(t)
-	r.call(t, "GET", "/api/v1/things", "").wants(t, "unknown resource", 404, "the server could not find the requested resource")
+	r.call(t, "GET", "/healthz/nothing", "").wantsPlain404(t)
+	for _, path := range []string{"/apis/apps/v9", "/apis/apps/v9/things", "/api/v9", "/api/v1/things", "/version/x"} {
+		r.call(t, "GET", path, "").wants(t, path, 404, "the server could not find the requested resource")
+	}
 	r.call(t, "POST", "/api/v1/nodes/x/status", "{}").wants(t, "verb of a subresource", 405, "the server does not allow this method on the requested resource")
 }
 
 // wantsPlain404 is what nobody's path answers.
 func (r reply) wantsPlain404(t testing.TB) {
 	t.Helper()
-	if r.Code != 404 {
-		t.Errorf("got %d, want 404: %s", r.Code, short(r.Body))
+	if r.Code != 404 || string(r.Body) != "404 page not found\n" || r.Header.Get("Cache-Control") != "no-cache, private" {
+		t.Errorf("got %d, want 404 in plain text that is not kept: %s", r.Code, short(r.Body))
 	}
 }

@@ -30,9 +30,9 @@ func (s *Server) mux() (http.Handler, error) {
 	for extra := range s.config.Extra {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
-	index := discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) })
-	m.Handle("/", index)
-	s.documents = discovery.New(index)
+	missing := discovery.Missing(s.mayHoldObjects)
+	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) }, missing))
+	s.documents = discovery.New(missing)
 	s.documents.Mount(m)
 	if err := discovery.Version(m, s.config.Version); err != nil {
 		return nil, err
@@ -77,7 +77,28 @@ func (s *Server) mux() (http.Handler, error) {
 		m.Handle(extra, h)
 	}
 	s.republish()
-	return asAsked(m), nil
+	return uncached(asAsked(m)), nil
+}
+
+// mayHoldObjects tells paths where a client may look for objects: below /api, and below the groups there are. /version is
+// answered for in the same way.
+func (s *Server) mayHoldObjects(path string) bool {
+	if strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/version/") {
+		return true
+	}
+	group, _, below := strings.Cut(strings.TrimPrefix(path, "/apis/"), "/")
+	if !below || !strings.HasPrefix(path, "/apis/") {
+		return false
+	}
+	return slices.ContainsFunc(s.groupVersions(), func(gv string) bool { return strings.HasPrefix(gv, group+"/") })
+}
+
+// uncached tells clients to keep no answer, unless the answer says otherwise.
+func uncached(m http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache, private")
+		m.ServeHTTP(w, r)
+	})
 }
 
 // asAsked keeps the mux from sending clients to a tidier path: what is not there as it is asked for is not there.

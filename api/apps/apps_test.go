@@ -3,6 +3,7 @@
 package apps
 
 import (
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -55,7 +56,8 @@ func TestDeploymentErrors(t *testing.T) {
 		spoil func(*appsv1.Deployment)
 		want  string
 	}{
-		{"no selector", func(d *appsv1.Deployment) { d.Spec.Selector = nil }, "spec.selector: Required value"},
+		{"no selector", func(d *appsv1.Deployment) { d.Spec.Selector, d.Spec.Template.Labels = nil, nil },
+			"spec.selector: Required value spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"},
 		{"empty selector", func(d *appsv1.Deployment) { d.Spec.Selector = &metav1.LabelSelector{} },
 			`spec.selector: Invalid value: {}: empty selector is invalid for deployment`},
 		{"labels do not match", func(d *appsv1.Deployment) { d.Spec.Template.Labels["app"] = "db" },
@@ -83,7 +85,11 @@ func TestDeploymentErrors(t *testing.T) {
 		c.spoil(d)
 		k.Default(d)
 		errs := k.Validate(d)
-		if len(errs) != 1 || errs[0].Error() != c.want {
+		var got []string
+		for _, err := range errs {
+			got = append(got, err.Error())
+		}
+		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s:\ngot  %v\nwant [%s]", c.name, errs, c.want)
 		}
 	}

@@ -24,8 +24,8 @@ import (
 
 // DaemonSet describes apps/v1 DaemonSet.
 func DaemonSet() *kind.Kind {
-	integer := func(name, text string) metav1.TableColumnDefinition {
-		return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: text}
+	count := func(name, status string) metav1.TableColumnDefinition {
+		return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: appsv1.DaemonSetStatus{}.SwaggerDoc()[status]}
 	}
 	return kind.Spec[*appsv1.DaemonSet]{
 		Names:         names("DaemonSet", "daemonsets", "daemonset", []string{"all"}, "ds"),
@@ -48,12 +48,11 @@ func DaemonSet() *kind.Kind {
 		},
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn,
-			integer("Desired", "How many nodes should run a pod of it."), integer("Current", "How many of them do."),
-			integer("Ready", "How many of the pods are ready."), integer("Up-to-date", "How many of the pods have the current template."),
-			integer("Available", "How many of the pods are available."),
-			{Name: "Node Selector", Type: "string", Description: "Which nodes the pods are for."},
+			count("Desired", "desiredNumberScheduled"), count("Current", "currentNumberScheduled"), count("Ready", "numberReady"),
+			count("Up-to-date", "updatedNumberScheduled"), count("Available", "numberAvailable"),
+			{Name: "Node Selector", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["nodeSelector"]},
 			kind.AgeColumn,
-		}, podspec.TemplateColumns...),
+		}, podspec.TemplateColumns(appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"])...),
 		Row: func(d *appsv1.DaemonSet) []any {
 			s := &d.Status
 			return append([]any{
@@ -69,6 +68,7 @@ func DaemonSet() *kind.Kind {
 }
 
 func defaultDaemonSet(d *appsv1.DaemonSet) {
+	defaultTemplateGeneration(d)
 	s := &d.Spec
 	if s.UpdateStrategy.Type == "" {
 		s.UpdateStrategy.Type = appsv1.RollingUpdateDaemonSetStrategyType
@@ -103,6 +103,9 @@ func updateDaemonSet(d, old *appsv1.DaemonSet) {
 	setTemplateGeneration(d, n)
 }
 
+// defaultTemplateGeneration: the annotation is always there, and nobody's but the writer's.
+func defaultTemplateGeneration(d *appsv1.DaemonSet) { setTemplateGeneration(d, templateGeneration(d)) }
+
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -130,7 +133,8 @@ func validateDaemonSpec(s *appsv1.DaemonSetSpec) field.ErrorList {
 	if sel := s.Selector; sel != nil && len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
 		l.Invalid("selector", sel, "empty selector is invalid for daemonset")
 	}
-	l.Add(validateTemplate(&s.Template, nil, path.Child("template"), "DaemonSet")...)
+	l.Add(podspec.ValidateTemplate(&s.Template, path.Child("template"))...)
+	l.Add(foreverErrors(&s.Template, path.Child("template"), "DaemonSet")...)
 	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
 	l.Within("updateStrategy", func() { validateDaemonStrategy(l, &s.UpdateStrategy) })
 	check.NotNegatives(l, check.NamedNumber[int32]{Name: "revisionHistoryLimit", Value: s.RevisionHistoryLimit})

@@ -57,9 +57,9 @@ func Deployment() *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
-			{Name: "Up-to-date", Type: "string", Description: "Number of pods that have the desired template"},
-			{Name: "Available", Type: "string", Description: "Number of available pods"},
-			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn,
+			{Name: "Up-to-date", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["updatedReplicas"]},
+			{Name: "Available", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]},
+			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
 		},
 		Row: func(d *appsv1.Deployment) []any {
 			n, i := containers(&d.Spec.Template.Spec)
@@ -133,7 +133,7 @@ func validateStrategy(s *appsv1.DeploymentStrategy, path *field.Path) field.Erro
 		}
 		return validateRolling(s.RollingUpdate, path.Child("rollingUpdate"))
 	}
-	return field.ErrorList{field.NotSupported(path.Child("type"), s.Type,
+	return field.ErrorList{field.NotSupported(path, s,
 		[]appsv1.DeploymentStrategyType{appsv1.RecreateDeploymentStrategyType, appsv1.RollingUpdateDeploymentStrategyType})}
 }
 

@@ -31,7 +31,7 @@ func def[T any](p **T, v T) {
 // validateSelector checks a workload's selector; what is the kind as the message calls it ("deployment").
 func validateSelector(sel *metav1.LabelSelector, path *field.Path, what string) (labels.Selector, field.ErrorList) {
 	if sel == nil {
-		return nil, field.ErrorList{field.Required(path, "")}
+		return labels.Nothing(), field.ErrorList{field.Required(path, "")}
 	}
 	errs := metav1validation.ValidateLabelSelector(sel, metav1validation.LabelSelectorValidationOptions{}, path)
 	if len(sel.MatchLabels)+len(sel.MatchExpressions) == 0 {
@@ -39,19 +39,35 @@ func validateSelector(sel *metav1.LabelSelector, path *field.Path, what string) 
 	}
 	s, err := metav1.LabelSelectorAsSelector(sel)
 	if err != nil {
-		errs = append(errs, field.Invalid(path, sel, "invalid label selector"))
-		return nil, errs
+		detail := "invalid label selector"
+		if what == "statefulset" {
+			detail = ""
+		}
+		return nil, append(errs, field.Invalid(path, sel, detail))
 	}
 	return s, errs
 }
 
 // validateTemplate checks a workload's pod template: it must match the selector and restart for ever. what is the kind as messages call it.
 func validateTemplate(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path, what string) field.ErrorList {
-	var errs field.ErrorList
-	if sel != nil && !sel.Empty() && !sel.Matches(labels.Set(t.Labels)) {
-		errs = append(errs, field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
+	if sel == nil {
+		return nil // nothing to hold it against
 	}
+	errs := matches(t, sel, path)
 	errs = append(errs, podspec.ValidateTemplate(t, path)...)
+	return append(errs, foreverErrors(t, path, what)...)
+}
+
+func matches(t *corev1.PodTemplateSpec, sel labels.Selector, path *field.Path) field.ErrorList {
+	if sel.Empty() || sel.Matches(labels.Set(t.Labels)) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`")}
+}
+
+// foreverErrors: pods of t must restart for ever.
+func foreverErrors(t *corev1.PodTemplateSpec, path *field.Path, what string) field.ErrorList {
+	var errs field.ErrorList
 	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		errs = append(errs, field.NotSupported(path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
 	}
@@ -78,7 +94,6 @@ func containers(spec *corev1.PodSpec) (names, images string) {
 var (
 	containersColumn = metav1.TableColumnDefinition{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."}
 	imagesColumn     = metav1.TableColumnDefinition{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."}
-	selectorColumn   = metav1.TableColumnDefinition{Name: "Selector", Type: "string", Priority: 1, Description: "Selector of the pods."}
 )
 
 func replicas(p *int32) int32 {
@@ -91,3 +106,5 @@ func replicas(p *int32) int32 {
 func names(k, resource, singular string, categories []string, short ...string) kind.Names {
 	return kind.Names{Group: group.Group, Version: group.Version, Kind: k, Resource: resource, Singular: singular, ShortNames: short, Categories: categories, Namespaced: true}
 }
+
+func selectorColumn(text string) metav1.TableColumnDefinition { return kind.Wide("Selector", text) }

@@ -3,13 +3,10 @@
 package apps
 
 import (
-	"fmt"
-
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -51,15 +48,12 @@ func ReplicaSet() *kind.Kind {
 			}
 			return append(out, templateWarnings(&rs.Spec.Template, old == nil || rs.Generation != old.Generation)...)
 		},
-		Fields: func(rs *appsv1.ReplicaSet) fields.Set {
-			return fields.Set{"status.replicas": fmt.Sprint(rs.Status.Replicas)}
-		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Desired", Type: "integer", Description: "Number of desired pods."},
-			{Name: "Current", Type: "integer", Description: "Number of pods there are."},
-			{Name: "Ready", Type: "integer", Description: "Number of ready pods."},
-			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn,
+			{Name: "Desired", Type: "integer", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["replicas"]},
+			{Name: "Current", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["replicas"]},
+			{Name: "Ready", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]},
+			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn(appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"]),
 		},
 		Row: func(rs *appsv1.ReplicaSet) []any {
 			n, i := containers(&rs.Spec.Template.Spec)

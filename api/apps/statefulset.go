@@ -43,13 +43,13 @@ func StatefulSet() *kind.Kind {
 		// Its pods' names begin with its own and are host names.
 		ValidateName: apivalidation.NameIsDNSLabel,
 		Validate: func(s *appsv1.StatefulSet) field.ErrorList {
-			return append(meta.Finalizers(s), validateStatefulSpec(&s.Spec)...)
+			return append(meta.Finalizers(s), validateStatefulSpec(&s.Spec, nil)...)
 		},
 		ValidateUpdate: validateStatefulUpdate,
 		Warnings:       statefulWarnings,
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn, {Name: "Ready", Type: "string", Description: "Number of the pod with ready state"}, kind.AgeColumn,
-		}, podspec.TemplateColumns[:2]...),
+		}, podspec.TemplateColumns("")[:2]...),
 		Row: func(s *appsv1.StatefulSet) []any {
 			return append([]any{s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, replicas(s.Spec.Replicas)), kind.Age(s.CreationTimestamp)},
 				podspec.TemplateCells(&s.Spec.Template, nil)[:2]...)
@@ -93,7 +93,7 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 	kind.Fill(&s.RevisionHistoryLimit, 10)
 	for i := range s.VolumeClaimTemplates {
 		c := &s.VolumeClaimTemplates[i]
-		c.TypeMeta = metav1.TypeMeta{} // the stored form does not hold it, and claims must not differ by it
+		c.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"} // the stored form does not hold it
 		volume.DefaultClaim(c)
 	}
 	podspec.DefaultTemplate(&s.Template)
@@ -111,7 +111,8 @@ func statefulWarnings(s, old *appsv1.StatefulSet) []string {
 	return out
 }
 
-func validateStatefulSpec(s *appsv1.StatefulSetSpec) field.ErrorList {
+// validateStatefulSpec: what was there before, in old, may stay. old is nil on create.
+func validateStatefulSpec(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	l := check.At(path)
 	switch p := s.PodManagementPolicy; p {
@@ -129,23 +130,36 @@ func validateStatefulSpec(s *appsv1.StatefulSetSpec) field.ErrorList {
 			check.Pointer(l, "whenScaled", &p.WhenScaled, retain, remove)
 		})
 	}
+	if old == nil || !equality.Semantic.DeepEqual(s.VolumeClaimTemplates, old.VolumeClaimTemplates) {
+		check.Each(l, "volumeClaimTemplates", s.VolumeClaimTemplates, func(_ int, c *corev1.PersistentVolumeClaim) {
+			l.Within("spec", func() { podspec.ClaimSpec(l, &c.Spec) })
+		})
+	}
 	l.NotNegative("replicas", int64(replicas(s.Replicas)))
 	l.NotNegative("minReadySeconds", int64(s.MinReadySeconds))
 	if s.Ordinals != nil {
 		l.NotNegative("ordinals.start", int64(s.Ordinals.Start))
 	}
+	if s.ServiceName != "" && (old == nil || old.ServiceName != s.ServiceName) {
+		l.Label("serviceName", s.ServiceName)
+	}
 	sel, errs := validateSelector(s.Selector, path.Child("selector"), "statefulset")
 	l.Add(errs...)
-	l.Add(validateTemplate(withClaims(s), sel, path.Child("template"), "StatefulSet")...)
+	if sel != nil {
+		l.Add(matches(&s.Template, sel, path.Child("template"))...)
+		l.Add(podspec.ValidateTemplate(asPods(s), path.Child("template"))...)
+	}
+	l.Add(foreverErrors(&s.Template, path.Child("template"), "StatefulSet")...)
 	return l.Errors()
 }
 
-// withClaims is the template as the pods will see it: with a volume for each of the claims.
-func withClaims(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
-	if len(s.VolumeClaimTemplates) == 0 {
+// asPods is the template as the pods will see it: with the set's names for hosts, and a volume for each of the claims.
+func asPods(s *appsv1.StatefulSetSpec) *corev1.PodTemplateSpec {
+	if len(s.VolumeClaimTemplates) == 0 && s.Template.Spec.Subdomain == "" && s.Template.Spec.Hostname == "" {
 		return &s.Template
 	}
 	t := s.Template // shallow; the list of volumes is replaced
+	t.Spec.Subdomain, t.Spec.Hostname = "", ""
 	t.Spec.Volumes = slices.Clone(t.Spec.Volumes)
 	for i := range s.VolumeClaimTemplates {
 		name := s.VolumeClaimTemplates[i].Name
@@ -194,7 +208,7 @@ func validateRollingStateful(l *check.List, r *appsv1.RollingUpdateStatefulSetSt
 }
 
 func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSpec(&s.Spec)
+	errs := validateStatefulSpec(&s.Spec, &old.Spec)
 	was := old.Spec
 	was.Replicas, was.Template, was.UpdateStrategy, was.MinReadySeconds = s.Spec.Replicas, s.Spec.Template, s.Spec.UpdateStrategy, s.Spec.MinReadySeconds
 	was.Ordinals, was.RevisionHistoryLimit = s.Spec.Ordinals, s.Spec.RevisionHistoryLimit

@@ -60,11 +60,11 @@ func HorizontalPodAutoscalerV2() *kind.Kind {
 
 var scalerColumns = []metav1.TableColumnDefinition{
 	kind.NameColumn,
-	{Name: "Reference", Type: "string", Description: "What is scaled."},
-	{Name: "Targets", Type: "string", Description: "The metrics: what they are and what they should be."},
-	{Name: "MinPods", Type: "string", Description: "The lower limit for the number of replicas."},
-	{Name: "MaxPods", Type: "string", Description: "The upper limit for the number of replicas."},
-	{Name: "Replicas", Type: "string", Description: "The current number of replicas."},
+	{Name: "Reference", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]},
+	{Name: "Targets", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]},
+	{Name: "MinPods", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]},
+	{Name: "MaxPods", Type: "string", Description: scalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]},
+	{Name: "Replicas", Type: "string", Description: scalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]},
 	kind.AgeColumn,
 }
 

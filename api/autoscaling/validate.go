@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/meta"
 )
@@ -22,19 +23,14 @@ const (
 
 // leniency is what an update may keep that a new object may not have.
 type leniency struct {
-	lowest     int32 // number of replicas
-	anyTarget  bool  // the target's apiVersion need not be one
-	anyMetrics bool  // nor those of the objects of metrics
+	anyTarget  bool // the target's apiVersion need not be one
+	anyMetrics bool // nor those of the objects of metrics
 }
 
-func validateScaler(h *scaler) field.ErrorList { return scalerErrors(h, leniency{lowest: 1}) }
+func validateScaler(h *scaler) field.ErrorList { return scalerErrors(h, leniency{}) }
 
-// validateScalerUpdate: who may scale to zero already may go on.
 func validateScalerUpdate(h, old *scaler) field.ErrorList {
-	may := leniency{lowest: 1}
-	if n := old.Spec.MinReplicas; n != nil && *n == 0 {
-		may.lowest = 0
-	}
+	var may leniency
 	now, was := h.Spec.ScaleTargetRef, old.Spec.ScaleTargetRef
 	may.anyTarget = now.APIVersion == was.APIVersion && now.Kind == was.Kind
 	may.anyMetrics = slices.ContainsFunc(old.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
@@ -60,14 +56,14 @@ func scalerErrors(h *scaler, may leniency) field.ErrorList {
 	l.Add(meta.Finalizers(h)...)
 	l.In("spec")
 	s := &h.Spec
-	if n := s.MinReplicas; n != nil && *n < may.lowest {
-		l.Invalid("minReplicas", *n, "must be greater than or equal to "+[]string{"0", "1"}[may.lowest])
+	if n := s.MinReplicas; n != nil && *n < 0 { // zero is HPAScaleToZero's, which is on
+		l.Add(field.Invalid(l.Path("minReplicas"), *n, "must be greater than or equal to 0").MarkBeta())
 	}
 	switch {
 	case s.MaxReplicas == 0:
-		l.Required("maxReplicas", "must be set and greater than 0")
+		l.Add(field.Required(l.Path("maxReplicas"), "").MarkBeta())
 	case s.MaxReplicas < 0:
-		l.Invalid("maxReplicas", s.MaxReplicas, "must be greater than 0")
+		l.Add(field.Invalid(l.Path("maxReplicas"), s.MaxReplicas, "must be greater than or equal to 1").MarkBeta())
 	}
 	if s.MinReplicas != nil && s.MaxReplicas < *s.MinReplicas {
 		l.Invalid("maxReplicas", s.MaxReplicas, "must be greater than or equal to `minReplicas`")
@@ -149,8 +145,17 @@ func validateMetric(l *check.List, m *scalingv2.MetricSpec, may leniency) {
 			l.Required(s.child, "must populate information for the given metric source")
 		}
 	}
+	if !slices.Contains(metricTypes, m.Type) {
+		check.NotSupported(l, "type", m.Type, metricTypes...)
+	}
+	n := 0
 	for _, s := range sources {
-		if s.of != m.Type && s.present {
+		if s.present {
+			n++
+		}
+	}
+	for _, s := range sources {
+		if s.of != m.Type && s.present && n > 1 {
 			l.Forbidden(s.child, "must populate the given metric source only")
 		}
 	}
@@ -161,10 +166,7 @@ func validateObject(l *check.List, o *scalingv2.ObjectMetricSource, may leniency
 	validateIdentifier(l, &o.Metric)
 	validateTarget(l, &o.Target)
 	if o.Target.Value == nil && o.Target.AverageValue == nil {
-		l.Within("target", func() { l.Required("averageValue", "must set either a target value for metric or a per-pod target") })
-	}
-	if o.Target.Value != nil && o.Target.AverageValue != nil {
-		l.Within("target", func() { l.Forbidden("value", "may not set both a target value for metric and a per-pod target") })
+		l.Within("target", func() { l.Required("averageValue", "must set either a target value or averageValue") })
 	}
 }
 
@@ -182,7 +184,7 @@ func validateExternal(l *check.List, e *scalingv2.ExternalMetricSource) {
 func validatePods(l *check.List, p *scalingv2.PodsMetricSource) {
 	validateIdentifier(l, &p.Metric)
 	validateTarget(l, &p.Target)
-	if v := p.Target.AverageValue; v == nil || v.Sign() != 1 {
+	if p.Target.AverageValue == nil {
 		l.Within("target", func() { l.Required("averageValue", "must specify a positive target averageValue") })
 	}
 }
@@ -190,9 +192,15 @@ func validatePods(l *check.List, p *scalingv2.PodsMetricSource) {
 func validateContainer(l *check.List, c *scalingv2.ContainerResourceMetricSource) {
 	if c.Name == "" {
 		l.Required("name", "must specify a resource name")
+	} else {
+		l.In("name")
+		podspec.ContainerResourceName(l, c.Name)
+		l.Out()
 	}
 	if c.Container == "" {
 		l.Required("container", "must specify a container")
+	} else {
+		l.Label("container", c.Container)
 	}
 	validateUse(l, &c.Target)
 }

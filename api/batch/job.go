@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,6 +57,7 @@ func Job() *kind.Kind {
 		},
 		PrepareUpdate: func(j, old *batchv1.Job) {
 			j.Status, j.Generation = old.Status, old.Generation
+			j.Labels = maps.Clone(j.Labels)
 			if old.Spec.Scheduling == nil {
 				j.Spec.Scheduling = nil
 			}
@@ -73,10 +75,10 @@ func Job() *kind.Kind {
 		Columns: append([]metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Status", Type: "string", Description: "Status of the job."},
-			{Name: "Completions", Type: "string", Description: "How many of the wanted pods have succeeded."},
+			{Name: "Completions", Type: "string", Description: batchv1.JobStatus{}.SwaggerDoc()["succeeded"]},
 			{Name: "Duration", Type: "string", Description: "Time required to complete the job."},
 			kind.AgeColumn,
-		}, podspec.TemplateColumns...),
+		}, podspec.TemplateColumns(batchv1.JobSpec{}.SwaggerDoc()["selector"])...),
 		Row: jobRow,
 		Status: &kind.Sub[*batchv1.Job]{
 			PrepareUpdate:  func(j, old *batchv1.Job) { j.Spec = old.Spec },
@@ -97,7 +99,7 @@ func defaultJob(j *batchv1.Job) {
 	}
 	kind.Fill(&s.BackoffLimit, 6)
 	if len(j.Labels) == 0 && len(s.Template.Labels) > 0 {
-		j.Labels = maps.Clone(s.Template.Labels)
+		j.Labels = s.Template.Labels // one map, until PrepareCreate has written into it
 	}
 	kind.Fill(&s.CompletionMode, batchv1.NonIndexedCompletion)
 	kind.Fill(&s.Suspend, false)
@@ -126,6 +128,10 @@ func defaultTemplate(s *batchv1.JobSpec) {
 // generateSelector makes the job's pods its own: they carry its uid and name, and it selects by the uid.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
+	// A job without labels has its template's, also those that come now.
+	if shared := reflect.ValueOf(j.Labels).Pointer() == reflect.ValueOf(t.Labels).Pointer(); shared {
+		defer func() { j.Labels = maps.Clone(t.Labels) }()
+	}
 	t.Labels = maps.Clone(t.Labels)
 	if t.Labels == nil {
 		t.Labels = map[string]string{}

@@ -20,13 +20,15 @@ func Lease() *kind.Kind {
 		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "Lease", Resource: "leases", Singular: "lease", Namespaced: true},
 		New:            func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
 		NewList:        func() runtime.Object { return &coordinationv1.LeaseList{} },
+		PrepareCreate:  func(l *coordinationv1.Lease) { dropDisabled(&l.Spec, nil) },
+		PrepareUpdate:  func(l, old *coordinationv1.Lease) { dropDisabled(&l.Spec, &old.Spec) },
 		Validate:       validateLease,
 		ValidateUpdate: func(l, _ *coordinationv1.Lease) field.ErrorList { return validateLease(l) },
 		CreateOnUpdate: true,
 		// Two candidates must not overwrite each other unseen.
 		NoUnconditionalUpdate: true,
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Holder", Type: "string", Description: "The identity of the holder of the lease."}, kind.AgeColumn,
+			kind.NameColumn, {Name: "Holder", Type: "string", Description: coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]}, kind.AgeColumn,
 		},
 		Row: func(l *coordinationv1.Lease) []any {
 			holder := ""
@@ -36,6 +38,16 @@ func Lease() *kind.Kind {
 			return []any{l.Name, holder, kind.Age(l.CreationTimestamp)}
 		},
 	}.Erase()
+}
+
+// dropDisabled drops what belongs to the gate CoordinatedLeaderElection, which is off, unless it is there already.
+func dropDisabled(s, old *coordinationv1.LeaseSpec) {
+	if old == nil || old.Strategy == nil {
+		s.Strategy = nil
+	}
+	if old == nil || old.PreferredHolder == nil {
+		s.PreferredHolder = nil
+	}
 }
 
 func validateLease(l *coordinationv1.Lease) field.ErrorList {

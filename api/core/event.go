@@ -8,13 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/internal/check"
 	"keelson/api/kind"
 )
 
@@ -24,8 +23,9 @@ func Event() *kind.Kind {
 		Names:          kind.Names{Version: "v1", Kind: "Event", Resource: "events", Singular: "event", ShortNames: []string{"ev"}, Namespaced: true},
 		New:            func() *corev1.Event { return &corev1.Event{} },
 		NewList:        func() runtime.Object { return &corev1.EventList{} },
-		Validate:       ValidateEvent,
-		ValidateUpdate: func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e) },
+		Validate:       func(e *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
+		ValidateUpdate: func(e, _ *corev1.Event) field.ErrorList { return ValidateEvent(e, "reportingComponent") },
+		MetaLast:       true,
 		CreateOnUpdate: true,
 		Fields:         EventFields,
 		Columns:        EventColumns(),
@@ -50,15 +50,15 @@ func EventFields(e *corev1.Event) fields.Set {
 // EventColumns are how kubectl prints events.
 func EventColumns() []metav1.TableColumnDefinition {
 	return []metav1.TableColumnDefinition{
-		{Name: "Last Seen", Type: "string", Description: "When the event was last seen."},
-		{Name: "Type", Type: "string", Description: "Normal or Warning."},
-		{Name: "Reason", Type: "string", Description: "A short, machine understandable reason."},
-		{Name: "Object", Type: "string", Description: "The object this event is about."},
-		kind.Wide("Subobject", "The part of the object."),
-		kind.Wide("Source", "The component reporting this event."),
-		{Name: "Message", Type: "string", Description: "A human-readable description."},
-		kind.Wide("First Seen", "When the event was first seen."),
-		kind.Wide("Count", "How often it occurred."),
+		{Name: "Last Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["lastTimestamp"]},
+		{Name: "Type", Type: "string", Description: corev1.Event{}.SwaggerDoc()["type"]},
+		{Name: "Reason", Type: "string", Description: corev1.Event{}.SwaggerDoc()["reason"]},
+		{Name: "Object", Type: "string", Description: corev1.Event{}.SwaggerDoc()["involvedObject"]},
+		kind.Wide("Subobject", corev1.ObjectReference{}.SwaggerDoc()["fieldPath"]),
+		kind.Wide("Source", corev1.Event{}.SwaggerDoc()["source"]),
+		{Name: "Message", Type: "string", Description: corev1.Event{}.SwaggerDoc()["message"]},
+		kind.Wide("First Seen", corev1.Event{}.SwaggerDoc()["firstTimestamp"]),
+		kind.Wide("Count", corev1.Event{}.SwaggerDoc()["count"]),
 		{Name: "Name", Type: "string", Format: "name", Priority: 1, Description: "Name of the event."},
 	}
 }
@@ -95,65 +95,41 @@ func EventRow(e *corev1.Event) []any {
 
 func ago(t time.Time) string { return kind.Age(metav1.Time{Time: t}) }
 
-// ValidateEvent checks what both views of an event require. An event that sets eventTime follows the newer, stricter rules.
-func ValidateEvent(e *corev1.Event) field.ErrorList {
-	errs := validateEventObject(e)
+// ValidateEvent checks what both views of an event require. An event that sets eventTime follows the newer rules; controller is what
+// the view calls the field that names who reports it.
+func ValidateEvent(e *corev1.Event, controller string) field.ErrorList {
+	l := check.At(nil)
+	const mismatch = "does not match event.namespace"
+	namespace := e.InvolvedObject.Namespace
 	if e.EventTime.IsZero() {
-		return errs
-	}
-	return append(errs, validateNewEvent(e)...)
-}
-
-func validateEventObject(e *corev1.Event) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("involvedObject", "namespace")
-	if e.InvolvedObject.Namespace == "" {
-		if e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
-			errs = append(errs, field.Invalid(path, e.InvolvedObject.Namespace, "does not match event.namespace"))
+		if namespace == "" && e.Namespace != metav1.NamespaceDefault || namespace != "" && namespace != e.Namespace {
+			l.Invalid("involvedObject.namespace", namespace, mismatch)
 		}
-	} else if e.Namespace != e.InvolvedObject.Namespace {
-		errs = append(errs, field.Invalid(path, e.InvolvedObject.Namespace, "does not match event.namespace"))
+		return l.Errors()
 	}
-	for _, msg := range apivalidation.ValidateNamespaceName(e.Namespace, false) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), e.Namespace, msg))
+	if namespace == "" && e.Namespace != metav1.NamespaceDefault && e.Namespace != metav1.NamespaceSystem {
+		l.Invalid("involvedObject.namespace", namespace, mismatch)
 	}
-	return errs
-}
-
-func validateNewEvent(e *corev1.Event) field.ErrorList {
-	var errs field.ErrorList
-	const reasonMax, noteMax = 128, 1024
-	text := func(name, value string, most int) {
-		path := field.NewPath(name)
+	const textMax, noteMax = 128, 1024
+	text := func(name, value string) {
 		if value == "" {
-			errs = append(errs, field.Required(path, ""))
-		} else if len(value) > most {
-			errs = append(errs, field.Invalid(path, "", fmt.Sprintf("can have at most %d characters", most)))
+			l.Required(name, "")
 		}
+		atMost(l, name, value, textMax)
 	}
 	if e.ReportingController == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingController"), ""))
-	} else {
-		for _, msg := range validation.IsQualifiedName(e.ReportingController) {
-			errs = append(errs, field.Invalid(field.NewPath("reportingController"), e.ReportingController, msg))
-		}
+		l.Required(controller, "")
 	}
-	text("reportingInstance", e.ReportingInstance, reasonMax)
-	text("action", e.Action, reasonMax)
-	text("reason", e.Reason, reasonMax)
-	if len(e.Message) > noteMax {
-		errs = append(errs, field.Invalid(field.NewPath("message"), "", fmt.Sprintf("can have at most %d characters", noteMax)))
+	l.Qualified(controller, e.ReportingController)
+	text("reportingInstance", e.ReportingInstance)
+	text("action", e.Action)
+	text("reason", e.Reason)
+	atMost(l, "message", e.Message, noteMax)
+	return l.Errors()
+}
+
+func atMost(l *check.List, child, value string, most int) {
+	if len(value) > most {
+		l.Invalid(child, "", fmt.Sprintf("can have at most %d characters", most))
 	}
-	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
-		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
-	}
-	if e.Series != nil {
-		if e.Series.Count < 2 {
-			errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
-		}
-		if e.Series.LastObservedTime.IsZero() {
-			errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
-		}
-	}
-	return errs
 }

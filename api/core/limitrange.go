@@ -6,15 +6,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
+	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
 	"keelson/api/resources"
@@ -26,9 +30,14 @@ func LimitRange() *kind.Kind {
 		Names: kind.Names{
 			Version: "v1", Kind: "LimitRange", Resource: "limitranges", Singular: "limitrange", ShortNames: []string{"limits"}, Namespaced: true,
 		},
-		New:            func() *corev1.LimitRange { return &corev1.LimitRange{} },
-		NewList:        func() runtime.Object { return &corev1.LimitRangeList{} },
-		Default:        defaultLimitRange,
+		New:     func() *corev1.LimitRange { return &corev1.LimitRange{} },
+		NewList: func() runtime.Object { return &corev1.LimitRangeList{} },
+		Default: defaultLimitRange,
+		PrepareCreate: func(l *corev1.LimitRange) { // the only kind that needs no name
+			if l.Name == "" {
+				l.Name = string(uuid.NewUUID())
+			}
+		},
 		Validate:       validateLimitRange,
 		ValidateUpdate: func(l, _ *corev1.LimitRange) field.ErrorList { return validateLimitRange(l) },
 		Columns:        []metav1.TableColumnDefinition{kind.NameColumn, createdAtColumn},
@@ -36,7 +45,7 @@ func LimitRange() *kind.Kind {
 	}.Erase()
 }
 
-var createdAtColumn = metav1.TableColumnDefinition{Name: "Created At", Type: "date", Description: "When the object was created."}
+var createdAtColumn = metav1.TableColumnDefinition{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
 
 func createdAt(o metav1.Object) string {
 	return o.GetCreationTimestamp().UTC().Format("2006-01-02T15:04:05Z")
@@ -72,9 +81,7 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	seen := sets.New[corev1.LimitType]()
 	for i := range l.Spec.Limits {
 		item, path := &l.Spec.Limits[i], field.NewPath("spec", "limits").Index(i)
-		for _, msg := range validation.IsQualifiedName(string(item.Type)) {
-			errs = append(errs, field.Invalid(path.Child("type"), item.Type, msg))
-		}
+		errs = append(errs, validateLimitType(item.Type, path.Child("type"))...)
 		if seen.Has(item.Type) {
 			errs = append(errs, field.Duplicate(path.Child("type"), item.Type))
 		}
@@ -84,12 +91,41 @@ func validateLimitRange(l *corev1.LimitRange) field.ErrorList {
 	return errs
 }
 
+func validateLimitType(t corev1.LimitType, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range validation.IsQualifiedName(string(t)) {
+		errs = append(errs, field.Invalid(path, t, msg))
+	}
+	known := []corev1.LimitType{corev1.LimitTypePod, corev1.LimitTypeContainer, corev1.LimitTypePersistentVolumeClaim}
+	if len(errs) == 0 && !strings.Contains(string(t), "/") && !slices.Contains(known, t) {
+		errs = append(errs, field.Invalid(path, t, "must be a standard limit type or fully qualified"))
+	}
+	return errs
+}
+
+// limitNames checks the names of the resources in one of the lists of an item.
+func limitNames(item *corev1.LimitRangeItem, list corev1.ResourceList, path *field.Path) field.ErrorList {
+	l := check.At(path)
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		l.Key(string(name))
+		if item.Type == corev1.LimitTypePod || item.Type == corev1.LimitTypeContainer {
+			podspec.ContainerResourceName(l, name)
+		} else {
+			podspec.ResourceName(l, name)
+		}
+		l.Out()
+	}
+	return l.Errors()
+}
+
 func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	keys := sets.New[corev1.ResourceName]()
 	for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
 		keys = keys.Union(sets.KeySet(list))
 	}
+	errs = append(errs, limitNames(item, item.Max, path.Child("max"))...)
+	errs = append(errs, limitNames(item, item.Min, path.Child("min"))...)
 	if item.Type == corev1.LimitTypePod {
 		if len(item.Default) > 0 {
 			errs = append(errs, field.Forbidden(path.Child("default"), "may not be specified when `type` is 'Pod'"))
@@ -97,14 +133,18 @@ func validateLimitItem(item *corev1.LimitRangeItem, path *field.Path) field.Erro
 		if len(item.DefaultRequest) > 0 {
 			errs = append(errs, field.Forbidden(path.Child("defaultRequest"), "may not be specified when `type` is 'Pod'"))
 		}
+	} else {
+		errs = append(errs, limitNames(item, item.Default, path.Child("default"))...)
+		errs = append(errs, limitNames(item, item.DefaultRequest, path.Child("defaultRequest"))...)
 	}
 	if item.Type == corev1.LimitTypePersistentVolumeClaim {
 		_, hasMin := item.Min[corev1.ResourceStorage]
 		_, hasMax := item.Max[corev1.ResourceStorage]
 		if !hasMin && !hasMax {
-			errs = append(errs, field.Required(path, "either minimum or maximum storage value is required, but neither was provided"))
+			errs = append(errs, field.Required(path.Child("limits"), "either minimum or maximum storage value is required, but neither was provided"))
 		}
 	}
+	errs = append(errs, limitNames(item, item.MaxLimitRequestRatio, path.Child("maxLimitRequestRatio"))...)
 	for _, k := range slices.Sorted(maps.Keys(keys)) {
 		errs = append(errs, validateLimitKey(item, k, path)...)
 	}
@@ -127,8 +167,8 @@ func validateLimitKey(item *corev1.LimitRangeItem, k corev1.ResourceName, path *
 	order("defaultRequest", item.Min, item.DefaultRequest, "min", "default request", item.DefaultRequest)
 	order("defaultRequest", item.DefaultRequest, item.Max, "default request", "max", item.DefaultRequest)
 	order("defaultRequest", item.DefaultRequest, item.Default, "default request", "default limit", item.DefaultRequest)
-	order("default", item.Min, item.Default, "min", "default", item.Default)
-	order("default", item.Default, item.Max, "default", "max", item.Default)
+	order("default", item.Min, item.Default, "min", "default", item.Min)
+	order("default", item.Default, item.Max, "default", "max", item.Max)
 	if ratio, ok := item.MaxLimitRequestRatio[k]; ok {
 		at := path.Child("maxLimitRequestRatio").Key(string(k))
 		one := resource.MustParse("1")

@@ -43,8 +43,7 @@ func Namespace() *kind.Kind {
 		},
 		ValidateName: apivalidation.ValidateNamespaceName,
 		Fields: func(n *corev1.Namespace) fields.Set {
-			// "name" is a mistake of old that clients may rely on.
-			return fields.Set{"status.phase": string(n.Status.Phase), "name": n.Name}
+			return fields.Set{"status.phase": string(n.Status.Phase)}
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,

@@ -26,12 +26,10 @@ func Node() *kind.Kind {
 		New:           func() *corev1.Node { return &corev1.Node{} },
 		NewList:       func() runtime.Object { return &corev1.NodeList{} },
 		Default:       defaultNode,
-		PrepareCreate: func(n *corev1.Node) { n.Spec.PodPreemptionPolicy = nil },
+		PrepareCreate: func(n *corev1.Node) { dropNodeFields(n, nil) },
 		PrepareUpdate: func(n, old *corev1.Node) {
 			n.Status = old.Status
-			if old.Spec.PodPreemptionPolicy == nil {
-				n.Spec.PodPreemptionPolicy = nil
-			}
+			dropNodeFields(n, old)
 		},
 		Validate: validateNode,
 		ValidateUpdate: func(n, old *corev1.Node) field.ErrorList {
@@ -62,6 +60,19 @@ func defaultNode(n *corev1.Node) {
 		s.PodCIDR = s.PodCIDRs[0]
 	case s.PodCIDR != "" && (len(s.PodCIDRs) == 0 || s.PodCIDRs[0] != s.PodCIDR):
 		s.PodCIDRs = []string{s.PodCIDR}
+	}
+}
+
+// dropNodeFields drops what nodes no longer have, or have behind gates that are off, unless it is there already. old is nil on create.
+func dropNodeFields(n, old *corev1.Node) {
+	if old == nil || old.Spec.PodPreemptionPolicy == nil {
+		n.Spec.PodPreemptionPolicy = nil
+	}
+	if old == nil || old.Spec.ConfigSource == nil {
+		n.Spec.ConfigSource = nil
+	}
+	if old == nil || old.Status.Config == nil {
+		n.Status.Config = nil
 	}
 }
 

@@ -4,6 +4,7 @@ package core
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,6 +24,10 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	l.Add(meta.Finalizers(n)...)
 	taints(l, n.Spec.Taints)
 	nodeResources(l, &n.Status)
+	if swap := n.Status.NodeInfo.Swap; swap != nil && swap.Capacity != nil && *swap.Capacity <= 0 {
+		l.Invalid("metadata.nodeSwapStatus.capacity", *swap.Capacity, "must be greater than zero")
+	}
+	declaredFeatures(l, n.Status.DeclaredFeatures)
 	if len(n.Spec.PodCIDRs) > 0 {
 		l.In("spec")
 		l.In("podCIDRs")
@@ -78,6 +83,38 @@ func nodeResources(l *check.List, s *corev1.NodeStatus) {
 	l.Out()
 }
 
+var featureName = regexp.MustCompile(`^([A-Z][A-Za-z0-9]+)(/[A-Za-z][A-Za-z0-9]+)*$`)
+
+// declaredFeatures wants names of features, each once and in order.
+func declaredFeatures(l *check.List, names []string) {
+	l.In("status")
+	l.In("declaredFeatures")
+	for i, name := range names {
+		l.Index(i)
+		switch {
+		case len(name) > 253:
+			l.Invalid("", name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
+		case !featureName.MatchString(name):
+			l.Invalid("", name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' "+
+				"(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
+		}
+		l.Out()
+		if i+1 == len(names) {
+			break
+		}
+		l.Index(i + 1)
+		switch next := names[i+1]; {
+		case name == next:
+			l.Duplicate("", next)
+		case name > next:
+			l.Invalid("", next, "list must be sorted alphabetically")
+		}
+		l.Out()
+	}
+	l.Out()
+	l.Out()
+}
+
 func podCIDRs(l *check.List, cidrs []string) {
 	for i, cidr := range cidrs {
 		l.Index(i)
@@ -93,14 +130,6 @@ func podCIDRs(l *check.List, cidrs []string) {
 	}
 	if !dual || len(cidrs) > 2 {
 		l.Invalid("", cidrs, "may specify no more than one CIDR for each IP family")
-	}
-	var seen check.Set
-	for i, cidr := range cidrs {
-		if !seen.Add(cidr) {
-			l.Index(i)
-			l.Duplicate("", cidr)
-			l.Out()
-		}
 	}
 }
 

@@ -3,16 +3,21 @@
 package core
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
@@ -42,23 +47,34 @@ func ReplicationController() *kind.Kind {
 			}
 		},
 		Validate: func(rc *corev1.ReplicationController) field.ErrorList {
-			return append(meta.Finalizers(rc), validateRCSpec(&rc.Spec, field.NewPath("spec"))...)
+			errs := meta.Finalizers(rc)
+			if rc.Name != "" {
+				errs = append(errs, validate.LongName(context.Background(), operation.Operation{}, field.NewPath("metadata", "name"), &rc.Name, nil).MarkBeta()...)
+			}
+			return append(errs, validateRCSpec(&rc.Spec, field.NewPath("spec"))...)
 		},
 		ValidateUpdate: func(rc, _ *corev1.ReplicationController) field.ErrorList {
 			return validateRCSpec(&rc.Spec, field.NewPath("spec"))
 		},
+		ValidateName: func(name string, prefix bool) []string {
+			if !prefix {
+				return nil // Validate does that
+			}
+			return path.ValidatePathSegmentName(name, prefix) //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+		},
+		Warnings: rcWarnings,
 		Fields: func(rc *corev1.ReplicationController) fields.Set {
 			return fields.Set{"status.replicas": fmt.Sprint(rc.Status.Replicas)}
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Desired", Type: "integer", Description: "Number of desired pods."},
-			{Name: "Current", Type: "integer", Description: "Number of pods there are."},
-			{Name: "Ready", Type: "integer", Description: "Number of ready pods."},
+			{Name: "Desired", Type: "integer", Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]},
+			{Name: "Current", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]},
+			{Name: "Ready", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]},
 			kind.AgeColumn,
 			{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
 			{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
-			{Name: "Selector", Type: "string", Priority: 1, Description: "Selector of the pods."},
+			{Name: "Selector", Type: "string", Priority: 1, Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]},
 		},
 		Row:             replicationControllerRow,
 		OrphanByDefault: true,
@@ -115,18 +131,28 @@ func rcReplicas(s *corev1.ReplicationControllerSpec) int32 {
 	return *s.Replicas
 }
 
-func validateRCSpec(s *corev1.ReplicationControllerSpec, path *field.Path) field.ErrorList {
-	errs := apivalidation.ValidateNonnegativeField(int64(s.MinReadySeconds), path.Child("minReadySeconds"))
+// rcWarnings advise a name that hosts can have, and whatever templates are advised.
+func rcWarnings(rc, old *corev1.ReplicationController) []string {
+	var out []string
+	if msgs := validation.IsDNS1123Label(rc.Name); old == nil && len(msgs) > 0 {
+		out = append(out, fmt.Sprintf(
+			"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: %v", msgs))
+	}
+	return out
+}
+
+func validateRCSpec(s *corev1.ReplicationControllerSpec, at *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(s.MinReadySeconds), at.Child("minReadySeconds")).MarkBeta()
 	sel := labels.SelectorFromSet(s.Selector)
 	if len(s.Selector) == 0 {
-		errs = append(errs, field.Required(path.Child("selector"), ""))
+		errs = append(errs, field.Required(at.Child("selector"), ""))
 	}
 	if s.Replicas == nil {
-		errs = append(errs, field.Required(path.Child("replicas"), ""))
+		errs = append(errs, field.Required(at.Child("replicas"), "").MarkBeta())
 	} else {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), path.Child("replicas"))...)
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(*s.Replicas), at.Child("replicas")).MarkBeta()...)
 	}
-	tpl := path.Child("template")
+	tpl := at.Child("template")
 	if s.Template == nil {
 		return append(errs, field.Required(tpl, ""))
 	}
@@ -144,20 +170,23 @@ func validateRCSpec(s *corev1.ReplicationControllerSpec, path *field.Path) field
 }
 
 func validateRCStatus(rc *corev1.ReplicationController) field.ErrorList {
-	path, s := field.NewPath("status"), &rc.Status
+	at, s := field.NewPath("status"), &rc.Status
 	var errs field.ErrorList
-	const more = "cannot be greater than status.replicas"
-	for _, f := range []struct {
+	counts := []struct {
 		name string
 		n    int32
-	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
-		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), path.Child(f.name))...)
+	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}}
+	for _, f := range counts {
+		errs = append(errs, apivalidation.ValidateNonnegativeField(int64(f.n), at.Child(f.name))...)
+	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
+	for _, f := range counts {
 		if f.n > s.Replicas {
-			errs = append(errs, field.Invalid(path.Child(f.name), f.n, more))
+			errs = append(errs, field.Invalid(at.Child(f.name), f.n, "cannot be greater than status.replicas"))
 		}
 	}
 	if s.AvailableReplicas > s.ReadyReplicas {
-		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
+		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
 	return errs
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -93,14 +94,9 @@ func quotaAmounts(l *check.List, child string, list corev1.ResourceList) {
 	defer l.Out()
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		l.Key(string(name))
-		l.Qualified("", string(name))
-		if !strings.Contains(string(name), "/") {
-			if !resources.IsStandard(name) {
-				l.Invalid("", string(name), "must be a standard resource type or fully qualified")
-			}
-			if !resources.IsQuota(name) {
-				l.Invalid("", string(name), "must be a standard resource for quota")
-			}
+		podspec.ResourceName(l, name)
+		if !strings.Contains(string(name), "/") && !resources.IsQuota(name) {
+			l.Invalid("", string(name), "must be a standard resource for quota")
 		}
 		quotaAmount(l, name, list[name])
 		l.Out()
@@ -133,10 +129,13 @@ func scopeFits(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	case corev1.ResourceQuotaScopeVolumeAttributesClass:
 		return name == corev1.ResourcePersistentVolumeClaims || name == corev1.ResourceRequestsStorage
 	}
+	if !slices.Contains(quotaScopeNames, scope) {
+		return true // nothing is known about that either
+	}
 	switch name {
 	case corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
 		corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory:
-		return slices.Contains(quotaScopeNames, scope)
+		return true
 	}
 	return false
 }
@@ -202,7 +201,7 @@ func quotaRequirement(l *check.List, s *corev1.ResourceQuotaSpec, r *corev1.Scop
 	case corev1.ResourceQuotaScopePriorityClass, corev1.ResourceQuotaScopeVolumeAttributesClass:
 	default:
 		if r.Operator != corev1.ScopeSelectorOpExists && slices.Contains(quotaScopeNames, r.ScopeName) {
-			l.Invalid("operator", r.Operator, "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
+			l.Invalid("operator", r.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "+
 				"ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 	}

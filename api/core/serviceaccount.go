@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -30,14 +29,6 @@ func ServiceAccount() *kind.Kind {
 		ValidateUpdate: func(a, _ *corev1.ServiceAccount) field.ErrorList { return meta.Finalizers(a) },
 		ValidateName:   apivalidation.ValidateServiceAccountName,
 		Warnings:       serviceAccountWarnings,
-		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn,
-			{Name: "Secrets", Type: "string", Description: corev1.ServiceAccount{}.SwaggerDoc()["secrets"]},
-			kind.AgeColumn,
-		},
-		Row: func(a *corev1.ServiceAccount) []any {
-			return []any{a.Name, int64(len(a.Secrets)), kind.Age(a.CreationTimestamp)}
-		},
 	}.Erase()
 }
 

@@ -5,12 +5,13 @@ package discovery
 
 import (
 	"fmt"
-	"net"
+	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 
 	"keelson/api/core/service"
 	"keelson/api/kind"
@@ -29,29 +31,36 @@ const (
 	mostPorts     = 20000
 	mostAddresses = 100
 	mostZones     = 8
+	mostNodes     = 8
+	mostTopology  = 16
 )
 
 // EndpointSlice describes discovery.k8s.io/v1 EndpointSlice.
 func EndpointSlice() *kind.Kind {
 	gv := discoveryv1.SchemeGroupVersion
 	return kind.Spec[*discoveryv1.EndpointSlice]{
-		Names:         kind.Names{Group: gv.Group, Version: gv.Version, Kind: "EndpointSlice", Resource: "endpointslices", Singular: "endpointslice", Namespaced: true},
-		New:           func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
-		NewList:       func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
-		Default:       defaultSlice,
-		PrepareCreate: func(s *discoveryv1.EndpointSlice) { s.Generation = 1 },
-		PrepareUpdate: func(s, old *discoveryv1.EndpointSlice) { s.Generation = old.Generation + 1 },
+		Names:   kind.Names{Group: gv.Group, Version: gv.Version, Kind: "EndpointSlice", Resource: "endpointslices", Singular: "endpointslice", Namespaced: true},
+		New:     func() *discoveryv1.EndpointSlice { return &discoveryv1.EndpointSlice{} },
+		NewList: func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+		Default: defaultSlice,
+		PrepareCreate: func(s *discoveryv1.EndpointSlice) {
+			s.Generation = 1
+			dropTopology(s, nil)
+		},
+		PrepareUpdate: prepareUpdate,
 		Validate: func(s *discoveryv1.EndpointSlice) field.ErrorList {
-			return append(meta.Finalizers(s), validateSlice(s)...)
+			return append(meta.Finalizers(s), validateSlice(s, nil)...)
 		},
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-			return append(validateSlice(s), apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType"))...)
+			return append(validateSlice(s, old),
+				apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType")).MarkBeta()...)
 		},
+		Warnings: warnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "AddressType", Type: "string", Description: "The type of address carried by this EndpointSlice."},
-			{Name: "Ports", Type: "string", Description: "The ports of the endpoints."},
-			{Name: "Endpoints", Type: "string", Description: "The addresses of the endpoints."},
+			{Name: "AddressType", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["addressType"]},
+			{Name: "Ports", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["ports"]},
+			{Name: "Endpoints", Type: "string", Description: discoveryv1.EndpointSlice{}.SwaggerDoc()["endpoints"]},
 			kind.AgeColumn,
 		},
 		Row: func(s *discoveryv1.EndpointSlice) []any {
@@ -107,23 +116,81 @@ func formatAddresses(endpoints []discoveryv1.Endpoint) string {
 	return strings.Join(list, ",")
 }
 
-func validateSlice(s *discoveryv1.EndpointSlice) field.ErrorList {
+// prepareUpdate counts every change but those of the metadata; labels and annotations are counted too.
+func prepareUpdate(s, old *discoveryv1.EndpointSlice) {
+	now, was := *s, *old
+	now.ObjectMeta, was.ObjectMeta, now.TypeMeta, was.TypeMeta = metav1.ObjectMeta{}, metav1.ObjectMeta{}, metav1.TypeMeta{}, metav1.TypeMeta{}
+	s.Generation = old.Generation
+	if !equality.Semantic.DeepEqual(now, was) || !equality.Semantic.DeepEqual(s.Labels, old.Labels) {
+		s.Generation++
+	}
+	dropTopology(s, old)
+}
+
+// dropTopology: the field is left from v1beta1. Where it alone said what node an endpoint is on, nodeName says it from now on.
+func dropTopology(s, old *discoveryv1.EndpointSlice) {
+	nodes := sets.New[string]()
+	if old != nil {
+		if equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+			return
+		}
+		for i := range old.Endpoints {
+			nodes.Insert(old.Endpoints[i].DeprecatedTopology[corev1.LabelHostname])
+		}
+	}
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		node := e.DeprecatedTopology[corev1.LabelHostname]
+		if e.NodeName == nil && nodes.Has(node) && len(validation.IsDNS1123Subdomain(node)) == 0 {
+			e.NodeName = &node
+		}
+		e.DeprecatedTopology = nil
+	}
+}
+
+// warnings: who makes slices for a living is not told of addresses that are written unusually.
+func warnings(s, old *discoveryv1.EndpointSlice) []string {
+	var out []string
+	if old == nil && s.AddressType == discoveryv1.AddressTypeFQDN {
+		out = append(out, "spec.addressType: FQDN endpoints are deprecated")
+	}
+	switch s.Labels[discoveryv1.LabelManagedBy] {
+	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
+		return out
+	}
+	if s.AddressType == discoveryv1.AddressTypeFQDN {
+		return out
+	}
+	for i := range s.Endpoints {
+		for j, a := range s.Endpoints[i].Addresses {
+			if utilnet.ParseIPSloppy(a) == nil {
+				continue // an error, not a warning
+			}
+			out = append(out, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), a)...)
+		}
+	}
+	return out
+}
+
+func validateSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	var errs field.ErrorList
 	types := []discoveryv1.AddressType{discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
-	known := sets.New(types...)
 	if s.AddressType == "" {
-		errs = append(errs, field.Required(field.NewPath("addressType"), ""))
-	} else if !known.Has(s.AddressType) {
-		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType, types))
+		errs = append(errs, field.Required(field.NewPath("addressType"), "").MarkBeta())
+	} else if !slices.Contains(types, s.AddressType) {
+		errs = append(errs, field.NotSupported(field.NewPath("addressType"), s.AddressType, types).MarkBeta())
+	}
+	errs = append(errs, validatePorts(s.Ports)...)
+	if old != nil && equality.Semantic.DeepEqual(s.Endpoints, old.Endpoints) {
+		return errs
 	}
 	if n := len(s.Endpoints); n > mostEndpoints {
-		errs = append(errs, field.TooMany(field.NewPath("endpoints"), n, mostEndpoints))
-		return errs
+		return append(errs, field.TooMany(field.NewPath("endpoints"), n, mostEndpoints))
 	}
 	for i := range s.Endpoints {
 		errs = append(errs, validateEndpoint(&s.Endpoints[i], s.AddressType, field.NewPath("endpoints").Index(i))...)
 	}
-	return append(errs, validatePorts(s.Ports)...)
+	return errs
 }
 
 func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *field.Path) field.ErrorList {
@@ -131,17 +198,20 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 	at := path.Child("addresses")
 	switch n := len(e.Addresses); {
 	case n == 0:
-		errs = append(errs, field.Required(at, "must contain at least 1 address"))
+		errs = append(errs, field.Required(at, "").MarkBeta())
 	case n > mostAddresses:
-		errs = append(errs, field.TooMany(at, n, mostAddresses))
+		errs = append(errs, field.TooMany(at, n, mostAddresses).MarkBeta())
 	}
 	for i, a := range e.Addresses {
-		errs = append(errs, validateAddress(a, t, at.Index(i))...)
+		errs = append(errs, validateAddress(a, t, at, i)...)
 	}
 	if e.NodeName != nil {
 		for _, msg := range validation.IsDNS1123Subdomain(*e.NodeName) {
 			errs = append(errs, field.Invalid(path.Child("nodeName"), *e.NodeName, msg))
 		}
+	}
+	if n := len(e.DeprecatedTopology); n > mostTopology {
+		errs = append(errs, field.TooMany(path.Child("deprecatedTopology"), n, mostTopology))
 	}
 	errs = append(errs, metav1validation.ValidateLabels(e.DeprecatedTopology, path.Child("deprecatedTopology"))...)
 	if e.Hostname != nil {
@@ -149,36 +219,64 @@ func validateEndpoint(e *discoveryv1.Endpoint, t discoveryv1.AddressType, path *
 			errs = append(errs, field.Invalid(path.Child("hostname"), *e.Hostname, msg))
 		}
 	}
-	if e.Hints != nil {
-		zones := path.Child("hints", "forZones")
-		if n := len(e.Hints.ForZones); n > mostZones {
-			errs = append(errs, field.TooMany(zones, n, mostZones))
+	if e.Hints == nil {
+		return errs
+	}
+	var zones, nodes []string
+	for _, z := range e.Hints.ForZones {
+		zones = append(zones, z.Name)
+	}
+	for _, n := range e.Hints.ForNodes {
+		nodes = append(nodes, n.Name)
+	}
+	found := validateHints(path.Child("hints", "forZones"), zones, mostZones, validation.IsValidLabelValue)
+	if len(zones) <= mostZones {
+		found = append(found, validateHints(path.Child("hints", "forNodes"), nodes, mostNodes, validation.IsDNS1123Subdomain)...)
+	}
+	return append(errs, found...)
+}
+
+func validateHints(path *field.Path, names []string, most int, valid func(string) []string) field.ErrorList {
+	if n := len(names); n > most {
+		return field.ErrorList{field.TooMany(path, n, most)}
+	}
+	var errs field.ErrorList
+	for i, name := range names {
+		at := path.Index(i).Child("name")
+		if slices.Contains(names[:i], name) {
+			errs = append(errs, field.Duplicate(at, name))
 		}
-		seen := sets.New[string]()
-		for i, z := range e.Hints.ForZones {
-			if seen.Has(z.Name) {
-				errs = append(errs, field.Duplicate(zones.Index(i).Child("name"), z.Name))
-			}
-			seen.Insert(z.Name)
-			for _, msg := range validation.IsValidLabelValue(z.Name) {
-				errs = append(errs, field.Invalid(zones.Index(i).Child("name"), z.Name, msg))
-			}
+		for _, msg := range valid(name) {
+			errs = append(errs, field.Invalid(at, name, msg))
 		}
 	}
 	return errs
 }
 
-func validateAddress(a string, t discoveryv1.AddressType, path *field.Path) field.ErrorList {
-	ip := net.ParseIP(a)
-	switch {
-	case t == discoveryv1.AddressTypeFQDN:
-		return validation.IsFullyQualifiedDomainName(path, a)
-	case t == discoveryv1.AddressTypeIPv4 && (ip == nil || ip.To4() == nil):
-		return field.ErrorList{field.Invalid(path, a, "must be a valid IPv4 address")}
-	case t == discoveryv1.AddressTypeIPv6 && (ip == nil || ip.To4() != nil):
-		return field.ErrorList{field.Invalid(path, a, "must be a valid IPv6 address")}
+// validateAddress checks address i of those at path. An address of a type that is not known may be anything.
+func validateAddress(a string, t discoveryv1.AddressType, path *field.Path, i int) field.ErrorList {
+	at := path.Index(i)
+	var errs field.ErrorList
+	switch t {
+	case discoveryv1.AddressTypeFQDN:
+		return validation.IsFullyQualifiedDomainName(at, a)
+	case discoveryv1.AddressTypeIPv4:
+		if errs = validation.IsValidIPForLegacyField(at, a, true, nil); len(errs) == 0 && !utilnet.IsIPv4String(a) {
+			errs = field.ErrorList{field.Invalid(path, a, "must be an IPv4 address")}
+			return append(errs, service.ValidateEndpointIP(a, at)...)
+		}
+	case discoveryv1.AddressTypeIPv6:
+		if errs = validation.IsValidIP(at, a); len(errs) == 0 && !utilnet.IsIPv6String(a) {
+			errs = field.ErrorList{field.Invalid(path, a, "must be an IPv6 address")}
+			return append(errs, service.ValidateEndpointIP(a, at)...)
+		}
+	default:
+		return nil
 	}
-	return service.ValidateEndpointIP(a, path)
+	if len(errs) > 0 {
+		return errs
+	}
+	return service.ValidateEndpointIP(a, at)
 }
 
 func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
@@ -203,11 +301,6 @@ func validatePorts(ports []discoveryv1.EndpointPort) field.ErrorList {
 			errs = append(errs, field.Duplicate(at.Child("name"), name))
 		}
 		seen.Insert(name)
-		if p.Port != nil {
-			for _, msg := range validation.IsValidPortNum(int(*p.Port)) {
-				errs = append(errs, field.Invalid(at.Child("port"), *p.Port, msg))
-			}
-		}
 		if p.Protocol == nil {
 			errs = append(errs, field.Required(at.Child("protocol"), ""))
 		} else if !sets.New(corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP).Has(*p.Protocol) {

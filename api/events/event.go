@@ -5,8 +5,13 @@
 package events
 
 import (
+	"fmt"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,23 +24,20 @@ import (
 // Event describes events.k8s.io/v1 Event.
 func Event() *kind.Kind {
 	gv := eventsv1.SchemeGroupVersion
-	check := func(e *eventsv1.Event) field.ErrorList {
-		var errs field.ErrorList
-		if e.EventTime.IsZero() {
-			errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
-		}
-		return append(errs, core.ValidateEvent(ToCore(e))...)
-	}
 	return kind.Spec[*eventsv1.Event]{
 		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "Event", Resource: "events", Singular: "event", ShortNames: []string{"ev"}, Namespaced: true},
 		New:            func() *eventsv1.Event { return &eventsv1.Event{} },
 		NewList:        func() runtime.Object { return &eventsv1.EventList{} },
-		Validate:       check,
+		Validate:       validate,
+		MetaLast:       true,
 		CreateOnUpdate: true,
-		ValidateUpdate: func(e, old *eventsv1.Event) field.ErrorList { return append(check(e), unchanged(e, old)...) },
+		ValidateUpdate: validateUpdate,
 		Fields: func(e *eventsv1.Event) fields.Set {
 			set := fields.Set{}
 			for k, v := range core.EventFields(ToCore(e)) {
+				if k == "source" {
+					continue // only the older version has that
+				}
 				if name, ok := regarding[k]; ok {
 					k = name
 				}
@@ -56,22 +58,73 @@ var regarding = map[string]string{
 	"reportingComponent": "reportingController",
 }
 
-// unchanged: only the series of an event may change.
-func unchanged(e, old *eventsv1.Event) field.ErrorList {
-	var errs field.ErrorList
-	same := func(name string, equal bool, v any) {
-		if !equal {
-			errs = append(errs, field.Invalid(field.NewPath(name), v, "field is immutable"))
+// controller is what this version calls the field that names who reports an event.
+const controller = "reportingController"
+
+// validate is stricter than the older version: the fields that this one calls deprecated must not be set. Their names, and those of the
+// others, are the older version's.
+func validate(e *eventsv1.Event) field.ErrorList {
+	errs := core.ValidateEvent(ToCore(e), controller)
+	errs = append(errs, apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))...)
+	errs = append(errs, validateSeries(e)...)
+	if e.EventTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))
+	}
+	if e.Type != corev1.EventTypeNormal && e.Type != corev1.EventTypeWarning {
+		errs = append(errs, field.Invalid(field.NewPath("type"), "", fmt.Sprintf("has invalid value: %v", e.Type)))
+	}
+	for _, old := range []struct {
+		name string
+		set  bool
+	}{
+		{"firstTimestamp", !e.DeprecatedFirstTimestamp.IsZero()}, {"lastTimestamp", !e.DeprecatedLastTimestamp.IsZero()},
+		{"count", e.DeprecatedCount != 0}, {"source", e.DeprecatedSource != corev1.EventSource{}},
+	} {
+		if old.set {
+			errs = append(errs, field.Invalid(field.NewPath(old.name), "", "needs to be unset"))
 		}
 	}
-	same("reportingController", e.ReportingController == old.ReportingController, e.ReportingController)
-	same("reportingInstance", e.ReportingInstance == old.ReportingInstance, e.ReportingInstance)
-	same("action", e.Action == old.Action, e.Action)
-	same("reason", e.Reason == old.Reason, e.Reason)
-	same("regarding", e.Regarding == old.Regarding, e.Regarding)
-	same("note", e.Note == old.Note, e.Note)
-	same("type", e.Type == old.Type, e.Type)
-	same("eventTime", e.EventTime.Equal(&old.EventTime), e.EventTime)
+	return errs
+}
+
+func validateSeries(e *eventsv1.Event) field.ErrorList {
+	var errs field.ErrorList
+	if e.Series == nil {
+		return nil
+	}
+	if e.Series.Count < 2 {
+		errs = append(errs, field.Invalid(field.NewPath("series.count"), "", "should be at least 2"))
+	}
+	if e.Series.LastObservedTime.IsZero() {
+		errs = append(errs, field.Required(field.NewPath("series.lastObservedTime"), ""))
+	}
+	return errs
+}
+
+// validateUpdate: only the series of an event may change.
+func validateUpdate(e, old *eventsv1.Event) field.ErrorList {
+	errs := core.ValidateEvent(ToCore(e), controller)
+	if !equality.Semantic.DeepEqual(e.Series, old.Series) {
+		errs = append(errs, validateSeries(e)...)
+	}
+	same := func(name string, now, was any) {
+		errs = append(errs, apivalidation.ValidateImmutableField(now, was, field.NewPath(name))...)
+	}
+	same("involvedObject", e.Regarding, old.Regarding)
+	same("reason", e.Reason, old.Reason)
+	same("message", e.Note, old.Note)
+	same("source", e.DeprecatedSource, old.DeprecatedSource)
+	same("firstTimestamp", e.DeprecatedFirstTimestamp, old.DeprecatedFirstTimestamp)
+	same("lastTimestamp", e.DeprecatedLastTimestamp, old.DeprecatedLastTimestamp)
+	same("count", e.DeprecatedCount, old.DeprecatedCount)
+	same("type", e.Type, old.Type)
+	if !e.EventTime.Truncate(time.Microsecond).Equal(old.EventTime.Truncate(time.Microsecond)) {
+		same("eventTime", e.EventTime, old.EventTime)
+	}
+	same("action", e.Action, old.Action)
+	same("related", e.Related, old.Related)
+	same("reportingController", e.ReportingController, old.ReportingController)
+	same("reportingInstance", e.ReportingInstance, old.ReportingInstance)
 	return errs
 }
 

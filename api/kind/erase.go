@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -24,6 +25,7 @@ func (s Spec[T]) Erase() *Kind {
 		Validate:            check(s.Validate),
 		ValidateUpdate:      checkUpdate(s.ValidateUpdate),
 		ValidateName:        s.ValidateName,
+		MetaLast:            s.MetaLast,
 		Columns:             s.Columns,
 		CreateOnUpdate:      s.CreateOnUpdate,
 		UnconditionalUpdate: !s.NoUnconditionalUpdate,
@@ -31,7 +33,10 @@ func (s Spec[T]) Erase() *Kind {
 		CreateOnly:          s.CreateOnly,
 		Subs:                map[string]*ErasedSub{},
 	}
-	if k.ValidateName == nil {
+	switch {
+	case s.MetaLast:
+		k.ValidateName = path.ValidatePathSegmentName //nolint:staticcheck // deprecated in favour of a copy, which would be no better
+	case k.ValidateName == nil:
 		k.ValidateName = validation.NameIsDNSSubdomain
 	}
 	k.Warnings = func(obj, old Object) []string {
@@ -129,8 +134,8 @@ func checkUpdate[T Object](f func(T, T) field.ErrorList) func(Object, Object) fi
 
 // NameColumn and AgeColumn begin and end most tables.
 var (
-	NameColumn = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: "Name must be unique within a namespace."}
-	AgeColumn  = metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: "Time since the object was created."}
+	NameColumn = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]}
+	AgeColumn  = metav1.TableColumnDefinition{Name: "Age", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}
 )
 
 // Wide is a column that only `kubectl get -o wide` prints.

@@ -66,6 +66,8 @@ type Spec[T Object] struct {
 	ValidateUpdate func(obj, old T) field.ErrorList
 	// ValidateName checks metadata.name; prefix is true for a generateName. Default: DNS-1123 subdomain.
 	ValidateName func(name string, prefix bool) []string
+	// MetaLast: on create the metadata is only looked at when Validate finds nothing wrong, and any name will do that can stand in a path.
+	MetaLast bool
 	// Warnings are sent as warning headers; old is the zero T at create.
 	Warnings func(obj, old T) []string
 	// Fields are the selectable fields beyond metadata.name and metadata.namespace.
@@ -127,6 +129,7 @@ type Kind struct {
 	Validate       func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
 	ValidateName   func(name string, prefix bool) []string
+	MetaLast       bool
 	Warnings       func(obj, old Object) []string
 	Fields         func(obj Object) fields.Set
 	Columns        []metav1.TableColumnDefinition

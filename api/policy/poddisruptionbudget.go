@@ -16,7 +16,6 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
-	"keelson/api/meta"
 )
 
 type budget = policyv1.PodDisruptionBudget
@@ -39,6 +38,7 @@ func PodDisruptionBudget() *kind.Kind {
 			}
 		},
 		Validate:       validateBudget,
+		MetaLast:       true,
 		ValidateUpdate: func(b, _ *budget) field.ErrorList { return validateBudget(b) },
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -68,7 +68,6 @@ func orNone(v *intstr.IntOrString) string {
 
 func validateBudget(b *budget) field.ErrorList {
 	l, s := check.At(field.NewPath("spec")), &b.Spec
-	l.Add(meta.Finalizers(b)...)
 	if s.MinAvailable != nil && s.MaxUnavailable != nil {
 		l.Invalid("", *s, "minAvailable and maxUnavailable cannot be both set")
 	}

@@ -119,18 +119,22 @@ func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 
 func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery {
 	d := apidiscoveryv2.APIResourceDiscovery{
-		Resource: r.Resource, ResponseKind: kindOf(r.GVK()), Scope: apidiscoveryv2.ScopeCluster, SingularResource: r.Singular,
+		Resource: r.Resource, ResponseKind: kindOf(r.GVK(), r.GVR().GroupVersion()), Scope: apidiscoveryv2.ScopeCluster, SingularResource: r.Singular,
 		Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
 	}
 	if r.Namespaced {
 		d.Scope = apidiscoveryv2.ScopeNamespace
 	}
 	for _, s := range r.Subresources() {
-		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: kindOf(s.GVK), Verbs: s.Verbs})
+		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: kindOf(s.GVK, r.GVR().GroupVersion()), Verbs: s.Verbs})
 	}
 	return d
 }
 
-func kindOf(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+// kindOf is gvk as aggregated discovery has it: with no more of group and version than differs from those it stands under.
+func kindOf(gvk schema.GroupVersionKind, under schema.GroupVersion) *metav1.GroupVersionKind {
+	if gvk.GroupVersion() == under {
+		gvk.Group, gvk.Version = "", ""
+	}
 	return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 }

@@ -217,7 +217,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK().Kind,
 			Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
 		}
-		if r.Storage != nil {
+		if r.Storage != nil && r.Row.Fixed == nil {
 			main.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, main)
@@ -240,6 +240,9 @@ func storageHash(r *registry.Resource) string {
 	}
 	if r.View != nil {
 		stored = schema.GroupVersionKind{Group: r.View.Of.Group, Version: "v1", Kind: stored.Kind}
+		if stored.Kind == "HorizontalPodAutoscaler" {
+			stored.Version = "v2"
+		}
 	}
 	sum := sha256.Sum256([]byte(stored.Group + "/" + stored.Version + "/" + stored.Kind))
 	return base64.StdEncoding.EncodeToString(sum[:8])

@@ -85,9 +85,24 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 	return nil
 }
 
-// Index serves "/" and, with 404, every path that nobody else does: the list of paths there are.
-func Index(paths func() []string) http.Handler {
+// Missing answers for paths that nobody serves: with a Status where stored tells that objects could be, with plain text elsewhere.
+func Missing(stored func(path string) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if stored(r.URL.Path) {
+			wire.WriteError(w, r, wire.NotFoundPath())
+			return
+		}
+		http.NotFound(w, r)
+	})
+}
+
+// Index serves "/": the list of paths there are. missing answers for all that nobody else does.
+func Index(paths func() []string, missing http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" && r.URL.Path != "/index.html" {
+			missing.ServeHTTP(w, r)
+			return
+		}
 		list := slices.Clone(paths())
 		slices.Sort(list)
 		b, err := json.MarshalIndent(map[string][]string{"paths": slices.Compact(list)}, "", "  ")
@@ -95,11 +110,7 @@ func Index(paths func() []string) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		code := http.StatusOK
-		if r.URL.Path != "/" && r.URL.Path != "/index.html" {
-			code = http.StatusNotFound
-		}
-		writeJSON(w, code, b)
+		writeJSON(w, http.StatusOK, b)
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -152,12 +151,18 @@ func allocate(
 }
 
 func validateNew(res *registry.Resource, obj kind.Object) error {
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, field.NewPath("metadata"))
-	errs = append(errs, res.Validate(obj)...)
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
+	return invalidObject(res, obj, res.Check(obj))
+}
+
+// invalidObject is the answer to who wrote obj, of which errs is wrong; nil when nothing is.
+func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
 	}
-	return nil
+	if res.Custom == nil {
+		errs = kind.Told(errs)
+	}
+	return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
 }
 
 const (

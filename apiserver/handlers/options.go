@@ -140,12 +140,15 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 
 // knownFields refuses a selector with a field that the kind does not offer.
 func knownFields(res *registry.Resource, sel fields.Selector) error {
-	known := res.Kind.Fields(res.New())
+	known, own := res.Kind.Fields(res.New()), res.Custom != nil
+	for name := range known {
+		own = own || !strings.HasPrefix(name, "metadata.")
+	}
 	for _, req := range sel.Requirements() {
-		if _, ok := known[req.Field]; ok || req.Field == "metadata.namespace" {
+		if _, ok := known[req.Field]; ok || req.Field == "metadata.namespace" && (!own || res.Custom != nil) {
 			continue
 		}
-		if len(known) <= 2 && res.Custom == nil { // name and namespace only
+		if !own {
 			return apierrors.NewBadRequest(fmt.Sprintf("%q is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", req.Field))
 		}
 		return apierrors.NewBadRequest("field label not supported: " + req.Field)

@@ -311,10 +311,7 @@ func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
 	errs = append(errs, validate(obj, old)...)
-	if len(errs) > 0 {
-		return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
-	}
-	return nil
+	return invalidObject(res, obj, errs)
 }
 
 // keepTimes undoes a new timestamp in managedFields when nothing else changed, so that such an update writes nothing.

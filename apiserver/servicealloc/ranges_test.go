@@ -89,7 +89,7 @@ func TestMoreRanges(t *testing.T) {
 	for _, ip := range []string{"10.97.0.0", "10.97.0.7"} {
 		s := service("edge", corev1.ServiceTypeClusterIP)
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
-		if _, err := a.Allocate(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "the provided network does not match the current range") {
+		if _, err := a.Allocate(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "is not in the valid range. The range of valid IPs is") {
 			t.Errorf("%s: got %v", ip, err)
 		}
 	}

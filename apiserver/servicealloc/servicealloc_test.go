@@ -136,7 +136,7 @@ func TestRefusals(t *testing.T) {
 		want     string
 	}{
 		{"taken", "10.96.0.10", 0, `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided network does not match the current range"},
+		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range"},
 		{"port taken", "", 30080, "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"},
 		{"port outside", "", 80, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767"},
 	} {

@@ -23,8 +23,7 @@ const (
 )
 
 var (
-	errOutside = errors.New("the provided network does not match the current range")
-	errFull    = errors.New("range is full")
+	errFull = errors.New("range is full")
 )
 
 // claimTries bounds how often a free address is looked for that another server has taken in the meantime.
@@ -104,7 +103,7 @@ func (t *taking) takeIP(ctx context.Context, ip netip.Addr) error {
 		a.mu.Unlock()
 		return nil
 	case !a.givesLocked(ip):
-		err = errOutside
+		err = fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, a.own)
 	case taken, claimed && (!c.ours || c.service != t.service):
 		err = ErrTaken
 	default:

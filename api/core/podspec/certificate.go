@@ -27,7 +27,9 @@ func (c *Checker) podCertificate(p *corev1.PodCertificateProjection) {
 			c.Add(field.TooLong(c.Path("userAnnotations"), "", apivalidation.TotalAnnotationSizeLimitB))
 		}
 	}
-	check.OneOf(c.List, "keyType", p.KeyType, "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096")
+	if types := []string{"RSA3072", "RSA4096", "ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519"}; !slices.Contains(types, p.KeyType) {
+		check.NotSupported(c.List, "keyType", p.KeyType, types...)
+	}
 	if s := p.MaxExpirationSeconds; s != nil {
 		const least, day = 3600, 24 * 3600
 		most := int32(91 * day)

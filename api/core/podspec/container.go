@@ -3,7 +3,6 @@
 package podspec
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -94,9 +93,15 @@ func (c *Checker) initOnly(ctr *corev1.Container) {
 	if ctr.StartupProbe != nil {
 		c.Forbidden("startupProbe", why)
 	}
-	if len(ctr.ResizePolicy) > 0 {
-		c.Invalid("resizePolicy", ctr.ResizePolicy, "must not be set for init containers")
+	c.In("resizePolicy")
+	for i, p := range ctr.ResizePolicy {
+		if p.RestartPolicy == corev1.RestartContainer {
+			c.Index(i)
+			c.Invalid("restartPolicy", p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers")
+			c.Out()
+		}
 	}
+	c.Out()
 }
 
 // IsSidecar tells init containers that keep running beside the others.
@@ -262,7 +267,7 @@ func (c *Checker) resizePolicy(policies []corev1.ContainerResizePolicy) {
 		check.OneOf(c.List, "", p.ResourceName, corev1.ResourceCPU, corev1.ResourceMemory)
 		check.OneOf(c.List, "", p.RestartPolicy, corev1.NotRequired, corev1.RestartContainer)
 		if c.spec.RestartPolicy == corev1.RestartPolicyNever && p.RestartPolicy != corev1.NotRequired {
-			c.Invalid("", p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+			c.Invalid("", p.RestartPolicy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 		}
 	}
 	c.Out()
@@ -271,21 +276,15 @@ func (c *Checker) resizePolicy(policies []corev1.ContainerResizePolicy) {
 // restartRules checks a container's own restart policy and rules (KEP-5307).
 func (c *Checker) restartRules(ctr *corev1.Container, init bool) {
 	policy, rules := ctr.RestartPolicy, ctr.RestartPolicyRules
-	if policy == nil && len(rules) == 0 {
-		return
-	}
-	if policy != nil {
+	switch {
+	case policy != nil:
 		check.Pointer(c.List, "restartPolicy", policy,
 			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)
-	}
-	if len(rules) == 0 {
-		return
-	}
-	switch {
-	case policy == nil:
+	case len(rules) > 0:
 		c.Required("restartPolicy", "must specify restartPolicy when restart rules are used")
-	case init && *policy == corev1.ContainerRestartPolicyAlways:
-		c.Forbidden("restartPolicyRules", "restartPolicyRules are not allowed for init containers with restart policy Always")
+		if init {
+			return // its rules say nothing without
+		}
 	}
 	if len(rules) > 20 {
 		c.Add(field.TooMany(c.Path("restartPolicyRules"), len(rules), 20))
@@ -293,7 +292,7 @@ func (c *Checker) restartRules(ctr *corev1.Container, init bool) {
 	c.In("restartPolicyRules")
 	for i := range rules {
 		c.Index(i)
-		check.OneOf(c.List, "action", rules[i].Action,
+		check.Pointer(c.List, "action", &rules[i].Action,
 			corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers)
 		c.exitCodes(rules[i].ExitCodes)
 		c.Out()
@@ -307,22 +306,9 @@ func (c *Checker) exitCodes(codes *corev1.ContainerRestartRuleOnExitCodes) {
 		return
 	}
 	c.In("exitCodes")
-	check.OneOf(c.List, "operator", codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
-	switch {
-	case codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn && len(codes.Values) == 0:
-		c.Required("values", "must specify at least one value when operator is In")
-	case len(codes.Values) > 255:
+	check.Pointer(c.List, "operator", &codes.Operator, corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)
+	if len(codes.Values) > 255 {
 		c.Add(field.TooMany(c.Path("values"), len(codes.Values), 255))
 	}
-	var seen check.Set
-	c.In("values")
-	for i, v := range codes.Values {
-		if !seen.Add(fmt.Sprint(v)) {
-			c.Index(i)
-			c.Duplicate("", v)
-			c.Out()
-		}
-	}
-	c.Out()
 	c.Out()
 }

@@ -17,6 +17,7 @@ const (
 	volumeBindMountOptions
 	emptyDirVolumeMode
 	atomicWriteVolumeUserFields
+	containerStopSignals
 	gates
 )
 
@@ -76,6 +77,11 @@ func (a *gated) container(c *corev1.Container) {
 		a.http(p.HTTPGet)
 	}
 	if l := c.Lifecycle; l != nil {
+		had := l.StopSignal != nil
+		touch(a, containerStopSignals, &l.StopSignal)
+		if had && *l == (corev1.Lifecycle{}) {
+			c.Lifecycle = nil
+		}
 		if l.PostStart != nil {
 			a.http(l.PostStart.HTTPGet)
 		}

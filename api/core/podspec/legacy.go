@@ -16,24 +16,24 @@ import (
 )
 
 // legacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
-func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child, twice string) bool) {
+func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string) bool) {
 	s := &v.VolumeSource
-	if in(s.GitRepo != nil, "gitRepo", "gitRepo") {
+	if in(s.GitRepo != nil, "gitRepo") {
 		c.requiredName("repository", s.GitRepo.Repository)
 		c.descending("directory", s.GitRepo.Directory)
 		c.Out()
 	}
-	if in(s.GCEPersistentDisk != nil, "persistentDisk", "gcePersistentDisk") {
+	if in(s.GCEPersistentDisk != nil, "persistentDisk") {
 		c.requiredName("pdName", s.GCEPersistentDisk.PDName)
 		c.partition(s.GCEPersistentDisk.Partition)
 		c.Out()
 	}
-	if in(s.AWSElasticBlockStore != nil, "awsElasticBlockStore", "awsElasticBlockStore") {
+	if in(s.AWSElasticBlockStore != nil, "awsElasticBlockStore") {
 		c.requiredName("volumeID", s.AWSElasticBlockStore.VolumeID)
 		c.partition(s.AWSElasticBlockStore.Partition)
 		c.Out()
 	}
-	if in(s.NFS != nil, "nfs", "nfs") {
+	if in(s.NFS != nil, "nfs") {
 		c.requiredName("server", s.NFS.Server)
 		c.requiredName("path", s.NFS.Path)
 		if !path.IsAbs(s.NFS.Path) {
@@ -41,35 +41,35 @@ func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child, twice 
 		}
 		c.Out()
 	}
-	if in(s.ISCSI != nil, "iscsi", "iscsi") {
+	if in(s.ISCSI != nil, "iscsi") {
 		c.iscsi(s.ISCSI)
 		c.Out()
 	}
 	if s.ISCSI != nil && s.ISCSI.InitiatorName != nil && len(v.Name)+1+len(s.ISCSI.TargetPortal) > 64 {
 		c.Invalid("name", v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
-	if in(s.Glusterfs != nil, "glusterfs", "glusterfs") {
+	if in(s.Glusterfs != nil, "glusterfs") {
 		c.requiredName("endpoints", s.Glusterfs.EndpointsName)
 		c.requiredName("path", s.Glusterfs.Path)
 		c.Out()
 	}
-	if in(s.Flocker != nil, "flocker", "flocker") {
+	if in(s.Flocker != nil, "flocker") {
 		c.flocker(s.Flocker)
 		c.Out()
 	}
-	if in(s.RBD != nil, "rbd", "rbd") {
+	if in(s.RBD != nil, "rbd") {
 		if len(s.RBD.CephMonitors) == 0 {
 			c.Required("monitors", "")
 		}
 		c.requiredName("image", s.RBD.RBDImage)
 		c.Out()
 	}
-	if in(s.Cinder != nil, "cinder", "cinder") {
+	if in(s.Cinder != nil, "cinder") {
 		c.requiredName("volumeID", s.Cinder.VolumeID)
 		c.secretRef(s.Cinder.SecretRef)
 		c.Out()
 	}
-	if in(s.CephFS != nil, "cephfs", "cephFS") {
+	if in(s.CephFS != nil, "cephfs") {
 		if len(s.CephFS.Monitors) == 0 {
 			c.Required("monitors", "")
 		}
@@ -78,41 +78,41 @@ func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child, twice 
 	c.legacyVolumeMore(s, in)
 }
 
-func (c *Checker) legacyVolumeMore(s *corev1.VolumeSource, in func(set bool, child, twice string) bool) {
-	if in(s.Quobyte != nil, "quobyte", "quobyte") {
+func (c *Checker) legacyVolumeMore(s *corev1.VolumeSource, in func(set bool, child string) bool) {
+	if in(s.Quobyte != nil, "quobyte") {
 		c.quobyte(s.Quobyte)
 		c.Out()
 	}
-	if in(s.FC != nil, "fc", "fc") {
+	if in(s.FC != nil, "fc") {
 		c.fibre(s.FC)
 		c.Out()
 	}
-	if in(s.FlexVolume != nil, "flexVolume", "flexVolume") {
+	if in(s.FlexVolume != nil, "flexVolume") {
 		c.flex(s.FlexVolume)
 		c.Out()
 	}
-	if in(s.AzureFile != nil, "azureFile", "azureFile") {
+	if in(s.AzureFile != nil, "azureFile") {
 		c.requiredName("secretName", s.AzureFile.SecretName)
 		c.requiredName("shareName", s.AzureFile.ShareName)
 		c.Out()
 	}
-	if in(s.VsphereVolume != nil, "vsphereVolume", "vsphereVolume") {
+	if in(s.VsphereVolume != nil, "vsphereVolume") {
 		c.requiredName("volumePath", s.VsphereVolume.VolumePath)
 		c.Out()
 	}
-	if in(s.PhotonPersistentDisk != nil, "photonPersistentDisk", "photonPersistentDisk") {
+	if in(s.PhotonPersistentDisk != nil, "photonPersistentDisk") {
 		c.requiredName("pdID", s.PhotonPersistentDisk.PdID)
 		c.Out()
 	}
-	if in(s.PortworxVolume != nil, "portworxVolume", "portworxVolume") {
+	if in(s.PortworxVolume != nil, "portworxVolume") {
 		c.requiredName("volumeID", s.PortworxVolume.VolumeID)
 		c.Out()
 	}
-	if in(s.AzureDisk != nil, "azureDisk", "azureDisk") {
+	if in(s.AzureDisk != nil, "azureDisk") {
 		c.azureDisk(s.AzureDisk)
 		c.Out()
 	}
-	if in(s.StorageOS != nil, "storageos", "storageos") {
+	if in(s.StorageOS != nil, "storageos") {
 		c.requiredName("volumeName", s.StorageOS.VolumeName)
 		if s.StorageOS.VolumeName != "" {
 			c.Label("volumeName", s.StorageOS.VolumeName)
@@ -123,7 +123,7 @@ func (c *Checker) legacyVolumeMore(s *corev1.VolumeSource, in func(set bool, chi
 		c.secretRef(s.StorageOS.SecretRef)
 		c.Out()
 	}
-	if in(s.ScaleIO != nil, "scaleIO", "scaleIO") {
+	if in(s.ScaleIO != nil, "scaleIO") {
 		c.requiredName("gateway", s.ScaleIO.Gateway)
 		c.requiredName("system", s.ScaleIO.System)
 		c.requiredName("volumeName", s.ScaleIO.VolumeName)
@@ -149,12 +149,14 @@ var (
 	naaName = regexp.MustCompile(`^naa.[[:alnum:]]{32}$`)
 )
 
+const noForm = "must be valid format starting with iqn, eui, or naa"
+
 func (c *Checker) iscsi(s *corev1.ISCSIVolumeSource) {
 	c.requiredName("targetPortal", s.TargetPortal)
 	if s.IQN == "" {
 		c.Required("iqn", "")
 	} else {
-		c.iscsiName("iqn", s.IQN)
+		ISCSIName(c.List, "iqn", s.IQN, noForm)
 	}
 	if s.Lun < 0 || s.Lun > 255 {
 		c.Invalid("lun", s.Lun, validation.InclusiveRangeError(0, 255))
@@ -163,11 +165,12 @@ func (c *Checker) iscsi(s *corev1.ISCSIVolumeSource) {
 		c.Required("secretRef", "")
 	}
 	if s.InitiatorName != nil {
-		c.iscsiName("initiatorname", *s.InitiatorName)
+		ISCSIName(c.List, "initiatorname", *s.InitiatorName, noForm)
 	}
 }
 
-func (c *Checker) iscsiName(child, name string) {
+// ISCSIName wants the name of an initiator or a target; detail is what to say of names of no known form.
+func ISCSIName(l *check.List, child, name, detail string) {
 	var form *regexp.Regexp
 	switch {
 	case strings.HasPrefix(name, "iqn"):
@@ -177,11 +180,11 @@ func (c *Checker) iscsiName(child, name string) {
 	case strings.HasPrefix(name, "naa"):
 		form = naaName
 	default:
-		c.Invalid(child, name, "must be valid format starting with iqn, eui, or naa")
+		l.Invalid(child, name, detail)
 		return
 	}
 	if !form.MatchString(name) {
-		c.Invalid(child, name, "must be valid format")
+		l.Invalid(child, name, "must be valid format")
 	}
 }
 

@@ -106,7 +106,7 @@ func (c *Checker) os() {
 	case corev1.Windows:
 		c.windows()
 	case "":
-		c.Required("os.name", "cannot be empty")
+		c.Required("os.name", "")
 	default:
 		check.NotSupported(c.List, "os", c.spec.OS.Name, corev1.Linux, corev1.Windows)
 	}

@@ -99,37 +99,42 @@ func (c *Checker) withinLimits(r *corev1.ResourceRequirements) {
 	}
 }
 
-// containerResourceName wants a standard resource of containers or an extended one; true when it is.
+// containerResourceName is ContainerResourceName.
 func (c *Checker) containerResourceName(n corev1.ResourceName) bool {
+	return ContainerResourceName(c.List, n)
+}
+
+// ContainerResourceName wants a standard resource of containers or an extended one; true when it is.
+func ContainerResourceName(l *check.List, n corev1.ResourceName) bool {
 	switch n {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return true
 	}
-	before := c.Len()
-	resourceName(c.List, n)
+	before := l.Len()
+	ResourceName(l, n)
 	switch {
 	case !strings.Contains(string(n), "/"):
 		if !resources.IsContainer(n) {
-			c.Invalid("", n, "must be a standard resource for containers")
+			l.Invalid("", n, "must be a standard resource for containers")
 		}
 	case !resources.IsNative(n) && !resources.IsExtended(n):
-		c.Invalid("", n, "doesn't follow extended resource name standard")
+		l.Invalid("", n, "doesn't follow extended resource name standard")
 	}
-	return c.Len() == before
+	return l.Len() == before
 }
 
 // podResourceName wants a resource that can be given to the pod as a whole.
 func (c *Checker) podResourceName(n corev1.ResourceName) bool {
 	before := c.Len()
-	resourceName(c.List, n)
+	ResourceName(c.List, n)
 	if c.Len() == before && !helper.IsSupportedPodLevelResource(n) {
 		check.NotSupported(c.List, "", n, corev1.ResourceCPU, corev1.ResourceName(corev1.ResourceHugePagesPrefix), corev1.ResourceMemory)
 	}
 	return c.Len() == before
 }
 
-// resourceName wants a standard name or a fully qualified one.
-func resourceName(l *check.List, n corev1.ResourceName) {
+// ResourceName wants a standard name or a fully qualified one.
+func ResourceName(l *check.List, n corev1.ResourceName) {
 	before := l.Len()
 	l.Qualified("", string(n))
 	if l.Len() == before && !strings.Contains(string(n), "/") && !resources.IsStandard(n) {

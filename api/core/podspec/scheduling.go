@@ -53,8 +53,9 @@ func tolerationOperator(l *check.List, t *corev1.Toleration) {
 		if t.Value != "" {
 			l.Invalid("operator", t.Value, "value must be empty when `operator` is 'Exists'")
 		}
+	case corev1.TolerationOpLt, corev1.TolerationOpGt: // behind TaintTolerationComparisonOperators, which is off; the message says otherwise
+		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt)
 	default:
-		// Lt and Gt are behind TaintTolerationComparisonOperators, which is off.
 		check.NotSupported(l, "operator", t.Operator, corev1.TolerationOpEqual, corev1.TolerationOpExists)
 	}
 }

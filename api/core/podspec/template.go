@@ -11,11 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TemplateColumns are the wide columns of kinds that make pods; TemplateCells fills them. They are read only.
-var TemplateColumns = []metav1.TableColumnDefinition{
-	{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
-	{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
-	{Name: "Selector", Type: "string", Priority: 1, Description: "Selector of the pods."},
+// TemplateColumns are the wide columns of kinds that make pods; TemplateCells fills them. selector describes theirs.
+func TemplateColumns(selector string) []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
+		{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
+		{Name: "Selector", Type: "string", Priority: 1, Description: selector},
+	}
 }
 
 // TemplateCells are names and images of t's containers, and the selector.

@@ -179,16 +179,16 @@ func (c *Checker) hostnameOverride() {
 	if s.HostnameOverride == nil || *s.HostnameOverride == "" {
 		return
 	}
+	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
+		c.Forbidden("hostnameOverride", "may not be specified when setHostnameAsFQDN is true")
+	}
+	if s.HostNetwork {
+		c.Forbidden("hostnameOverride", "may not be specified when hostNetwork is true")
+	}
 	if len(*s.HostnameOverride) > 64 {
 		c.TooLong("hostnameOverride", 64)
 	}
 	c.Subdomain("hostnameOverride", *s.HostnameOverride)
-	if s.SetHostnameAsFQDN != nil && *s.SetHostnameAsFQDN {
-		c.Forbidden("setHostnameAsFQDN", "may not be set when `hostnameOverride` is specified")
-	}
-	if s.HostNetwork {
-		c.Forbidden("hostnameOverride", "may not be specified when `hostNetwork` is true")
-	}
 }
 
 // hostNetworkPorts wants host ports equal to container ports where they are the same port; a template may leave the

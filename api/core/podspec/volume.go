@@ -64,78 +64,124 @@ func (c *Checker) createsClaim(name string) bool {
 	})
 }
 
+// sourceOrder are the volume sources in the order in which Kubernetes looks at them.
+var sourceOrder = []string{
+	"EmptyDir", "HostPath", "GitRepo", "GCEPersistentDisk", "AWSElasticBlockStore", "Secret", "NFS", "ISCSI", "Glusterfs", "Flocker",
+	"PersistentVolumeClaim", "RBD", "Cinder", "CephFS", "Quobyte", "DownwardAPI", "FC", "FlexVolume", "ConfigMap", "AzureFile", "VsphereVolume",
+	"PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "StorageOS", "Projected", "ScaleIO", "CSI", "Ephemeral", "Image",
+}
+
+// twice are where Kubernetes reports a second source, if not where its fields are.
+var twice = map[string]string{
+	"GCEPersistentDisk": "gcePersistentDisk", "AWSElasticBlockStore": "awsElasticBlockStore", "NFS": "nfs", "ISCSI": "iscsi", "RBD": "rbd", "FC": "fc",
+	"DownwardAPI": "downwarAPI", "StorageOS": "storageos", "CSI": "csi",
+}
+
+// TwiceName is where Kubernetes reports that the source is one too many.
+func TwiceName(source string) string {
+	if name, ok := twice[source]; ok {
+		return name
+	}
+	return strings.ToLower(source[:1]) + source[1:]
+}
+
 // volumeSource wants exactly one source.
 func (c *Checker) volumeSource(v *corev1.Volume) {
-	s, n := &v.VolumeSource, 0
-	// in steps into child when its source is set; its further names are for the sources that Kubernetes reports at odd places.
-	in := func(set bool, child, twice string) bool {
-		if !set {
-			return false
+	var one corev1.Volume
+	all, n := reflect.ValueOf(&v.VolumeSource).Elem(), 0
+	for i := range all.NumField() {
+		if !all.Field(i).IsNil() {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		c.Required("", "must specify a volume type")
+		return
+	case 1:
+		c.onlySource(v)
+		return
+	}
+	n = 0
+	for _, source := range sourceOrder {
+		f := all.FieldByName(source)
+		if f.IsNil() {
+			continue
 		}
 		if n++; n > 1 {
-			c.Forbidden(twice, "may not specify more than 1 volume type")
-			return false
+			c.Forbidden(TwiceName(source), "may not specify more than 1 volume type")
+			continue
 		}
-		c.In(child)
-		return true
+		one.Name = v.Name
+		reflect.ValueOf(&one.VolumeSource).Elem().FieldByName(source).Set(f)
+		c.onlySource(&one)
 	}
-	if in(s.EmptyDir != nil, "emptyDir", "emptyDir") {
+}
+
+// onlySource checks the one source of v.
+func (c *Checker) onlySource(v *corev1.Volume) {
+	s := &v.VolumeSource
+	// in steps into child when its source is set.
+	in := func(set bool, child string) bool {
+		if set {
+			c.In(child)
+		}
+		return set
+	}
+	if in(s.EmptyDir != nil, "emptyDir") {
 		if q := s.EmptyDir.SizeLimit; q != nil && q.Sign() < 0 {
 			c.Forbidden("sizeLimit", "SizeLimit field must be a valid resource quantity")
 		}
 		c.Out()
 	}
-	if in(s.HostPath != nil, "hostPath", "hostPath") {
+	if in(s.HostPath != nil, "hostPath") {
 		c.hostPath(s.HostPath)
 		c.Out()
 	}
-	if in(s.Secret != nil, "secret", "secret") {
+	if in(s.Secret != nil, "secret") {
 		c.requiredName("secretName", s.Secret.SecretName)
 		c.mode("defaultMode", s.Secret.DefaultMode)
 		c.keyPaths(s.Secret.Items)
 		c.Out()
 	}
 	c.legacyVolume(v, in)
-	if in(s.PersistentVolumeClaim != nil, "persistentVolumeClaim", "persistentVolumeClaim") {
+	if in(s.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
 		c.requiredName("claimName", s.PersistentVolumeClaim.ClaimName)
 		c.Out()
 	}
-	if in(s.DownwardAPI != nil, "downwardAPI", "downwarAPI") {
+	if in(s.DownwardAPI != nil, "downwardAPI") {
 		c.mode("defaultMode", s.DownwardAPI.DefaultMode)
 		for i := range s.DownwardAPI.Items {
 			c.downwardFile(&s.DownwardAPI.Items[i])
 		}
 		c.Out()
 	}
-	if in(s.ConfigMap != nil, "configMap", "configMap") {
+	if in(s.ConfigMap != nil, "configMap") {
 		c.requiredName("name", s.ConfigMap.Name)
 		c.mode("defaultMode", s.ConfigMap.DefaultMode)
 		c.keyPaths(s.ConfigMap.Items)
 		c.Out()
 	}
-	if in(s.Projected != nil, "projected", "projected") {
+	if in(s.Projected != nil, "projected") {
 		c.mode("defaultMode", s.Projected.DefaultMode)
 		c.projected(s.Projected)
 		c.Out()
 	}
-	if in(s.CSI != nil, "csi", "csi") {
+	if in(s.CSI != nil, "csi") {
 		c.csi(s.CSI)
 		c.Out()
 	}
-	if in(s.Ephemeral != nil, "ephemeral", "ephemeral") {
+	if in(s.Ephemeral != nil, "ephemeral") {
 		c.ephemeralVolume(s.Ephemeral)
 		c.Out()
 		c.ephemeralName(v.Name)
 	}
-	if in(s.Image != nil, "image", "image") {
+	if in(s.Image != nil, "image") {
 		if c.meta != nil && s.Image.Reference == "" {
 			c.Required("reference", "")
 		}
 		c.pullPolicy("pullPolicy", s.Image.PullPolicy)
 		c.Out()
-	}
-	if n == 0 {
-		c.Required("", "must specify a volume type")
 	}
 }
 
@@ -315,6 +361,7 @@ func trustBundleName(name string) []string {
 func DriverName(l *check.List, child, name string) {
 	if name == "" {
 		l.Required(child, "")
+		return
 	}
 	if len(name) > maxDriver {
 		l.TooLong(child, maxDriver)
@@ -383,6 +430,7 @@ func ClaimSpec(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
 	if len(s.AccessModes) == 0 {
 		l.Required("accessModes", "at least 1 access mode is required")
 	}
+	l.Selector("selector", s.Selector)
 	for _, m := range s.AccessModes {
 		if !slices.Contains(modes, m) {
 			check.NotSupported(l, "accessModes", m, modes...)
@@ -408,5 +456,54 @@ func ClaimSpec(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
 		l.Name("storageClassName", *s.StorageClassName, apivalidation.NameIsDNSSubdomain)
 	}
 	check.Pointer(l, "volumeMode", s.VolumeMode, corev1.PersistentVolumeBlock, corev1.PersistentVolumeFilesystem)
-	l.Selector("selector", s.Selector)
+	claimSources(l, s)
+	if class := s.VolumeAttributesClassName; class != nil && *class != "" {
+		l.Subdomain("volumeAttributesClassName", *class)
+	}
+}
+
+// claimSources checks where a claim's volume takes its first contents from.
+func claimSources(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
+	value := func(p *string) string {
+		if p == nil {
+			return ""
+		}
+		return *p
+	}
+	reference := func(group, kindName, name string) {
+		if name == "" {
+			l.Required("name", "")
+		}
+		if kindName == "" {
+			l.Required("kind", "")
+		}
+		if group == "" && kindName != "PersistentVolumeClaim" {
+			l.Invalid("", kindName, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+		}
+		if group != "" {
+			l.Subdomain("apiGroup", group)
+		}
+	}
+	d, ref := s.DataSource, s.DataSourceRef
+	if d != nil {
+		l.Within("dataSource", func() { reference(value(d.APIGroup), d.Kind, d.Name) })
+	}
+	if ref == nil {
+		return
+	}
+	l.In("dataSourceRef")
+	reference(value(ref.APIGroup), ref.Kind, ref.Name)
+	foreign := value(ref.Namespace)
+	if foreign != "" {
+		l.Name("namespace", foreign, apivalidation.ValidateNamespaceName)
+	}
+	l.Out()
+	none := struct{}{} // Kubernetes prints so what it means to be a path
+	switch {
+	case d == nil:
+	case foreign != "":
+		l.Invalid("", none, "may not be specified when dataSourceRef.namespace is specified")
+	case d.Kind != ref.Kind || d.Name != ref.Name || value(d.APIGroup) != value(ref.APIGroup):
+		l.Invalid("", none, "must match dataSourceRef")
+	}
 }

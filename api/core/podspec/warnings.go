@@ -147,6 +147,17 @@ func (w *podWarner) nodeLabels() {
 	w.Out()
 }
 
+// NodeTermWarnings are what Kubernetes warns about in terms at path that select nodes.
+func NodeTermWarnings(terms []corev1.NodeSelectorTerm, path *field.Path) []string {
+	var out []string
+	for i := range terms {
+		w := podWarner{List: check.At(path.Index(i))}
+		w.term(&terms[i])
+		out = append(out, w.out...)
+	}
+	return out
+}
+
 func (w *podWarner) term(t *corev1.NodeSelectorTerm) {
 	w.In("matchExpressions")
 	for i, e := range t.MatchExpressions {

@@ -43,7 +43,7 @@ func Endpoints() *kind.Kind {
 			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 		},
 		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, {Name: "Endpoints", Type: "string", Description: "The addresses and ports behind the service."}, kind.AgeColumn,
+			kind.NameColumn, {Name: "Endpoints", Type: "string", Description: corev1.Endpoints{}.SwaggerDoc()["subsets"]}, kind.AgeColumn,
 		},
 		Row: func(e *corev1.Endpoints) []any {
 			return []any{e.Name, formatEndpoints(e), kind.Age(e.CreationTimestamp)}
@@ -98,7 +98,7 @@ func validateEndpoints(e *corev1.Endpoints) field.ErrorList {
 }
 
 func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.ErrorList {
-	errs := validation.IsValidIP(path.Child("ip"), a.IP)
+	errs := validation.IsValidIPForLegacyField(path.Child("ip"), a.IP, true, nil)
 	if a.Hostname != "" {
 		for _, msg := range validation.IsDNS1123Label(a.Hostname) {
 			errs = append(errs, field.Invalid(path.Child("hostname"), a.Hostname, msg))
@@ -108,9 +108,6 @@ func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.
 		for _, msg := range validation.IsDNS1123Subdomain(*a.NodeName) {
 			errs = append(errs, field.Invalid(path.Child("nodeName"), *a.NodeName, msg))
 		}
-	}
-	if len(errs) > 0 {
-		return errs
 	}
 	return append(errs, ValidateEndpointIP(a.IP, path.Child("ip"))...)
 }
@@ -153,6 +150,11 @@ func validateEndpointPort(p *corev1.EndpointPort, nameRequired bool, path *field
 		errs = append(errs, field.Required(path.Child("protocol"), ""))
 	default:
 		errs = append(errs, field.NotSupported(path.Child("protocol"), p.Protocol, []corev1.Protocol{corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP}))
+	}
+	if p.AppProtocol != nil {
+		for _, msg := range validation.IsQualifiedName(*p.AppProtocol) {
+			errs = append(errs, field.Invalid(path.Child("appProtocol"), *p.AppProtocol, msg))
+		}
 	}
 	return errs
 }

@@ -142,7 +142,7 @@ func serviceWarnings(s *corev1.Service) []string {
 		ip(spec.Child("externalIPs").Index(i), v)
 	}
 	if len(s.Spec.ExternalIPs) > 0 && !headless(s) && s.Spec.Type != corev1.ServiceTypeExternalName {
-		out = append(out, "spec.externalIPs is deprecated")
+		out = append(out, "spec.externalIPs is deprecated and may no longer be implemented in some clusters")
 	}
 	if s.Spec.LoadBalancerIP != "" {
 		ip(spec.Child("loadBalancerIP"), s.Spec.LoadBalancerIP)

@@ -157,7 +157,7 @@ func TestServiceWarnings(t *testing.T) {
 	s.Annotations = map[string]string{corev1.DeprecatedAnnotationTopologyAwareHints: "auto"}
 	want := []string{
 		"annotation service.kubernetes.io/topology-aware-hints is deprecated, please use service.kubernetes.io/topology-mode instead",
-		"spec.externalIPs is deprecated",
+		"spec.externalIPs is deprecated and may no longer be implemented in some clusters",
 		`spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"`,
 	}
 	if d := cmp.Diff(want, Service().Warnings(s, nil)); d != "" {

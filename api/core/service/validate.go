@@ -361,7 +361,7 @@ func trafficPolicies(l *check.List, s *corev1.Service) {
 	check.Pointer(l, "internalTrafficPolicy", spec.InternalTrafficPolicy,
 		corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
 	check.Pointer(l, "trafficDistribution", spec.TrafficDistribution, corev1.ServiceTrafficDistributionPreferClose,
-		corev1.ServiceTrafficDistributionPreferSameNode, corev1.ServiceTrafficDistributionPreferSameZone)
+		corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
 }
 
 func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {

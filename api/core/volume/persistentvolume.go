@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,6 +17,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
@@ -42,18 +44,19 @@ func PersistentVolume() *kind.Kind {
 		PrepareUpdate:  func(v, old *volume) { v.Status = old.Status },
 		Validate:       validatePersistentVolume,
 		ValidateUpdate: validatePersistentVolumeUpdate,
+		Warnings:       volumeWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Capacity", Type: "string", Description: "The size of the volume."},
-			{Name: "Access Modes", Type: "string", Description: "How the volume may be mounted."},
-			{Name: "Reclaim Policy", Type: "string", Description: "What becomes of the volume when its claim goes."},
-			{Name: "Status", Type: "string", Description: "Whether a claim is bound to the volume."},
-			{Name: "Claim", Type: "string", Description: "The claim that is bound to the volume."},
+			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]},
+			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]},
+			{Name: "Reclaim Policy", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]},
+			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]},
+			{Name: "Claim", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pv"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pv"},
-			{Name: "Reason", Type: "string", Description: "Why the volume is in that state."},
+			{Name: "Reason", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]},
 			kind.AgeColumn,
-			{Name: "VolumeMode", Type: "string", Priority: 1, Description: "Whether the volume is a file system or a block device."},
+			{Name: "VolumeMode", Type: "string", Priority: 1, Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"]},
 		},
 		Row: persistentVolumeRow,
 		Status: &kind.Sub[*volume]{
@@ -178,7 +181,10 @@ func validateVolumeModes(l *check.List, s *corev1.PersistentVolumeSpec) {
 			check.NotSupported(l, "accessModes", m, modes...)
 		}
 	}
-	if len(s.AccessModes) > 1 && slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) {
+	others := func(m corev1.PersistentVolumeAccessMode) bool {
+		return m != corev1.ReadWriteOncePod && slices.Contains(modes, m)
+	}
+	if slices.Contains(s.AccessModes, corev1.ReadWriteOncePod) && slices.ContainsFunc(s.AccessModes, others) {
 		l.Forbidden("accessModes", "may not use ReadWriteOncePod with other access modes")
 	}
 }
@@ -191,45 +197,127 @@ func validateCapacity(l *check.List, list corev1.ResourceList) {
 		check.NotSupported(l, "capacity", list, corev1.ResourceStorage)
 	}
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if q := list[name]; q.Sign() <= 0 {
+		q := list[name]
+		if q.Value() < 0 {
+			l.Add(field.Invalid(l.Path("capacity").Key(string(name)), q.Value(), "must be a valid resource quantity"))
+		}
+		if q.Sign() <= 0 {
 			l.Add(field.Invalid(l.Path("capacity").Key(string(name)), q.String(), "must be greater than zero"))
 		}
 	}
 }
 
-// validateVolumeSources checks the sources that pods know too as theirs, and the two that only volumes have.
+// sourceOrder are the sources in the order in which Kubernetes looks at them.
+var sourceOrder = []string{
+	"HostPath", "GCEPersistentDisk", "AWSElasticBlockStore", "Glusterfs", "Flocker", "NFS", "RBD", "Quobyte", "CephFS", "ISCSI", "Cinder", "FC", "FlexVolume",
+	"AzureFile", "VsphereVolume", "PhotonPersistentDisk", "PortworxVolume", "AzureDisk", "ScaleIO", "Local", "StorageOS", "CSI",
+}
+
+// validateVolumeSources wants one source; a FlexVolume is none too many wherever it comes.
 func validateVolumeSources(l *check.List, v *corev1.PersistentVolume) {
-	s, n := &v.Spec, 0
-	if shared := sharedSource(&s.PersistentVolumeSource); shared != (corev1.VolumeSource{}) {
-		podspec.VolumeSource(l, &corev1.Volume{Name: v.Name, VolumeSource: shared})
-		n++
-	}
-	one := func(set bool, child string, check func()) {
-		if !set {
-			return
+	all, n := reflect.ValueOf(&v.Spec.PersistentVolumeSource).Elem(), 0
+	for _, source := range sourceOrder {
+		f := all.FieldByName(source)
+		if f.IsNil() {
+			continue
 		}
-		if n++; n > 1 {
-			l.Forbidden(child, "may not specify more than 1 volume type")
-			return
+		if n++; n > 1 && source != "FlexVolume" {
+			l.Forbidden(podspec.TwiceName(source), "may not specify more than 1 volume type")
+			continue
 		}
-		l.Within(child, check)
+		var one corev1.PersistentVolumeSource
+		reflect.ValueOf(&one).Elem().FieldByName(source).Set(f)
+		validateSource(l, v, &one)
 	}
-	one(s.Local != nil, "local", func() {
-		if s.Local.Path == "" {
-			l.Required("path", "")
-		}
-		podspec.NoBacksteps(l, "path", s.Local.Path)
-	})
-	if s.Local != nil && s.NodeAffinity == nil {
-		l.Add(field.Required(field.NewPath("metadata").Child("annotations"), "Local volume requires node affinity"))
-	}
-	one(s.CSI != nil, "csi", func() { validateVolumeCSI(l, s.CSI) })
 	if n == 0 {
 		l.Required("", "must specify a volume type")
 	}
 }
 
-// sharedSource is s as pods write it; namespaces of secrets, which pods do not have, are left out.
+// validateSource checks s, the one source of v that is looked at: as pods' where pods know it, too.
+func validateSource(l *check.List, v *corev1.PersistentVolume, s *corev1.PersistentVolumeSource) {
+	switch {
+	case s.Local != nil:
+		if s.Local.Path == "" {
+			l.Required("local.path", "")
+		} else {
+			l.Within("local", func() { podspec.NoBacksteps(l, "path", s.Local.Path) })
+		}
+		if v.Spec.NodeAffinity == nil {
+			l.Required("nodeAffinity", "Local volume requires node affinity")
+		}
+	case s.CSI != nil:
+		l.Within("csi", func() { validateVolumeCSI(l, s.CSI) })
+	case s.ISCSI != nil:
+		l.Within("iscsi", func() { validateVolumeISCSI(l, v.Name, s.ISCSI) })
+	default:
+		podspec.VolumeSource(l, &corev1.Volume{Name: v.Name, VolumeSource: sharedSource(s)})
+		validateNamespaces(l, s)
+	}
+}
+
+// validateNamespaces checks what the sources of volumes have beside those of pods: namespaces.
+func validateNamespaces(l *check.List, s *corev1.PersistentVolumeSource) {
+	namespace := func(child string, r *corev1.SecretReference) {
+		if r != nil && r.Namespace == "" {
+			l.Required(child+".secretRef.namespace", "")
+		}
+	}
+	switch {
+	case s.Cinder != nil:
+		namespace("cinder", s.Cinder.SecretRef)
+	case s.StorageOS != nil:
+		if r := s.StorageOS.SecretRef; r != nil && r.Name == "" {
+			l.Required("storageos.secretRef.name", "")
+		}
+		if r := s.StorageOS.SecretRef; r != nil && r.Namespace == "" {
+			l.Required("storageos.secretRef.namespace", "")
+		}
+	case s.AzureFile != nil:
+		if ns := s.AzureFile.SecretNamespace; ns != nil && *ns == "" {
+			l.Required("azureFile.secretNamespace", "")
+		}
+	case s.Glusterfs != nil:
+		if ns := s.Glusterfs.EndpointsNamespace; ns != nil {
+			l.In("glusterfs")
+			if *ns == "" {
+				l.Invalid("endpointsNamespace", *ns, "if the endpointnamespace is set, it must be a valid namespace name")
+			} else {
+				l.Name("endpointsNamespace", *ns, apivalidation.ValidateNamespaceName)
+			}
+			l.Out()
+		}
+	}
+}
+
+func validateVolumeISCSI(l *check.List, name string, s *corev1.ISCSIPersistentVolumeSource) {
+	const noForm = "must be valid format"
+	if s.TargetPortal == "" {
+		l.Required("targetPortal", "")
+	}
+	if s.InitiatorName != nil && len(name)+1+len(s.TargetPortal) > 64 {
+		l.Invalid("targetportal", s.TargetPortal, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
+	}
+	if s.IQN == "" {
+		l.Required("iqn", "")
+	} else {
+		podspec.ISCSIName(l, "iqn", s.IQN, noForm)
+	}
+	if s.Lun < 0 || s.Lun > 255 {
+		l.Invalid("lun", s.Lun, validation.InclusiveRangeError(0, 255))
+	}
+	if (s.DiscoveryCHAPAuth || s.SessionCHAPAuth) && s.SecretRef == nil {
+		l.Required("secretRef", "")
+	}
+	if s.SecretRef != nil && s.SecretRef.Name == "" {
+		l.Required("secretRef.name", "")
+	}
+	if s.InitiatorName != nil {
+		podspec.ISCSIName(l, "initiatorname", *s.InitiatorName, noForm)
+	}
+}
+
+// sharedSource is s as pods write it; what pods do not have is left out.
 func sharedSource(s *corev1.PersistentVolumeSource) corev1.VolumeSource {
 	out := corev1.VolumeSource{
 		GCEPersistentDisk: s.GCEPersistentDisk, AWSElasticBlockStore: s.AWSElasticBlockStore, HostPath: s.HostPath, NFS: s.NFS, FC: s.FC,
@@ -240,19 +328,13 @@ func sharedSource(s *corev1.PersistentVolumeSource) corev1.VolumeSource {
 		out.Glusterfs = &corev1.GlusterfsVolumeSource{EndpointsName: g.EndpointsName, Path: g.Path}
 	}
 	if r := s.RBD; r != nil {
-		out.RBD = &corev1.RBDVolumeSource{CephMonitors: r.CephMonitors, RBDImage: r.RBDImage, RBDPool: r.RBDPool, SecretRef: local(r.SecretRef)}
-	}
-	if i := s.ISCSI; i != nil {
-		out.ISCSI = &corev1.ISCSIVolumeSource{
-			TargetPortal: i.TargetPortal, IQN: i.IQN, Lun: i.Lun, DiscoveryCHAPAuth: i.DiscoveryCHAPAuth, SessionCHAPAuth: i.SessionCHAPAuth,
-			SecretRef: local(i.SecretRef), InitiatorName: i.InitiatorName,
-		}
+		out.RBD = &corev1.RBDVolumeSource{CephMonitors: r.CephMonitors, RBDImage: r.RBDImage, RBDPool: r.RBDPool}
 	}
 	if c := s.Cinder; c != nil {
 		out.Cinder = &corev1.CinderVolumeSource{VolumeID: c.VolumeID, SecretRef: local(c.SecretRef)}
 	}
 	if c := s.CephFS; c != nil {
-		out.CephFS = &corev1.CephFSVolumeSource{Monitors: c.Monitors, SecretRef: local(c.SecretRef)}
+		out.CephFS = &corev1.CephFSVolumeSource{Monitors: c.Monitors}
 	}
 	if f := s.FlexVolume; f != nil {
 		out.FlexVolume = &corev1.FlexVolumeSource{Driver: f.Driver, Options: f.Options}
@@ -261,7 +343,7 @@ func sharedSource(s *corev1.PersistentVolumeSource) corev1.VolumeSource {
 		out.AzureFile = &corev1.AzureFileVolumeSource{SecretName: a.SecretName, ShareName: a.ShareName}
 	}
 	if i := s.ScaleIO; i != nil {
-		out.ScaleIO = &corev1.ScaleIOVolumeSource{Gateway: i.Gateway, System: i.System, VolumeName: i.VolumeName, SecretRef: local(i.SecretRef)}
+		out.ScaleIO = &corev1.ScaleIOVolumeSource{Gateway: i.Gateway, System: i.System, VolumeName: i.VolumeName}
 	}
 	if o := s.StorageOS; o != nil {
 		out.StorageOS = &corev1.StorageOSVolumeSource{VolumeName: o.VolumeName, VolumeNamespace: o.VolumeNamespace}
@@ -294,12 +376,43 @@ func validateVolumeCSI(l *check.List, s *corev1.CSIPersistentVolumeSource) {
 		l.In(r.child)
 		if r.ref.Name == "" {
 			l.Required("name", "")
+		} else {
+			l.Subdomain("name", r.ref.Name)
 		}
 		if r.ref.Namespace == "" {
 			l.Required("namespace", "")
+		} else {
+			l.Label("namespace", r.ref.Namespace)
 		}
 		l.Out()
 	}
+}
+
+// volumeWarnings name what is old about a volume.
+func volumeWarnings(v, _ *corev1.PersistentVolume) []string {
+	var out []string
+	say := func(set bool, path, text string) {
+		if set {
+			out = append(out, path+": "+text)
+		}
+	}
+	_, class := v.Annotations[corev1.BetaStorageClassAnnotation]
+	_, options := v.Annotations["volume.beta.kubernetes.io/mount-options"]
+	say(class, "metadata.annotations[volume.beta.kubernetes.io/storage-class]", `deprecated since v1.8; use "storageClassName" attribute instead`)
+	say(options, "metadata.annotations[volume.beta.kubernetes.io/mount-options]", `deprecated since v1.31; use "mountOptions" attribute instead`)
+	s := &v.Spec
+	say(s.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle, "spec.persistentVolumeReclaimPolicy",
+		"The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+	if a := s.NodeAffinity; a != nil && a.Required != nil {
+		out = append(out, podspec.NodeTermWarnings(a.Required.NodeSelectorTerms, field.NewPath("spec", "nodeAffinity", "required", "nodeSelectorTerms"))...)
+	}
+	say(s.CephFS != nil, "spec.cephfs", "deprecated in v1.28, non-functional in v1.31+")
+	say(s.PhotonPersistentDisk != nil, "spec.photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+")
+	say(s.ScaleIO != nil, "spec.scaleIO", "deprecated in v1.16, non-functional in v1.22+")
+	say(s.StorageOS != nil, "spec.storageOS", "deprecated in v1.22, non-functional in v1.25+")
+	say(s.Glusterfs != nil, "spec.glusterfs", "deprecated in v1.25, non-functional in v1.26+")
+	say(s.RBD != nil, "spec.rbd", "deprecated in v1.28, non-functional in v1.31+")
+	return out
 }
 
 func validatePersistentVolumeUpdate(v, old *corev1.PersistentVolume) field.ErrorList {

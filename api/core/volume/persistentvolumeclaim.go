@@ -47,18 +47,22 @@ func PersistentVolumeClaim() *kind.Kind {
 		Validate:       validateClaim,
 		ValidateUpdate: validateClaimUpdate,
 		Warnings: func(c, _ *claim) []string {
-			return podspec.ClaimWarnings(&c.Spec, field.NewPath("spec"))
+			var out []string
+			if _, ok := c.Annotations[corev1.BetaStorageClassAnnotation]; ok {
+				out = append(out, `metadata.annotations[volume.beta.kubernetes.io/storage-class]: deprecated since v1.8; use "storageClassName" attribute instead`)
+			}
+			return append(out, podspec.ClaimWarnings(&c.Spec, field.NewPath("spec"))...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
-			{Name: "Status", Type: "string", Description: "Whether a volume is bound to the claim."},
-			{Name: "Volume", Type: "string", Description: "The volume that is bound to the claim."},
-			{Name: "Capacity", Type: "string", Description: "The size of the volume."},
-			{Name: "Access Modes", Type: "string", Description: "How the volume may be mounted."},
+			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]},
+			{Name: "Volume", Type: "string", Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]},
+			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]},
+			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pvc"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pvc"},
 			kind.AgeColumn,
-			{Name: "VolumeMode", Type: "string", Priority: 1, Description: "Whether the volume is a file system or a block device."},
+			{Name: "VolumeMode", Type: "string", Priority: 1, Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"]},
 		},
 		Row: claimRow,
 		Status: &kind.Sub[*claim]{
@@ -80,11 +84,11 @@ func DefaultClaim(c *corev1.PersistentVolumeClaim) {
 
 // dropForeignSource: the gate CrossNamespaceVolumeDataSource is off. old is nil on create.
 func dropForeignSource(s, old *corev1.PersistentVolumeClaimSpec) {
-	if old != nil && old.DataSourceRef != nil && old.DataSourceRef.Namespace != nil {
+	if old != nil && old.DataSourceRef != nil && kind.Value(old.DataSourceRef.Namespace) != "" {
 		return
 	}
-	if s.DataSourceRef != nil {
-		s.DataSourceRef.Namespace = nil
+	if s.DataSourceRef != nil && kind.Value(s.DataSourceRef.Namespace) != "" {
+		s.DataSourceRef = nil
 	}
 }
 
@@ -94,7 +98,7 @@ func normalSource(s, old *corev1.PersistentVolumeClaimSpec) {
 	if old != nil && (old.DataSource != nil || old.DataSourceRef != nil) {
 		return
 	}
-	if d := s.DataSource; d != nil && !olderSource(d) {
+	if d := s.DataSource; d != nil && s.DataSourceRef == nil && !olderSource(d) {
 		s.DataSource = nil
 	}
 	switch d, ref := s.DataSource, s.DataSourceRef; {
@@ -156,46 +160,8 @@ func validateClaim(c *corev1.PersistentVolumeClaim) field.ErrorList {
 	l.Add(meta.Finalizers(c)...)
 	l.Within("spec", func() {
 		podspec.ClaimSpec(l, &c.Spec)
-		validateSources(l, &c.Spec)
-		if class := kind.Value(c.Spec.VolumeAttributesClassName); class != "" {
-			l.Subdomain("volumeAttributesClassName", class)
-		}
 	})
 	return l.Errors()
-}
-
-func validateSources(l *check.List, s *corev1.PersistentVolumeClaimSpec) {
-	reference := func(child string, group *string, kindName, name string) {
-		l.In(child)
-		if name == "" {
-			l.Required("name", "")
-		}
-		if kindName == "" {
-			l.Required("kind", "")
-		}
-		if kind.Value(group) == "" && kindName != "" && kindName != "PersistentVolumeClaim" {
-			l.Invalid("", kindName, "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
-		}
-		l.Out()
-	}
-	d, ref := s.DataSource, s.DataSourceRef
-	if d != nil {
-		reference("dataSource", d.APIGroup, d.Kind, d.Name)
-	}
-	if ref == nil {
-		return
-	}
-	reference("dataSourceRef", ref.APIGroup, ref.Kind, ref.Name)
-	if ns := kind.Value(ref.Namespace); ns != "" {
-		l.Within("dataSourceRef", func() { l.Name("namespace", ns, apivalidation.ValidateNamespaceName) })
-		if d != nil {
-			l.Invalid("dataSource", d, "may not be specified when dataSourceRef.namespace is specified")
-		}
-		return
-	}
-	if d != nil && (d.Kind != ref.Kind || d.Name != ref.Name || kind.Value(d.APIGroup) != kind.Value(ref.APIGroup)) {
-		l.Invalid("", l.Path("").String(), "must match dataSourceRef")
-	}
 }
 
 // validateClaimUpdate: a claim may take a volume once, and grow.

@@ -95,8 +95,7 @@ func Create(k *kind.Kind, obj kind.Object) {
 }
 
 func check(k *kind.Kind, obj kind.Object) field.ErrorList {
-	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, field.NewPath("metadata"))
-	return append(errs, k.Validate(obj)...)
+	return kind.Told(k.Check(obj))
 }
 
 // change does what the server does with an update.
@@ -110,7 +109,7 @@ func change(k *kind.Kind, obj, old kind.Object) []byte {
 	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
 	errs = append(errs, k.ValidateUpdate(obj, old)...)
-	return fmt.Appendf(say(errs, k.Warnings(obj, old)), "generation: %d -> %d\n", old.GetGeneration(), obj.GetGeneration())
+	return fmt.Appendf(say(kind.Told(errs), k.Warnings(obj, old)), "generation: %d -> %d\n", old.GetGeneration(), obj.GetGeneration())
 }
 
 func say(errs field.ErrorList, warnings []string) []byte {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kind
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Told is errs as clients are told them: no error twice; those that Kubernetes finds by rules that its types declare (marked so by
+// field.Error.MarkBeta) after all others; and values that are parts of objects with the names that their fields have in Go, as
+// Kubernetes prints its internal types.
+func Told(errs field.ErrorList) field.ErrorList {
+	out, seen := make(field.ErrorList, 0, len(errs)), map[string]bool{}
+	for _, err := range errs {
+		if inAPI(reflect.TypeOf(err.BadValue)) {
+			changed := *err
+			changed.BadValue = goNamed{err.BadValue}
+			err = &changed
+		}
+		if text := err.Error(); !seen[text] {
+			seen[text] = true
+			out = append(out, err)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *field.Error) int {
+		switch {
+		case a.IsBeta() == b.IsBeta():
+			return 0
+		case b.IsBeta():
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// inAPI tells whether t is, points to or holds a struct of k8s.io/api.
+func inAPI(t reflect.Type) bool {
+	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice) {
+		t = t.Elem()
+	}
+	return t != nil && t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "k8s.io/api/")
+}
+
+// goNamed marshals a value with the names that fields of k8s.io/api have in Go, all of them, set or not.
+type goNamed struct{ value any }
+
+func (g goNamed) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	err := writeGoNamed(&b, reflect.ValueOf(g.value))
+	return b.Bytes(), err
+}
+
+func writeGoNamed(b *bytes.Buffer, v reflect.Value) error {
+	t := v.Type()
+	if !inAPI(t) {
+		text, err := json.Marshal(v.Interface())
+		b.Write(text)
+		return err
+	}
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		if v.IsNil() {
+			b.WriteString("null")
+			return nil
+		}
+		if t.Kind() == reflect.Pointer {
+			return writeGoNamed(b, v.Elem())
+		}
+		b.WriteByte('[')
+		for i := range v.Len() {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if err := writeGoNamed(b, v.Index(i)); err != nil {
+				return err
+			}
+		}
+		b.WriteByte(']')
+		return nil
+	default:
+		b.WriteByte('{')
+		if err := writeFields(b, v); err != nil {
+			return err
+		}
+		b.WriteByte('}')
+		return nil
+	}
+}
+
+// writeFields writes the fields of struct v; those of embedded structs as its own.
+func writeFields(b *bytes.Buffer, v reflect.Value) error {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous && inAPI(f.Type) && f.Type.Kind() == reflect.Struct {
+			if err := writeFields(b, v.Field(i)); err != nil {
+				return err
+			}
+			continue
+		}
+		text := bytes.Buffer{}
+		if err := writeGoNamed(&text, v.Field(i)); err != nil {
+			return err
+		}
+		member := text.Bytes()
+		if f.Anonymous { // of apimachinery: its own names, beside the others
+			if member = bytes.TrimSuffix(bytes.TrimPrefix(member, []byte{'{'}), []byte{'}'}); len(member) == 0 {
+				continue
+			}
+		} else {
+			member = append([]byte(`"`+f.Name+`":`), member...)
+		}
+		if last := b.Bytes(); len(last) > 0 && last[len(last)-1] != '{' {
+			b.WriteByte(',')
+		}
+		b.Write(member)
+	}
+	return nil
+}
+
+// Check is all that is wrong with a new object, its metadata included.
+func (k *Kind) Check(obj Object) field.ErrorList {
+	metadata := func() field.ErrorList {
+		return validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, field.NewPath("metadata"))
+	}
+	if !k.MetaLast {
+		return append(metadata(), k.Validate(obj)...)
+	}
+	if errs := k.Validate(obj); len(errs) > 0 {
+		return errs
+	}
+	return metadata()
+}
