@@ -287,6 +287,30 @@ func TestNodeRegistersReady(t *testing.T) {
 	}
 }
 
+// TestExtendedResources: what somebody writes into the node's capacity stays there, and pods can have it.
+func TestExtendedResources(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	nodes := h.api.CoreV1().Nodes()
+	write := func(patch string) {
+		t.Helper()
+		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have := func(want int64) func() bool {
+		return func() bool {
+			n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+			a, c := n.Status.Allocatable["example.com/dongle"], n.Status.Capacity["example.com/dongle"]
+			return err == nil && a.Value() == want && c.Value() == want && !n.Status.Allocatable.Cpu().IsZero()
+		}
+	}
+	write(`{"status":{"capacity":{"example.com/dongle":"4"}}}`)
+	eventually(t, "pods can have the dongles", have(4))
+	write(`{"status":{"capacity":{"example.com/dongle":null,"cpu":"1000"},"allocatable":{"example.com/dongle":"9"}}}`)
+	eventually(t, "the dongles are gone, and so is what is not true", have(0))
+}
+
 func TestPodLife(t *testing.T) {
 	h := newHarness(t)
 	h.run()

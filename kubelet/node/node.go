@@ -81,7 +81,7 @@ func (k *Keeper) Node() *corev1.Node { return k.current.Load() }
 
 // Allocatable is what pods can have.
 func (k *Keeper) Allocatable() corev1.ResourceList {
-	return k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved)
+	return k.allocatable(k.current.Load())
 }
 
 // Changed asks for a status write if something differs: images, the runtime's state.
@@ -272,8 +272,9 @@ func (k *Keeper) heard(o any) {
 		return
 	}
 	k.current.Store(n)
-	if !equality.Semantic.DeepEqual(n.Status.Capacity, k.machine.Capacity(k.cfg.MaxPods)) || lostOurs(&n.Status) {
-		k.Changed() // somebody else wrote what is ours
+	same := equality.Semantic.DeepEqual
+	if !same(n.Status.Capacity, k.capacity(n)) || !same(n.Status.Allocatable, k.allocatable(n)) || lostOurs(&n.Status) {
+		k.Changed() // somebody else wrote what is ours, or what we pass on
 	}
 }
 

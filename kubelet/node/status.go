@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/api/resources"
 )
 
 // status is the node's status now. Conditions of others in have stay.
@@ -21,8 +23,7 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	if have != nil {
 		s = *have.Status.DeepCopy()
 	}
-	s.Capacity = k.machine.Capacity(k.cfg.MaxPods)
-	s.Allocatable = k.Allocatable()
+	s.Capacity, s.Allocatable = k.capacity(have), k.allocatable(have)
 	s.Addresses = nil
 	for _, ip := range k.cfg.IPs {
 		s.Addresses = append(s.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
@@ -43,6 +44,27 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 		setCondition(&s, c, time.Now())
 	}
 	return s
+}
+
+// capacity is what the machine has, and what others say that it has besides: extended resources are written by whoever knows of them
+// into the node's capacity, and it is the kubelet that lets pods have them.
+func (k *Keeper) capacity(have *corev1.Node) corev1.ResourceList {
+	return withExtended(k.machine.Capacity(k.cfg.MaxPods), have)
+}
+
+func (k *Keeper) allocatable(have *corev1.Node) corev1.ResourceList {
+	return withExtended(k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved), have)
+}
+
+func withExtended(l corev1.ResourceList, have *corev1.Node) corev1.ResourceList {
+	if have != nil {
+		for name, q := range have.Status.Capacity {
+			if resources.IsExtended(name) {
+				l[name] = q.DeepCopy()
+			}
+		}
+	}
+	return l
 }
 
 func setCondition(s *corev1.NodeStatus, c corev1.NodeCondition, now time.Time) {
