@@ -41,14 +41,17 @@ func (in Input) allocated(c *corev1.Container, cur *observed.Container, cs *core
 		}
 		if _, ok := res.Limits[corev1.ResourceCPU]; ok && r.GetCpuQuota() > 0 && r.GetCpuPeriod() > 0 {
 			milli := r.GetCpuQuota() * 1000 / r.GetCpuPeriod()
-			if want := res.Limits.Cpu().MilliValue(); want > milli {
-				milli = max(milli, min(want, 10)) // a quota of 1 ms is the kernel's least
+			if want := res.Limits.Cpu().MilliValue(); want <= leastMilliCPU && milli <= leastMilliCPU {
+				milli = want
 			}
 			res.Limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(milli, resource.DecimalSI)
 		}
 	}
 	cs.Resources = res
 }
+
+// leastMilliCPU is the least limit the kernel can hold, a quota of 1 ms: limits below are all the same to it.
+const leastMilliCPU = 10
 
 // resizeConditions says how far a resize has come. Unlike the others, these conditions are there only while they are true.
 func resizeConditions(in Input, s *corev1.PodStatus) {

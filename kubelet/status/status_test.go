@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -156,6 +157,25 @@ func TestContainerStates(t *testing.T) {
 	gone.Terminal = true
 	if st := Build(gone).ContainerStatuses[0].State.Terminated; st == nil || st.Reason != "ContainerStatusUnknown" {
 		t.Errorf("a container the runtime forgot: got %+v, want ContainerStatusUnknown", st)
+	}
+}
+
+// TestLeastLimit: limits too small for the kernel are told as they were asked for, others as they are.
+func TestLeastLimit(t *testing.T) {
+	for _, c := range []struct {
+		asked string
+		quota int64
+		want  string
+	}{
+		{"5m", 1000, "5m"}, {"10m", 1000, "10m"}, {"5m", 2000, "20m"}, {"20m", 1000, "10m"}, {"20m", 2000, "20m"},
+	} {
+		p := pod(corev1.RestartPolicyAlways, "c")
+		p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(c.asked)}
+		r := running("c")
+		r.Resources = &runtimeapi.LinuxContainerResources{CpuPeriod: 100_000, CpuQuota: c.quota}
+		if got := Build(input(p, r)).ContainerStatuses[0].Resources.Limits.Cpu().String(); got != c.want {
+			t.Errorf("asked for %s, quota %d: got %s, want %s", c.asked, c.quota, got, c.want)
+		}
 	}
 }
 
