@@ -249,7 +249,7 @@ func TestNames(t *testing.T) {
 		{"create by update, version", "PUT", leases + "/a", `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a","resourceVersion":"5"}}`, 201, `"name":"a"`},
 		{"update of another namespace's", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","namespace":"b"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
 		{"creation time on update is kept", "PUT", base + "/web-0", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web-0","creationTimestamp":"2001-01-01T00:00:00Z"}}`, 200, `"name":"web-0"`},
-		{"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, `Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (v1.ConfigMap): unknown conversion`},
+		{"another kind", "POST", base, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`, 400, `Secret in version "v1" cannot be handled as a ConfigMap: converting (v1.Secret) to (core.ConfigMap): unknown conversion`},
 		{"another version", "POST", base, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"a"}}`, 400, "the API version in the data (apps/v1) does not match the expected API version (v1)"},
 		{"cluster-scoped kind with a namespace", "POST", "/api/v1/namespaces", `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"ns1","namespace":"x"}}`, 201, `"name":"ns1"`},
 	} {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,7 +68,7 @@ func (s *Server) mux() (http.Handler, error) {
 	discovery.Health(m, "livez", []discovery.Check{ping, stored})
 	discovery.Health(m, "healthz", []discovery.Check{ping, stored})
 	discovery.Health(m, "readyz", []discovery.Check{ping, writable, synced, shutdown})
-	m.Handle("/metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{}))
+	m.Handle("/metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
 	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)

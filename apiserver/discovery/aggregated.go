@@ -65,7 +65,7 @@ func newRoot(path string, parts []gvResources) (*root, error) {
 }
 
 func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if r.Method != http.MethodGet && (r.Method != http.MethodHead || r.URL.Path == "/api") {
 		wire.WriteError(w, r, wire.MethodNotAllowed())
 		return
 	}

@@ -147,7 +147,7 @@ func documents(resources []*registry.Resource, remotes []Remote) (map[string]htt
 // document serves one object in whatever encoding the client wants.
 func document(obj runtime.Object, kind string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if r.Method != http.MethodGet {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
 			return
 		}

@@ -74,7 +74,7 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 		return fmt.Errorf("encode version: %w", err)
 	}
 	tell := func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if r.Method != http.MethodGet {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
 			return
 		}

@@ -138,10 +138,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		rq.Warn(res.Deprecated)
 	}
 	rq.Mark.Resource = res.Resource // known: the metrics may name it
+	if err := routed(r, rq, res); err != nil {
+		return err
+	}
 	if rq.Subresource != "" {
 		return h.serveSub(w, r, rq, res)
 	}
 	if special := h.specials[key(res, "")]; special != nil {
+		if res.Namespaced && rq.Namespace == "" {
+			return wire.NotFoundPath()
+		}
 		if rq.Verb != "create" {
 			return wire.MethodNotAllowed()
 		}
@@ -203,7 +209,7 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 		return h.updateScale(w, r, rq, res)
 	case isScale && rq.Verb == "patch":
 		return h.patchScale(w, r, rq, res)
-	case rq.Verb == "get" && isPart:
+	case rq.Verb == "get" && isPart && rq.Subresource != "finalize":
 		return h.get(w, r, rq, res)
 	case rq.Verb == "update" && isPart:
 		return h.update(w, r, rq, res)

@@ -52,12 +52,12 @@ func (c Config) Plan(q *ListQuery) (Plan, error) {
 }
 
 func planContinued(q *ListQuery, prefix string) (Plan, error) {
-	if q.ResourceVersion != "" && q.ResourceVersion != "0" {
-		return Plan{}, apierrors.NewBadRequest(messageVersionAndToken)
-	}
 	from, rev, err := decodeContinue(q.Continue, prefix)
 	if err != nil {
 		return Plan{}, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+	}
+	if q.ResourceVersion != "" && q.ResourceVersion != "0" {
+		return Plan{}, apierrors.NewBadRequest(messageVersionAndToken)
 	}
 	p := Plan{Prefix: prefix, From: from, Continued: true}
 	if rev == inconsistentContinuation {

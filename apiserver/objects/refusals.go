@@ -31,8 +31,7 @@ const (
 var ErrVersionOnCreate = errors.New(messageVersionOnCreate)
 
 func invalidVersion(rv string, err error) error {
-	return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "",
-		field.ErrorList{field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())})
+	return apierrors.NewBadRequest("invalid resource version: " + field.Invalid(field.NewPath("resourceVersion"), rv, err.Error()).Error())
 }
 
 // TooLarge refuses a revision that the server has not reached.

@@ -191,19 +191,41 @@ func (d *Documents) etag(round int) string { return fmt.Sprintf("%s-%d", d.versi
 
 // Mount registers /openapi/v2 and /openapi/v3 on mux.
 func (d *Documents) Mount(mux *http.ServeMux) error {
-	d.v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux})
-	if err := d.v3.RegisterOpenAPIV3VersionedService("/openapi/v3", paths{mux}); err != nil {
+	d.v2.RegisterOpenAPIVersionedService("/openapi/v2", paths{mux, nil})
+	if err := d.v3.RegisterOpenAPIV3VersionedService("/openapi/v3", paths{mux, d.has}); err != nil {
 		return fmt.Errorf("register openapi v3: %w", err)
 	}
 	return nil
 }
 
+// has tells whether there is a v3 document at name below /openapi/v3/.
+func (d *Documents) has(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for gv := range d.extra {
+		if path(gv) == name {
+			return true
+		}
+	}
+	return slices.ContainsFunc(d.fixed, func(r Resource) bool { return path(r.GVR.GroupVersion()) == name })
+}
+
 // paths lets the libraries register on a ServeMux.
-type paths struct{ mux *http.ServeMux }
+type paths struct {
+	mux *http.ServeMux
+	has func(string) bool // what is below a prefix
+}
 
 func (p paths) Handle(path string, h http.Handler) { p.mux.Handle(path, h) }
 func (p paths) HandlePrefix(path string, h http.Handler) {
-	p.mux.Handle(strings.TrimSuffix(path, "/")+"/", h)
+	prefix := strings.TrimSuffix(path, "/") + "/"
+	p.mux.HandleFunc(prefix, func(w http.ResponseWriter, r *http.Request) {
+		if !p.has(strings.TrimPrefix(r.URL.Path, prefix)) {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // Sorted orders resources by group, version, resource and subresource, so that documents are the same at every start.

@@ -100,7 +100,16 @@ func versionMismatch(actual, want schema.GroupVersionKind) error {
 
 func kindMismatch(actual, want schema.GroupVersionKind) string {
 	return fmt.Sprintf("%s in version %q cannot be handled as a %s: converting (%s.%s) to (%s.%s): unknown conversion",
-		actual.Kind, actual.Version, want.Kind, actual.Version, actual.Kind, want.Version, want.Kind)
+		actual.Kind, actual.Version, want.Kind, actual.Version, actual.Kind, internal(want.Group), want.Kind)
+}
+
+// internal is what Kubernetes calls the package of a group's types without a version, which it decodes into.
+func internal(group string) string {
+	if group == "" || group == "events.k8s.io" {
+		return "core"
+	}
+	name, _, _ := strings.Cut(group, ".")
+	return name
 }
 
 // undecodable words a body that could not be read as Kubernetes does.
@@ -168,7 +177,10 @@ func unmarshalYAML(body []byte, into *map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return kjson.UnmarshalCaseSensitivePreserveInts(doc, into)
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, into); err != nil {
+		return fmt.Errorf("error unmarshaling JSON: while decoding JSON: %w", err)
+	}
+	return nil
 }
 
 // warnYAML takes a YAML decoder's list of complaints apart.

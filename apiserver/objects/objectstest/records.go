@@ -258,7 +258,7 @@ func testGet(t *testing.T, s Records, _ store.Store) {
 		}
 	}
 	_, err := s.Get(bounded(t), "ns", "a", "x")
-	reason(t, "get at x", err, metav1.StatusReasonInvalid)
+	reason(t, "get at x", err, metav1.StatusReasonBadRequest)
 	_, err = s.Get(bounded(t), "ns", "a", "999999")
 	reason(t, "get in the future", err, metav1.StatusReasonTimeout)
 }
@@ -440,7 +440,7 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 		{"match without version", "", "Exact", "", metav1.StatusReasonInvalid},
 		{"exact at 0", "0", "Exact", "", metav1.StatusReasonInvalid},
 		{"unknown match", "1", "Older", "", metav1.StatusReasonInvalid},
-		{"bad version", "-3", "", "", metav1.StatusReasonInvalid},
+		{"bad version", "-3", "", "", metav1.StatusReasonBadRequest},
 		{"not base64", "", "", "!!", metav1.StatusReasonBadRequest},
 		{"not JSON", "", "", enc("x"), metav1.StatusReasonBadRequest},
 		{"other version", "", "", enc(`{"v":"v2","rv":5,"start":"a"}`), metav1.StatusReasonBadRequest},

@@ -232,7 +232,11 @@ func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 		q := Everything()
 		edit(&q)
 		_, err := s.Watch(bounded(t), q)
-		reason(t, what, err, metav1.StatusReasonInvalid)
+		want := metav1.StatusReasonInvalid
+		if what == "bad version" {
+			want = metav1.StatusReasonBadRequest
+		}
+		reason(t, what, err, want)
 	}
 }
 

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/patch"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// routed refuses, before anything is read, what Kubernetes has no route for: routes of the built-in kinds are chosen by method,
+// Content-Type and Accept, those of custom resources by the path alone.
+func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if rq.Name != "" && rq.Subresource == "" {
+		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 {
+			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
+		}
+	}
+	if res.Custom != nil {
+		return nil
+	}
+	if r.Method == http.MethodHead {
+		return wire.MethodNotAllowed()
+	}
+	if rq.Verb == "patch" {
+		name, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+		if !slices.Contains(patch.Types, strings.TrimSpace(name)) {
+			return unrouted(http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
+		}
+	}
+	if media := produced(rq, res); len(media) > 0 && !accepts(r.Header.Get("Accept"), media) {
+		return unrouted(http.StatusNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
+	}
+	return nil
+}
+
+// produced are the media types of an answer; none for streams, which have their own.
+func produced(rq *pipeline.Request, res *registry.Resource) []string {
+	media := []string{wire.TypeJSON, wire.TypeYAML, wire.TypeProto}
+	switch {
+	case rq.Subresource == "log":
+		return append([]string{"text/plain"}, media...)
+	case slices.ContainsFunc(res.Subresources(), func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect }):
+		return nil
+	case rq.Name == "" && (rq.Verb == "list" || rq.Verb == "watch"):
+		return append(media, wire.TypeJSON+";stream=watch", wire.TypeProto+";stream=watch")
+	}
+	return media
+}
+
+// accepts tells whether any media type of an Accept header is one of media, parameters left aside.
+func accepts(header string, media []string) bool {
+	if header == "" {
+		return true
+	}
+	for part := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if name = strings.TrimSpace(name); name == "*/*" || slices.Contains(media, name) {
+			return true
+		}
+	}
+	return false
+}
+
+func unrouted(code int, message string) error {
+	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
+}
