@@ -40,7 +40,9 @@ const (
 func Pace() (stop func()) {
 	p := &pacer{percent: busyPercent, room: startRoom, last: time.Now()} // starting is a busy time
 	before := debug.SetGCPercent(busyPercent)
+	p.mu.Lock()
 	p.timer = time.AfterFunc(lookEvery, p.look)
+	p.mu.Unlock()
 	p.listen()
 	return func() {
 		p.mu.Lock()

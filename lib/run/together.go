@@ -17,14 +17,14 @@ type Part struct {
 }
 
 // Together makes one Func of parts that start at the same time and do not need each other. It is ready when all are, and ends,
-// with the first error, when one ends. started may be nil.
+// with the first error, when one ends. started, which may be nil, hears of one part at a time.
 func Together(started func(name string, took time.Duration), parts ...Part) Func {
 	return func(ctx context.Context, ready func()) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		begin := time.Now()
 		var up, all sync.WaitGroup
-		var mu sync.Mutex
+		var mu, telling sync.Mutex
 		var first error
 		up.Add(len(parts))
 		for _, p := range parts {
@@ -35,7 +35,9 @@ func Together(started func(name string, took time.Duration), parts ...Part) Func
 				err := p.Run(ctx, func() {
 					once.Do(func() {
 						if started != nil {
+							telling.Lock()
 							started(p.Name, time.Since(begin))
+							telling.Unlock()
 						}
 						up.Done()
 					})
