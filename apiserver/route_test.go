@@ -47,6 +47,9 @@ func TestRoutes(t *testing.T) {
 		}
 		s.call(t, tc.method, tc.path, "", headers...).wants(t, tc.method+" "+tc.path+" "+tc.header, tc.code, tc.message)
 	}
+	if b := s.call(t, "GET", base+"pods", "", "Accept", "text/plain").Body; !strings.HasPrefix(string(b), "{\n") {
+		t.Errorf("who takes nothing that there is gets it in a form to be read: %s", b)
+	}
 	for path, want := range map[string]int{
 		base + "pods": 405, base + "pods/x": 405, "/version": 405, "/api": 405, "/apis/apps/v1": 405, "/healthz": 200, "/metrics": 200,
 	} {

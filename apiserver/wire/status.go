@@ -49,7 +49,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	want, nerr := Negotiate(r, nil) // a Status is never a Table
 	if nerr != nil {
-		want = Want{Media: JSON}
+		want = Want{Media: JSON, Pretty: true} // somebody reads that
 	}
 	want.As = ""
 	w.Header().Set("Cache-Control", "no-cache, private")
