@@ -223,13 +223,18 @@ func endpointsOf(host string, port int32) []runtime.Object {
 	return []runtime.Object{endpoints, slice}
 }
 
+// address is where clients find the server, host and port; "" when it has no listener.
+func (s *Server) address() string {
+	if s.config.Advertise == "" && s.config.Listener != nil {
+		return s.config.Listener.Addr().String()
+	}
+	return s.config.Advertise
+}
+
 // advertised is the address that others reach the server at. A loopback address is nobody else's, and so no endpoint: what runs on
 // this machine's own network finds the server there all the same.
 func (s *Server) advertised() (host string, port int32, err error) {
-	at := s.config.Advertise
-	if at == "" && s.config.Listener != nil {
-		at = s.config.Listener.Addr().String()
-	}
+	at := s.address()
 	if at == "" {
 		return "", 6443, nil
 	}

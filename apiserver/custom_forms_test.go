@@ -96,7 +96,7 @@ func TestCustomResourceEncodings(t *testing.T) {
 		{"partial as protobuf", "GET", path + "/yy", map[string]string{"Accept": proto + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"}, nil, 200, "k8s\x00"},
 		{"duplicates warned of", "POST", path + "?fieldValidation=Warn", nil, twice, 201, `"size":4`},
 		{"duplicates refused", "POST", path + "?fieldValidation=Strict", nil, twice, 400, `duplicate field \"spec.size\"`},
-		{"wrong kind", "POST", path, nil, []byte(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"t"}}`), 400, "Gadget in version"},
+		{"wrong kind", "POST", path, nil, []byte(`{"apiVersion":"example.com/v1","kind":"Gadget","metadata":{"name":"t"}}`), 422, "must be Widget"},
 		{"no kind", "POST", path, nil, []byte(`{"metadata":{"name":"t"}}`), 400, "Object 'Kind' is missing"},
 		{"bad metadata", "POST", path, nil, []byte(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"t","labels":{"a":1}}}`), 400, "labels"},
 		{"no field", "GET", path + "?fieldSelector=spec.size%3D3", nil, nil, 400, "field label not supported: spec.size"},

@@ -447,7 +447,7 @@ func TestCustomResourcesInDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, _ := json.Marshal(list.APIResources) //nolint:errchkjson // plain
-	want := `[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["create","delete","deletecollection","get","list","patch","update","watch"],"shortNames":["wd"],"categories":["all"],"storageVersionHash":`
+	want := `[{"name":"widgets","singularName":"widget","namespaced":true,"kind":"Widget","verbs":["delete","deletecollection","get","list","patch","create","update","watch"],"shortNames":["wd"],"categories":["all"],"storageVersionHash":`
 	if !strings.HasPrefix(string(b), want) || len(list.APIResources) != 2 {
 		t.Errorf("resources are %s", b)
 	}

@@ -33,7 +33,7 @@ func (s *Server) mux() (http.Handler, error) {
 	}
 	missing := discovery.Missing(s.mayHoldObjects)
 	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) }, missing))
-	s.documents = discovery.New(missing)
+	s.documents = discovery.New(missing, s.address())
 	s.documents.Mount(m)
 	if err := discovery.Version(m, s.config.Version); err != nil {
 		return nil, err

@@ -163,7 +163,7 @@ func TestWatchStarts(t *testing.T) {
 		{"watch=true&resourceVersionMatch=NotOlderThan&resourceVersion=5", 422, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"},
 		{"watch=true&sendInitialEvents=true", 422, "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"},
 		{"watch=true&sendInitialEvents=true&resourceVersionMatch=Exact", 422, "sendInitialEvents"},
-		{"watch=true&resourceVersion=abc", 400, `Invalid value: "abc"`},
+		{"watch=true&resourceVersion=abc", 500, `Invalid value: "abc"`},
 		{"watch=true&fieldSelector=spec.color%3Dred", 400, "is not a known field selector"},
 		{"watch=true&timeoutSeconds=x", 400, "invalid syntax"},
 	} {

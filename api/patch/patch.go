@@ -6,7 +6,6 @@
 package patch
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,6 +76,9 @@ func byJSON(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.O
 	}
 	obj := k.New()
 	if err := sameKind(k, obj, patched); err != nil {
+		if k.Read != nil {
+			return nil, nil, otherKind(k, old, patched, err)
+		}
 		return nil, nil, misfit(string(patched), err)
 	}
 	var unknown []error
@@ -115,6 +117,22 @@ func sameKind(k *kind.Kind, obj kind.Object, doc []byte) error {
 	default:
 		return fmt.Errorf("unable to decode %s into %T", gvk, obj)
 	}
+}
+
+// otherKind words sameKind's refusal for kinds without a Go type.
+func otherKind(k *kind.Kind, old kind.Object, doc []byte, err error) error {
+	var is metav1.TypeMeta
+	if json.Unmarshal(doc, &is) != nil || is.Kind == "" || is.APIVersion == "" {
+		return misfit(string(doc), err)
+	}
+	var errs field.ErrorList
+	if is.Kind != k.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), is.Kind, "must be "+k.Kind))
+	}
+	if want := k.GVK().GroupVersion().String(); is.APIVersion != want {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), is.APIVersion, "must be "+want))
+	}
+	return apierrors.NewInvalid(is.GroupVersionKind().GroupKind(), old.GetName(), errs)
 }
 
 // Strict is what fieldValidation has against a patched object; shown is how a refusal shows the value.
@@ -178,9 +196,6 @@ func applyMerge(doc, p []byte, check bool) (out []byte, strict []error, err erro
 	}
 	if err != nil {
 		return nil, nil, undecodable(err)
-	}
-	if bytes.Equal(bytes.TrimSpace(p), []byte("null")) {
-		return doc, nil, nil
 	}
 	if out, err = jsonpatch.MergePatch(doc, p); err != nil {
 		return nil, nil, apierrors.NewBadRequest(err.Error())
@@ -281,7 +296,7 @@ func unmergeable(err error) error {
 	if errors.Is(err, mergepatch.ErrNoListOfLists) || errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys) {
 		return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
 	}
-	return apierrors.NewBadRequest(err.Error())
+	return err // a 500 with just that, as Kubernetes has it: a list without its merge keys, a directive nobody knows
 }
 
 // misfit is the answer to a patch whose result is not an object of the kind.

@@ -3,6 +3,7 @@
 package patch
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,7 +33,6 @@ func TestDo(t *testing.T) {
 		{"strategic: lists by their key", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"B","value":"2"}]}]}}`, []corev1.EnvVar{{Name: "B", Value: "2"}, {Name: "A", Value: "1"}}, map[string]string{"a": "b"}},
 		{"strategic: an item goes", Strategic, `{"spec":{"containers":[{"name":"c","env":[{"name":"A","$patch":"delete"}]}]}}`, []corev1.EnvVar{}, map[string]string{"a": "b"}},
 		{"merge: lists as a whole", Merge, `{"metadata":{"labels":{"a":null,"x":"y"}},"spec":{"containers":[{"name":"c","env":[{"name":"B"}]}]}}`, []corev1.EnvVar{{Name: "B"}}, map[string]string{"x": "y"}},
-		{"merge: nothing", Merge, `null`, []corev1.EnvVar{{Name: "A", Value: "1"}}, map[string]string{"a": "b"}},
 		{"json", JSON, `[{"op":"replace","path":"/metadata/labels/a","value":"z"},{"op":"remove","path":"/spec/containers/0/env"}]`, nil, map[string]string{"a": "z"}},
 	} {
 		before := old()
@@ -57,7 +57,6 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499; the old object stays as it is.
 // TestStrategicLeavesTheRest: what a patch does not speak of stays as it is, and is a copy.
 func TestStrategicLeavesTheRest(t *testing.T) {
 	k := pod.Pod()
@@ -113,6 +112,33 @@ func scribble(p *corev1.Pod) {
 	}
 }
 
+// TestRefused: what Kubernetes answers to patches that cannot be done; 0 is an error that is no Status, and so a 500.
+func TestRefused(t *testing.T) {
+	for _, c := range []struct {
+		kind  Type
+		patch string
+		code  int32
+		text  string
+	}{
+		{Merge, `null`, 400, "Invalid JSON Patch"},
+		{Strategic, `{"spec":{"containers":[{"image":"x"}]}}`, 0, "does not contain declared merge key: name"},
+		{Strategic, `{"spec":{"containers":[{"name":"c","$patch":"x"}]}}`, 0, "x"},
+		{Strategic, `{"metadata":{"$retainKeys":["name"],"labels":{}}}`, 400, "retainKeys"},
+		{Strategic, `{"spec":{"containers":"x"}}`, 422, "cannot restore slice from string"},
+	} {
+		_, _, err := Do(c.kind, pod.Pod(), old(), []byte(c.patch), true)
+		var code int32
+		if status, ok := err.(apierrors.APIStatus); ok {
+			code = status.Status().Code
+		}
+		if err == nil || code != c.code || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s %s: %d %v, want %d %s", c.kind, c.patch, code, err, c.code, c.text)
+		}
+	}
+}
+
+// FuzzDo: a patch makes an object of the same kind, or a Status between 400 and 499, or a strategic one does not merge; the old object
+// stays as it is.
 func FuzzDo(f *testing.F) {
 	f.Add(uint8(0), []byte(`[{"op":"add","path":"/metadata/labels/x","value":"y"}]`))
 	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
@@ -123,6 +149,7 @@ func FuzzDo(f *testing.F) {
 		before := old()
 		obj, _, err := Do([]Type{JSON, Merge, Strategic}[which%3], k, before, p, true)
 		switch status, ok := err.(apierrors.APIStatus); {
+		case err != nil && !ok && which%3 == 2:
 		case err != nil && (!ok || status.Status().Code < 400 || status.Status().Code > 499):
 			t.Errorf("%q: %v", p, err)
 		case err == nil && obj.GetObjectKind().GroupVersionKind() != k.GVK():

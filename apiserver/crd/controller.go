@@ -4,6 +4,7 @@ package crd
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/apiextensions"
 	"keelson/api/kind"
@@ -76,7 +78,7 @@ func (d *Definitions) sync(ctx context.Context, name string) (again bool, err er
 		d.mu.Unlock()
 		return false, nil
 	}
-	if apiextensions.Is(next, v1.NamesAccepted) {
+	if apiextensions.Is(next, v1.NamesAccepted) && d.servable(next) {
 		d.serveLocked(next) // invariant 3
 		if s := d.serving[name]; s == nil || !s.same(next) {
 			d.mu.Unlock()
@@ -86,6 +88,18 @@ func (d *Definitions) sync(ctx context.Context, name string) (again bool, err er
 	d.mu.Unlock()
 	err = d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
 	return false, err
+}
+
+// servable tells whether crd's resource can be served. What has the name of a built-in resource is established, but the built-in
+// resource goes on to answer, and its objects are not crd's.
+func (d *Definitions) servable(crd *v1.CustomResourceDefinition) bool {
+	for i := range crd.Spec.Versions {
+		gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: crd.Spec.Versions[i].Name, Resource: crd.Spec.Names.Plural}
+		if d.config.Taken(gvr) {
+			return false
+		}
+	}
+	return trustable(crd)
 }
 
 // writeStatus changes the definition that crd is a state of; a newer state is left alone.
@@ -169,6 +183,10 @@ func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 // establish notes whether crd is served; once established it stays so.
 func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 	switch {
+	case accepted && !apiextensions.Is(crd, v1.Established) && !trustable(crd):
+		note(crd, v1.CustomResourceDefinitionCondition{
+			Type: v1.Established, Status: v1.ConditionFalse, Reason: "InvalidCABundle", Message: "The conversion webhook CABundle is invalid",
+		})
 	case accepted && !apiextensions.Is(crd, v1.Established):
 		note(crd, v1.CustomResourceDefinitionCondition{
 			Type: v1.Established, Status: v1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
@@ -178,6 +196,15 @@ func establish(crd *v1.CustomResourceDefinition, accepted bool) {
 			Type: v1.Established, Status: v1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted",
 		})
 	}
+}
+
+// trustable tells whether the authorities that a definition's conversion webhook is to be known by can be read.
+func trustable(crd *v1.CustomResourceDefinition) bool {
+	c := crd.Spec.Conversion
+	if c == nil || c.Webhook == nil || c.Webhook.ClientConfig == nil || len(c.Webhook.ClientConfig.CABundle) == 0 {
+		return true
+	}
+	return x509.NewCertPool().AppendCertsFromPEM(c.Webhook.ClientConfig.CABundle)
 }
 
 // note sets a condition unless it says the same already.

@@ -74,7 +74,8 @@ func (vs *versions) of(u *unstructured.Unstructured) *version {
 	return nil
 }
 
-// to converts objs, which are shared, into v. Those that are in v already come back as they are.
+// to converts objs, which are shared, into v. Those that are in v already come back as they are. No defaults are filled in: an object
+// has those of the version that it was sent in and of the version that it is stored in.
 func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v *version) ([]*unstructured.Unstructured, error) {
 	want := v.gvk.GroupVersion().String()
 	out := make([]*unstructured.Unstructured, len(objs))
@@ -103,7 +104,6 @@ func (vs *versions) to(ctx context.Context, objs []*unstructured.Unstructured, v
 		if _, err := v.coerce(converted[0], coercion{}); err != nil {
 			return nil, fmt.Errorf("converted %s: %w", v.gvk.Kind, err)
 		}
-		v.fill(converted[0])
 		out[i], converted = converted[0], converted[1:]
 	}
 	return out, nil

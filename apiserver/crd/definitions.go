@@ -87,7 +87,7 @@ func (d *Definitions) Set(obj runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.known[crd.Name] = crd
-	if apiextensions.Is(crd, v1.NamesAccepted) || apiextensions.Is(crd, v1.Established) {
+	if (apiextensions.Is(crd, v1.NamesAccepted) || apiextensions.Is(crd, v1.Established)) && d.servable(crd) {
 		d.serveLocked(crd)
 	} else {
 		d.withdrawLocked(crd.Name)

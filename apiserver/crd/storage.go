@@ -86,8 +86,12 @@ func (s *served) toStored(ctx context.Context, obj kind.Object) (kind.Object, er
 	if err != nil {
 		return nil, err
 	}
+	sent := u
 	if u, err = s.versions.one(ctx, u, s.versions.storage); err != nil {
 		return nil, asInternal(err)
+	}
+	if u != sent { // as it will be read again
+		s.versions.storage.fill(u)
 	}
 	return u, nil
 }

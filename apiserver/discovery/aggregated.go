@@ -25,7 +25,7 @@ const (
 // root serves /api or /apis: the plain list, or everything below at once to clients that can read it.
 type root struct {
 	plain     runtime.Object
-	plainKind string
+	plainKind schema.GroupVersionKind
 	// all is the aggregated document and its ETag, by version and media type.
 	all map[string]encoded
 }
@@ -35,14 +35,18 @@ type encoded struct {
 	etag  string
 }
 
-func newRoot(path string, parts []gvResources) (*root, error) {
-	r := &root{plainKind: "APIGroupList", all: map[string]encoded{}}
+func newRoot(path string, parts []gvResources, address string) (*root, error) {
+	r := &root{plainKind: schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"}, all: map[string]encoded{}}
 	if path == "/api" {
 		versions := &metav1.APIVersions{ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}}
+		if address != "" {
+			versions.ServerAddressByClientCIDRs = append(versions.ServerAddressByClientCIDRs,
+				metav1.ServerAddressByClientCIDR{ClientCIDR: "0.0.0.0/0", ServerAddress: address})
+		}
 		for _, p := range parts {
 			versions.Versions = append(versions.Versions, p.gv.Version)
 		}
-		r.plain, r.plainKind = versions, "APIVersions"
+		r.plain, r.plainKind = versions, schema.GroupVersionKind{Kind: "APIVersions"} // it is older than versions of kinds
 	} else {
 		r.plain = &metav1.APIGroupList{Groups: groups(parts)}
 	}
@@ -78,7 +82,7 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Add("Vary", "Accept")
 	if want.As == "" {
-		wire.Write(w, r, http.StatusOK, d.plain, schema.GroupVersionKind{Version: "v1", Kind: d.plainKind}, want)
+		wire.Write(w, r, http.StatusOK, d.plain, d.plainKind, want)
 		return
 	}
 	doc := d.all[want.Version+want.Media.String()]

@@ -73,19 +73,21 @@ func Priority(gv schema.GroupVersion) (group, version int32) {
 // Documents are the discovery documents of the resources there are at the moment.
 type Documents struct {
 	missing http.Handler
+	address string
 	built   atomic.Pointer[func() (map[string]http.Handler, error)]
 }
 
-// New returns documents of nothing; missing answers for paths below /apis that nobody serves.
-func New(missing http.Handler) *Documents {
-	d := &Documents{missing: missing}
+// New returns documents of nothing; missing answers for paths below /apis that nobody serves. address is where clients find the
+// server, host and port; it may be empty.
+func New(missing http.Handler, address string) *Documents {
+	d := &Documents{missing: missing, address: address}
 	d.Set(nil, nil)
 	return d
 }
 
 // Set says what is served from now on. The documents are made when they are first asked for.
 func (d *Documents) Set(resources []*registry.Resource, remotes []Remote) {
-	build := sync.OnceValues(func() (map[string]http.Handler, error) { return documents(resources, remotes) })
+	build := sync.OnceValues(func() (map[string]http.Handler, error) { return documents(resources, remotes, d.address) })
 	d.built.Store(&build)
 }
 
@@ -112,7 +114,7 @@ func (d *Documents) Mount(mux *http.ServeMux) {
 }
 
 // documents makes every document, by path.
-func documents(resources []*registry.Resource, remotes []Remote) (map[string]http.Handler, error) {
+func documents(resources []*registry.Resource, remotes []Remote, address string) (map[string]http.Handler, error) {
 	out := map[string]http.Handler{}
 	var core, named []gvResources
 	for _, g := range grouped(resources, remotes) {
@@ -123,7 +125,7 @@ func documents(resources []*registry.Resource, remotes []Remote) (map[string]htt
 		}
 	}
 	for path, part := range map[string][]gvResources{"/api": core, "/apis": named} {
-		doc, err := newRoot(path, part)
+		doc, err := newRoot(path, part, address)
 		if err != nil {
 			return nil, err
 		}

@@ -72,8 +72,11 @@ func (h *Handler) check(ctx context.Context, rq *pipeline.Request, ar *admission
 	return err
 }
 
-// dedupOwners drops owner references that appear twice, with a warning.
-func dedupOwners(obj metav1.Object, warn func(string)) {
+// afterMutation is what the warning about owner references says when it comes behind mutating admission, or of a patch.
+const afterMutation = " after mutating admission happens"
+
+// dedupOwners drops owner references that appear twice, with a warning that says when.
+func dedupOwners(obj metav1.Object, when string, warn func(string)) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
 		return
@@ -82,7 +85,7 @@ func dedupOwners(obj metav1.Object, warn func(string)) {
 	kept := make([]metav1.OwnerReference, 0, len(refs))
 	for _, ref := range refs {
 		if id := string(ref.UID); seen[id] && hasEqual(kept, ref) {
-			warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", id))
+			warn(fmt.Sprintf(".metadata.ownerReferences contains duplicate entries%s; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v", when, id))
 			continue
 		}
 		seen[string(ref.UID)] = true

@@ -119,6 +119,9 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		if err := options(r, opts); err != nil {
 			return err
 		}
+		if err := c.mayCreate(r, rq); err != nil {
+			return err
+		}
 		var name string
 		var command []string
 		var wants streams.Wants
@@ -130,9 +133,6 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 			name, command, wants = o.Container, o.Command, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		case *corev1.PodAttachOptions:
 			name, wants = o.Container, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
-		}
-		if err := c.mayCreate(r, rq); err != nil {
-			return err
 		}
 		pod, err := c.pod(r.Context(), rq)
 		if err != nil {
@@ -166,9 +166,9 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 	}
 }
 
-// mayCreate asks for the right to create what a websocket opens: its handshake is a GET, and reading alone must not open a shell.
+// mayCreate asks for the right to create what a GET opens, as the handshake of a websocket is: reading alone must not open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
-	if rq.Verb == "create" || !streams.IsWebSocket(r) || c.judge == nil {
+	if rq.Verb == "create" || c.judge == nil {
 		return nil
 	}
 	a := pipeline.Attributes(rq)

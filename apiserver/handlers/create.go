@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -68,6 +69,7 @@ func matchNamespace(obj metav1.Object, ns string) error {
 func (h *Handler) createObject(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
 ) (*objects.Entry, error) {
+	wipe(obj)
 	if err := res.Fields[""].Update(nil, obj, manager); err != nil {
 		return nil, err
 	}
@@ -93,6 +95,15 @@ func (h *Handler) createObject(
 	return e, nil
 }
 
+// wipe takes away what is the server's to say about a new object: nobody owns it, and admission does not see it.
+func wipe(obj kind.Object) {
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.SetCreationTimestamp(metav1.Time{})
+	obj.SetUID("")
+}
+
 // readyToCreate runs the steps between the field owners and the store. The request that admission accepted is to be settled.
 func (h *Handler) readyToCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
@@ -100,20 +111,19 @@ func (h *Handler) readyToCreate(
 	if res.Custom != nil && res.Custom.Terminating {
 		return nil, apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New("create not allowed while custom resource definition is terminating"))
 	}
-	dedupOwners(obj, rq.Warn)
+	dedupOwners(obj, "", rq.Warn)
 	ar := h.admissionRequest(rq, res, admission.Create, obj, nil, opts, dry)
 	if err := h.mutate(ctx, rq, ar, res, obj); err != nil {
 		return nil, err
 	}
+	dedupOwners(obj, afterMutation, rq.Warn)
 	if res.Guard != nil {
 		if err := res.Guard(ctx, rq.User, rq.Namespace, obj, nil); err != nil {
 			return nil, err
 		}
 	}
 	begin := time.Now()
-	obj.SetDeletionTimestamp(nil)
-	obj.SetDeletionGracePeriodSeconds(nil)
-	obj.SetSelfLink("")
+	wipe(obj)
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
@@ -178,6 +188,13 @@ func nameGenerated(obj metav1.Object) {
 	}
 }
 
+// tooLarge tells whether a store refused an object for its size, as etcd does with 1.5 MiB. Without its field owners, which can be as
+// large as all the rest, it may fit.
+func tooLarge(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "request is too large") ||
+		strings.Contains(err.Error(), "trying to send message larger than max"))
+}
+
 // storeNew stores obj; a name that the server generated and that is taken is generated again.
 func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool) (*objects.Entry, error) {
 	for try := 1; ; try++ {
@@ -185,6 +202,10 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 		if err == nil {
 			noteReceipt(rq, receipt)
 			return e, nil
+		}
+		if tooLarge(err) && len(obj.GetManagedFields()) > 0 {
+			obj.SetManagedFields(nil)
+			continue
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
@@ -94,6 +95,9 @@ const (
 	pending                  // it is on its way out already; nothing to change
 )
 
+// errDecodable refuses an unsafe deletion of an object that nothing is wrong with.
+var errDecodable = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
+
 // errRemoveNow and errPending end an update without a write.
 var (
 	errRemoveNow = errors.New("remove now")
@@ -161,6 +165,9 @@ func (h *Handler) deletionStep(
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
 	}
+	if unsafe := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
+		return nil, apierrors.NewConflict(res.GroupResource(), name, errDecodable)
+	}
 	own := opts.DeepCopy() // the kind may fill in a grace period
 	ar := h.admissionRequest(rq, res, admission.Delete, nil, current, own, dry)
 	ar.Name = name
@@ -194,7 +201,7 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	switch {
 	case graceful && (seconds > 0 || held):
 	case held:
-		markDeleting(next, now)
+		markDeleting(next, now, res.Terminate == nil)
 	default:
 		return nil, removeNow
 	}
@@ -233,8 +240,8 @@ func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOp
 	return seconds, true, false
 }
 
-// markDeleting notes that the object goes as soon as its finalizers are gone.
-func markDeleting(next kind.Object, now time.Time) {
+// markDeleting notes that the object goes as soon as its finalizers are gone. A namespace, which other things keep too, has no period.
+func markDeleting(next kind.Object, now time.Time, period bool) {
 	at := metav1.NewTime(now).Rfc3339Copy()
 	if next.GetDeletionTimestamp() == nil && next.GetGeneration() > 0 {
 		next.SetGeneration(next.GetGeneration() + 1)
@@ -242,8 +249,9 @@ func markDeleting(next kind.Object, now time.Time) {
 	if t := next.GetDeletionTimestamp(); t == nil || t.After(at.Time) {
 		next.SetDeletionTimestamp(&at)
 	}
-	zero := int64(0)
-	next.SetDeletionGracePeriodSeconds(&zero)
+	if zero := int64(0); period {
+		next.SetDeletionGracePeriodSeconds(&zero)
+	}
 }
 
 // collectorFinalizers are the object's finalizers with those of the garbage collector as the propagation policy wants them.

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 )
@@ -18,7 +17,7 @@ const deleteWorkers = 16
 
 // deleteCollection deletes what a list with the same options would show and answers with that list.
 func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := shapeOfList(r, res)
 	if err != nil {
 		return err
 	}
@@ -57,5 +56,5 @@ func (h *Handler) deleteCollection(w http.ResponseWriter, r *http.Request, rq *p
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	return shape.writeList(w, r, &objects.List{Items: page.Items, Revision: page.Revision})
+	return shape.writeList(w, r, page)
 }

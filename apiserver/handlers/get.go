@@ -17,6 +17,9 @@ func (h *Handler) get(w http.ResponseWriter, r *http.Request, rq *pipeline.Reque
 	if err != nil {
 		return err
 	}
+	if err := noExport(r); err != nil {
+		return err
+	}
 	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_GetOptions)
 	if err != nil {
 		return err

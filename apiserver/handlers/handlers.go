@@ -19,6 +19,7 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/admission"
@@ -201,6 +202,8 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	_, isPart := res.Subs[rq.Subresource]
 	isScale := rq.Subresource == "scale" && res.Scale != nil
 	switch {
+	case !isPart && !isScale && res.Custom != nil:
+		return apierrors.NewNotFound(res.GroupResource(), rq.Name)
 	case !isPart && !isScale:
 		return wire.NotFoundPath()
 	case isScale && rq.Verb == "get":

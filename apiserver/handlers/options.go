@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -93,6 +94,19 @@ func manager(r *http.Request, asked string) string {
 
 func isDryRun(dryRun []string) bool { return len(dryRun) > 0 }
 
+// noExport refuses what Kubernetes gave up long ago, rather than answer with something else.
+func noExport(r *http.Request) error {
+	if !strings.Contains(r.URL.RawQuery, "export=") {
+		return nil
+	}
+	var on bool
+	given := r.URL.Query()["export"]
+	if err := runtime.Convert_Slice_string_To_bool(&given, &on, nil); err == nil && on {
+		return apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
+	return nil
+}
+
 // listOptions reads the query of a list, watch or deletecollection.
 func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 	opts, err := fromQuery(r, metav1.Convert_url_Values_To_v1_ListOptions)
@@ -105,6 +119,7 @@ func listOptions(r *http.Request) (*metav1.ListOptions, error) {
 		Continue: opts.Continue, SendInitialEvents: opts.SendInitialEvents,
 	}
 	const watchList = true // sendInitialEvents is served
+	metainternal.SetListOptionsDefaults(&check, watchList)
 	return opts, invalidOptions("ListOptions", listvalidation.ValidateListOptions(&check, watchList))
 }
 

@@ -35,12 +35,12 @@ type patchRequest struct {
 
 func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	name, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	accepted := patch.Types
-	if _, untyped := res.New().(runtime.Unstructured); untyped {
-		accepted = patch.Untyped
-	}
-	if !slices.Contains(accepted, name) {
-		return nil, wire.UnsupportedMedia(accepted)
+	_, untyped := res.New().(runtime.Unstructured)
+	switch {
+	case untyped && !slices.Contains(patch.Untyped, name):
+		return nil, wire.UnsupportedMedia(patch.Untyped)
+	case !slices.Contains(patch.Types, name):
+		return nil, wire.UnsupportedRoute()
 	}
 	opts, err := patchOptions(r, types.PatchType(name))
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	}
 	c := change{res: res, sub: rq.Subresource, opts: p.opts, dry: isDryRun(p.opts.DryRun)}
 	if p.kind == patch.Apply {
-		c.createMissing = rq.Subresource == ""
+		c.createMissing, c.applied = rq.Subresource == "", true
 		c.make, err = h.applied(rq, res, p)
 	} else {
 		c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {

@@ -119,7 +119,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 	if err != nil {
 		return err
 	}
-	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun)}
+	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun), applied: p.kind == patch.Apply}
 	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
 		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			if p.kind == patch.Apply {
@@ -173,8 +173,12 @@ func rescaled(
 	}
 	obj, _ := current.DeepCopyObject().(kind.Object)
 	res.Scale.Set(obj, wanted.Spec.Replicas)
-	obj.SetResourceVersion(wanted.ResourceVersion)
-	obj.SetUID(wanted.UID)
+	if wanted.ResourceVersion != "" { // else it is about whatever there is
+		obj.SetResourceVersion(wanted.ResourceVersion)
+	}
+	if wanted.UID != "" {
+		obj.SetUID(wanted.UID)
+	}
 	if entries, err = owners.ToParent(wanted.ManagedFields); err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("field owners of scale: %w", err))
 	}

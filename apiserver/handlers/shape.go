@@ -3,8 +3,10 @@
 package handlers
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -37,16 +39,60 @@ type shape struct {
 	encoder objects.Encoder
 }
 
-// shapeOf reads the Accept header and ?includeObject=.
+// negotiator picks an encoding that the client accepts.
+type negotiator = func(*http.Request, func(wire.Want) bool) (wire.Want, error)
+
+// shapeOf reads the Accept header and ?includeObject= of a request that one object answers.
 func shapeOf(r *http.Request, res *registry.Resource) (*shape, error) {
-	negotiate := wire.Negotiate
-	if res.Read != nil {
-		negotiate = wire.NegotiateText
-	}
-	want, err := negotiate(r, convertible)
+	want, err := negotiatorOf(res)(r, convertible)
 	if err != nil {
 		return nil, err
 	}
+	if want.As == asPartialList {
+		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is not a list (%s)", want.As, goName(res, "")))
+	}
+	return newShape(r, res, want)
+}
+
+// shapeOfList is shapeOf for a request that a list answers.
+func shapeOfList(r *http.Request, res *registry.Resource) (*shape, error) {
+	want, err := negotiatorOf(res)(r, convertible)
+	if err != nil {
+		return nil, err
+	}
+	if want.As == asPartial {
+		return nil, wire.NotAcceptableAs(fmt.Sprintf("you requested %s, but the requested object is a list (%s)", want.As, goName(res, "List")))
+	}
+	return newShape(r, res, want)
+}
+
+// shapeOfWatch is shapeOf for a request that a stream of events answers.
+func shapeOfWatch(r *http.Request, res *registry.Resource) (*shape, error) {
+	want, err := wire.NegotiateStream(r, convertible, negotiatorOf(res))
+	if err != nil {
+		return nil, err
+	}
+	return newShape(r, res, want)
+}
+
+func negotiatorOf(res *registry.Resource) negotiator {
+	if res.Read != nil {
+		return wire.NegotiateText
+	}
+	return wire.Negotiate
+}
+
+// goName is what Kubernetes' own code calls a kind's type, or that of its list; refusals tell it.
+func goName(res *registry.Resource, suffix string) string {
+	if res.Read != nil {
+		return "*unstructured.Unstructured" + suffix
+	}
+	group, _, _ := strings.Cut(res.Group, ".")
+	return "*" + cmp.Or(group, "core") + "." + res.GVK().Kind + suffix
+}
+
+// newShape is the shape that was negotiated.
+func newShape(r *http.Request, res *registry.Resource, want wire.Want) (*shape, error) {
 	s := &shape{res: res, want: want, encoder: res.Encoder(want.Media)}
 	switch want.As {
 	case asTable:
@@ -119,7 +165,7 @@ func (s *shape) encode(e *objects.Entry, header bool) ([]byte, error) {
 	if s.want.As != asTable {
 		return e.Encoded(s.encoder)
 	}
-	t, err := table.Of(s.res.Kind, []kind.Object{e.Object}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, s.include, header)
+	t, err := table.Of(s.res.Kind, []kind.Object{e.Object}, metav1.ListMeta{ResourceVersion: e.Object.GetResourceVersion()}, table.Form{Version: s.want.Version, Include: s.include}, header)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +195,7 @@ func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.
 		for i, e := range page.Items {
 			objs[i] = e.Object
 		}
-		t, err := table.Of(s.res.Kind, objs, meta, s.include, true)
+		t, err := table.Of(s.res.Kind, objs, meta, table.Form{Version: s.want.Version, Include: s.include}, true)
 		if err != nil {
 			return err
 		}

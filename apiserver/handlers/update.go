@@ -95,6 +95,7 @@ type change struct {
 	opts          runtime.Object
 	dry           bool
 	createMissing bool
+	applied       bool // what the client applied is nothing without its field owners
 	// make returns the new object, which then belongs to change, with its managedFields brought up to date; current is shared, and nil
 	// when the object is to be created. It may be called again with a newer object.
 	make func(ctx context.Context, current kind.Object) (kind.Object, error)
@@ -115,6 +116,7 @@ func (*emptied) Error() string { return "the object's last finalizer is gone" }
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
 	ns := namespace(rq, c.res)
 	settle := func(bool) {}
+	var base, last kind.Object // what was changed, into what
 	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
 		settle(false) // of an attempt that lost a race
 		settle = func(bool) {}
@@ -127,6 +129,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 			return nil, err
 		}
 		settle = done
+		base, last = current, obj
 		return obj, nil
 	}
 	if c.dry {
@@ -134,6 +137,15 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		return h.dryChange(ctx, rq, c, step)
 	}
 	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
+	if tooLarge(err) && !c.applied {
+		e, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(_ context.Context, current kind.Object) (kind.Object, error) {
+			if (current == nil) != (base == nil) || current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
+				return nil, conflict(c.res, rq.Name)
+			}
+			last.SetManagedFields(nil)
+			return last, nil
+		})
+	}
 	settle(err == nil)
 	if gone, ok := errors.AsType[*emptied](err); ok {
 		return h.removeEmptied(ctx, rq, c.res, gone.last)
@@ -251,7 +263,9 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	if err := matchCurrent(c, obj, current, rq.Name); err != nil {
 		return nil, nil, err
 	}
-	dedupOwners(obj, rq.Warn)
+	if _, patched := c.opts.(*metav1.PatchOptions); !patched {
+		dedupOwners(obj, "", rq.Warn)
+	}
 	ar := h.admissionRequest(rq, c.res, admission.Update, obj, current, updateOptionsOf(c.opts), c.dry)
 	asScale := c.sub == "scale" && c.res.Scale != nil
 	if asScale {
@@ -260,6 +274,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	if err := h.mutate(ctx, rq, ar, c.res, obj); err != nil {
 		return nil, nil, err
 	}
+	dedupOwners(obj, afterMutation, rq.Warn)
 	if asScale {
 		takeScale(ar, c.res, obj)
 	}

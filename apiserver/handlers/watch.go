@@ -28,7 +28,7 @@ const most = 64 << 10
 
 // watch streams changes until the client leaves, its time is up, or history is lost.
 func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	shape, err := shapeOf(r, res)
+	shape, err := shapeOfWatch(r, res)
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,8 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return err
 	}
 	shape.want.Pretty = false
-	if shape.want.Media == wire.YAML { // a stream of YAML has no framing
-		shape.want.Media, shape.encoder = wire.JSON, res.Encoder(wire.JSON)
-	}
 	header := w.Header()
 	header.Set("Content-Type", wire.StreamType(shape.want.Media))
-	header.Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
 	// A client that does not take what it asked for is cut off: it holds memory, and resumes where it was.

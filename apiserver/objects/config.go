@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"fmt"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,8 +77,11 @@ func (c Config) Key(namespace, name string) (string, error) {
 	if c.Namespaced && namespace == "" {
 		return "", apierrors.NewBadRequest("namespace is required")
 	}
-	if name == "" || name == "." || name == ".." {
+	if name == "" {
 		return "", apierrors.NewBadRequest("name is required")
+	}
+	if name == "." || name == ".." {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("Name parameter invalid: %q: may not be '%s'", name, name))
 	}
 	for _, r := range namespace + name {
 		if r == '/' || r == 0 {

@@ -43,7 +43,10 @@ func (c Config) Plan(q *ListQuery) (Plan, error) {
 	}
 	rev, err := ParseRevision(q.ResourceVersion)
 	if err != nil {
-		return Plan{}, err
+		return Plan{}, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	if q.ResourceVersion == "0" { // any state will do, and all of it: clients that list so for a cache do not expect pages
+		q.Limit = 0
 	}
 	p := Plan{Prefix: prefix, From: prefix, Revision: rev, Latest: q.ResourceVersion == ""}
 	// A limit with a revision and no match asks for exactly that revision, by old custom.

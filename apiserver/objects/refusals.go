@@ -30,8 +30,9 @@ const (
 // ErrVersionOnCreate refuses to create an object that carries a resourceVersion.
 var ErrVersionOnCreate = errors.New(messageVersionOnCreate)
 
+// invalidVersion is no Status: a get or a watch at what is no revision is a 500 that tells why, a list makes a 400 of it.
 func invalidVersion(rv string, err error) error {
-	return apierrors.NewBadRequest("invalid resource version: " + field.Invalid(field.NewPath("resourceVersion"), rv, err.Error()).Error())
+	return field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())
 }
 
 // TooLarge refuses a revision that the server has not reached.

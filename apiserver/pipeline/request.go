@@ -91,6 +91,7 @@ func parse(_ *Config, next http.Handler) http.Handler {
 			rq.AuditID = uuid.NewString()
 		}
 		w.Header().Set("Audit-Id", rq.AuditID)
+		w.Header().Set("Cache-Control", "no-cache, private") // for a handler that knows better to replace
 		next.ServeHTTP(&answer{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
 	})
 }

@@ -14,6 +14,8 @@ var (
 	createVerbs = []string{"create"}
 	partVerbs   = []string{"get", "patch", "update"}
 	finalize    = []string{"update"}
+	// customVerbs are allVerbs of a custom resource, in the order that Kubernetes lists them.
+	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 )
 
 // Verbs are what can be done with the resource itself, in discovery's order.
@@ -21,13 +23,16 @@ func (r *Resource) Verbs() []string {
 	if r.CreateOnly {
 		return createVerbs
 	}
+	if r.Custom != nil {
+		return customVerbs
+	}
 	if len(r.Without) == 0 {
 		return allVerbs
 	}
 	return slices.DeleteFunc(slices.Clone(allVerbs), func(v string) bool { return slices.Contains(r.Without, v) })
 }
 
-// Subresources lists all subresources by name.
+// Subresources lists all subresources by name; those of a custom resource the other way round, status before scale.
 func (r *Resource) Subresources() []Sub {
 	out := slices.Clone(r.Also)
 	for name := range r.Subs {
@@ -40,6 +45,11 @@ func (r *Resource) Subresources() []Sub {
 	if r.Scale != nil {
 		out = append(out, Sub{Name: "scale", GVK: autoscalingv1.SchemeGroupVersion.WithKind("Scale"), Verbs: partVerbs})
 	}
-	slices.SortFunc(out, func(a, b Sub) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out, func(a, b Sub) int {
+		if r.Custom != nil {
+			a, b = b, a
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
 	return out
 }

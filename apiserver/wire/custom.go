@@ -3,12 +3,16 @@
 package wire
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
 	"keelson/api/kind"
@@ -35,6 +39,25 @@ func NegotiateText(r *http.Request, ok func(Want) bool) (Want, error) {
 	return Want{}, notAcceptable()
 }
 
+// NegotiateStream is negotiate, which is Negotiate or NegotiateText, for a stream of events, which has no YAML form.
+func NegotiateStream(r *http.Request, ok func(Want) bool, negotiate func(*http.Request, func(Want) bool) (Want, error)) (Want, error) {
+	w, err := negotiate(r, ok)
+	if err != nil || w.Media != YAML {
+		return w, err
+	}
+	var rest []string
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
+		if !strings.Contains(part, TypeYAML) {
+			rest = append(rest, part)
+		}
+	}
+	if w, fits := Accept(strings.Join(rest, ","), ok); fits && len(rest) > 0 && w.Media != YAML {
+		return w, nil
+	}
+	return Want{}, newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		"only the following media types are accepted: "+TypeJSON+";stream=watch, "+TypeProto+";stream=watch")
+}
+
 // DecodeCustom is Decode for kinds without a Go type: read is kind.Kind.Read.
 func DecodeCustom(
 	body []byte, m Media, v Validation, gvk schema.GroupVersionKind, read func([]byte, bool) (kind.Object, []error, error), warn func(string),
@@ -55,22 +78,47 @@ func DecodeCustom(
 			}
 		}
 	}
-	obj, more, err := read(doc, v != Ignore)
+	says, err := kindSaid(doc)
 	if err != nil {
 		return nil, undecodable(err, nil, gvk, body)
+	}
+	if says.Kind != "" && says.Version == "" {
+		return nil, versionMismatch(says, gvk)
+	}
+	obj, more, err := read(doc, v != Ignore)
+	if err != nil {
+		return nil, undecodable(err, &says, gvk, body)
 	}
 	actual := obj.GetObjectKind().GroupVersionKind()
 	if strict = append(strict, more...); len(strict) > 0 && v == Strict {
 		return nil, undecodable(runtime.NewStrictDecodingError(strict), &actual, gvk, body)
 	}
 	for _, e := range strict {
-		warn(e.Error())
+		warnYAML(e, warn)
 	}
 	if actual.GroupVersion() != gvk.GroupVersion() {
 		return nil, versionMismatch(actual, gvk)
 	}
 	if actual.Kind != gvk.Kind {
-		return nil, apierrors.NewBadRequest(kindMismatch(actual, gvk))
+		return nil, apierrors.NewInvalid(actual.GroupKind(), obj.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("kind"), actual.Kind, "must be "+gvk.Kind),
+		})
 	}
 	return obj, nil
+}
+
+// kindSaid is the kind that a JSON document says it is of.
+func kindSaid(doc []byte) (schema.GroupVersionKind, error) {
+	var is struct { // whose tags clients see in refusals
+		APIVersion string `json:"apiVersion,omitempty"`
+		Kind       string `json:"kind,omitempty"`
+	}
+	if err := json.Unmarshal(doc, &is); err != nil {
+		return schema.GroupVersionKind{}, fmt.Errorf("couldn't get version/kind; json parse error: %w", err)
+	}
+	gv, err := schema.ParseGroupVersion(is.APIVersion)
+	if err != nil {
+		return schema.GroupVersionKind{}, err
+	}
+	return gv.WithKind(is.Kind), nil
 }

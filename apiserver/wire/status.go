@@ -52,7 +52,6 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 		want = Want{Media: JSON, Pretty: true} // somebody reads that
 	}
 	want.As = ""
-	w.Header().Set("Cache-Control", "no-cache, private")
 	Write(w, r, int(s.Code), s, statusGVK, want)
 }
 
@@ -68,6 +67,25 @@ func UnsupportedMedia(accepted []string) error {
 	}
 	return newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))
+}
+
+// UnsupportedRoute is the 415 answer of paths that are told apart by what they take.
+func UnsupportedRoute() error {
+	s := newStatus(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "415: Unsupported Media Type")
+	s.ErrStatus.Details = &metav1.StatusDetails{}
+	return s
+}
+
+// NotAcceptableRoute is the 406 answer of paths that speak JSON alone.
+func NotAcceptableRoute() error {
+	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+TypeJSON)
+	s.ErrStatus.Details = &metav1.StatusDetails{}
+	return s
+}
+
+// NotAcceptableAs is the 406 answer to who asks for the form of one object where a list is the answer, or the other way round.
+func NotAcceptableAs(message string) error {
+	return newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, message)
 }
 
 // NotFoundPath is the answer for a path or verb that nobody serves.

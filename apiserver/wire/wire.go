@@ -77,7 +77,7 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 				Media: Media(m), As: c.params["as"], Group: c.params["g"], Version: c.params["v"],
 				Stream: c.params["stream"], Profile: c.params["profile"], Pretty: c.params["pretty"] == "1",
 			}
-			if w.As == "" || ok != nil && ok(w) {
+			if w.As == "" && w.Group == "" && w.Version == "" || w.As != "" && ok != nil && ok(w) {
 				return w, true
 			}
 		}

@@ -258,7 +258,7 @@ func testGet(t *testing.T, s Records, _ store.Store) {
 		}
 	}
 	_, err := s.Get(bounded(t), "ns", "a", "x")
-	reason(t, "get at x", err, metav1.StatusReasonBadRequest)
+	reason(t, "get at x", err, metav1.StatusReasonUnknown) // a 500, as Kubernetes has it
 	_, err = s.Get(bounded(t), "ns", "a", "999999")
 	reason(t, "get in the future", err, metav1.StatusReasonTimeout)
 }
@@ -358,7 +358,8 @@ func testListVersions(t *testing.T, s Records, _ store.Store) {
 	}{
 		{"", "", 0, "ns/a ns/b ns/c"},
 		{"0", "", 0, "ns/a ns/b ns/c"},
-		{"0", "NotOlderThan", 2, "ns/a ns/b"},
+		{"0", "", 2, "ns/a ns/b ns/c"}, // all there is
+		{"0", "NotOlderThan", 2, "ns/a ns/b ns/c"},
 		{rv(one), "", 0, "ns/a ns/b ns/c"},
 		{rv(one), "NotOlderThan", 0, "ns/a ns/b ns/c"},
 		{rv(one), "Exact", 0, "ns/a"},

@@ -224,7 +224,6 @@ func testWatchExpired(t *testing.T, s objects.Storage, st store.Store) {
 
 func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 	for what, edit := range map[string]func(*objects.ListQuery){
-		"bad version":                    func(q *objects.ListQuery) { q.ResourceVersion = "x" },
 		"match without initial events":   func(q *objects.ListQuery) { q.ResourceVersion, q.Match = "1", "NotOlderThan" },
 		"initial events without a match": func(q *objects.ListQuery) { q.SendInitialEvents = new(true) },
 		"initial events, exact":          func(q *objects.ListQuery) { q.SendInitialEvents, q.Match = new(true), "Exact" },
@@ -238,6 +237,10 @@ func testWatchRefused(t *testing.T, s objects.Storage, _ store.Store) {
 		}
 		reason(t, what, err, want)
 	}
+	q := Everything()
+	q.ResourceVersion = "x"
+	_, err := s.Watch(bounded(t), q)
+	reason(t, "bad version", err, metav1.StatusReasonUnknown) // a 500, as Kubernetes has it
 }
 
 // testListThenWatch lists while others write and goes on by a watch: together they must show each state once.

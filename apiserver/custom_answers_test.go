@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/apiextensions"
+)
+
+const schemaOfAnswers = `
+type: object
+properties:
+  spec: {type: object, properties: {size: {type: integer}}}
+  status: {type: object, properties: {size: {type: integer}}}
+`
+
+// TestCustomResourceAnswers goes through answers to odd requests about custom resources, as Kubernetes v1.37 gives them.
+func TestCustomResourceAnswers(t *testing.T) {
+	c := startCustom(t)
+	c.define(definition("widgets", "Widget", schemaOfAnswers, func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Subresources = &apiextensionsv1.CustomResourceSubresources{
+			Scale: &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.size", StatusReplicasPath: ".status.size"},
+		}
+	}))
+	const base = "/apis/example.com/v1/namespaces/ns/widgets"
+	const object, merge = base + "/w", "application/merge-patch+json"
+	const good = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":3}}`
+	with := func(old, text string) string { return strings.Replace(good, old, text, 1) }
+	const scale = `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"w","namespace":"ns"},"spec":{"replicas":7}}`
+	for _, x := range []struct {
+		method, path, body, media string
+		code                      int
+		text                      string
+	}{
+		{"POST", base, with(`"Widget"`, `"Gadget"`), "", 422, `Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`},
+		{"POST", base, with(`"apiVersion":"example.com/v1",`, ``), "", 400, "the API version in the data () does not match the expected API version (example.com/v1)"},
+		{"POST", base, with(`"name":"w"`, `"name":"w","labels":{"a":1}`), "", 400, `Widget in version \"v1\" cannot be handled as a Widget: json: cannot unmarshal number`},
+		{"POST", base, "[]", "", 400, "couldn't get version/kind; json parse error: json: cannot unmarshal array"},
+		{"POST", base, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: yy}\nspec: {size: 1, size: 2}\n", "application/yaml", 201, `"size":2`},
+		{"POST", base, with(`"name":"w"`, `"name":"w","deletionTimestamp":"2001-01-01T00:00:00Z"`), "", 201, `"fieldsV1":{"f:spec":{".":{},"f:size":{}}},"manager"`},
+		{"PATCH", object, `{"kind":"Gadget"}`, merge, 422, `Gadget.example.com \"w\" is invalid: kind: Invalid value: \"Gadget\": must be Widget`},
+		{"PATCH", object, `{"apiVersion":"example.com/v9"}`, merge, 422, `Widget.example.com \"w\" is invalid: apiVersion: Invalid value: \"example.com/v9\": must be example.com/v1`},
+		{"PATCH", object, "{}", "application/strategic-merge-patch+json", 415, "accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"},
+		{"PUT", object + "/scale", scale, "", 200, `"replicas":7`},
+		{"GET", object + "/scale", "", "", 200, `"replicas":7`},
+		{"GET", object + "/status", "", "", 404, `widgets.example.com \"w\" not found`},
+		{"GET", object, "", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", 406, "is not a list (*unstructured.Unstructured)"},
+	} {
+		header := "Content-Type"
+		if x.body == "" {
+			header = "Accept"
+		}
+		got := c.call(t, x.method, x.path, x.body, header, x.media)
+		if got.Code != x.code || !strings.Contains(string(got.Body), x.text) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", x.method, x.path, x.body, got.Code, short(got.Body), x.code, x.text)
+		}
+		if warned := got.warnings(); strings.Contains(x.media, "yaml") && (len(warned) != 1 || !strings.Contains(warned[0], `key "size" already set in map`)) {
+			t.Errorf("warnings about a key given twice: %q", warned)
+		}
+	}
+}
+
+// TestReadingFillsNoDefaults: an object has the defaults of the version it is stored in, not of the one it is read in.
+func TestReadingFillsNoDefaults(t *testing.T) {
+	c := startCustom(t)
+	crd := definition("widgets", "Widget", `
+type: object
+properties:
+  spec: {type: object, default: {}, properties: {a: {type: string, default: A}, b: {type: string}}}
+`)
+	second := *crd.Spec.Versions[0].DeepCopy()
+	second.Name, second.Storage = "v2", false
+	props := second.Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	b := props["b"]
+	b.Default = &apiextensionsv1.JSON{Raw: []byte(`"B"`)}
+	props["b"] = b
+	crd.Spec.Versions = append(crd.Spec.Versions, second)
+	c.define(crd)
+	const path = "/namespaces/ns/widgets"
+	body := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`
+	c.call(t, "POST", "/apis/example.com/v1"+path, body).wants(t, "create", 201, `"spec":{"a":"A"}`)
+	c.call(t, "GET", "/apis/example.com/v2"+path+"/w", "").wants(t, "get in v2", 200, `"spec":{"a":"A"}`)
+	body = strings.Replace(strings.Replace(body, "/v1", "/v2", 1), `"w"`, `"x"`, 1)
+	c.call(t, "POST", "/apis/example.com/v2"+path, body).wants(t, "create in v2", 201, `"spec":{"a":"A","b":"B"}`)
+}
+
+// TestUntrustableConversion: a conversion webhook's authorities that nobody can read keep a definition from being established.
+func TestUntrustableConversion(t *testing.T) {
+	c := startCustom(t)
+	url := "https://127.0.0.1:1/convert"
+	crd := definition("widgets", "Widget", "type: object", func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+			Strategy: apiextensionsv1.WebhookConverter,
+			Webhook: &apiextensionsv1.WebhookConversion{
+				ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: []byte("no certificate")}, ConversionReviewVersions: []string{"v1"},
+			},
+		}
+	})
+	if _, err := c.Resource(crdGVR).Create(t.Context(), toUnstructured(t, crd), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.waitCRD(crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
+		e := apiextensions.Condition(crd, apiextensionsv1.Established)
+		return e != nil && e.Status == apiextensionsv1.ConditionFalse && e.Reason == "InvalidCABundle" &&
+			e.Message == "The conversion webhook CABundle is invalid"
+	})
+}
+
+// TestDefinitionOfWhatIsBuiltIn: a definition with the name of a built-in resource changes nothing about that one, nor does its end.
+func TestDefinitionOfWhatIsBuiltIn(t *testing.T) {
+	c := startCustom(t)
+	const services = "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps"
+	c.define(definition("apiservices", "CustomAPIService", "type: object", func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Name, crd.Spec.Group, crd.Spec.Scope = "apiservices.apiregistration.k8s.io", "apiregistration.k8s.io", apiextensionsv1.ClusterScoped
+		crd.Annotations = map[string]string{"api-approved.kubernetes.io": "unapproved, testing only"}
+	}))
+	c.wait("the built-in kind", func() bool {
+		got := c.call(t, "GET", services, "")
+		return got.Code == 200 && strings.Contains(string(got.Body), `"kind":"APIService"`)
+	})
+	c.call(t, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/apiservices.apiregistration.k8s.io", "").wants(t, "delete", 200, "")
+	c.wait("the definition is gone", func() bool {
+		_, err := c.crd("apiservices.apiregistration.k8s.io")
+		return err != nil
+	})
+	c.call(t, "GET", services, "").wants(t, "afterwards", 200, `"kind":"APIService"`)
+}
