@@ -26,6 +26,7 @@ type Reader struct {
 	resources map[schema.GroupVersionResource]*registry.Resource
 	custom    func(schema.GroupVersionResource) *registry.Resource // resources that come and go
 	customs   func() []*registry.Resource                          // all of those
+	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
 	// alike are the other resources that serve the same objects.
 	alike map[schema.GroupVersionResource][]schema.GroupVersionResource
 }
@@ -102,6 +103,15 @@ func (r *Reader) Select(
 	}
 	out, _ := plainObjects(page)
 	return out, nil
+}
+
+// Create stores a new object through the plugins, as the server's own.
+func (r *Reader) Create(ctx context.Context, gvr schema.GroupVersionResource, obj runtime.Object) error {
+	o, ok := obj.(kind.Object)
+	if !ok {
+		return fmt.Errorf("create %s: a %T is no object", gvr.Resource, obj)
+	}
+	return r.create(ctx, gvr, o)
 }
 
 // Amend changes an object past the pipeline: f gets its current state, which is shared, and returns the one to store (the same:

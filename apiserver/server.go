@@ -182,6 +182,9 @@ func New(c Config) (*Server, error) {
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
 		Kubelet: c.Kubelet, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
 	})
+	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
+		return s.handler.Create(ctx, self, gvr, obj)
+	}
 	mux, err := s.mux()
 	if err != nil {
 		return nil, err

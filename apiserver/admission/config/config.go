@@ -120,6 +120,9 @@ func (d *Document) Decode(into any, kinds ...schema.GroupVersionKind) error {
 	return nil
 }
 
+// DecodePlain reads a document that has no apiVersion and kind, as those of some old plugins; what into has no field for is passed over.
+func (d *Document) DecodePlain(into any) error { return d.Wrong(yaml.Unmarshal(d.raw, into)) }
+
 // Wrong is err with the document's place before it; nil for nil.
 func (d *Document) Wrong(err error) error {
 	if err == nil {

@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
 	"keelson/apiserver/admission/eventlimit"
+	"keelson/apiserver/admission/imagepolicy"
 	"keelson/apiserver/admission/podsecurity"
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/admission/quota"
@@ -30,6 +32,8 @@ type Objects interface {
 	quota.Store
 	// Resolve returns host:port of something behind a service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Create stores a new object as the server's own.
+	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
 
 // Config is what plugins are built from. Only Objects and NodeName are needed.
@@ -63,6 +67,11 @@ type row struct {
 // table is the order of plugins: what is set by the cluster first, then what its users configure, what counts last.
 var table = []row{
 	{name: "AlwaysAdmit", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysAdmit{} })},
+	{name: "NamespaceAutoProvision", off: true, make: plain(func(c *Config) admission.Plugin {
+		return admission.NamespaceAutoProvision{Reader: c.Objects, Create: func(ctx context.Context, ns *corev1.Namespace) error {
+			return c.Objects.Create(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), ns)
+		}}
+	})},
 	{name: "NamespaceLifecycle", make: plain(func(c *Config) admission.Plugin { return admission.NamespaceLifecycle{Reader: c.Objects} })},
 	{name: "NamespaceExists", off: true, make: plain(func(c *Config) admission.Plugin { return admission.NamespaceExists{Reader: c.Objects} })},
 	{name: "LimitPodHardAntiAffinityTopology", off: true, make: plain(func(*Config) admission.Plugin { return admission.LimitPodHardAntiAffinityTopology{} })},
@@ -73,12 +82,28 @@ var table = []row{
 	})},
 	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
 	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
+	{name: "ImagePolicyWebhook", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+		conf, err := imagepolicy.Read(c.File.For("ImagePolicyWebhook"))
+		if err != nil {
+			return nil, nil, err
+		}
+		p, err := imagepolicy.New(conf)
+		return p, nil, err
+	}},
 	{name: "PodSecurity", make: func(c *Config) (admission.Plugin, []Follow, error) {
 		conf, err := podsecurity.Read(c.File.For("PodSecurity"))
 		return podsecurity.New(c.Objects, conf, c.Metrics), nil, err
 	}},
+	{name: "PodNodeSelector", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+		selectors, err := readNodeSelectors(c.File.For("PodNodeSelector"))
+		return admission.PodNodeSelector{Reader: c.Objects, Selectors: selectors}, nil, err
+	}},
 	{name: "Priority", make: plain(func(c *Config) admission.Plugin { return admission.Priority{Reader: c.Objects} })},
 	{name: "DefaultTolerationSeconds", make: plain(func(*Config) admission.Plugin { return admission.DefaultTolerationSeconds{} })},
+	{name: "PodTolerationRestriction", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
+		conf, err := readTolerations(c.File.For("PodTolerationRestriction"))
+		return admission.PodTolerationRestriction{Reader: c.Objects, Default: conf.Default, Whitelist: conf.Whitelist}, nil, err
+	}},
 	{name: "EventRateLimit", off: true, make: func(c *Config) (admission.Plugin, []Follow, error) {
 		limits, err := eventlimit.Read(c.File.For("EventRateLimit"))
 		return eventlimit.New(limits), nil, err
@@ -186,12 +211,9 @@ func Check(enable, disable []string) error {
 	return errors.Join(errs...)
 }
 
-// absent are Kubernetes' plugins that there are none of here: those that are off by default there, and those that look after features
-// that are.
-var absent = []string{
-	"ImagePolicyWebhook", "NamespaceAutoProvision", "PodNodeSelector", "PodTolerationRestriction",
-	"JobValidation", "NodeDeclaredFeatureValidator", "PodGroupProtection", "PodGroupWorkloadExists",
-}
+// absent are Kubernetes' plugins that there are none of here: they look after features that are off by default there, or that no node
+// has here.
+var absent = []string{"NodeDeclaredFeatureValidator", "PodGroupProtection"}
 
 // Names are Kubernetes' names of plugins: those of the table in their order, then those that there are none of here, which may be
 // named in configuration and disabled.

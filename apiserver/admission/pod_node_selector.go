@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// PodNodeSelector gives pods the node selector of their namespace, and refuses those that ask for other nodes. Off by default.
+type PodNodeSelector struct {
+	Reader Reader
+	// Selectors are node selectors by namespace, which pods there may use and no others; that of DefaultNodeSelector is for the pods of
+	// namespaces that have no annotation.
+	Selectors map[string]string
+}
+
+// DefaultNodeSelector is the key of the selector for namespaces that say nothing.
+const DefaultNodeSelector = "clusterDefaultNodeSelector"
+
+const namespaceNodeSelector = "scheduler.alpha.kubernetes.io/node-selector"
+
+// Name is the plugin's name.
+func (PodNodeSelector) Name() string { return "PodNodeSelector" }
+
+// Admit adds the namespace's selector to the pod's.
+func (p PodNodeSelector) Admit(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	selector, err := p.fitting(ctx, r, pod)
+	if err != nil {
+		return err
+	}
+	if len(selector) > 0 {
+		pod.Spec.NodeSelector = labels.Merge(selector, pod.Spec.NodeSelector)
+	}
+	return p.Validate(ctx, r)
+}
+
+// Validate holds the pod to what its namespace may use.
+func (p PodNodeSelector) Validate(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	if _, err := p.fitting(ctx, r, pod); err != nil {
+		return err
+	}
+	allowed, err := labels.ConvertSelectorToLabelsMap(p.Selectors[r.Namespace])
+	if err != nil || len(allowed) == 0 {
+		return err
+	}
+	for key, value := range pod.Spec.NodeSelector {
+		if got, ok := allowed[key]; !ok || got != value {
+			return p.refuse(r, pod, "pod node label selector labels conflict with its namespace whitelist")
+		}
+	}
+	return nil
+}
+
+// fitting is the namespace's selector, unless the pod's contradicts it.
+func (p PodNodeSelector) fitting(ctx context.Context, r *Request, pod *corev1.Pod) (labels.Set, error) {
+	ns, err := r.NamespaceObject(ctx, p.Reader)
+	if err != nil {
+		return nil, err
+	}
+	text, ok := ns.Annotations[namespaceNodeSelector]
+	if !ok {
+		text = p.Selectors[DefaultNodeSelector]
+	}
+	selector, err := labels.ConvertSelectorToLabelsMap(text)
+	if err != nil {
+		return nil, err
+	}
+	if labels.Conflicts(selector, pod.Spec.NodeSelector) {
+		return nil, p.refuse(r, pod, "pod node label selector conflicts with its namespace node label selector")
+	}
+	return selector, nil
+}
+
+// refuse names the pod as the object does: a name that is to be generated is none yet.
+func (PodNodeSelector) refuse(r *Request, pod *corev1.Pod, why string) error {
+	return apierrors.NewForbidden(r.Resource.GroupResource(), pod.Name, errors.New(why))
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"keelson/api/resources"
+)
+
+// PodTolerationRestriction gives pods the tolerations of their namespace, and refuses those that tolerate more than it allows. Off by
+// default.
+type PodTolerationRestriction struct {
+	Reader Reader
+	// Default are the tolerations, and Whitelist what is allowed, in namespaces whose annotations say nothing; an empty Whitelist allows all.
+	Default, Whitelist []corev1.Toleration
+}
+
+const (
+	namespaceTolerations = "scheduler.alpha.kubernetes.io/defaultTolerations"
+	namespaceWhitelist   = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+)
+
+// Name is the plugin's name.
+func (PodTolerationRestriction) Name() string { return "PodTolerationRestriction" }
+
+// Admit adds tolerations: the namespace's to new pods, and that for memory pressure to those that ask for resources.
+func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil {
+		return err
+	}
+	var more []corev1.Toleration
+	if r.Operation == Create {
+		if more, err = p.of(ctx, r, namespaceTolerations, p.Default); err != nil {
+			return err
+		}
+	}
+	if resources.QOS(pod) != corev1.PodQOSBestEffort {
+		more = append(slices.Clip(more), corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if len(more) > 0 {
+		pod.Spec.Tolerations = mergeTolerations(append(slices.Clip(pod.Spec.Tolerations), more...))
+	}
+	return p.Validate(ctx, r)
+}
+
+// Validate holds the pod's tolerations to what is allowed.
+func (p PodTolerationRestriction) Validate(ctx context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil || len(pod.Spec.Tolerations) == 0 {
+		return err
+	}
+	allowed, err := p.of(ctx, r, namespaceWhitelist, nil)
+	if err != nil {
+		return err
+	}
+	scope := "namespace"
+	if allowed == nil {
+		allowed, scope = p.Whitelist, "cluster"
+	}
+	if len(allowed) == 0 {
+		return nil
+	}
+	for i := range pod.Spec.Tolerations {
+		if !slices.ContainsFunc(allowed, func(a corev1.Toleration) bool { return covers(&a, &pod.Spec.Tolerations[i]) }) {
+			return fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
+		}
+	}
+	return nil
+}
+
+// of are the tolerations that an annotation of the namespace lists; without the annotation, those of the cluster.
+func (p PodTolerationRestriction) of(ctx context.Context, r *Request, annotation string, cluster []corev1.Toleration) ([]corev1.Toleration, error) {
+	ns, err := r.NamespaceObject(ctx, p.Reader)
+	if err != nil {
+		return nil, err
+	}
+	text, ok := ns.Annotations[annotation]
+	if !ok {
+		return cluster, nil
+	}
+	list := []corev1.Toleration{}
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &list)
+	}
+	return list, err
+}
+
+// mergeTolerations leaves out those that another one covers; of two that are alike the first stays.
+func mergeTolerations(all []corev1.Toleration) []corev1.Toleration {
+	var out []corev1.Toleration
+	for i := range all {
+		t := &all[i]
+		covered := slices.ContainsFunc(out, func(o corev1.Toleration) bool { return covers(&o, t) }) ||
+			slices.ContainsFunc(all[i+1:], func(o corev1.Toleration) bool { return !apiequality.Semantic.DeepEqual(&o, t) && covers(&o, t) })
+		if !covered {
+			out = append(out, *t)
+		}
+	}
+	return out
+}
+
+// covers tells whether everything that t tolerates is tolerated by other, too.
+func covers(other, t *corev1.Toleration) bool {
+	switch {
+	case apiequality.Semantic.DeepEqual(other, t):
+		return true
+	case t.Key != other.Key && (other.Key != "" || other.Operator != corev1.TolerationOpExists):
+		return false
+	case t.Effect != other.Effect && other.Effect != "":
+		return false
+	case other.Effect == corev1.TaintEffectNoExecute && other.TolerationSeconds != nil && (t.TolerationSeconds == nil || *t.TolerationSeconds > *other.TolerationSeconds):
+		return false
+	}
+	switch other.Operator {
+	case corev1.TolerationOpEqual, "":
+		return t.Operator == corev1.TolerationOpEqual && t.Value == other.Value
+	case corev1.TolerationOpExists:
+		return true
+	}
+	return false
+}
