@@ -18,7 +18,7 @@ require k8s.io/component-helpers v0.37.2
 
 require k8s.io/dynamic-resource-allocation v0.37.2
 
-require k8s.io/component-base v0.37.2 // indirect
+require k8s.io/component-base v0.37.2
 
 require k8s.io/cli-runtime v0.37.2
 

@@ -132,6 +132,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.call(t, "GET", "/apis/apps/v1/namespaces/default/madeup", "")
+	r.call(t, "GET", "/api/v1/namespaces/default/endpoints", "")
 	body := string(r.call(t, "GET", "/metrics", "", "Accept", "text/plain").Body)
 	for _, want := range []string{
 		`apiserver_request_total{code="201",component="apiserver",dry_run="",group="",resource="configmaps",scope="resource",subresource="",verb="POST",version="v1"} 1`,
@@ -141,7 +142,9 @@ func TestMetrics(t *testing.T) {
 		"apiserver_request_sli_duration_seconds_bucket{", `authentication_attempts{result="success"}`, "authentication_duration_seconds_bucket{",
 		`authenticated_user_requests{username="admin"}`, `authorization_attempts_total{result="allowed"}`, "authorization_duration_seconds_bucket{",
 		"apiserver_client_certificate_expiration_seconds_bucket{", `aggregator_unavailable_apiservice{name="v1.apps"} 0`, "process_cpu_seconds_total ", "process_open_fds ",
-		"go_memstats_alloc_bytes ", "process_start_time_seconds ",
+		"go_memstats_alloc_bytes ", "process_start_time_seconds ", "apiserver_cel_compilation_duration_seconds_count ",
+		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="endpoints",subresource="",version="v1"} 1`,
+		`apiserver_response_sizes_count{component="apiserver",group="",resource="endpoints",scope="namespace",subresource="",verb="LIST",version="v1"} 1`,
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("metrics lack %s", want)

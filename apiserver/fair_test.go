@@ -110,9 +110,9 @@ func TestWatchTakesASeat(t *testing.T) {
 		defer w.Stop()
 	}
 	until(t, "no watch holds a seat", func() bool {
-		return r.gauge(t, `apiserver_flowcontrol_current_executing_seats{priority_level="global-default"}`) == "0"
+		return r.gauge(t, `apiserver_flowcontrol_current_executing_seats{flow_schema="global-default",priority_level="global-default"}`) == "0"
 	})
-	if n := r.gauge(t, `apiserver_flowcontrol_dispatched_requests_total{priority_level="global-default"}`); n != fmt.Sprint(watches) {
+	if n := r.gauge(t, `apiserver_flowcontrol_dispatched_requests_total{flow_schema="global-default",priority_level="global-default"}`); n != fmt.Sprint(watches) {
 		t.Errorf("%s requests got a seat, want %d", n, watches)
 	}
 }

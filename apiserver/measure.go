@@ -4,9 +4,12 @@ package apiserver
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"keelson/apiserver/fairness"
 	"keelson/store"
@@ -86,28 +89,54 @@ func (m objectMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// fairnessMetrics shows the priority levels.
+// fairnessMetrics shows the priority levels and what the flow schemas' requests do there.
 type fairnessMetrics struct{ f *fairness.Controller }
 
 var (
-	level       = []string{"priority_level"}
-	seatsDesc   = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level", level, nil)
-	usedDesc    = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats", "Concurrency (number of seats) occupied by the currently executing requests", level, nil)
-	waitingDesc = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", level, nil)
-	servedDesc  = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", level, nil)
+	level = []string{"priority_level"}
+	flow  = []string{"priority_level", "flow_schema"}
+
+	seatsDesc    = prometheus.NewDesc("apiserver_flowcontrol_nominal_limit_seats", "Nominal number of execution seats configured for each priority level", level, nil)
+	currentDesc  = prometheus.NewDesc("apiserver_flowcontrol_current_limit_seats", "current derived number of execution seats available to each priority level", level, nil)
+	leastDesc    = prometheus.NewDesc("apiserver_flowcontrol_lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", level, nil)
+	mostDesc     = prometheus.NewDesc("apiserver_flowcontrol_upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", level, nil)
+	usedDesc     = prometheus.NewDesc("apiserver_flowcontrol_current_executing_seats", "Concurrency (number of seats) occupied by the currently executing requests", flow, nil)
+	requestsDesc = prometheus.NewDesc("apiserver_flowcontrol_current_executing_requests", "Number of requests in initial or final execution stage", flow, nil)
+	waitingDesc  = prometheus.NewDesc("apiserver_flowcontrol_current_inqueue_requests", "Number of requests currently pending in queues of the API Priority and Fairness subsystem", flow, nil)
+	servedDesc   = prometheus.NewDesc("apiserver_flowcontrol_dispatched_requests_total", "Number of requests executed by API Priority and Fairness subsystem", flow, nil)
 )
 
 func (fairnessMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{seatsDesc, usedDesc, waitingDesc, servedDesc} {
+	for _, d := range []*prometheus.Desc{seatsDesc, currentDesc, leastDesc, mostDesc, usedDesc, requestsDesc, waitingDesc, servedDesc} {
 		ch <- d
 	}
 }
 
 func (m fairnessMetrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
 	for _, s := range m.f.Stats() {
-		ch <- prometheus.MustNewConstMetric(seatsDesc, prometheus.GaugeValue, float64(s.Nominal), s.Level)
-		ch <- prometheus.MustNewConstMetric(usedDesc, prometheus.GaugeValue, float64(s.Executing), s.Level)
-		ch <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(s.Waiting), s.Level)
-		ch <- prometheus.MustNewConstMetric(servedDesc, prometheus.CounterValue, float64(s.Dispatched), s.Level)
+		gauge(seatsDesc, s.Nominal, s.Level)
+		gauge(currentDesc, max(s.Nominal, s.Executing), s.Level) // what it borrows is its own for now
+		gauge(leastDesc, s.Least, s.Level)
+		gauge(mostDesc, s.Most, s.Level)
+	}
+	for _, f := range m.f.Flows() {
+		gauge(usedDesc, f.Seats, f.Level, f.Schema)
+		gauge(requestsDesc, f.Executing, f.Level, f.Schema)
+		gauge(waitingDesc, f.Waiting, f.Level, f.Schema)
+		ch <- prometheus.MustNewConstMetric(servedDesc, prometheus.CounterValue, float64(f.Dispatched), f.Level, f.Schema)
+	}
+}
+
+// celMetrics are what Kubernetes' libraries note of the expressions they compile and evaluate, in a registry of the process.
+var celMetrics = prometheus.GathererFunc(onlyNamed("apiserver_cel_", legacyregistry.DefaultGatherer.Gather))
+
+// onlyNamed leaves of what gather returns the families whose names begin with prefix.
+func onlyNamed[F interface{ GetName() string }](prefix string, gather func() ([]F, error)) func() ([]F, error) {
+	return func() ([]F, error) {
+		all, err := gather()
+		return slices.DeleteFunc(all, func(f F) bool { return !strings.HasPrefix(f.GetName(), prefix) }), err
 	}
 }

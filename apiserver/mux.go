@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -68,7 +69,7 @@ func (s *Server) mux() (http.Handler, error) {
 	discovery.Health(m, "livez", []discovery.Check{ping, stored})
 	discovery.Health(m, "healthz", []discovery.Check{ping, stored})
 	discovery.Health(m, "readyz", []discovery.Check{ping, writable, synced, shutdown})
-	m.Handle("/metrics", promhttp.HandlerFor(s.metrics.Registry, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
+	m.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
 	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	m.HandleFunc("/debug/pprof/profile", pprof.Profile)

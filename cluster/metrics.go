@@ -26,6 +26,20 @@ var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	return []prometheus.Collector{requests, took}
 })
 
+// buildInfo tells which program this is.
+func buildInfo() prometheus.Collector {
+	v := versionInfo()
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info", Help: "A metric with a constant '1' value labeled by what the program was built from and by.",
+		ConstLabels: prometheus.Labels{
+			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
+			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+		},
+	})
+	g.Set(1)
+	return g
+}
+
 type clientLatency struct{ took *prometheus.HistogramVec }
 
 // Observe notes how long a request took.

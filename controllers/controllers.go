@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/informers"
 
@@ -62,6 +63,9 @@ func (c Config) Default() Config {
 	}
 	return c
 }
+
+// Collectors are the metrics of the controllers' queues in this process.
+func Collectors() []prometheus.Collector { return framework.Collectors() }
 
 // Manager runs all controllers.
 type Manager struct{ cfg Config }

@@ -67,11 +67,12 @@ type Controller struct {
 	schemas []*schema // by precedence
 	levels  map[string]*level
 	objects map[string]runtime.Object // as told by Set, by kind and name
+	flows   map[flowKey]*Flow
 }
 
 // New returns a controller of so many seats; a request waits for one at most for longest.
 func New(seats int, longest time.Duration) *Controller {
-	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}}
+	return &Controller{total: seats, longest: longest, seed: maphash.MakeSeed(), levels: map[string]*level{}, objects: map[string]runtime.Object{}, flows: map[flowKey]*Flow{}}
 }
 
 // Set tells of a new or changed FlowSchema or PriorityLevelConfiguration; other kinds are ignored.
@@ -158,21 +159,19 @@ func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at 
 		return func() {}, at, nil
 	}
 	at = Place{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
-	width := min(max(r.Width, 1), max(l.nominal, 1))
-	if l.exempt {
-		l.executing += width
+	width, f := min(max(r.Width, 1), max(l.nominal, 1)), c.flowLocked(at)
+	if l.exempt || l.waiting == 0 && c.fitsLocked(l, width) {
+		c.takeLocked(l, f, width)
 		c.mu.Unlock()
-		return c.releaser(l, width), at, nil
-	}
-	if l.waiting == 0 && c.fitsLocked(l, width) {
-		c.takeLocked(l, width)
-		c.mu.Unlock()
-		return c.releaser(l, width), at, nil
+		return c.releaser(l, f, width), at, nil
 	}
 	w, err := l.enqueue(c.flow(s, r), width)
+	if err == nil {
+		w.flow = f
+		f.Waiting++
+	}
 	c.mu.Unlock()
 	if err != nil {
-		l.refused.Add(1)
 		return nil, at, err
 	}
 	return c.wait(ctx, l, w, at)
@@ -184,7 +183,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	var err error
 	select {
 	case <-w.seat:
-		return c.releaser(l, w.width), at, nil
+		return c.releaser(l, w.flow, w.width), at, nil
 	case <-limit.C:
 		err = ErrTimeOut
 	case <-ctx.Done():
@@ -194,11 +193,11 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	defer c.mu.Unlock()
 	select {
 	case <-w.seat: // it got its seat at the same moment
-		return c.releaser(l, w.width), at, nil
+		return c.releaser(l, w.flow, w.width), at, nil
 	default:
 	}
 	l.leave(w)
-	l.refused.Add(1)
+	w.flow.Waiting--
 	return nil, at, err
 }
 
@@ -219,16 +218,20 @@ func (c *Controller) fitsLocked(l *level, width int) bool {
 	return l.executing+width+kept <= c.total
 }
 
-func (c *Controller) takeLocked(l *level, width int) {
+func (c *Controller) takeLocked(l *level, f *Flow, width int) {
 	l.executing += width
-	l.dispatched.Add(1)
+	f.Executing++
+	f.Seats += width
+	f.Dispatched++
 }
 
-func (c *Controller) releaser(l *level, width int) func() {
+func (c *Controller) releaser(l *level, f *Flow, width int) func() {
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		l.executing -= width
+		f.Executing--
+		f.Seats -= width
 		c.dispatchLocked()
 	})
 }
@@ -242,7 +245,8 @@ func (c *Controller) dispatchLocked() {
 				break
 			}
 			l.take(w)
-			c.takeLocked(l, w.width)
+			w.flow.Waiting--
+			c.takeLocked(l, w.flow, w.width)
 			close(w.seat)
 		}
 	}
@@ -260,26 +264,6 @@ func (c *Controller) flow(s *schema, r *Request) uint64 {
 		}
 	}
 	return maphash.String(c.seed, id)
-}
-
-// Stat is one level's numbers.
-type Stat struct {
-	Level                string
-	Nominal, Executing   int
-	Waiting              int
-	Dispatched, Rejected int64
-}
-
-// Stats lists the levels by name.
-func (c *Controller) Stats() []Stat {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []Stat
-	for _, l := range c.levels {
-		out = append(out, Stat{l.name, l.nominal, l.executing, l.waiting, l.dispatched.Load(), l.refused.Load()})
-	}
-	slices.SortFunc(out, func(a, b Stat) int { return strings.Compare(a.Level, b.Level) })
-	return out
 }
 
 func sharesOf(p *flowcontrolv1.PriorityLevelConfiguration) int {

@@ -4,7 +4,6 @@ package fairness
 
 import (
 	"math"
-	"sync/atomic"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 )
@@ -25,8 +24,6 @@ type level struct {
 	last     int // queue served last
 	// served is the level's virtual time: how much the queue served last has had.
 	served float64
-
-	dispatched, refused atomic.Int64
 }
 
 // queue is first in, first out. had is how many seats its requests have had, in virtual time: the queue with the least is next.
@@ -38,6 +35,7 @@ type queue struct {
 type waiter struct {
 	width int
 	queue int
+	flow  *Flow
 	seat  chan struct{}
 }
 

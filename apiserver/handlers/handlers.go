@@ -137,6 +137,9 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	}
 	if res.Deprecated != "" && (rq.User == nil || rq.User.How != "in process") {
 		rq.Warn(res.Deprecated)
+		if h.metrics != nil {
+			h.metrics.Deprecated(res.GVR(), rq.Subresource)
+		}
 	}
 	rq.Mark.Resource = res.Resource // known: the metrics may name it
 	if err := routed(r, rq, res); err != nil {

@@ -72,7 +72,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		defer mu.Unlock()
 		over = true
 	}()
-	s := stream{shape: shape, count: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
+	s := stream{shape: shape, count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
 		slow.Reset(h.slowest)
 		defer slow.Stop()
 		if _, err := w.Write(b); err != nil {
@@ -81,8 +81,9 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return out.Flush()
 	}}
 	if h.metrics != nil {
-		events := h.metrics.WatchEvents(res.GVR())
+		events, sizes := h.metrics.WatchEvents(res.GVR())
 		s.count = func(n int) { events.Add(float64(n)) }
+		s.measure = func(size int) { sizes.Observe(float64(size)) }
 	}
 	_ = out.Flush() // the client waits for the header; if it is gone the first event will tell
 	s.run(ctx, events, h.stopping)
@@ -94,8 +95,10 @@ type stream struct {
 	shape *shape
 	write func([]byte) error
 	count func(events int)
-	idle  func() // nothing is ready
-	begun bool   // the first event is out: a Table has described its columns
+	// measure is told the size of each event.
+	measure func(bytes int)
+	idle    func() // nothing is ready
+	begun   bool   // the first event is out: a Table has described its columns
 }
 
 // run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
@@ -140,7 +143,9 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 		}
 		s.begun = true
 		n++
+		before := len(*buf)
 		*buf = wire.AppendFrame(*buf, s.shape.want.Media, string(ev.Type), b)
+		s.measure(len(*buf) - before)
 		if len(*buf) >= most {
 			break
 		}

@@ -26,7 +26,10 @@ type Metrics struct {
 	running  *prometheus.GaugeVec
 	rejected *prometheus.CounterVec
 	waited   *prometheus.HistogramVec
+	sizes    *prometheus.HistogramVec
+	old      *prometheus.GaugeVec
 	events   *prometheus.CounterVec
+	bytes    *prometheus.HistogramVec
 	judged   judgements
 }
 
@@ -78,16 +81,38 @@ func NewMetrics() *Metrics {
 			Name: "apiserver_flowcontrol_request_wait_duration_seconds", Help: "Length of time a request spent waiting in its queue",
 			Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30},
 		}, []string{"priority_level", "flow_schema", "execute"}),
-		events: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
-		}, []string{"group", "version", "resource"}),
 		judged: newJudgements(),
 	}
+	m.newAnswers()
 	j := &m.judged
-	m.Registry.MustRegister(m.total, m.took, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events,
+	m.Registry.MustRegister(m.total, m.took, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.old,
 		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// newAnswers makes the metrics of what is sent to clients.
+func (m *Metrics) newAnswers() {
+	kinds := []string{"group", "version", "resource"}
+	m.events = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "apiserver_watch_events_total", Help: "Number of events sent in watch clients",
+	}, kinds)
+	m.bytes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_watch_events_sizes", Help: "Watch event size distribution in bytes", Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
+	}, kinds)
+	m.sizes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "apiserver_response_sizes", Help: "Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+		Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
+	}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"})
+	m.old = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "apiserver_requested_deprecated_apis",
+		Help: "Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+	}, []string{"group", "version", "resource", "subresource", "removed_release"})
+}
+
+// Deprecated notes that somebody asked for a resource that clients should leave.
+func (m *Metrics) Deprecated(gvr schema.GroupVersionResource, subresource string) {
+	m.old.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, subresource, "").Set(1)
 }
 
 func newJudgements() judgements {
@@ -113,9 +138,9 @@ func newJudgements() judgements {
 	}
 }
 
-// WatchEvents counts the events that watches of a resource send.
-func (m *Metrics) WatchEvents(gvr schema.GroupVersionResource) prometheus.Counter {
-	return m.events.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
+// WatchEvents counts the events that watches of a resource send, and measures them.
+func (m *Metrics) WatchEvents(gvr schema.GroupVersionResource) (prometheus.Counter, prometheus.Observer) {
+	return m.events.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource), m.bytes.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource)
 }
 
 // authenticated counts what became of a request's credential.
@@ -168,7 +193,7 @@ var shownVerbs = map[string]string{
 }
 
 // done counts a finished request.
-func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duration) {
+func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duration, size int64) {
 	verb, scope, dry := shownVerbs[rq.Verb], scopeOf(rq), ""
 	switch {
 	case !rq.IsResource:
@@ -191,6 +216,9 @@ func (m *Metrics) done(rq *Request, r *http.Request, code int, took time.Duratio
 	if !rq.LongRunning() {
 		m.took.WithLabelValues(labels[:8]...).Observe(took.Seconds())
 		m.own.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe((took - rq.queued).Seconds())
+	}
+	if verb == "GET" || verb == "LIST" {
+		m.sizes.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver").Observe(float64(size))
 	}
 	if rq.ended {
 		m.ended.WithLabelValues(labels[0], labels[2], labels[3], labels[4], labels[5], scope, "apiserver", labels[8]).Inc()

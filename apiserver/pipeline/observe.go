@@ -27,11 +27,11 @@ func observe(c *Config, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 		took := time.Since(rq.Begin)
-		code := http.StatusOK
+		code, size := http.StatusOK, int64(0)
 		if a, ok := w.(*answer); ok {
-			code = a.code
+			code, size = a.code, a.size
 		}
-		c.Metrics.done(rq, r, code, took)
+		c.Metrics.done(rq, r, code, took, size)
 		if c.Marks == nil || !rq.IsResource || rq.ReadOnly() || rq.LongRunning() || rq.User == nil {
 			return
 		}

@@ -101,6 +101,7 @@ type answer struct {
 	http.ResponseWriter
 	rq   *Request
 	code int
+	size int64 // of the body so far
 }
 
 func (a *answer) WriteHeader(code int) {
@@ -122,7 +123,9 @@ func (a *answer) Write(b []byte) (int, error) {
 	if a.code == 0 {
 		a.WriteHeader(http.StatusOK)
 	}
-	return a.ResponseWriter.Write(b)
+	n, err := a.ResponseWriter.Write(b)
+	a.size += int64(n)
+	return n, err
 }
 
 // Flush sends what has been written so far.

@@ -33,15 +33,20 @@ type Loop[K comparable] struct {
 	mu   sync.Mutex
 	seen map[K]time.Time // when the change that made the key pending was delivered
 	busy map[K]time.Time // the same, for keys being worked on
+	// began is when the work on each of them did.
+	began map[K]time.Time
 }
 
 // NewLoop returns a loop that Run starts.
 func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
+	// The queues are made one around the other, as each has the name and the metrics: with one configuration all would count the same.
+	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: quietClock{}})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Name: name, MetricsProvider: queues(), Queue: plain})
 	return &Loop[K]{
 		name: name, workers: workers, sync: sync, log: log,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{}),
-		seen:  map[K]time.Time{}, busy: map[K]time.Time{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
+		seen:  map[K]time.Time{}, busy: map[K]time.Time{}, began: map[K]time.Time{},
 	}
 }
 
@@ -93,6 +98,7 @@ func (l *Loop[K]) Seen(key K) time.Time {
 // Run waits for the caches, calls ready, and works until ctx is done.
 func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	defer l.queue.ShutDown()
+	defer queues().during(l)()
 	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
 		return ctx.Err()
 	}
@@ -110,6 +116,17 @@ func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
+// unfinished is how long what it works on has taken so far.
+func (l *Loop[K]) unfinished(now time.Time) (name string, all, longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, t := range l.began {
+		took := now.Sub(t)
+		all, longest = all+took, max(longest, took)
+	}
+	return l.name, all, longest
+}
+
 func (l *Loop[K]) step(ctx context.Context) bool {
 	key, quit := l.queue.Get()
 	if quit {
@@ -121,10 +138,12 @@ func (l *Loop[K]) step(ctx context.Context) bool {
 		l.busy[key] = t
 		delete(l.seen, key)
 	}
+	l.began[key] = time.Now()
 	l.mu.Unlock()
 	err := l.sync(ctx, key)
 	l.mu.Lock()
 	delete(l.busy, key)
+	delete(l.began, key)
 	l.mu.Unlock()
 	switch {
 	case err == nil:

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+)
+
+// queueMetrics are those of all loops of the process, by Kubernetes' names and the loops' own.
+type queueMetrics struct {
+	depth          *prometheus.GaugeVec
+	adds, retries  *prometheus.CounterVec
+	waited, worked *prometheus.HistogramVec
+	unfinishedDesc *prometheus.Desc
+	longestDesc    *prometheus.Desc
+	mu             sync.Mutex
+	running        map[working]struct{}
+}
+
+// working is a loop that runs: how long what it works on has taken so far, all together and the longest.
+type working interface {
+	unfinished(now time.Time) (name string, all, longest time.Duration)
+}
+
+// queues is one for the process, as Kubernetes' is.
+var queues = sync.OnceValue(func() *queueMetrics {
+	name := []string{"name"}
+	buckets := prometheus.ExponentialBuckets(10e-9, 10, 10)
+	return &queueMetrics{
+		depth:   prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "Current depth of workqueue"}, name),
+		adds:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue"}, name),
+		retries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "workqueue_retries_total", Help: "Total number of retries handled by workqueue"}, name),
+		waited: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workqueue_queue_duration_seconds", Help: "How long in seconds an item stays in workqueue before being requested.", Buckets: buckets,
+		}, name),
+		worked: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workqueue_work_duration_seconds", Help: "How long in seconds processing an item from workqueue takes.", Buckets: buckets,
+		}, name),
+		unfinishedDesc: prometheus.NewDesc("workqueue_unfinished_work_seconds",
+			"How many seconds of work has done that is in progress and hasn't been observed by work_duration.", name, nil),
+		longestDesc: prometheus.NewDesc("workqueue_longest_running_processor_seconds",
+			"How many seconds has the longest running processor for workqueue been running.", name, nil),
+		running: map[working]struct{}{},
+	}
+})
+
+// Collectors are the metrics of all loops.
+func Collectors() []prometheus.Collector {
+	q := queues()
+	return []prometheus.Collector{q.depth, q.adds, q.retries, q.waited, q.worked, q}
+}
+
+// Describe names what is worked out when somebody asks.
+func (q *queueMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- q.unfinishedDesc
+	ch <- q.longestDesc
+}
+
+// Collect asks the loops that run. Loops of one name, as several clusters in one process have, count as one.
+func (q *queueMetrics) Collect(ch chan<- prometheus.Metric) {
+	type sum struct{ all, longest time.Duration }
+	sums := map[string]sum{}
+	now := time.Now()
+	q.mu.Lock()
+	for l := range q.running {
+		name, all, longest := l.unfinished(now)
+		s := sums[name]
+		sums[name] = sum{s.all + all, max(s.longest, longest)}
+	}
+	q.mu.Unlock()
+	for name, s := range sums {
+		ch <- prometheus.MustNewConstMetric(q.unfinishedDesc, prometheus.GaugeValue, s.all.Seconds(), name)
+		ch <- prometheus.MustNewConstMetric(q.longestDesc, prometheus.GaugeValue, s.longest.Seconds(), name)
+	}
+}
+
+// during counts l among those that run until the function it returns is called.
+func (q *queueMetrics) during(l working) (end func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running[l] = struct{}{}
+	return func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.running, l)
+	}
+}
+
+// The provider of the queues' metrics.
+
+func (q *queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return q.depth.WithLabelValues(name)
+}
+
+func (q *queueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
+	return q.adds.WithLabelValues(name)
+}
+
+func (q *queueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return q.waited.WithLabelValues(name)
+}
+
+func (q *queueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return q.worked.WithLabelValues(name)
+}
+
+func (q *queueMetrics) NewUnfinishedWorkSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return nowhere{}
+}
+
+func (q *queueMetrics) NewLongestRunningProcessorSecondsMetric(string) workqueue.SettableGaugeMetric {
+	return nowhere{}
+}
+
+func (q *queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return q.retries.WithLabelValues(name)
+}
+
+// nowhere is a gauge that nobody reads: Collect works out the same when it is asked.
+type nowhere struct{}
+
+func (nowhere) Set(float64) {}
+
+// quietClock has no tickers: a queue with metrics would wake twice a second, for ever, to set the gauges that Collect works out.
+type quietClock struct{ clock.RealClock }
+
+func (quietClock) NewTicker(time.Duration) clock.Ticker { return stopped{} }
+
+// stopped is a ticker that does not tick.
+type stopped struct{}
+
+func (stopped) C() <-chan time.Time { return nil }
+
+func (stopped) Stop() {}
