@@ -44,7 +44,7 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 			if err != nil {
 				return parts, err
 			}
-			tokens, err := authn.NewTokens(key, testIssuer, []string{testIssuer}, lookup{r})
+			tokens, err := authn.NewTokens(authn.TokenConfig{Key: key, Issuers: []string{testIssuer}, Extend: true}, lookup{r})
 			if err != nil {
 				return parts, err
 			}
@@ -123,14 +123,18 @@ func on(verbs, group, resources []string, names ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: group, Resources: resources, ResourceNames: names}
 }
 
-func (l lookup) SecretToken(ctx context.Context, namespace, name string) (string, bool) {
+func (l lookup) SecretToken(ctx context.Context, namespace, name string) (authn.SecretToken, bool) {
 	obj, err := l.r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, name)
 	if err != nil {
-		return "", false
+		return authn.SecretToken{}, false
 	}
 	s, ok := obj.(*corev1.Secret)
 	if !ok || s.DeletionTimestamp != nil || s.Type != corev1.SecretTypeServiceAccountToken {
-		return "", false
+		return authn.SecretToken{}, false
 	}
-	return string(s.Data[corev1.ServiceAccountTokenKey]), true
+	return authn.SecretToken{Token: string(s.Data[corev1.ServiceAccountTokenKey])}, true
 }
+
+func (l lookup) Lists(context.Context, string, string, string) bool { return false }
+
+func (l lookup) NoteUse(context.Context, string, string, string) {}

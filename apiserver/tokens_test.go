@@ -4,6 +4,7 @@ package apiserver_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -118,5 +119,40 @@ func TestBoundTokens(t *testing.T) {
 	}}, metav1.CreateOptions{})
 	if !apierrors.IsBadRequest(err) {
 		t.Errorf("token bound to another account's pod: %v", err)
+	}
+}
+
+// TestTokenRequestsRefused: what is wrong about a request for a token, as Kubernetes v1.37 says it.
+func TestTokenRequestsRefused(t *testing.T) {
+	r := startSecured(t, nil)
+	ctx, core := t.Context(), r.clients(t).CoreV1()
+	if _, err := core.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := core.Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const path = "/api/v1/namespaces/default/serviceaccounts/build/token"
+	for _, c := range []struct {
+		what, body string
+		code       int
+		want       string
+	}{
+		{"another name", `"metadata":{"name":"other"}`, 422, `TokenRequest.authentication.k8s.io \"build\" is invalid: metadata.name: Invalid value: \"other\": must match the service account name if specified`},
+		{"another namespace", `"metadata":{"namespace":"other"}`, 422, `metadata.namespace: Invalid value: \"other\": must match the service account namespace if specified`},
+		{"another account's uid", `"metadata":{"uid":"other"}`, 409, "the UID in the token request (other) does not match the UID of the service account"},
+		{"too short", `"spec":{"expirationSeconds":599}`, 422, "may not specify a duration less than 10 minutes"},
+		{"bound to a kind that cannot be", `"spec":{"boundObjectRef":{"kind":"ConfigMap","apiVersion":"v1","name":"s"}}`, 400, "cannot bind token to object of type /v1, Kind=ConfigMap"},
+		{"bound to a webhook", `"spec":{"boundObjectRef":{"kind":"MutatingWebhookConfiguration","apiVersion":"admissionregistration.k8s.io/v1","name":"s"}}`, 400, "(feature gate APIServerWebhookAuthenticationToken is disabled)"},
+		{"bound to another secret", `"spec":{"boundObjectRef":{"kind":"Secret","apiVersion":"v1","name":"s","uid":"other"}}`, 409, `Operation cannot be fulfilled on Secret \"s\": the UID in the bound object reference (other) does not match the UID in record`},
+	} {
+		got := r.call(t, "POST", path, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest",`+c.body+`}`)
+		if got.Code != c.code || !strings.Contains(string(got.Body), c.want) {
+			t.Errorf("%s: got %d %s, want %d %s", c.what, got.Code, short(got.Body), c.code, c.want)
+		}
+	}
+	made, err := core.ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil || made.Name != "build" || made.Namespace != "default" || made.UID == "" || *made.Spec.ExpirationSeconds != 3600 {
+		t.Errorf("what is filled in: %v %+v", err, made)
 	}
 }

@@ -21,6 +21,9 @@ type User struct {
 	Extra  map[string][]string
 	// How the user proved it, for the timeline: "client certificate", "service account token", "in process", "anonymous".
 	How string
+	// Annotations go to the audit log, and Warnings to the client, with whatever is asked; nil: nothing is to be said of the credential.
+	Annotations map[string]string
+	Warnings    []string
 }
 
 // Well-known names.

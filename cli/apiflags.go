@@ -35,6 +35,11 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringVar(&o.AuthorizationWebhook, "authorization-webhook-config-file", "", "ask the service that the kubeconfig `FILE` names what users may do")
 	fl.DurationVar(&o.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long its permissions hold")
 	fl.DurationVar(&o.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long its refusals hold")
+	fl.StringVar(&o.TokenFile, "token-auth-file", "", "believe the bearer tokens that the CSV `FILE` lists")
+	fl.StringVar(&o.ClientCA, "client-ca-file", "", "believe client certificates of the authorities in `FILE` beside those of the cluster's own")
+	proxyFlags(fl, o)
+	tokenFlags(fl, &o.Tokens)
+	fl.StringSliceVar(&o.AuthorizationModes, "authorization-mode", nil, "ask `WHO`, in this order, what users may do: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
 	fl.Var((*negated)(&o.NoAnonymous), "anonymous-auth", "let requests without a credential be judged as those of system:anonymous")
 	fl.Lookup("anonymous-auth").NoOptDefVal = "true"
 	fl.StringVar(&o.AuthenticationConfig, "authentication-config", "", "believe the tokens of the issuers, and let in the strangers, that the AuthenticationConfiguration in `FILE` names")
@@ -43,6 +48,29 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringVar(&o.AdmissionConfig, "admission-control-config-file", "", "tell admission plugins what the AdmissionConfiguration in `FILE` holds for them")
 	fl.StringSliceVar(&o.EnableAdmission, "enable-admission-plugins", nil, "admission `PLUGINS` to run beside the default ones, separated by commas")
 	fl.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
+}
+
+// proxyFlags are about proxies in front of the server.
+func proxyFlags(fl *pflag.FlagSet, api *cluster.APIOptions) {
+	o := &api.Proxy
+	fl.StringVar(&o.CAFile, "requestheader-client-ca-file", "", "let proxies with a certificate of the authorities in `FILE` say in headers who asks")
+	fl.StringSliceVar(&o.AllowedNames, "requestheader-allowed-names", nil, "common `NAMES` that such proxies may have; none: any")
+	fl.StringSliceVar(&o.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"}, "`HEADERS` for the user's name")
+	fl.StringSliceVar(&o.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"}, "`HEADERS` for the user's uid")
+	fl.StringSliceVar(&o.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"}, "`HEADERS` for the user's groups")
+	fl.StringSliceVar(&o.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"}, "beginnings of the `HEADERS` for what else is known of the user")
+}
+
+// tokenFlags are about the tokens of service accounts.
+func tokenFlags(fl *pflag.FlagSet, o *cluster.TokenOptions) {
+	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil, "`URL` that tokens of service accounts are from; may be repeated: all are believed, the first one issues")
+	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "", "sign such tokens with the private key in `FILE`, in place of the data directory's")
+	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "believe tokens that the keys in `FILE` signed, too; may be repeated")
+	fl.StringSliceVar(&o.Audiences, "api-audiences", nil, "`AUDIENCES` that tokens for this API name (default the issuers)")
+	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "`URL` at which others find the keys, as the issuer's description says")
+	fl.DurationVar(&o.Longest, "service-account-max-token-expiration", 0, "longest life of a token; 0: any")
+	fl.Var((*negated)(&o.Short), "service-account-extend-token-expiration", "let the tokens that kubelets ask for pods live a year, and count uses after their hour")
+	fl.Lookup("service-account-extend-token-expiration").NoOptDefVal = "true"
 }
 
 // negated is a flag that is true where the option is false.
@@ -71,8 +99,16 @@ func apiArgs(fl *pflag.FlagSet) []string {
 			return
 		}
 		value := f.Value.String()
-		if t := f.Value.Type(); t == "stringSlice" || t == "stringToString" {
+		switch f.Value.Type() {
+		case "stringSlice", "stringToString":
 			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
+		case "stringArray":
+			if list, ok := f.Value.(pflag.SliceValue); ok {
+				for _, one := range list.GetSlice() {
+					args = append(args, "--"+f.Name+"="+one)
+				}
+				return
+			}
 		}
 		args = append(args, "--"+f.Name+"="+value)
 	})

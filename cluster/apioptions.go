@@ -13,9 +13,7 @@ import (
 	"keelson/apiserver/audit"
 	"keelson/apiserver/encryption"
 	"keelson/apiserver/pipeline"
-	"keelson/auth"
 	"keelson/auth/authn"
-	"keelson/auth/authz"
 	"keelson/store"
 )
 
@@ -33,13 +31,23 @@ type APIOptions struct {
 	// TokenWebhook and AuthorizationWebhook are kubeconfigs of services that judge tokens and requests.
 	TokenWebhook, AuthorizationWebhook string
 	TokenWebhookTTL                    time.Duration
+	// TokenFile lists bearer tokens and whose they are.
+	TokenFile string
+	// Tokens are about service accounts' tokens.
+	Tokens TokenOptions
+	// ClientCA holds authorities whose client certificates are believed beside the cluster's own.
+	ClientCA string
+	// Proxy is about proxies that say who asks, if its CAFile is set.
+	Proxy authn.ProxyConfig
 	// NoAnonymous refuses requests without a credential.
 	NoAnonymous bool
 	// AuthenticationConfig is an AuthenticationConfiguration: issuers of tokens, in place of OIDC, and what strangers may ask for.
 	AuthenticationConfig string
 	// AuthorizationConfig is an AuthorizationConfiguration: who is asked what users may do, in place of the Node authorizer, RBAC and
 	// AuthorizationWebhook.
-	AuthorizationConfig            string
+	AuthorizationConfig string
+	// AuthorizationModes are who is asked, in order, where no file says so; none: Node, RBAC and the webhook if there is one.
+	AuthorizationModes             []string
 	AuthorizedTTL, UnauthorizedTTL time.Duration
 	// TracingConfig is a TracingConfiguration: where spans go, and how many.
 	TracingConfig string
@@ -70,6 +78,7 @@ func (o *APIOptions) Validate() error {
 	if o.AuthorizationConfig != "" && o.AuthorizationWebhook != "" {
 		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
 	}
+	errs = append(errs, o.Tokens.validate(), o.validateModes())
 	errs = append(errs, plugins.Check(o.EnableAdmission, o.DisableAdmission))
 	return errors.Join(errs...)
 }
@@ -133,77 +142,4 @@ func (o *APIOptions) tracing() (*pipeline.Tracing, error) {
 		return nil, nil //nolint:nilnil // no tracing is no error
 	}
 	return pipeline.LoadTracing(o.TracingConfig)
-}
-
-// authenticators are who is asked about a credential, in order: the cluster's own, then those of o, then whoever answers for strangers.
-func (o *APIOptions) authenticators(tokens *authn.Tokens, own ...auth.Authenticator) ([]auth.Authenticator, error) {
-	stranger := &authn.Anonymous{}
-	if o.NoAnonymous {
-		stranger = nil
-	}
-	if o.OIDC.IssuerURL != "" {
-		a, err := authn.NewOIDC(o.OIDC)
-		if err != nil {
-			return nil, err
-		}
-		own = append(own, a)
-	}
-	if o.AuthenticationConfig != "" {
-		c, err := authn.LoadConfig(o.AuthenticationConfig, []string{issuer})
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range c.JWT {
-			own = append(own, a)
-		}
-		if c.Strangers {
-			if o.NoAnonymous {
-				return nil, errors.New("--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
-			}
-			stranger = c.Anonymous
-		}
-	}
-	if o.TokenWebhook != "" {
-		a, err := authn.NewWebhook(o.TokenWebhook, tokens.Audiences(), o.TokenWebhookTTL)
-		if err != nil {
-			return nil, err
-		}
-		own = append(own, a)
-	}
-	if stranger != nil {
-		own = append(own, *stranger)
-	}
-	return own, nil
-}
-
-// reviewer answers TokenReviews with whatever all of them know.
-func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
-	var others []auth.Authenticator
-	for _, a := range all {
-		switch a.(type) {
-		case *authn.OIDC, *authn.Webhook, authn.BootstrapTokens:
-			others = append(others, a)
-		}
-	}
-	return authn.Reviewer{Tokens: tokens, Others: others}
-}
-
-// authorizer is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
-func (o *APIOptions) authorizer(node, rbac auth.Authorizer) (u authz.Union, unlisted bool, err error) {
-	if o.AuthorizationConfig != "" {
-		c, err := authz.LoadConfig(o.AuthorizationConfig)
-		if err != nil {
-			return nil, false, err
-		}
-		return c.Union(node, rbac)
-	}
-	u = authz.Union{node, rbac, authz.Masters{}}
-	if o.AuthorizationWebhook == "" {
-		return u, false, nil
-	}
-	w, err := authz.NewWebhook(o.AuthorizationWebhook, o.AuthorizedTTL, o.UnauthorizedTTL)
-	if err != nil {
-		return nil, false, err
-	}
-	return append(u, w), true, nil // last: it is asked about what the cluster's own rules do not allow
 }

@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
@@ -233,14 +235,15 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	live := &liveFiles{log: c.log.With("room", "cluster")}
 	server, err := apiserver.New(apiserver.Config{
 		Store:      served,
 		Listener:   c.listener,
 		TLS:        c.keys.serverTLS(),
-		Parts:      c.keys.judges(rbac, &c.cfg.API),
+		Parts:      c.keys.judges(rbac, &c.cfg.API, live),
 		Audit:      auditor,
 		Tracing:    tracing,
-		Collectors: clientMetrics(),
+		Collectors: slices.Concat(clientMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:     followRBAC(rbac),
 		Bootstrap:  append(bootstrapObjects(), c.keys.authenticationInfo()),
 		Kubelet:    c.keys.kubeletClient(),
@@ -258,6 +261,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	as := func(u *auth.User, agent string) *client.Client { return inProcess(server, u, agent) }
 	g := &run.Group{}
 	first := []run.Part{{Name: "apiserver", Run: server.Run}}
+	first = append(first, live.part()...)
 	if c.etcd != nil {
 		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
 	}
@@ -319,7 +323,7 @@ func bootstrapObjects() []runtime.Object {
 	for _, pc := range scheduling.System() {
 		out = append(out, pc)
 	}
-	return append(out, flowcontrol.Bootstrap()...)
+	return append(append(out, flowcontrol.Bootstrap()...), tokenTracking())
 }
 
 // writeIfChanged writes a private file unless it holds just that already (P7: a restart writes nothing).

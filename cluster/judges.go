@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"time"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"keelson/api/kind"
 	"keelson/apiserver"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
@@ -26,30 +25,28 @@ import (
 	"keelson/auth/authz/bootstrap"
 )
 
-// issuer is who service-account tokens say they are from; it is also their default audience.
-const issuer = "https://kubernetes.default.svc.cluster.local"
-
 // judges builds what decides about requests, over the server's own objects.
-func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader) (apiserver.Parts, error) {
+func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
-		tokens, err := authn.NewTokens(k.tokens, issuer, []string{issuer}, tokenObjects{r})
+		believed, err := opts.Tokens.config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := opts.authorizer(authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac)
+		tokens, err := authn.NewTokens(believed, tokenObjects{r})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authenticators, err := opts.authenticators(tokens, authn.NewCertificates(k.ca.Pool()), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
+		authorizer, unlisted, err := live.authorizer(opts, authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac)
+		if err != nil {
+			return apiserver.Parts{}, err
+		}
+		authenticators, err := live.authenticators(opts, tokens, authn.NewCertificates(k.clients), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		rules := authz.Rules{Of: []interface {
 			RulesFor(*auth.User, string) []rbacv1.PolicyRule
-		}{authz.Masters{}, rbac}}
-		if unlisted {
-			rules.Unlisted = "webhook authorizer does not support user rule resolution"
-		}
+		}{authz.Masters{}, rbac}, Unlisted: unlisted}
 		metrics := admission.NewMetrics()
 		chain, follow, err := opts.admission(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Metrics: metrics})
 		if err != nil {
@@ -66,7 +63,7 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader
 		return apiserver.Parts{
 			Extra:          documents,
 			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
-			Admission: chain, Follow: followPlugins(follow), Metrics: metrics.Collectors(), Guards: guards,
+			Admission: chain, Follow: followPlugins(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), live.collectors()), Guards: guards,
 		}, nil
 	}
 }
@@ -74,7 +71,7 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions) func(*apiserver.Reader
 // issuerDocuments let others check service-account tokens: they are what OpenID Connect discovery asks for. Inside the cluster the
 // issuer's name leads here.
 func issuerDocuments(tokens *authn.Tokens) (map[string]http.Handler, error) {
-	configuration, keys := tokens.Discovery(issuer)
+	configuration, keys := tokens.Discovery()
 	out := map[string]http.Handler{}
 	for _, d := range []struct {
 		path, media string
@@ -125,54 +122,6 @@ func followPlugins(wishes []plugins.Follow) []apiserver.Follower {
 		out[i] = apiserver.Follower{Resource: w.Resource, Set: w.Set, Remove: w.Remove}
 	}
 	return out
-}
-
-// tokenObjects looks up what service-account tokens are bound to.
-type tokenObjects struct{ r *apiserver.Reader }
-
-func (t tokenObjects) find(ctx context.Context, resource, namespace, name string) (string, bool) {
-	obj, err := t.r.Get(ctx, corev1.SchemeGroupVersion.WithResource(resource), namespace, name)
-	if err != nil {
-		return "", false
-	}
-	o, ok := obj.(kind.Object)
-	if !ok || ended(o.GetDeletionTimestamp()) {
-		return "", false
-	}
-	return string(o.GetUID()), true
-}
-
-// ended tells whether something that is being deleted should be gone by now: what it is needs its token to come to its end.
-func ended(deletion *metav1.Time) bool {
-	return deletion != nil && time.Since(deletion.Time) > time.Minute
-}
-
-func (t tokenObjects) ServiceAccount(ctx context.Context, namespace, name string) (string, bool) {
-	return t.find(ctx, "serviceaccounts", namespace, name)
-}
-
-func (t tokenObjects) Pod(ctx context.Context, namespace, name string) (string, bool) {
-	return t.find(ctx, "pods", namespace, name)
-}
-
-func (t tokenObjects) Secret(ctx context.Context, namespace, name string) (string, bool) {
-	return t.find(ctx, "secrets", namespace, name)
-}
-
-func (t tokenObjects) Node(ctx context.Context, name string) (string, bool) {
-	return t.find(ctx, "nodes", "", name)
-}
-
-func (t tokenObjects) SecretToken(ctx context.Context, namespace, name string) (string, bool) {
-	obj, err := t.r.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, name)
-	if err != nil {
-		return "", false
-	}
-	s, ok := obj.(*corev1.Secret)
-	if !ok || s.DeletionTimestamp != nil || s.Type != corev1.SecretTypeServiceAccountToken {
-		return "", false
-	}
-	return string(s.Data[corev1.ServiceAccountTokenKey]), true
 }
 
 func bootstrapSecret(r *apiserver.Reader) func(context.Context, string) *corev1.Secret {

@@ -5,9 +5,11 @@ package cluster
 import (
 	"crypto"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,6 +27,7 @@ type keys struct {
 	proxyCA    *pki.Authority  // vouches for the API server when it passes requests on
 	toOthers   tls.Certificate // the API server as a client of aggregated servers
 	tokens     crypto.Signer
+	clients    *x509.CertPool // vouches for clients
 	adminPair  pki.Pair
 	agentPairs map[string]pki.Pair // by file name, for roles run as processes of their own
 }
@@ -76,8 +79,20 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 			return nil, err
 		}
 	}
-	k.tokens, err = pki.ServiceAccountKey(dir)
-	return k, err
+	if k.tokens, err = cfg.API.Tokens.signer(dir); err != nil {
+		return nil, err
+	}
+	k.clients = ca.Pool()
+	if file := cfg.API.ClientCA; file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("authorities of clients: %w", err)
+		}
+		if !k.clients.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("authorities of clients: %s holds no certificate", file)
+		}
+	}
+	return k, nil
 }
 
 const frontProxyUser = "front-proxy-client"
@@ -136,7 +151,7 @@ func (k *keys) serverTLS() *tls.Config {
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{k.server},
 		ClientAuth:   tls.RequestClientCert,
-		ClientCAs:    k.ca.Pool(),
+		ClientCAs:    k.clients,
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
 }

@@ -4,6 +4,9 @@ package pki
 
 import (
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -34,13 +37,35 @@ func KeyID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Sign signs t with the service-account key (ECDSA P-256).
+// Algorithm is how tokens are signed by the holder of key.
+func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+	}
+	return "", fmt.Errorf("service-account key: a %T of this kind cannot sign tokens: RSA, or ECDSA on P-256, P-384 or P-521", key)
+}
+
+// Sign signs t with the service-account key.
 func (t LegacyToken) Sign(key crypto.Signer) (string, error) {
 	id, err := KeyID(key.Public())
 	if err != nil {
 		return "", err
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	alg, err := Algorithm(key.Public())
+	if err != nil {
+		return "", err
+	}
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	if err != nil {
 		return "", fmt.Errorf("service-account key: %w", err)
 	}

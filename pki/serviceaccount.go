@@ -7,13 +7,13 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"k8s.io/client-go/util/keyutil"
 )
 
 // ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, so ES256), kept in dir/sa.key; it makes one when there is none.
@@ -26,11 +26,20 @@ func ServiceAccountKey(dir string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read service-account key: %w", err)
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("read service-account key: %s holds no PEM block", path)
+	return parseSigner(path, b)
+}
+
+// TokenSigner reads the private key in the PEM file at path, which signs service-account tokens.
+func TokenSigner(path string) (crypto.Signer, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read service-account key: %w", err)
 	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	return parseSigner(path, b)
+}
+
+func parseSigner(path string, b []byte) (crypto.Signer, error) {
+	key, err := keyutil.ParsePrivateKeyPEM(b)
 	if err != nil {
 		return nil, fmt.Errorf("read service-account key %s: %w", path, err)
 	}
@@ -39,6 +48,19 @@ func ServiceAccountKey(dir string) (crypto.Signer, error) {
 		return nil, fmt.Errorf("read service-account key %s: a key of type %T cannot sign", path, key)
 	}
 	return s, nil
+}
+
+// TokenKeys reads the keys in the PEM file at path, public, private or in certificates, by which service-account tokens are believed.
+func TokenKeys(path string) ([]crypto.PublicKey, error) {
+	found, err := keyutil.PublicKeysFromFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read service-account keys: %w", err)
+	}
+	out := make([]crypto.PublicKey, len(found))
+	for i, k := range found {
+		out[i] = k
+	}
+	return out, nil
 }
 
 func makeServiceAccountKey(dir, path string) (crypto.Signer, error) {

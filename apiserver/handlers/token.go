@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,7 +29,9 @@ import (
 
 // Tokens issues and checks service-account tokens; *authn.Tokens does.
 type Tokens interface {
-	Issue(b authn.Bound, audiences []string, life time.Duration) (token string, end time.Time, err error)
+	Issue(b authn.Bound, audiences []string, life time.Duration) (authn.Issued, error)
+	// Longest bounds how long a token lives; 0: nothing does.
+	Longest() time.Duration
 	Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error)
 	Audiences() []string
 }
@@ -72,14 +76,23 @@ func (h *Handler) token(tokens Tokens) Special {
 func (h *Handler) issue(
 	ctx context.Context, rq *pipeline.Request, tokens Tokens, ask *authenticationv1.TokenRequest, account kind.Object, opts *metav1.CreateOptions,
 ) error {
+	kindOf := tokenRequestGVK.GroupKind()
+	metadata := field.NewPath("metadata")
 	if ask.Name != "" && ask.Name != account.GetName() {
-		return apierrors.NewBadRequest(fmt.Sprintf("the service account name in the token request (%s) does not match the name on the URL (%s)", ask.Name, account.GetName()))
+		wrong := field.Invalid(metadata.Child("name"), ask.Name, "must match the service account name if specified")
+		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
 	if ask.Namespace != "" && ask.Namespace != account.GetNamespace() {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		wrong := field.Invalid(metadata.Child("namespace"), ask.Namespace, "must match the service account namespace if specified")
+		return apierrors.NewInvalid(kindOf, account.GetName(), field.ErrorList{wrong})
 	}
-	ask.Name, ask.Namespace = account.GetName(), account.GetNamespace()
+	if ask.UID != "" && ask.UID != account.GetUID() {
+		return apierrors.NewConflict(schema.GroupResource{Group: kindOf.Group, Resource: kindOf.Kind}, account.GetName(), fmt.Errorf(
+			"the UID in the token request (%s) does not match the UID of the service account (%s)", ask.UID, account.GetUID()))
+	}
+	ask.Name, ask.Namespace, ask.UID = account.GetName(), account.GetNamespace(), account.GetUID()
 	ask.CreationTimestamp = metav1.Now().Rfc3339Copy()
+	ask.Status = authenticationv1.TokenRequestStatus{}
 	if ask.Spec.ExpirationSeconds == nil {
 		seconds := int64(defaultTokenSeconds)
 		ask.Spec.ExpirationSeconds = &seconds
@@ -88,7 +101,7 @@ func (h *Handler) issue(
 		ask.Spec.Audiences = tokens.Audiences()
 	}
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: tokenRequestGVK.Group, Kind: tokenRequestGVK.Kind}, "", errs)
+		return apierrors.NewInvalid(kindOf, "", errs)
 	}
 	res := h.resources[rq.GVR()]
 	ar := h.admissionRequest(rq, res, admission.Create, ask, nil, opts, isDryRun(opts.DryRun))
@@ -103,11 +116,16 @@ func (h *Handler) issue(
 	if err := h.bindToken(ctx, ask, &bound); err != nil {
 		return err
 	}
-	token, end, err := tokens.Issue(bound, ask.Spec.Audiences, time.Duration(*ask.Spec.ExpirationSeconds)*time.Second)
+	if longest := int64(tokens.Longest() / time.Second); longest > 0 && *ask.Spec.ExpirationSeconds > longest {
+		rq.Warn(fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *ask.Spec.ExpirationSeconds, longest))
+		ask.Spec.ExpirationSeconds = &longest
+	}
+	made, err := tokens.Issue(bound, ask.Spec.Audiences, time.Duration(*ask.Spec.ExpirationSeconds)*time.Second)
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	ask.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(end)}
+	ask.Status = authenticationv1.TokenRequestStatus{Token: made.Token, ExpirationTimestamp: metav1.NewTime(made.End)}
+	rq.Annotate("authentication.kubernetes.io/issued-credential-id", "JTI="+made.ID)
 	return nil
 }
 
@@ -129,9 +147,13 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 	if ref == nil {
 		return nil
 	}
-	gr := map[string]string{"v1/Pod": "pods", "v1/Secret": "secrets", "v1/Node": "nodes"}[ref.APIVersion+"/"+ref.Kind]
-	if gr == "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to object of type %s, Kind=%s", ask.Name, ref.APIVersion, ref.Kind))
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	gr := map[string]string{"Pod": "pods", "Secret": "secrets", "Node": "nodes"}[gvk.Kind]
+	switch {
+	case gvk.GroupVersion() == admissionregistrationv1.SchemeGroupVersion && strings.HasSuffix(gvk.Kind, "atingWebhookConfiguration"):
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s (feature gate APIServerWebhookAuthenticationToken is disabled)", gvk))
+	case gr == "" || gvk.Group != "":
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk))
 	}
 	ns := ask.Namespace
 	if gr == "nodes" {
@@ -142,7 +164,7 @@ func (h *Handler) bindToken(ctx context.Context, ask *authenticationv1.TokenRequ
 		return err
 	}
 	if ref.UID != "" && ref.UID != obj.GetUID() {
-		return apierrors.NewConflict(schema.GroupResource{Resource: gr}, ref.Name,
+		return apierrors.NewConflict(schema.GroupResource{Resource: gvk.Kind}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
 	to := &authn.Ref{Name: obj.GetName(), UID: string(obj.GetUID())}

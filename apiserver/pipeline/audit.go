@@ -139,7 +139,7 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
 			Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name, APIGroup: rq.Group, APIVersion: rq.Version, Subresource: rq.Subresource,
 		}
 	}
-	return &record{auditor: auditor, verdict: v, event: e}
+	return &record{auditor: auditor, verdict: v, event: e, annotations: maps.Clone(u.Annotations)}
 }
 
 // UserInfo is a user as the API shows them.

@@ -32,6 +32,9 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 			return
 		}
 		rq.User = u
+		for _, text := range u.Warnings {
+			rq.Warn(text)
+		}
 		rq.Mark.AuthnHow = how(u)
 		r.Header.Del("Authorization") // nobody behind this point may see it, least of all a proxied server
 		next.ServeHTTP(w, r)

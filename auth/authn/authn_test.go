@@ -37,9 +37,16 @@ func (o objects) Pod(_ context.Context, ns, name string) (string, bool) {
 func (o objects) Secret(_ context.Context, ns, name string) (string, bool) {
 	return o.find("secret/" + ns + "/" + name)
 }
-func (o objects) SecretToken(_ context.Context, ns, name string) (string, bool) {
-	return o.find("token/" + ns + "/" + name)
+func (o objects) SecretToken(_ context.Context, ns, name string) (SecretToken, bool) {
+	token, ok := o.find("token/" + ns + "/" + name)
+	return SecretToken{Token: token, InvalidSince: o["invalid/"+ns+"/"+name], LastUsed: o["used/"+ns+"/"+name]}, ok
 }
+
+func (o objects) Lists(_ context.Context, ns, account, secret string) bool {
+	return o["lists/"+ns+"/"+account] == secret
+}
+
+func (o objects) NoteUse(_ context.Context, ns, secret, day string) { o["used/"+ns+"/"+secret] = day }
 
 func (o objects) Node(_ context.Context, name string) (string, bool) { return o.find("node/" + name) }
 
@@ -49,7 +56,7 @@ func newTokens(t testing.TB, o Objects) *Tokens {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := NewTokens(key, "https://kubernetes.default.svc.cluster.local", []string{"https://kubernetes.default.svc.cluster.local"}, o)
+	tokens, err := NewTokens(TokenConfig{Key: key, Issuers: []string{"https://kubernetes.default.svc.cluster.local"}, Extend: true}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,10 +67,11 @@ func TestTokenRoundTrip(t *testing.T) {
 	o := objects{"sa/default/build": "u1", "pod/default/p": "u2"}
 	tokens := newTokens(t, o)
 	b := Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}, Pod: &Ref{"p", "u2"}, Node: &Ref{"node-1", "u3"}}
-	token, _, err := tokens.Issue(b, nil, time.Hour)
+	made, err := tokens.Issue(b, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
+	token := made.Token
 	r := httptest.NewRequest(http.MethodGet, "/api", http.NoBody)
 	r.Header.Set("Authorization", "Bearer "+token)
 	u, ok, err := tokens.Authenticate(r)
@@ -85,15 +93,15 @@ func TestTokenIsRefused(t *testing.T) {
 	o := objects{"sa/default/build": "u1", "pod/default/p": "u2"}
 	tokens := newTokens(t, o)
 	issue := func(b Bound, aud ...string) string {
-		token, _, err := tokens.Issue(b, aud, time.Hour)
+		made, err := tokens.Issue(b, aud, time.Hour)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return token
+		return made.Token
 	}
 	build := Ref{"build", "u1"}
 	good := issue(Bound{Namespace: "default", ServiceAccount: build})
-	foreign, _, err := newTokens(t, o).Issue(Bound{Namespace: "default", ServiceAccount: build}, nil, time.Hour)
+	foreign, err := newTokens(t, o).Issue(Bound{Namespace: "default", ServiceAccount: build}, nil, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +113,7 @@ func TestTokenIsRefused(t *testing.T) {
 	}{
 		{"garbage", "abc", tokens},
 		{"unsigned", "eyJhbGciOiJub25lIn0." + strings.Split(good, ".")[1] + ".", tokens},
-		{"of another cluster", foreign, tokens},
+		{"of another cluster", foreign.Token, tokens},
 		{"expired", good, &late},
 		{"for another audience", issue(Bound{Namespace: "default", ServiceAccount: build}, "vault"), tokens},
 		{"of a service account made anew", issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "old"}}), tokens},
@@ -130,7 +138,7 @@ func TestLegacyTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := objects{"sa/default/build": "u1"}
-	tokens, err := NewTokens(key, "https://issuer", []string{"api"}, o)
+	tokens, err := NewTokens(TokenConfig{Key: key, Issuers: []string{"https://issuer"}, Audiences: []string{"api"}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,15 +283,15 @@ func TestCertificateEnds(t *testing.T) {
 
 func FuzzToken(f *testing.F) {
 	tokens := newTokens(f, objects{"sa/default/build": "u1"})
-	good, _, err := tokens.Issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}}, nil, time.Hour)
+	good, err := tokens.Issue(Bound{Namespace: "default", ServiceAccount: Ref{"build", "u1"}}, nil, time.Hour)
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(good)
+	f.Add(good.Token)
 	f.Add("a.b.c")
 	f.Fuzz(func(t *testing.T, token string) {
 		u, _, err := tokens.Check(t.Context(), token, nil)
-		if err == nil && token != good && u.Name != "system:serviceaccount:default:build" {
+		if err == nil && token != good.Token && u.Name != "system:serviceaccount:default:build" {
 			t.Errorf("token %q was accepted as %s", token, u.Name)
 		}
 	})

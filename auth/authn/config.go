@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
@@ -34,31 +33,27 @@ type Config struct {
 	Anonymous *Anonymous
 }
 
-// LoadConfig reads and checks the file at path. The tokens of the issuers in taken are somebody else's.
-func LoadConfig(path string, taken []string) (*Config, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read authentication configuration: %w", err)
-	}
+// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's.
+func ParseConfig(b []byte, taken []string) (*Config, error) {
 	known := runtime.NewScheme()
 	install.Install(known)
 	obj, err := runtime.Decode(serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDecoder(), b)
 	if err != nil {
-		return nil, fmt.Errorf("authentication configuration %s: %w", path, err)
+		return nil, fmt.Errorf("authentication configuration: %w", err)
 	}
 	f, ok := obj.(*apiserver.AuthenticationConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("authentication configuration %s: it is a %T, not an AuthenticationConfiguration", path, obj)
+		return nil, fmt.Errorf("authentication configuration: it is a %T, not an AuthenticationConfiguration", obj)
 	}
 	compiler := cel.NewDefaultCompiler()
 	if errs := validation.ValidateAuthenticationConfiguration(compiler, f, taken); len(errs) > 0 {
-		return nil, fmt.Errorf("authentication configuration %s: %w", path, errs.ToAggregate())
+		return nil, fmt.Errorf("authentication configuration: %w", errs.ToAggregate())
 	}
 	c := &Config{}
 	for _, j := range f.JWT {
 		o, err := newJWT(j, compiler, taken)
 		if err != nil {
-			return nil, fmt.Errorf("authentication configuration %s: issuer %s: %w", path, j.Issuer.URL, err)
+			return nil, fmt.Errorf("authentication configuration: issuer %s: %w", j.Issuer.URL, err)
 		}
 		c.JWT = append(c.JWT, o)
 	}

@@ -175,6 +175,24 @@ func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 	return o.verifier, nil
 }
 
+// wait asks the issuer where its keys are until it answers or ctx ends.
+func (o *OIDC) wait(ctx context.Context) error {
+	for {
+		_, err := o.ready()
+		if err == nil {
+			return nil
+		}
+		o.mu.Lock()
+		next := time.Until(o.tryAfter)
+		o.mu.Unlock()
+		select {
+		case <-time.After(next):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // user reads who the claims are about.
 func (c *OIDCConfig) user(claims map[string]any) (*auth.User, error) {
 	name, err := nameOf(claims, c.UsernameClaim)

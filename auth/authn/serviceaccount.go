@@ -29,9 +29,23 @@ type Objects interface {
 	Pod(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Secret(ctx context.Context, namespace, name string) (uid string, ok bool)
 	Node(ctx context.Context, name string) (uid string, ok bool)
-	// SecretToken is the token that a secret of type kubernetes.io/service-account-token holds.
-	SecretToken(ctx context.Context, namespace, name string) (token string, ok bool)
+	// SecretToken is what a secret of type kubernetes.io/service-account-token holds.
+	SecretToken(ctx context.Context, namespace, name string) (s SecretToken, ok bool)
+	// Lists tells whether a service account names a secret among its own.
+	Lists(ctx context.Context, namespace, account, secret string) bool
+	// NoteUse labels a secret with the day on which its token was used.
+	NoteUse(ctx context.Context, namespace, secret, day string)
 }
+
+// SecretToken is a token that a secret holds. InvalidSince is the day on which it was marked as not to be used, LastUsed that of its last
+// use; both are labels of the secret, and empty at first.
+type SecretToken struct{ Token, InvalidSince, LastUsed string }
+
+// Labels of secrets that tell of their tokens.
+const (
+	LabelInvalidSince = "kubernetes.io/legacy-token-invalid-since"
+	LabelLastUsed     = "kubernetes.io/legacy-token-last-used"
+)
 
 // Ref names an object that a token is bound to.
 type Ref struct {
@@ -53,58 +67,116 @@ type boundClaims struct {
 	Kubernetes Bound `json:"kubernetes.io"`
 }
 
-// Tokens issues and checks service-account tokens (JWT, KEP-1205). Safe for concurrent use.
-type Tokens struct {
-	issuer    string
-	audiences []string
-	objects   Objects
-	now       func() time.Time
-	signer    jose.Signer
-	public    jose.JSONWebKeySet
-	algorithm jose.SignatureAlgorithm
+// TokenConfig says which tokens are issued, and which are believed.
+type TokenConfig struct {
+	// Key signs (RSA, or ECDSA on P-256, P-384 or P-521). Keys are believed beside it.
+	Key  crypto.Signer
+	Keys []crypto.PublicKey
+	// Issuers are believed; the first is who issues.
+	Issuers []string
+	// Audiences are the API server's own, the default of tokens that ask for none; empty: the issuers.
+	Audiences []string
+	// JWKS is where discovery says that the keys are; empty: at the issuer's own.
+	JWKS string
+	// Longest bounds how long a token lives; 0: nothing does.
+	Longest time.Duration
+	// Extend lets the tokens that kubelets ask for pods live for a year, and counts who uses one after the hour it was asked for.
+	Extend bool
 }
 
-// NewTokens signs with key (ECDSA P-256). audiences are the API server's own, the default of tokens that ask for none.
-func NewTokens(key crypto.Signer, issuer string, audiences []string, objects Objects) (*Tokens, error) {
-	id, err := pki.KeyID(key.Public())
-	if err != nil {
-		return nil, err
+// Tokens issues and checks service-account tokens (JWT, KEP-1205). Safe for concurrent use.
+type Tokens struct {
+	config     TokenConfig
+	objects    Objects
+	now        func() time.Time
+	signer     jose.Signer
+	public     jose.JSONWebKeySet
+	algorithms []jose.SignatureAlgorithm
+	used       tokenUse
+}
+
+// NewTokens checks the keys of c.
+func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
+	if len(c.Audiences) == 0 {
+		c.Audiences = c.Issuers
 	}
-	alg := jose.ES256
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: alg, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
+	t := &Tokens{config: c, objects: objects, now: time.Now, used: newTokenUse()}
+	for _, key := range append([]crypto.PublicKey{c.Key.Public()}, c.Keys...) {
+		id, err := pki.KeyID(key)
+		if err != nil {
+			return nil, err
+		}
+		alg, err := pki.Algorithm(key)
+		if err != nil {
+			return nil, err
+		}
+		if len(t.public.Key(id)) > 0 {
+			continue
+		}
+		t.public.Keys = append(t.public.Keys, jose.JSONWebKey{Key: key, KeyID: id, Algorithm: string(alg), Use: "sig"})
+		if !slices.Contains(t.algorithms, alg) {
+			t.algorithms = append(t.algorithms, alg)
+		}
+	}
+	first := t.public.Keys[0]
+	var err error
+	t.signer, err = jose.NewSigner(jose.SigningKey{Algorithm: t.algorithms[0], Key: jose.JSONWebKey{Key: c.Key, KeyID: first.KeyID}}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("service-account key: %w", err)
 	}
-	return &Tokens{
-		issuer: issuer, audiences: audiences, objects: objects, now: time.Now, signer: signer, algorithm: alg,
-		public: jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: id, Algorithm: string(alg), Use: "sig"}}},
-	}, nil
+	return t, nil
 }
 
-// Issue signs a token for b that lives for life. Empty audiences mean the API server's own. It returns the token and when it ends.
-func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (string, time.Time, error) {
+const (
+	// kubeletSeconds is the life that kubelets ask for when a pod says nothing; tokens of that life for the API server are extended.
+	kubeletSeconds = 3607 * time.Second
+	extendedLife   = 365 * 24 * time.Hour
+)
+
+// Issued is a new token.
+type Issued struct {
+	Token string
+	// End is when whoever asked for it should have another; it may be believed for longer.
+	End time.Time
+	// ID names the token where it is used.
+	ID string
+}
+
+// Issue signs a token for b that lives for life. Empty audiences mean the API server's own.
+func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued, error) {
 	if len(audiences) == 0 {
-		audiences = t.audiences
+		audiences = t.config.Audiences
 	}
-	now := t.now()
-	end := now.Add(life)
-	token, err := jwt.Signed(t.signer).Claims(jwt.Claims{
-		ID:        uuid.NewString(),
-		Issuer:    t.issuer,
+	now, lasts := t.now(), life
+	out := Issued{End: now.Add(life).Truncate(time.Second), ID: uuid.NewString()}
+	foreign := func(a string) bool { return !slices.Contains(t.config.Audiences, a) }
+	if t.config.Extend && b.Pod != nil && life == kubeletSeconds && !slices.ContainsFunc(audiences, foreign) {
+		b.WarnAfter, lasts = jwt.NewNumericDate(now.Add(life)), extendedLife
+	}
+	var err error
+	out.Token, err = jwt.Signed(t.signer).Claims(jwt.Claims{
+		ID:        out.ID,
+		Issuer:    t.config.Issuers[0],
 		Subject:   userName(b.Namespace, b.ServiceAccount.Name),
 		Audience:  audiences,
 		IssuedAt:  jwt.NewNumericDate(now),
 		NotBefore: jwt.NewNumericDate(now),
-		Expiry:    jwt.NewNumericDate(end),
+		Expiry:    jwt.NewNumericDate(now.Add(lasts)),
 	}).Claims(boundClaims{b}).Serialize()
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("sign token of service account %s/%s: %w", b.Namespace, b.ServiceAccount.Name, err)
+		return Issued{}, fmt.Errorf("sign token of service account %s/%s: %w", b.Namespace, b.ServiceAccount.Name, err)
 	}
-	return token, end.Truncate(time.Second), nil
+	return out, nil
 }
 
+// Issuers are believed to issue service-account tokens: the tokens of these are nobody else's.
+func (t *Tokens) Issuers() []string { return t.config.Issuers }
+
+// Longest bounds how long a token lives; 0: nothing does.
+func (t *Tokens) Longest() time.Duration { return t.config.Longest }
+
 // Audiences are the API server's own.
-func (t *Tokens) Audiences() []string { return t.audiences }
+func (t *Tokens) Audiences() []string { return t.config.Audiences }
 
 // Authenticate checks the request's bearer token, if it is one of ours.
 func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
@@ -119,7 +191,7 @@ func (t *Tokens) Authenticate(r *http.Request) (*auth.User, bool, error) {
 // Check verifies signature, times, audience (any of audiences; empty: the API server's own) and that everything the token is
 // bound to still exists. It returns the user and the audiences that matched. Every error wraps ErrUnauthorized.
 func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*auth.User, []string, error) {
-	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{t.algorithm})
+	parsed, err := jwt.ParseSigned(token, t.algorithms)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: not a token of this cluster: %w", ErrUnauthorized, err)
 	}
@@ -132,11 +204,14 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	if c.Issuer == pki.LegacyIssuer {
 		return t.checkLegacy(ctx, token, &legacy, audiences)
 	}
-	if err := c.ValidateWithLeeway(jwt.Expected{Issuer: t.issuer, Time: t.now()}, 10*time.Second); err != nil {
+	if !slices.Contains(t.config.Issuers, c.Issuer) {
+		return nil, nil, fmt.Errorf("%w: token issuer %q is invalid", ErrUnauthorized, c.Issuer)
+	}
+	if err := c.Validate(jwt.Expected{Time: t.now()}); err != nil {
 		return nil, nil, fmt.Errorf("%w: token of %s: %w", ErrUnauthorized, c.Subject, err)
 	}
 	if len(audiences) == 0 {
-		audiences = t.audiences
+		audiences = t.config.Audiences
 	}
 	var matched []string
 	for _, a := range audiences {
@@ -150,27 +225,56 @@ func (t *Tokens) Check(ctx context.Context, token string, audiences []string) (*
 	if err := t.alive(ctx, b.Kubernetes); err != nil {
 		return nil, nil, err
 	}
-	return user(b.Kubernetes, c.ID), matched, nil
+	u := user(b.Kubernetes, c.ID)
+	t.used.noteAge(u, c.Subject, b.Kubernetes.WarnAfter, t.now())
+	return u, matched, nil
 }
 
 // checkLegacy accepts a token without end while the secret it was made for holds it and its service account is the same.
 func (t *Tokens) checkLegacy(ctx context.Context, token string, l *pki.LegacyToken, audiences []string) (*auth.User, []string, error) {
-	matched := t.audiences
+	matched := t.config.Audiences
 	if len(audiences) > 0 {
-		matched = slices.DeleteFunc(slices.Clone(audiences), func(a string) bool { return !slices.Contains(t.audiences, a) })
+		matched = slices.DeleteFunc(slices.Clone(audiences), func(a string) bool { return !slices.Contains(t.config.Audiences, a) })
 	}
 	if len(matched) == 0 {
 		return nil, nil, fmt.Errorf("%w: token of secret %s/%s is not for the audiences %q", ErrUnauthorized, l.Namespace, l.Secret, audiences)
 	}
 	held, ok := t.objects.SecretToken(ctx, l.Namespace, l.Secret)
-	if !ok || subtle.ConstantTimeCompare([]byte(held), []byte(token)) != 1 {
+	if !ok || subtle.ConstantTimeCompare([]byte(held.Token), []byte(token)) != 1 {
 		return nil, nil, fmt.Errorf("%w: secret %s/%s of the token is gone or holds another", ErrUnauthorized, l.Namespace, l.Secret)
 	}
 	b := Bound{Namespace: l.Namespace, ServiceAccount: Ref{Name: l.Account, UID: l.AccountUID}}
 	if err := t.alive(ctx, b); err != nil {
 		return nil, nil, err
 	}
-	return ServiceAccountUser(l.Namespace, l.Account, l.AccountUID, "service account token of secret "+l.Secret), matched, nil
+	t.noteUse(ctx, l, held)
+	if held.InvalidSince != "" {
+		t.used.invalid.Inc()
+		return nil, nil, fmt.Errorf("%w: the token in secret %s/%s for service account %s/%s has been marked invalid. Use tokens from the TokenRequest API or "+
+			"manually created secret-based tokens, or remove the '%s' label from the secret to temporarily allow use of this token",
+			ErrUnauthorized, l.Namespace, l.Secret, l.Namespace, l.Account, LabelInvalidSince)
+	}
+	u := ServiceAccountUser(l.Namespace, l.Account, l.AccountUID, "service account token of secret "+l.Secret)
+	t.used.legacy.Inc()
+	u.Annotations = map[string]string{"authentication.k8s.io/legacy-token": u.Name}
+	if t.objects.Lists(ctx, l.Namespace, l.Account, l.Secret) {
+		t.used.auto.Inc()
+		u.Annotations["authentication.k8s.io/legacy-token-autogenerated-secret"] = l.Secret
+		u.Warnings = []string{"Use tokens from the TokenRequest API or manually created secret-based tokens instead of auto-generated secret-based tokens."}
+	} else {
+		t.used.manual.Inc()
+		u.Annotations["authentication.k8s.io/legacy-token-manual-secret"] = l.Secret
+	}
+	return u, matched, nil
+}
+
+// noteUse notes the day on the secret, once a day.
+func (t *Tokens) noteUse(ctx context.Context, l *pki.LegacyToken, held SecretToken) {
+	now := t.now().UTC()
+	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
+	if held.LastUsed != today && held.LastUsed != tomorrow { // tomorrow: by a server whose clock is ahead
+		t.objects.NoteUse(ctx, l.Namespace, l.Secret, today)
+	}
 }
 
 // alive refuses a token whose service account, pod, secret or node is gone or was made anew.
@@ -241,13 +345,17 @@ func credentialID(c *x509.Certificate) string {
 	return "X509SHA256=" + hex.EncodeToString(sum[:])
 }
 
-// Discovery serves the issuer's OIDC documents: /.well-known/openid-configuration and /openid/v1/jwks under base (https://host:port).
-func (t *Tokens) Discovery(base string) (configuration, keys any) {
+// Discovery is the issuer's OIDC documents: /.well-known/openid-configuration, and /openid/v1/jwks.
+func (t *Tokens) Discovery() (configuration, keys any) {
+	issuer, jwks := t.config.Issuers[0], t.config.JWKS
+	if jwks == "" {
+		jwks = strings.TrimSuffix(issuer, "/") + "/openid/v1/jwks"
+	}
 	return map[string]any{
-		"issuer":                                t.issuer,
-		"jwks_uri":                              strings.TrimSuffix(base, "/") + "/openid/v1/jwks",
+		"issuer":                                issuer,
+		"jwks_uri":                              jwks,
 		"response_types_supported":              []string{"id_token"},
 		"subject_types_supported":               []string{"public"},
-		"id_token_signing_alg_values_supported": []string{string(t.algorithm)},
+		"id_token_signing_alg_values_supported": t.algorithms,
 	}, t.public
 }

@@ -5,6 +5,7 @@ package authz
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -21,26 +22,64 @@ type Config struct {
 	compiler cel.Compiler
 }
 
-// The types of authorizers that a configuration may name beside webhooks. ABAC is not among them.
+// The modes of authorization. Kubernetes' ABAC is not among them.
 const (
-	typeNode        = "Node"
-	typeRBAC        = "RBAC"
-	typeAlwaysAllow = "AlwaysAllow"
-	typeAlwaysDeny  = "AlwaysDeny"
+	ModeNode        = "Node"
+	ModeRBAC        = "RBAC"
+	ModeAlwaysAllow = "AlwaysAllow"
+	ModeAlwaysDeny  = "AlwaysDeny"
+	ModeWebhook     = "Webhook"
 )
 
-// LoadConfig reads and checks the file at path.
-func LoadConfig(path string) (*Config, error) {
-	f, err := load.LoadFromFile(path)
+// ByModes is who the modes name, after the group system:masters, which nobody locks out. unlisted tells that one of them decides
+// without a list of rules.
+func ByModes(modes []string, node, rbac, webhook auth.Authorizer) (u Union, unlisted bool) {
+	u = Union{Masters{}}
+	for _, m := range modes {
+		switch m {
+		case ModeNode:
+			u = append(u, node)
+		case ModeRBAC:
+			u = append(u, rbac)
+		case ModeAlwaysAllow:
+			u, unlisted = append(u, always{auth.Allow, ""}), true
+		case ModeAlwaysDeny:
+			u = append(u, always{auth.NoOpinion, "Everything is forbidden."})
+		case ModeWebhook:
+			u, unlisted = append(u, webhook), true
+		}
+	}
+	return u, unlisted
+}
+
+// ParseConfig checks the document in b.
+func ParseConfig(b []byte) (*Config, error) {
+	f, err := load.LoadFromData(b)
 	if err != nil {
-		return nil, fmt.Errorf("authorization configuration %s: %w", path, err)
+		return nil, fmt.Errorf("authorization configuration: %w", err)
 	}
 	c := &Config{list: f.Authorizers, compiler: cel.NewDefaultCompiler()}
-	known := sets.New(typeNode, typeRBAC, typeAlwaysAllow, typeAlwaysDeny, string(apiserver.TypeWebhook))
-	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, f, known, sets.New(string(apiserver.TypeWebhook))); len(errs) > 0 {
-		return nil, fmt.Errorf("authorization configuration %s: %w", path, errs.ToAggregate())
+	known := sets.New(ModeNode, ModeRBAC, ModeAlwaysAllow, ModeAlwaysDeny, ModeWebhook)
+	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, f, known, sets.New(ModeWebhook)); len(errs) > 0 {
+		return nil, fmt.Errorf("authorization configuration: %w", errs.ToAggregate())
+	}
+	for _, a := range c.list {
+		if want := strings.ToLower(string(a.Type)); a.Type != apiserver.TypeWebhook && a.Name != want {
+			return nil, fmt.Errorf("authorization configuration: expected name %s for authorizer %s instead of %s", want, a.Type, a.Name)
+		}
 	}
 	return c, nil
+}
+
+// types are those of the authorizers beside webhooks.
+func (c *Config) types() sets.Set[string] {
+	out := sets.New[string]()
+	for _, a := range c.list {
+		if a.Type != apiserver.TypeWebhook {
+			out.Insert(string(a.Type))
+		}
+	}
+	return out
 }
 
 // Union is who the configuration names, after the group system:masters, which nobody locks out. node and rbac are the cluster's own;
@@ -48,22 +87,14 @@ func LoadConfig(path string) (*Config, error) {
 func (c *Config) Union(node, rbac auth.Authorizer) (u Union, unlisted bool, err error) {
 	u = Union{Masters{}}
 	for _, a := range c.list {
-		switch a.Type {
-		case typeNode:
-			u = append(u, node)
-		case typeRBAC:
-			u = append(u, rbac)
-		case typeAlwaysAllow:
-			u, unlisted = append(u, always{auth.Allow, ""}), true
-		case typeAlwaysDeny:
-			u = append(u, always{auth.NoOpinion, "Everything is forbidden."})
-		case apiserver.TypeWebhook:
-			w, err := c.webhook(a.Webhook)
-			if err != nil {
+		var hook auth.Authorizer
+		if a.Type == apiserver.TypeWebhook {
+			if hook, err = c.webhook(a.Webhook); err != nil {
 				return nil, false, fmt.Errorf("authorizer %s: %w", a.Name, err)
 			}
-			u, unlisted = append(u, w), true
 		}
+		one, without := ByModes([]string{string(a.Type)}, node, rbac, hook)
+		u, unlisted = append(u, one[1:]...), unlisted || without
 	}
 	return u, unlisted, nil
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -55,13 +53,9 @@ func judgeService(t *testing.T) (s *httptest.Server, versions func() []string) {
 	}
 }
 
-func configOf(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+// configOf is a configuration whose first lines are always the same.
+func configOf(text string) []byte {
+	return []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n" + text)
 }
 
 // webhookText is a webhook's part of a configuration.
@@ -105,11 +99,11 @@ func TestAuthorizationConfig(t *testing.T) {
 		{"condition that holds", webhookText(kubeconfig, "v1", "Deny", `[{expression: 'has(request.resourceAttributes)'}, {expression: '!("system:serviceaccounts" in request.groups)'}]`) + rbacLast, ask("mallory"), auth.Decision{Verdict: auth.Deny, Reason: "he is known"}, false},
 		{"condition that fails", webhookText(kubeconfig, "v1", "Deny", `[{expression: 'request.nonResourceAttributes.path == "/x"'}]`) + rbacLast, ask("jane"), auth.Decision{Verdict: auth.Deny}, true},
 		{"the old version", webhookText(kubeconfig, "v1beta1", "Deny", "[]"), ask("jane", "b"), auth.Decision{Verdict: auth.Allow, Reason: "she is known"}, false},
-		{"everybody", "- {type: AlwaysAllow, name: all}\n", ask("bob"), auth.Decision{Verdict: auth.Allow}, false},
-		{"nobody", "- {type: AlwaysDeny, name: none}\n", ask("bob"), auth.Decision{Reason: "Everything is forbidden."}, false},
+		{"everybody", "- {type: AlwaysAllow, name: alwaysallow}\n", ask("bob"), auth.Decision{Verdict: auth.Allow}, false},
+		{"nobody", "- {type: AlwaysDeny, name: alwaysdeny}\n", ask("bob"), auth.Decision{Reason: "Everything is forbidden."}, false},
 		{"the first decides", "- {type: Node, name: node}\n- {type: RBAC, name: rbac}\n", ask("bob"), auth.Decision{Verdict: auth.Deny, Reason: "node"}, false},
 	} {
-		cfg, err := LoadConfig(configOf(t, "authorizers:\n"+c.list))
+		cfg, err := ParseConfig(configOf("authorizers:\n" + c.list))
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
@@ -145,11 +139,11 @@ func TestWrongAuthorizationConfigs(t *testing.T) {
 		"authorizers:\n" + webhookText(kubeconfig, "v1", "Deny", "[{expression: 'request.user'}]"): "must evaluate to bool",
 		"more: 1\n": `unknown field "more"`,
 	} {
-		if _, err := LoadConfig(configOf(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseConfig(configOf(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := LoadConfig(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a file that is not there was taken")
+	if _, err := ParseConfig(configOf("authorizers: [{type: RBAC, name: rules}]\n")); err == nil || !strings.Contains(err.Error(), "expected name rbac for authorizer RBAC instead of rules") {
+		t.Errorf("another name than the type's: %v", err)
 	}
 }

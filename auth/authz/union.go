@@ -56,13 +56,13 @@ func (Masters) RulesFor(u *auth.User, _ string) []rbacv1.PolicyRule {
 	return slices.Clone(everything)
 }
 
-// Rules joins what several authorizers list for a user. Unlisted names those who decide without a list of rules: with one, the answer
-// is incomplete.
+// Rules joins what several authorizers list for a user. Unlisted tells whether somebody decides without a list of
+// rules, which makes the answer incomplete.
 type Rules struct {
 	Of []interface {
 		RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule
 	}
-	Unlisted string
+	Unlisted func() bool
 }
 
 // RulesFor lists every rule that applies to u in namespace.
@@ -75,4 +75,9 @@ func (r Rules) RulesFor(u *auth.User, namespace string) []rbacv1.PolicyRule {
 }
 
 // Incomplete says why RulesFor may lack something; empty: it lacks nothing.
-func (r Rules) Incomplete() string { return r.Unlisted }
+func (r Rules) Incomplete() string {
+	if r.Unlisted == nil || !r.Unlisted() {
+		return ""
+	}
+	return "webhook authorizer does not support user rule resolution"
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authn
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"keelson/auth"
+)
+
+// ProxyConfig is kube-apiserver's --requestheader-* flags.
+type ProxyConfig struct {
+	// CAFile holds the authorities of proxies' certificates; empty: no proxy is believed.
+	CAFile string
+	// AllowedNames are the common names that proxies may have; empty: any.
+	AllowedNames []string
+	// The headers in which proxies say who asks; of several, the first with a value is the name and the uid.
+	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraPrefixes []string
+}
+
+// Proxy believes proxies in front of the server, known by their certificates, when they say who asks.
+type Proxy struct {
+	config ProxyConfig
+	roots  *x509.CertPool
+}
+
+// NewProxy checks c.
+func NewProxy(c ProxyConfig) (*Proxy, error) {
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, fmt.Errorf("authorities of proxies: %w", err)
+	}
+	p := &Proxy{config: c, roots: x509.NewCertPool()}
+	if !p.roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("authorities of proxies: %s holds no certificate", c.CAFile)
+	}
+	for _, list := range []*[]string{&p.config.UsernameHeaders, &p.config.UIDHeaders, &p.config.GroupHeaders, &p.config.ExtraPrefixes} {
+		trimmed := make([]string, len(*list))
+		for i, h := range *list {
+			if trimmed[i] = strings.TrimSpace(h); trimmed[i] == "" {
+				return nil, errors.New("authenticating proxies: a header's name is empty")
+			}
+		}
+		*list = trimmed
+	}
+	return p, nil
+}
+
+// Authenticate knows requests that a proxy passes on, and takes the headers that said so from them.
+func (p *Proxy) Authenticate(r *http.Request) (*auth.User, bool, error) {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil, false, nil
+	}
+	name := firstOf(r.Header, p.config.UsernameHeaders)
+	if name == "" {
+		return nil, false, nil
+	}
+	leaf, between := r.TLS.PeerCertificates[0], x509.NewCertPool()
+	for _, c := range r.TLS.PeerCertificates[1:] {
+		between.AddCert(c)
+	}
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		return nil, false, fmt.Errorf("%w: proxy's certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
+	}
+	if len(p.config.AllowedNames) > 0 && !slices.Contains(p.config.AllowedNames, leaf.Subject.CommonName) {
+		return nil, false, fmt.Errorf("%w: the proxy's name %q is not allowed", ErrUnauthorized, leaf.Subject.CommonName)
+	}
+	u := &auth.User{Name: name, UID: firstOf(r.Header, p.config.UIDHeaders), How: "proxy " + leaf.Subject.CommonName}
+	for _, h := range p.config.GroupHeaders {
+		u.Groups = append(u.Groups, slices.DeleteFunc(r.Header.Values(h), func(g string) bool { return g == "" })...)
+	}
+	u.Extra = p.extra(r.Header)
+	p.clear(r.Header)
+	return WithAuthenticated(u), true, nil
+}
+
+func firstOf(h http.Header, names []string) string {
+	for _, n := range names {
+		if v := h.Get(n); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+func (p *Proxy) extra(h http.Header) map[string][]string {
+	var out map[string][]string
+	for _, prefix := range p.config.ExtraPrefixes {
+		for name, values := range h {
+			if !hasPrefixFold(name, prefix) {
+				continue
+			}
+			key := strings.ToLower(name[len(prefix):])
+			if plain, err := url.PathUnescape(key); err == nil {
+				key = plain
+			}
+			if out == nil {
+				out = map[string][]string{}
+			}
+			out[key] = append(out[key], values...)
+		}
+	}
+	return out
+}
+
+// clear takes the headers away: nobody behind this point may take them for a proxy's.
+func (p *Proxy) clear(h http.Header) {
+	for _, list := range [][]string{p.config.UsernameHeaders, p.config.UIDHeaders, p.config.GroupHeaders} {
+		for _, name := range list {
+			h.Del(name)
+		}
+	}
+	for name := range h {
+		if slices.ContainsFunc(p.config.ExtraPrefixes, func(prefix string) bool { return hasPrefixFold(name, prefix) }) {
+			delete(h, name)
+		}
+	}
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}

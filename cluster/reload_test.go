@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/cluster"
+)
+
+// TestJudgesAreReadAgain: issuers and authorizers change with their files, without a restart.
+func TestJudgesAreReadAgain(t *testing.T) {
+	s := judgesOutside(t)
+	issuers := func(prefix string) string {
+		return fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"+
+			"- issuer: {url: %q, audiences: [keelson], certificateAuthority: %q}\n  claimMappings: {username: {claim: sub, prefix: %q}}\n", s.URL, s.ca, prefix)
+	}
+	const authorizers = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}"
+	var authentication, authorization string
+	access := controlPlaneOf(t, func(c *cluster.Config) {
+		c.NoAgents = true
+		authentication, authorization = write(t, "authentication.yaml", issuers("a:")), write(t, "authorization.yaml", authorizers+"]\n")
+		c.API.AuthenticationConfig, c.API.AuthorizationConfig = authentication, authorization
+	})
+	ctx := t.Context()
+	carol := with(access, s.sign("carol", "dev"))
+	name := func() string {
+		me, err := carol.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return me.Status.UserInfo.Username
+	}
+	list := func() error {
+		_, err := carol.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		return err
+	}
+	if got := name(); got != "a:carol" {
+		t.Errorf("at first she is %q", got)
+	}
+	if err := list(); !apierrors.IsForbidden(err) {
+		t.Errorf("at first she may: %v", err)
+	}
+	for path, text := range map[string]string{authentication: issuers("b:"), authorization: authorizers + ", {type: AlwaysAllow, name: alwaysallow}]\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(time.Minute)
+	for name() != "b:carol" || list() != nil {
+		if time.Now().After(deadline) {
+			t.Fatalf("a minute later she is %q, and listing is answered with %v", name(), list())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	admin := kubernetes.NewForConfigOrDie(access)
+	for {
+		b, err := admin.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := true
+		for _, what := range []string{"authentication", "authorization"} {
+			at := strings.Index(string(b), "\napiserver_"+what+"_config_controller_automatic_reloads_total{")
+			line, _, _ := strings.Cut(string(b[max(at, 0)+1:]), "\n")
+			counted = counted && at >= 0 && strings.HasSuffix(line, `status="success"} 1`)
+		}
+		if counted {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the reloads are not counted")
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// TestOwnTokensAndKeys: tokens are from and for whom the options say, by the key they name, and a file's tokens are believed.
+func TestOwnTokensAndKeys(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	access := controlPlaneOf(t, func(c *cluster.Config) {
+		c.NoAgents = true
+		c.API.TokenFile = write(t, "tokens.csv", "tok,jane,u1,\"system:masters\"\n")
+		c.API.AuthorizationModes = []string{"RBAC"}
+		c.API.Tokens = cluster.TokenOptions{
+			Issuers: []string{"https://new.example", "https://old.example"}, Audiences: []string{"api"}, Longest: 2 * time.Hour,
+			SigningKeyFile: write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))),
+			JWKSURI:        "https://keys.example/jwks",
+		}
+	})
+	ctx := t.Context()
+	jane := with(access, "tok")
+	if _, err := jane.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "build"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := jane.CoreV1().ServiceAccounts("default").CreateToken(ctx, "build", &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(10_000))},
+	}, metav1.CreateOptions{})
+	if err != nil || *made.Spec.ExpirationSeconds != 7200 || len(made.Spec.Audiences) != 1 || made.Spec.Audiences[0] != "api" {
+		t.Fatalf("token: %v, %+v", err, made)
+	}
+	build := with(access, made.Status.Token)
+	me, err := build.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || me.Status.UserInfo.Username != "system:serviceaccount:default:build" {
+		t.Errorf("who has the token: %v %+v", err, me)
+	}
+	b, err := build.Discovery().RESTClient().Get().AbsPath("/.well-known/openid-configuration").DoRaw(ctx)
+	for _, want := range []string{`"issuer":"https://new.example"`, `"jwks_uri":"https://keys.example/jwks"`, `["ES384"]`} {
+		if err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("the issuer's description: %v, %s has no %s", err, b, want)
+		}
+	}
+	review, err := jane.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: "tok"}}, metav1.CreateOptions{})
+	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "jane" {
+		t.Errorf("review of a listed token: %v %+v", err, review)
+	}
+}
