@@ -295,7 +295,7 @@ func TestTokens(t *testing.T) {
 	}{
 		{"short", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(599))}, "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 10 minutes"},
 		{"long", authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(1)<<32 + 1)}, "may not specify a duration larger than 2^32 seconds"},
-		{"bound to a map", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "ConfigMap", APIVersion: "v1", Name: "x"}}, `cannot bind token for serviceaccount "build" to object of type`},
+		{"bound to a map", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "ConfigMap", APIVersion: "v1", Name: "x"}}, `cannot bind token to object of type`},
 		{"bound to nothing", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "none"}}, `pods "none" not found`},
 		{"bound to an older pod", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: "runner", UID: "old"}}, "the UID in the bound object reference (old) does not match the UID in record"},
 	} {
