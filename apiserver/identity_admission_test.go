@@ -23,7 +23,7 @@ func TestServiceAccountAdmission(t *testing.T) {
 	ctx := t.Context()
 	makeNamespace(t, c, "dev", nil)
 	_, err := c.CoreV1().Pods("dev").Create(ctx, podIn("dev", "early"), metav1.CreateOptions{})
-	if want := `error looking up service account dev/default: serviceaccounts "default" not found`; !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "error looking up service account dev/default: ") {
+	if want := `error looking up service account dev/default: serviceaccount "default" not found`; !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "error looking up service account dev/default: ") {
 		t.Errorf("without an account: got %v, want %s", err, want)
 	}
 	no := false

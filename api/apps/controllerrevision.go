@@ -26,7 +26,7 @@ func ControllerRevision() *kind.Kind {
 			return append(meta.Finalizers(r), validateRevision(r)...)
 		},
 		ValidateUpdate: func(r, old *appsv1.ControllerRevision) field.ErrorList {
-			return append(validateRevision(r), apivalidation.ValidateImmutableField(r.Data, old.Data, field.NewPath("data"))...)
+			return append(append(meta.Finalizers(r), validateRevision(r)...), apivalidation.ValidateImmutableField(r.Data, old.Data, field.NewPath("data"))...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,

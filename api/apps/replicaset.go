@@ -84,7 +84,7 @@ func defaultReplicaSet(rs *appsv1.ReplicaSet) {
 func validateReplicaSetSpec(s *appsv1.ReplicaSetSpec, path *field.Path) field.ErrorList {
 	errs := nonNegative(replicas(s.Replicas), path.Child("replicas"))
 	errs = append(errs, nonNegative(s.MinReadySeconds, path.Child("minReadySeconds"))...)
-	sel, more := validateSelector(s.Selector, path.Child("selector"), "replicaset")
+	sel, more := validateSelector(s.Selector, path.Child("selector"), "deployment")
 	errs = append(errs, more...)
 	return append(errs, validateTemplate(&s.Template, sel, path.Child("template"), "ReplicaSet")...)
 }

@@ -208,7 +208,7 @@ func validateRollingStateful(l *check.List, r *appsv1.RollingUpdateStatefulSetSt
 }
 
 func validateStatefulUpdate(s, old *appsv1.StatefulSet) field.ErrorList {
-	errs := validateStatefulSpec(&s.Spec, &old.Spec)
+	errs := append(meta.Finalizers(s), validateStatefulSpec(&s.Spec, &old.Spec)...)
 	was := old.Spec
 	was.Replicas, was.Template, was.UpdateStrategy, was.MinReadySeconds = s.Spec.Replicas, s.Spec.Template, s.Spec.UpdateStrategy, s.Spec.MinReadySeconds
 	was.Ordinals, was.RevisionHistoryLimit = s.Spec.Ordinals, s.Spec.RevisionHistoryLimit

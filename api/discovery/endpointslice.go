@@ -52,7 +52,7 @@ func EndpointSlice() *kind.Kind {
 			return append(meta.Finalizers(s), validateSlice(s, nil)...)
 		},
 		ValidateUpdate: func(s, old *discoveryv1.EndpointSlice) field.ErrorList {
-			return append(validateSlice(s, old),
+			return append(append(meta.Finalizers(s), validateSlice(s, old)...),
 				apivalidation.ValidateImmutableField(s.AddressType, old.AddressType, field.NewPath("addressType")).MarkBeta()...)
 		},
 		Warnings: warnings,

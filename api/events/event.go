@@ -19,6 +19,7 @@ import (
 
 	"keelson/api/core"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // Event describes events.k8s.io/v1 Event.
@@ -66,6 +67,7 @@ const controller = "reportingController"
 func validate(e *eventsv1.Event) field.ErrorList {
 	errs := core.ValidateEvent(ToCore(e), controller)
 	errs = append(errs, apivalidation.ValidateObjectMeta(&e.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))...)
+	errs = append(errs, meta.Finalizers(e)...)
 	errs = append(errs, validateSeries(e)...)
 	if e.EventTime.IsZero() {
 		errs = append(errs, field.Required(field.NewPath("eventTime"), ""))

@@ -37,9 +37,11 @@ func PodDisruptionBudget() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:       validateBudget,
-		MetaLast:       true,
-		ValidateUpdate: func(b, _ *budget) field.ErrorList { return validateBudget(b) },
+		Validate: validateBudget,
+		MetaLast: true,
+		// Two writers must not overwrite each other unseen.
+		NoUnconditionalUpdate: true,
+		ValidateUpdate:        func(b, _ *budget) field.ErrorList { return validateBudget(b) },
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Min Available", Type: "string", Description: "The minimum number of pods that must be available."},

@@ -136,7 +136,7 @@ func TestServiceAccountMountsToken(t *testing.T) {
 	}
 	gone := pod()
 	gone.Spec.ServiceAccountName = "gone"
-	wantForbidden(t, "account that is not there", p.Admit(t.Context(), creation(gone)), `error looking up service account dev/gone: serviceaccounts "gone" not found`)
+	wantForbidden(t, "account that is not there", p.Admit(t.Context(), creation(gone)), `error looking up service account dev/gone: serviceaccount "gone" not found`)
 }
 
 func TestServiceAccountWaitsForTheDefaultOne(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
@@ -106,7 +107,8 @@ func (p ServiceAccount) account(ctx context.Context, r *Request, name string) (*
 			return nil, err
 		}
 		if name != defaultAccount || time.Now().After(end) {
-			return nil, Forbidden(r, "error looking up service account %s/%s: %w", r.Namespace, name, err)
+			return nil, Forbidden(r, "error looking up service account %s/%s: %w", r.Namespace, name,
+				apierrors.NewNotFound(corev1.Resource("serviceaccount"), name))
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):

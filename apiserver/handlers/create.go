@@ -172,7 +172,11 @@ func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList
 	if res.Custom == nil {
 		errs = kind.Told(errs)
 	}
-	return apierrors.NewInvalid(res.GVK().GroupKind(), obj.GetName(), errs)
+	gk := res.GVK().GroupKind()
+	if res.View != nil {
+		gk.Group = res.View.Of.Group
+	}
+	return apierrors.NewInvalid(gk, obj.GetName(), errs)
 }
 
 const (

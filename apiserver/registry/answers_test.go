@@ -115,6 +115,15 @@ endpoints[0].hints.forNodes[1].name: Duplicate value: "m"
 endpoints[1].addresses: Required value`},
 }
 
+// TestUnconditional: budgets, unlike most kinds, are not replaced by who does not say which version they have seen.
+func TestUnconditional(t *testing.T) {
+	for name, want := range map[string]bool{"poddisruptionbudgets.v1": false, "leases.v1": false, "configmaps.v1": true} {
+		if got := named(t, name).UnconditionalUpdate; got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	for _, c := range answers {
 		k := named(t, c.kind)

@@ -207,7 +207,7 @@ func (c *Checker) podResources() {
 	}
 	c.In("resources")
 	if r.Claims != nil {
-		c.Forbidden("claims", "claims cannot be set for Resources at pod-level")
+		c.Forbidden("claims", "claims may not be set for Resources at pod-level")
 	}
 	c.requirements(r, (*Checker).podResourceName)
 	pod := corev1.Pod{Spec: *c.spec}
