@@ -174,9 +174,9 @@ func TestAccessReviews(t *testing.T) {
 	const base = "/apis/authorization.k8s.io/v1/"
 	const sar = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":%}`
 	for spec, text := range map[string]string{
-		`{"user":"u"}`:              `SubjectAccessReview.authorization.k8s.io "" is invalid: spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified`,
+		`{"user":"u"}`:              `.authorization.k8s.io "" is invalid: spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified`,
 		`{"resourceAttributes":{}}`: `spec.user: Invalid value: "": at least one of user or group must be specified`,
-		`{"user":"u","resourceAttributes":{},"nonResourceAttributes":{}}`:                                                            `cannot be specified in combination with resourceAttributes`,
+		`{"user":"u","resourceAttributes":{},"nonResourceAttributes":{}}`:                                                            `spec: Invalid value: {"Path":"","Verb":""}: exactly one of nonResourceAttributes or resourceAttributes must be specified`,
 		`{"user":"u","resourceAttributes":{"fieldSelector":{}}}`:                                                                     `spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required`,
 		`{"user":"u","resourceAttributes":{"labelSelector":{"rawSelector":"a=b","requirements":[{"key":"a","operator":"Exists"}]}}}`: `may not specified at the same time as requirements`,
 	} {
@@ -184,7 +184,12 @@ func TestAccessReviews(t *testing.T) {
 	}
 	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","resourceAttributes":{"namespace":"other"}}}`).
-		wants(t, "another namespace", 400, "spec.resourceAttributes.namespace must match namespace: default")
+		wants(t, "another namespace", 422, `spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace`)
+	r.call(t, "POST", base+"namespaces/default/localsubjectaccessreviews",
+		`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","spec":{"user":"u","nonResourceAttributes":{}}}`).
+		wants(t, "a path", 422, `spec.nonResourceAttributes: Invalid value: {"Path":"","Verb":""}: disallowed on this kind of request`)
+	r.call(t, "POST", base+"subjectaccessreviews", strings.Replace(sar, "%", `{"user":"u","resourceAttributes":{"labelSelector":{"requirements":[{"key":"a","operator":"Near"}]}}}`, 1)).
+		wants(t, "an operator of another version", 201, `"allowed":false`)
 	// Selectors reach the authorizer: a node may list its own pods.
 	for selector, allowed := range map[string]bool{"spec.nodeName=n1": true, "spec.nodeName=n2": false} {
 		got, err := admin.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

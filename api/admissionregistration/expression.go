@@ -129,7 +129,7 @@ func validateVariables(l *check.List, variables []admissionv1.Variable, x *expre
 		case strings.TrimSpace(v.Name) == "":
 			l.Required("name", "name is not specified")
 		case !identifier.MatchString(v.Name) || slices.Contains(reserved, v.Name):
-			l.Invalid("name", v.Name, "name is not a valid CEL identifier")
+			l.Invalid("name", v.Name, "must be a valid CEL identifier")
 		}
 		if strings.TrimSpace(v.Expression) == "" {
 			l.Required("expression", "expression is not specified")

@@ -37,8 +37,9 @@ func MutatingAdmissionPolicy() *kind.Kind {
 				p.Generation++
 			}
 		},
-		Validate:       func(p *policy) field.ErrorList { return validateMutating(p, nil) },
-		ValidateUpdate: validateMutating,
+		Validate:              func(p *policy) field.ErrorList { return validateMutating(p, nil) },
+		NoUnconditionalUpdate: true,
+		ValidateUpdate:        validateMutating,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Mutations", Type: "integer", Description: "Mutation indicates the number of mutations rules defined in this configuration"},
@@ -60,7 +61,7 @@ func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorLi
 		validateParamKind(l, s.ParamKind)
 		validateConstraints(l, s.MatchConstraints)
 		if s.MatchConstraints != nil {
-			validateChanging(l, s.MatchConstraints.ResourceRules)
+			validateChanging(l, "matchConstraints", s.MatchConstraints.ResourceRules)
 		}
 		same := false
 		if old != nil {
@@ -79,18 +80,16 @@ func validateMutating(p, old *admissionv1.MutatingAdmissionPolicy) field.ErrorLi
 	})
 }
 
-// validateChanging: only what is created or updated can be changed.
-func validateChanging(l *check.List, rules []admissionv1.NamedRuleWithOperations) {
-	changing := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
-	l.Within("matchConstraints", func() {
-		check.Each(l, "resourceRules", rules, func(_ int, r *admissionv1.NamedRuleWithOperations) {
-			check.Each(l, "operations", r.Operations, func(_ int, op *admissionv1.OperationType) {
-				if slices.Contains(operations, *op) && *op != admissionv1.OperationAll && !slices.Contains(changing, *op) {
-					check.NotSupported(l, "", *op, admissionv1.OperationAll, admissionv1.Create, admissionv1.Update)
-				}
-			})
-		})
-	})
+// changing are the operations whose objects can be changed; Kubernetes counts connections among them.
+var changing = []admissionv1.OperationType{admissionv1.OperationAll, admissionv1.Connect, admissionv1.Create, admissionv1.Update}
+
+// validateChanging: what is deleted cannot be changed. The path that is reported is Kubernetes'.
+func validateChanging(l *check.List, child string, rules []admissionv1.NamedRuleWithOperations) {
+	for i := range rules {
+		for _, op := range rules[i].Operations {
+			check.Pointer(l, child+".resourceRules.operations", &op, changing...)
+		}
+	}
 }
 
 func mutatingExpressions(s *admissionv1.MutatingAdmissionPolicySpec) []string {
@@ -121,18 +120,30 @@ func validateMutation(l *check.List, m *admissionv1.Mutation, x *expressions) {
 		case m.PatchType == only && !present:
 			l.Required(child, "must be specified when patchType is "+string(only))
 		case m.PatchType == only && strings.TrimSpace(text) == "":
-			l.Required(child+".expression", "expression is not specified")
+			l.Required(child+".expression", "")
 		case m.PatchType == only:
 			l.Within(child, func() { x.check(l, "expression", text, text, patching, result) })
 		case m.PatchType != only && present:
-			l.Forbidden(child, "must not be specified when patchType is "+string(m.PatchType))
+			l.Invalid(child, "{"+child+"}", "must not be specified when patchType is "+string(m.PatchType))
 		}
 	}
 	switch m.PatchType {
 	case admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch:
 		apply, patch := m.ApplyConfiguration, m.JSONPatch
-		expression("applyConfiguration", apply != nil, kind.Value(apply).Expression, admissionv1.PatchTypeApplyConfiguration, cel.ObjectType("Object"))
-		expression("jsonPatch", patch != nil, kind.Value(patch).Expression, admissionv1.PatchTypeJSONPatch, cel.ListType(cel.ObjectType("JSONPatch")))
+		parts := []func(){
+			func() {
+				expression("applyConfiguration", apply != nil, kind.Value(apply).Expression, admissionv1.PatchTypeApplyConfiguration, cel.ObjectType("Object"))
+			},
+			func() {
+				expression("jsonPatch", patch != nil, kind.Value(patch).Expression, admissionv1.PatchTypeJSONPatch, cel.ListType(cel.ObjectType("JSONPatch")))
+			},
+		}
+		if m.PatchType == admissionv1.PatchTypeJSONPatch { // what must be there comes before what must not
+			slices.Reverse(parts)
+		}
+		for _, part := range parts {
+			part()
+		}
 	default:
 		check.OneOf(l, "patchType", m.PatchType, admissionv1.PatchTypeApplyConfiguration, admissionv1.PatchTypeJSONPatch)
 	}
@@ -144,7 +155,13 @@ func MutatingAdmissionPolicyBinding() *kind.Kind {
 	validate := func(b *binding) field.ErrorList {
 		return run(func(l *check.List) {
 			l.In("spec")
+			if b.Spec.PolicyName == "" {
+				l.Required("policyName", "")
+			}
 			validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
+			if m := b.Spec.MatchResources; m != nil {
+				validateChanging(l, "matchResources", m.ResourceRules)
+			}
 		})
 	}
 	return kind.Spec[*binding]{
@@ -159,9 +176,10 @@ func MutatingAdmissionPolicyBinding() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:       validate,
-		ValidateUpdate: func(b, _ *binding) field.ErrorList { return validate(b) },
-		Columns:        bindingColumns,
+		Validate:              validate,
+		NoUnconditionalUpdate: true,
+		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validate(b) },
+		Columns:               bindingColumns,
 		Row: func(b *binding) []any {
 			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
 		},

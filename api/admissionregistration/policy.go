@@ -46,8 +46,9 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 				p.Generation++
 			}
 		},
-		Validate:       func(p *policy) field.ErrorList { return validatePolicy(p, nil) },
-		ValidateUpdate: validatePolicy,
+		Validate:              func(p *policy) field.ErrorList { return validatePolicy(p, nil) },
+		NoUnconditionalUpdate: true,
+		ValidateUpdate:        validatePolicy,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
 			{Name: "Validations", Type: "integer", Description: "Validations indicates the number of validation rules defined in this configuration"},
@@ -189,9 +190,9 @@ func validateValidation(l *check.List, v *admissionv1.Validation, x *expressions
 	}
 	switch message := strings.TrimSpace(v.Message); {
 	case v.Message != "" && message == "":
-		l.Invalid("message", v.Message, "message must be non-empty if specified")
+		l.Invalid("message", v.Message, "must be non-empty if specified")
 	case strings.ContainsAny(message, "\n\r"):
-		l.Invalid("message", v.Message, "message must not contain line breaks")
+		l.Invalid("message", v.Message, "must not contain line breaks")
 	}
 	check.Pointer(l, "reason", v.Reason, metav1.StatusReasonForbidden, metav1.StatusReasonInvalid, metav1.StatusReasonRequestEntityTooLarge)
 }
@@ -255,9 +256,10 @@ func ValidatingAdmissionPolicyBinding() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:       validateBinding,
-		ValidateUpdate: func(b, _ *binding) field.ErrorList { return validateBinding(b) },
-		Columns:        bindingColumns,
+		Validate:              validateBinding,
+		NoUnconditionalUpdate: true,
+		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validateBinding(b) },
+		Columns:               bindingColumns,
 		Row: func(b *binding) []any {
 			return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), kind.Age(b.CreationTimestamp)}
 		},
@@ -290,6 +292,9 @@ func paramRef(p *admissionv1.ParamRef) string {
 func validateBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	return run(func(l *check.List) {
 		l.In("spec")
+		if b.Spec.PolicyName == "" {
+			l.Missing("policyName")
+		}
 		validateBound(l, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
 		validateActions(l, b.Spec.ValidationActions)
 	})
@@ -297,9 +302,7 @@ func validateBinding(b *admissionv1.ValidatingAdmissionPolicyBinding) field.Erro
 
 // validateBound checks what both kinds of binding have.
 func validateBound(l *check.List, policy string, param *admissionv1.ParamRef, m *admissionv1.MatchResources) {
-	if policy == "" {
-		l.Required("policyName", "")
-	} else {
+	if policy != "" {
 		l.Subdomain("policyName", policy)
 	}
 	if param != nil {
@@ -331,7 +334,7 @@ func validateParamRef(l *check.List, p *admissionv1.ParamRef) {
 		l.Required("parameterNotFoundAction", "")
 		return
 	}
-	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.AllowAction, admissionv1.DenyAction)
+	check.Pointer(l, "parameterNotFoundAction", p.ParameterNotFoundAction, admissionv1.DenyAction, admissionv1.AllowAction)
 }
 
 var actions = []admissionv1.ValidationAction{admissionv1.Audit, admissionv1.Deny, admissionv1.Warn}
@@ -351,6 +354,6 @@ func validateActions(l *check.List, list []admissionv1.ValidationAction) {
 		l.Invalid(child, list, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
 	}
 	if len(list) == 0 {
-		l.Required(child, "at least one validation action is required")
+		l.Missing(child)
 	}
 }

@@ -55,8 +55,9 @@ func ValidatingWebhookConfiguration() *kind.Kind {
 			before := allValidating(old)
 			return validateWebhooks(allValidating(c), before)
 		},
-		Columns: webhookColumns,
-		Row:     func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
+		NoUnconditionalUpdate: true,
+		Columns:               webhookColumns,
+		Row:                   func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
 	}.Erase()
 }
 
@@ -87,8 +88,9 @@ func MutatingWebhookConfiguration() *kind.Kind {
 		ValidateUpdate: func(c, old *config) field.ErrorList {
 			return validateWebhooks(c.Webhooks, append([]admissionv1.MutatingWebhook{}, old.Webhooks...))
 		},
-		Columns: webhookColumns,
-		Row:     func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
+		NoUnconditionalUpdate: true,
+		Columns:               webhookColumns,
+		Row:                   func(c *config) []any { return []any{c.Name, int64(len(c.Webhooks)), kind.Age(c.CreationTimestamp)} },
 	}.Erase()
 }
 
@@ -257,10 +259,11 @@ func validateURL(l *check.List, raw string) {
 }
 
 func validateService(l *check.List, s *admissionv1.ServiceReference) {
-	if s.Name == "" {
+	// Kubernetes takes the one for the other.
+	if s.Namespace == "" {
 		l.Required("name", "")
 	}
-	if s.Namespace == "" {
+	if s.Name == "" {
 		l.Required("namespace", "")
 	}
 	port := kind.Value(s.Port)

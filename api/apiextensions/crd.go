@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -53,11 +54,13 @@ func CustomResourceDefinition() *kind.Kind {
 		Warnings:     warnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
+			{Name: "Scope", Type: "string", Description: "Whether the objects are of the cluster or of a namespace."},
+			{Name: "Versions", Type: "string", Description: "The versions that are served."},
 			{Name: "Created At", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]},
+			kind.Wide("Group", "The group of the kind."), kind.Wide("Kind", "The name of the kind."), kind.Wide("ShortNames", "Short names of the resource."),
+			{Name: "Established", Type: "boolean", Priority: 1, Description: "Whether the resource is there."},
 		},
-		Row: func(obj *v1.CustomResourceDefinition) []any {
-			return []any{obj.Name, obj.CreationTimestamp.UTC().Format(time.RFC3339)}
-		},
+		Row:                   row,
 		NoUnconditionalUpdate: true,
 		Former:                map[string]func([]byte) (*v1.CustomResourceDefinition, error){"v1beta1": fromV1beta1},
 		Status: &kind.Sub[*v1.CustomResourceDefinition]{
@@ -170,4 +173,25 @@ func bothInternal(obj, old *v1.CustomResourceDefinition) (in, before *internal.C
 
 func unreadable(err error) field.ErrorList {
 	return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+}
+
+func row(obj *v1.CustomResourceDefinition) []any {
+	var versions []string
+	for _, v := range obj.Spec.Versions {
+		switch {
+		case v.Served && v.Storage:
+			versions = append(versions, v.Name+"(storage)")
+		case v.Served:
+			versions = append(versions, v.Name)
+		}
+	}
+	slices.Sort(versions)
+	established := slices.ContainsFunc(obj.Status.Conditions, func(c v1.CustomResourceDefinitionCondition) bool {
+		return c.Type == v1.Established && c.Status == v1.ConditionTrue
+	})
+	s := &obj.Spec
+	return []any{
+		obj.Name, string(s.Scope), strings.Join(versions, ","), obj.CreationTimestamp.UTC().Format(time.RFC3339),
+		s.Group, s.Names.Kind, strings.Join(s.Names.ShortNames, ","), established,
+	}
 }

@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // APIService describes apiregistration.k8s.io/v1 APIService.
@@ -57,7 +58,7 @@ func APIService() *kind.Kind {
 		Status: &kind.Sub[*v1.APIService]{
 			PrepareUpdate: func(s, old *v1.APIService) {
 				s.Spec = old.Spec
-				s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences = old.Labels, old.Annotations, old.Finalizers, old.OwnerReferences
+				meta.KeepForStatus(s, old)
 			},
 			ValidateUpdate: func(s, _ *v1.APIService) field.ErrorList { return validateStatus(s) },
 		},
@@ -116,8 +117,11 @@ const (
 func validate(s *v1.APIService) field.ErrorList {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
-	if want := s.Spec.Version + "." + s.Spec.Group; s.Name != want {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), s.Name, fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+	want := s.Spec.Version + "." + s.Spec.Group
+	for _, n := range [][2]string{{"generateName", s.GenerateName}, {"name", s.Name}} {
+		if n[1] != "" && n[1] != want && len(path.IsValidPathSegmentName(n[1])) == 0 { //nolint:staticcheck // deprecated in favour of a copy
+			errs = append(errs, field.Invalid(field.NewPath("metadata", n[0]), n[1], fmt.Sprintf("must be `spec.version+\".\"+spec.group`: %q", want)))
+		}
 	}
 	if s.Spec.Group == "" && s.Spec.Version != "v1" {
 		errs = append(errs, field.Required(at.Child("group"), "only v1 may have an empty group and it better be legacy kube"))

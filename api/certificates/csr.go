@@ -25,6 +25,7 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 const (
@@ -72,6 +73,9 @@ func CertificateSigningRequest() *kind.Kind {
 		Status: &kind.Sub[*request]{
 			PrepareUpdate: func(r, old *request) {
 				r.Spec = old.Spec
+				r.Status.Conditions = slices.Clone(r.Status.Conditions)
+				keepDecision(r, old, certificatesv1.CertificateApproved)
+				keepDecision(r, old, certificatesv1.CertificateDenied)
 				stampConditions(r, old)
 			},
 			ValidateUpdate: func(r, old *request) field.ErrorList { return validateRequestUpdate(r, old, false, true) },
@@ -153,6 +157,19 @@ func stampConditions(r, old *request) {
 	}
 }
 
+// keepDecision leaves the conditions of type t as they were, unless there are more or fewer.
+func keepDecision(r, old *request, t certificatesv1.RequestConditionType) {
+	before := ofType(old, t)
+	if len(before) != len(ofType(r, t)) {
+		return
+	}
+	for i := range r.Status.Conditions {
+		if c := &r.Status.Conditions[i]; c.Type == t {
+			*c, before = before[0], before[1:]
+		}
+	}
+}
+
 // usages are the known ones, in the order messages print them.
 var usages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
@@ -166,6 +183,7 @@ var usages = []certificatesv1.KeyUsage{
 // validateRequest checks a request; what was wrong in old already may stay.
 func validateRequest(r, old *request) field.ErrorList {
 	l := check.At(nil)
+	l.Add(meta.Finalizers(r)...)
 	l.Within("spec", func() {
 		s := &r.Spec
 		if err := checkRequest(s.Request); err != nil {
@@ -176,10 +194,8 @@ func validateRequest(r, old *request) field.ErrorList {
 		}
 		if old == nil {
 			var seen check.Set
+			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) { check.Pointer(l, "", u, usages...) })
 			check.Each(l, "usages", s.Usages, func(_ int, u *certificatesv1.KeyUsage) {
-				if !slices.Contains(usages, *u) {
-					check.NotSupported(l, "", *u, usages...)
-				}
 				if !seen.Add(string(*u)) {
 					l.Duplicate("", *u)
 				}
@@ -255,16 +271,7 @@ func validateConditions(l *check.List, list []certificatesv1.CertificateSigningR
 		}
 		allowed := []corev1.ConditionStatus{corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown}
 		switch c.Type {
-		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied:
-			other := certificatesv1.CertificateApproved
-			if c.Type == other {
-				other = certificatesv1.CertificateDenied
-			}
-			if seen.Has(string(other)) {
-				l.Invalid("type", c.Type, "Approved and Denied conditions are mutually exclusive")
-			}
-			allowed = allowed[1:2]
-		case certificatesv1.CertificateFailed:
+		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			allowed = allowed[1:2]
 		}
 		check.OneOf(l, "status", c.Status, allowed...)
@@ -272,6 +279,10 @@ func validateConditions(l *check.List, list []certificatesv1.CertificateSigningR
 			l.Duplicate("type", c.Type)
 		}
 	})
+	if seen.Has(string(certificatesv1.CertificateApproved)) && seen.Has(string(certificatesv1.CertificateDenied)) {
+		const approved, denied = `conditions[{"type": "Approved"}]`, `conditions[{"type": "Denied"}]`
+		l.Declared(field.Invalid(l.Path("conditions"), "{"+approved+", "+denied+"}", "must specify at most one of: `"+approved+"`, `"+denied+"`"))
+	}
 }
 
 // validateRequestUpdate: only the approval may approve or deny, only the status may hold the certificate, and only once.
@@ -279,22 +290,21 @@ func validateRequestUpdate(r, old *request, approval, certificate bool) field.Er
 	errs := validateRequest(r, old)
 	path := field.NewPath("status")
 	conditions := path.Child("conditions")
+	decided := []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied}
+	for _, t := range append(decided, certificatesv1.CertificateFailed) {
+		if len(ofType(r, t)) < len(ofType(old, t)) {
+			errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
+		}
+	}
 	if !approval {
-		for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+		for _, t := range decided {
 			before, after := ofType(old, t), ofType(r, t)
 			switch {
-			case len(after) < len(before):
-				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
+			case len(after) < len(before): // said above
 			case len(after) > len(before):
 				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not add a condition of type %q", t)))
 			case !equality.Semantic.DeepEqual(before, after): // the same moment may be in another time zone
 				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not modify a condition of type %q", t)))
-			}
-		}
-	} else {
-		for _, t := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
-			if len(ofType(r, t)) < len(ofType(old, t)) {
-				errs = append(errs, field.Forbidden(conditions, fmt.Sprintf("updates may not remove a condition of type %q", t)))
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func TestWhoMayChangeWhat(t *testing.T) {
 	wantDetail(t, "approval approves", approval.ValidateUpdate(approved, r))
 	wantDetail(t, "status approves", status.ValidateUpdate(approved, r), `updates may not add a condition of type "Approved"`)
 	wantDetail(t, "approval takes back", approval.ValidateUpdate(r, approved), `updates may not remove a condition of type "Approved"`)
-	wantDetail(t, "both", approval.ValidateUpdate(with(approved, certificatesv1.CertificateDenied), approved), "Approved and Denied conditions are mutually exclusive")
+	wantDetail(t, "both", approval.ValidateUpdate(with(approved, certificatesv1.CertificateDenied), approved), "must specify at most one of: `conditions[{\"type\": \"Approved\"}]`, `conditions[{\"type\": \"Denied\"}]`")
 
 	forged := approved.DeepCopy()
 	forged.Spec.SignerName = "example.com/other"

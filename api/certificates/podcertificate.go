@@ -3,6 +3,10 @@
 package certificates
 
 import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -27,6 +31,7 @@ const (
 	minPodExpiry     = 3600           // seconds
 	maxPodExpiry     = 91 * 24 * 3600 // seconds
 	maxStub          = 10 * 1024      // bytes
+	maxUID           = 128
 )
 
 type podRequest = certificatesv1.PodCertificateRequest
@@ -131,7 +136,9 @@ func validatePodRequest(r *podRequest) field.ErrorList {
 		{"podUID", string(s.PodUID)}, {"serviceAccountUID", string(s.ServiceAccountUID)}, {"nodeUID", string(s.NodeUID)},
 	} {
 		if f.uid == "" {
-			l.Required(f.child, "must not be empty")
+			l.Invalid(f.child, f.uid, "must not be empty")
+		} else if len(f.uid) > maxUID {
+			l.TooLong(f.child, maxUID)
 		}
 	}
 	switch e := s.MaxExpirationSeconds; {
@@ -144,19 +151,42 @@ func validatePodRequest(r *podRequest) field.ErrorList {
 	}
 	switch n := len(s.StubPKCS10Request); {
 	case n == 0:
-		l.Required("stubPKCS10Request", "must not be empty")
+		l.Invalid("", field.OmitValueType{}, "exactly one of (stubPKCS10Request) or (pkixPublicKey, proofOfPossession) must be set")
 	case n > maxStub:
 		l.TooLong("stubPKCS10Request", maxStub)
 	default:
-		csr, err := x509.ParseCertificateRequest(s.StubPKCS10Request)
-		if err == nil {
-			err = csr.CheckSignature()
-		}
-		if err != nil {
-			l.Invalid("stubPKCS10Request", field.OmitValueType{}, err.Error())
-		}
+		validateStub(l, s.StubPKCS10Request)
 	}
 	return l.Errors()
+}
+
+// validateStub looks at the key and at who has it; what else a stub says is for the signer.
+func validateStub(l *check.List, stub []byte) {
+	const child, least, most = "stubPKCS10Request", 3072, 4096 // bits
+	csr, err := x509.ParseCertificateRequest(stub)
+	if err != nil {
+		l.Invalid(child, field.OmitValueType{}, "must be a valid PKCS#10 CSR")
+		return
+	}
+	switch key := csr.PublicKey.(type) {
+	case ed25519.PublicKey:
+	case *ecdsa.PublicKey:
+		if key.Curve != elliptic.P256() && key.Curve != elliptic.P384() && key.Curve != elliptic.P521() {
+			l.Invalid(child, "curve "+key.Curve.Params().Name, "elliptic public keys must use curve P256, P384, or P521")
+			return
+		}
+	case *rsa.PublicKey:
+		if bits := key.Size() * 8; bits != least && bits != most {
+			l.Invalid(child, fmt.Sprintf("%d-bit modulus", bits), "RSA keys must have modulus size 3072 or 4096")
+			return
+		}
+	default:
+		l.Invalid(child, field.OmitValueType{}, "unknown public key type; supported types are Ed25519, ECDSA, and RSA")
+		return
+	}
+	if err := csr.CheckSignature(); err != nil {
+		l.Invalid(child, field.OmitValueType{}, "invalid signature")
+	}
 }
 
 // validatePodRequestStatus: a request ends once.

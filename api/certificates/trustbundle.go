@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 const maxBundle = 1 << 20 // bytes
@@ -30,8 +31,9 @@ func ClusterTrustBundle() *kind.Kind {
 		New:     func() *bundle { return &bundle{} },
 		NewList: func() runtime.Object { return &certificatesv1.ClusterTrustBundleList{} },
 		// The rule about names needs the signer's: see validateBundle.
-		ValidateName: func(string, bool) []string { return nil },
-		Validate:     func(b *bundle) field.ErrorList { return validateBundle(b, nil) },
+		ValidateName:          func(string, bool) []string { return nil },
+		NoUnconditionalUpdate: true,
+		Validate:              func(b *bundle) field.ErrorList { return validateBundle(b, nil) },
 		ValidateUpdate: func(b, old *bundle) field.ErrorList {
 			errs := validateBundle(b, old)
 			return append(errs, apivalidation.ValidateImmutableField(b.Spec.SignerName, old.Spec.SignerName, field.NewPath("spec", "signerName"))...)
@@ -51,10 +53,16 @@ func ClusterTrustBundle() *kind.Kind {
 func validateBundle(b, old *bundle) field.ErrorList {
 	l := check.At(nil)
 	l.Within("metadata", func() {
-		for _, msg := range bundleName(b.Name, b.Spec.SignerName) {
-			l.Invalid("name", b.Name, msg)
+		for _, n := range [][2]string{{"generateName", b.GenerateName}, {"name", b.Name}} {
+			if n[1] == "" {
+				continue
+			}
+			for _, msg := range bundleName(n[1], b.Spec.SignerName) {
+				l.Invalid(n[0], n[1], msg)
+			}
 		}
 	})
+	l.Add(meta.Finalizers(b)...)
 	l.Within("spec", func() {
 		if b.Spec.SignerName != "" {
 			l.SignerName("signerName", b.Spec.SignerName)

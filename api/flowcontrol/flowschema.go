@@ -86,6 +86,7 @@ func schemaRow(s *flowv1.FlowSchema) []any {
 
 func validateSchema(s *flowv1.FlowSchema) field.ErrorList {
 	l := check.At(nil)
+	l.Add(meta.Finalizers(s)...)
 	l.Within("spec", func() { validateSchemaSpec(l, s) })
 	for _, fixed := range MandatoryFlowSchemas() {
 		if fixed.Name == s.Name && !equality.Semantic.DeepEqual(fixed.Spec, s.Spec) {
@@ -106,7 +107,7 @@ func validateConditionType(l *check.List, seen *check.Set, t string) {
 		l.Duplicate("type", t)
 	}
 	if t == "" {
-		l.Required("type", "must not be empty")
+		l.Required("type", "")
 	}
 }
 
@@ -123,7 +124,7 @@ func validateSchemaSpec(l *check.List, s *flowv1.FlowSchema) {
 	if m := s.Spec.DistinguisherMethod; m != nil {
 		l.Within("distinguisherMethod", func() {
 			if m.Type != flowv1.FlowDistinguisherMethodByUserType && m.Type != flowv1.FlowDistinguisherMethodByNamespaceType {
-				check.NotSupported(l, "type", m.Type, flowv1.FlowDistinguisherMethodByNamespaceType, flowv1.FlowDistinguisherMethodByUserType)
+				check.NotSupported(l, "type", m, flowv1.FlowDistinguisherMethodByNamespaceType, flowv1.FlowDistinguisherMethodByUserType)
 			}
 		})
 	}
@@ -155,22 +156,27 @@ func validateSubject(l *check.List, s *flowv1.Subject) {
 		check.NotSupported(l, "kind", s.Kind, kinds...)
 		return
 	}
-	for _, f := range []struct {
+	type part struct {
 		kind    flowv1.SubjectKind
 		child   string
 		present bool
 		check   func()
-	}{
+	}
+	parts := []part{
 		{flowv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func() { validateAccount(l, s.ServiceAccount) }},
 		{flowv1.SubjectKindUser, "user", s.User != nil, func() { required(l, "name", s.User.Name) }},
 		{flowv1.SubjectKindGroup, "group", s.Group != nil, func() { required(l, "name", s.Group.Name) }},
-	} {
+	}
+	for _, f := range parts {
 		switch {
 		case s.Kind == f.kind && !f.present:
 			l.Required(f.child, fmt.Sprintf("%s is required when subject kind is '%s'", f.child, f.kind))
 		case s.Kind == f.kind:
 			l.Within(f.child, f.check)
-		case f.present:
+		}
+	}
+	for _, f := range parts {
+		if s.Kind != f.kind && f.present {
 			l.Forbidden(f.child, fmt.Sprintf("%s is forbidden when subject kind is not '%s'", f.child, f.kind))
 		}
 	}
@@ -197,20 +203,17 @@ func validateAccount(l *check.List, a *flowv1.ServiceAccountSubject) {
 	}
 }
 
-// verbs are what a rule may name, in the order messages print them.
-var verbs = []string{flowv1.VerbAll, "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
+// verbs are what a rule may name beside "*", in the order messages print them. Kubernetes wants them of rules about paths too.
+var verbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 
-// urlVerbs are the verbs of requests that are for no resource.
-var urlVerbs = []string{flowv1.VerbAll, "connect", "delete", "get", "head", "options", "patch", "post", "put", "trace"}
-
-func validateVerbs(l *check.List, list, known []string) {
-	if len(list) == 0 {
+func validateVerbs(l *check.List, list []string) {
+	switch {
+	case len(list) == 0:
 		l.Required("verbs", "verbs must contain at least one value")
-		return
-	}
-	alone(l, "verbs", list, "verbs")
-	if slices.ContainsFunc(list, func(v string) bool { return !slices.Contains(known, v) }) {
-		check.NotSupported(l, "verbs", list, known...)
+	case slices.Contains(list, flowv1.VerbAll):
+		alone(l, "verbs", list, "verbs")
+	case slices.ContainsFunc(list, func(v string) bool { return !slices.Contains(verbs, v) }):
+		check.NotSupported(l, "verbs", list, verbs...)
 	}
 }
 
@@ -222,7 +225,7 @@ func alone(l *check.List, child string, list []string, what string) {
 }
 
 func validateResourceRule(l *check.List, r *flowv1.ResourcePolicyRule) {
-	validateVerbs(l, r.Verbs, verbs)
+	validateVerbs(l, r.Verbs)
 	if len(r.APIGroups) == 0 {
 		l.Required("apiGroups", "resource rules must supply at least one api group")
 	}
@@ -237,12 +240,16 @@ func validateResourceRule(l *check.List, r *flowv1.ResourcePolicyRule) {
 	case slices.Contains(r.Namespaces, flowv1.NamespaceEvery):
 		alone(l, "namespaces", r.Namespaces, "namespaces")
 	default:
-		check.Each(l, "namespaces", r.Namespaces, func(_ int, ns *string) { l.Name("", *ns, apivalidation.ValidateNamespaceName) })
+		check.Each(l, "namespaces", r.Namespaces, func(_ int, ns *string) {
+			for _, msg := range apivalidation.ValidateNamespaceName(*ns, false) {
+				l.Invalid("", *ns, "each member of this list must be '*' or a DNS-1123 label; "+msg)
+			}
+		})
 	}
 }
 
 func validateURLRule(l *check.List, r *flowv1.NonResourcePolicyRule) {
-	validateVerbs(l, r.Verbs, urlVerbs)
+	validateVerbs(l, r.Verbs)
 	const child = "nonResourceURLs"
 	switch {
 	case len(r.NonResourceURLs) == 0:

@@ -104,7 +104,15 @@ func levelRow(p *flowv1.PriorityLevelConfiguration) []any {
 
 func validateLevel(p *flowv1.PriorityLevelConfiguration) field.ErrorList {
 	l := check.At(nil)
-	l.Within("spec", func() { validateLevelSpec(l, p.Name, &p.Spec) })
+	l.Add(meta.Finalizers(p)...)
+	const zeroShares = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+	if _, ok := p.Annotations[zeroShares]; ok {
+		l.Forbidden("metadata.annotations", "annotation '"+zeroShares+"' is forbidden")
+	}
+	l.Within("spec", func() {
+		validateLevelSpec(l, p.Name, &p.Spec)
+		declaredLevel(l, &p.Spec)
+	})
 	validateFixedLevel(l, p)
 	var seen check.Set
 	l.Within("status", func() {
@@ -115,16 +123,15 @@ func validateLevel(p *flowv1.PriorityLevelConfiguration) field.ErrorList {
 	return l.Errors()
 }
 
-// validateFixedLevel: of the mandatory levels, only the shares of the exempt one may be changed.
+// validateFixedLevel: of the mandatory levels, only the part of the exempt one that is for such may be changed.
 func validateFixedLevel(l *check.List, p *flowv1.PriorityLevelConfiguration) {
 	for _, fixed := range MandatoryPriorityLevels() {
 		if fixed.Name != p.Name {
 			continue
 		}
 		want, what := fixed.Spec, ""
-		if e := want.Exempt; e != nil && p.Spec.Exempt != nil {
-			e.NominalConcurrencyShares, e.LendablePercent = p.Spec.Exempt.NominalConcurrencyShares, p.Spec.Exempt.LendablePercent
-			what = " except the 'nominalConcurrencyShares' and 'lendablePercent' fields"
+		if p.Name == flowv1.PriorityLevelConfigurationNameExempt {
+			want.Exempt, what = p.Spec.Exempt, " except the 'spec.exempt' field"
 		}
 		if !equality.Semantic.DeepEqual(want, p.Spec) {
 			l.Invalid("spec", p.Spec, fmt.Sprintf("spec of '%s'%s must equal the fixed value", p.Name, what))
@@ -134,30 +141,52 @@ func validateFixedLevel(l *check.List, p *flowv1.PriorityLevelConfiguration) {
 
 func validateLevelSpec(l *check.List, name string, s *flowv1.PriorityLevelConfigurationSpec) {
 	if (name == flowv1.PriorityLevelConfigurationNameExempt) != (s.Type == flowv1.PriorityLevelEnablementExempt) {
-		l.Invalid("type", s.Type, "type must be 'Exempt' if and only if `name` is 'exempt'")
+		l.Invalid("type", s.Type, "must be 'Exempt' if and only if `name` is 'exempt'")
 	}
 	switch s.Type {
 	case flowv1.PriorityLevelEnablementExempt:
-		if s.Limited != nil {
-			l.Forbidden("limited", "must be nil if the type is not Limited")
-		}
 		if s.Exempt != nil {
 			l.Within("exempt", func() {
 				validateShares(l, s.Exempt.NominalConcurrencyShares, s.Exempt.LendablePercent)
 			})
 		}
 	case flowv1.PriorityLevelEnablementLimited:
-		if s.Exempt != nil {
-			l.Forbidden("exempt", "must be nil if the type is not Exempt")
+		if s.Limited != nil {
+			l.Within("limited", func() { validateLimited(l, s.Limited) })
 		}
-		if s.Limited == nil {
-			l.Required("limited", "must not be empty when type is Limited")
-			return
-		}
-		l.Within("limited", func() { validateLimited(l, s.Limited) })
+	case "":
 	default:
 		check.NotSupported(l, "type", s.Type, flowv1.PriorityLevelEnablementExempt, flowv1.PriorityLevelEnablementLimited)
 	}
+}
+
+// declaredLevel is what is declared of a level: which part goes with which type.
+func declaredLevel(l *check.List, s *flowv1.PriorityLevelConfigurationSpec) {
+	goesWith := func(child string, has, right, needed bool) {
+		switch {
+		case has && !right:
+			l.Declared(field.Forbidden(l.Path(child), ""))
+		case !has && right && needed:
+			l.Missing(child)
+		}
+	}
+	goesWith("exempt", s.Exempt != nil, s.Type == flowv1.PriorityLevelEnablementExempt, false)
+	goesWith("limited", s.Limited != nil, s.Type == flowv1.PriorityLevelEnablementLimited, true)
+	if s.Type == "" {
+		l.Missing("type")
+	}
+	if s.Limited == nil {
+		return
+	}
+	r := &s.Limited.LimitResponse
+	l.In("limited")
+	l.In("limitResponse")
+	goesWith("queuing", r.Queuing != nil, r.Type == flowv1.LimitResponseTypeQueue, true)
+	if r.Type == "" {
+		l.Missing("type")
+	}
+	l.Out()
+	l.Out()
 }
 
 func validateShares(l *check.List, shares, lendable *int32) {
@@ -170,25 +199,23 @@ func validateShares(l *check.List, shares, lendable *int32) {
 }
 
 func validateLimited(l *check.List, lim *flowv1.LimitedPriorityLevelConfiguration) {
-	validateShares(l, lim.NominalConcurrencyShares, lim.LendablePercent)
+	validateShares(l, lim.NominalConcurrencyShares, nil)
+	l.Within("limitResponse", func() { validateLimitResponse(l, &lim.LimitResponse) })
+	validateShares(l, nil, lim.LendablePercent)
 	if n := lim.BorrowingLimitPercent; n != nil && *n < 0 {
 		l.Invalid("borrowingLimitPercent", *n, "if specified, must be a non-negative integer")
 	}
-	l.In("limitResponse")
-	defer l.Out()
-	switch q := lim.LimitResponse.Queuing; lim.LimitResponse.Type {
-	case flowv1.LimitResponseTypeReject:
-		if q != nil {
-			l.Forbidden("queuing", "must be nil if limited.limitResponse.type is not Limited")
-		}
+}
+
+func validateLimitResponse(l *check.List, r *flowv1.LimitResponse) {
+	switch q := r.Queuing; r.Type {
+	case "", flowv1.LimitResponseTypeReject:
 	case flowv1.LimitResponseTypeQueue:
-		if q == nil {
-			l.Required("queuing", "must not be empty if limited.limitResponse.type is Limited")
-			return
+		if q != nil {
+			l.Within("queuing", func() { validateQueuing(l, q) })
 		}
-		l.Within("queuing", func() { validateQueuing(l, q) })
 	default:
-		check.NotSupported(l, "type", lim.LimitResponse.Type, flowv1.LimitResponseTypeQueue, flowv1.LimitResponseTypeReject)
+		check.NotSupported(l, "type", r.Type, flowv1.LimitResponseTypeQueue, flowv1.LimitResponseTypeReject)
 	}
 }
 

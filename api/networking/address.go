@@ -16,26 +16,20 @@ import (
 
 	"keelson/api/internal/check"
 	"keelson/api/kind"
+	"keelson/api/meta"
 )
 
 // IPAddress describes networking.k8s.io/v1 IPAddress; its name is the address.
 func IPAddress() *kind.Kind {
 	return kind.Spec[*networkingv1.IPAddress]{
-		Names:         names("IPAddress", "ipaddresses", "ipaddress", false, "ip"),
-		New:           func() *networkingv1.IPAddress { return &networkingv1.IPAddress{} },
-		NewList:       func() runtime.Object { return &networkingv1.IPAddressList{} },
-		ValidateName:  addressName,
-		PrepareCreate: func(a *networkingv1.IPAddress) { a.Generation = 1 },
-		PrepareUpdate: func(a, old *networkingv1.IPAddress) {
-			a.Generation = old.Generation
-			if !equality.Semantic.DeepEqual(a.Spec, old.Spec) {
-				a.Generation++
-			}
-		},
-		Validate: validateAddress,
+		Names:        names("IPAddress", "ipaddresses", "ipaddress", false, "ip"),
+		New:          func() *networkingv1.IPAddress { return &networkingv1.IPAddress{} },
+		NewList:      func() runtime.Object { return &networkingv1.IPAddressList{} },
+		ValidateName: addressName,
+		Validate:     validateAddress,
 		ValidateUpdate: func(a, old *networkingv1.IPAddress) field.ErrorList {
 			l := check.At(field.NewPath("spec"))
-			l.Immutable("parentRef", a.Spec.ParentRef, old.Spec.ParentRef)
+			l.Fixed("parentRef", equality.Semantic.DeepEqual(a.Spec.ParentRef, old.Spec.ParentRef))
 			return append(validateAddress(a), l.Errors()...)
 		},
 		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "ParentRef", Type: "string", Description: "The object that has the address."}},
@@ -67,19 +61,20 @@ func addressName(name string, _ bool) []string {
 
 func validateAddress(a *networkingv1.IPAddress) field.ErrorList {
 	l := check.At(field.NewPath("spec"))
+	l.Add(meta.Finalizers(a)...)
 	p := a.Spec.ParentRef
 	if p == nil {
-		l.Required("parentRef", "")
+		l.Missing("parentRef")
 		return l.Errors()
 	}
 	l.In("parentRef")
 	if p.Group != "" {
 		l.Subdomain("group", p.Group)
 	}
-	segment(l, "resource", p.Resource)
-	segment(l, "name", p.Name)
+	segment(l, "resource", p.Resource, true)
+	segment(l, "name", p.Name, true)
 	if p.Namespace != "" {
-		l.Label("namespace", p.Namespace)
+		segment(l, "namespace", p.Namespace, false)
 	}
 	return l.Errors()
 }
@@ -87,16 +82,11 @@ func validateAddress(a *networkingv1.IPAddress) field.ErrorList {
 // ServiceCIDR describes networking.k8s.io/v1 ServiceCIDR.
 func ServiceCIDR() *kind.Kind {
 	return kind.Spec[*networkingv1.ServiceCIDR]{
-		Names:         names("ServiceCIDR", "servicecidrs", "servicecidr", false),
-		New:           func() *networkingv1.ServiceCIDR { return &networkingv1.ServiceCIDR{} },
-		NewList:       func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-		PrepareCreate: func(c *networkingv1.ServiceCIDR) { c.Generation, c.Status = 1, networkingv1.ServiceCIDRStatus{} },
-		PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) {
-			c.Status, c.Generation = old.Status, old.Generation
-			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
-				c.Generation++
-			}
-		},
+		Names:          names("ServiceCIDR", "servicecidrs", "servicecidr", false),
+		New:            func() *networkingv1.ServiceCIDR { return &networkingv1.ServiceCIDR{} },
+		NewList:        func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+		PrepareCreate:  func(c *networkingv1.ServiceCIDR) { c.Status = networkingv1.ServiceCIDRStatus{} },
+		PrepareUpdate:  func(c, old *networkingv1.ServiceCIDR) { c.Status = old.Status },
 		Validate:       validateRange,
 		ValidateUpdate: validateRangeUpdate,
 		Columns: []metav1.TableColumnDefinition{
@@ -112,6 +102,10 @@ func ServiceCIDR() *kind.Kind {
 }
 
 func validateRange(c *networkingv1.ServiceCIDR) field.ErrorList {
+	return append(meta.Finalizers(c), validateRangeSpec(c)...)
+}
+
+func validateRangeSpec(c *networkingv1.ServiceCIDR) field.ErrorList {
 	l, cidrs := check.At(field.NewPath("spec")), c.Spec.CIDRs
 	const most = 2
 	switch {
@@ -119,14 +113,18 @@ func validateRange(c *networkingv1.ServiceCIDR) field.ErrorList {
 		l.Required("cidrs", "at least one CIDR required")
 		return l.Errors()
 	case len(cidrs) > most:
-		l.Invalid("cidrs", cidrs, "may only hold up to 2 values")
+		l.Invalid("cidrs", rangeSpec{cidrs}, "may only hold up to 2 values")
 		return l.Errors()
-	case len(cidrs) == most && sameFamily(cidrs[0], cidrs[1]):
-		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96")
 	}
 	check.Each(l, "cidrs", cidrs, func(_ int, cidr *string) { l.CIDR("", *cidr) })
+	if len(cidrs) == most && sameFamily(cidrs[0], cidrs[1]) {
+		l.Invalid("cidrs", cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64")
+	}
 	return l.Errors()
 }
+
+// rangeSpec is how Kubernetes prints what it finds wrong with a whole spec.
+type rangeSpec struct{ CIDRs []string }
 
 func sameFamily(a, b string) bool {
 	x, err := netip.ParsePrefix(a)
@@ -136,15 +134,19 @@ func sameFamily(a, b string) bool {
 
 // validateRangeUpdate: a range of the other family may be added, nothing else.
 func validateRangeUpdate(c, old *networkingv1.ServiceCIDR) field.ErrorList {
-	errs := validateRange(c)
+	const fixed = "field is immutable"
+	errs := meta.Finalizers(c)
 	path, now, was := field.NewPath("spec", "cidrs"), c.Spec.CIDRs, old.Spec.CIDRs
-	switch {
-	case len(was) == 1 && len(now) == 2:
-		if now[0] != was[0] {
-			errs = append(errs, field.Invalid(path.Index(0), now[0], "field is immutable"))
+	if grows := len(was) == 1 && len(now) == 2; len(now) != len(was) && !grows {
+		return append(errs, field.Invalid(path, now, fixed))
+	}
+	for i := range was {
+		if now[i] != was[i] {
+			errs = append(errs, field.Invalid(path.Index(i), now[i], fixed))
 		}
-	case !equality.Semantic.DeepEqual(now, was):
-		errs = append(errs, field.Invalid(path, now, "field is immutable"))
+	}
+	if len(now) > len(was) {
+		errs = append(errs, validateRangeSpec(c)...)
 	}
 	return errs
 }

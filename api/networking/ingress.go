@@ -49,7 +49,7 @@ func Ingress() *kind.Kind {
 		Validate: func(i *networkingv1.Ingress) field.ErrorList {
 			errs := append(meta.Finalizers(i), validateIngress(&i.Spec)...)
 			if note, ok := i.Annotations[classNote]; ok && i.Spec.IngressClassName != nil && note != *i.Spec.IngressClassName {
-				errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Child(classNote), note,
+				errs = append(errs, field.Invalid(field.NewPath("annotations").Child(classNote), note,
 					"must match `ingressClassName` when both are specified"))
 			}
 			return errs
@@ -166,16 +166,16 @@ func validateRule(l *check.List, r *networkingv1.IngressRule) {
 		l.Required("paths", "")
 	}
 	check.Each(l, "paths", r.HTTP.Paths, func(_ int, p *networkingv1.HTTPIngressPath) {
+		if p.PathType == nil {
+			l.Required("pathType", "pathType must be specified")
+			return
+		}
 		validatePath(l, p)
 		l.Within("backend", func() { validateBackend(l, &p.Backend) })
 	})
 }
 
 func validatePath(l *check.List, p *networkingv1.HTTPIngressPath) {
-	if p.PathType == nil {
-		l.Required("pathType", "pathType must be specified")
-		return
-	}
 	absolute := func() {
 		if !strings.HasPrefix(p.Path, "/") {
 			l.Invalid("path", p.Path, "must be an absolute path")
@@ -208,7 +208,7 @@ func validateBackend(l *check.List, b *networkingv1.IngressBackend) {
 	case b.Resource != nil && b.Service != nil:
 		l.Invalid("", "", "cannot set both resource and service backends")
 	case b.Resource != nil:
-		l.Within("resource", func() { validateReference(l, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name) })
+		l.Within("resource", func() { validateReference(l, b.Resource.APIGroup, b.Resource.Kind, b.Resource.Name, false) })
 	case b.Service != nil:
 		validateServiceBackend(l, b.Service)
 	default:
@@ -222,7 +222,7 @@ func validateServiceBackend(l *check.List, s *networkingv1.IngressServiceBackend
 			l.Required("name", "")
 			return
 		}
-		for _, msg := range apivalidation.NameIsDNS1035Label(s.Name, false) {
+		for _, msg := range apivalidation.NameIsDNSLabel(s.Name, false) {
 			l.Invalid("name", s.Name, msg)
 		}
 	})
@@ -243,14 +243,14 @@ func validateServiceBackend(l *check.List, s *networkingv1.IngressServiceBackend
 }
 
 // validateReference checks a reference to an object of any kind.
-func validateReference(l *check.List, group *string, k, name string) {
+func validateReference(l *check.List, group *string, k, name string, declared bool) {
 	if group != nil {
 		for _, msg := range validation.IsDNS1123Subdomain(*group) {
 			l.Invalid("apiGroup", group, msg)
 		}
 	}
-	segment(l, "kind", k)
-	segment(l, "name", name)
+	segment(l, "kind", k, declared)
+	segment(l, "name", name, declared)
 }
 
 func validateIngressStatus(s *networkingv1.IngressStatus) field.ErrorList {

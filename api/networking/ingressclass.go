@@ -39,7 +39,7 @@ func IngressClass() *kind.Kind {
 		},
 		Validate: validateClass,
 		ValidateUpdate: func(c, old *networkingv1.IngressClass) field.ErrorList {
-			return append(validateClass(c), apivalidation.ValidateImmutableField(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller"))...)
+			return append(apivalidation.ValidateImmutableField(c.Spec.Controller, old.Spec.Controller, field.NewPath("spec", "controller")), validateClass(c)...)
 		},
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn,
@@ -75,7 +75,7 @@ func validateClass(c *networkingv1.IngressClass) field.ErrorList {
 }
 
 func validateParameters(l *check.List, p *networkingv1.IngressClassParametersReference) {
-	validateReference(l, p.APIGroup, p.Kind, p.Name)
+	validateReference(l, p.APIGroup, p.Kind, p.Name, true)
 	if p.Scope == nil {
 		l.Required("scope", "")
 		return
@@ -84,7 +84,7 @@ func validateParameters(l *check.List, p *networkingv1.IngressClassParametersRef
 	check.Pointer(l, "scope", p.Scope, cluster, namespaced)
 	switch *p.Scope {
 	case namespaced:
-		if kind.Value(p.Namespace) == "" {
+		if p.Namespace == nil {
 			l.Required("namespace", "`parameters.scope` is set to 'Namespace'")
 		} else {
 			l.Name("namespace", *p.Namespace, apivalidation.ValidateNamespaceName)
@@ -96,9 +96,13 @@ func validateParameters(l *check.List, p *networkingv1.IngressClassParametersRef
 	}
 }
 
-// segment wants a part of a path.
-func segment(l *check.List, child, v string) {
-	if v == "" {
+// segment wants a part of a path; declared: that it is there is declared with the field.
+func segment(l *check.List, child, v string, declared bool) {
+	switch {
+	case v == "" && declared:
+		l.Missing(child)
+		return
+	case v == "":
 		l.Required(child, "")
 		return
 	}

@@ -79,7 +79,7 @@ func validatePolicy(p *policy) field.ErrorList {
 		return l.Errors()
 	}
 	check.Each(l, "policyTypes", s.PolicyTypes, func(_ int, t *networkingv1.PolicyType) {
-		check.Pointer(l, "", t, networkingv1.PolicyTypeEgress, networkingv1.PolicyTypeIngress)
+		check.Pointer(l, "", t, networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress)
 	})
 	return l.Errors()
 }
@@ -103,7 +103,7 @@ func validatePeers(l *check.List, ports []networkingv1.NetworkPolicyPort, child 
 }
 
 func validatePort(l *check.List, p *networkingv1.NetworkPolicyPort) {
-	check.Pointer(l, "protocol", p.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	check.Pointer(l, "protocol", p.Protocol, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)
 	switch {
 	case p.Port == nil:
 		if p.EndPort != nil {
@@ -117,7 +117,7 @@ func validatePort(l *check.List, p *networkingv1.NetworkPolicyPort) {
 			return
 		}
 		if *p.EndPort < p.Port.IntVal {
-			l.Invalid("endPort", p.Port.IntVal, "must be greater than or equal to `port`")
+			l.Invalid("endPort", *p.EndPort, "must be greater than or equal to `port`")
 		}
 		for _, msg := range validation.IsValidPortNum(int(*p.EndPort)) {
 			l.Invalid("endPort", *p.EndPort, msg)
@@ -135,7 +135,7 @@ func validatePort(l *check.List, p *networkingv1.NetworkPolicyPort) {
 // validateBlock: what is excepted is a part of the block, not all of it.
 func validateBlock(l *check.List, b *networkingv1.IPBlock) {
 	if b.CIDR == "" {
-		l.Required("cidr", "")
+		l.Missing("cidr")
 		return
 	}
 	l.CIDR("cidr", b.CIDR)

@@ -5,10 +5,11 @@
 package node
 
 import (
-	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	declared "k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,21 +17,23 @@ import (
 	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
-	"keelson/api/meta"
 )
 
 // RuntimeClass describes node.k8s.io/v1 RuntimeClass.
 func RuntimeClass() *kind.Kind {
 	gv := nodev1.SchemeGroupVersion
 	return kind.Spec[*nodev1.RuntimeClass]{
-		Names:    kind.Names{Group: gv.Group, Version: gv.Version, Kind: "RuntimeClass", Resource: "runtimeclasses", Singular: "runtimeclass"},
-		New:      func() *nodev1.RuntimeClass { return &nodev1.RuntimeClass{} },
-		NewList:  func() runtime.Object { return &nodev1.RuntimeClassList{} },
-		Validate: validate,
+		Names:          kind.Names{Group: gv.Group, Version: gv.Version, Kind: "RuntimeClass", Resource: "runtimeclasses", Singular: "runtimeclass"},
+		New:            func() *nodev1.RuntimeClass { return &nodev1.RuntimeClass{} },
+		NewList:        func() runtime.Object { return &nodev1.RuntimeClassList{} },
+		Validate:       validate,
+		CreateOnUpdate: true, NoUnconditionalUpdate: true,
 		ValidateUpdate: func(c, old *nodev1.RuntimeClass) field.ErrorList {
 			l := check.At(nil)
-			l.Add(validate(c)...)
-			l.Immutable("handler", c.Handler, old.Handler)
+			if c.Handler == "" {
+				l.Missing("handler")
+			}
+			l.Fixed("handler", c.Handler == old.Handler)
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
@@ -42,23 +45,24 @@ func RuntimeClass() *kind.Kind {
 
 func validate(c *nodev1.RuntimeClass) field.ErrorList {
 	l := check.At(nil)
-	l.Add(meta.Finalizers(c)...)
-	l.Label("handler", c.Handler)
+	if c.Handler == "" {
+		l.Missing("handler")
+	} else {
+		check.Format(l, "handler", c.Handler, declared.ShortName)
+	}
 	if c.Overhead != nil {
-		l.In("overhead")
-		for _, name := range slices.Sorted(maps.Keys(c.Overhead.PodFixed)) {
-			if q := c.Overhead.PodFixed[name]; q.Sign() < 0 {
-				l.Add(field.Invalid(l.Path("podFixed").Key(string(name)), q.String(), "must be greater than or equal to 0"))
-			}
-		}
-		l.Out()
+		l.Add(podspec.ValidateLimits(c.Overhead.PodFixed, l.Path("overhead"))...)
 	}
 	if s := c.Scheduling; s != nil {
 		l.In("scheduling")
 		l.Labels("nodeSelector", s.NodeSelector)
 		l.Add(podspec.ValidateTolerations(s.Tolerations, l.Path("tolerations"))...)
 		for i := range s.Tolerations {
-			if slices.Contains(s.Tolerations[:i], s.Tolerations[i]) {
+			same := func(t corev1.Toleration) bool {
+				t.TolerationSeconds = s.Tolerations[i].TolerationSeconds
+				return t == s.Tolerations[i]
+			}
+			if slices.ContainsFunc(s.Tolerations[:i], same) {
 				l.Add(field.Duplicate(l.Path("tolerations").Index(i), s.Tolerations[i]))
 			}
 		}

@@ -39,7 +39,7 @@ func createdRow(o metav1.Object) []any {
 
 // Role describes a Role.
 func Role() *kind.Kind {
-	check := func(r *rbacv1.Role) field.ErrorList {
+	valid := func(r *rbacv1.Role) field.ErrorList {
 		return append(meta.Finalizers(r), validateRules(r.Rules, true)...)
 	}
 	return kind.Spec[*rbacv1.Role]{
@@ -48,8 +48,8 @@ func Role() *kind.Kind {
 		NewList:        func() runtime.Object { return &rbacv1.RoleList{} },
 		ValidateName:   validName,
 		CreateOnUpdate: true,
-		Validate:       check,
-		ValidateUpdate: func(r, _ *rbacv1.Role) field.ErrorList { return check(r) },
+		Validate:       valid,
+		ValidateUpdate: func(r, _ *rbacv1.Role) field.ErrorList { return valid(r) },
 		Columns:        createdColumns,
 		Row:            func(r *rbacv1.Role) []any { return createdRow(r) },
 	}.Erase()
@@ -57,7 +57,7 @@ func Role() *kind.Kind {
 
 // ClusterRole describes a ClusterRole.
 func ClusterRole() *kind.Kind {
-	check := func(r *rbacv1.ClusterRole) field.ErrorList {
+	valid := func(r *rbacv1.ClusterRole) field.ErrorList {
 		errs := append(meta.Finalizers(r), validateRules(r.Rules, false)...)
 		if a := r.AggregationRule; a != nil {
 			at := field.NewPath("aggregationRule", "clusterRoleSelectors")
@@ -66,6 +66,9 @@ func ClusterRole() *kind.Kind {
 			}
 			for i := range a.ClusterRoleSelectors {
 				errs = append(errs, metav1validation.ValidateLabelSelector(&a.ClusterRoleSelectors[i], metav1validation.LabelSelectorValidationOptions{}, at.Index(i))...)
+				if _, err := metav1.LabelSelectorAsSelector(&a.ClusterRoleSelectors[i]); err != nil {
+					errs = append(errs, field.Invalid(at.Index(i), nil, "invalid label selector."))
+				}
 			}
 		}
 		return errs
@@ -76,8 +79,8 @@ func ClusterRole() *kind.Kind {
 		NewList:        func() runtime.Object { return &rbacv1.ClusterRoleList{} },
 		ValidateName:   validName,
 		CreateOnUpdate: true,
-		Validate:       check,
-		ValidateUpdate: func(r, _ *rbacv1.ClusterRole) field.ErrorList { return check(r) },
+		Validate:       valid,
+		ValidateUpdate: func(r, _ *rbacv1.ClusterRole) field.ErrorList { return valid(r) },
 		Columns:        createdColumns,
 		Row:            func(r *rbacv1.ClusterRole) []any { return createdRow(r) },
 	}.Erase()
@@ -88,7 +91,7 @@ func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
 	for i := range rules {
 		r, at := &rules[i], field.NewPath("rules").Index(i)
 		if len(r.Verbs) == 0 {
-			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+			errs = append(errs, field.Required(at.Child("verbs"), "").MarkBeta())
 		}
 		if len(r.NonResourceURLs) > 0 {
 			if namespaced {
@@ -138,7 +141,7 @@ func bindingRow(o metav1.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) 
 
 // RoleBinding describes a RoleBinding.
 func RoleBinding() *kind.Kind {
-	check := func(b *rbacv1.RoleBinding) field.ErrorList {
+	valid := func(b *rbacv1.RoleBinding) field.ErrorList {
 		return append(meta.Finalizers(b), validateBinding(b.RoleRef, b.Subjects, true)...)
 	}
 	return kind.Spec[*rbacv1.RoleBinding]{
@@ -148,9 +151,9 @@ func RoleBinding() *kind.Kind {
 		Default:        func(b *rbacv1.RoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 		ValidateName:   validName,
 		CreateOnUpdate: true,
-		Validate:       check,
+		Validate:       valid,
 		ValidateUpdate: func(b, old *rbacv1.RoleBinding) field.ErrorList {
-			return append(check(b), sameRole(b.RoleRef, old.RoleRef)...)
+			return append(valid(b), sameRole(b.RoleRef, old.RoleRef)...)
 		},
 		Columns: bindingColumns,
 		Row:     func(b *rbacv1.RoleBinding) []any { return bindingRow(b, b.RoleRef, b.Subjects) },
@@ -159,7 +162,7 @@ func RoleBinding() *kind.Kind {
 
 // ClusterRoleBinding describes a ClusterRoleBinding.
 func ClusterRoleBinding() *kind.Kind {
-	check := func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
+	valid := func(b *rbacv1.ClusterRoleBinding) field.ErrorList {
 		return append(meta.Finalizers(b), validateBinding(b.RoleRef, b.Subjects, false)...)
 	}
 	return kind.Spec[*rbacv1.ClusterRoleBinding]{
@@ -169,9 +172,9 @@ func ClusterRoleBinding() *kind.Kind {
 		Default:        func(b *rbacv1.ClusterRoleBinding) { defaultBinding(&b.RoleRef, b.Subjects) },
 		ValidateName:   validName,
 		CreateOnUpdate: true,
-		Validate:       check,
+		Validate:       valid,
 		ValidateUpdate: func(b, old *rbacv1.ClusterRoleBinding) field.ErrorList {
-			return append(check(b), sameRole(b.RoleRef, old.RoleRef)...)
+			return append(valid(b), sameRole(b.RoleRef, old.RoleRef)...)
 		},
 		Columns: bindingColumns,
 		Row:     func(b *rbacv1.ClusterRoleBinding) []any { return bindingRow(b, b.RoleRef, b.Subjects) },
@@ -191,7 +194,7 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 
 func sameRole(ref, old rbacv1.RoleRef) field.ErrorList {
 	if ref != old {
-		return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "cannot change roleRef")}
+		return field.ErrorList{field.Invalid(field.NewPath("roleRef"), ref, "field is immutable")}
 	}
 	return nil
 }
@@ -204,20 +207,21 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 	}
 	kinds := []string{"ClusterRole"}
 	if namespaced {
-		kinds = []string{"ClusterRole", "Role"}
+		kinds = []string{"Role", "ClusterRole"}
 	}
 	if ref.Kind != "ClusterRole" && (!namespaced || ref.Kind != "Role") {
 		errs = append(errs, field.NotSupported(at.Child("kind"), ref.Kind, kinds))
 	}
-	if ref.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
-	} else {
-		for _, msg := range validName(ref.Name, false) {
+	for _, msg := range validName(ref.Name, false) {
+		if ref.Name != "" {
 			errs = append(errs, field.Invalid(at.Child("name"), ref.Name, msg))
 		}
 	}
 	for i := range subjects {
 		errs = append(errs, validateSubject(&subjects[i], namespaced, field.NewPath("subjects").Index(i))...)
+	}
+	if ref.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), "").MarkBeta())
 	}
 	return errs
 }
@@ -225,7 +229,7 @@ func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject, namespaced b
 func validateSubject(s *rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), ""))
+		errs = append(errs, field.Required(at.Child("name"), "").MarkBeta())
 	}
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:

@@ -12,6 +12,8 @@ import (
 
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -51,7 +53,7 @@ func ResourceClaim() *kind.Kind {
 		ValidateUpdate: func(c, old *claim) field.ErrorList {
 			l := check.At(nil)
 			l.Add(meta.Finalizers(c)...)
-			l.Immutable("spec", c.Spec, old.Spec)
+			l.Fixed("spec", equality.Semantic.DeepEqual(c.Spec, old.Spec))
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
@@ -130,9 +132,10 @@ func ResourceClaimTemplate() *kind.Kind {
 			dropFromRequests(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 		},
 		Validate: func(t *template) field.ErrorList {
-			l := check.At(field.NewPath("spec", "spec"))
+			l := check.At(field.NewPath("spec"))
 			l.Add(meta.Finalizers(t)...)
-			validateClaim(l, &t.Spec.Spec)
+			l.Within("metadata", func() { templateMeta(l, &t.Spec.ObjectMeta) })
+			l.Within("spec", func() { validateClaim(l, &t.Spec.Spec) })
 			return l.Errors()
 		},
 		ValidateUpdate: func(t, old *template) field.ErrorList {
@@ -178,34 +181,31 @@ func defaultRequests(requests []resourcev1.DeviceRequest) {
 func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
 	l.In("devices")
 	defer l.Out()
-	var known check.Set
+	var known, seen check.Set
 	d := &s.Devices
-	tooMany(l, "requests", len(d.Requests), resourcev1.DeviceRequestsMaxSize)
-	check.Each(l, "requests", d.Requests, func(_ int, r *resourcev1.DeviceRequest) {
-		if r.Name != "" && !known.Add(r.Name) {
-			l.Duplicate("name", r.Name)
+	limited(l, "requests", d.Requests, resourcev1.DeviceRequestsMaxSize, func(_ int, r *resourcev1.DeviceRequest) {
+		if !seen.Add(r.Name) {
+			l.Declared(field.Duplicate(l.Path(""), *r))
 		}
+		known.Add(r.Name)
 		for i := range r.FirstAvailable {
 			known.Add(r.Name + "/" + r.FirstAvailable[i].Name)
 		}
 		validateRequest(l, r)
 	})
-	tooMany(l, "constraints", len(d.Constraints), resourcev1.DeviceConstraintsMaxSize)
-	check.Each(l, "constraints", d.Constraints, func(_ int, c *resourcev1.DeviceConstraint) {
+	limited(l, "constraints", d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(_ int, c *resourcev1.DeviceConstraint) {
 		requestNames(l, c.Requests, &known)
-		switch {
-		case c.MatchAttribute == nil && c.DistinctAttribute == nil:
-			l.Required("", "exactly one of `matchAttribute` or `distinctAttribute` is required")
-		case c.MatchAttribute != nil && c.DistinctAttribute != nil:
-			l.Invalid("", field.OmitValueType{}, "exactly one of `matchAttribute` or `distinctAttribute` is required")
-		case c.MatchAttribute != nil:
-			fullyQualified(l, "matchAttribute", string(*c.MatchAttribute))
-		default:
-			fullyQualified(l, "distinctAttribute", string(*c.DistinctAttribute))
+		if c.MatchAttribute == nil && c.DistinctAttribute == nil { // what Kubernetes says of it is of another mistake
+			l.Required("", `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
+		}
+		if a := c.MatchAttribute; a != nil {
+			check.Format(l, "matchAttribute", *a, validate.ResourceFullyQualifiedName)
+		}
+		if a := c.DistinctAttribute; a != nil {
+			check.Format(l, "distinctAttribute", *a, validate.ResourceFullyQualifiedName)
 		}
 	})
-	tooMany(l, "config", len(d.Config), resourcev1.DeviceConfigMaxSize)
-	check.Each(l, "config", d.Config, func(_ int, c *resourcev1.DeviceClaimConfiguration) {
+	limited(l, "config", d.Config, resourcev1.DeviceConfigMaxSize, func(_ int, c *resourcev1.DeviceClaimConfiguration) {
 		requestNames(l, c.Requests, &known)
 		validateConfiguration(l, &c.DeviceConfiguration)
 	})
@@ -217,20 +217,58 @@ func tooMany(l *check.List, child string, n, most int) {
 	}
 }
 
-func requestNames(l *check.List, names []string, known *check.Set) {
-	var seen check.Set
-	check.Each(l, "requests", names, func(_ int, name *string) {
-		if !known.Has(*name) {
-			l.Invalid("", *name, "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'")
+// limited visits the items of a list, unless there are too many.
+func limited[T any](l *check.List, child string, items []T, most int, visit func(i int, item *T)) {
+	if len(items) > most {
+		l.Declared(field.TooMany(l.Path(child), len(items), most))
+		return
+	}
+	check.Each(l, child, items, visit)
+}
+
+// templateMeta: a template names nothing and has no history.
+func templateMeta(l *check.List, m *metav1.ObjectMeta) {
+	for _, f := range []struct {
+		child string
+		set   bool
+	}{
+		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
+		{"uid", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
+		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
+		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"finalizers", len(m.Finalizers) > 0},
+		{"ownerReferences", len(m.OwnerReferences) > 0}, {"managedFields", len(m.ManagedFields) > 0},
+	} {
+		if f.set {
+			l.Forbidden(f.child, "cannot be set")
 		}
+	}
+	l.Add(apivalidation.ValidateAnnotations(m.Annotations, l.Path("annotations"))...)
+	l.Labels("labels", m.Labels)
+}
+
+func requestNames(l *check.List, names []string, known *check.Set) {
+	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+	var seen check.Set
+	limited(l, "requests", names, resourcev1.DeviceRequestsMaxSize, func(_ int, name *string) {
 		if !seen.Add(*name) {
-			l.Duplicate("", *name)
+			l.Declared(field.Duplicate(l.Path(""), *name))
+		}
+		parts := strings.Split(*name, "/")
+		if len(parts) > 2 {
+			l.Invalid("", *name, wrong)
+			return
+		}
+		for _, part := range parts {
+			l.Label("", part)
+		}
+		if !known.Has(*name) {
+			l.Invalid("", *name, wrong)
 		}
 	})
 }
 
 func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
-	requestName(l, r.Name)
+	l.Label("name", r.Name)
 	switch {
 	case r.Exactly == nil && len(r.FirstAvailable) == 0:
 		l.Required("", "exactly one of `exactly` or `firstAvailable` is required")
@@ -242,24 +280,15 @@ func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
 			validateChoice(l, e.DeviceClassName, e.Selectors, e.AllocationMode, e.Count, e.Tolerations)
 		})
 	default:
-		tooMany(l, "firstAvailable", len(r.FirstAvailable), resourcev1.FirstAvailableDeviceRequestMaxSize)
 		var seen check.Set
-		check.Each(l, "firstAvailable", r.FirstAvailable, func(_ int, s *resourcev1.DeviceSubRequest) {
-			requestName(l, s.Name)
-			if s.Name != "" && !seen.Add(s.Name) {
-				l.Duplicate("name", s.Name)
+		limited(l, "firstAvailable", r.FirstAvailable, resourcev1.FirstAvailableDeviceRequestMaxSize, func(_ int, s *resourcev1.DeviceSubRequest) {
+			l.Label("name", s.Name)
+			if !seen.Add(s.Name) {
+				l.Declared(field.Duplicate(l.Path(""), *s))
 			}
 			validateChoice(l, s.DeviceClassName, s.Selectors, s.AllocationMode, s.Count, s.Tolerations)
 		})
 	}
-}
-
-func requestName(l *check.List, name string) {
-	if name == "" {
-		l.Required("name", "")
-		return
-	}
-	l.Label("name", name)
 }
 
 // validateChoice checks what requests and their alternatives have in common.
@@ -283,10 +312,10 @@ func validateChoice(
 			l.Invalid("count", count, "must be greater than zero")
 		}
 	default:
-		check.NotSupported(l, "allocationMode", mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)
+		modes := []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}
+		l.Declared(field.NotSupported(l.Path("allocationMode"), mode, modes))
 	}
-	tooMany(l, "tolerations", len(tolerations), resourcev1.DeviceTolerationsMaxLength)
-	check.Each(l, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) {
+	limited(l, "tolerations", tolerations, resourcev1.DeviceTolerationsMaxLength, func(_ int, t *resourcev1.DeviceToleration) {
 		if t.Key != "" {
 			l.Qualified("key", t.Key)
 		}
@@ -297,14 +326,11 @@ func validateChoice(
 			}
 		case resourcev1.DeviceTolerationOpEqual:
 			l.LabelValue("value", t.Value)
-			if t.Key == "" {
-				l.Required("key", "must not be empty for operator `Equal`")
-			}
 		default:
 			check.OneOf(l, "operator", t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)
 		}
-		if t.Effect != "" {
-			check.OneOf(l, "effect", t.Effect, taintEffects...)
+		if t.Effect != "" && !slices.Contains(taintEffects, t.Effect) {
+			l.Declared(field.NotSupported(l.Path("effect"), t.Effect, taintEffects))
 		}
 	})
 }
@@ -314,21 +340,17 @@ var taintEffects = []resourcev1.DeviceTaintEffect{
 }
 
 func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector) {
-	tooMany(l, "selectors", len(selectors), resourcev1.DeviceSelectorsMaxSize)
-	check.Each(l, "selectors", selectors, func(_ int, s *resourcev1.DeviceSelector) {
+	limited(l, "selectors", selectors, resourcev1.DeviceSelectorsMaxSize, func(_ int, s *resourcev1.DeviceSelector) {
 		if s.CEL == nil {
 			l.Required("cel", "")
 			return
 		}
 		l.Within("cel", func() {
-			switch n := len(s.CEL.Expression); {
-			case n == 0:
-				l.Required("expression", "")
-			case n > resourcev1.CELSelectorExpressionMaxLength:
+			if len(s.CEL.Expression) > resourcev1.CELSelectorExpressionMaxLength {
 				l.TooLong("expression", resourcev1.CELSelectorExpressionMaxLength)
-			default:
-				compile(l, s.CEL.Expression)
+				return
 			}
+			compile(l, s.CEL.Expression)
 		})
 	})
 }
@@ -354,7 +376,7 @@ func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
 	}
 	l.In("opaque")
 	defer l.Out()
-	podspec.DriverName(l, "driver", c.Opaque.Driver)
+	driverName(l, "driver", c.Opaque.Driver)
 	switch raw := c.Opaque.Parameters.Raw; {
 	case len(raw) == 0:
 		l.Required("parameters", "")
@@ -364,6 +386,20 @@ func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
 		l.Invalid("parameters", "<value omitted>", "must be a valid JSON object")
 	}
 }
+
+// driverName wants a DNS subdomain of the length of a label, in any case.
+func driverName(l *check.List, child, name string) {
+	if name == "" {
+		l.Missing(child)
+		return
+	}
+	check.Format(l, child, name, validate.LongNameCaseless)
+	if len(name) > maxDriver {
+		l.Declared(field.TooLongCharacters(l.Path(child), name, maxDriver))
+	}
+}
+
+const maxDriver = 63
 
 // validateClaimStatus: an allocation is made and taken back whole.
 func validateClaimStatus(c, old *claim) field.ErrorList {
@@ -432,16 +468,6 @@ func poolName(l *check.List, child, name string) {
 	for part := range strings.SplitSeq(name, "/") {
 		l.Subdomain(child, part)
 	}
-}
-
-// fullyQualified wants "<domain>/<identifier>".
-func fullyQualified(l *check.List, child, name string) {
-	domain, id, ok := strings.Cut(name, "/")
-	if !ok {
-		l.Invalid(child, name, "must include a domain")
-		return
-	}
-	qualifiedParts(l, child, domain, id)
 }
 
 func qualifiedParts(l *check.List, child, domain, id string) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
@@ -24,16 +25,15 @@ import (
 // DeviceClass describes resource.k8s.io/v1 DeviceClass.
 func DeviceClass() *kind.Kind {
 	type class = resourcev1.DeviceClass
-	validate := func(c *class) field.ErrorList {
+	valid := func(c *class) field.ErrorList {
 		l := check.At(field.NewPath("spec"))
 		l.Add(meta.Finalizers(c)...)
 		validateSelectors(l, c.Spec.Selectors)
-		tooMany(l, "config", len(c.Spec.Config), resourcev1.DeviceConfigMaxSize)
-		check.Each(l, "config", c.Spec.Config, func(_ int, cfg *resourcev1.DeviceClassConfiguration) {
+		limited(l, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(_ int, cfg *resourcev1.DeviceClassConfiguration) {
 			validateConfiguration(l, &cfg.DeviceConfiguration)
 		})
-		if n := kind.Value(c.Spec.ExtendedResourceName); n != "" {
-			l.Qualified("extendedResourceName", n)
+		if n := c.Spec.ExtendedResourceName; n != nil {
+			check.Format(l, "extendedResourceName", *n, validate.ExtendedResourceName)
 		}
 		return l.Errors()
 	}
@@ -43,8 +43,8 @@ func DeviceClass() *kind.Kind {
 		NewList:        func() runtime.Object { return &resourcev1.DeviceClassList{} },
 		PrepareCreate:  func(c *class) { c.Generation = 1 },
 		PrepareUpdate:  func(c, old *class) { c.Generation = bumped(old.Generation, c.Spec, old.Spec) },
-		Validate:       validate,
-		ValidateUpdate: func(c, _ *class) field.ErrorList { return validate(c) },
+		Validate:       valid,
+		ValidateUpdate: func(c, _ *class) field.ErrorList { return valid(c) },
 		Columns:        []metav1.TableColumnDefinition{kind.NameColumn, kind.AgeColumn},
 		Row:            func(c *class) []any { return []any{c.Name, kind.Age(c.CreationTimestamp)} },
 	}.Erase()
@@ -90,11 +90,7 @@ func ResourceSlice() *kind.Kind {
 			kind.AgeColumn,
 		},
 		Row: func(s *slice) []any {
-			node := "<unset>"
-			if s.Spec.NodeName != nil {
-				node = *s.Spec.NodeName
-			}
-			return []any{s.Name, node, s.Spec.Driver, s.Spec.Pool.Name, kind.Age(s.CreationTimestamp)}
+			return []any{s.Name, kind.Value(s.Spec.NodeName), s.Spec.Driver, s.Spec.Pool.Name, kind.Age(s.CreationTimestamp)}
 		},
 	}.Erase()
 }
@@ -171,7 +167,7 @@ func validatePlace(l *check.List, s *resourcev1.ResourceSliceSpec) {
 }
 
 func validateDevice(l *check.List, d *resourcev1.Device) {
-	requestName(l, d.Name)
+	l.Label("name", d.Name)
 	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
 		l.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice))
 	}
@@ -232,11 +228,7 @@ func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
 }
 
 func validateTaint(l *check.List, t *resourcev1.DeviceTaint) {
-	if t.Key == "" {
-		l.Required("key", "")
-	} else {
-		l.Qualified("key", t.Key)
-	}
+	l.Qualified("key", t.Key)
 	l.LabelValue("value", t.Value)
 	check.OneOf(l, "effect", t.Effect, taintEffects...)
 }
@@ -253,7 +245,7 @@ func validateSliceUpdate(s, old *slice) field.ErrorList {
 // DeviceTaintRule describes resource.k8s.io/v1 DeviceTaintRule.
 func DeviceTaintRule() *kind.Kind {
 	type rule = resourcev1.DeviceTaintRule
-	validate := func(r *rule) field.ErrorList {
+	valid := func(r *rule) field.ErrorList {
 		l := check.At(field.NewPath("spec"))
 		l.Add(meta.Finalizers(r)...)
 		if s := r.Spec.DeviceSelector; s != nil {
@@ -287,17 +279,24 @@ func DeviceTaintRule() *kind.Kind {
 			}
 			r.Generation = bumped(old.Generation, r.Spec, old.Spec)
 		},
-		Validate: validate,
+		Validate: valid,
 		ValidateUpdate: func(r, old *rule) field.ErrorList {
 			l := check.At(field.NewPath("spec"))
-			l.Add(validate(r)...)
+			l.Add(valid(r)...)
 			l.Immutable("deviceSelector", r.Spec.DeviceSelector, old.Spec.DeviceSelector)
 			return l.Errors()
 		},
 		NoUnconditionalUpdate: true,
 
-		Columns: []metav1.TableColumnDefinition{kind.NameColumn, kind.AgeColumn},
-		Row:     func(r *rule) []any { return []any{r.Name, kind.Age(r.CreationTimestamp)} },
+		Columns: []metav1.TableColumnDefinition{
+			kind.NameColumn, {Name: "Key", Type: "string", Description: "The taint's key."}, {Name: "Value", Type: "string", Description: "The taint's value."},
+			{Name: "Effect", Type: "string", Description: "What the taint does."}, {Name: "TimeAdded", Type: "string", Description: "For how long it has done so."},
+			kind.AgeColumn,
+		},
+		Row: func(r *rule) []any {
+			t := &r.Spec.Taint
+			return []any{r.Name, t.Key, t.Value, string(t.Effect), kind.Age(kind.Value(t.TimeAdded)), kind.Age(r.CreationTimestamp)}
+		},
 		Status: &kind.Sub[*rule]{
 			PrepareUpdate: func(r, old *rule) {
 				r.Spec = old.Spec

@@ -7,14 +7,14 @@ package storage
 
 import (
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
@@ -61,15 +61,10 @@ func StorageClass() *kind.Kind {
 		ValidateUpdate: func(c, old *class) field.ErrorList {
 			l := check.At(nil)
 			l.Add(validateClass(c)...)
-			fixed := func(child string, same bool) {
-				if !same {
-					l.Forbidden(child, "updates to "+child+" are forbidden.")
-				}
-			}
-			fixed("parameters", equality.Semantic.DeepEqual(c.Parameters, old.Parameters))
-			fixed("provisioner", c.Provisioner == old.Provisioner)
-			fixed("reclaimPolicy", equality.Semantic.DeepEqual(c.ReclaimPolicy, old.ReclaimPolicy))
-			l.Immutable("volumeBindingMode", c.VolumeBindingMode, old.VolumeBindingMode)
+			l.Fixed("provisioner", c.Provisioner == old.Provisioner)
+			l.Fixed("parameters", equality.Semantic.DeepEqual(c.Parameters, old.Parameters))
+			l.Fixed("reclaimPolicy", equality.Semantic.DeepEqual(c.ReclaimPolicy, old.ReclaimPolicy))
+			l.Fixed("volumeBindingMode", equality.Semantic.DeepEqual(c.VolumeBindingMode, old.VolumeBindingMode))
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{
@@ -93,7 +88,11 @@ func StorageClass() *kind.Kind {
 func validateClass(c *storagev1.StorageClass) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(c)...)
-	validateProvisioner(l, "provisioner", c.Provisioner)
+	if c.Provisioner == "" {
+		l.Missing("provisioner")
+	} else {
+		l.Qualified("provisioner", strings.ToLower(c.Provisioner))
+	}
 	validateParameters(l, c.Parameters, true)
 	if c.ReclaimPolicy != nil && *c.ReclaimPolicy != "" {
 		check.Pointer(l, "reclaimPolicy", c.ReclaimPolicy, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
@@ -106,16 +105,6 @@ func validateClass(c *storagev1.StorageClass) field.ErrorList {
 	return l.Errors()
 }
 
-func validateProvisioner(l *check.List, child, name string) {
-	if name == "" {
-		l.Required(child, "")
-		return
-	}
-	for _, msg := range validation.IsQualifiedName(strings.ToLower(name)) {
-		l.Invalid(child, name, msg)
-	}
-}
-
 func validateParameters(l *check.List, parameters map[string]string, mayBeEmpty bool) {
 	const child = "parameters"
 	if !mayBeEmpty && len(parameters) == 0 {
@@ -123,6 +112,7 @@ func validateParameters(l *check.List, parameters map[string]string, mayBeEmpty 
 	}
 	if len(parameters) > maxParameters {
 		l.TooLong(child, maxParameters)
+		return
 	}
 	size := 0
 	for k, v := range parameters {
@@ -136,20 +126,29 @@ func validateParameters(l *check.List, parameters map[string]string, mayBeEmpty 
 	}
 }
 
+// validateTopologies finds an empty term to be a duplicate, as Kubernetes does.
 func validateTopologies(l *check.List, terms []corev1.TopologySelectorTerm) {
-	check.Each(l, "allowedTopologies", terms, func(i int, t *corev1.TopologySelectorTerm) {
-		for j := range terms[:i] {
-			if equality.Semantic.DeepEqual(terms[j], *t) {
-				l.Duplicate("matchLabelExpressions", "")
-				break
-			}
+	byKey := func(t *corev1.TopologySelectorTerm) map[string]sets.Set[string] {
+		m := map[string]sets.Set[string]{}
+		for _, r := range t.MatchLabelExpressions {
+			m[r.Key] = sets.New(r.Values...)
 		}
+		return m
+	}
+	seen := make([]map[string]sets.Set[string], len(terms))
+	check.Each(l, "allowedTopologies", terms, func(_ int, t *corev1.TopologySelectorTerm) {
+		defer func() {
+			this := byKey(t)
+			for _, other := range seen {
+				if equality.Semantic.DeepEqual(this, other) {
+					l.Duplicate("matchLabelExpressions", "")
+					break
+				}
+			}
+			seen = append(seen, this)
+		}()
 		var keys check.Set
 		check.Each(l, "matchLabelExpressions", t.MatchLabelExpressions, func(_ int, r *corev1.TopologySelectorLabelRequirement) {
-			l.Qualified("key", r.Key)
-			if !keys.Add(r.Key) {
-				l.Duplicate("key", r.Key)
-			}
 			if len(r.Values) == 0 {
 				l.Required("values", "")
 			}
@@ -159,6 +158,10 @@ func validateTopologies(l *check.List, terms []corev1.TopologySelectorTerm) {
 					l.Duplicate("", *v)
 				}
 			})
+			l.Qualified("key", r.Key)
+			if !keys.Add(r.Key) {
+				l.Duplicate("key", r.Key)
+			}
 		})
 	})
 }
@@ -169,7 +172,11 @@ func VolumeAttributesClass() *kind.Kind {
 	validate := func(c *class) field.ErrorList {
 		l := check.At(nil)
 		l.Add(meta.Finalizers(c)...)
-		validateProvisioner(l, "driverName", c.DriverName)
+		if c.DriverName == "" {
+			l.Required("driverName", "")
+		} else {
+			l.Qualified("driverName", strings.ToLower(c.DriverName))
+		}
 		validateParameters(l, c.Parameters, false)
 		return l.Errors()
 	}
@@ -180,9 +187,13 @@ func VolumeAttributesClass() *kind.Kind {
 		Validate: validate,
 		ValidateUpdate: func(c, old *class) field.ErrorList {
 			l := check.At(nil)
+			if c.DriverName != old.DriverName {
+				l.Forbidden("driverName", "updates to driverName are forbidden.")
+			}
+			if !equality.Semantic.DeepEqual(c.Parameters, old.Parameters) {
+				l.Forbidden("parameters", "updates to parameters are forbidden.")
+			}
 			l.Add(validate(c)...)
-			l.Immutable("driverName", c.DriverName, old.DriverName)
-			l.Immutable("parameters", c.Parameters, old.Parameters)
 			return l.Errors()
 		},
 		Columns: []metav1.TableColumnDefinition{kind.NameColumn, text("DriverName", "The CSI driver that sets the attributes."), kind.AgeColumn},
@@ -198,37 +209,27 @@ func CSIStorageCapacity() *kind.Kind {
 	validate := func(c *capacity) field.ErrorList {
 		l := check.At(nil)
 		l.Add(meta.Finalizers(c)...)
-		l.Subdomain("storageClassName", c.StorageClassName)
-		for child, q := range map[string]*resource.Quantity{"capacity": c.Capacity, "maximumVolumeSize": c.MaximumVolumeSize} {
-			if q != nil && q.Sign() < 0 {
-				l.Invalid(child, q.String(), "must be greater than or equal to 0")
-			}
-		}
-		l.Sort(0)
 		l.Selector("nodeTopology", c.NodeTopology)
+		l.Subdomain("storageClassName", c.StorageClassName)
+		if q := c.Capacity; q != nil && q.Sign() < 0 {
+			l.Invalid("capacity", q.String(), "must be greater than or equal to 0")
+		}
 		return l.Errors()
 	}
 	return kind.Spec[*capacity]{
-		Names:    names("CSIStorageCapacity", "csistoragecapacities", "csistoragecapacity", true),
-		New:      func() *capacity { return &capacity{} },
-		NewList:  func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
-		Validate: validate,
+		Names:                 names("CSIStorageCapacity", "csistoragecapacities", "csistoragecapacity", true),
+		New:                   func() *capacity { return &capacity{} },
+		NewList:               func() runtime.Object { return &storagev1.CSIStorageCapacityList{} },
+		NoUnconditionalUpdate: true,
+		Validate:              validate,
 		ValidateUpdate: func(c, old *capacity) field.ErrorList {
 			l := check.At(nil)
-			l.Add(validate(c)...)
+			l.Add(meta.Finalizers(c)...)
 			l.Immutable("nodeTopology", c.NodeTopology, old.NodeTopology)
 			l.Immutable("storageClassName", c.StorageClassName, old.StorageClassName)
 			return l.Errors()
 		},
-		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn, text("StorageClassName", "The class that the capacity is for."), text("Capacity", "How much there is."),
-		},
-		Row: func(c *capacity) []any {
-			size := "<unset>"
-			if c.Capacity != nil {
-				size = c.Capacity.String()
-			}
-			return []any{c.Name, c.StorageClassName, size}
-		},
+		Columns: []metav1.TableColumnDefinition{kind.NameColumn, {Name: "Created At", Type: "date", Description: "When the object was created."}},
+		Row:     func(c *capacity) []any { return []any{c.Name, c.CreationTimestamp.UTC().Format(time.RFC3339)} },
 	}.Erase()
 }

@@ -10,11 +10,14 @@ import (
 
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	volumeapi "keelson/api/core/volume"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -24,6 +27,7 @@ const (
 	minTokenSeconds  = 600
 	minUpdateSeconds = 10
 	maxNodeID        = 256
+	maxAttacher      = 63
 )
 
 type driver = storagev1.CSIDriver
@@ -34,26 +38,27 @@ func CSIDriver() *kind.Kind {
 		return metav1.TableColumnDefinition{Name: name, Type: "boolean", Description: description}
 	}
 	return kind.Spec[*driver]{
-		Names:         names("CSIDriver", "csidrivers", "csidriver", false),
-		New:           func() *driver { return &driver{} },
-		NewList:       func() runtime.Object { return &storagev1.CSIDriverList{} },
-		Default:       defaultDriver,
-		PrepareCreate: func(d *driver) { d.Generation = 1 },
+		Names:   names("CSIDriver", "csidrivers", "csidriver", false),
+		New:     func() *driver { return &driver{} },
+		NewList: func() runtime.Object { return &storagev1.CSIDriverList{} },
+		Default: defaultDriver,
 		PrepareUpdate: func(d, old *driver) {
 			d.Generation = old.Generation
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
 				d.Generation++
 			}
 		},
-		Validate: validateDriver,
+		NoUnconditionalUpdate: true,
+		Validate:              validateDriver,
 		ValidateUpdate: func(d, old *driver) field.ErrorList {
 			l := check.At(field.NewPath("spec"))
 			l.Add(validateDriver(d)...)
 			// What volumes were attached by is decided once.
 			l.Immutable("attachedRequired", d.Spec.AttachRequired, old.Spec.AttachRequired)
-			l.Immutable("volumeLifecycleModes", d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes)
+			l.Fixed("volumeLifecycleModes", equality.Semantic.DeepEqual(d.Spec.VolumeLifecycleModes, old.Spec.VolumeLifecycleModes))
 			return l.Errors()
 		},
+		Warnings: driverWarnings,
 		Columns: []metav1.TableColumnDefinition{
 			kind.NameColumn, boolean("AttachRequired", "Whether volumes are attached to nodes first."),
 			boolean("PodInfoOnMount", "Whether the driver is told of the pod."), boolean("StorageCapacity", "Whether the driver publishes its capacity."),
@@ -76,6 +81,20 @@ func defaultDriver(d *driver) {
 	kind.Fill(&s.RequiresRepublish, false)
 	kind.Fill(&s.SELinuxMount, false)
 	kind.Fill(&s.PreventPodSchedulingIfMissing, false)
+}
+
+// driverWarnings tell of a new or changed list of tokens that nothing says where to put.
+func driverWarnings(d, old *driver) []string {
+	s := &d.Spec
+	if len(s.TokenRequests) == 0 || s.ServiceAccountTokenInSecrets != nil {
+		return nil
+	}
+	if old != nil && equality.Semantic.DeepEqual(old.Spec.TokenRequests, s.TokenRequests) {
+		return nil
+	}
+	return []string{
+		"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes",
+	}
 }
 
 func driverRow(d *driver) []any {
@@ -103,7 +122,6 @@ func driverRow(d *driver) []any {
 func validateDriver(d *driver) field.ErrorList {
 	l, s := check.At(nil), &d.Spec
 	l.Add(meta.Finalizers(d)...)
-	podspec.DriverName(l, "metadata.name", d.Name)
 	l.In("spec")
 	for _, f := range []struct {
 		child   string
@@ -118,20 +136,24 @@ func validateDriver(d *driver) field.ErrorList {
 	check.Each(l, "tokenRequests", s.TokenRequests, func(_ int, t *storagev1.TokenRequest) {
 		if !audiences.Add(t.Audience) {
 			l.Duplicate("audience", t.Audience)
+			return
 		}
 		switch e := t.ExpirationSeconds; {
 		case e == nil:
 		case *e < minTokenSeconds:
 			l.Invalid("expirationSeconds", *e, "may not specify a duration less than 10 minutes")
-		case *e > math.MaxUint32:
+		case *e > 1<<32:
 			l.Invalid("expirationSeconds", *e, "may not specify a duration larger than 2^32 seconds")
 		}
 	})
-	check.Each(l, "volumeLifecycleModes", s.VolumeLifecycleModes, func(_ int, m *storagev1.VolumeLifecycleMode) {
-		check.Pointer(l, "", m, storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent)
-	})
+	for i := range s.VolumeLifecycleModes {
+		check.Pointer(l, "volumeLifecycleModes", &s.VolumeLifecycleModes[i], storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+	}
 	if n := s.NodeAllocatableUpdatePeriodSeconds; n != nil && *n < minUpdateSeconds {
 		l.Invalid("nodeAllocatableUpdatePeriodSeconds", *n, fmt.Sprintf("must be greater than or equal to %d seconds", minUpdateSeconds))
+	}
+	if in := s.ServiceAccountTokenInSecrets; in != nil && len(s.TokenRequests) == 0 {
+		l.Invalid("serviceAccountTokenInSecrets", in, "serviceAccountTokenInSecrets is set but no tokenRequests are specified")
 	}
 	return l.Errors()
 }
@@ -140,12 +162,13 @@ func validateDriver(d *driver) field.ErrorList {
 func CSINode() *kind.Kind {
 	type node = storagev1.CSINode
 	return kind.Spec[*node]{
-		Names:         names("CSINode", "csinodes", "csinode", false),
-		New:           func() *node { return &node{} },
-		NewList:       func() runtime.Object { return &storagev1.CSINodeList{} },
-		PrepareCreate: func(n *node) { n.Status = storagev1.CSINodeStatus{} }, // behind a gate that is off
-		PrepareUpdate: func(n, old *node) { n.Status = old.Status },
-		Validate:      validateNode,
+		Names:                 names("CSINode", "csinodes", "csinode", false),
+		New:                   func() *node { return &node{} },
+		NewList:               func() runtime.Object { return &storagev1.CSINodeList{} },
+		PrepareCreate:         func(n *node) { n.Status = storagev1.CSINodeStatus{} }, // behind a gate that is off
+		PrepareUpdate:         func(n, old *node) { n.Status = old.Status },
+		NoUnconditionalUpdate: true,
+		Validate:              validateNode,
 		ValidateUpdate: func(n, old *node) field.ErrorList {
 			l := check.At(field.NewPath("spec"))
 			l.Add(validateNode(n)...)
@@ -168,6 +191,12 @@ func CSINode() *kind.Kind {
 			kind.AgeColumn,
 		},
 		Row: func(n *node) []any { return []any{n.Name, int64(len(n.Spec.Drivers)), kind.Age(n.CreationTimestamp)} },
+		Status: &kind.Sub[*node]{
+			PrepareUpdate: func(n, old *node) {
+				n.Spec, n.Status = old.Spec, old.Status
+				meta.KeepForStatus(n, old)
+			},
+		},
 	}.Erase()
 }
 
@@ -191,13 +220,12 @@ func validateNode(n *storagev1.CSINode) field.ErrorList {
 		var keys check.Set
 		for _, k := range d.TopologyKeys {
 			if k == "" {
-				l.Required("topologyKeys", "")
-				continue
+				l.Required("", "")
 			}
 			if !keys.Add(k) {
-				l.Duplicate("topologyKeys", k)
+				l.Duplicate("", k)
 			}
-			l.Qualified("topologyKeys", k)
+			l.Qualified("", k)
 		}
 	})
 	return l.Errors()
@@ -207,15 +235,16 @@ func validateNode(n *storagev1.CSINode) field.ErrorList {
 func VolumeAttachment() *kind.Kind {
 	type attachment = storagev1.VolumeAttachment
 	return kind.Spec[*attachment]{
-		Names:         names("VolumeAttachment", "volumeattachments", "volumeattachment", false),
-		New:           func() *attachment { return &attachment{} },
-		NewList:       func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
-		PrepareCreate: func(a *attachment) { a.Status = storagev1.VolumeAttachmentStatus{} },
-		PrepareUpdate: func(a, old *attachment) { a.Status = old.Status },
-		Validate:      validateAttachment,
+		Names:                 names("VolumeAttachment", "volumeattachments", "volumeattachment", false),
+		New:                   func() *attachment { return &attachment{} },
+		NewList:               func() runtime.Object { return &storagev1.VolumeAttachmentList{} },
+		PrepareCreate:         func(a *attachment) { a.Status = storagev1.VolumeAttachmentStatus{} },
+		PrepareUpdate:         func(a, old *attachment) { a.Status = old.Status },
+		NoUnconditionalUpdate: true,
+		Validate:              validateAttachment,
 		ValidateUpdate: func(a, old *attachment) field.ErrorList {
 			l := check.At(nil)
-			l.Immutable("spec", a.Spec, old.Spec)
+			l.Fixed("spec", equality.Semantic.DeepEqual(a.Spec, old.Spec))
 			return append(validateAttachment(a), l.Errors()...)
 		},
 		Columns: []metav1.TableColumnDefinition{
@@ -249,7 +278,14 @@ func withVersion(m metav1.ObjectMeta, rv string) metav1.ObjectMeta {
 func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	l, s := check.At(field.NewPath("spec")), &a.Spec
 	l.Add(meta.Finalizers(a)...)
-	podspec.DriverName(l, "attacher", s.Attacher)
+	if s.Attacher == "" {
+		l.Missing("attacher")
+	} else {
+		check.Format(l, "attacher", s.Attacher, validate.LongNameCaseless)
+		if len(s.Attacher) > maxAttacher {
+			l.Declared(field.TooLongCharacters(l.Path("attacher"), "", maxAttacher))
+		}
+	}
 	const one = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 	volume := s.Source.PersistentVolumeName
 	switch {
@@ -259,11 +295,15 @@ func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 		l.Forbidden("source", one)
 	case volume != nil && *volume == "":
 		l.Required("source.persistentVolumeName", "must specify non empty persistentVolumeName")
-	case volume != nil:
-		l.Subdomain("source.persistentVolumeName", *volume)
+	case volume == nil:
+		l.Add(volumeapi.ValidateInline(s.Source.InlineVolumeSpec, l.Path("source.inlineVolumeSpec"))...)
 	}
 	l.Subdomain("nodeName", s.NodeName)
-	return append(l.Errors(), validateAttachmentStatus(&a.Status)...)
+	l.Add(validateAttachmentStatus(&a.Status)...)
+	if volume != nil {
+		l.Subdomain("source.persistentVolumeName", *volume)
+	}
+	return l.Errors()
 }
 
 func validateAttachmentStatus(s *storagev1.VolumeAttachmentStatus) field.ErrorList {
@@ -280,9 +320,17 @@ func validateAttachmentStatus(s *storagev1.VolumeAttachmentStatus) field.ErrorLi
 		child string
 		err   *storagev1.VolumeError
 	}{{"attachError", s.AttachError}, {"detachError", s.DetachError}} {
-		if f.err != nil && len(f.err.Message) > maxMessage {
-			l.Within(f.child, func() { l.TooLong("message", maxMessage) })
+		if f.err == nil {
+			continue
 		}
+		l.In(f.child)
+		if len(f.err.Message) > maxMessage {
+			l.TooLong("message", maxMessage)
+		}
+		if code := f.err.ErrorCode; code != nil && *code < 0 {
+			l.Invalid("errorCode", *code, validation.InclusiveRangeError(0, math.MaxInt32))
+		}
+		l.Out()
 	}
 	return l.Errors()
 }

@@ -5,11 +5,15 @@
 package storagemigration
 
 import (
+	"strings"
+
 	migrationv1 "k8s.io/api/storagemigration/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	conditions "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/internal/check"
@@ -28,18 +32,13 @@ func StorageVersionMigration() *kind.Kind {
 		},
 		New:           func() *migration { return &migration{} },
 		NewList:       func() runtime.Object { return &migrationv1.StorageVersionMigrationList{} },
-		PrepareCreate: func(m *migration) { m.Generation, m.Status = 1, migrationv1.StorageVersionMigrationStatus{} },
-		PrepareUpdate: func(m, old *migration) {
-			m.Status, m.Generation = old.Status, old.Generation
-			if !equality.Semantic.DeepEqual(m.Spec, old.Spec) {
-				m.Generation++
-			}
-		},
-		Validate: validate,
+		PrepareCreate: func(m *migration) { m.Status = migrationv1.StorageVersionMigrationStatus{} },
+		PrepareUpdate: func(m, old *migration) { m.Status = old.Status },
+		Validate:      validate,
 		ValidateUpdate: func(m, old *migration) field.ErrorList {
-			l := check.At(field.NewPath("spec"))
+			l := check.At(nil)
 			l.Add(validate(m)...)
-			l.Immutable("resource", m.Spec.Resource, old.Spec.Resource)
+			l.Immutable("spec", m.Spec, old.Spec)
 			return l.Errors()
 		},
 		NoUnconditionalUpdate: true,
@@ -47,35 +46,74 @@ func StorageVersionMigration() *kind.Kind {
 		Columns: []metav1.TableColumnDefinition{
 			{Name: "Name", Type: "string", Description: "The name of the order."},
 			{Name: "Resource", Type: "string", Description: "Fully qualified resource to migrate"},
+			{Name: "Status", Type: "string", Description: "What has become of the order."},
 		},
 		Row: func(m *migration) []any {
 			r := m.Spec.Resource.Resource
 			if g := m.Spec.Resource.Group; g != "" {
 				r += "." + g
 			}
-			return []any{m.Name, r}
+			status := "Unknown"
+			for _, c := range m.Status.Conditions {
+				switch t := migrationv1.MigrationConditionType(c.Type); t {
+				case migrationv1.MigrationRunning, migrationv1.MigrationFailed, migrationv1.MigrationSucceeded:
+					if c.Status == metav1.ConditionTrue {
+						status = c.Type
+					}
+				}
+			}
+			return []any{m.Name, r, status}
 		},
 		Status: &kind.Sub[*migration]{
 			PrepareUpdate: func(m, old *migration) {
 				m.Spec = old.Spec
 				meta.KeepForStatus(m, old)
 			},
-			ValidateUpdate: func(m, _ *migration) field.ErrorList {
-				return metavalidation.ValidateConditions(m.Status.Conditions, field.NewPath("status", "conditions"))
-			},
+			ValidateUpdate: validateStatus,
 		},
 	}.Erase()
 }
 
 func validate(m *migration) field.ErrorList {
 	l := check.At(field.NewPath("spec", "resource"))
-	if m.Spec.Resource.Resource == "" {
-		l.Required("resource", "resource is required")
-	} else {
-		l.Label("resource", m.Spec.Resource.Resource)
+	l.Add(meta.Finalizers(m)...)
+	if r := m.Spec.Resource.Resource; r == "" {
+		l.Required("resource", "resource is required to be set")
+	} else if msgs := validation.IsDNS1035Label(r); len(msgs) > 0 {
+		l.Invalid("resource", r, strings.Join(msgs, ","))
 	}
 	if g := m.Spec.Resource.Group; g != "" {
-		l.Subdomain("group", g)
+		if msgs := validation.IsDNS1123Subdomain(g); len(msgs) > 0 {
+			l.Invalid("group", g, strings.Join(msgs, ","))
+		}
+	}
+	return l.Errors()
+}
+
+// validateStatus: a migration has begun at one version, and what it has come to is final.
+func validateStatus(m, old *migration) field.ErrorList {
+	l := check.At(field.NewPath("status"))
+	is, was := &m.Status, &old.Status
+	if v := is.ResourceVersion; v != "" {
+		if _, err := resourceversion.CompareResourceVersion(v, v); err != nil {
+			l.Invalid("resourceVersion", v, err.Error())
+		}
+	}
+	l.Add(metavalidation.ValidateConditions(is.Conditions, l.Path("conditions"))...)
+	if was.ResourceVersion != "" && was.ResourceVersion != is.ResourceVersion {
+		l.Invalid("resourceVersion", is.ResourceVersion, "field is immutable")
+	}
+	done := func(list []metav1.Condition, t migrationv1.MigrationConditionType) bool {
+		return conditions.IsStatusConditionTrue(list, string(t))
+	}
+	if done(is.Conditions, migrationv1.MigrationSucceeded) && done(is.Conditions, migrationv1.MigrationFailed) {
+		l.Invalid("conditions", is.Conditions, "Both success and failed conditions cannot be true at the same time")
+	}
+	if done(was.Conditions, migrationv1.MigrationSucceeded) && !done(is.Conditions, migrationv1.MigrationSucceeded) {
+		l.Invalid("conditions", is.Conditions, "Success condition cannot be set to false once it is true")
+	}
+	if done(was.Conditions, migrationv1.MigrationFailed) && !done(is.Conditions, migrationv1.MigrationFailed) {
+		l.Invalid("conditions", is.Conditions, "Failed condition cannot be set to false once it is true")
 	}
 	return l.Errors()
 }

@@ -28,12 +28,20 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// groupOrder is how clients see groups ordered, and so which group an ambiguous short name means. Others follow by name.
-var groupOrder = []string{
-	"apiregistration.k8s.io", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "autoscaling", "batch",
-	"certificates.k8s.io", "networking.k8s.io", "policy", "rbac.authorization.k8s.io", "storage.k8s.io",
-	"admissionregistration.k8s.io", "apiextensions.k8s.io", "scheduling.k8s.io", "coordination.k8s.io", "node.k8s.io",
-	"discovery.k8s.io", "resource.k8s.io", "flowcontrol.apiserver.k8s.io",
+// groupPriority is how clients see groups ordered, and so which group an ambiguous short name means. Groups of one priority are
+// ordered by name.
+var groupPriority = map[string]int32{
+	"": 18000, "apiregistration.k8s.io": 17900, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
+	"authorization.k8s.io": 17600, "autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200,
+	"policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700,
+	"apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
+	"resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
+}
+
+// versionPriority is the place of versions in their groups where that is not the usual one.
+var versionPriority = map[schema.GroupVersion]int32{
+	{Version: "v1"}: 1, {Group: "autoscaling", Version: "v2"}: 30, {Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
+	{Group: "resource.k8s.io", Version: "v1"}: 21,
 }
 
 // Remote is a group version that another server answers for.
@@ -51,23 +59,22 @@ type gvResources struct {
 	remote    *Remote
 }
 
-// The priorities of groups that are not built in.
+// The priorities of what is not in the maps.
 const (
 	customPriority = 1000
-	corePriority   = 18000
-	firstPriority  = 17900
+	usualVersion   = 15
 )
 
 // Priority is the place of a group version that this server answers for: of the group among groups, of the version in its group.
 func Priority(gv schema.GroupVersion) (group, version int32) {
-	version = 15
-	if gv.Group == "" {
-		return corePriority, 1
+	group, version = customPriority, usualVersion
+	if p, ok := groupPriority[gv.Group]; ok {
+		group = p
 	}
-	if i := slices.Index(groupOrder, gv.Group); i >= 0 {
-		return int32(firstPriority - 50*i), version //nolint:gosec // a few dozen groups
+	if p, ok := versionPriority[gv]; ok {
+		version = p
 	}
-	return customPriority, version
+	return group, version
 }
 
 // Documents are the discovery documents of the resources there are at the moment.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -161,7 +162,15 @@ func allocate(
 }
 
 func validateNew(res *registry.Resource, obj kind.Object) error {
-	return invalidObject(res, obj, res.Check(obj))
+	if err := invalidObject(res, obj, res.Check(obj)); err != nil {
+		return err
+	}
+	// Whatever a kind allows, a name must fit in a path.
+	var errs field.ErrorList
+	for _, msg := range content.IsPathSegmentName(obj.GetName()) {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), obj.GetName(), msg))
+	}
+	return invalidObject(res, obj, errs)
 }
 
 // invalidObject is the answer to who wrote obj, of which errs is wrong; nil when nothing is.

@@ -200,6 +200,11 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 	held := len(next.GetFinalizers()) > 0 || res.Held != nil && res.Held(next)
 	switch {
 	case graceful && (seconds > 0 || held):
+	case held && res.Terminate != nil: // counts as no change, and there is no grace
+		if next.GetDeletionTimestamp() == nil {
+			at := metav1.NewTime(now).Rfc3339Copy()
+			next.SetDeletionTimestamp(&at)
+		}
 	case held:
 		markDeleting(next, now, res.Terminate == nil)
 	default:

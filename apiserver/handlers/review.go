@@ -12,11 +12,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/kind"
 	"keelson/apiserver/pipeline"
@@ -44,6 +42,9 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 		if !ok {
 			return apierrors.NewBadRequest(fmt.Sprintf("not a %s: %T", res.GVK().Kind, obj))
 		}
+		if err := matchNamespace(obj, namespace(rq, res)); err != nil {
+			return err
+		}
 		if err := answer(r.Context(), rq, q); err != nil {
 			return err
 		}
@@ -63,26 +64,36 @@ func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Speci
 			return nil
 		}),
 		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
-			return reviewAccess(ctx, judge, "SubjectAccessReview", &q.Spec, &q.Status)
+			if err := refuse(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+				return err
+			}
+			return reviewAccess(ctx, judge, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
-			if q.Spec.ResourceAttributes == nil || q.Spec.ResourceAttributes.Namespace != rq.Namespace {
+			if err := refuse(validateLocal(q)); err != nil {
+				return err
+			}
+			if q.Namespace != rq.Namespace {
 				return apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", rq.Namespace))
 			}
-			return reviewAccess(ctx, judge, "LocalSubjectAccessReview", &q.Spec, &q.Status)
+			return reviewAccess(ctx, judge, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/selfsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectAccessReview) error {
 			spec := authorizationv1.SubjectAccessReviewSpec{
 				ResourceAttributes: q.Spec.ResourceAttributes, NonResourceAttributes: q.Spec.NonResourceAttributes,
 				User: rq.User.Name, UID: rq.User.UID, Groups: rq.User.Groups, Extra: extraOf(rq.User),
 			}
-			return reviewAccess(ctx, judge, "SelfSubjectAccessReview", &spec, &q.Status)
+			if err := refuse(append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
+				return err
+			}
+			return reviewAccess(ctx, judge, &spec, &q.Status)
 		}),
 		"authorization.k8s.io/selfsubjectrulesreviews": review(func(_ context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectRulesReview) error {
 			if q.Spec.Namespace == "" {
 				return apierrors.NewBadRequest("no namespace on request")
 			}
-			q.Status = listRules(rules, rq.User, q.Spec.Namespace)
+			// The answer repeats nothing of the question.
+			*q = authorizationv1.SelfSubjectRulesReview{Status: listRules(rules, rq.User, q.Spec.Namespace)}
 			return nil
 		}),
 	}
@@ -129,11 +140,8 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 
 // reviewAccess asks the authorizer for somebody else.
 func reviewAccess(
-	ctx context.Context, judge auth.Authorizer, kindName string, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
+	ctx context.Context, judge auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
 ) error {
-	if errs := validateAccess(spec); len(errs) > 0 {
-		return apierrors.NewInvalid(authorizationv1.SchemeGroupVersion.WithKind(kindName).GroupKind(), "", errs)
-	}
 	a := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
 	if len(spec.Extra) > 0 {
 		a.User.Extra = map[string][]string{}
@@ -155,67 +163,6 @@ func reviewAccess(
 		status.EvaluationError = err.Error()
 	}
 	return nil
-}
-
-func validateAccess(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
-	var errs field.ErrorList
-	path := field.NewPath("spec")
-	switch {
-	case spec.ResourceAttributes != nil && spec.NonResourceAttributes != nil:
-		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), spec.NonResourceAttributes, "cannot be specified in combination with resourceAttributes"))
-	case spec.ResourceAttributes == nil && spec.NonResourceAttributes == nil:
-		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), spec.NonResourceAttributes, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
-	}
-	if ra := spec.ResourceAttributes; ra != nil {
-		at := path.Child("resourceAttributes")
-		if s := ra.FieldSelector; s != nil {
-			errs = append(errs, validateSelector(at.Child("fieldSelector"), s.RawSelector, len(s.Requirements))...)
-			for i, req := range s.Requirements {
-				errs = append(errs, validateRequirement(at.Child("fieldSelector", "requirements").Index(i), req.Key, req.Operator, req.Values)...)
-			}
-		}
-		if s := ra.LabelSelector; s != nil {
-			errs = append(errs, validateSelector(at.Child("labelSelector"), s.RawSelector, len(s.Requirements))...)
-			for i := range s.Requirements {
-				errs = append(errs, metav1validation.ValidateLabelSelectorRequirement(s.Requirements[i],
-					metav1validation.LabelSelectorValidationOptions{AllowInvalidLabelValueInSelector: true}, at.Child("labelSelector", "requirements").Index(i))...)
-			}
-		}
-	}
-	if spec.User == "" && len(spec.Groups) == 0 {
-		errs = append(errs, field.Invalid(path.Child("user"), spec.User, "at least one of user or group must be specified"))
-	}
-	return errs
-}
-
-func validateSelector(at *field.Path, raw string, requirements int) field.ErrorList {
-	switch {
-	case raw != "" && requirements > 0:
-		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
-	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
-	}
-	return nil
-}
-
-func validateRequirement(at *field.Path, key string, op metav1.FieldSelectorOperator, values []string) field.ErrorList {
-	var errs field.ErrorList
-	if key == "" {
-		errs = append(errs, field.Required(at.Child("key"), "must be specified"))
-	}
-	switch op {
-	case metav1.FieldSelectorOpIn, metav1.FieldSelectorOpNotIn:
-		if len(values) == 0 {
-			errs = append(errs, field.Required(at.Child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
-		}
-	case metav1.FieldSelectorOpExists, metav1.FieldSelectorOpDoesNotExist:
-		if len(values) > 0 {
-			errs = append(errs, field.Forbidden(at.Child("values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"))
-		}
-	default:
-		errs = append(errs, field.Invalid(at.Child("operator"), op, "not a valid selector operator"))
-	}
-	return errs
 }
 
 // fieldRequirements are what authorizers can look at; what a field selector of a request could not say is left out, which only ever

@@ -34,7 +34,7 @@ func copied(next, old kind.Object) kind.Object {
 // labelsStay are the kinds whose status subresource changes no labels; annotationsStay: no annotations either.
 var (
 	annotationsStay = []string{
-		"APIService", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest",
+		"APIService", "CSINode", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest",
 		"PriorityLevelConfiguration", "ResourceClaim", "StorageVersionMigration", "ValidatingAdmissionPolicy", "VolumeAttachment",
 	}
 	labelsStay = append([]string{"Deployment"}, annotationsStay...)
@@ -83,10 +83,10 @@ func TestStatusIsApart(t *testing.T) {
 
 // counted are the kinds with a spec that count its changes in metadata.generation.
 var counted = []string{
-	"CSIDriver", "CronJob", "DaemonSet", "Deployment", "DeviceClass", "DeviceTaintRule", "FlowSchema", "HorizontalPodAutoscaler", "IPAddress",
+	"CSIDriver", "CronJob", "DaemonSet", "Deployment", "DeviceClass", "DeviceTaintRule", "FlowSchema", "HorizontalPodAutoscaler",
 	"Ingress", "IngressClass", "Job", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "NetworkPolicy", "Pod",
-	"PodDisruptionBudget", "PriorityLevelConfiguration", "ReplicaSet", "ReplicationController", "ResourceSlice", "ServiceCIDR", "StatefulSet",
-	"StorageVersionMigration", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	"PodDisruptionBudget", "PriorityLevelConfiguration", "ReplicaSet", "ReplicationController", "ResourceSlice", "StatefulSet",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }
 
 // TestGeneration: it counts changes of the spec, for the kinds that have it, and nothing else.

@@ -49,6 +49,13 @@ func (c *Checker) requirements(r *corev1.ResourceRequirements, name func(*Checke
 	}
 }
 
+// ValidateLimits checks a list of resources as the limits of a container at path.
+func ValidateLimits(list corev1.ResourceList, path *field.Path) field.ErrorList {
+	c := &Checker{List: check.At(path)}
+	c.requirements(&corev1.ResourceRequirements{Limits: list}, (*Checker).containerResourceName)
+	return c.Errors()
+}
+
 // quantity checks one entry of a resource list; the list stands at the resource list.
 func (c *Checker) quantity(n corev1.ResourceName, q resource.Quantity, name func(*Checker, corev1.ResourceName) bool) {
 	c.Key(string(n))

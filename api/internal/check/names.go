@@ -3,6 +3,7 @@
 package check
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -151,16 +152,20 @@ func (l *List) LabelValue(child, v string) {
 
 // Labels wants valid label keys and values in the map at the current field.
 func (l *List) Labels(child string, labels map[string]string) {
-	from := len(l.errs)
 	for k, v := range labels {
-		if !okQualified(k) {
-			l.tell(child, k, validation.IsQualifiedName(k))
-		}
-		if v != "" && !okName(v) {
-			l.tell(child, v, validation.IsValidLabelValue(v))
+		if !okQualified(k) || v != "" && !okName(v) {
+			l.badLabels(child, labels)
+			return
 		}
 	}
-	l.Sort(from)
+}
+
+// badLabels tells what is wrong with labels, in the order of their keys.
+func (l *List) badLabels(child string, labels map[string]string) {
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		l.tell(child, k, validation.IsQualifiedName(k))
+		l.tell(child, labels[k], validation.IsValidLabelValue(labels[k]))
+	}
 }
 
 // EnvName wants a name of an environment variable by the relaxed rules (KEP-4369).
@@ -285,9 +290,13 @@ func (l *List) Selector(child string, s *metav1.LabelSelector) {
 	if s == nil || okSelector(s) {
 		return
 	}
-	from := len(l.errs)
-	l.errs = append(l.errs, metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, l.Path(child))...)
-	l.Sort(from)
+	l.In(child)
+	l.Labels("matchLabels", s.MatchLabels)
+	for i := range s.MatchExpressions {
+		at := l.Path("matchExpressions").Index(i)
+		l.Add(metavalidation.ValidateLabelSelectorRequirement(s.MatchExpressions[i], metavalidation.LabelSelectorValidationOptions{}, at)...)
+	}
+	l.Out()
 }
 
 func okSelector(s *metav1.LabelSelector) bool {

@@ -10,8 +10,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,10 +29,10 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 // The parts of a golden file. The first three are written by hand, changed.yaml only where an update has rules of its own: it is
-// minimal.yaml after a change that is refused. The others are written with -update.
+// minimal.yaml after a change that is refused. There may be more broken ones: broken-2.yaml. The others are written with -update.
 const (
-	minimalPart, brokenPart, changedPart          = "minimal.yaml", "broken.yaml", "changed.yaml"
-	storedPart, tablePart, wrongPart, refusedPart = "stored.yaml", "table", "errors of broken.yaml", "errors of changed.yaml"
+	minimalPart, brokenPart, changedPart = "minimal.yaml", "broken.yaml", "changed.yaml"
+	storedPart, tablePart, errorsPart    = "stored.yaml", "table", "errors of "
 )
 
 // Golden compares what k does with the objects in file with what file says.
@@ -56,10 +58,16 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 		}
 		return nil
 	}
-	minimal, broken, changed := input(minimalPart), input(brokenPart), input(changedPart)
-	if minimal == nil || broken == nil {
+	minimal, broken := input(minimalPart), map[string]kind.Object{brokenPart: input(brokenPart)}
+	if minimal == nil || broken[brokenPart] == nil {
 		t.Fatalf("%s: no %s or no %s", file, minimalPart, brokenPart)
 	}
+	for _, f := range old.Files {
+		if strings.HasPrefix(f.Name, "broken-") {
+			broken[f.Name] = input(f.Name)
+		}
+	}
+	changed := input(changedPart)
 	put := func(name string, data []byte) { a.Files = append(a.Files, txtar.File{Name: name, Data: data}) }
 	Create(k, minimal)
 	for _, e := range check(k, minimal) {
@@ -71,10 +79,12 @@ func Golden(t *testing.T, k *kind.Kind, file string) {
 	}
 	put(storedPart, now.ReplaceAll(stored, []byte("${1}NOW")))
 	put(tablePart, table(t, k, minimal))
-	Create(k, broken)
-	put(wrongPart, say(check(k, broken), k.Warnings(broken, nil)))
+	for _, name := range slices.Sorted(maps.Keys(broken)) {
+		Create(k, broken[name])
+		put(errorsPart+name, say(check(k, broken[name]), k.Warnings(broken[name], nil)))
+	}
 	if changed != nil {
-		put(refusedPart, change(k, changed, minimal))
+		put(errorsPart+changedPart, change(k, changed, minimal))
 	}
 	if got := txtar.Format(a); *update {
 		if err := os.WriteFile(file, got, 0o644); err != nil {

@@ -120,26 +120,36 @@ func clusterBindings() []bindingRow {
 // local are the roles inside kube-system and kube-public.
 func local() []runtime.Object {
 	var out []runtime.Object
-	add := func(ns, name string, s rbacv1.Subject, rules ...rbacv1.PolicyRule) {
+	bind := func(ns, name, role string, subjects ...rbacv1.Subject) {
+		m := meta(name)
+		m.Namespace = ns
+		out = append(out, &rbacv1.RoleBinding{
+			ObjectMeta: m, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		})
+	}
+	add := func(ns, name string, subjects []rbacv1.Subject, rules ...rbacv1.PolicyRule) {
 		m := meta(name)
 		m.Namespace = ns
 		out = append(out, &rbacv1.Role{ObjectMeta: m, Rules: rules})
-		if s.Name != "" {
-			out = append(out, &rbacv1.RoleBinding{
-				ObjectMeta: m, Subjects: []rbacv1.Subject{s},
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-			})
+		if len(subjects) > 0 {
+			bind(ns, name, name, subjects...)
 		}
 	}
+	account := func(name string) []rbacv1.Subject { return []rbacv1.Subject{serviceAccount(name)} }
+	manager, scheduler := user("system:kube-controller-manager"), user("system:kube-scheduler")
+	locking := []rbacv1.PolicyRule{
+		on("create get list update watch", "coordination.k8s.io", "leases"), on("create get list update watch", "coordination.k8s.io", "leasecandidates"),
+	}
 	sys, public := metav1.NamespaceSystem, metav1.NamespacePublic
-	add(sys, "extension-apiserver-authentication-reader", rbacv1.Subject{}, named(read, "", "configmaps", "extension-apiserver-authentication"))
-	add(sys, "system::leader-locking-kube-controller-manager", user("system:kube-controller-manager"),
-		on("watch", "", "configmaps"), named("get update", "", "configmaps", "kube-controller-manager"))
-	add(sys, "system::leader-locking-kube-scheduler", user("system:kube-scheduler"),
-		on("watch", "", "configmaps"), named("get update", "", "configmaps", "kube-scheduler"))
-	add(sys, "system:controller:bootstrap-signer", serviceAccount("bootstrap-signer"), on(read, "", "secrets"))
-	add(sys, "system:controller:token-cleaner", serviceAccount("token-cleaner"), append([]rbacv1.PolicyRule{on(read+" delete", "", "secrets")}, events...)...)
-	add(public, "system:controller:bootstrap-signer", serviceAccount("bootstrap-signer"),
+	add(sys, "extension-apiserver-authentication-reader", nil, named(read, "", "configmaps", "extension-apiserver-authentication"))
+	bind(sys, "system::extension-apiserver-authentication-reader", "extension-apiserver-authentication-reader", manager, scheduler)
+	add(sys, "system::leader-locking-kube-controller-manager",
+		[]rbacv1.Subject{manager, serviceAccount("kube-controller-manager"), serviceAccount("leader-election-controller")}, locking...)
+	add(sys, "system::leader-locking-kube-scheduler", []rbacv1.Subject{scheduler, serviceAccount("kube-scheduler")}, locking...)
+	add(sys, "system:controller:cloud-provider", account("cloud-provider"), on("create "+read, "", "configmaps"))
+	add(sys, "system:controller:bootstrap-signer", account("bootstrap-signer"), on(read, "", "secrets"))
+	add(sys, "system:controller:token-cleaner", account("token-cleaner"), append([]rbacv1.PolicyRule{on(read+" delete", "", "secrets")}, events...)...)
+	add(public, "system:controller:bootstrap-signer", account("bootstrap-signer"),
 		append([]rbacv1.PolicyRule{on(read, "", "configmaps"), named("update", "", "configmaps", "cluster-info")}, events...)...)
 	return out
 }

@@ -54,6 +54,7 @@ func TestWhoMayWhat(t *testing.T) {
 		{anyone, "list", "", "pods", false},
 		{&auth.User{Name: "system:kube-scheduler"}, "list", "", "nodes", true},
 		{&auth.User{Name: "system:kube-scheduler"}, "list", "", "secrets", false},
+		{&auth.User{Name: "system:kube-scheduler"}, "delete", "resource.k8s.io", "resourceclaims", true},
 		{sa("replicaset-controller"), "create", "", "pods", true},
 		{sa("replicaset-controller"), "create", "", "secrets", false},
 		{sa("deployment-controller"), "create", "apps", "replicasets", true},

@@ -18,7 +18,7 @@ func userFacing() map[string][]rbacv1.PolicyRule {
 			on("create", "authentication.k8s.io", "selfsubjectreviews"),
 		},
 		"system:public-info-viewer": {paths("get", "/healthz /livez /readyz /version /version/")},
-		"system:monitoring":         {paths("get", "/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*")},
+		"system:monitoring":         {on("get", "", "nodes/metrics"), paths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz")},
 	}
 }
 
@@ -64,6 +64,7 @@ func editRules() []rbacv1.PolicyRule {
 		on(write, "", "pods pods/attach pods/exec pods/portforward pods/proxy"),
 		on("create", "", "pods/eviction"),
 		on(write, "", "configmaps events persistentvolumeclaims replicationcontrollers replicationcontrollers/scale secrets serviceaccounts services services/proxy"),
+		on(write, "events.k8s.io", "events"),
 		on("create", "", "serviceaccounts/token"),
 		on(write, "apps", "daemonsets deployments deployments/rollback deployments/scale replicasets replicasets/scale statefulsets statefulsets/scale"),
 		on(write, "autoscaling", "horizontalpodautoscalers"),
@@ -80,6 +81,7 @@ func viewRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on(read, "", "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers replicationcontrollers/scale serviceaccounts services services/status"),
 		on(read, "", "bindings events limitranges namespaces/status pods/log pods/status replicationcontrollers/status resourcequotas resourcequotas/status"),
+		on(read, "events.k8s.io", "events"),
 		on(read, "", "namespaces"),
 		on(read, "discovery.k8s.io", "endpointslices"),
 		on(read, "apps", "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status"),
