@@ -67,11 +67,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 	if t.state.CompareAndSwap(waiting, over) {
 		return ctx.Err()
 	}
-	lost := ctx.Err() == nil && t.state.Load() == leading
-	if err = <-t.done; lost {
-		return errors.Join(ErrNotLeader, err)
-	}
-	return err
+	return <-t.done
 }
 
 // The states of a term: work begins once, if at all, and not after the elector has given up.
@@ -83,7 +79,7 @@ const (
 
 type term struct {
 	state atomic.Int32
-	done  chan error // has room for work's result
+	done  chan error // has room for the result
 }
 
 // lead runs work until it ends by itself, the lease is lost or ctx ends.
@@ -95,6 +91,9 @@ func (t *term) lead(ctx, held context.Context, work func(context.Context) error)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	err := work(own)
+	if held.Err() != nil && ctx.Err() == nil { // the elector gave up: nobody releases the lease before work has ended
+		err = errors.Join(ErrNotLeader, err)
+	}
 	t.state.Store(over)
 	t.done <- err
 }
