@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -115,6 +116,13 @@ func TestSeats(t *testing.T) {
 	}
 	if err := enter("highs"); !errors.Is(err, ErrNoSeats) {
 		t.Errorf("a sixth seat of high: %v", err)
+	}
+	want := []Flow{{Schema: "high", Level: "high", Executing: 5, Seats: 5, Dispatched: 5}, {Schema: "low", Level: "low", Executing: 8, Seats: 8, Dispatched: 8}}
+	if got := c.Flows(); !slices.Equal(got, want) {
+		t.Errorf("flows: got %+v, want %+v", got, want)
+	}
+	if s := c.Stats(); len(s) != 2 || s[0].Least != 2 || s[0].Most != 10 || s[1].Least != 5 {
+		t.Errorf("bounds of seats: %+v", s)
 	}
 	for _, release := range releases {
 		release()

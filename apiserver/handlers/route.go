@@ -43,18 +43,24 @@ func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 	return nil
 }
 
+// The media types of answers, as refusals list them.
+var (
+	objectMedia = []string{wire.TypeJSON, wire.TypeYAML, wire.TypeProto}
+	listMedia   = append(slices.Clone(objectMedia), wire.TypeJSON+";stream=watch", wire.TypeProto+";stream=watch")
+	logMedia    = append([]string{"text/plain"}, objectMedia...)
+)
+
 // produced are the media types of an answer; none for streams, which have their own.
 func produced(rq *pipeline.Request, res *registry.Resource) []string {
-	media := []string{wire.TypeJSON, wire.TypeYAML, wire.TypeProto}
 	switch {
 	case rq.Subresource == "log":
-		return append([]string{"text/plain"}, media...)
-	case slices.ContainsFunc(res.Subresources(), func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect }):
+		return logMedia
+	case rq.Subresource != "" && slices.ContainsFunc(res.Also, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect }):
 		return nil
 	case rq.Name == "" && (rq.Verb == "list" || rq.Verb == "watch"):
-		return append(media, wire.TypeJSON+";stream=watch", wire.TypeProto+";stream=watch")
+		return listMedia
 	}
-	return media
+	return objectMedia
 }
 
 // accepts tells whether any media type of an Accept header is one of media, parameters left aside.
