@@ -56,7 +56,7 @@ func podOf(name, node string) *corev1.Pod {
 // ownConfig is a configuration whose clients share no connection with others.
 func (e *env) ownConfig(media string) *rest.Config {
 	cfg := rest.CopyConfig(e.client.Config)
-	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media}
+	cfg.ContentConfig = rest.ContentConfig{ContentType: media, AcceptContentTypes: media + "," + jsonType} // /version has no other form
 	d := &net.Dialer{Timeout: 30 * time.Second}
 	cfg.Dial = d.DialContext // one of its own keeps client-go from sharing a cached transport
 	return cfg
