@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/auth"
-	"keelson/auth/internal/remote"
+	"keelson/auth/remote"
 )
 
 // Webhook asks a service about bearer tokens that nobody else knows (a TokenReview, as kube-apiserver's

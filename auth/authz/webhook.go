@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/cel"
 
 	"keelson/auth"
-	"keelson/auth/internal/remote"
+	"keelson/auth/remote"
 )
 
 // Webhook asks a service (a SubjectAccessReview, as kube-apiserver's --authorization-webhook-config-file).

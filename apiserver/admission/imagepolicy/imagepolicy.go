@@ -6,13 +6,9 @@
 package imagepolicy
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -20,49 +16,30 @@ import (
 	imagepolicyv1alpha1 "k8s.io/api/imagepolicy/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/lru"
 
 	"keelson/apiserver/admission"
+	"keelson/auth/remote"
 )
 
 // Plugin asks the service about the images of pods. Safe for concurrent use.
 type Plugin struct {
-	config  Config
-	url     string
-	client  *http.Client
-	answers *lru.Cache
-	now     func() time.Time
-}
-
-type answer struct {
-	status imagepolicyv1alpha1.ImageReviewStatus
-	end    time.Time
+	config Config
+	hook   *remote.Hook
 }
 
 const (
-	remembered  = 1024
-	tries       = 5
-	timeout     = 30 * time.Second
-	longestBody = 1 << 20
-
 	annotationPrefix = "imagepolicywebhook.image-policy.k8s.io/"
 	failedOpen       = "alpha.image-policy.k8s.io/failed-open"
 )
 
 // New reads the kubeconfig that c names.
 func New(c Config) (*Plugin, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.KubeConfigFile)
+	hook, err := remote.New(c.KubeConfigFile, 0)
 	if err != nil {
 		return nil, fmt.Errorf("image policy webhook: %w", err)
 	}
-	cfg.Timeout = timeout
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("image policy webhook: %w", err)
-	}
-	return &Plugin{config: c, url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now}, nil
+	hook.Retry = c.RetryBackoff
+	return &Plugin{c, hook}, nil
 }
 
 // Name is the plugin's name.
@@ -127,81 +104,22 @@ func spec(r *admission.Request, pod *corev1.Pod) imagepolicyv1alpha1.ImageReview
 	return out
 }
 
-// ask asks the service, unless its answer is remembered.
+// ask asks the service.
 func (p *Plugin) ask(ctx context.Context, about imagepolicyv1alpha1.ImageReviewSpec) (imagepolicyv1alpha1.ImageReviewStatus, error) {
-	var none imagepolicyv1alpha1.ImageReviewStatus
-	key, err := json.Marshal(about)
-	if err != nil {
-		return none, err
-	}
-	if known, ok := p.answers.Get(string(key)); ok {
-		if a, ok := known.(answer); ok && p.now().Before(a.end) {
-			return a.status, nil
-		}
-	}
 	review := imagepolicyv1alpha1.ImageReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: imagepolicyv1alpha1.SchemeGroupVersion.String(), Kind: "ImageReview"}, Spec: about,
 	}
-	body, err := json.Marshal(&review)
-	if err != nil {
-		return none, err
-	}
-	got, err := p.post(ctx, body)
-	if err != nil {
-		return none, err
-	}
-	if err := json.Unmarshal(got, &review); err != nil {
-		return none, fmt.Errorf("answer of %s: %w", p.url, err)
-	}
-	life := p.config.DenyTTL
-	if review.Status.Allowed {
-		life = p.config.AllowTTL
-	}
-	if life > 0 {
-		p.answers.Add(string(key), answer{review.Status, p.now().Add(life)})
-	}
-	return review.Status, nil
-}
-
-// post asks again where the service cannot be reached or is broken.
-func (p *Plugin) post(ctx context.Context, body []byte) ([]byte, error) {
-	wait := p.config.RetryBackoff
-	for try := 1; ; try++ {
-		got, again, err := p.once(ctx, body)
-		if err == nil || !again || try == tries {
-			return got, err
+	var got imagepolicyv1alpha1.ImageReview
+	err := p.hook.Ask(ctx, &review, &got, func() time.Duration {
+		if got.Status.Allowed {
+			return p.config.AllowTTL
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, err
-		}
-		wait += wait / 2
+		return p.config.DenyTTL
+	})
+	if bad, ok := errors.AsType[*remote.AnswerError](err); ok {
+		err = fmt.Errorf("Error contacting webhook: %d", bad.Code) //nolint:staticcheck // Kubernetes' words
 	}
-}
-
-func (p *Plugin) once(ctx context.Context, body []byte) (got []byte, again bool, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
-	if err != nil {
-		return nil, false, err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	resp, err := p.client.Do(req)
-	if err != nil {
-		return nil, ctx.Err() == nil, err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	got, err = io.ReadAll(io.LimitReader(resp.Body, longestBody))
-	switch {
-	case err != nil:
-		return nil, true, err
-	case resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests:
-		return nil, true, fmt.Errorf("Error contacting webhook: %d", resp.StatusCode) //nolint:staticcheck // Kubernetes' words
-	case resp.StatusCode < 200 || resp.StatusCode >= 300:
-		return nil, false, fmt.Errorf("Error contacting webhook: %d", resp.StatusCode) //nolint:staticcheck // the same
-	}
-	return got, false, nil
+	return got.Status, err
 }
 
 var errNoConfig = errors.New("no config specified")

@@ -23,6 +23,7 @@ import (
 
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/config"
+	"keelson/auth/remote"
 )
 
 // service says no to images with "bad" in their name, fails for "broken" ones, and counts questions.
@@ -74,8 +75,8 @@ func TestImages(t *testing.T) {
 		{what: "bad first", image: "good", init: "bad", refused: "one or more images rejected", asked: 1},
 		{what: "bad later", image: "good", ephemeral: "bad", refused: "one or more images rejected", asked: 1},
 		{what: "annotated", image: "good", annotation: "bad", refused: "one or more images rejected", asked: 1},
-		{what: "no answer", image: "broken", refused: "Error contacting webhook: 503", asked: 2 * tries},
-		{what: "no answer needed", image: "broken", open: true, notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}, asked: 2 * tries},
+		{what: "no answer", image: "broken", refused: "Error contacting webhook: 503", asked: 2 * remote.Tries},
+		{what: "no answer needed", image: "broken", open: true, notes: map[string]string{"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}, asked: 2 * remote.Tries},
 	} {
 		p, err := New(Config{KubeConfigFile: kubeconfig, AllowTTL: time.Hour, DenyTTL: time.Hour, RetryBackoff: 1, DefaultAllow: c.open})
 		if err != nil {

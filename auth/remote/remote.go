@@ -2,7 +2,7 @@
 
 // Package remote asks a service outside of the cluster to judge: it posts a review
 // and reads the answer, at the exact address that a kubeconfig names, and remembers
-// answers for a while. The webhook authenticator and authorizer use it. It knows
+// answers for a while. The webhook authenticator and authorizer use it, and admission's image policy. It knows
 // nothing of what is judged.
 package remote
 
@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	timeout     = 30 * time.Second
-	tries       = 5
+	timeout = 30 * time.Second
+	// Tries is how often a service that fails is asked.
+	Tries       = 5
 	firstRetry  = 500 * time.Millisecond
 	longestBody = 1 << 20
 	remembered  = 8192
@@ -35,7 +36,17 @@ type Hook struct {
 	// answers by question, until their time is up.
 	answers *lru.Cache
 	now     func() time.Time
+	// Retry goes before the second question; half as much more before each that follows.
+	Retry time.Duration
 }
+
+// AnswerError is an answer that is none, by its HTTP status.
+type AnswerError struct {
+	Code   int
+	Status string // "503 Service Unavailable"
+}
+
+func (e *AnswerError) Error() string { return "it answers " + e.Status }
 
 type answer struct {
 	body []byte
@@ -63,7 +74,7 @@ func New(kubeconfig string, limit time.Duration) (*Hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook configuration %s: %w", kubeconfig, err)
 	}
-	return &Hook{url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now}, nil
+	return &Hook{url: cfg.Host + cfg.APIPath, client: client, answers: lru.New(remembered), now: time.Now, Retry: firstRetry}, nil
 }
 
 // Ask posts question and reads the answer into it; keep says for how long the answer may be used again for the same question. A service
@@ -92,10 +103,10 @@ func (h *Hook) Ask(ctx context.Context, question, into any, keep func() time.Dur
 }
 
 func (h *Hook) post(ctx context.Context, body []byte) ([]byte, error) {
-	wait := firstRetry
+	wait := h.Retry
 	for try := 1; ; try++ {
 		got, again, err := h.once(ctx, body)
-		if err == nil || !again || try == tries {
+		if err == nil || !again || try == Tries {
 			return got, err
 		}
 		select {
@@ -124,7 +135,7 @@ func (h *Hook) once(ctx context.Context, body []byte) (got []byte, again bool, e
 		return nil, true, err
 	}
 	if resp.StatusCode/100 != 2 {
-		return nil, resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("it answers %s", resp.Status)
+		return nil, resp.StatusCode >= http.StatusInternalServerError || resp.StatusCode == http.StatusTooManyRequests, &AnswerError{resp.StatusCode, resp.Status}
 	}
 	return got, false, nil
 }
