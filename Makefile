@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 GO ?= go
 export GOFLAGS := -trimpath -buildvcs=false $(GOFLAGS)
+# everywhere but for the shim and the race detector, so that whatever is compiled is compiled once
+export CGO_ENABLED := 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 STATE := $(if $(COMMIT),$(if $(shell git status --porcelain --untracked-files=no 2>/dev/null),dirty,clean))
@@ -18,7 +20,7 @@ HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.g
 .PHONY: build run demo test race lint golangci fuzz e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
-	CGO_ENABLED=0 $(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
 
 .PHONY: helper
 helper: $(EMBED)/keelson-shim.zst $(EMBED)/hello.zst
@@ -29,7 +31,7 @@ $(EMBED)/keelson-shim.zst: $(SHIM_SRC)
 	$(GO) run ./runtime/embedded/pack bin/keelson-shim $@
 
 $(EMBED)/hello.zst: $(HELLO_SRC)
-	CGO_ENABLED=0 $(GO) build -ldflags '-s -w' -o bin/hello ./runtime/hello
+	$(GO) build -ldflags '-s -w' -o bin/hello ./runtime/hello
 	$(GO) run ./runtime/embedded/pack bin/hello $@
 
 run: build ## a cluster in the foreground
@@ -67,7 +69,7 @@ deps: ## install what the build needs (Debian: gcc, libseccomp-dev, pkg-config)
 	@hack/need-seccomp
 
 tools: ## helm and kwok into bin/tools, for the tests that run them (versions: test/clients/go.mod)
-	cd test/clients && CGO_ENABLED=0 GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
+	cd test/clients && GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
 
 clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst

@@ -78,8 +78,8 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
 			return
 		}
-		if !takesJSON(r) {
-			wire.WriteError(w, r, wire.NotAcceptableRoute())
+		if !wire.Takes(r, wire.TypeJSON) {
+			wire.WriteError(w, r, wire.NotAcceptableRoute(wire.TypeJSON))
 			return
 		}
 		writeJSON(w, http.StatusOK, b)
@@ -87,17 +87,6 @@ func Version(mux *http.ServeMux, info apiversion.Info) error {
 	mux.HandleFunc("/version", tell)
 	mux.HandleFunc("/version/{$}", tell)
 	return nil
-}
-
-// takesJSON tells whether the client accepts the one form there is.
-func takesJSON(r *http.Request) bool {
-	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
-		name, _, _ := strings.Cut(part, ";")
-		if slices.Contains([]string{"", "*/*", wire.TypeJSON}, strings.TrimSpace(name)) {
-			return true
-		}
-	}
-	return false
 }
 
 // Missing answers for paths that nobody serves: with a Status where stored tells that objects could be, with plain text elsewhere.

@@ -128,6 +128,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Request) error {
 	res := h.Resource(rq.GVR())
 	if res == nil || !reachable(rq, res) {
+		if !h.builtIn(rq.Group) { // in Kubernetes nobody is behind the server of custom resources to word it
+			http.NotFound(w, r)
+			return nil
+		}
 		return wire.NotFoundPath()
 	}
 	if res.Custom != nil {
@@ -184,6 +188,16 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	return wire.MethodNotAllowed()
 }
 
+// builtIn tells whether the API group is one that the server brings.
+func (h *Handler) builtIn(group string) bool {
+	for gvr := range h.resources {
+		if gvr.Group == group {
+			return true
+		}
+	}
+	return false
+}
+
 // named are the verbs about one object.
 var named = map[string]bool{"get": true, "update": true, "patch": true, "delete": true}
 
@@ -195,7 +209,7 @@ func reachable(rq *pipeline.Request, res *registry.Resource) bool {
 	if rq.Namespace != "" {
 		return true
 	}
-	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "")
+	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "" && res.Custom == nil)
 }
 
 func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {

@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -33,14 +32,16 @@ type patchRequest struct {
 	owner string
 }
 
-func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
+// patchType is the media type of a patch.
+func patchType(r *http.Request) string {
 	name, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	_, untyped := res.New().(runtime.Unstructured)
-	switch {
-	case untyped && !slices.Contains(patch.Untyped, name):
+	return strings.TrimSpace(name)
+}
+
+func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
+	name := patchType(r)
+	if res.Custom != nil && !slices.Contains(patch.Untyped, name) { // of other kinds routed knows
 		return nil, wire.UnsupportedMedia(patch.Untyped)
-	case !slices.Contains(patch.Types, name):
-		return nil, wire.UnsupportedRoute()
 	}
 	opts, err := patchOptions(r, types.PatchType(name))
 	if err != nil {
@@ -78,9 +79,6 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return err
 	}
 	auditPatch(rq, p.body)
-	if res.Read != nil && p.kind == patch.Strategic { // there is no Go type to say how lists merge
-		return wire.UnsupportedMedia([]string{string(patch.JSON), string(patch.Merge), string(patch.Apply)})
-	}
 	c := change{res: res, sub: rq.Subresource, opts: p.opts, dry: isDryRun(p.opts.DryRun)}
 	if p.kind == patch.Apply {
 		c.createMissing, c.applied = rq.Subresource == "", true

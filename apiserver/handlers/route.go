@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation/path"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/patch"
 	"keelson/apiserver/pipeline"
@@ -32,13 +31,12 @@ func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 		return wire.MethodNotAllowed()
 	}
 	if rq.Verb == "patch" {
-		name, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-		if !slices.Contains(patch.Types, strings.TrimSpace(name)) {
-			return unrouted(http.StatusUnsupportedMediaType, "415: Unsupported Media Type")
+		if !slices.Contains(patch.Types, patchType(r)) {
+			return wire.UnsupportedRoute()
 		}
 	}
-	if media := produced(rq, res); len(media) > 0 && !accepts(r.Header.Get("Accept"), media) {
-		return unrouted(http.StatusNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
+	if media := produced(rq, res); len(media) > 0 && !wire.Takes(r, media...) {
+		return wire.NotAcceptableRoute(media...)
 	}
 	return nil
 }
@@ -61,22 +59,4 @@ func produced(rq *pipeline.Request, res *registry.Resource) []string {
 		return listMedia
 	}
 	return objectMedia
-}
-
-// accepts tells whether any media type of an Accept header is one of media, parameters left aside.
-func accepts(header string, media []string) bool {
-	if header == "" {
-		return true
-	}
-	for part := range strings.SplitSeq(header, ",") {
-		name, _, _ := strings.Cut(part, ";")
-		if name = strings.TrimSpace(name); name == "*/*" || slices.Contains(media, name) {
-			return true
-		}
-	}
-	return false
-}
-
-func unrouted(code int, message string) error {
-	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", message, 0, false)
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,9 +77,24 @@ func UnsupportedRoute() error {
 	return s
 }
 
-// NotAcceptableRoute is the 406 answer of paths that speak JSON alone.
-func NotAcceptableRoute() error {
-	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+TypeJSON)
+// Takes tells whether a client accepts any of media, parameters left aside, as routes are chosen: ranges other than */* choose none.
+func Takes(r *http.Request, media ...string) bool {
+	header := r.Header.Get("Accept")
+	if header == "" {
+		return true
+	}
+	for part := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if name = strings.TrimSpace(name); name == "*/*" || slices.Contains(media, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// NotAcceptableRoute is the 406 answer of paths that are told apart by what they answer with, which is media.
+func NotAcceptableRoute(media ...string) error {
+	s := newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "406: Not Acceptable\n\nAvailable representations: "+strings.Join(media, ", "))
 	s.ErrStatus.Details = &metav1.StatusDetails{}
 	return s
 }
