@@ -40,12 +40,11 @@ func plainTag(image string) (tag string, ok bool) {
 	separated, colons := true, 0
 	for i := range len(name) {
 		switch c := name[i]; {
-		case 'a' <= c && c <= 'z':
-			if colons == 1 {
-				return "", false // not a port
-			}
-			separated = false
 		case '0' <= c && c <= '9':
+			separated = false
+		case colons == 1 && c != '/':
+			return "", false // not a port
+		case 'a' <= c && c <= 'z':
 			separated = false
 		case separated:
 			return "", false

@@ -27,7 +27,7 @@ func TestPullPolicy(t *testing.T) {
 
 // FuzzPlainTag holds the short cut against the grammar.
 func FuzzPlainTag(f *testing.F) {
-	for _, s := range []string{"nginx", "a:80/b", "localhost:5000/a/b:v1", "a.b-c/d:x_Y", "a:80", "a:b/c", "x:1:2"} {
+	for _, s := range []string{"nginx", "a:80/b", "localhost:5000/a/b:v1", "a.b-c/d:x_Y", "a:80", "a:b/c", "x:1:2", "0:0.0/0"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, image string) {
