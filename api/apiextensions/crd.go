@@ -15,6 +15,7 @@ import (
 	internal "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,14 +42,16 @@ func CustomResourceDefinition() *kind.Kind {
 			if err != nil {
 				return unreadable(err)
 			}
-			return validation.ValidateCustomResourceDefinition(context.Background(), in)
+			errs := withoutSchema(in)
+			return append(validation.ValidateCustomResourceDefinition(context.Background(), in), errs...)
 		},
 		ValidateUpdate: func(obj, old *v1.CustomResourceDefinition) field.ErrorList {
 			in, before, err := bothInternal(obj, old)
 			if err != nil {
 				return unreadable(err)
 			}
-			return validation.ValidateCustomResourceDefinitionUpdate(context.Background(), in, before)
+			errs := withoutSchema(in)
+			return append(validation.ValidateCustomResourceDefinitionUpdate(context.Background(), in, before), errs...)
 		},
 		ValidateName: func(string, bool) []string { return nil }, // it must be <plural>.<group>, which Validate checks
 		Warnings:     warnings,
@@ -169,6 +172,27 @@ func bothInternal(obj, old *v1.CustomResourceDefinition) (in, before *internal.C
 	}
 	before, err = toInternal(old)
 	return in, before, err
+}
+
+// withoutSchema refuses selectable fields of versions whose schema cannot be read, and takes them out: the validation library panics on
+// them (Kubernetes v1.37 breaks such a request off).
+func withoutSchema(in *internal.CustomResourceDefinition) (errs field.ErrorList) {
+	check := func(s *internal.CustomResourceValidation, fields *[]internal.SelectableField, path *field.Path) {
+		if s == nil || len(*fields) == 0 {
+			return
+		}
+		if ss, err := structural.NewStructural(s.OpenAPIV3Schema); err != nil || ss == nil {
+			*fields = nil
+			errs = append(errs, field.Invalid(path.Child("selectableFields"), "", "may only be set when validations.schema is included"))
+		}
+	}
+	spec := field.NewPath("spec")
+	check(in.Spec.Validation, &in.Spec.SelectableFields, spec)
+	for i := range in.Spec.Versions {
+		v := &in.Spec.Versions[i]
+		check(v.Schema, &v.SelectableFields, spec.Child("versions").Index(i))
+	}
+	return errs
 }
 
 func unreadable(err error) field.ErrorList {

@@ -79,8 +79,9 @@ var metaDocs = metav1.ObjectMeta{}.SwaggerDoc()
 // nameHeader is the first column of every table.
 var nameHeader = metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name", Description: metaDocs["name"]}
 
-// newColumns reads a version's printer columns; without any there is the age.
-func newColumns(defs []v1.CustomResourceColumnDefinition) ([]column, error) {
+// newColumns reads a version's printer columns; without any there is the age. Where a path cannot be read the columns end, as in
+// Kubernetes, which lets such a definition in.
+func newColumns(defs []v1.CustomResourceColumnDefinition) []column {
 	if len(defs) == 0 {
 		defs = []v1.CustomResourceColumnDefinition{
 			{Name: "Age", Type: "date", Description: metaDocs["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
@@ -90,7 +91,7 @@ func newColumns(defs []v1.CustomResourceColumnDefinition) ([]column, error) {
 	for _, d := range defs {
 		p, err := newFieldPath(d.JSONPath)
 		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", d.Name, err)
+			return out
 		}
 		text := d.Description
 		if text == "" {
@@ -100,7 +101,7 @@ func newColumns(defs []v1.CustomResourceColumnDefinition) ([]column, error) {
 			Name: d.Name, Type: d.Type, Format: d.Format, Description: text, Priority: d.Priority,
 		}, p})
 	}
-	return out, nil
+	return out
 }
 
 func (c column) cell(obj map[string]any) any {

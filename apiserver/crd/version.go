@@ -55,10 +55,7 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 			return nil, err
 		}
 	}
-	var err error
-	if out.columns, err = newColumns(v.AdditionalPrinterColumns); err != nil {
-		return nil, err
-	}
+	out.columns = newColumns(v.AdditionalPrinterColumns)
 	for _, f := range v.SelectableFields {
 		p, err := newFieldPath(f.JSONPath)
 		if err != nil {
