@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib -name '*.go' -not -
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race lint golangci fuzz e2e bench check deps tools clean help
+.PHONY: build run demo test race kills lint golangci fuzz fuzz-short e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -40,11 +40,14 @@ run: build ## a cluster in the foreground
 demo: build ## build, start a cluster, run examples/replicaset.yaml, show its timeline, leave the cluster up
 	@hack/demo bin/keelson
 
-test: build ## every test; root-only tests run where root, and say so where not
+test: build ## every test, then fuzz-short; root-only tests run where root, and say so where not
 	@hack/test
 
-race: helper ## every test under the race detector
+race: build ## every test under the race detector
 	@RACE=1 hack/test
+
+kills: ## a thousand kills of the store
+	@KEELSON_TEST_KILL_ROUNDS=1000 hack/test -run '^TestKill9$$' -timeout 2h ./store/embed
 
 lint: ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }
@@ -55,6 +58,9 @@ golangci: ## golangci-lint (pinned), with the rules of .golangci.yml
 
 fuzz: ## every fuzz target for FUZZTIME (default 10s)
 	@hack/fuzz
+
+fuzz-short: ## every fuzz target for FUZZTIME (default 2s) without a lead by coverage; `make test` ends with it
+	@hack/fuzz short
 
 e2e: build ## the end-to-end scripts alone (root)
 	$(GO) test -count=1 -timeout 15m ./test/...
@@ -75,4 +81,4 @@ clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
