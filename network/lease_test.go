@@ -93,6 +93,8 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 
 func FuzzDecodeLease(f *testing.F) {
 	f.Add([]byte(`{"addrs":["10.42.0.2"],"link":"kv-1","netns":"/x","ports":[{"protocol":"TCP","hostIP":"","hostPort":1,"containerPort":2}],"boot":"b"}`))
+	f.Add([]byte(`{"addrs":["10.42.1.2"],"link":"../x"}`))
+	f.Add([]byte(`{"addrs":["10.42.0.3","::1"],"ports":[{"protocol":"SCTP","hostIP":"::","hostPort":70000}]}`))
 	cidr := netip.MustParsePrefix("10.42.0.0/24")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := decodeLease(b, cidr)

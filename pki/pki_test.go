@@ -4,7 +4,11 @@ package pki
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -180,4 +184,32 @@ func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
 	if b, _ := os.ReadFile(path); string(b) != "{not a kubeconfig" {
 		t.Errorf("garbage file was changed to %q", b)
 	}
+}
+
+// FuzzParseRequest: a request is read or refused, and of one that is read the authority makes a certificate that it signed.
+func FuzzParseRequest(f *testing.F) {
+	a, err := Open(f.TempDir(), "ca")
+	if err != nil {
+		f.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{"a.example.com"}, IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, key)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	f.Add(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der[:len(der)/2]}))
+	f.Add(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: der}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		req, err := ParseRequest(b)
+		if err != nil {
+			return
+		}
+		if _, err := a.Sign(req, x509.KeyUsageDigitalSignature, nil, time.Hour); err != nil {
+			t.Errorf("%q: read, but: %v", b, err)
+		}
+	})
 }

@@ -150,3 +150,23 @@ func errText(err error) string {
 	}
 	return err.Error()
 }
+
+// FuzzIndexes: a list that is taken rises, and is within the completions.
+func FuzzIndexes(f *testing.F) {
+	for _, s := range []string{"", "0,2-4", "1,1", "3-2", "-1", "0-", "9,10"} {
+		f.Add(s, int32(10))
+	}
+	f.Fuzz(func(t *testing.T, text string, completions int32) {
+		list, err := parseIndexes(text, completions)
+		if err != nil {
+			return
+		}
+		last := int32(-1)
+		for _, i := range list {
+			if i.low <= last || i.high < i.low || i.high >= completions {
+				t.Errorf("%q of %d: %v", text, completions, list)
+			}
+			last = i.high
+		}
+	})
+}

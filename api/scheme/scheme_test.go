@@ -72,6 +72,8 @@ func TestQueries(t *testing.T) {
 
 func FuzzQueries(f *testing.F) {
 	f.Add("follow=1&sinceTime=x&tailLines=-9")
+	f.Add("container=c&previous=true&sinceSeconds=60&limitBytes=1000&timestamps=false")
+	f.Add("ports=80&ports=x,81&ports=")
 	f.Fuzz(func(_ *testing.T, raw string) {
 		q, err := url.ParseQuery(raw)
 		if err != nil {

@@ -197,6 +197,8 @@ func TestWithoutManagedFields(t *testing.T) {
 
 func FuzzPolicy(f *testing.F) {
 	f.Add(policyHead + "rules: [{level: Metadata}]")
+	f.Add(policyHead + "omitStages: [RequestReceived]\nrules: [{level: None, users: [a], nonResourceURLs: ['/healthz*']}, {level: Request, resources: [{group: '', resources: [pods/log, '*/status']}]}]")
+	f.Add(policyHead + "rules: [{level: Everything, resources: [{group: apps}], namespaces: [''], nonResourceURLs: [x]}]")
 	f.Fuzz(func(_ *testing.T, text string) {
 		if p, err := ParsePolicy([]byte(text)); err == nil {
 			p.judge(&Request{IsResource: true, Resource: "pods"})

@@ -179,3 +179,17 @@ func FuzzOpen(f *testing.F) {
 		_, _, _ = s.decrypt("/registry/secrets/a/b", stored) // must not panic
 	})
 }
+
+// FuzzParse: a configuration is read or refused, and never both.
+func FuzzParse(f *testing.F) {
+	key := secret('a', 32)
+	f.Add("- resources: [secrets, '*.apps']\n  providers: [{secretbox: {keys: [{name: k, secret: " + key + "}]}}, {identity: {}}]\n")
+	f.Add("- resources: ['*.']\n  providers: [{aesgcm: {keys: [{name: k, secret: " + key + "}, {name: k, secret: " + key + "}]}}]\n")
+	f.Add("- resources: [a/b]\n  providers: [{aescbc: {keys: [{name: '', secret: " + key + "x}]}, kms: {}}]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse([]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" + text))
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%q: got %v and %v", text, c, err)
+		}
+	})
+}

@@ -219,6 +219,8 @@ func TestRefusals(t *testing.T) {
 
 func FuzzDeal(f *testing.F) {
 	f.Add(uint64(1), 64, 8)
+	f.Add(^uint64(0), 1000, 100)
+	f.Add(uint64(0), 1, 1)
 	f.Fuzz(func(t *testing.T, flow uint64, queues, hand int) {
 		if queues < 1 || queues > 1000 || hand < 1 || hand > queues || hand > 100 {
 			return

@@ -7,14 +7,20 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/api/kind"
 )
 
 // FuzzContinue: a token never leads out of what its list may read.
 func FuzzContinue(f *testing.F) {
 	f.Add(encodeContinue("/registry/pods/a/b\x00", "/registry/pods/", 5))
 	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/x"}`)))
+	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"a/\u0000"}`)))
 	f.Fuzz(func(t *testing.T, token string) {
 		const prefix = "/registry/pods/ns/"
 		from, _, err := decodeContinue(token, prefix)
@@ -38,6 +44,32 @@ func FuzzSelectors(f *testing.F) {
 		}
 		if sel, err := fields.ParseSelector(s); err == nil {
 			sel.Matches(fields.Set{"a": "b"})
+		}
+	})
+}
+
+// FuzzStored: what the store holds, which another server may have written, is an object or an error; an object reads back as the same.
+func FuzzStored(f *testing.F) {
+	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
+	c := Protobuf(gvk, func() kind.Object { return &corev1.Pod{} }, nil)
+	b, err := c.Encode(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"k": "v"}}, Spec: corev1.PodSpec{NodeName: "n"}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Add([]byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`))
+	f.Add([]byte(`{"kind":"Pod","apiVersion":"v2","metadata":[]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		obj, err := c.Decode(b)
+		if err != nil {
+			return
+		}
+		again, err := c.Encode(obj)
+		if err != nil {
+			t.Fatalf("%q was read, but not written: %v", b, err)
+		}
+		if back, err := c.Decode(again); err != nil || !cmp.Equal(obj, back) {
+			t.Errorf("%q reads back otherwise: %v\n%s", b, err, cmp.Diff(obj, back))
 		}
 	})
 }

@@ -46,6 +46,7 @@ func FuzzDecode(f *testing.F) {
 func FuzzDecodeApply(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"))
 	f.Add([]byte("a: 1\na: 2"))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","managedFields":[]},"spec":{"containers":null}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if u, err := DecodeApply(body, Strict, func(string) {}); err != nil && !apierrors.IsBadRequest(err) || err == nil && u == nil {
 			t.Errorf("%q: %v", body, err)
@@ -56,6 +57,8 @@ func FuzzDecodeApply(f *testing.F) {
 // FuzzDeleteOptions is FuzzDecode for the body of a DELETE.
 func FuzzDeleteOptions(f *testing.F) {
 	f.Add([]byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0}`))
+	f.Add([]byte(`{"kind":"DeleteOptions","apiVersion":"policy/v1","propagationPolicy":"Foreground","preconditions":{"uid":"u","resourceVersion":"1"}}`))
+	f.Add([]byte(`{"orphanDependents":true,"dryRun":["All"],"gracePeriodSeconds":"x"}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if err := DecodeDeleteOptions(body, JSON, schema.GroupVersion{Version: "v1"}, &metav1.DeleteOptions{}); err != nil && !apierrors.IsBadRequest(err) {
 			t.Errorf("%q: %v", body, err)

@@ -3,10 +3,14 @@
 package authn
 
 import (
+	"crypto/sha256"
 	"encoding/pem"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,4 +148,41 @@ func TestWrongConfigs(t *testing.T) {
 	if _, err := ParseConfig(fileOf("AuthorizationConfiguration", "authorizers: []\n"), nil); err == nil {
 		t.Error("another kind was taken")
 	}
+}
+
+// FuzzConfig: a configuration is read or refused, and never both.
+func FuzzConfig(f *testing.F) {
+	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {claim: sub, prefix: ''}}}]\n")
+	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {expression: 'claims.sub'}}, userValidationRules: [{expression: 'size(user.groups) == 0'}]}]\n")
+	f.Add("anonymous: {enabled: true, conditions: [{path: /healthz}]}\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if c, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://taken"}); (c == nil) == (err == nil) {
+			t.Errorf("%q: got %v and %v", text, c, err)
+		}
+	})
+}
+
+// FuzzTokenFile: of a file that is taken no user is without a group, and no token is empty.
+func FuzzTokenFile(f *testing.F) {
+	f.Add([]byte("t1,jane,7\nt2,joe,8,\"a,b\"\n"))
+	f.Add([]byte("t1,jane\n"))
+	f.Add([]byte(",nobody,1\n\"t\n3\",x,\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		path := filepath.Join(t.TempDir(), "tokens")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		list, err := LoadTokenFile(path)
+		if err != nil {
+			return
+		}
+		if _, ok := list.users[sha256.Sum256(nil)]; ok {
+			t.Errorf("%q: the empty token is somebody's", b)
+		}
+		for _, u := range list.users {
+			if !slices.Contains(u.Groups, auth.Authenticated) {
+				t.Errorf("%q: %+v", b, u)
+			}
+		}
+	})
 }

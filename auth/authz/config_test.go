@@ -147,3 +147,19 @@ func TestWrongAuthorizationConfigs(t *testing.T) {
 		t.Errorf("another name than the type's: %v", err)
 	}
 }
+
+// FuzzConfig: a configuration is read or refused; one that is read can be put to use.
+func FuzzConfig(f *testing.F) {
+	f.Add("authorizers: [{type: Node, name: node}, {type: RBAC, name: rbac}]\n")
+	f.Add("authorizers: [{type: Webhook, name: w, webhook: {timeout: 3s, subjectAccessReviewVersion: v1, failurePolicy: Deny, matchConditions: [{expression: 'request.user != \"a\"'}]}}]\n")
+	f.Add("authorizers: [{type: RBAC, name: a}, {type: RBAC, name: b}]\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := ParseConfig(configOf(text))
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%q: got %v and %v", text, c, err)
+		}
+		if err == nil && !c.types().Has(ModeWebhook) {
+			_, _, _ = c.Union(Masters{}, Masters{}) // a webhook's kubeconfig may not be there
+		}
+	})
+}

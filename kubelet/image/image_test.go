@@ -34,7 +34,9 @@ func TestNormalize(t *testing.T) {
 }
 
 func FuzzNormalize(f *testing.F) {
-	f.Add("localhost:5000/a/b@sha256:00")
+	for _, s := range []string{"localhost:5000/a/b@sha256:00", "nginx", "registry.example.com/team/app:v1.2"} {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if out, err := Normalize(s); err == nil {
 			if again, err := Normalize(out); err != nil || again != out {
@@ -128,6 +130,23 @@ func TestPullBackOff(t *testing.T) {
 		want := []string{"ErrImagePull", "ImagePullBackOff", "ErrImagePull", "ImagePullBackOff", "ErrImagePull", "<nil>"}
 		if !slices.Equal(got, want) {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// FuzzCredentials: secrets are anybody's; what fits an image names the registry it is for.
+func FuzzCredentials(f *testing.F) {
+	f.Add([]byte(`{"auths":{"https://index.docker.io/v1/":{"auth":"aHViOnB3"},"*.wild.org":{"username":"w"}}}`), "nginx:1")
+	f.Add([]byte(`{"reg.example.com:5000/team":{"username":"a","password":"b"}}`), "reg.example.com:5000/team/x@sha256:00")
+	f.Add([]byte(`{"auths":{"[a-":{"auth":"!"},"":{}}}`), "a.b/c")
+	f.Fuzz(func(t *testing.T, config []byte, ref string) {
+		for _, a := range Credentials([]*corev1.Secret{
+			{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config}},
+			{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: config}},
+		}, ref) {
+			if !fits(a.ServerAddress, ref) {
+				t.Errorf("%q for %q: %q", config, ref, a.ServerAddress)
+			}
 		}
 	})
 }

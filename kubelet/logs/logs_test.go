@@ -239,6 +239,7 @@ func TestTail(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(entryAt(1, "text")))
 	f.Add([]byte("2016-10-06T00:17:09Z stdout P\n"))
+	f.Add([]byte("2016-10-06T00:17:09.669794202Z stderr F:tag some text\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := Parse(b)
 		if err == nil && l.Stream != Stdout && l.Stream != Stderr {
@@ -250,6 +251,8 @@ func FuzzParse(f *testing.F) {
 func FuzzTailOffset(f *testing.F) {
 	f.Add([]byte("a\nb\nc\n"), 2)
 	f.Add([]byte("\n\n"), 1)
+	f.Add([]byte("cut off"), 0)
+	f.Add(bytes.Repeat([]byte("a long line of text\n"), 300), 7)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		n = max(min(n, 100), 0)
 		at, err := tailOffset(bytes.NewReader(b), int64(len(b)), n)
@@ -264,7 +267,7 @@ func FuzzTailOffset(f *testing.F) {
 		if got > n {
 			t.Errorf("tail %d of %q: got %q, %d entries", n, b, tail, got)
 		}
-		if at > 0 && b[at-1] != '\n' {
+		if at > 0 && len(tail) > 0 && b[at-1] != '\n' {
 			t.Errorf("tail %d of %q begins within an entry: %q", n, b, tail)
 		}
 	})

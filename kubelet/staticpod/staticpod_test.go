@@ -34,5 +34,7 @@ func TestParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(manifest))
+	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`))
+	f.Add([]byte("apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}}]\n---\nkind: Pod\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _ = Parse(b, "n") })
 }

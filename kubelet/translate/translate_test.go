@@ -32,7 +32,9 @@ func TestExpand(t *testing.T) {
 }
 
 func FuzzExpand(f *testing.F) {
-	f.Add("$(A)$$(B)$")
+	for _, s := range []string{"$(A)$$(B)$", "http://$(HOST):$(PORT)/", "$((A))$(", "plain"} {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, s string) {
 		same := Expand(s, func(string) (string, bool) { return "", false })
 		if !strings.Contains(s, "$") && same != s {
@@ -230,10 +232,14 @@ func TestEnvFileKey(t *testing.T) {
 
 func FuzzEnvFileKey(f *testing.F) {
 	f.Add("A='x\ny'\n", "A")
+	f.Add("# a comment\nexport B=\"1\"\nC=2 # more\n", "B")
+	f.Add("KEY = value\r\n=\nD\n", "KEY")
 	f.Fuzz(func(_ *testing.T, s, k string) { EnvFileKey(s, k) })
 }
 
 func FuzzResolvConf(f *testing.F) {
 	f.Add("nameserver 1.1.1.1\nsearch a b\n")
+	f.Add("# by hand\noptions ndots:5 timeout:1\nnameserver fe80::1%eth0\n")
+	f.Add("domain x\nsearch\nnameserver\n;\n")
 	f.Fuzz(func(_ *testing.T, s string) { _, _ = ParseResolvConf(strings.NewReader(s)) })
 }

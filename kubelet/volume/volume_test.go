@@ -366,6 +366,8 @@ func TestParseMountInfo(t *testing.T) {
 
 func FuzzParseMountInfo(f *testing.F) {
 	f.Add("22 1 8:1 / /a\\040b rw\n")
+	f.Add("36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue\n")
+	f.Add("1 1 0:1\n2 1 0:2 / /x\\04\n\n")
 	f.Fuzz(func(_ *testing.T, s string) { parseMountInfo(s) })
 }
 
@@ -383,5 +385,7 @@ func FuzzSubPath(f *testing.F) {
 
 func FuzzTokenLife(f *testing.F) {
 	f.Add("a.eyJpYXQiOjEsImV4cCI6Mn0.c")
+	f.Add("a.eyJpYXQiOiJ4In0.c")
+	f.Add("a..c")
 	f.Fuzz(func(_ *testing.T, s string) { tokenLife(s) })
 }

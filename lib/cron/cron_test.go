@@ -84,6 +84,7 @@ func TestErrors(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("*/5 1-3,7 * jan-mar sun", int64(1_800_000_000))
 	f.Add("@every 5s", int64(0))
+	f.Add("0 0 29 2 *", int64(1_709_164_800))
 	f.Fuzz(func(t *testing.T, spec string, unix int64) {
 		s, err := Parse(spec)
 		if err != nil {

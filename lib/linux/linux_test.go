@@ -78,6 +78,7 @@ func TestParseMounts(t *testing.T) {
 func FuzzParseMounts(f *testing.F) {
 	f.Add("23 1 8:1 / / rw shared:1 - ext4 /dev/vda rw\n")
 	f.Add(`1 1 1:1 / /\04 rw - x`)
+	f.Add("31 23 0:27 / /sys/fs/cgroup/a\\040b rw,nosuid shared:9 master:2 - cgroup2 cgroup2 rw\n\n")
 	f.Fuzz(func(t *testing.T, s string) {
 		m, err := ParseMounts(s)
 		if err == nil {

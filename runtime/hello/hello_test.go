@@ -226,6 +226,7 @@ func FuzzReadRequest(f *testing.F) {
 func FuzzParse(f *testing.F) {
 	f.Add("for i in 1 2; do echo $i; done | cat > x && (a; b) & if c; then d; fi")
 	f.Add("echo \"$(a `b` ${c:-d})\" 'x' \\\n 2>&1")
+	f.Add("case $1 in a|b) exit 1;; *) while :; do sleep 1; done;; esac <<EOF\nx\nEOF\n")
 	f.Fuzz(func(_ *testing.T, src string) {
 		_, _ = parse(src) // must end, and not panic
 		s := &sh{io: stdio{strings.NewReader(""), io.Discard, io.Discard}, args: []string{"sh"}}

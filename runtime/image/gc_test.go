@@ -184,7 +184,9 @@ func TestNormalize(t *testing.T) {
 const zeros = "0000000000000000000000000000000000000000000000000000000000000000"
 
 func FuzzNormalize(f *testing.F) {
-	f.Add("nginx:1@sha256:" + zeros)
+	for _, s := range []string{"nginx:1@sha256:" + zeros, "nginx", "registry.example.com:5000/team/app:v1.2", "library/x", "docker.io/a/b", "LOCALHOST/x:1"} {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, in string) {
 		full, err := Normalize(in)
 		if err != nil {

@@ -174,6 +174,7 @@ func FuzzImport(f *testing.F) {
 	img := newImage(f, layerTar(f, file("a", "1")))
 	f.Add(dockerSave(f, map[string]v1.Image{"a:v1": img}))
 	f.Add(ociLayout(f, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img})))
+	f.Add(layerTar(f, file("manifest.json", `[{"Config":"../c","RepoTags":["a:v1"],"Layers":["l"]}]`)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newStore(t, func(c *Config) { c.MaxLayerBytes = 1 << 20 })
 		if _, err := s.Import(t.Context(), bytes.NewReader(b)); err != nil && len(s.List()) > 0 {

@@ -334,10 +334,24 @@ func TestSeccomp(t *testing.T) {
 func FuzzUser(f *testing.F) {
 	f.Add("web:5", []byte(passwd), []byte(group))
 	f.Add("0", []byte("root:x:0"), []byte(":::"))
+	f.Add("nobody:nogroup", []byte("nobody:x:65534:65534::/:/bin/false\n#\n"), []byte("nogroup:x:65534:\n"))
 	f.Fuzz(func(t *testing.T, image string, passwd, group []byte) {
 		in := input(func(in *Input) { in.Image.User, in.Passwd, in.Group = image, passwd, group })
 		if _, err := Spec(in); err != nil && !errors.Is(err, ErrInvalid) {
 			t.Errorf("user %q: got %v, want it refused as invalid", image, err)
+		}
+	})
+}
+
+// FuzzSeccomp: a profile that somebody put on the node is a filter or refused.
+func FuzzSeccomp(f *testing.F) {
+	f.Add([]byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["mkdir"],"action":"SCMP_ACT_ERRNO","errnoRet":1}]}`))
+	f.Add([]byte(`{"defaultAction":"x","architectures":["SCMP_ARCH_X86"],"syscalls":null,"flags":[""]}`))
+	f.Add([]byte(`{"syscalls":[{"args":[{"index":99,"op":""}]}]}`))
+	f.Fuzz(func(t *testing.T, profile []byte) {
+		in := input(secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Seccomp = localhost() }), func(in *Input) { in.SeccompProfile = profile })
+		if r, err := Spec(in); err == nil && r.Spec.Linux.Seccomp == nil || err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", profile, err)
 		}
 	})
 }

@@ -74,7 +74,10 @@ func TestDamage(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add(example(f))
+	whole := example(f)
+	f.Add(whole)
+	f.Add(whole[:len(whole)/2])
+	f.Add([]byte(magic + "2\n"))
 	f.Fuzz(func(_ *testing.T, b []byte) { _, _, _ = read(b) })
 }
 

@@ -197,6 +197,8 @@ func TestRingHandsOutStableSlices(t *testing.T) {
 
 func FuzzLayout(f *testing.F) {
 	f.Add("/registry/pods/a/b", int64(7), []byte("x"))
+	f.Add("a", int64(1)<<62, putVersionKey(nil, "/registry/x", 9))
+	f.Add("/registry/é", int64(0), putLogEntry(nil, logEntry{store.Deleted, 3, "/registry/x"}))
 	f.Fuzz(func(t *testing.T, key string, rev int64, raw []byte) {
 		_, _, _ = splitVersionKey(raw)
 		_, _ = splitLogKey(raw)

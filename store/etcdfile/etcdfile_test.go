@@ -134,3 +134,16 @@ func TestDamage(t *testing.T) {
 		}
 	}
 }
+
+// FuzzEntry: a record, whatever is in it, is read or refused; one that is written comes back.
+func FuzzEntry(f *testing.F) {
+	f.Add(putRevision(7, 0), []byte("\x0a\x0b/registry/a\x2a\x01v"))
+	f.Add(append(putRevision(8, 1), 't'), []byte("\x0a\x0b/registry/a"))
+	f.Add([]byte("short"), []byte("\x0a\xff"))
+	f.Fuzz(func(t *testing.T, at, v []byte) {
+		kv, ok, err := entry(at, v, "/registry/")
+		if ok && (err != nil || !strings.HasPrefix(kv.Key, "/registry/")) {
+			t.Errorf("%x %x: got %+v, %v", at, v, kv, err)
+		}
+	})
+}

@@ -28,6 +28,7 @@ func FuzzPodJSON(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	f.Add([]byte(`{"metadata":{"name":"a"},"spec":{"affinity":{"podAntiAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":[{"topologyKey":"zone","labelSelector":{"matchLabels":{"a":"b"}}}]}},"tolerations":[{"operator":"Exists"}],"volumes":[{"name":"v","projected":{"sources":[{"serviceAccountToken":{"path":"t"}}]}}]}}`))
 	f.Add([]byte(`{"spec":{"resources":{"limits":{"cpu":"1","hugepages-0":"1e30"}},"containers":[{"name":"a","resources":{"requests":{"hugepages-2Mi":"-1"}}}]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := &corev1.Pod{}
@@ -48,6 +49,8 @@ func FuzzPodProtobuf(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(b)
+	f.Add([]byte("\x0a\x05\x0a\x03web\x12\x08\x12\x06\x0a\x01c\x12\x01i"))
+	f.Add(b[:len(b)/2])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := &corev1.Pod{}
 		if p.Unmarshal(b) == nil {

@@ -112,6 +112,7 @@ func TestNoPath(t *testing.T) {
 // FuzzWrite: whatever the output and however it is cut, the log's texts put together are the output.
 func FuzzWrite(f *testing.F) {
 	f.Add([]byte("a\nb"), 1)
+	f.Add([]byte("\n\r\n\x00\n"), 2)
 	f.Add(bytes.Repeat([]byte("z"), MaxLine+3), 7)
 	f.Fuzz(func(t *testing.T, out []byte, cut int) {
 		path := filepath.Join(t.TempDir(), "log")

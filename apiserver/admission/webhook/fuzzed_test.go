@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+)
+
+type answers []byte
+
+// RoundTrip answers every request with the bytes.
+func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(bytes.NewReader(a)), Request: r}, nil
+}
+
+// FuzzAnswer: a webhook answers with what it likes, and that is a verdict or an error.
+func FuzzAnswer(f *testing.F) {
+	const head = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u","allowed":true`
+	f.Add([]byte(head+`,"warnings":["w"],"auditAnnotations":{"a":"b"}}}`), false)
+	f.Add([]byte(head+`,"patchType":"JSONPatch","patch":"W10="}}`), true)
+	f.Add([]byte(`{"response":{"uid":"u","allowed":false,"status":{"code":-1,"message":null}}}`), true)
+	f.Fuzz(func(t *testing.T, body []byte, mutating bool) {
+		c := &caller{endpoint: "https://hook", client: &http.Client{Transport: answers(body)}}
+		a, err := c.post(t.Context(), nil)
+		if err != nil {
+			return
+		}
+		r, err := verdict(a, "u", mutating)
+		if (r == nil) == (err == nil) || err == nil && (r.UID != "u" || !mutating && r.Patch != nil && len(r.Patch) > 0) {
+			t.Errorf("%q: %v, %v", body, r, err)
+		}
+	})
+}
