@@ -322,6 +322,9 @@ func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
+	if res.Allocate == nil { // from here on nobody else changes obj
+		same.Share(obj, old)
+	}
 	path := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)

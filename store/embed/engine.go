@@ -50,6 +50,10 @@ func openEngine(o Options, disk *patientFS, l *engineLog) (db *pebble.DB, err er
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key
 	}
 	opts.Experimental.CompactionScheduler = &scheduler{}
+	// Old versions stay beside the newest: kept apart, a table holds 32 KB of memory for each 16 KB of them while it is written.
+	opts.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
+		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
+	}
 	err = guarded(func() error {
 		db, err = pebble.Open(o.Dir, opts)
 		return err
