@@ -102,15 +102,6 @@ func closure(root string) (*smd.Schema, error) {
 	return s, nil
 }
 
-// Definition returns the merge schema of a built-in type by its OpenAPI name.
-func Definition(name string) (smd.TypeDef, bool) {
-	d, err := typeDef(name)
-	if err != nil {
-		return smd.TypeDef{}, false
-	}
-	return d.def, true
-}
-
 type definition struct {
 	def  smd.TypeDef
 	refs []string // names of types it mentions

@@ -26,17 +26,18 @@ func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
 
 // build is Swagger; without v2 schemas of custom resources may say what only v3 can, for a document that is converted.
 func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error) {
-	s := &schemas{defs: spec.Definitions{}}
+	s := &schemas{defs: spec.Definitions{}, v2: v2}
+	if len(resources) > 0 {
+		s.about = resources[0].GVR.GroupVersion()
+	}
 	paths := map[string]spec.PathItem{}
 	for _, r := range resources {
 		if r.Model != nil {
 			s.custom(r, v2)
 		} else {
-			s.tag(r.Type, r.Kind)
+			s.ref(r.Type)
 			if r.List != nil {
-				list := r.Kind
-				list.Kind += "List"
-				s.tag(r.List, list)
+				s.ref(r.List)
 			}
 		}
 		s.addPaths(paths, r)

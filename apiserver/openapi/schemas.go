@@ -2,30 +2,36 @@
 
 // Package openapi publishes the server's resources as OpenAPI v2 and v3, so that
 // kubectl can explain and validate them. It reads Go types (their JSON tags, patch
-// tags and SwaggerDoc texts), the merge schemas of api/apply and the schemas of
+// tags and SwaggerDoc texts), the facts that only their sources tell (facts.txt) and the schemas of
 // custom resources; the API server hands it the list of resources and mounts its handler. It stores nothing.
 package openapi
 
 import (
+	"cmp"
 	"encoding"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 
-	"keelson/api/apply"
+	"keelson/api/scheme"
 )
 
 const definitions = "#/definitions/"
 
 // schemas builds definitions of Go types, each once.
 type schemas struct {
-	defs spec.Definitions
+	defs  spec.Definitions
+	v2    bool
+	about schema.GroupVersion // what a v3 document describes
+	err   error               // the first of those found on the way
 }
 
 // modelName is how the type is called in OpenAPI: "io.k8s.api.core.v1.Pod". Types without a published name get one of their package path.
@@ -44,126 +50,169 @@ func (s *schemas) ref(t reflect.Type) spec.Schema {
 	name := modelName(t)
 	if _, ok := s.defs[name]; !ok {
 		s.defs[name] = spec.Schema{} // breaks cycles: the type may refer to itself
-		s.defs[name] = s.object(t, name)
+		s.defs[name] = s.object(t)
 	}
 	return *spec.RefSchema(definitions + name)
 }
 
-// tag marks the definition of a root kind with its group, version and kind.
-func (s *schemas) tag(t reflect.Type, gvk schema.GroupVersionKind) {
-	s.ref(t)
-	name := modelName(t)
-	d := s.defs[name]
-	entry := map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
-	have, _ := d.Extensions["x-kubernetes-group-version-kind"].([]any)
-	for _, h := range have {
-		if reflect.DeepEqual(h, any(entry)) {
-			return
+// kinds marks the definition of a root kind with its group, version and kind. What every group version has is of the core and of the one
+// that the document is about; of all when it is about all.
+func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
+	obj, ok := reflect.TypeAssert[runtime.Object](reflect.New(t))
+	if !ok {
+		return
+	}
+	known, _, err := scheme.Scheme.ObjectKinds(obj)
+	if err != nil {
+		return // of no group version
+	}
+	slices.SortFunc(known, func(a, b schema.GroupVersionKind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
+	})
+	var kinds []any
+	for _, gvk := range known {
+		inside := gvk.GroupVersion() == s.about || gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}
+		if gvk.Version != runtime.APIVersionInternal && (s.v2 || len(known) == 1 || inside) {
+			kinds = append(kinds, gvkOf(gvk, gvk.Kind))
 		}
 	}
-	d.AddExtension("x-kubernetes-group-version-kind", append(have, entry))
-	s.defs[name] = d
+	d.AddExtension("x-kubernetes-group-version-kind", kinds)
 }
 
-func (s *schemas) object(t reflect.Type, name string) spec.Schema {
-	zero := reflect.New(t)
-	docs := map[string]string{}
-	if d, ok := reflect.TypeAssert[interface{ SwaggerDoc() map[string]string }](zero.Elem()); ok {
-		docs = d.SwaggerDoc()
+func (s *schemas) object(t reflect.Type) spec.Schema {
+	f := s.fact(t)
+	docs := docsOf(t)
+	text := docs[""]
+	if f.Text != nil {
+		text = *f.Text
 	}
-	if special, ok := scalar(zero, docs[""]); ok {
+	if special, ok := scalar(reflect.New(t), text, s.v2); ok {
 		return special
 	}
-	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: docs[""], Type: []string{"object"}}}
 	if t.Kind() != reflect.Struct {
 		return s.of(t)
 	}
-	s.fields(&out, t, docs, typed(name))
-	slices.Sort(out.Required)
+	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: text, Type: []string{"object"}}}
+	extend(&out, f.Extensions)
+	s.kinds(&out, t)
+	s.fields(&out, t, docs, f)
 	return out
 }
 
-// typed finds the merge rules of a type, nil when there are none.
-func typed(name string) *smd.Map {
-	def, ok := apply.Definition(name)
-	if !ok {
-		return nil
+// fact is what facts.txt says of t.
+func (s *schemas) fact(t reflect.Type) fact {
+	f, err := factOf(t)
+	if err != nil && s.err == nil {
+		s.err = err
 	}
-	return def.Map
+	return f
 }
 
-func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]string, rules *smd.Map) {
+func docsOf(t reflect.Type) map[string]string {
+	if d, ok := reflect.TypeAssert[interface{ SwaggerDoc() map[string]string }](reflect.New(t).Elem()); ok {
+		return d.SwaggerDoc()
+	}
+	return nil
+}
+
+func extend(s *spec.Schema, extensions map[string]any) {
+	for _, name := range slices.Sorted(maps.Keys(extensions)) {
+		s.AddExtension(name, extensions[name])
+	}
+}
+
+// named returns the name of a field in JSON, "" for those that have none there; inline tells that the fields of its type stand for it.
+func named(f reflect.StructField) (name string, omitEmpty, inline bool) {
+	name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
+	if name == "-" || !f.IsExported() {
+		return "", false, false
+	}
+	options := strings.Split(opts, ",")
+	return name, slices.Contains(options, "omitempty"), f.Anonymous && name == "" || slices.Contains(options, "inline")
+}
+
+func (s *schemas) fields(out *spec.Schema, t reflect.Type, docs map[string]string, facts fact) {
 	for f := range t.Fields() {
-		name, opts, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "-" || !f.IsExported() {
-			continue
-		}
-		if f.Anonymous && name == "" || strings.Contains(opts, "inline") {
-			s.inline(out, f.Type, rules)
+		name, omitEmpty, inline := named(f)
+		if inline {
+			in := f.Type
+			if in.Kind() == reflect.Pointer {
+				in = in.Elem()
+			}
+			s.fields(out, in, docsOf(in), s.fact(in))
 			continue
 		}
 		if name == "" {
 			continue
 		}
+		known := facts.Fields[name]
+		text := docs[name]
+		if known.Text != nil {
+			text = *known.Text
+		}
 		p := s.of(f.Type)
-		p.Description = docs[name]
+		p.Description = strings.TrimSpace(text + s.meanings(f.Type))
+		if !s.v2 {
+			p.Default = known.Default
+			if p.Default == nil {
+				p.Default = zero(f.Type, omitEmpty)
+			}
+		}
 		if v := f.Tag.Get("patchStrategy"); v != "" {
 			p.AddExtension("x-kubernetes-patch-strategy", v)
 		}
 		if v := f.Tag.Get("patchMergeKey"); v != "" {
 			p.AddExtension("x-kubernetes-patch-merge-key", v)
 		}
-		s.listType(&p, rules, name)
+		extend(&p, known.Extensions)
 		if out.Properties == nil {
 			out.Properties = map[string]spec.Schema{}
 		}
 		out.Properties[name] = p
-		if !strings.Contains(opts, "omitempty") && !strings.Contains(opts, "omitzero") && f.Type.Kind() != reflect.Pointer && !optional[name] {
+		if known.Required != nil && *known.Required || known.Required == nil && !omitEmpty {
 			out.Required = append(out.Required, name)
 		}
 	}
 }
 
-// optional are fields without omitempty that the API documents as optional all the same.
-var optional = map[string]bool{"metadata": true, "status": true, "spec": true}
-
-func (s *schemas) inline(out *spec.Schema, t reflect.Type, rules *smd.Map) {
+// meanings lists what the values of a field mean, where there is a fixed set of them, as the end of its description.
+func (s *schemas) meanings(t reflect.Type) string {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	docs := map[string]string{}
-	if d, ok := reflect.TypeAssert[interface{ SwaggerDoc() map[string]string }](reflect.New(t).Elem()); ok {
-		docs = d.SwaggerDoc()
+	if t.Kind() != reflect.String {
+		return ""
 	}
-	s.fields(out, t, docs, rules)
+	var lines []string
+	for value, meaning := range s.fact(t).Enum {
+		lines = append(lines, strings.TrimRight(fmt.Sprintf("\n - `%q` %s", value, meaning), " "))
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	slices.Sort(lines)
+	return "\n\nPossible enum values:" + strings.Join(lines, "")
 }
 
-// listType adds x-kubernetes-list-type and its keys, or x-kubernetes-map-type, from the merge rules.
-func (s *schemas) listType(p *spec.Schema, rules *smd.Map, name string) {
-	if rules == nil {
-		return
+// zero is the default of a field whose type says nothing else: what the field is after reading an object without it, where that
+// cannot be told from an object with it. Types that read JSON in a way of their own have none, as what is nil.
+func zero(t reflect.Type, omitEmpty bool) any {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return nil
 	}
-	f, ok := rules.FindField(name)
-	if !ok {
-		return
-	}
-	if f.Type.Inlined.List != nil {
-		switch l := f.Type.Inlined.List; {
-		case l.ElementRelationship == smd.Atomic:
-			p.AddExtension("x-kubernetes-list-type", "atomic")
-		case len(l.Keys) > 0:
-			keys := make([]any, len(l.Keys))
-			for i, k := range l.Keys {
-				keys[i] = k
-			}
-			p.AddExtension("x-kubernetes-list-type", "map")
-			p.AddExtension("x-kubernetes-list-map-keys", keys)
-		default:
-			p.AddExtension("x-kubernetes-list-type", "set")
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Array, reflect.Interface:
+		return nil
+	case reflect.Struct:
+		if t.NumField() == 1 && t.Field(0).Anonymous {
+			return zero(t.Field(0).Type, omitEmpty)
 		}
-	}
-	if m := f.Type.Inlined.Map; m != nil && m.ElementRelationship == smd.Atomic {
-		p.AddExtension("x-kubernetes-map-type", "atomic")
+		return map[string]any{}
+	default:
+		if omitEmpty {
+			return nil
+		}
+		return reflect.Zero(t).Interface()
 	}
 }
 
@@ -186,9 +235,15 @@ func (s *schemas) of(t reflect.Type) spec.Schema {
 		value := s.of(t.Elem())
 		return *spec.MapProperty(&value)
 	case reflect.Interface:
-		return plain("object", "")
+		return spec.Schema{}
 	default:
-		return basic(t.Kind())
+		p := basic(t.Kind())
+		if t.Kind() == reflect.String && t.PkgPath() != "" {
+			for _, value := range slices.Sorted(maps.Keys(s.fact(t).Enum)) {
+				p.Enum = append(p.Enum, value)
+			}
+		}
+		return p
 	}
 }
 
@@ -217,14 +272,22 @@ type openAPIType interface {
 }
 
 // scalar is the schema of a struct that is a plain value on the wire (Time, Quantity, IntOrString...).
-func scalar(zero reflect.Value, doc string) (spec.Schema, bool) {
+func scalar(zero reflect.Value, doc string, v2 bool) (spec.Schema, bool) {
+	out := spec.Schema{SchemaProps: spec.SchemaProps{Description: doc}}
 	if o, ok := reflect.TypeAssert[openAPIType](zero.Elem()); ok {
-		return spec.Schema{SchemaProps: spec.SchemaProps{Description: doc, Type: o.OpenAPISchemaType(), Format: o.OpenAPISchemaFormat()}}, true
+		out.Format = o.OpenAPISchemaFormat()
+		if several, ok := reflect.TypeAssert[interface{ OpenAPIV3OneOfTypes() []string }](zero.Elem()); ok && !v2 {
+			out.OneOf = common.GenerateOpenAPIV3OneOfSchema(several.OpenAPIV3OneOfTypes())
+			return out, true
+		}
+		out.Type = o.OpenAPISchemaType()
+		return out, true
 	}
 	if _, ok := reflect.TypeAssert[encoding.TextMarshaler](zero); ok {
-		return spec.Schema{SchemaProps: spec.SchemaProps{Description: doc, Type: []string{"string"}}}, true
+		out.Type = []string{"string"}
+		return out, true
 	}
-	return spec.Schema{}, false
+	return out, false
 }
 
 func hasScalar(t reflect.Type) bool {
@@ -234,6 +297,9 @@ func hasScalar(t reflect.Type) bool {
 
 // check makes sure that every reference leads somewhere; it is a programming error when not.
 func (s *schemas) check() error {
+	if s.err != nil {
+		return s.err
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.defs)) {
 		for field, p := range s.defs[name].Properties {
 			target := p.Ref.String()
