@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -59,25 +58,6 @@ func (r *ring) after(rev int64) (events []store.Event, ok bool) {
 	return r.events[i:j:j], true
 }
 
-// watcher pulls events at its reader's pace: from the ring while it keeps up, from the log on disk when it does not.
-type watcher struct {
-	events chan []store.Event
-	stop   context.CancelFunc
-
-	mu  sync.Mutex
-	err error
-}
-
-func (w *watcher) Events() <-chan []store.Event { return w.events }
-
-func (w *watcher) Stop() { w.stop() }
-
-func (w *watcher) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
-
 // Watch delivers the writes under prefix after revision from.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
 	if err := s.begin(ctx); err != nil {
@@ -91,22 +71,14 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 	if from != 0 && from < s.compacted.Load() {
 		return nil, store.ErrCompacted
 	}
-	ctx, stop := context.WithCancel(ctx)
-	w := &watcher{events: make(chan []store.Event), stop: stop}
-	s.background.Go(func() {
-		defer close(w.events)
-		defer stop()
-		if err := s.feed(ctx, w, prefix, cursor); err != nil && ctx.Err() == nil {
-			w.mu.Lock()
-			w.err = err
-			w.mu.Unlock()
-		}
-	})
-	return w, nil
+	return store.Fed(ctx, s.background.Go, func(ctx context.Context, events chan<- []store.Event) error {
+		return s.feed(ctx, events, prefix, cursor)
+	}), nil
 }
 
-// feed delivers until ctx ends, the store closes or history is gone.
-func (s *Store) feed(ctx context.Context, w *watcher, prefix string, cursor int64) error {
+// feed delivers at its reader's pace until ctx ends, the store closes or history is gone: from the ring while the reader keeps up, from the log
+// on disk when it does not.
+func (s *Store) feed(ctx context.Context, out chan<- []store.Event, prefix string, cursor int64) error {
 	for {
 		events, tick, err := s.eventsAfter(cursor)
 		if err != nil {
@@ -118,7 +90,7 @@ func (s *Store) feed(ctx context.Context, w *watcher, prefix string, cursor int6
 				continue
 			}
 			select {
-			case w.events <- events:
+			case out <- events:
 				continue
 			case <-ctx.Done():
 			case <-s.done:

@@ -5,7 +5,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -13,24 +12,6 @@ import (
 
 	"keelson/store"
 )
-
-type watcher struct {
-	events chan []store.Event
-	stop   context.CancelFunc
-
-	mu  sync.Mutex
-	err error
-}
-
-func (w *watcher) Events() <-chan []store.Event { return w.events }
-
-func (w *watcher) Stop() { w.stop() }
-
-func (w *watcher) Err() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.err
-}
 
 // Watch delivers the writes under prefix after revision from.
 func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Watcher, error) {
@@ -47,18 +28,9 @@ func (s *Store) Watch(ctx context.Context, prefix string, from int64) (store.Wat
 		return nil, err
 	}
 	defer end()
-	ctx, stop := context.WithCancel(ctx)
-	w := &watcher{events: make(chan []store.Event), stop: stop}
-	s.background.Go(func() {
-		defer close(w.events)
-		defer stop()
-		if err := s.feed(ctx, w, prefix, from); err != nil && ctx.Err() == nil {
-			w.mu.Lock()
-			w.err = err
-			w.mu.Unlock()
-		}
-	})
-	return w, nil
+	return store.Fed(ctx, s.background.Go, func(ctx context.Context, events chan<- []store.Event) error {
+		return s.feed(ctx, events, prefix, from)
+	}), nil
 }
 
 // readable answers ErrCompacted when rev is: etcd itself would let a watch begin with the compacted revision's own write,
@@ -83,10 +55,10 @@ const (
 )
 
 // feed delivers until ctx ends, the store closes or history is gone. When etcd is away it waits for it.
-func (s *Store) feed(ctx context.Context, w *watcher, prefix string, cursor int64) error {
+func (s *Store) feed(ctx context.Context, out chan<- []store.Event, prefix string, cursor int64) error {
 	delay := firstDelay
 	for {
-		next, err := s.follow(ctx, w, prefix, cursor)
+		next, err := s.follow(ctx, out, prefix, cursor)
 		if next > cursor {
 			cursor, delay = next, firstDelay
 		}
@@ -111,7 +83,7 @@ func (s *Store) feed(ctx context.Context, w *watcher, prefix string, cursor int6
 }
 
 // follow runs one watch of etcd after cursor and returns the last revision that it has delivered.
-func (s *Store) follow(ctx context.Context, w *watcher, prefix string, cursor int64) (int64, error) {
+func (s *Store) follow(ctx context.Context, out chan<- []store.Event, prefix string, cursor int64) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	opts := []clientv3.OpOption{clientv3.WithRev(cursor + 1), clientv3.WithPrevKV(), clientv3.WithPrefix()}
@@ -140,7 +112,7 @@ func (s *Store) follow(ctx context.Context, w *watcher, prefix string, cursor in
 			return cursor, err
 		}
 		select {
-		case w.events <- events:
+		case out <- events:
 			cursor = events[len(events)-1].KV.Revision
 		case <-ctx.Done():
 			return cursor, ctx.Err()
