@@ -11,10 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,10 +22,13 @@ import (
 
 	"github.com/google/uuid"
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -145,6 +148,9 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 		if out[i], err = converted(objs[i], raw[i].Raw, to); err != nil {
 			return nil, fmt.Errorf("returned invalid converted object at index %d: %w", i, err)
 		}
+		if err = restore(objs[i], out[i]); err != nil {
+			return nil, fmt.Errorf("returned invalid metadata in object at index %d: %w", i, err)
+		}
 	}
 	return out, nil
 }
@@ -207,7 +213,7 @@ func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.Ra
 	return r.ConvertedObjects, nil
 }
 
-// converted reads one object of the answer. Of its metadata only labels and annotations count; the rest is the original's.
+// converted reads one object of the answer, which must be the one that was sent.
 func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &u.Object); err != nil {
@@ -224,20 +230,51 @@ func converted(from *unstructured.Unstructured, raw []byte, to string) (*unstruc
 			return nil, fmt.Errorf("must have the same %s: %s != %s", c.what, c.want, c.got)
 		}
 	}
-	theirs, ok := u.Object["metadata"].(map[string]any)
+	return u, nil
+}
+
+// restore gives u the metadata of the object that it was converted from; only labels and annotations are the webhook's to change.
+func restore(from, u *unstructured.Unstructured) error {
+	said, ok := u.Object["metadata"].(map[string]any)
 	if !ok {
-		return nil, errors.New("missing metadata in converted object")
+		if given, found := u.Object["metadata"]; found {
+			return fmt.Errorf("invalid metadata of type %T in converted object", given)
+		}
+		return errors.New("missing metadata in converted object")
 	}
 	meta := map[string]any{}
 	if own, ok := from.Object["metadata"].(map[string]any); ok {
-		maps.Copy(meta, runtime.DeepCopyJSON(own))
+		meta = runtime.DeepCopyJSON(own)
 	}
-	for _, key := range []string{"labels", "annotations"} {
-		delete(meta, key)
-		if v, ok := theirs[key]; ok && v != nil {
-			meta[key] = v
+	for part, check := range map[string]func(map[string]string) field.ErrorList{
+		"labels": func(m map[string]string) field.ErrorList {
+			return metavalidation.ValidateLabels(m, field.NewPath("metadata", "labels"))
+		},
+		"annotations": func(m map[string]string) field.ErrorList {
+			return validation.ValidateAnnotations(m, field.NewPath("metadata", "annotation"))
+		},
+	} {
+		if said[part] == nil {
+			delete(meta, part)
+			continue
 		}
+		list, ok := said[part].(map[string]any)
+		if !ok {
+			return fmt.Errorf("invalid metadata.%s of type %T in converted object", part, said[part])
+		}
+		texts := make(map[string]string, len(list))
+		for k, v := range list {
+			if texts[k], ok = v.(string); !ok {
+				return fmt.Errorf("metadata.%s[%s] must be a string, but is %T in converted object", part, k, v)
+			}
+		}
+		if !reflect.DeepEqual(meta[part], said[part]) { // what was wrong before is let pass
+			if errs := check(texts); len(errs) > 0 {
+				return errs.ToAggregate()
+			}
+		}
+		meta[part] = list
 	}
 	u.Object["metadata"] = meta
-	return u, nil
+	return nil
 }
