@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -47,17 +48,23 @@ func TestServeRefusesASocketInUse(t *testing.T) {
 }
 
 func TestInProcessContexts(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	c := cri.InProcess(critest.NewFake())
-	s, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cancel()
-	if _, err := s.Recv(); err != nil && status.Code(err) != codes.Canceled {
-		t.Errorf("receive after cancel: got %v, want Canceled", err)
-	}
-	if _, err := c.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Canceled {
-		t.Errorf("call after cancel: got %v, want Canceled", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		c := cri.InProcess(critest.NewFake())
+		s, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait() // the server has ended the stream
+		for range 50 {  // whichever of the two ends is looked at first
+			if _, err := s.Recv(); status.Code(err) != codes.Canceled {
+				t.Fatalf("receive after cancel: got %v, want Canceled", err)
+			}
+		}
+		if _, err := c.Runtime.Version(ctx, &runtimeapi.VersionRequest{}); status.Code(err) != codes.Canceled {
+			t.Errorf("call after cancel: got %v, want Canceled", err)
+		}
+	})
 }

@@ -28,6 +28,9 @@ func openStream[Q, A any](ctx context.Context, in *Q, serve func(*Q, grpc.Server
 	s := &stream[A]{call: func() context.Context { return ctx }, items: make(chan *A), done: make(chan struct{})}
 	go func() { // ends when the server's verb returns, at the latest when ctx is done
 		s.err = serve(in, serverEnd[A]{s})
+		if s.err == nil {
+			s.err = ctx.Err() // the server saw that the caller has gone, which to the caller is no end of the stream
+		}
 		close(s.done)
 	}()
 	return clientEnd[A]{s}
