@@ -115,3 +115,39 @@ func TestResizeWithRestart(t *testing.T) {
 	})
 	h.waitEvent("Killing", "Container c resize requires restart")
 }
+
+// TestResizeInit: an init container that runs is given its new resources, as the node declares that it can.
+func TestResizeInit(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := n.Status.DeclaredFeatures, []string{"InPlacePodVerticalScalingInitContainers"}; !slices.Equal(got, want) {
+		t.Errorf("declared features: got %v, want %v", got, want)
+	}
+	set := func(cpu string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Generation++
+			p.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		}
+	}
+	h.create(testPod("web", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{hello("i")} }, set("100m")))
+	first := func(p *corev1.Pod) *corev1.ContainerStatus {
+		if len(p.Status.InitContainerStatuses) == 0 {
+			return &corev1.ContainerStatus{}
+		}
+		return &p.Status.InitContainerStatuses[0]
+	}
+	h.until("web", "initializing", func(p *corev1.Pod) bool { return first(p).State.Running != nil })
+	h.change("web", set("150m"))
+	p := h.until("web", "resized", func(p *corev1.Pod) bool {
+		return first(p).AllocatedResources.Cpu().MilliValue() == 150 && condition(p, corev1.PodResizeInProgress) == nil
+	})
+	if first(p).State.Running == nil || first(p).RestartCount != 0 || !slices.Contains(h.rt.Calls(), "UpdateContainerResources") {
+		t.Errorf("status %+v, calls %v: want it running as before, and updated", first(p), h.rt.Calls())
+	}
+	h.rt.Exit(h.rt.Containers("i")[0], 0)
+	h.until("web", "ready", ready)
+}

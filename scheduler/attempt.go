@@ -178,7 +178,8 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 
 // waits says what will make the scheduler try again.
 func waits(k framework.Kinds) string {
-	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages
+	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages |
+		framework.NodeFeatures
 	const pods = framework.PodAdd | framework.PodLabels | framework.PodShrinks | framework.PodDelete
 	switch {
 	case k&node != 0 && k&pods != 0:

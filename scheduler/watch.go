@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -109,6 +110,9 @@ func nodeChange(old, node *corev1.Node) framework.Kinds {
 	}
 	if old.Spec.Unschedulable != node.Spec.Unschedulable || !reflect.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
 		k |= framework.NodeTaints
+	}
+	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
+		k |= framework.NodeFeatures
 	}
 	return k
 }

@@ -17,6 +17,9 @@ import (
 	"keelson/api/resources"
 )
 
+// declaredFeatures are what this kubelet can do of that which Kubernetes asks a node to declare, in alphabetical order.
+var declaredFeatures = []string{"InPlacePodVerticalScalingInitContainers"}
+
 // status is the node's status now. Conditions of others in have stay.
 func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatus {
 	var s corev1.NodeStatus
@@ -32,6 +35,7 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	s.DaemonEndpoints.KubeletEndpoint.Port = int32(k.cfg.Port) //nolint:gosec // a port
 	s.NodeInfo = k.machine.info(k.cfg.Version)
 	s.Images = k.images(ctx)
+	s.DeclaredFeatures = slices.Clone(declaredFeatures)
 	s.Config = nil
 	problem := k.runtime(ctx, &s)
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}

@@ -223,16 +223,16 @@ func (in *Input) watch(p *Plan, box *observed.Sandbox, c *corev1.Container, cur 
 			Event: fmt.Sprintf("Container %s definition changed, will be restarted", c.Name)})
 		return
 	}
-	if k == podinfo.Init {
-		return
-	}
 	if in.Refused == nil && in.resizable(c, cur) {
-		if in.mustRestart(c, cur) {
+		if k != podinfo.Init && in.mustRestart(c, cur) {
 			in.do(p, Action{Op: OpStop, Container: c.Name, ID: cur.ID, Grace: podinfo.Grace(in.Pod), Hook: true,
 				Event: fmt.Sprintf("Container %s resize requires restart", c.Name)})
 			return
 		}
 		in.do(p, Action{Op: OpResize, Container: c.Name, ID: cur.ID})
+	}
+	if k == podinfo.Init {
+		return
 	}
 	in.probes(p, box, c, cur, false)
 }

@@ -195,8 +195,8 @@ type Refusal struct{ Reason, Message string }
 
 // wantsResize reports whether a running container has other resources than it should.
 func (in *Input) wantsResize() bool {
-	for c, k := range podinfo.All(in.Pod) {
-		if cur := in.Seen.Latest(c.Name); k != podinfo.Init && cur.Running() && in.resizable(c, cur) {
+	for c := range podinfo.All(in.Pod) {
+		if cur := in.Seen.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
 			return true
 		}
 	}

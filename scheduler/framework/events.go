@@ -18,6 +18,7 @@ const (
 	NodeLabels
 	NodeTaints
 	NodeImages
+	NodeFeatures
 	PodAdd
 	PodLabels
 	PodShrinks
@@ -30,7 +31,7 @@ const (
 
 var kindNames = map[Kinds]string{
 	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
-	NodeImages: "NodeImagesChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
+	NodeImages: "NodeImagesChange", NodeFeatures: "NodeDeclaredFeatureChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
 	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange",
 }
 

@@ -22,6 +22,7 @@ func Default(schedulerName string, o Options, more ...framework.Weighted) *frame
 		{Plugin: TaintToleration{}, Weight: 3},
 		{Plugin: NodeAffinity{}, Weight: 2},
 		{Plugin: NodePorts{}},
+		{Plugin: NodeDeclaredFeatures{}},
 		{Plugin: o.Fit, Weight: 1},
 		{Plugin: VolumeRestrictions{}},
 		{Plugin: o.Spread, Weight: 2},

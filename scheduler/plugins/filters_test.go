@@ -105,6 +105,11 @@ func TestFilters(t *testing.T) {
 			[]any{node("n1", schedtest.Cordoned())},
 			pod(schedtest.Tolerates(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists})), "n1", "",
 		},
+		{
+			"a feature that one node declares",
+			with(one, node("n2", func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} })),
+			pod(restartsAll), "n2", "1 node(s) didn't match Pod's required features",
+		},
 		{"tainted", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule))}, pod(), "", "1 node(s) had untolerated taint(s)"},
 		{"tainted, no execute", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectNoExecute))}, pod(), "", "1 node(s) had untolerated taint(s)"},
 		{"softly tainted", []any{node("n1", schedtest.Taint("k", "v", corev1.TaintEffectPreferNoSchedule))}, pod(), "n1", ""},
@@ -218,4 +223,9 @@ func zonesOf(a, b string) []any {
 func deleted(p *corev1.Pod) *corev1.Pod {
 	p.DeletionTimestamp = new(metav1.Now())
 	return p
+}
+
+// restartsAll asks for what not every kubelet can do.
+func restartsAll(p *corev1.Pod) {
+	p.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers}}
 }

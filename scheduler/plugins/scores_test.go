@@ -145,6 +145,12 @@ func TestHints(t *testing.T) {
 		{"other label", plugins.NodeAffinity{}, pod(selector("a", "b")), framework.Event{Kinds: framework.NodeLabels, NewNode: node("n")}, false},
 		{"taint goes", plugins.TaintToleration{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
 		{"taint stays", plugins.TaintToleration{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n", schedtest.Taint("k", "", corev1.TaintEffectNoSchedule))}, false},
+		{
+			"feature declared", plugins.NodeDeclaredFeatures{}, pod(restartsAll), framework.Event{
+				Kinds: framework.NodeFeatures, NewNode: node("n", func(n *corev1.Node) { n.Status.DeclaredFeatures = []string{"RestartAllContainersOnContainerExits"} }),
+			}, true,
+		},
+		{"other feature declared", plugins.NodeDeclaredFeatures{}, pod(restartsAll), framework.Event{Kinds: framework.NodeFeatures, NewNode: node("n")}, false},
 		{"uncordoned", plugins.NodeUnschedulable{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
 		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
 		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},

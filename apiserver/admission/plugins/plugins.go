@@ -125,6 +125,9 @@ var table = []row{
 	{name: "DefaultIngressClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultIngressClass{Reader: c.Objects} })},
 	{name: "DenyServiceExternalIPs", off: true, make: plain(func(*Config) admission.Plugin { return admission.DenyServiceExternalIPs{} })},
 	{name: "PodTopologyLabels", make: plain(func(c *Config) admission.Plugin { return admission.PodTopologyLabels{Reader: c.Objects} })},
+	{name: "NodeDeclaredFeatureValidator", make: plain(func(c *Config) admission.Plugin {
+		return admission.NodeDeclaredFeatureValidator{Reader: c.Objects}
+	})},
 	{name: "PodResizeValidator", make: plain(func(c *Config) admission.Plugin { return admission.PodResizeValidator{Reader: c.Objects} })},
 	{name: "MutatingAdmissionPolicy", make: func(c *Config) (admission.Plugin, []Follow, error) {
 		p := policy.NewMutating(policy.Config{Reader: c.Objects, Authorizer: c.Authorizer, Metrics: c.Metrics})
@@ -211,9 +214,8 @@ func Check(enable, disable []string) error {
 	return errors.Join(errs...)
 }
 
-// absent are Kubernetes' plugins that there are none of here: they look after features that are off by default there, or that no node
-// has here.
-var absent = []string{"NodeDeclaredFeatureValidator", "PodGroupProtection"}
+// absent are Kubernetes' plugins that there are none of here: they look after features that are off by default there.
+var absent = []string{"PodGroupProtection"}
 
 // Names are Kubernetes' names of plugins: those of the table in their order, then those that there are none of here, which may be
 // named in configuration and disabled.

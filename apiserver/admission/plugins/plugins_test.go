@@ -56,7 +56,8 @@ func TestNothingConfiguredCostsNothing(t *testing.T) {
 	}
 	free := []string{
 		"PodSecurity", "DefaultStorageClass", "PersistentVolumeClaimResize", "RuntimeClass", "CertificateApproval", "CertificateSigning",
-		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "PodResizeValidator", "MutatingAdmissionPolicy",
+		"ClusterTrustBundleAttest", "CertificateSubjectRestriction", "DefaultIngressClass", "PodTopologyLabels", "NodeDeclaredFeatureValidator", "PodResizeValidator",
+		"MutatingAdmissionPolicy",
 		"MutatingAdmissionWebhook", "ValidatingAdmissionPolicy", "ValidatingAdmissionWebhook", "ResourceQuota",
 	}
 	for _, p := range build(t, Config{}) {
