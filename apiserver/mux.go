@@ -28,12 +28,13 @@ import (
 // mux serves everything that is not an object.
 func (s *Server) mux() (http.Handler, error) {
 	m := http.NewServeMux()
-	fixed := []string{"/healthz", "/livez", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	fixed := []string{"/apis/", "/healthz", "/livez", "/readyz", "/metrics", "/metrics/slis", "/openapi/v2", "/openapi/v3", "/openapi/v3/", "/version"}
+	var index []string // fixed, and what comes to it below
 	for extra := range s.config.Extra {
 		fixed = append(fixed, strings.TrimSuffix(extra, "/"))
 	}
 	missing := discovery.Missing(s.mayHoldObjects)
-	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), fixed...) }, missing))
+	m.Handle("/", discovery.Index(func() []string { return append(discovery.Paths(s.groupVersions()), index...) }, missing))
 	s.documents = discovery.New(missing, s.address())
 	s.documents.Mount(m)
 	if err := discovery.Version(m, s.config.Version); err != nil {
@@ -66,9 +67,17 @@ func (s *Server) mux() (http.Handler, error) {
 			return nil
 		}
 	}}
-	discovery.Health(m, "livez", []discovery.Check{ping, stored})
-	discovery.Health(m, "healthz", []discovery.Check{ping, stored})
-	discovery.Health(m, "readyz", []discovery.Check{ping, writable, synced, shutdown})
+	probes := discovery.NewProbes()
+	for path, checks := range map[string][]discovery.Check{
+		"livez": {ping, stored}, "healthz": {ping, stored}, "readyz": {ping, writable, synced, shutdown},
+	} {
+		discovery.Health(m, path, checks, probes)
+		for _, c := range checks {
+			fixed = append(fixed, "/"+path+"/"+c.Name)
+		}
+	}
+	m.Handle("/metrics/slis", probes)
+	index = append(fixed, s.pages(m)...)
 	m.Handle("/metrics", promhttp.HandlerFor(prometheus.Gatherers{s.metrics.Registry, celMetrics}, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	m.HandleFunc("/debug/pprof/", pprof.Index) // heap, goroutine, mutex, ...; the pipeline authorizes the path
 	m.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -80,6 +89,18 @@ func (s *Server) mux() (http.Handler, error) {
 	}
 	s.republish()
 	return uncached(asAsked(m)), nil
+}
+
+// pages serves what the process says of itself to people, and returns where.
+func (s *Server) pages(m *http.ServeMux) []string {
+	paths := []string{"/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version"}
+	served := []string{"/statusz"}
+	if s.config.Flags != nil {
+		discovery.Flagz(m, s.config.Flags)
+		paths, served = append([]string{"/flagz"}, paths...), append(served, "/flagz")
+	}
+	discovery.Statusz(m, s.config.Version, time.Now(), paths)
+	return served
 }
 
 // mayHoldObjects tells paths where a client may look for objects: below /api, and below the groups there are. /version is

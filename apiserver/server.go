@@ -71,6 +71,8 @@ type Config struct {
 	FrontProxy *tls.Certificate
 	// Version is what /version says.
 	Version apiversion.Info
+	// Flags are what /flagz says; nil: there is none.
+	Flags func() map[string]string
 	// Grace bounds how long requests in flight may take after shutdown began; default 10 s.
 	Grace time.Duration
 	// Audit records requests, Tracing makes spans of them; nil: neither. The server runs them.

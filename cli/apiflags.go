@@ -14,6 +14,7 @@ import (
 
 // apiFlags are the flags about the API server that `up` and `apiserver` share; they are kube-apiserver's, by name and meaning.
 func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
+	o.Flags = func() map[string]string { return values(fl) }
 	fl.StringVar(&o.EncryptionConfig, "encryption-provider-config", "", "encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
 	fl.StringVar(&o.AuditPolicy, "audit-policy-file", "", "record requests as the audit Policy in `FILE` says")
 	fl.StringVar(&o.AuditLog, "audit-log-path", "", "write audit events to `FILE`, one JSON document a line; - is standard output")
@@ -88,6 +89,17 @@ func (n *negated) Set(text string) error {
 
 // Type is how the usage text names it.
 func (*negated) Type() string { return "bool" }
+
+// values are all flags that people may give, with what they are.
+func values(fl *pflag.FlagSet) map[string]string {
+	out := map[string]string{}
+	fl.VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			out[f.Name] = f.Value.String()
+		}
+	})
+	return out
+}
 
 // apiArgs are the flags of apiFlags that were given in fl, as arguments for another process.
 func apiArgs(fl *pflag.FlagSet) []string {

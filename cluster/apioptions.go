@@ -20,6 +20,8 @@ import (
 // APIOptions are what can be chosen about the API server beside its address; each is kube-apiserver's flag of the same name, and a file
 // where that takes one. The zero value is a server without any of it.
 type APIOptions struct {
+	// Flags are those that the process was started with, for people who look (/flagz); may be nil.
+	Flags func() map[string]string
 	// EncryptionConfig is an EncryptionConfiguration: which resources are encrypted at rest, and how.
 	EncryptionConfig string
 	// AuditPolicy is an audit Policy; AuditLog where events are written, AuditWebhook a kubeconfig of a service they are sent to.

@@ -252,6 +252,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 
 		ServiceCIDR: c.cfg.ServiceCIDR.String(),
 		Version:     versionInfo(),
+		Flags:       c.cfg.API.Flags,
 		Marks:       marks,
 		Log:         c.log.With("room", "apiserver"),
 	})

@@ -18,15 +18,16 @@ import (
 )
 
 const (
-	aggregatedGroup = "apidiscovery.k8s.io"
-	aggregatedKind  = "APIGroupDiscoveryList"
+	aggregatedGroup   = "apidiscovery.k8s.io"
+	aggregatedVersion = "v2" // v2beta1 is no more
+	aggregatedKind    = "APIGroupDiscoveryList"
 )
 
 // root serves /api or /apis: the plain list, or everything below at once to clients that can read it.
 type root struct {
 	plain     runtime.Object
 	plainKind schema.GroupVersionKind
-	// all is the aggregated document and its ETag, by version and media type.
+	// all is the aggregated document and its ETag, by media type.
 	all map[string]encoded
 }
 
@@ -51,20 +52,18 @@ func newRoot(path string, parts []gvResources, address string) (*root, error) {
 		r.plain = &metav1.APIGroupList{Groups: groups(parts)}
 	}
 	list := aggregate(parts)
-	for _, v := range []string{"v2", "v2beta1"} {
-		list.SetGroupVersionKind(schema.GroupVersionKind{Group: aggregatedGroup, Version: v, Kind: aggregatedKind})
-		b, err := json.Marshal(list)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", path, err)
-		}
-		b = append(b, '\n')
-		r.all[v+wire.TypeJSON] = encoded{b, etag(b)}
-		p, err := wire.NewEncoder(wire.Proto, list.GroupVersionKind()).Encode(list)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", path, err)
-		}
-		r.all[v+wire.TypeProto] = encoded{p, etag(p)}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: aggregatedGroup, Version: aggregatedVersion, Kind: aggregatedKind})
+	b, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", path, err)
 	}
+	b = append(b, '\n')
+	r.all[wire.TypeJSON] = encoded{b, etag(b)}
+	p, err := wire.NewEncoder(wire.Proto, list.GroupVersionKind()).Encode(list)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", path, err)
+	}
+	r.all[wire.TypeProto] = encoded{p, etag(p)}
 	return r, nil
 }
 
@@ -74,21 +73,21 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	want, err := wire.Negotiate(r, func(w wire.Want) bool {
-		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Media != wire.YAML && (w.Version == "v2" || w.Version == "v2beta1")
+		return w.Group == aggregatedGroup && w.As == aggregatedKind && w.Version == aggregatedVersion && w.Media != wire.YAML
 	})
 	if err != nil {
 		wire.WriteError(w, r, err)
 		return
 	}
-	w.Header().Add("Vary", "Accept")
 	if want.As == "" {
 		wire.Write(w, r, http.StatusOK, d.plain, d.plainKind, want)
 		return
 	}
-	doc := d.all[want.Version+want.Media.String()]
+	doc := d.all[want.Media.String()]
+	w.Header().Add("Vary", "Accept")
 	w.Header().Set("ETag", doc.etag)
 	w.Header().Set("Cache-Control", "public")
-	contentType := fmt.Sprintf("%s;g=%s;v=%s;as=%s", want.Media, aggregatedGroup, want.Version, aggregatedKind)
+	contentType := fmt.Sprintf("%s;g=%s;v=%s;as=%s", want.Media, aggregatedGroup, aggregatedVersion, aggregatedKind)
 	if strings.Contains(r.Header.Get("If-None-Match"), doc.etag) {
 		w.WriteHeader(http.StatusNotModified)
 		return
@@ -96,7 +95,7 @@ func (d *root) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wire.WriteParts(w, r, http.StatusOK, contentType, len(doc.bytes), func(yield func([]byte) bool) { yield(doc.bytes) })
 }
 
-// aggregate is the whole of discovery in one list; v2beta1 has the same fields.
+// aggregate is the whole of discovery in one list.
 func aggregate(parts []gvResources) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{Items: []apidiscoveryv2.APIGroupDiscovery{}}
 	for _, p := range parts {

@@ -120,6 +120,8 @@ func (d *Documents) Mount(mux *http.ServeMux) {
 	}
 }
 
+var v1 = schema.GroupVersion{Version: "v1"}
+
 // documents makes every document, by path.
 func documents(resources []*registry.Resource, remotes []Remote, address string) (map[string]http.Handler, error) {
 	out := map[string]http.Handler{}
@@ -139,22 +141,22 @@ func documents(resources []*registry.Resource, remotes []Remote, address string)
 		out[path] = doc
 	}
 	for _, g := range core {
-		out["/api/"+g.gv.Version] = document(resourceList(g), "APIResourceList")
+		out["/api/"+g.gv.Version] = document(resourceList(g), schema.GroupVersionKind{Kind: "APIResourceList"}) // as old as /api
 	}
 	for _, g := range named {
 		if g.remote != nil {
 			continue // its own server writes that
 		}
-		out["/apis/"+g.gv.String()] = document(resourceList(g), "APIResourceList")
+		out["/apis/"+g.gv.String()] = document(resourceList(g), v1.WithKind("APIResourceList"))
 	}
 	for _, group := range groups(named) {
-		out["/apis/"+group.Name] = document(&group, "APIGroup")
+		out["/apis/"+group.Name] = document(&group, v1.WithKind("APIGroup"))
 	}
 	return out, nil
 }
 
 // document serves one object in whatever encoding the client wants.
-func document(obj runtime.Object, kind string) http.Handler {
+func document(obj runtime.Object, gvk schema.GroupVersionKind) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			wire.WriteError(w, r, wire.MethodNotAllowed())
@@ -165,7 +167,7 @@ func document(obj runtime.Object, kind string) http.Handler {
 			wire.WriteError(w, r, err)
 			return
 		}
-		wire.Write(w, r, http.StatusOK, obj, schema.GroupVersionKind{Version: "v1", Kind: kind}, want)
+		wire.Write(w, r, http.StatusOK, obj, gvk, want)
 	})
 }
 

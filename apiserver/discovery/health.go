@@ -21,9 +21,9 @@ type Check struct {
 }
 
 // Health serves path (livez, readyz, healthz) and path/<check> on mux: "ok", or 500 with what is wrong. ?verbose lists every check,
-// ?exclude= leaves one out.
-func Health(mux *http.ServeMux, path string, checks []Check) {
-	mux.HandleFunc("/"+path, func(w http.ResponseWriter, r *http.Request) { health(w, r, path, checks) })
+// ?exclude= leaves one out. probes counts what they find.
+func Health(mux *http.ServeMux, path string, checks []Check, probes *Probes) {
+	mux.HandleFunc("/"+path, func(w http.ResponseWriter, r *http.Request) { health(w, r, path, checks, probes) })
 	for _, c := range checks {
 		mux.HandleFunc("/"+path+"/"+c.Name, func(w http.ResponseWriter, r *http.Request) {
 			if err := c.Run(r); err != nil {
@@ -35,20 +35,23 @@ func Health(mux *http.ServeMux, path string, checks []Check) {
 	}
 }
 
-func health(w http.ResponseWriter, r *http.Request, path string, checks []Check) {
+func health(w http.ResponseWriter, r *http.Request, path string, checks []Check, probes *Probes) {
 	excluded := r.URL.Query()["exclude"]
 	var lines strings.Builder
 	failed := false
 	for _, c := range checks {
-		switch {
-		case slices.Contains(excluded, c.Name):
+		if slices.Contains(excluded, c.Name) {
 			fmt.Fprintf(&lines, "[+]%s excluded: ok\n", c.Name)
-		case c.Run(r) != nil:
-			failed = true
-			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
-		default:
-			fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
+			continue
 		}
+		if err := c.Run(r); err != nil {
+			failed = true
+			probes.note(path, c.Name, false)
+			fmt.Fprintf(&lines, "[-]%s failed: reason withheld\n", c.Name)
+			continue
+		}
+		probes.note(path, c.Name, true)
+		fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 	}
 	switch _, verbose := r.URL.Query()["verbose"]; {
 	case failed:

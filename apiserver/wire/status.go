@@ -56,9 +56,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	Write(w, r, int(s.Code), s, statusGVK, want)
 }
 
-func notAcceptable() error {
+func notAcceptable(media ...string) error {
 	return newStatus(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
-		"only the following media types are accepted: "+strings.Join(mediaTypes[:], ", "))
+		"only the following media types are accepted: "+strings.Join(media, ", "))
 }
 
 // UnsupportedMedia is the 415 answer; accepted lists what the endpoint takes (nil: the usual three).

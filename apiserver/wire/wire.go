@@ -126,12 +126,33 @@ func Negotiate(r *http.Request, ok func(Want) bool) (Want, error) {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	w, fits := Accept(accept, ok)
 	if !fits {
-		return Want{}, notAcceptable()
+		return Want{}, notAcceptable(mediaTypes[:]...)
 	}
 	if w.Media == JSON && !w.Pretty {
 		w.Pretty = wantsPretty(r)
 	}
 	return w, nil
+}
+
+// NegotiatePage is Negotiate for a page that is text, and in JSON and YAML has only the forms that ok knows. text tells the former.
+func NegotiatePage(r *http.Request, ok func(Want) bool) (w Want, text bool, err error) {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	if strings.TrimSpace(accept) == "" {
+		return Want{}, true, nil
+	}
+	for _, c := range parseAccept(accept) {
+		w := Want{As: c.params["as"], Group: c.params["g"], Version: c.params["v"]}
+		for _, m := range []Media{JSON, YAML} {
+			if w.Media = m; (c.kind == "*" || c.kind+"/"+c.sub == m.String() || c.kind == "application" && c.sub == "*") && ok(w) {
+				w.Pretty = m == JSON && (c.params["pretty"] == "1" || wantsPretty(r))
+				return w, false, nil
+			}
+		}
+		if (c.kind == "*" || c.kind == "text" && (c.sub == "plain" || c.sub == "*")) && w.As == "" {
+			return Want{}, true, nil
+		}
+	}
+	return Want{}, false, notAcceptable(TypeJSON, TypeYAML, "text/plain")
 }
 
 func wantsPretty(r *http.Request) bool {

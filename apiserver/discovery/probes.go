@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package discovery
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Probes are the outcomes of health checks, as Kubernetes' service level indicators tell them (/metrics/slis).
+type Probes struct {
+	http.Handler
+	last  *prometheus.GaugeVec
+	total *prometheus.CounterVec
+}
+
+// NewProbes returns a count of nothing.
+func NewProbes() *Probes {
+	p := &Probes{
+		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck", Help: "[STABLE] This metric records the result of a single healthcheck.",
+		}, []string{"name", "type"}),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total", Help: "[STABLE] This metric records the results of all healthcheck.",
+		}, []string{"name", "status", "type"}),
+	}
+	all := prometheus.NewRegistry()
+	all.MustRegister(p.last, p.total)
+	p.Handler = promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()})
+	return p
+}
+
+// note counts a check of the path typ (livez, readyz, healthz) that went well, or did not.
+func (p *Probes) note(typ, name string, well bool) {
+	value, status := 0.0, "error"
+	if well {
+		value, status = 1, "success"
+	}
+	p.last.WithLabelValues(name, typ).Set(value)
+	p.total.WithLabelValues(name, status, typ).Inc()
+}
