@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -25,19 +26,28 @@ var (
 
 // allocateServices gives services their addresses from what the services and IPAddresses there are leave.
 func (s *Server) allocateServices() error {
-	a, err := servicealloc.New(s.serviceCIDR(), (*claims)(s))
+	ports := s.config.NodePorts
+	if ports == (servicealloc.PortRange{}) {
+		ports = servicealloc.DefaultPorts
+	}
+	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s))
 	if err != nil {
 		return err
 	}
 	s.addresses = a
 	services := corev1.SchemeGroupVersion.WithResource("services")
-	s.reader.resources[services].Allocate = func(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
+	s.reader.resources[services].Begin = func(ctx context.Context, obj, old kind.Object, dry bool) (func(bool), error) {
 		service, ok := obj.(*corev1.Service)
 		if !ok {
-			return nil, fmt.Errorf("allocate for a service: it is a %T", obj)
+			return nil, fmt.Errorf("addresses of a service: it is a %T", obj)
 		}
 		before, _ := old.(*corev1.Service)
-		return a.Allocate(ctx, service, before, dry)
+		return a.Begin(ctx, service, before, dry)
+	}
+	s.reader.resources[services].Ended = func(ctx context.Context, obj kind.Object) {
+		if service, ok := obj.(*corev1.Service); ok {
+			a.Ended(ctx, service)
+		}
 	}
 	s.follow = append([]Follower{
 		{Resource: serviceCIDRs, Set: a.SetRange, Remove: a.RemoveRange},
@@ -105,8 +115,8 @@ func (s *Server) rangeReady(ctx context.Context) error {
 	res := s.reader.resources[serviceCIDRs]
 	_, _, _, err := res.Storage.Update(ctx, "", "kubernetes", false, func(_ context.Context, current kind.Object) (kind.Object, error) {
 		was, ok := current.(*networkingv1.ServiceCIDR)
-		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil || len(was.Spec.CIDRs) == 0 ||
-			was.Spec.CIDRs[0] != s.ownRange().String() {
+		if !ok || meta.FindStatusCondition(was.Status.Conditions, networkingv1.ServiceCIDRConditionReady) != nil || was.DeletionTimestamp != nil ||
+			!slices.Equal(was.Spec.CIDRs, s.ownCIDRs()) {
 			return current, nil
 		}
 		now := was.DeepCopy()

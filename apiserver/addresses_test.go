@@ -3,6 +3,8 @@
 package apiserver_test
 
 import (
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/apiserver"
+	"keelson/apiserver/servicealloc"
+	"keelson/pki"
+	"keelson/store/embed"
 )
 
 func serviceAt(name, ip string) *corev1.Service {
@@ -88,6 +95,63 @@ func TestServiceAddresses(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestTwoStacks: a server that is given a range of the other family too widens its ServiceCIDR, and gives services both.
+func TestTwoStacks(t *testing.T) {
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stop := startOn(t, st, ca, nil)
+	stop()
+	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
+		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
+		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
+	})
+	t.Cleanup(func() {
+		stop()
+		if err := st.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	c, ctx := r.clients(t), t.Context()
+	own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil || !slices.Equal(own.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:1::/108"}) {
+		t.Errorf("the range kubernetes: %v, %v", own.Spec.CIDRs, err)
+	}
+	services := c.CoreV1().Services("default")
+	s := serviceAt("both", "")
+	s.Spec.Type, s.Spec.IPFamilyPolicy = corev1.ServiceTypeNodePort, new(corev1.IPFamilyPolicyPreferDualStack)
+	if s, err = services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Spec.ClusterIPs) != 2 || s.Spec.Ports[0].NodePort != 31000 {
+		t.Errorf("addresses %v, node port %d", s.Spec.ClusterIPs, s.Spec.Ports[0].NodePort)
+	}
+	a, err := c.NetworkingV1().IPAddresses().Get(ctx, s.Spec.ClusterIPs[1], metav1.GetOptions{})
+	if err != nil || a.Labels[networkingv1.LabelIPAddressFamily] != "IPv6" {
+		t.Errorf("the second address: %v, %v", a.Labels, err)
+	}
+	// What went is free when the answer is there.
+	if err := services.Delete(ctx, "both", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := serviceAt("again", s.Spec.ClusterIP)
+	again.Spec.Type = corev1.ServiceTypeNodePort
+	if _, err := services.Create(ctx, again, metav1.CreateOptions{}); err != nil {
+		t.Errorf("what the deleted service had: %v", err)
+	}
+	bad := serviceAt("bad", "")
+	bad.Spec.IPFamilies, bad.Spec.Type = []corev1.IPFamily{"IPv5"}, "Sometimes"
+	if _, err := services.Create(ctx, bad, metav1.CreateOptions{}); !apierrors.IsInvalid(err) ||
+		!strings.HasSuffix(err.Error(), `is invalid: spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`) {
+		t.Errorf("what cannot be settled is told alone: %v", err)
+	}
 }
 
 // TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.

@@ -139,6 +139,9 @@ func bringUpToDate(obj, want kind.Object) bool {
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		w, ok := want.(*flowcontrolv1.PriorityLevelConfiguration)
 		return ok && follow(obj, &o.Spec, &w.Spec)
+	case *networkingv1.ServiceCIDR: // from one IP family to two
+		w, ok := want.(*networkingv1.ServiceCIDR)
+		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] && replace(&o.Spec.CIDRs, w.Spec.CIDRs)
 	case *corev1.Endpoints: // clients still read the endpoints of the service kubernetes
 		w, ok := want.(*corev1.Endpoints) // the same
 		return ok && replace(&o.Subsets, w.Subsets)
@@ -182,8 +185,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	prefix := s.ownRange()
-	first := prefix.Addr().Next()
+	first := s.ownRanges()[0].Addr().Next()
 	meta := metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{
 		Type: corev1.ServiceTypeClusterIP, ClusterIP: first.String(), ClusterIPs: []string{first.String()},
@@ -191,7 +193,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 		Ports:           []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443, TargetPort: intstr.FromInt32(port)}},
 	}}
 	addresses := &networkingv1.ServiceCIDR{
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{prefix.String()}},
+		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
 	}
 	if host == "" {
 		return []runtime.Object{service, addresses}, nil
@@ -252,17 +254,25 @@ func (s *Server) advertised() (host string, port int32, err error) {
 	return host, int32(n), nil
 }
 
-// ownRange is serviceCIDR, which New has found well-formed.
-func (s *Server) ownRange() netip.Prefix {
-	p, _ := netip.ParsePrefix(s.serviceCIDR())
-	return p.Masked()
+// ownRanges are where addresses of services come from by default.
+func (s *Server) ownRanges() []netip.Prefix {
+	if len(s.config.ServiceCIDRs) == 0 {
+		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	}
+	out := slices.Clone(s.config.ServiceCIDRs)
+	for i := range out {
+		out[i] = out[i].Masked()
+	}
+	return out
 }
 
-func (s *Server) serviceCIDR() string {
-	if s.config.ServiceCIDR == "" {
-		return "10.96.0.0/16"
+// ownCIDRs are ownRanges as the ServiceCIDR kubernetes has them.
+func (s *Server) ownCIDRs() []string {
+	var out []string
+	for _, p := range s.ownRanges() {
+		out = append(out, p.String())
 	}
-	return s.config.ServiceCIDR
+	return out
 }
 
 // follow sets the spec of a flow schema or priority level to the program's own, unless its administrator took it over.

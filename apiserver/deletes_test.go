@@ -260,3 +260,28 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletedAtOnce: who deletes a pod without a grace period is told that it had none.
+func TestDeletedAtOnce(t *testing.T) {
+	r := start(t, nil)
+	pods := r.clients(t).CoreV1().Pods("default")
+	for _, dry := range []bool{true, false} {
+		if dry {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+			if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		path := "/api/v1/namespaces/default/pods/p?gracePeriodSeconds=0"
+		if dry {
+			path += "&dryRun=All"
+		}
+		got := r.call(t, "DELETE", path, "")
+		for _, text := range []string{`"deletionGracePeriodSeconds":0`, `"deletionTimestamp":"2`, `"generation":2`} {
+			got.wants(t, path, 200, text)
+		}
+	}
+	if _, err := pods.Get(t.Context(), "p", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod: %v", err)
+	}
+}

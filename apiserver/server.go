@@ -13,6 +13,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,8 +63,10 @@ type Config struct {
 	Kubelet handlers.Kubelet
 	// Extra are further paths, below /keelson/ or wherever; a path that ends in "/" takes all below it.
 	Extra map[string]http.Handler
-	// ServiceCIDR is where cluster IPs come from; default 10.96.0.0/16.
-	ServiceCIDR string
+	// ServiceCIDRs are where cluster IPs come from, one range or one of each IP family, that of the default one first; default
+	// 10.96.0.0/16. NodePorts are where node ports come from; zero: servicealloc.DefaultPorts.
+	ServiceCIDRs []netip.Prefix
+	NodePorts    servicealloc.PortRange
 	// Advertise is the address other machines reach the server at; it becomes the endpoint of the service "kubernetes". Empty: the
 	// listener's, and none without a listener.
 	Advertise string

@@ -51,6 +51,12 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
 }
 
+// serviceFlags are about what services are given.
+func serviceFlags(fl *pflag.FlagSet, o *cluster.ServiceOptions) {
+	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "give services addresses of `CIDR`, or of two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
+	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "give services node ports of `RANGE` (default 30000-32767)")
+}
+
 // proxyFlags are about proxies in front of the server.
 func proxyFlags(fl *pflag.FlagSet, api *cluster.APIOptions) {
 	o := &api.Proxy
@@ -105,6 +111,7 @@ func values(fl *pflag.FlagSet) map[string]string {
 func apiArgs(fl *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	apiFlags(known, &cluster.APIOptions{})
+	serviceFlags(known, &cluster.ServiceOptions{})
 	var args []string
 	fl.Visit(func(f *pflag.Flag) {
 		if known.Lookup(f.Name) == nil {

@@ -38,6 +38,7 @@ func apiserverCommand(std Stdio) *cobra.Command {
 		c.Flags().IntVar(&cfg.Port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
 		etcdFlags(c, &cfg.Etcd)
 		apiFlags(c.Flags(), &cfg.API)
+		serviceFlags(c.Flags(), &cfg.Services)
 	}, cluster.RunAPIServer)
 }
 

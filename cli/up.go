@@ -27,6 +27,7 @@ type upFlags struct {
 	etcd                               cluster.EtcdConfig
 	etcdListen                         string
 	api                                cluster.APIOptions
+	services                           cluster.ServiceOptions
 	apiArgs                            []string // the flags behind api as they were given
 }
 
@@ -59,6 +60,7 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
 	apiFlags(fl, &f.api)
+	serviceFlags(fl, &f.services)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
 	return c
@@ -75,6 +77,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.EtcdListen = f.etcdListen
 	cfg.Verbose = f.verbose
 	cfg.API = f.api
+	cfg.Services = f.services
 	if f.nodeName != "" {
 		cfg.NodeName = f.nodeName
 	}

@@ -235,6 +235,14 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	ranges, err := c.cfg.Services.ranges()
+	if err != nil {
+		return err
+	}
+	nodePorts, err := c.cfg.Services.nodePorts()
+	if err != nil {
+		return err
+	}
 	live := &liveFiles{log: c.log.With("room", "cluster")}
 	server, err := apiserver.New(apiserver.Config{
 		Store:      served,
@@ -250,11 +258,12 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		FrontProxy: &c.keys.toOthers,
 		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
 
-		ServiceCIDR: c.cfg.ServiceCIDR.String(),
-		Version:     versionInfo(),
-		Flags:       c.cfg.API.Flags,
-		Marks:       marks,
-		Log:         c.log.With("room", "apiserver"),
+		ServiceCIDRs: ranges,
+		NodePorts:    nodePorts,
+		Version:      versionInfo(),
+		Flags:        c.cfg.API.Flags,
+		Marks:        marks,
+		Log:          c.log.With("room", "apiserver"),
 	})
 	if err != nil {
 		return err

@@ -47,8 +47,9 @@ type Config struct {
 	// EtcdListen is where the store speaks etcd's API to who shows a certificate of system:masters; empty: nowhere.
 	EtcdListen string
 	// PodCIDR is this node's range of pod addresses; zero: one that the machine does not use, kept for the directory's life.
-	PodCIDR     netip.Prefix
-	ServiceCIDR netip.Prefix
+	PodCIDR netip.Prefix
+	// Services says where addresses and node ports of services come from.
+	Services ServiceOptions
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int
 	Verbose     bool
@@ -61,9 +62,8 @@ type Config struct {
 // Default returns a Config for this machine.
 func Default() Config {
 	return Config{
-		Port:        6443,
-		NodeName:    defaultNodeName(),
-		ServiceCIDR: netip.MustParsePrefix("10.96.0.0/16"),
+		Port:     6443,
+		NodeName: defaultNodeName(),
 	}
 }
 
@@ -102,5 +102,5 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.API.Validate())...)
+	return errors.Join(append(errs, c.Services.validate(), c.API.Validate())...)
 }

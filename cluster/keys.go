@@ -40,6 +40,10 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
+	ranges, err := cfg.Services.ranges()
+	if err != nil {
+		return nil, err
+	}
 	k := &keys{ca: ca, agentPairs: map[string]pki.Pair{}}
 	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
 		Name: "kube-apiserver",
@@ -47,7 +51,7 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 			"localhost", "keelson", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
 		},
-		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(cfg.ServiceCIDR), firstOf(cfg.PodCIDR)},
+		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(ranges[0]), firstOf(cfg.PodCIDR)},
 	}); err != nil {
 		return nil, err
 	}

@@ -39,8 +39,9 @@ type RoleConfig struct {
 	Verbose         bool
 	Etcd            EtcdConfig
 	LogTo           io.Writer
-	// API is for the API server alone.
-	API APIOptions
+	// API and Services are for the API server alone.
+	API      APIOptions
+	Services ServiceOptions
 	// LeaderElect makes controllers and schedulers of which several run agree on one that works.
 	LeaderElect bool
 	// Ready is called once the part serves.
@@ -60,7 +61,7 @@ func RunAPIServer(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
 	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
 	cfg.Etcd = r.Etcd
-	cfg.API = r.API
+	cfg.API, cfg.Services = r.API, r.Services
 	c, err := New(cfg)
 	if err != nil {
 		return err

@@ -31,6 +31,7 @@ func (s Spec[T]) Erase() *Kind {
 		UnconditionalUpdate: !s.NoUnconditionalUpdate,
 		OrphanByDefault:     s.OrphanByDefault,
 		CreateOnly:          s.CreateOnly,
+		Graceful:            s.Grace != nil,
 		Subs:                map[string]*ErasedSub{},
 	}
 	switch {

@@ -86,7 +86,7 @@ type Spec[T Object] struct {
 	Scale *Scale[T]
 
 	// Grace decides a graceful deletion: it may set deletionTimestamp-related fields through opts and returns the seconds to wait;
-	// nil or 0 seconds: deleted at once (unless finalizers hold it).
+	// nil or 0 seconds: deleted at once (unless finalizers hold it). With 0 the answer says that it was.
 	Grace func(obj T, opts *metav1.DeleteOptions) int64
 	// CreateOnUpdate lets PUT create the object. UnconditionalUpdate lets PUT omit resourceVersion.
 	CreateOnUpdate        bool
@@ -139,6 +139,7 @@ type Kind struct {
 	// Subs has an entry "status" when the kind has that subresource, and one for each of Spec.More.
 	Subs                map[string]*ErasedSub
 	Scale               *ErasedScale
+	Graceful            bool // there is a Grace
 	Grace               func(obj Object, opts *metav1.DeleteOptions) int64
 	CreateOnUpdate      bool
 	UnconditionalUpdate bool

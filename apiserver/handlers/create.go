@@ -79,10 +79,7 @@ func (h *Handler) createObject(
 	if err != nil {
 		return nil, err
 	}
-	settle, err := allocate(ctx, res, ar, obj, nil, dry)
-	if err != nil {
-		return nil, err
-	}
+	settle := ar.Settler()
 	if dry {
 		settle(false)
 		return h.dryCreate(ctx, res, obj)
@@ -123,42 +120,50 @@ func (h *Handler) readyToCreate(
 			return nil, err
 		}
 	}
-	begin := time.Now()
+	started := time.Now()
 	wipe(obj)
 	obj.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	obj.SetUID(types.UID(uuid.NewString()))
 	nameGenerated(obj)
+	if err := begin(ctx, res, ar, obj, nil, dry); err != nil {
+		return nil, err
+	}
+	if err := h.judgeNew(rq, res, obj); err != nil {
+		ar.Settle(false)
+		return nil, err
+	}
+	rq.Mark.Validate += time.Since(started)
+	ar.Name = obj.GetName()
+	return ar, h.check(ctx, rq, ar)
+}
+
+// judgeNew makes the object as its kind wants it, and says what is wrong with it.
+func (h *Handler) judgeNew(rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.Author != nil && u != nil {
 		res.Author(obj, u.Name, u.UID, u.Groups, u.Extra)
 	}
 	if err := validateNew(res, obj); err != nil {
-		return nil, err
+		return err
 	}
 	for _, text := range res.Warnings(obj, nil) {
 		rq.Warn(text)
 	}
-	rq.Mark.Validate += time.Since(begin)
-	ar.Name = obj.GetName()
-	return ar, h.check(ctx, rq, ar)
+	return nil
 }
 
-// allocate asks the resource's allocator, if it has one. settle tells it, and the plugins that accepted ar, what became of obj.
-func allocate(
-	ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool,
-) (settle func(stored bool), err error) {
-	if res.Allocate == nil {
-		return ar.Settler(), nil
+// begin has the resource settle what it hands out. ar's settlement tells it what became of obj.
+func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
+	if res.Begin == nil {
+		return nil
 	}
-	done, err := res.Allocate(ctx, obj, old, dry)
+	done, err := res.Begin(ctx, obj, old, dry)
 	if err != nil {
 		ar.Settle(false)
-		return nil, err
+		return err
 	}
-	return func(stored bool) {
-		done(stored)
-		ar.Settle(stored)
-	}, nil
+	ar.OnSettle(done)
+	return nil
 }
 
 func validateNew(res *registry.Resource, obj kind.Object) error {

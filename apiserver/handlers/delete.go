@@ -110,10 +110,14 @@ func (h *Handler) remove(
 ) (e *objects.Entry, removed bool, err error) {
 	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
 	for {
-		var last kind.Object
+		var last, marked kind.Object // marked: as it goes
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
-			last = current
-			return h.deletionStep(ctx, rq, res, name, current, opts, dry)
+			last, marked = current, nil
+			next, err := h.deletionStep(ctx, rq, res, name, current, opts, dry)
+			if errors.Is(err, errRemoveNow) {
+				marked = next
+			}
+			return next, err
 		}
 		var receipt objects.Receipt
 		if dry {
@@ -124,7 +128,7 @@ func (h *Handler) remove(
 		switch {
 		case errors.Is(err, errPending) || dry && errors.Is(err, errRemoveNow):
 			removed = !errors.Is(err, errPending)
-			return &objects.Entry{Object: last}, removed, nil
+			return asMarked(&objects.Entry{Object: last}, marked), removed, nil
 		case errors.Is(err, errRemoveNow):
 			e, receipt, err = res.Storage.Delete(ctx, ns, name, func(current kind.Object) error {
 				if current.GetResourceVersion() != last.GetResourceVersion() {
@@ -142,8 +146,28 @@ func (h *Handler) remove(
 		}
 		noteReceipt(rq, receipt)
 		noteSubject(rq, res, e.Object)
+		if removed {
+			ended(ctx, res, e.Object)
+			e = asMarked(e, marked)
+		}
 		return e, removed, nil
 	}
+}
+
+// ended tells the resource of an object that is gone.
+func ended(ctx context.Context, res *registry.Resource, obj kind.Object) {
+	if res.Ended != nil {
+		res.Ended(ctx, obj)
+	}
+}
+
+// asMarked is what is told of an object that went at once although its kind could have been waited for: it was marked before.
+func asMarked(e *objects.Entry, marked kind.Object) *objects.Entry {
+	if marked == nil {
+		return e
+	}
+	marked.SetResourceVersion(e.Object.GetResourceVersion())
+	return &objects.Entry{Object: marked}
 }
 
 func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, name string, step objects.UpdateFunc) (*objects.Entry, error) {
@@ -182,14 +206,15 @@ func (h *Handler) deletionStep(
 	switch what {
 	case markIt:
 	case removeNow:
-		return nil, errRemoveNow
+		return next, errRemoveNow
 	case pending:
 		return nil, errPending
 	}
 	return next, nil
 }
 
-// deletion decides, for one state of an object, what deleting it means, and returns the object to store for markIt.
+// deletion decides, for one state of an object, what deleting it means, and returns the object to store for markIt. With removeNow that
+// is the object as the client is told of it, nil where it is told of it as it was.
 func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOptions, now time.Time) (kind.Object, outcome) {
 	next, _ := current.DeepCopyObject().(kind.Object)
 	seconds, graceful, waits := gracePeriod(res, next, opts, now)
@@ -207,6 +232,8 @@ func deletion(res *registry.Resource, current kind.Object, opts *metav1.DeleteOp
 		}
 	case held:
 		markDeleting(next, now, res.Terminate == nil)
+	case graceful:
+		return next, removeNow
 	default:
 		return nil, removeNow
 	}
@@ -229,13 +256,17 @@ func gracePeriod(res *registry.Resource, next kind.Object, opts *metav1.DeleteOp
 		}
 		seconds = max(*opts.GracePeriodSeconds, 0)
 		at := metav1.NewTime(next.GetDeletionTimestamp().Add(time.Duration(seconds-*before) * time.Second))
+		if at.Time.Before(now) { // its time is over already: who waits for it still has a moment
+			at, seconds = metav1.NewTime(now).Rfc3339Copy(), min(seconds, 1)
+		}
 		next.SetDeletionTimestamp(&at)
 		next.SetDeletionGracePeriodSeconds(&seconds)
 		return seconds, true, false
 	}
-	if seconds = res.Grace(next, opts); seconds <= 0 {
+	if !res.Graceful {
 		return 0, false, false
 	}
+	seconds = res.Grace(next, opts)
 	at := metav1.NewTime(now.Add(time.Duration(seconds) * time.Second)).Rfc3339Copy()
 	next.SetDeletionTimestamp(&at)
 	next.SetDeletionGracePeriodSeconds(&seconds)

@@ -124,11 +124,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		if err != nil {
 			return nil, err
 		}
-		done, err := allocate(ctx, c.res, ar, obj, current, c.dry)
-		if err != nil {
-			return nil, err
-		}
-		settle = done
+		settle = ar.Settler()
 		base, last = current, obj
 		return obj, nil
 	}
@@ -283,14 +279,20 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 			return nil, nil, err
 		}
 	}
-	begin := time.Now()
+	started := time.Now()
+	if c.sub == "" {
+		if err := begin(ctx, c.res, ar, obj, current, c.dry); err != nil {
+			return nil, nil, err
+		}
+	}
 	if err := prepareAndValidate(c.res, c.sub, obj, current); err != nil {
+		ar.Settle(false)
 		return nil, nil, err
 	}
 	for _, text := range c.res.Warnings(obj, current) {
 		rq.Warn(text)
 	}
-	rq.Mark.Validate = time.Since(begin)
+	rq.Mark.Validate = time.Since(started)
 	if err := h.check(ctx, rq, ar); err != nil {
 		return nil, nil, err
 	}
@@ -366,6 +368,7 @@ func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *
 	}
 	noteReceipt(rq, receipt)
 	noteSubject(rq, res, last)
+	ended(ctx, res, last)
 	return &objects.Entry{Object: last}, false, nil
 }
 

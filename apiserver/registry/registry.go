@@ -77,9 +77,10 @@ type Resource struct {
 	// Fields tracks field owners, by subresource; "" is the object itself.
 	Fields map[string]*apply.Manager
 
-	// Allocate, if not nil, gives a new or changed object what the server hands out (addresses), after validation and right before it
-	// is stored. settle is called once, with whether it was.
-	Allocate func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
+	// Begin, if not nil, settles what of a new or changed object the server hands out (addresses), after mutating admission and before
+	// validation, which sees the final object. settle is called once, with whether it was stored. Ended is told of an object that is gone.
+	Begin func(ctx context.Context, obj, old kind.Object, dry bool) (settle func(stored bool), err error)
+	Ended func(ctx context.Context, obj kind.Object)
 
 	// Custom is set for resources that a definition made, at run time.
 	Custom *Custom

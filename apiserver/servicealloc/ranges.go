@@ -3,6 +3,7 @@
 package servicealloc
 
 import (
+	"fmt"
 	"maps"
 	"math/big"
 	"math/rand/v2"
@@ -58,20 +59,49 @@ func (a *Allocator) RemoveRange(obj runtime.Object) {
 	defer a.mu.Unlock()
 	delete(a.ranges, c.Name)
 	if c.Name == ownRange {
-		a.ranges[ownRange] = addressRange{prefixes: []netip.Prefix{a.own}, ready: true}
+		a.ranges[ownRange] = addressRange{prefixes: a.own, ready: true}
 	}
+}
+
+// CheckRanges wants one range, or one of each family.
+func CheckRanges(own []netip.Prefix) error {
+	const least = 3 // bits for addresses
+	switch {
+	case len(own) == 0 || len(own) > 2:
+		return fmt.Errorf("%d ranges of service addresses: one is needed, or one of each family", len(own))
+	case len(own) == 2 && own[0].Addr().Is4() == own[1].Addr().Is4():
+		return fmt.Errorf("the ranges of service addresses %s and %s are of the same IP family", own[0], own[1])
+	}
+	for _, p := range own {
+		switch {
+		case p.Addr().BitLen()-p.Bits() < least:
+			return fmt.Errorf("the service cluster IP range must be at least %d IP addresses: %s", 1<<least, p)
+		case p.Addr().Is6() && p.Bits() < 64:
+			return fmt.Errorf("the range of service addresses %s is too large: 64 bits must be its own at least", p)
+		}
+	}
+	return nil
+}
+
+// holds tells whether p has ip as an address that a service can have.
+func holds(p netip.Prefix, ip netip.Addr) bool {
+	return p.Contains(ip) && ip != p.Addr() && (!ip.Is4() || ip != last(p))
 }
 
 // givesLocked tells whether ip is an address of a range that is ready.
 func (a *Allocator) givesLocked(ip netip.Addr) bool {
 	for _, r := range a.ranges {
-		for _, p := range r.prefixes {
-			if r.ready && p.Contains(ip) && (!ip.Is4() || p.Bits() >= 31 || ip != last(p)) && ip != p.Addr() {
-				return true
-			}
+		if r.ready && slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return holds(p, ip) }) {
+			return true
 		}
 	}
 	return false
+}
+
+// firstOf is the range of the family that a dry run goes by.
+func (a *Allocator) firstOf(family corev1.IPFamily) netip.Prefix {
+	i := slices.IndexFunc(a.own, func(p netip.Prefix) bool { return familyOf(p.Addr()) == family })
+	return a.own[max(i, 0)]
 }
 
 // freeIPLocked finds an address that nobody has: in the cluster's own range first, then in the others by name.
@@ -95,11 +125,11 @@ func (a *Allocator) freeIPLocked(family corev1.IPFamily, but map[netip.Addr]bool
 
 // freeInLocked looks in the upper part of a range, then in the part meant for those picked by hand.
 func (a *Allocator) freeInLocked(p netip.Prefix, but map[netip.Addr]bool) (netip.Addr, bool) {
-	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 20)
-	if p.Addr().Is4() && end > 1 && p.Addr().BitLen()-p.Bits() <= 20 {
+	first, end := uint64(1), uint64(1)<<min(p.Addr().BitLen()-p.Bits(), 62)
+	if p.Addr().Is4() && end > 1 {
 		end-- // the broadcast address
 	}
-	if p == a.own {
+	if p == a.own[0] {
 		first++ // for the service kubernetes
 	}
 	if first >= end {

@@ -36,8 +36,8 @@ func TestServersShareOneBook(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 60 {
 		wg.Go(func() {
-			s := service(fmt.Sprint("s", i), corev1.ServiceTypeClusterIP)
-			settle, err := servers[i%2].Allocate(t.Context(), s, nil, false)
+			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeClusterIP)
+			settle, err := servers[i%2].Begin(t.Context(), s, nil, false)
 			if err != nil {
 				t.Error(err)
 				return
@@ -52,13 +52,13 @@ func TestServersShareOneBook(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	taken := service("late", corev1.ServiceTypeClusterIP)
+	taken := serviceOf("late", corev1.ServiceTypeClusterIP)
 	for ip, name := range seen {
 		if name == "s0" { // of the first server
 			taken.Spec.ClusterIP, taken.Spec.ClusterIPs = ip, []string{ip}
 		}
 	}
-	if _, err := servers[1].Allocate(t.Context(), taken, nil, false); err == nil || !strings.Contains(err.Error(), "provided IP is already allocated") {
+	if _, err := servers[1].Begin(t.Context(), taken, nil, false); err == nil || !strings.Contains(err.Error(), "provided IP is already allocated") {
 		t.Errorf("an address of the other server: got %v", err)
 	}
 }
@@ -66,8 +66,8 @@ func TestServersShareOneBook(t *testing.T) {
 func TestMoreRanges(t *testing.T) {
 	a := allocator(t, "10.96.0.0/29")
 	take := func(name string) (string, error) {
-		s := service(name, corev1.ServiceTypeClusterIP)
-		settle, err := a.Allocate(t.Context(), s, nil, false)
+		s := serviceOf(name, corev1.ServiceTypeClusterIP)
+		settle, err := a.Begin(t.Context(), s, nil, false)
 		if err == nil {
 			settle(true)
 		}
@@ -87,9 +87,9 @@ func TestMoreRanges(t *testing.T) {
 		t.Errorf("from the second range: %s, %v", ip, err)
 	}
 	for _, ip := range []string{"10.97.0.0", "10.97.0.7"} {
-		s := service("edge", corev1.ServiceTypeClusterIP)
+		s := serviceOf("edge", corev1.ServiceTypeClusterIP)
 		s.Spec.ClusterIP, s.Spec.ClusterIPs = ip, []string{ip}
-		if _, err := a.Allocate(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "is not in the valid range. The range of valid IPs is") {
+		if _, err := a.Begin(t.Context(), s, nil, false); err == nil || !strings.Contains(err.Error(), "the provided network does not match the current range") {
 			t.Errorf("%s: got %v", ip, err)
 		}
 	}
@@ -101,17 +101,17 @@ func TestMoreRanges(t *testing.T) {
 	}
 	a.RemoveRange(going)
 	a.RemoveRange(cidr("kubernetes", "", "10.96.0.0/29"))
-	s := service("own", corev1.ServiceTypeClusterIP)
+	s := serviceOf("own", corev1.ServiceTypeClusterIP)
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.0.1", []string{"10.96.0.1"}
-	if _, err := a.Allocate(t.Context(), s, nil, false); err != nil {
+	if _, err := a.Begin(t.Context(), s, nil, false); err != nil {
 		t.Errorf("the server's own range is gone: %v", err)
 	}
 }
 
 func TestDryRunTakesNothing(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
-	dry := service("dry", corev1.ServiceTypeClusterIP)
-	settle, err := a.Allocate(t.Context(), dry, nil, true)
+	dry := serviceOf("dry", corev1.ServiceTypeClusterIP)
+	settle, err := a.Begin(t.Context(), dry, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestRepair(t *testing.T) {
 		b := newBook()
 		a := sharing(t, "10.96.0.0/24", b)
 		b.hears = []*Allocator{a}
-		old := service("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
+		old := serviceOf("old", corev1.ServiceTypeClusterIP) // from before there were IPAddresses
 		old.Spec.ClusterIP, old.Spec.ClusterIPs = "10.96.0.5", []string{"10.96.0.5"}
 		a.SetService(old)
 		put := func(ip, name string, age time.Duration) {
@@ -167,7 +167,7 @@ func TestRepair(t *testing.T) {
 		time.Sleep(2 * settleTime)
 		check("deleted by hand", map[string]bool{"10.96.0.5": true})
 		put("10.96.0.9", "other", 0)
-		stolen := service("stolen", corev1.ServiceTypeClusterIP)
+		stolen := serviceOf("stolen", corev1.ServiceTypeClusterIP)
 		stolen.Spec.ClusterIP, stolen.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
 		a.SetService(stolen)
 		time.Sleep(3 * settleTime)

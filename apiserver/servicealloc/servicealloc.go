@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicealloc gives services their cluster IPs and node ports. The
-// server asks it in the middle of every write of a service, and tells it of
-// every service, IPAddress and ServiceCIDR there is. That an address is taken is
+// Package servicealloc gives services their IP families, cluster IPs and node
+// ports. The server asks it in the middle of every write of a service, before
+// validation, and tells it of every service, IPAddress and ServiceCIDR there is. That an address is taken is
 // said by an IPAddress object, which is created before the service is stored:
 // of several servers on one store only one can create it. What is taken is also
 // kept in memory, so that a free address is found without reading; node ports
@@ -10,7 +10,7 @@
 //
 // Invariants:
 //  1. An address or port belongs to at most one service (by UID).
-//  2. What Allocate took is kept or given back by settle, which is called once; what an update no longer wants is given back only when
+//  2. What Begin took is kept or given back by settle, which is called once; what an update no longer wants is given back only when
 //     the update has been stored.
 //  3. Whatever was interrupted between the two writes is put right by Run: a service's address without IPAddress gets one, an
 //     IPAddress without service goes (repair.go).
@@ -19,7 +19,6 @@ package servicealloc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,6 +28,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/core/service"
 )
 
 // ErrTaken says that somebody else has an address.
@@ -46,12 +48,13 @@ type Claims interface {
 type holder struct {
 	uid     types.UID
 	service types.NamespacedName
-	stored  bool // false between Allocate and settle
+	stored  bool // false between Begin and settle
 }
 
 // Allocator knows which addresses and ports are taken. Safe for concurrent use.
 type Allocator struct {
-	own    netip.Prefix // of the server itself, the range called "kubernetes"
+	own    []netip.Prefix // of the server itself, the range called "kubernetes": one of each family that services can have
+	ports  PortRange
 	claims Claims
 	wake   chan struct{} // tells Run that due has changed
 
@@ -59,30 +62,37 @@ type Allocator struct {
 	ranges  map[string]addressRange // by the name of the ServiceCIDR
 	ips     map[netip.Addr]holder
 	claimed map[netip.Addr]claim
-	ports   map[int32]types.UID
+	taken   map[int32]types.UID      // node ports
 	due     map[netip.Addr]time.Time // what repair shall look at, and when
 	// released are addresses whose service has been seen to go.
 	released map[netip.Addr]bool
 }
 
-// New returns an allocator of the addresses in cidr, and of those in the ranges it is told of. The first address of cidr is given only
-// to who asks for it (the service kubernetes).
-func New(cidr string, claims Claims) (*Allocator, error) {
-	p, err := netip.ParsePrefix(cidr)
-	if err != nil {
-		return nil, fmt.Errorf("service cidr: %w", err)
-	}
-	p = p.Masked()
-	if p.Addr().BitLen()-p.Bits() < 3 {
-		return nil, fmt.Errorf("service cidr %s: too small", cidr)
+// New returns an allocator of the addresses in own, and of those in the ranges it is told of, and of node ports. The first range is of
+// the family that services have by default; its first address is given only to who asks for it (the service kubernetes).
+func New(own []netip.Prefix, ports PortRange, claims Claims) (*Allocator, error) {
+	if err := CheckRanges(own); err != nil {
+		return nil, err
 	}
 	a := &Allocator{
-		own: p, claims: claims, wake: make(chan struct{}, 1),
-		ranges: map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, ports: map[int32]types.UID{},
+		own: slices.Clone(own), ports: ports, claims: claims, wake: make(chan struct{}, 1),
+		ranges: map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, taken: map[int32]types.UID{},
 		due: map[netip.Addr]time.Time{}, released: map[netip.Addr]bool{},
 	}
-	a.ranges[ownRange] = addressRange{prefixes: []netip.Prefix{p}, ready: true}
+	for i := range a.own {
+		a.own[i] = a.own[i].Masked()
+	}
+	a.ranges[ownRange] = addressRange{prefixes: a.own, ready: true}
 	return a, nil
+}
+
+// families are those of the cluster, the default one first.
+func (a *Allocator) families() []corev1.IPFamily {
+	out := make([]corev1.IPFamily, len(a.own))
+	for i, p := range a.own {
+		out[i] = familyOf(p.Addr())
+	}
+	return out
 }
 
 // SetService tells of a service that is stored.
@@ -105,8 +115,8 @@ func (a *Allocator) SetService(obj runtime.Object) {
 		}
 	}
 	for _, port := range ports {
-		if _, taken := a.ports[port]; !taken {
-			a.ports[port] = s.UID
+		if _, taken := a.taken[port]; !taken {
+			a.taken[port] = s.UID
 		}
 	}
 }
@@ -136,8 +146,8 @@ func (a *Allocator) freeLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 		}
 	}
 	for _, port := range ports {
-		if a.ports[port] == uid {
-			delete(a.ports, port)
+		if a.taken[port] == uid {
+			delete(a.taken, port)
 		}
 	}
 }
@@ -172,44 +182,57 @@ func hasIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-func hasPorts(s *corev1.Service) bool {
-	switch s.Spec.Type {
-	case corev1.ServiceTypeNodePort:
-		return true
-	case corev1.ServiceTypeLoadBalancer:
-		return s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
+// Begin settles the families, addresses and node ports of s, which the caller owns, before s is judged: it fills in what s has not
+// named, and takes what it has. old is the service before, or nil. The caller must call settle with whether s was stored. A dry run
+// takes nothing, and is told the numbers that Kubernetes tells it. Errors leave nothing taken.
+func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {
+	service.Complete(s, old)
+	if errs := service.SettleFamilies(s, old, a.families()); len(errs) > 0 {
+		return nil, invalid(s, errs)
 	}
-	return false
-}
-
-// Allocate fills in what s, which the caller owns, has not named, and takes what it has. old is the service before, or nil. The
-// caller must call settle with whether s was stored. A dry run claims nothing. Errors are Status errors (422) and leave nothing taken.
-func (a *Allocator) Allocate(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {
 	t := &taking{a: a, uid: s.UID, service: keyOf(s), dry: dry}
-	errs := append(t.addresses(ctx, s), t.nodePorts(s)...)
-	ctx = context.WithoutCancel(ctx) // what was taken is given back whatever becomes of the request
-	if len(errs) > 0 {
-		t.giveBack(ctx)
-		return nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
-	}
-	var oldIPs []netip.Addr
-	var oldPorts []int32
 	if old != nil {
-		oldIPs, oldPorts = wants(old)
+		t.uid = old.UID
 	}
-	newIPs, newPorts := wants(s)
+	err = t.addresses(ctx, s, old)
+	if err == nil {
+		err = t.nodePorts(s, old)
+	}
+	ctx = context.WithoutCancel(ctx) // what was taken is given back whatever becomes of the request
+	if err != nil {
+		t.giveBack(ctx)
+		return nil, err
+	}
 	return func(stored bool) {
-		if !stored {
+		if !stored || dry {
 			t.giveBack(ctx)
 			return
 		}
 		t.keep()
-		gone := without(oldIPs, newIPs)
-		a.mu.Lock()
-		a.freeLocked(t.uid, gone, without(oldPorts, newPorts))
-		a.mu.Unlock()
-		a.release(ctx, gone, t.service)
+		if old == nil {
+			return
+		}
+		oldIPs, oldPorts := wants(old)
+		newIPs, newPorts := wants(s) // as it was stored
+		a.giveBack(ctx, t, without(oldIPs, newIPs), without(oldPorts, newPorts))
 	}, nil
+}
+
+// Ended gives back what a service had that is gone.
+func (a *Allocator) Ended(ctx context.Context, s *corev1.Service) {
+	ips, ports := wants(s)
+	a.giveBack(context.WithoutCancel(ctx), &taking{uid: s.UID, service: keyOf(s)}, ips, ports)
+}
+
+func (a *Allocator) giveBack(ctx context.Context, t *taking, ips []netip.Addr, ports []int32) {
+	a.mu.Lock()
+	a.freeLocked(t.uid, ips, ports)
+	a.mu.Unlock()
+	a.release(ctx, ips, t.service)
+}
+
+func invalid(s *corev1.Service, errs field.ErrorList) error {
+	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), s.Name, errs)
 }
 
 func without[T comparable](list, gone []T) []T {

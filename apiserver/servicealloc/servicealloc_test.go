@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func service(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort) *corev1.Service {
+func serviceOf(uid string, kind corev1.ServiceType, ports ...corev1.ServicePort) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}, Spec: corev1.ServiceSpec{Type: kind, Ports: ports},
 	}
@@ -88,7 +88,7 @@ func allocator(t *testing.T, cidr string) *Allocator {
 
 func sharing(t *testing.T, cidr string, b *book) *Allocator {
 	t.Helper()
-	a, err := New(cidr, b)
+	a, err := New([]netip.Prefix{netip.MustParsePrefix(cidr)}, DefaultPorts, b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestAllocatesOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 200 {
 		wg.Go(func() {
-			s := service(fmt.Sprint("s", i), corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
-			settle, err := a.Allocate(t.Context(), s, nil, false)
+			s := serviceOf(fmt.Sprint("s", i), corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, Protocol: "TCP"}, corev1.ServicePort{Port: 80, Protocol: "UDP"})
+			settle, err := a.Begin(t.Context(), s, nil, false)
 			if err != nil {
 				t.Error(err)
 				return
@@ -127,7 +127,7 @@ func TestAllocatesOnce(t *testing.T) {
 
 func TestRefusals(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
-	first := service("first", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
+	first := serviceOf("first", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
 	first.Spec.ClusterIP, first.Spec.ClusterIPs = "10.96.0.10", []string{"10.96.0.10"}
 	a.SetService(first)
 	for _, c := range []struct {
@@ -136,21 +136,21 @@ func TestRefusals(t *testing.T) {
 		want     string
 	}{
 		{"taken", "10.96.0.10", 0, `spec.clusterIPs: Invalid value: ["10.96.0.10"]: failed to allocate IP 10.96.0.10: provided IP is already allocated`},
-		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided IP (1.2.3.4) is not in the valid range"},
+		{"outside", "1.2.3.4", 0, "failed to allocate IP 1.2.3.4: the provided network does not match the current range"},
 		{"port taken", "", 30080, "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated"},
 		{"port outside", "", 80, "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid ports is 30000-32767"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := service("second", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: c.port})
+			s := serviceOf("second", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: c.port})
 			if c.ip != "" {
 				s.Spec.ClusterIP, s.Spec.ClusterIPs = c.ip, []string{c.ip}
 			}
-			taken := len(a.ips) + len(a.ports)
-			_, err := a.Allocate(t.Context(), s, nil, false)
+			taken := len(a.ips) + len(a.taken)
+			_, err := a.Begin(t.Context(), s, nil, false)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
-			if now := len(a.ips) + len(a.ports); now != taken {
+			if now := len(a.ips) + len(a.taken); now != taken {
 				t.Errorf("a refused service took something: %d, %d before", now, taken)
 			}
 		})
@@ -159,8 +159,8 @@ func TestRefusals(t *testing.T) {
 
 func TestGivesBack(t *testing.T) {
 	a := allocator(t, "10.96.0.0/24")
-	s := service("s", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80})
-	settle, err := a.Allocate(t.Context(), s, nil, false)
+	s := serviceOf("s", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80})
+	settle, err := a.Begin(t.Context(), s, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,23 +169,23 @@ func TestGivesBack(t *testing.T) {
 	port := s.Spec.Ports[0].NodePort
 	next := s.DeepCopy()
 	next.Spec.Type, next.Spec.Ports[0].NodePort = corev1.ServiceTypeClusterIP, 0
-	settle, err = a.Allocate(t.Context(), next, s, false)
+	settle, err = a.Begin(t.Context(), next, s, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if next.Spec.ClusterIP != s.Spec.ClusterIP {
 		t.Errorf("cluster IP changed from %s to %s", s.Spec.ClusterIP, next.Spec.ClusterIP)
 	}
-	if a.ports[port] != "s" {
+	if a.taken[port] != "s" {
 		t.Error("node port was free before the update was stored")
 	}
 	settle(true)
-	if _, taken := a.ports[port]; taken {
+	if _, taken := a.taken[port]; taken {
 		t.Error("node port is still taken")
 	}
 	a.RemoveService(next)
-	if len(a.ips)+len(a.ports) != 0 {
-		t.Errorf("a removed service keeps %v %v", a.ips, a.ports)
+	if len(a.ips)+len(a.taken) != 0 {
+		t.Errorf("a removed service keeps %v %v", a.ips, a.taken)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestFull(t *testing.T) {
 	a := allocator(t, "10.96.0.0/29")
 	given := 0
 	for i := range 10 {
-		if _, err := a.Allocate(t.Context(), service(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil, false); err == nil {
+		if _, err := a.Begin(t.Context(), serviceOf(fmt.Sprint(i), corev1.ServiceTypeClusterIP), nil, false); err == nil {
 			given++
 		} else if !strings.Contains(err.Error(), "range is full") {
 			t.Error(err)
@@ -201,5 +201,96 @@ func TestFull(t *testing.T) {
 	}
 	if given != 5 { // 8 less network, broadcast and the first
 		t.Errorf("%d addresses given, want 5", given)
+	}
+}
+
+// TestTwoFamilies: a second address comes and goes with the family, also where a first one stays; a dry run takes neither.
+func TestTwoFamilies(t *testing.T) {
+	b := newBook()
+	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/24"), netip.MustParsePrefix("fd00:1::/108")}, DefaultPorts, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	do := func(s, old *corev1.Service, dry bool) {
+		t.Helper()
+		settle, err := a.Begin(ctx, s, old, dry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		settle(true)
+	}
+	s := serviceOf("s", corev1.ServiceTypeClusterIP)
+	do(s, nil, false)
+	next := s.DeepCopy()
+	next.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyRequireDualStack)
+	try := next.DeepCopy()
+	do(try, s, true)
+	if try.Spec.ClusterIPs[1] != "fd00:1::" || len(a.ips) != 1 {
+		t.Errorf("a dry run was told %v and took %d addresses", try.Spec.ClusterIPs, len(a.ips)-1)
+	}
+	do(next, s, false)
+	second := next.Spec.ClusterIPs[1]
+	if !strings.HasPrefix(second, "fd00:1::") || !b.has(second) || next.Spec.ClusterIP != s.Spec.ClusterIP {
+		t.Errorf("a second family: %v", next.Spec.ClusterIPs)
+	}
+	last := next.DeepCopy()
+	last.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicySingleStack)
+	do(last, next, false)
+	if b.has(second) || !b.has(s.Spec.ClusterIP) || len(last.Spec.ClusterIPs) != 1 {
+		t.Errorf("the second family is gone: %v, its address is claimed: %v", last.Spec.ClusterIPs, b.has(second))
+	}
+	a.Ended(ctx, last)
+	if b.has(s.Spec.ClusterIP) || len(a.ips) != 0 {
+		t.Error("a service that is gone keeps its address")
+	}
+}
+
+// TestPortWords: one row for what is said of node ports, and what they become.
+func TestPortWords(t *testing.T) {
+	type ports = []corev1.ServicePort
+	a := allocator(t, "10.96.0.0/24")
+	has := serviceOf("has", corev1.ServiceTypeNodePort, corev1.ServicePort{Port: 80, NodePort: 30080})
+	a.SetService(has)
+	balanced := corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal}
+	asked := *balanced.DeepCopy()
+	asked.HealthCheckNodePort = 30080
+	for _, tt := range []struct {
+		what string
+		spec corev1.ServiceSpec
+		old  *corev1.Service
+		dry  bool
+		want string
+	}{
+		{"two ports, one number", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 30001}, {Port: 2, NodePort: 30001, Protocol: "UDP"}}}, nil, false,
+			`spec.ports[1].nodePort: Invalid value: 30001: provided port is already allocated`},
+		{"named by the other protocol", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1}, {Port: 1, NodePort: 30002, Protocol: "UDP"}}}, nil, false, "[30002 30002]"},
+		{"none wanted", corev1.ServiceSpec{Type: "LoadBalancer", AllocateLoadBalancerNodePorts: new(false), Ports: ports{{Port: 1}, {Port: 2, NodePort: 30003}}}, nil, false, "[0 30003]"},
+		{"a dry run", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1}, {Port: 2}}}, nil, true, "[32769 32770]"},
+		{"a dry run out of range", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 1}}}, nil, true, "[1]"},
+		{"health checks' is taken", asked, nil, false, "Internal error occurred: failed to allocate requested HealthCheck NodePort 30080: provided port is already allocated"},
+		{"kept", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 81}}}, has, false, "[30080]"},
+		{"twice", corev1.ServiceSpec{Type: "NodePort", Ports: ports{{Port: 1, NodePort: 30080}, {Port: 2, NodePort: 30080}}}, has, false, "duplicate nodePort: { 30080}"},
+	} {
+		s := &corev1.Service{Spec: tt.spec}
+		s.Name, s.UID = "s", "s"
+		got := ""
+		settle, err := a.Begin(t.Context(), s, tt.old, tt.dry)
+		if err != nil {
+			got = err.Error()
+		} else {
+			var numbers []int32
+			for _, p := range s.Spec.Ports {
+				numbers = append(numbers, p.NodePort)
+			}
+			got = fmt.Sprint(numbers)
+			settle(false)
+		}
+		if !strings.HasSuffix(got, tt.want) {
+			t.Errorf("%s: got %s\nwant %s", tt.what, got, tt.want)
+		}
+	}
+	if len(a.taken) != 1 {
+		t.Errorf("taken: %v", a.taken)
 	}
 }

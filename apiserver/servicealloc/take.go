@@ -6,24 +6,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-)
 
-// The node ports, as Kubernetes' default.
-const (
-	firstPort = 30000
-	lastPort  = 32767
-	// staticPorts numbers at the low end are picked by hand first, and by Allocate last (KEP-3668).
-	staticPorts = 86
+	"keelson/api/core/service"
 )
 
 var (
 	errFull = errors.New("range is full")
+	// errElsewhere says of an address that no range has it.
+	errElsewhere = errors.New("the provided network does not match the current range")
 )
 
 // claimTries bounds how often a free address is looked for that another server has taken in the meantime.
@@ -44,9 +41,7 @@ func (t *taking) giveBack(ctx context.Context) {
 	t.a.mu.Lock()
 	t.a.freeLocked(t.uid, t.ips, t.ports)
 	t.a.mu.Unlock()
-	if !t.dry {
-		t.a.release(ctx, t.ips, t.service)
-	}
+	t.a.release(ctx, t.ips, t.service)
 	t.ips, t.ports = nil, nil
 }
 
@@ -62,48 +57,71 @@ func (t *taking) keep() {
 	}
 }
 
-func (t *taking) addresses(ctx context.Context, s *corev1.Service) field.ErrorList {
-	if !hasIP(s) {
+// addresses takes those of s that it did not have before.
+func (t *taking) addresses(ctx context.Context, s, old *corev1.Service) error {
+	if old != nil && service.LeftAlone(s, old) || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	path := field.NewPath("spec", "clusterIPs")
-	for _, text := range s.Spec.ClusterIPs {
-		ip, err := netip.ParseAddr(text)
-		if err == nil {
-			err = t.takeIP(ctx, ip)
+	if old == nil || old.Spec.Type == corev1.ServiceTypeExternalName {
+		if !hasIP(s) {
+			return nil
 		}
-		if err != nil {
-			return field.ErrorList{field.Invalid(path, s.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err))}
-		}
+		return t.fill(ctx, s, 0)
 	}
-	families := s.Spec.IPFamilies
-	if len(families) == 0 {
-		families = []corev1.IPFamily{familyOf(t.a.own.Addr())}
+	if slices.Equal(old.Spec.ClusterIPs, []string{corev1.ClusterIPNone}) {
+		return nil
 	}
-	for i := len(s.Spec.ClusterIPs); i < len(families); i++ {
-		ip, err := t.freeIP(ctx, families[i])
-		if err != nil {
-			return field.ErrorList{field.InternalError(path, fmt.Errorf("failed to allocate a serviceIP: %w", err))}
-		}
-		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, ip.String())
-		s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	if len(old.Spec.IPFamilies) == 1 && len(s.Spec.IPFamilies) == 2 {
+		return t.fill(ctx, s, 1)
 	}
 	return nil
 }
 
+// fill takes an address of each of the families of s from the one at index from on.
+func (t *taking) fill(ctx context.Context, s *corev1.Service, from int) error {
+	spec := &s.Spec
+	for len(spec.ClusterIPs) < len(spec.IPFamilies) {
+		spec.ClusterIPs = append(slices.Clip(spec.ClusterIPs), "")
+	}
+	path := field.NewPath("spec", "clusterIPs")
+	for i := from; i < len(spec.IPFamilies); i++ {
+		text := spec.ClusterIPs[i]
+		if text == "" {
+			ip, err := t.freeIP(ctx, spec.IPFamilies[i])
+			switch {
+			case errors.Is(err, errFull):
+				return apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP for Service %q: %w", s.Name, err))
+			case err != nil:
+				return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err))})
+			}
+			spec.ClusterIPs[i] = ip.String()
+		} else if err := t.takeIP(ctx, text); err != nil {
+			return invalid(s, field.ErrorList{field.Invalid(path, spec.ClusterIPs, fmt.Sprintf("failed to allocate IP %s: %v", text, err))})
+		}
+	}
+	spec.ClusterIP = spec.ClusterIPs[0]
+	return nil
+}
+
 // takeIP takes an address that was asked for.
-func (t *taking) takeIP(ctx context.Context, ip netip.Addr) error {
+func (t *taking) takeIP(ctx context.Context, text string) error {
+	ip, err := netip.ParseAddr(text)
+	if err != nil {
+		return err
+	}
 	a := t.a
-	a.mu.Lock()
-	h, taken := a.ips[ip]
-	c, claimed := a.claimed[ip]
-	var err error
-	switch {
-	case taken && h.uid == t.uid:
-		a.mu.Unlock()
+	if t.dry {
+		if p := a.firstOf(familyOf(ip)); !holds(p, ip) {
+			return fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, p)
+		}
 		return nil
+	}
+	a.mu.Lock()
+	_, taken := a.ips[ip]
+	c, claimed := a.claimed[ip]
+	switch {
 	case !a.givesLocked(ip):
-		err = fmt.Errorf("the provided IP (%s) is not in the valid range. The range of valid IPs is %s", ip, a.own)
+		err = errElsewhere
 	case taken, claimed && (!c.ours || c.service != t.service):
 		err = ErrTaken
 	default:
@@ -123,9 +141,6 @@ func (t *taking) markLocked(ip netip.Addr) {
 
 // claim makes a marked address the service's for all servers, or unmarks it.
 func (t *taking) claim(ctx context.Context, ip netip.Addr) error {
-	if t.dry {
-		return nil
-	}
 	err := t.a.claims.Claim(ctx, ip, t.service)
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
@@ -143,6 +158,9 @@ func (t *taking) claim(ctx context.Context, ip netip.Addr) error {
 
 // freeIP takes an address of the family that nobody has.
 func (t *taking) freeIP(ctx context.Context, family corev1.IPFamily) (netip.Addr, error) {
+	if t.dry {
+		return t.a.firstOf(family).Addr(), nil
+	}
 	lost := map[netip.Addr]bool{} // to other servers, before their IPAddress has reached us
 	for range claimTries {
 		t.a.mu.Lock()
@@ -161,82 +179,4 @@ func (t *taking) freeIP(ctx context.Context, family corev1.IPFamily) (netip.Addr
 		lost[ip] = true
 	}
 	return netip.Addr{}, errFull
-}
-
-func (t *taking) nodePorts(s *corev1.Service) field.ErrorList {
-	t.a.mu.Lock()
-	defer t.a.mu.Unlock()
-	var errs field.ErrorList
-	shared := map[int32]int32{} // a service's port of two protocols has one node port
-	for i := range s.Spec.Ports {
-		p := &s.Spec.Ports[i]
-		if p.NodePort == 0 && hasPorts(s) {
-			p.NodePort = shared[p.Port]
-		}
-		path := field.NewPath("spec", "ports").Index(i).Child("nodePort")
-		switch {
-		case p.NodePort != 0:
-			if err := t.takePortLocked(p.NodePort); err != nil {
-				errs = append(errs, field.Invalid(path, p.NodePort, err.Error()))
-			}
-		case hasPorts(s):
-			port, err := t.freePortLocked()
-			if err != nil {
-				errs = append(errs, field.InternalError(path, fmt.Errorf("failed to allocate a nodePort: %w", err)))
-				continue
-			}
-			p.NodePort = port
-		}
-		shared[p.Port] = p.NodePort
-	}
-	return append(errs, t.healthPortLocked(s)...)
-}
-
-// healthPortLocked is for load balancers that ask each node whether it has an endpoint.
-func (t *taking) healthPortLocked(s *corev1.Service) field.ErrorList {
-	path := field.NewPath("spec", "healthCheckNodePort")
-	needed := s.Spec.Type == corev1.ServiceTypeLoadBalancer && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	switch port := s.Spec.HealthCheckNodePort; {
-	case port != 0:
-		if err := t.takePortLocked(port); err != nil {
-			return field.ErrorList{field.Invalid(path, port, "failed to allocate requested HealthCheck NodePort: "+err.Error())}
-		}
-	case needed:
-		free, err := t.freePortLocked()
-		if err != nil {
-			return field.ErrorList{field.InternalError(path, err)}
-		}
-		s.Spec.HealthCheckNodePort = free
-	}
-	return nil
-}
-
-func (t *taking) takePortLocked(port int32) error {
-	if port < firstPort || port > lastPort {
-		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %d-%d", firstPort, lastPort)
-	}
-	switch owner, taken := t.a.ports[port]; {
-	case taken && owner == t.uid:
-		return nil
-	case taken:
-		return errors.New("provided port is already allocated")
-	}
-	t.a.ports[port] = t.uid
-	t.ports = append(t.ports, port)
-	return nil
-}
-
-func (t *taking) freePortLocked() (int32, error) {
-	const start = firstPort + staticPorts
-	for _, r := range [][2]int32{{start, lastPort + 1}, {firstPort, start}} {
-		n := r[1] - r[0]
-		from := rand.Int32N(n) //nolint:gosec // guards nothing
-		for i := range n {
-			port := r[0] + (from+i)%n
-			if _, taken := t.a.ports[port]; !taken {
-				return port, t.takePortLocked(port)
-			}
-		}
-	}
-	return 0, errFull
 }

@@ -21,8 +21,8 @@ import (
 	"keelson/api/kind"
 )
 
-// Service describes services of a cluster whose service addresses are IPv4. Cluster IPs and node ports are for the
-// server to allocate after PrepareCreate and PrepareUpdate.
+// Service describes services. Before its functions see one that is created or updated, the server has settled its addresses, families
+// and node ports (see Complete and SettleFamilies): validation judges the final object.
 func Service() *kind.Kind {
 	return kind.Spec[*corev1.Service]{
 		Names: kind.Names{
@@ -34,11 +34,10 @@ func Service() *kind.Kind {
 		Default: defaultService,
 		PrepareCreate: func(s *corev1.Service) {
 			s.Status = corev1.ServiceStatus{}
-			syncClusterIPs(s, nil)
-			defaultFamilies(s)
+			dropPolicy(s)
 		},
 		PrepareUpdate:  prepareServiceUpdate,
-		Validate:       validateService,
+		Validate:       func(s *corev1.Service) field.ErrorList { return validateService(s, nil) },
 		ValidateUpdate: validateServiceUpdate,
 		ValidateName:   apivalidation.NameIsDNSLabel, // KEP-5311
 		Warnings:       func(s, _ *corev1.Service) []string { return serviceWarnings(s) },

@@ -16,7 +16,7 @@ import (
 	"keelson/api/meta"
 )
 
-func validateService(s *corev1.Service) field.ErrorList {
+func validateService(s, old *corev1.Service) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(s)...)
 	hints, hasHints := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
@@ -33,7 +33,7 @@ func validateService(s *corev1.Service) field.ErrorList {
 	servicePorts(l, s)
 	l.Labels("selector", s.Spec.Selector)
 	sessionAffinity(l, &s.Spec)
-	clusterIPs(l, s)
+	clusterIPs(l, s, old)
 	externalIPs(l, s.Spec.ExternalIPs)
 	check.OneOf(l, "type", s.Spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
@@ -165,7 +165,7 @@ func sessionAffinity(l *check.List, s *corev1.ServiceSpec) {
 }
 
 // clusterIPs checks addresses and families, each alone and against each other.
-func clusterIPs(l *check.List, s *corev1.Service) {
+func clusterIPs(l *check.List, s, old *corev1.Service) {
 	if s.Spec.Type == corev1.ServiceTypeExternalName {
 		return
 	}
@@ -190,9 +190,11 @@ func clusterIPs(l *check.List, s *corev1.Service) {
 			continue
 		}
 		before := l.Len()
-		l.Index(i)
-		l.IP("", ip)
-		l.Out()
+		if old == nil || !slices.Contains(old.Spec.ClusterIPs, ip) { // what was let in by older rules stays
+			l.Index(i)
+			l.IP("", ip)
+			l.Out()
+		}
 		bad = bad || l.Len() > before
 	}
 	if len(ips) > 2 {
@@ -221,7 +223,7 @@ func clusterIPs(l *check.List, s *corev1.Service) {
 	l.Out()
 }
 
-// ipFamilies wants known families, once each, that the cluster (which has IPv4) can serve.
+// ipFamilies wants known families, once each.
 func ipFamilies(l *check.List, s *corev1.Service) {
 	var seen check.Set
 	l.In("ipFamilies")
@@ -233,17 +235,11 @@ func ipFamilies(l *check.List, s *corev1.Service) {
 		if !seen.Add(string(f)) {
 			l.Duplicate("", f)
 		}
-		if f == corev1.IPv6Protocol && (!headless(s) || len(s.Spec.Selector) > 0) {
-			l.Invalid("", f, "not configured on this cluster")
-		}
 		l.Out()
 	}
 	l.Out()
 	p := s.Spec.IPFamilyPolicy
 	check.Pointer(l, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)
-	if p != nil && *p == corev1.IPFamilyPolicyRequireDualStack && (!headless(s) || len(s.Spec.Selector) > 0) {
-		l.Invalid("ipFamilyPolicy", *p, "this cluster is not configured for dual-stack services")
-	}
 }
 
 func externalIPs(l *check.List, ips []string) {
@@ -348,10 +344,10 @@ func trafficPolicies(l *check.List, s *corev1.Service) {
 		l.Invalid("externalTrafficPolicy", spec.ExternalTrafficPolicy, "may only be set for externally-accessible services")
 	}
 	switch port := spec.HealthCheckNodePort; {
-	case !hasHealthCheck(s) && port != 0:
+	case !HasHealthCheck(s) && port != 0:
 		l.Invalid("healthCheckNodePort", port, "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")
-	case hasHealthCheck(s) && port == 0:
-		// The server allocates it after validation of what the client sent.
+	case HasHealthCheck(s) && port == 0:
+		l.Required("healthCheckNodePort", "")
 	case port != 0:
 		l.Port("healthCheckNodePort", port)
 	}
@@ -370,17 +366,17 @@ func validateServiceUpdate(s, old *corev1.Service) field.ErrorList {
 	clusterIPChanges(l, s, old)
 	familyChanges(l, s, old)
 	loadBalancerFields(l, s, old)
-	if hasHealthCheck(old) && hasHealthCheck(s) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
+	if HasHealthCheck(old) && HasHealthCheck(s) && s.Spec.HealthCheckNodePort != old.Spec.HealthCheckNodePort {
 		l.Forbidden("healthCheckNodePort", "field is immutable")
 	}
 	l.Out()
-	l.Add(validateService(s)...)
+	l.Add(validateService(s, old)...)
 	return l.Errors()
 }
 
 // clusterIPChanges lets a second address come and go; the first stays as long as the service has one.
 func clusterIPChanges(l *check.List, s, old *corev1.Service) {
-	if !hasClusterIP(s) || !hasClusterIP(old) || headless(s) && headless(old) {
+	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) && headless(old) {
 		return
 	}
 	now, was := s.Spec.ClusterIPs, old.Spec.ClusterIPs
@@ -417,7 +413,7 @@ func releasedSecond(l *check.List, s *corev1.Service, what string) {
 }
 
 func familyChanges(l *check.List, s, old *corev1.Service) {
-	if !hasClusterIP(s) || !hasClusterIP(old) || headless(s) || headless(old) {
+	if !needsClusterIP(s) || !needsClusterIP(old) || headless(s) || headless(old) {
 		return
 	}
 	now, was := s.Spec.IPFamilies, old.Spec.IPFamilies

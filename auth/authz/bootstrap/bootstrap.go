@@ -40,7 +40,9 @@ func paths(verbs, urls string) rbacv1.PolicyRule {
 }
 
 // events lets a component record events in both groups.
-var events = []rbacv1.PolicyRule{on("create patch update", "", "events"), on("create patch update", "events.k8s.io", "events")}
+var events = []rbacv1.PolicyRule{{
+	Verbs: []string{"create", "patch", "update"}, APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"},
+}}
 
 func meta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

@@ -58,6 +58,13 @@ func TestWhoMayWhat(t *testing.T) {
 		{sa("replicaset-controller"), "create", "", "pods", true},
 		{sa("replicaset-controller"), "create", "", "secrets", false},
 		{sa("deployment-controller"), "create", "apps", "replicasets", true},
+		{sa("device-taint-eviction-controller"), "list", "resource.k8s.io", "devicetaintrules", true},
+		{sa("kube-apiserver-serving-clustertrustbundle-publisher"), "create", "certificates.k8s.io", "clustertrustbundles", true},
+		{sa("podcertificaterequestcleaner"), "delete", "certificates.k8s.io", "podcertificaterequests", true},
+		{sa("podcertificaterequestcleaner"), "create", "", "events", false},
+		{sa("selinux-warning-controller"), "list", "storage.k8s.io", "csidrivers", true},
+		{sa("storage-version-migrator-controller"), "patch", "x.io", "widgets", true},
+		{&auth.User{Name: "system:kube-scheduler"}, "create", "coordination.k8s.io", "leasecandidates", true},
 		{sa("generic-garbage-collector"), "delete", "x.io", "widgets", true},
 	} {
 		d, err := a.Authorize(t.Context(), &auth.Attributes{User: c.user, Verb: c.verb, Group: c.group, Resource: c.resource, ResourceRequest: true})

@@ -54,6 +54,7 @@ func components() map[string][]rbacv1.PolicyRule {
 		"system:node-bootstrapper":       {on("create get list watch", "certificates.k8s.io", "certificatesigningrequests")},
 		"system:auth-delegator":          {on("create", "authentication.k8s.io", "tokenreviews"), on("create", "authorization.k8s.io", "subjectaccessreviews")},
 		"system:kube-aggregator":         {on(read, "", "endpoints services")},
+		"system:heapster":                {on(read, "", "events namespaces nodes pods"), on(read, "extensions", "deployments")},
 		"system:kube-dns":                {on("list watch", "", "endpoints services")},
 		"system:kube-controller-manager": controllerManager(),
 		"system:kube-scheduler":          kubeScheduler(),
@@ -64,7 +65,7 @@ func components() map[string][]rbacv1.PolicyRule {
 		"system:persistent-volume-provisioner": {
 			on("create delete get list watch", "", "persistentvolumes"), on(read+" update", "", "persistentvolumeclaims"),
 			on(read, "storage.k8s.io", "storageclasses"), on("watch", "", "events"),
-			on("create patch update", "", "events"),
+			events[0],
 		},
 		"system:service-account-issuer-discovery":                              {paths("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/")},
 		"system:cluster-trust-bundle-discovery":                                {on(read, "certificates.k8s.io", "clustertrustbundles")},
@@ -97,8 +98,8 @@ func controllerManager() []rbacv1.PolicyRule {
 func kubeScheduler() []rbacv1.PolicyRule {
 	return append([]rbacv1.PolicyRule{
 		on("create", "coordination.k8s.io", "leases"),
-		named("get update", "coordination.k8s.io", "leases", "kube-scheduler"),
-		on("get list watch", "coordination.k8s.io", "leasecandidates"),
+		named(read+" update", "coordination.k8s.io", "leases", "kube-scheduler"),
+		on("create delete deletecollection get list patch update watch", "coordination.k8s.io", "leasecandidates"),
 		on(read, "", "nodes"),
 		on("delete get list watch", "", "pods"),
 		on("create", "", "bindings pods/binding"),

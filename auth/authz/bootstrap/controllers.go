@@ -13,6 +13,7 @@ func controllers() map[string][]rbacv1.PolicyRule {
 	for name := range m {
 		m[name] = append(m[name], events...)
 	}
+	maps.Copy(m, silentControllers())
 	return m
 }
 
@@ -25,34 +26,38 @@ func workloadControllers() map[string][]rbacv1.PolicyRule {
 		},
 		"replicaset-controller": {
 			on(read+" update", "apps", "replicasets"), on("update", "apps", "replicasets/status replicasets/finalizers"), on(pods+" get", "", "pods"),
+			on(read+" update", "extensions", "replicasets"), on("update", "extensions", "replicasets/status replicasets/finalizers"),
 		},
 		"deployment-controller": {
 			on(read+" update", "apps", "deployments"), on("update", "apps", "deployments/status deployments/finalizers"),
 			on("create delete get list patch update watch", "apps", "replicasets"), on("get list update watch", "", "pods"),
+			on(read, "extensions", "deployments"), on("update", "extensions", "deployments/status deployments/finalizers"),
+			on("create delete get list patch update watch", "extensions", "replicasets"),
 		},
 		"statefulset-controller": {
 			on("list watch", "", "pods"), on(read, "apps", "statefulsets"), on("update", "apps", "statefulsets/status statefulsets/finalizers"),
-			on("create delete get patch update", "", "pods"), on("create delete get list patch update watch", "apps", "controllerrevisions"),
-			on("create get list watch update delete", "", "persistentvolumeclaims"),
+			on("create delete get patch update", "", "pods"), on("update", "", "pods/finalizers"),
+			on("create delete get list patch update watch", "apps", "controllerrevisions"), on("create get list watch update delete", "", "persistentvolumeclaims"),
 		},
 		"daemon-set-controller": {
 			on(read, "apps", "daemonsets"), on("update", "apps", "daemonsets/status daemonsets/finalizers"), on("list watch", "", "nodes"),
-			on(pods, "", "pods"), on("create", "", "pods/binding"), on("create delete get list patch update watch", "apps", "controllerrevisions"),
+			on(pods, "", "pods"), on("create", "", "pods/binding"),
+			on(read, "extensions", "daemonsets"), on("update", "extensions", "daemonsets/status daemonsets/finalizers"), on("create delete get list patch update watch", "apps", "controllerrevisions"),
 		},
 		"job-controller": {
 			on(read+" patch update", "batch", "jobs"), on("update", "batch", "jobs/status jobs/finalizers"), on(pods, "", "pods"),
 		},
 		"cronjob-controller": {
 			on(read+" update", "batch", "cronjobs"), on("create delete get list patch update watch", "batch", "jobs"),
-			on("update", "batch", "cronjobs/status cronjobs/finalizers"), on("delete list", "", "pods"),
+			on("update", "batch", "cronjobs/status cronjobs/finalizers"), on("delete list watch", "", "pods"),
 		},
 		"horizontal-pod-autoscaler": {
 			on(read, "autoscaling", "horizontalpodautoscalers"), on("update", "autoscaling", "horizontalpodautoscalers/status"),
-			on("get update", "*", "*/scale"), on("list", "", "pods"),
-			on("get list", "custom.metrics.k8s.io", "*"), on("get list", "external.metrics.k8s.io", "*"), on("list", "metrics.k8s.io", "pods"),
+			on("get update", "*", "*/scale"), on("list watch", "", "pods"),
+			on(read, "custom.metrics.k8s.io", "*"), on(read, "external.metrics.k8s.io", "*"), on("list watch", "metrics.k8s.io", "pods"),
 		},
 		"disruption-controller": {
-			on(read, "apps", "deployments replicasets statefulsets"), on(read, "", "pods replicationcontrollers"),
+			on(read, "apps", "deployments replicasets statefulsets"), on(read, "extensions", "deployments replicasets"), on(read, "", "pods replicationcontrollers"),
 			on(read, "policy", "poddisruptionbudgets"), on("update", "policy", "poddisruptionbudgets/status"),
 			on("patch update", "", "pods/status"), on("get", "*", "*/scale"),
 		},
@@ -65,7 +70,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 		"generic-garbage-collector": {on("delete get list patch update watch", "*", "*")},
 		"namespace-controller": {
 			on("delete get list watch", "", "namespaces"), on("update", "", "namespaces/finalize namespaces/status"),
-			on("delete deletecollection get list", "*", "*"),
+			on("delete deletecollection get list watch", "*", "*"),
 		},
 		"service-account-controller":         {on("create", "", "serviceaccounts"), on("list watch", "", "namespaces serviceaccounts")},
 		"root-ca-cert-publisher":             {on("create update", "", "configmaps"), on("list watch get", "", "configmaps namespaces")},
@@ -98,9 +103,9 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 		"persistent-volume-binder": {
 			on("create delete get list update watch", "", "persistentvolumes"), on("update", "", "persistentvolumes/status persistentvolumeclaims/status"),
 			on(read+" update", "", "persistentvolumeclaims"), on("create delete get list watch", "", "pods"),
-			on(read, "storage.k8s.io", "storageclasses"), on(read, "", "nodes"),
+			on(read, "storage.k8s.io", "storageclasses"), on(read, "", "nodes"), on("watch", "", "events"),
 		},
-		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on(read, "", "pods")},
+		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on("update", "", "persistentvolumeclaims/status"), on(read, "", "pods")},
 		"pv-protection-controller":                    {on(read+" update", "", "persistentvolumes")},
 		"volumeattributesclass-protection-controller": {on(read, "", "persistentvolumeclaims persistentvolumes"), on(read+" update", "storage.k8s.io", "volumeattributesclasses")},
 		"expand-controller":                           {on(read+" patch update", "", "persistentvolumes"), on("patch update", "", "persistentvolumeclaims/status"), on(read, "", "persistentvolumeclaims")},
@@ -112,7 +117,16 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 		"service-cidrs-controller":                    {on(read+" patch update", "networking.k8s.io", "servicecidrs"), on("patch update", "networking.k8s.io", "servicecidrs/finalizers servicecidrs/status"), on(read, "networking.k8s.io", "ipaddresses")},
 		"legacy-service-account-token-cleaner":        {named("get", "", "configmaps", "kube-apiserver-legacy-service-account-token-tracking"), on("delete patch", "", "secrets")},
 		"validatingadmissionpolicy-status-controller": {on(read, "admissionregistration.k8s.io", "validatingadmissionpolicies"), on("get patch update", "admissionregistration.k8s.io", "validatingadmissionpolicies/status")},
-		"resource-claim-controller":                   {on("update", "", "pods/finalizers"), on(read, "", "pods"), on("create delete get list watch", "resource.k8s.io", "resourceclaims"), on("patch update", "resource.k8s.io", "resourceclaims/status"), on("patch update", "", "pods/status")},
+		"resource-claim-controller":                   {on("update", "", "pods/finalizers"), on(read, "", "pods"), on("create delete get list patch update watch", "resource.k8s.io", "resourceclaims"), on("patch update", "resource.k8s.io", "resourceclaims/status resourceclaims/binding"), on("patch update", "", "pods/status")},
+		"device-taint-eviction-controller": {
+			on("delete get list watch", "", "pods"), on("patch update", "", "pods/status"),
+			on(read, "resource.k8s.io", "resourceclaims resourceslices deviceclasses devicetaintrules"), on("patch update", "resource.k8s.io", "devicetaintrules/status"),
+		},
+		"kube-apiserver-serving-clustertrustbundle-publisher": {
+			named("attest", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-serving"),
+			on("create delete list update watch", "certificates.k8s.io", "clustertrustbundles"),
+		},
+		"selinux-warning-controller": {on(read, "", "persistentvolumes persistentvolumeclaims pods"), on(read, "storage.k8s.io", "csidrivers")},
 		// Keelson's own.
 		"simulate-controller": {
 			on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"),
@@ -125,5 +139,17 @@ func nodeController() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		on("delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"),
 		on("delete get list watch", "", "pods"), on("list get watch", "coordination.k8s.io", "leases"),
+	}
+}
+
+// silentControllers record no events.
+func silentControllers() map[string][]rbacv1.PolicyRule {
+	return map[string][]rbacv1.PolicyRule{
+		"podcertificaterequestcleaner": {on("delete get list watch", "certificates.k8s.io", "podcertificaterequests")},
+		"storage-version-migrator-controller": {
+			on("list patch", "*", "*"), on("get", "apiextensions.k8s.io", "customresourcedefinitions"),
+			on("patch", "apiextensions.k8s.io", "customresourcedefinitions/status"),
+			on("update", "storagemigration.k8s.io", "storageversionmigrations/status"),
+		},
 	}
 }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	netutils "k8s.io/utils/net"
+
+	"keelson/apiserver/servicealloc"
+)
+
+// ServiceOptions say where addresses and node ports of services come from, in the words of kube-apiserver's flags.
+type ServiceOptions struct {
+	// ClusterIPRange is a CIDR, or one of each IP family separated by a comma, that of the default family first; empty: 10.96.0.0/16.
+	ClusterIPRange string
+	// NodePortRange is like "30000-32767", which is also what an empty one means.
+	NodePortRange string
+}
+
+func (o ServiceOptions) validate() error {
+	_, err := o.ranges()
+	_, err2 := o.nodePorts()
+	return errors.Join(err, err2)
+}
+
+// ranges are those that addresses come from, the default family's first.
+func (o ServiceOptions) ranges() ([]netip.Prefix, error) {
+	if o.ClusterIPRange == "" {
+		return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, nil
+	}
+	var out []netip.Prefix
+	for i, text := range strings.Split(o.ClusterIPRange, ",") {
+		_, cidr, err := netutils.ParseCIDRSloppy(text)
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range[%d] is not a valid cidr: %w", i, err)
+		}
+		p, err := netip.ParsePrefix(cidr.String())
+		if err != nil {
+			return nil, fmt.Errorf("--service-cluster-ip-range[%d] is not a valid cidr: %w", i, err)
+		}
+		out = append(out, p)
+	}
+	if len(out) > 2 {
+		return nil, errors.New("--service-cluster-ip-range must not contain more than two entries")
+	}
+	if len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
+		return nil, errors.New("--service-cluster-ip-range[0] and --service-cluster-ip-range[1] must be of different IP family")
+	}
+	if err := servicealloc.CheckRanges(out); err != nil {
+		return nil, fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	return out, nil
+}
+
+// nodePorts is the range that node ports come from.
+func (o ServiceOptions) nodePorts() (servicealloc.PortRange, error) {
+	if o.NodePortRange == "" {
+		return servicealloc.DefaultPorts, nil
+	}
+	r, err := utilnet.ParsePortRange(o.NodePortRange)
+	if err != nil {
+		return servicealloc.PortRange{}, fmt.Errorf("--service-node-port-range %q: %w", o.NodePortRange, err)
+	}
+	if r.Size == 0 || r.Base == 0 {
+		return servicealloc.PortRange{}, fmt.Errorf("--service-node-port-range %q: no port is in it", o.NodePortRange)
+	}
+	return servicealloc.PortRange{First: int32(r.Base), Last: int32(r.Base + r.Size - 1)}, nil //nolint:gosec // ParsePortRange has seen to it
+}
