@@ -14,6 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/pki"
+	"keelson/store/embed"
 )
 
 func configMap(name string, finalizers ...string) *corev1.ConfigMap {
@@ -283,5 +286,48 @@ func TestDeletedAtOnce(t *testing.T) {
 	}
 	if _, err := pods.Get(t.Context(), "p", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the pod: %v", err)
+	}
+}
+
+// TestUnread: what cannot be read is told by GET and lists, and goes when it is deleted so, dry runs aside.
+func TestUnread(t *testing.T) {
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, stop := startOn(t, st, ca, nil)
+	t.Cleanup(func() {
+		stop()
+		if err := st.Close(); err != nil {
+			t.Errorf("close store: %v", err)
+		}
+	})
+	if _, err := st.Create(t.Context(), "/registry/configmaps/default/bad", []byte("junk")); err != nil {
+		t.Fatal(err)
+	}
+	const base = "/api/v1/namespaces/default/configmaps"
+	const unsafe = `{"kind":"DeleteOptions","apiVersion":"v1","ignoreStoreReadErrorWithClusterBreakingPotential":true%s}`
+	for _, c := range []struct {
+		method, path, body string
+		code               int
+		text               string
+	}{
+		{"GET", base, "", 500, "failed to read one or more configmaps from the storage: StorageError: corrupt object, Code: 7, Key: /registry/configmaps/default/bad,"},
+		{"GET", base, "", 500, `"reason":"StorageReadError"`},
+		{"GET", base + "?resourceVersion=0", "", 200, `"items":[`},
+		{"GET", "/api/v1/namespaces/kube-system/configmaps", "", 200, `"items":[`},
+		{"GET", base + "/bad", "", 500, "Internal error occurred: StorageError: corrupt object, Code: 7"},
+		{"DELETE", base + "/bad", "", 500, "Internal error occurred"},
+		{"DELETE", base + "/bad", fmt.Sprintf(unsafe, `,"dryRun":["All"]`), 200, `"status":"Success"`},
+		{"DELETE", base + "/none", fmt.Sprintf(unsafe, ""), 404, "not found"},
+		{"DELETE", base + "/bad", fmt.Sprintf(unsafe, ""), 200, `"details":{"name":"bad"`},
+		{"GET", base, "", 200, `"items":[`},
+		{"DELETE", "/api/v1/namespaces/kube-system", fmt.Sprintf(unsafe, ""), 409, "unsafe deletion is not allowed because the object is decodable from storage"},
+	} {
+		r.call(t, c.method, c.path, c.body, "Content-Type", "application/json").wants(t, c.method+" "+c.path+" "+c.body, c.code, c.text)
 	}
 }

@@ -5,6 +5,7 @@ package handlers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
+	"keelson/auth"
 )
 
 // delete removes an object, or notes that it shall go once its grace period is over and its finalizers are gone.
@@ -30,6 +32,9 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	opts, err := deleteOptions(r, rq)
 	if err != nil {
 		return err
+	}
+	if unsafe := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
+		return h.removeUnread(w, r, rq, res, opts)
 	}
 	warnOfOrphans(rq, res, opts)
 	e, removed, err := h.remove(r.Context(), rq, res, rq.Name, opts)
@@ -46,6 +51,32 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	return writeStatus(w, r, code, &metav1.Status{
 		Status:  metav1.StatusSuccess,
 		Details: &metav1.StatusDetails{Name: e.Object.GetName(), Group: res.Group, Kind: res.Resource, UID: e.Object.GetUID()},
+	})
+}
+
+// removeUnread removes an object that cannot be read, for who may do that; of one that can it is a conflict.
+func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
+	const verb = "unsafe-delete-ignore-read-errors"
+	if h.judge != nil {
+		a := pipeline.Attributes(rq)
+		a.Verb = verb
+		if d, err := h.judge.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
+			return apierrors.NewForbidden(res.GroupResource(), rq.Name, fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
+		}
+	}
+	st, ok := res.Storage.(interface {
+		DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error)
+	})
+	if !ok {
+		return apierrors.NewConflict(res.GroupResource(), rq.Name, errDecodable)
+	}
+	receipt, err := st.DeleteUnread(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
+	if err != nil {
+		return err
+	}
+	noteReceipt(rq, receipt)
+	return writeStatus(w, r, http.StatusOK, &metav1.Status{
+		Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{Name: rq.Name, Group: res.Group, Kind: res.Resource},
 	})
 }
 
@@ -188,9 +219,6 @@ func (h *Handler) deletionStep(
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
-	}
-	if unsafe := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
-		return nil, apierrors.NewConflict(res.GroupResource(), name, errDecodable)
 	}
 	own := opts.DeepCopy() // the kind may fill in a grace period
 	ar := h.admissionRequest(rq, res, admission.Delete, nil, current, own, dry)

@@ -6,7 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/api/kind"
 	"keelson/store"
@@ -132,4 +135,39 @@ func (r *Records) Delete(ctx context.Context, namespace, name string, check func
 			return nil, Receipt{}, r.storeError(failure, name)
 		}
 	}
+}
+
+// Unreadable is what Kubernetes says of a value that cannot be read.
+func Unreadable(key string, rev int64, err error) error {
+	return fmt.Errorf("StorageError: corrupt object, Code: 7, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=%d: %w", key, rev, err)
+}
+
+// errReadable refuses an unsafe deletion of an object that nothing is wrong with.
+var errReadable = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
+
+// DeleteUnread removes what is stored and cannot be read: nobody is asked, and nobody is told what it was. Of what can be read it is a
+// conflict.
+func (r *Records) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error) {
+	begin := time.Now()
+	key, err := r.Key(namespace, name)
+	if err != nil {
+		return Receipt{}, err
+	}
+	kv, _, err := r.store.Get(ctx, key, 0)
+	if err == nil {
+		if _, failed := r.Decoded(kv, nil); failed == nil {
+			return Receipt{}, apierrors.NewConflict(r.Resource, name, fmt.Errorf(
+				"StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, AdditionalErrorMsg: %w", key, errReadable))
+		}
+	} else if kv.Revision == 0 {
+		return Receipt{}, r.storeError(err, name)
+	}
+	if dry {
+		return Receipt{Key: key}, nil
+	}
+	_, w, err := r.store.Delete(ctx, key, kv.Revision)
+	if err != nil {
+		return Receipt{}, r.storeError(err, name)
+	}
+	return Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 }

@@ -72,7 +72,7 @@ func (c *Cache) readAll(ctx context.Context, prefix string, route func(key strin
 		for _, l := range c.decodeAll(page, route) {
 			switch {
 			case l.err != nil:
-				treesOf(fresh, l.resource).note(l.key, l.err)
+				treesOf(fresh, l.resource).note(l.key, l.rev, l.err)
 			case l.entry != nil:
 				treesOf(fresh, l.resource).replace(nil, l.entry)
 			}
@@ -119,6 +119,7 @@ func treesOf(fresh map[*Resource]*trees, r *Resource) *trees {
 type loaded struct {
 	resource *Resource
 	key      string
+	rev      int64
 	entry    *objects.Entry
 	err      error
 }
@@ -147,5 +148,5 @@ func (c *Cache) decodeOne(kv store.KV, r *Resource) loaded {
 	if err != nil {
 		c.log.Error("stored object cannot be read, it is left out", "key", kv.Key, "rev", kv.Revision, "err", err)
 	}
-	return loaded{r, kv.Key, e, err}
+	return loaded{r, kv.Key, kv.Revision, e, err}
 }

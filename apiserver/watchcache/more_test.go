@@ -4,8 +4,10 @@ package watchcache_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
@@ -273,9 +276,11 @@ func TestUnreadableObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := r.List(t.Context(), objectstest.Everything())
+	q := objectstest.Everything()
+	q.ResourceVersion = objects.FormatRevision(w.Revision) // or later
+	list, err := r.List(t.Context(), q)
 	if err != nil || len(list.Items) != 1 || list.Revision != w.Revision {
-		t.Errorf("got %d pods at %d, %v; want the one that can be read, at %d", len(list.Items), list.Revision, err, w.Revision)
+		t.Fatalf("got %+v, %v; want the one that can be read, at %d", list, err, w.Revision)
 	}
 }
 
@@ -362,7 +367,8 @@ func TestAllAndServices(t *testing.T) {
 	}
 }
 
-// TestUnreadable: an object that cannot be read is not in lists, but nobody is told that it is absent; it is mended by who writes it anew.
+// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there is, and nobody is told that
+// such an object is absent; it is mended by who writes it anew, or removed unread.
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := objectstest.NewStore(t)
@@ -377,6 +383,17 @@ func TestUnreadable(t *testing.T) {
 		}
 		if _, err := st.Update(t.Context(), good.Key, []byte(`{"kind":"Secret","apiVersion":"v1"}`), good.Revision); err != nil { // heard of later
 			t.Fatal(err)
+		}
+		_, err = r.List(t.Context(), objectstest.Everything())
+		status, ok := errors.AsType[*apierrors.StatusError](err)
+		if !ok || status.ErrStatus.Reason != metav1.StatusReasonStoreReadError || len(status.ErrStatus.Details.Causes) != 2 ||
+			!strings.HasPrefix(err.Error(), "failed to read one or more pods from the storage: [StorageError: corrupt object, Code: 7, Key: /registry/pods/ns/new, ResourceVersion: 0, AdditionalErrorMsg: object not decodable revision=") {
+			t.Errorf("a list that lacks something: %v", err)
+		}
+		q := objectstest.Everything()
+		q.ResourceVersion = "0"
+		if l, err := r.List(t.Context(), q); err != nil || len(l.Items) != 0 {
+			t.Errorf("what can be read: %v", err)
 		}
 		for _, name := range []string{"old", "new"} {
 			_, err := r.Get(t.Context(), "ns", name, "")
@@ -398,8 +415,13 @@ func TestUnreadable(t *testing.T) {
 			if _, err := st.Create(t.Context(), key+"2", []byte("junk")); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := st.Delete(t.Context(), key+"2", 0); err != nil {
-				t.Fatal(err)
+			for _, dry := range []bool{true, false} {
+				if _, err := r.DeleteUnread(t.Context(), "ns", name+"2", dry); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := r.DeleteUnread(t.Context(), "ns", name, false); !apierrors.IsConflict(err) {
+				t.Errorf("an object that can be read was to be removed unread: %v", err)
 			}
 			if _, err := r.Get(t.Context(), "ns", name+"2", ""); !apierrors.IsNotFound(err) {
 				t.Errorf("%s2, deleted: %v; want not found", name, err)

@@ -66,7 +66,7 @@ func (r *Resource) apply(ch *change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch.prev = r.trees.get(ch.key)
-	r.trees.note(ch.key, ch.err)
+	r.trees.note(ch.key, ch.rev, ch.err)
 	if ch.prev == nil && ch.cur == nil {
 		return
 	}
@@ -170,6 +170,11 @@ func (r *Resource) Delete(
 	return r.records.Delete(ctx, namespace, name, check)
 }
 
+// DeleteUnread removes what cannot be read.
+func (r *Resource) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return r.records.DeleteUnread(ctx, namespace, name, dry)
+}
+
 // List returns a page of objects.
 func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
 	p, err := r.records.Plan(&q)
@@ -180,6 +185,14 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 		return nil, err
 	}
 	r = r.latestHeir()
+	if p.Latest { // who is content with less is told what can be read
+		r.mu.RLock()
+		err := r.trees.whole(p.Prefix, r.records.Resource)
+		r.mu.RUnlock()
+		if err != nil {
+			return nil, err
+		}
+	}
 	if p.Exact {
 		s := r.snapshotAt(p.Revision)
 		if s == nil {

@@ -4,10 +4,14 @@ package watchcache
 
 import (
 	"cmp"
-	"fmt"
+	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/google/btree"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -49,8 +53,8 @@ func newTrees(indexed map[string]func(kind.Object) string) *trees {
 	return t
 }
 
-// note remembers that, or with nil no longer that, the key's value cannot be read.
-func (t *trees) note(key string, err error) {
+// note remembers that, or with nil no longer that, the value that the key has since a revision cannot be read.
+func (t *trees) note(key string, rev int64, err error) {
 	if err == nil {
 		delete(t.unread, key)
 		return
@@ -58,13 +62,43 @@ func (t *trees) note(key string, err error) {
 	if t.unread == nil {
 		t.unread = map[string]error{}
 	}
-	t.unread[key] = err
+	t.unread[key] = objects.Unreadable(key, rev, err)
+}
+
+// whole tells why a list of what begins with prefix would lack something; nil: it is whole.
+func (t *trees) whole(prefix string, resource schema.GroupResource) error {
+	var keys []string
+	for key := range t.unread {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.Sort(keys)
+	status := metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonStoreReadError,
+		Details: &metav1.StatusDetails{Name: "list", Group: resource.Group, Kind: resource.Resource},
+	}
+	var texts []string
+	for _, key := range keys {
+		text := t.unread[key].Error()
+		texts = append(texts, text)
+		status.Details.Causes = append(status.Details.Causes, metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse, Field: key, Message: text})
+	}
+	all := texts[0]
+	if len(texts) > 1 {
+		all = "[" + strings.Join(texts, ", ") + "]"
+	}
+	status.Message = "failed to read one or more " + resource.String() + " from the storage: " + all
+	return &apierrors.StatusError{ErrStatus: status}
 }
 
 // find is the key's entry, nil when there is none.
 func (t *trees) find(key string) (*objects.Entry, error) {
 	if err := t.unread[key]; err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the stored object cannot be read: %w", err))
+		return nil, apierrors.NewInternalError(err)
 	}
 	return t.get(key), nil
 }
