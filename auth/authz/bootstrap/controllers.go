@@ -31,7 +31,7 @@ func workloadControllers() map[string][]rbacv1.PolicyRule {
 		"deployment-controller": {
 			on(read+" update", "apps", "deployments"), on("update", "apps", "deployments/status deployments/finalizers"),
 			on("create delete get list patch update watch", "apps", "replicasets"), on("get list update watch", "", "pods"),
-			on(read, "extensions", "deployments"), on("update", "extensions", "deployments/status deployments/finalizers"),
+			on(read+" update", "extensions", "deployments"), on("update", "extensions", "deployments/status deployments/finalizers"),
 			on("create delete get list patch update watch", "extensions", "replicasets"),
 		},
 		"statefulset-controller": {
