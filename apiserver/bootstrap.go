@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -64,6 +65,9 @@ func (s *Server) ensureAll(ctx context.Context, objs []runtime.Object) error {
 	}
 	return nil
 }
+
+// Ensure creates obj, or brings up to date what is there. It is for objects like those of Config.Bootstrap.
+func (s *Server) Ensure(ctx context.Context, obj runtime.Object) error { return s.ensure(ctx, obj) }
 
 // ensure creates obj, or brings up to date what is there.
 func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
@@ -139,6 +143,9 @@ func bringUpToDate(obj, want kind.Object) bool {
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		w, ok := want.(*flowcontrolv1.PriorityLevelConfiguration)
 		return ok && follow(obj, &o.Spec, &w.Spec)
+	case *corev1.ConfigMap:
+		w, ok := want.(*corev1.ConfigMap)
+		return ok && o.Namespace == metav1.NamespaceSystem && addAuthorities(o, w)
 	case *networkingv1.ServiceCIDR: // from one IP family to two
 		w, ok := want.(*networkingv1.ServiceCIDR)
 		return ok && len(o.Spec.CIDRs) == 1 && len(w.Spec.CIDRs) == 2 && o.Spec.CIDRs[0] == w.Spec.CIDRs[0] && replace(&o.Spec.CIDRs, w.Spec.CIDRs)
@@ -154,6 +161,26 @@ func bringUpToDate(obj, want kind.Object) bool {
 		return replace(&o.Ports, w.Ports) || endpoints
 	}
 	return false
+}
+
+// addAuthorities adds those of want to those that aggregated servers are told of. Others stay: another server may believe them.
+func addAuthorities(have, want *corev1.ConfigMap) bool {
+	changed := false
+	for key, list := range want.Data {
+		if !strings.HasSuffix(key, "client-ca-file") {
+			continue
+		}
+		for block := range strings.SplitAfterSeq(list, "-----END CERTIFICATE-----\n") {
+			if block = strings.TrimSpace(block); block != "" && !strings.Contains(have.Data[key], block) {
+				if have.Data == nil {
+					have.Data = map[string]string{}
+				}
+				have.Data[key] = strings.TrimSpace(have.Data[key]) + "\n" + block + "\n"
+				changed = true
+			}
+		}
+	}
+	return changed
 }
 
 func addMissing[T any](have *[]T, want []T) bool {

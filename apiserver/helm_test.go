@@ -26,7 +26,7 @@ func TestHelm(t *testing.T) {
 		}
 	}
 	c := startCustom(t)
-	config, err := pki.Kubeconfig("tester", c.rest.Host, c.rest.CAData, pki.Pair{CertPEM: c.rest.CertData, KeyPEM: c.rest.KeyData})
+	config, err := pki.Kubeconfig("tester", c.rest.Host, "", c.rest.CAData, pki.Pair{CertPEM: c.rest.CertData, KeyPEM: c.rest.KeyData})
 	if err != nil {
 		t.Fatal(err)
 	}

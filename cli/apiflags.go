@@ -16,6 +16,10 @@ import (
 func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	o.Flags = func() map[string]string { return values(fl) }
 	fl.StringVar(&o.EncryptionConfig, "encryption-provider-config", "", "encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
+	fl.BoolVar(&o.EncryptionReload, "encryption-provider-config-automatic-reload", false, "read it again when it changes")
+	fl.StringVar(&o.Serving.CertFile, "tls-cert-file", "", "serve the API with the certificate in `FILE`, in place of the cluster's own")
+	fl.StringVar(&o.Serving.KeyFile, "tls-private-key-file", "", "its key, in `FILE`")
+	fl.StringArrayVar(&o.Serving.SNI, "tls-sni-cert-key", nil, "show `CERT,KEY[:NAMES]` to clients that ask for its names, or for NAMES; may be repeated")
 	fl.StringVar(&o.AuditPolicy, "audit-policy-file", "", "record requests as the audit Policy in `FILE` says")
 	fl.StringVar(&o.AuditLog, "audit-log-path", "", "write audit events to `FILE`, one JSON document a line; - is standard output")
 	fl.IntVar(&o.AuditMaxSize, "audit-log-maxsize", 100, "begin a new audit log file after `MB`; 0: never")

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -24,6 +25,8 @@ type APIOptions struct {
 	Flags func() map[string]string
 	// EncryptionConfig is an EncryptionConfiguration: which resources are encrypted at rest, and how.
 	EncryptionConfig string
+	// EncryptionReload reads it again when it changes.
+	EncryptionReload bool
 	// AuditPolicy is an audit Policy; AuditLog where events are written, AuditWebhook a kubeconfig of a service they are sent to.
 	AuditPolicy, AuditLog, AuditWebhook string
 	// AuditMaxSize (MB) is when the log begins a new file; AuditMaxAge (days) and AuditMaxBackups bound the old ones; 0: no bound.
@@ -37,6 +40,8 @@ type APIOptions struct {
 	TokenFile string
 	// Tokens are about service accounts' tokens.
 	Tokens TokenOptions
+	// Serving is about the certificates that the API is served with.
+	Serving ServingOptions
 	// ClientCA holds authorities whose client certificates are believed beside the cluster's own.
 	ClientCA string
 	// Proxy is about proxies that say who asks, if its CAFile is set.
@@ -80,7 +85,11 @@ func (o *APIOptions) Validate() error {
 	if o.AuthorizationConfig != "" && o.AuthorizationWebhook != "" {
 		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
 	}
-	errs = append(errs, o.Tokens.validate(), o.validateModes())
+	if o.EncryptionReload && o.EncryptionConfig == "" {
+		errs = append(errs, errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config"))
+	}
+	_, err := o.Serving.parse()
+	errs = append(errs, err, o.Tokens.validate(), o.validateModes())
 	errs = append(errs, plugins.Check(o.EnableAdmission, o.DisableAdmission))
 	return errors.Join(errs...)
 }
@@ -97,8 +106,8 @@ func (o *APIOptions) admission(c plugins.Config) (*admission.Chain, []plugins.Fo
 	return plugins.New(c)
 }
 
-// store is st with its values encrypted, if a file says so.
-func (o *APIOptions) store(st store.Store) (store.Store, error) {
+// encrypted is st with its values encrypted, if a file says so.
+func (l *liveFiles) encrypted(o *APIOptions, st store.Store) (store.Store, error) {
 	if o.EncryptionConfig == "" {
 		return st, nil
 	}
@@ -106,7 +115,15 @@ func (o *APIOptions) store(st store.Store) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return encryption.New(st, cfg, apiserver.ResourceOf), nil
+	s := encryption.New(st, cfg, apiserver.ResourceOf)
+	if o.EncryptionReload {
+		f, err := l.add(o.EncryptionConfig, "encryption")
+		if err != nil {
+			return nil, err
+		}
+		f.apply = func(_ context.Context, b []byte) error { return s.Apply(b) }
+	}
+	return s, nil
 }
 
 // audit is what records requests; nil: nothing does.

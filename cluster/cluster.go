@@ -223,7 +223,11 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	tl := timeline.New(timeline.Config{Log: c.log.With("room", "timeline")})
 	marks := mark.NewRecorder(tl.Listen)
 	rbac := &authz.RBAC{}
-	served, err := c.cfg.API.store(st)
+	live := &liveFiles{log: c.log.With("room", "cluster")}
+	if err := live.certificatesShown(c.keys.serving); err != nil {
+		return err
+	}
+	served, err := live.encrypted(&c.cfg.API, st)
 	if err != nil {
 		return err
 	}
@@ -243,11 +247,10 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	live := &liveFiles{log: c.log.With("room", "cluster")}
 	server, err := apiserver.New(apiserver.Config{
 		Store:      served,
 		Listener:   c.listener,
-		TLS:        c.keys.serverTLS(),
+		TLS:        c.keys.serving.server(),
 		Parts:      c.keys.judges(rbac, &c.cfg.API, live),
 		Audit:      auditor,
 		Tracing:    tracing,
@@ -268,6 +271,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	live.told = func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	as := func(u *auth.User, agent string) *client.Client { return inProcess(server, u, agent) }
 	g := &run.Group{}
 	first := []run.Part{{Name: "apiserver", Run: server.Run}}

@@ -40,7 +40,7 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authenticators, err := live.authenticators(opts, tokens, authn.NewCertificates(k.clients), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
+		authenticators, err := live.authenticators(opts, k, tokens, live.certificates(opts, k), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -28,9 +28,14 @@ type keys struct {
 	toOthers   tls.Certificate // the API server as a client of aggregated servers
 	tokens     crypto.Signer
 	clients    *x509.CertPool // vouches for clients
+	clientCA   []byte         // what --client-ca-file holds
+	serving    *serving
 	adminPair  pki.Pair
 	agentPairs map[string]pki.Pair // by file name, for roles run as processes of their own
 }
+
+// ownName is a name of the API server that nobody else has.
+const ownName = "keelson"
 
 const kubeletClientUser = "kube-apiserver-kubelet-client"
 
@@ -48,7 +53,7 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
 		Name: "kube-apiserver",
 		DNS: []string{
-			"localhost", "keelson", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+			"localhost", ownName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
 		},
 		IPs: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(ranges[0]), firstOf(cfg.PodCIDR)},
@@ -88,14 +93,15 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 	}
 	k.clients = ca.Pool()
 	if file := cfg.API.ClientCA; file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return nil, fmt.Errorf("authorities of clients: %w", err)
+		if k.clientCA, err = readAuthorities(file, "clients"); err != nil {
+			return nil, err
 		}
-		if !k.clients.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("authorities of clients: %s holds no certificate", file)
-		}
+		k.clients.AppendCertsFromPEM(k.clientCA)
 	}
+	if k.serving, err = newServing(k.server, cfg.API.Serving); err != nil {
+		return nil, err
+	}
+	k.serving.tell("clients", slices.Concat(ca.CertPEM(), k.clientCA))
 	return k, nil
 }
 
@@ -123,7 +129,7 @@ func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
 	cm.Namespace, cm.Name = "kube-system", "extension-apiserver-authentication"
 	cm.Data = map[string]string{
-		"client-ca-file":                     string(k.ca.CertPEM()),
+		"client-ca-file":                     string(k.ca.CertPEM()) + string(k.clientCA),
 		"requestheader-client-ca-file":       string(k.proxyCA.CertPEM()),
 		"requestheader-allowed-names":        `["` + frontProxyUser + `"]`,
 		"requestheader-username-headers":     `["X-Remote-User"]`,
@@ -149,17 +155,6 @@ func serverCert(ca *pki.Authority, name string, s pki.Subject) (tls.Certificate,
 // firstOf is the first usable address of a range: the service "kubernetes", the bridge.
 func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
 
-// serverTLS asks for, but does not require, client certificates: tokens are another way in. The authenticator verifies them.
-func (k *keys) serverTLS() *tls.Config {
-	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{k.server},
-		ClientAuth:   tls.RequestClientCert,
-		ClientCAs:    k.clients,
-		NextProtos:   []string{"h2", "http/1.1"},
-	}
-}
-
 // kubeletClient is how the API server reaches kubelets.
 func (k *keys) kubeletClient() handlers.Kubelet {
 	return handlers.Kubelet{TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.toKubelet}, RootCAs: k.ca.Pool()}}
@@ -168,7 +163,11 @@ func (k *keys) kubeletClient() handlers.Kubelet {
 // writeKubeconfigs writes the administrator's kubeconfig, and one for each agent below pki/.
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 	write := func(path, user string, p pki.Pair) error {
-		b, err := pki.Kubeconfig(user, url, k.ca.CertPEM(), p)
+		name := ""
+		if k.serving.opts.CertFile != "" {
+			name = ownName // so that the server shows its own certificate
+		}
+		b, err := pki.Kubeconfig(user, url, name, k.ca.CertPEM(), p)
 		if err != nil {
 			return err
 		}

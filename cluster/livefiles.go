@@ -26,6 +26,8 @@ import (
 type liveFiles struct {
 	log   *slog.Logger
 	files []*liveFile
+	// told is called when the authorities of clients are others; it tells aggregated servers.
+	told func(context.Context) error
 }
 
 // liveFile is one of them.
@@ -34,6 +36,7 @@ type liveFile struct {
 	last  []byte // what was read last, right or wrong
 	apply func(ctx context.Context, b []byte) error
 
+	// Metrics are of those that Kubernetes counts; the others have none.
 	reloads *prometheus.CounterVec
 	at      *prometheus.GaugeVec
 	info    *prometheus.GaugeVec
@@ -66,6 +69,14 @@ func (l *liveFiles) add(path, name string) (*liveFile, error) {
 	f.info.WithLabelValues(f.server, hashOf(b)).Set(1)
 	l.files = append(l.files, f)
 	return f, nil
+}
+
+// again has apply called with what the file at path holds whenever that is something else than last, which is in use. Errors are logged.
+func (l *liveFiles) again(path string, last []byte, apply func(ctx context.Context, b []byte) error) {
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	l.files = append(l.files, &liveFile{path: path, last: last, apply: apply})
 }
 
 // serverName is this API server's name among others.
@@ -111,7 +122,9 @@ func (l *liveFiles) authorizers(path string, node, rbac auth.Authorizer) (*authz
 func (l *liveFiles) collectors() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, f := range l.files {
-		out = append(out, f.reloads, f.at, f.info)
+		if f.reloads != nil {
+			out = append(out, f.reloads, f.at, f.info)
+		}
 	}
 	return out
 }
@@ -144,11 +157,16 @@ func (l *liveFiles) look(ctx context.Context, f *liveFile) {
 	status := "success"
 	if err != nil {
 		status = "failure"
-		l.log.Error("configuration is not read again", "file", f.path, "error", err)
+		l.log.Error("file is not read again, what it held before stays in use", "file", f.path, "error", err)
 	} else {
+		l.log.Info("file read again", "file", f.path)
+	}
+	if f.reloads == nil {
+		return
+	}
+	if err == nil {
 		f.info.Reset()
 		f.info.WithLabelValues(f.server, hashOf(b)).Set(1)
-		l.log.Info("configuration read again", "file", f.path)
 	}
 	f.reloads.WithLabelValues(status, f.server).Inc()
 	f.at.WithLabelValues(status, f.server).SetToCurrentTime()

@@ -3,8 +3,10 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -12,16 +14,28 @@ import (
 )
 
 // authenticators are who is asked about a credential, in order: the cluster's own, then those of o, then whoever answers for strangers.
-func (l *liveFiles) authenticators(o *APIOptions, tokens *authn.Tokens, own ...auth.Authenticator) ([]auth.Authenticator, error) {
+func (l *liveFiles) authenticators(o *APIOptions, k *keys, tokens *authn.Tokens, own ...auth.Authenticator) ([]auth.Authenticator, error) {
 	stranger := &authn.Anonymous{}
 	if o.NoAnonymous {
 		stranger = nil
 	}
 	if o.Proxy.CAFile != "" {
+		pem, err := readAuthorities(o.Proxy.CAFile, "proxies")
+		if err != nil {
+			return nil, err
+		}
 		a, err := authn.NewProxy(o.Proxy)
 		if err != nil {
 			return nil, err
 		}
+		k.serving.tell("proxies", pem)
+		l.again(o.Proxy.CAFile, pem, func(_ context.Context, pem []byte) error {
+			err := a.SetRoots(pem)
+			if err == nil {
+				k.serving.tell("proxies", pem)
+			}
+			return err
+		})
 		own = append([]auth.Authenticator{a}, own...)
 	}
 	if o.TokenFile != "" {
@@ -63,6 +77,29 @@ func (l *liveFiles) authenticators(o *APIOptions, tokens *authn.Tokens, own ...a
 		own = append(own, *stranger)
 	}
 	return own, nil
+}
+
+// certificates believe the clients of the cluster's own authority and of those in the file that o names.
+func (l *liveFiles) certificates(o *APIOptions, k *keys) *authn.Certificates {
+	c := authn.NewCertificates(k.clients)
+	if o.ClientCA == "" {
+		return c
+	}
+	l.again(o.ClientCA, k.clientCA, func(ctx context.Context, pem []byte) error {
+		if _, err := authoritiesOf(pem); err != nil {
+			return err
+		}
+		both := slices.Concat(k.ca.CertPEM(), pem)
+		roots, err := authoritiesOf(both)
+		if err != nil {
+			return err
+		}
+		c.SetRoots(roots)
+		k.serving.tell("clients", both)
+		k.clientCA = pem
+		return l.told(ctx)
+	})
+	return c
 }
 
 // reviewer answers TokenReviews with whatever all of them know.

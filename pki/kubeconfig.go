@@ -14,18 +14,19 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Kubeconfig returns a kubeconfig with one context, called name, that reaches server (https://host:port) as the holder of p.
-func Kubeconfig(name, server string, caPEM []byte, p Pair) ([]byte, error) {
-	b, err := clientcmd.Write(*config(name, server, caPEM, p))
+// Kubeconfig returns a kubeconfig with one context, called name, that reaches server (https://host:port) as the holder of p. asked, if not
+// empty, is the name that the server is asked to show a certificate of.
+func Kubeconfig(name, server, asked string, caPEM []byte, p Pair) ([]byte, error) {
+	b, err := clientcmd.Write(*config(name, server, asked, caPEM, p))
 	if err != nil {
 		return nil, fmt.Errorf("write kubeconfig %s: %w", name, err)
 	}
 	return b, nil
 }
 
-func config(name, server string, caPEM []byte, p Pair) *clientcmdapi.Config {
+func config(name, server, asked string, caPEM []byte, p Pair) *clientcmdapi.Config {
 	c := clientcmdapi.NewConfig()
-	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: caPEM}
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: server, TLSServerName: asked, CertificateAuthorityData: caPEM}
 	c.AuthInfos[name] = &clientcmdapi.AuthInfo{ClientCertificateData: p.CertPEM, ClientKeyData: p.KeyPEM}
 	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	c.CurrentContext = name

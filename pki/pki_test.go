@@ -160,8 +160,8 @@ func TestMergeKubeconfigKeepsTheRest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _ := Kubeconfig("other", "https://127.0.0.1:1", a.CertPEM(), p)
-	mine, _ := Kubeconfig("keelson", "https://127.0.0.1:6443", a.CertPEM(), p)
+	other, _ := Kubeconfig("other", "https://127.0.0.1:1", "", a.CertPEM(), p)
+	mine, _ := Kubeconfig("keelson", "https://127.0.0.1:6443", "", a.CertPEM(), p)
 	path := filepath.Join(t.TempDir(), ".kube", "config")
 	for _, b := range [][]byte{other, mine, mine} {
 		if err := MergeKubeconfig(path, b); err != nil {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -29,14 +30,25 @@ import (
 // Store is a store.Store with encrypted values.
 type Store struct {
 	store.Store
-	config *Config
+	config atomic.Pointer[Config]
 	// resourceOf tells whose key a key is.
 	resourceOf func(key string) schema.GroupResource
 }
 
 // New puts cfg around s. resourceOf tells which resource a key belongs to.
 func New(s store.Store, cfg *Config, resourceOf func(key string) schema.GroupResource) *Store {
-	return &Store{Store: s, config: cfg, resourceOf: resourceOf}
+	e := &Store{Store: s, resourceOf: resourceOf}
+	e.config.Store(cfg)
+	return e
+}
+
+// Apply has the bytes of another configuration count from now on; when they are wrong, nothing changes.
+func (s *Store) Apply(b []byte) error {
+	cfg, err := Parse(b)
+	if err == nil {
+		s.config.Store(cfg)
+	}
+	return err
 }
 
 // prefix begins every encrypted value.
@@ -46,7 +58,7 @@ var errNoProvider = errors.New("no matching prefix found")
 
 // encrypt returns value as it is stored under key.
 func (s *Store) encrypt(key string, value []byte) ([]byte, error) {
-	list := s.config.providers(s.resourceOf(key))
+	list := s.config.Load().providers(s.resourceOf(key))
 	if len(list) == 0 {
 		return value, nil
 	}
@@ -62,7 +74,7 @@ func (s *Store) decrypt(key string, value []byte) (plain []byte, stale bool, err
 	if value == nil {
 		return nil, false, nil
 	}
-	list := s.config.providers(s.resourceOf(key))
+	list := s.config.Load().providers(s.resourceOf(key))
 	if len(list) == 0 {
 		if bytes.HasPrefix(value, []byte(prefix)) {
 			return nil, false, fmt.Errorf("decrypt %s: %w", key, errIdentity)

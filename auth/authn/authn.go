@@ -26,9 +26,8 @@ var ErrUnauthorized = errors.New("invalid credential")
 // Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A
 // certificate that was found good is not verified again before it, or one above it, ends.
 type Certificates struct {
-	roots *x509.CertPool
-
 	mu    sync.RWMutex
+	roots *x509.CertPool
 	known map[[sha256.Size]byte]known
 }
 
@@ -46,6 +45,14 @@ func NewCertificates(roots *x509.CertPool) *Certificates {
 	return &Certificates{roots: roots, known: map[[sha256.Size]byte]known{}}
 }
 
+// SetRoots believes the clients of other authorities from now on, also on connections that are there.
+func (c *Certificates) SetRoots(roots *x509.CertPool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.roots = roots
+	clear(c.known)
+}
+
 // Authenticate verifies the certificate that the TLS layer asked for.
 func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
@@ -54,17 +61,20 @@ func (c *Certificates) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	key, now := fingerprint(r.TLS.PeerCertificates), time.Now()
 	c.mu.RLock()
 	k, ok := c.known[key]
+	roots := c.roots
 	c.mu.RUnlock()
 	if !ok || now.Before(k.from) || now.After(k.end) {
 		var err error
-		if k, err = c.verify(r.TLS.PeerCertificates); err != nil {
+		if k, err = verify(roots, r.TLS.PeerCertificates); err != nil {
 			return nil, false, err
 		}
 		c.mu.Lock()
 		if len(c.known) >= mostKnown {
 			clear(c.known)
 		}
-		c.known[key] = k
+		if c.roots == roots {
+			c.known[key] = k
+		}
 		c.mu.Unlock()
 	}
 	if k.user.Name == "" {
@@ -87,13 +97,13 @@ func fingerprint(certs []*x509.Certificate) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-func (c *Certificates) verify(certs []*x509.Certificate) (known, error) {
+func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 	leaf := certs[0]
 	between := x509.NewCertPool()
 	for _, p := range certs[1:] {
 		between.AddCert(p)
 	}
-	chains, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return known{}, fmt.Errorf("%w: client certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"keelson/auth"
 )
@@ -28,7 +29,7 @@ type ProxyConfig struct {
 // Proxy believes proxies in front of the server, known by their certificates, when they say who asks.
 type Proxy struct {
 	config ProxyConfig
-	roots  *x509.CertPool
+	roots  atomic.Pointer[x509.CertPool]
 }
 
 // NewProxy checks c.
@@ -37,9 +38,9 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorities of proxies: %w", err)
 	}
-	p := &Proxy{config: c, roots: x509.NewCertPool()}
-	if !p.roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("authorities of proxies: %s holds no certificate", c.CAFile)
+	p := &Proxy{config: c}
+	if err := p.SetRoots(pem); err != nil {
+		return nil, fmt.Errorf("authorities of proxies: %s: %w", c.CAFile, err)
 	}
 	for _, list := range []*[]string{&p.config.UsernameHeaders, &p.config.UIDHeaders, &p.config.GroupHeaders, &p.config.ExtraPrefixes} {
 		trimmed := make([]string, len(*list))
@@ -51,6 +52,16 @@ func NewProxy(c ProxyConfig) (*Proxy, error) {
 		*list = trimmed
 	}
 	return p, nil
+}
+
+// SetRoots believes the proxies of other authorities from now on; when there are none in pem, nothing changes.
+func (p *Proxy) SetRoots(pem []byte) error {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return errors.New("it holds no certificate")
+	}
+	p.roots.Store(roots)
+	return nil
 }
 
 // Authenticate knows requests that a proxy passes on, and takes the headers that said so from them.
@@ -66,7 +77,7 @@ func (p *Proxy) Authenticate(r *http.Request) (*auth.User, bool, error) {
 	for _, c := range r.TLS.PeerCertificates[1:] {
 		between.AddCert(c)
 	}
-	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := leaf.Verify(x509.VerifyOptions{Roots: p.roots.Load(), Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		return nil, false, fmt.Errorf("%w: proxy's certificate of %q: %w", ErrUnauthorized, leaf.Subject.CommonName, err)
 	}
 	if len(p.config.AllowedNames) > 0 && !slices.Contains(p.config.AllowedNames, leaf.Subject.CommonName) {
