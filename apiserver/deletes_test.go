@@ -317,7 +317,6 @@ func TestUnread(t *testing.T) {
 		text               string
 	}{
 		{"GET", base, "", 500, "failed to read one or more configmaps from the storage: StorageError: corrupt object, Code: 7, Key: /registry/configmaps/default/bad,"},
-		{"GET", base, "", 500, `"reason":"StorageReadError"`},
 		{"GET", base + "?resourceVersion=0", "", 200, `"items":[`},
 		{"GET", "/api/v1/namespaces/kube-system/configmaps", "", 200, `"items":[`},
 		{"GET", base + "/bad", "", 500, "Internal error occurred: StorageError: corrupt object, Code: 7"},
