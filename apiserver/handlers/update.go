@@ -324,9 +324,7 @@ func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object
 	if g := old.GetDeletionGracePeriodSeconds(); g != nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
-	if res.Allocate == nil { // from here on nobody else changes obj
-		same.Share(obj, old)
-	}
+	same.Share(obj, old) // from here on nobody else changes obj
 	path := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
