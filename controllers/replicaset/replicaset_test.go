@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,11 +130,11 @@ func TestAdoptsAndReleases(t *testing.T) {
 func TestFailureShowsAndClears(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(newSet(2))
-		broken := true
-		tries := 0
+		var mended atomic.Bool
+		var tries atomic.Int32
 		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if broken {
-				tries++
+			if !mended.Load() {
+				tries.Add(1)
 				return true, nil, errors.New("exceeded quota")
 			}
 			return false, nil, nil
@@ -144,13 +145,13 @@ func TestFailureShowsAndClears(t *testing.T) {
 		if len(conds) != 1 || conds[0].Reason != "FailedCreate" || conds[0].Message != "exceeded quota" {
 			t.Errorf("conditions: got %+v", conds)
 		}
-		if tries > 20 {
-			t.Errorf("%d tries in a second: no slow start or backoff", tries)
+		if n := tries.Load(); n > 20 {
+			t.Errorf("%d tries in a second: no slow start or backoff", n)
 		}
 		if said := c.Said(); len(said) == 0 || said[0] != "Warning FailedCreate Error creating: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
-		broken = false
+		mended.Store(true)
 		time.Sleep(5 * time.Minute)
 		if n, conds := len(pods(t, c)), get(t, c).Status.Conditions; n != 2 || len(conds) != 0 {
 			t.Errorf("after mending: got %d pods, conditions %v", n, conds)
