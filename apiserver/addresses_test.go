@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/flowcontrol"
+	"keelson/api/scheduling"
 	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
 	"keelson/pki"
@@ -152,6 +154,54 @@ func TestTwoStacks(t *testing.T) {
 		!strings.HasSuffix(err.Error(), `is invalid: spec.ipFamilies[0]: Unsupported value: "IPv5": supported values: "IPv4", "IPv6"`) {
 		t.Errorf("what cannot be settled is told alone: %v", err)
 	}
+}
+
+// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes that every cluster has
+// cannot be deleted.
+func TestOwnObjectsStay(t *testing.T) {
+	r := start(t, func(c *apiserver.Config) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
+	c, ctx := r.clients(t), t.Context()
+	_, err := c.SchedulingV1().PriorityClasses().Create(ctx, scheduling.System()[0], metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	if err := c.SchedulingV1().PriorityClasses().Delete(ctx, "system-node-critical", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) ||
+		!strings.HasSuffix(err.Error(), "this is a system priority class and cannot be deleted") {
+		t.Errorf("a class of the system's: %v", err)
+	}
+	before, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"service": c.CoreV1().Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
+		"range":   c.NetworkingV1().ServiceCIDRs().Delete(ctx, "kubernetes", metav1.DeleteOptions{}),
+		"schema":  c.FlowcontrolV1().FlowSchemas().Delete(ctx, "probes", metav1.DeleteOptions{}),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	eventually(t, "what was deleted", func() string {
+		s, err := c.CoreV1().Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if s.UID == before.UID || s.Spec.ClusterIP != before.Spec.ClusterIP {
+			return "the service is " + s.Spec.ClusterIP
+		}
+		own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !meta.IsStatusConditionTrue(own.Status.Conditions, networkingv1.ServiceCIDRConditionReady) {
+			return "the range is not ready"
+		}
+		if _, err := c.FlowcontrolV1().FlowSchemas().Get(ctx, "probes", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // TestAdminAccess: claims that ask for admin access to devices need a namespace that is labeled for it.

@@ -64,6 +64,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 
 // serve runs the followers, bootstraps, and takes requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
+	s.noteOwn()
 	for _, f := range s.follow {
 		if err := s.startFollowing(inner, g, f); err != nil {
 			return err
@@ -79,6 +80,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		}
 		return err
 	}
+	g.Go(func() error { return s.keepOwn(inner) })
 	var failed chan error
 	var hs *http.Server
 	if s.config.Listener != nil {
@@ -171,7 +173,8 @@ func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Foll
 
 // relist brings known, and with it the follower, to the state of now.
 func (f Follower) relist(ctx context.Context, st objects.Storage, known map[string]kind.Object) (string, error) {
-	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
+	// What the cache has will do, and an object that cannot be read keeps nobody from the others.
+	page, err := st.List(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: "0"})
 	if err != nil {
 		return "", fmt.Errorf("list %s: %w", f.Resource.Resource, err)
 	}

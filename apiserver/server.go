@@ -139,6 +139,7 @@ type Server struct {
 	metrics     *pipeline.Metrics
 	follow      []Follower
 	addresses   *servicealloc.Allocator
+	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
 	root        http.Handler
 
 	stopping chan struct{} // closed when shutdown begins
@@ -152,7 +153,7 @@ var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, a
 
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics()}
+	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), missing: make(chan struct{}, 1), metrics: pipeline.NewMetrics()}
 	s.metrics.Registry.MustRegister(c.Collectors...)
 	s.config.Store = measured(c.Store, s.metrics.Registry)
 	if s.log == nil {

@@ -58,6 +58,7 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 // serviceFlags are about what services are given.
 func serviceFlags(fl *pflag.FlagSet, o *cluster.ServiceOptions) {
 	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "give services addresses of `CIDR`, or of two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
+	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` at which others reach the API server, if something leads from there to it: the endpoint of the service kubernetes")
 	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "give services node ports of `RANGE` (default 30000-32767)")
 }
 

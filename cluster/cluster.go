@@ -239,11 +239,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	ranges, err := c.cfg.Services.ranges()
-	if err != nil {
-		return err
-	}
-	nodePorts, err := c.cfg.Services.nodePorts()
+	services, err := c.cfg.Services.settle(c.listener.Addr())
 	if err != nil {
 		return err
 	}
@@ -261,8 +257,9 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		FrontProxy: &c.keys.toOthers,
 		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
 
-		ServiceCIDRs: ranges,
-		NodePorts:    nodePorts,
+		ServiceCIDRs: services.ranges,
+		NodePorts:    services.nodePorts,
+		Advertise:    services.advertise,
 		Version:      versionInfo(),
 		Flags:        c.cfg.API.Flags,
 		Marks:        marks,

@@ -5,6 +5,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -20,12 +21,53 @@ type ServiceOptions struct {
 	ClusterIPRange string
 	// NodePortRange is like "30000-32767", which is also what an empty one means.
 	NodePortRange string
+	// Advertise is an address at which others reach the server, at its port; it becomes the endpoint of the service "kubernetes".
+	Advertise string
+}
+
+// settled are ServiceOptions as the API server takes them. advertise is Advertise with a port; "": the listener's own, if it is anybody's else.
+type settled struct {
+	ranges    []netip.Prefix
+	nodePorts servicealloc.PortRange
+	advertise string
+}
+
+func (o ServiceOptions) settle(listener net.Addr) (s settled, err error) {
+	if s.ranges, err = o.ranges(); err != nil {
+		return s, err
+	}
+	if s.nodePorts, err = o.nodePorts(); err != nil || o.Advertise == "" {
+		return s, err
+	}
+	_, port, err := net.SplitHostPort(listener.String())
+	if err != nil {
+		return s, fmt.Errorf("port of the API server: %w", err)
+	}
+	s.advertise = net.JoinHostPort(o.Advertise, port)
+	return s, nil
+}
+
+// validateAdvertise wants an address that can be an endpoint of the service "kubernetes", which has one family.
+func (o ServiceOptions) validateAdvertise(ranges []netip.Prefix) error {
+	if o.Advertise == "" || len(ranges) == 0 {
+		return nil
+	}
+	ip, err := netip.ParseAddr(o.Advertise)
+	switch {
+	case err != nil || ip.Zone() != "":
+		return fmt.Errorf("--advertise-address %q is not an IP address", o.Advertise)
+	case ip.IsUnspecified() || ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsMulticast():
+		return fmt.Errorf("--advertise-address %s is nothing that others can reach", ip)
+	case ip.Is4() != ranges[0].Addr().Is4():
+		return fmt.Errorf("service IP family %q must match public address family %q", ranges[0], ip)
+	}
+	return nil
 }
 
 func (o ServiceOptions) validate() error {
-	_, err := o.ranges()
+	ranges, err := o.ranges()
 	_, err2 := o.nodePorts()
-	return errors.Join(err, err2)
+	return errors.Join(err, err2, o.validateAdvertise(ranges))
 }
 
 // ranges are those that addresses come from, the default family's first.

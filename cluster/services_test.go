@@ -11,6 +11,17 @@ import (
 // TestServiceRanges: one row for what the flags may say.
 func TestServiceRanges(t *testing.T) {
 	const flag = "--service-cluster-ip-range"
+	for _, tt := range []struct{ advertise, want string }{
+		{"192.0.2.7", ""},
+		{"host", `--advertise-address "host" is not an IP address`},
+		{"127.0.0.1", "nothing that others can reach"},
+		{"2001:db8::1", `service IP family "10.96.0.0/16" must match public address family "2001:db8::1"`},
+	} {
+		err := ServiceOptions{Advertise: tt.advertise}.validate()
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("advertise %s: got %v, want %s", tt.advertise, err, tt.want)
+		}
+	}
 	for _, tt := range []struct{ ips, ports, want string }{
 		{"", "", "[10.96.0.0/16] 30000-32767"},
 		{"10.0.0.7/16,fd00:1::/108", "31000-31009", "[10.0.0.0/16 fd00:1::/108] 31000-31009"},

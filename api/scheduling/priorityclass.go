@@ -4,7 +4,9 @@
 package scheduling
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +79,14 @@ func System() []*schedulingv1.PriorityClass {
 		of("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
 		of("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
 	}
+}
+
+// Keeps tells why a priority class that every cluster has may not be deleted.
+func Keeps(name string) error {
+	if slices.ContainsFunc(System(), func(p *schedulingv1.PriorityClass) bool { return p.Name == name }) {
+		return errors.New("this is a system priority class and cannot be deleted")
+	}
+	return nil
 }
 
 func validatePriorityClass(p *schedulingv1.PriorityClass) field.ErrorList {

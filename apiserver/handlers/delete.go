@@ -33,6 +33,11 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	if err != nil {
 		return err
 	}
+	if res.Keeps != nil {
+		if err := res.Keeps(rq.Name); err != nil {
+			return apierrors.NewForbidden(res.GroupResource(), rq.Name, err)
+		}
+	}
 	if unsafe := opts.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
 		return h.removeUnread(w, r, rq, res, opts)
 	}

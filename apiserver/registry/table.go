@@ -102,7 +102,7 @@ func Table() []Row {
 		{Kind: resource.ResourceClaim(), ReturnsDeleted: true},
 		{Kind: resource.ResourceClaimTemplate(), ReturnsDeleted: true},
 		{Kind: resource.ResourceSlice(), ReturnsDeleted: true, Indexed: byNode(nodeOfSlice)},
-		{Kind: scheduling.PriorityClass()},
+		{Kind: scheduling.PriorityClass(), Keeps: scheduling.Keeps},
 		{Kind: apiregistration.APIService()},
 		{Kind: storage.StorageClass(), ReturnsDeleted: true},
 		{Kind: storage.VolumeAttributesClass(), ReturnsDeleted: true},
