@@ -7,13 +7,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"keelson/api/scheme"
 )
 
 func resources() []Resource {
@@ -28,6 +33,20 @@ func resources() []Resource {
 		{GVR: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespaced: true, Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"),
 			Type: reflect.TypeFor[appsv1.Deployment](), List: reflect.TypeFor[appsv1.DeploymentList](), Verbs: all},
 	})
+}
+
+// TestSchemeStaysAsItIs: documents are made at the same time, and the lists of kinds are the scheme's own.
+func TestSchemeStaysAsItIs(t *testing.T) {
+	known, _, err := scheme.Scheme.ObjectKinds(&metav1.DeleteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := slices.Clone(known)
+	s := &schemas{defs: spec.Definitions{}, v2: true}
+	s.ref(reflect.TypeFor[metav1.DeleteOptions]())
+	if !slices.Equal(before, known) || slices.IsSortedFunc(known, byName) { // it may have been sorted by an earlier test
+		t.Errorf("the scheme's own list was sorted: %v", known)
+	}
 }
 
 func TestSwagger(t *testing.T) {

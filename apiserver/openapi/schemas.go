@@ -66,9 +66,7 @@ func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 	if err != nil {
 		return // of no group version
 	}
-	slices.SortFunc(known, func(a, b schema.GroupVersionKind) int {
-		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
-	})
+	known = slices.SortedFunc(slices.Values(known), byName) // a list of its own: the scheme hands out its own one
 	var kinds []any
 	for _, gvk := range known {
 		inside := gvk.GroupVersion() == s.about || gvk.GroupVersion() == schema.GroupVersion{Version: "v1"}
@@ -77,6 +75,10 @@ func (s *schemas) kinds(d *spec.Schema, t reflect.Type) {
 		}
 	}
 	d.AddExtension("x-kubernetes-group-version-kind", kinds)
+}
+
+func byName(a, b schema.GroupVersionKind) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Version, b.Version), strings.Compare(a.Kind, b.Kind))
 }
 
 func (s *schemas) object(t reflect.Type) spec.Schema {
