@@ -119,11 +119,22 @@ func TestEscalation(t *testing.T) {
 		!strings.Contains(err.Error(), `{NonResourceURLs:["*"], Verbs:["*"]}`) {
 		t.Errorf("a binding of cluster-admin: %v", err)
 	}
-	if _, err = walt.RoleBindings("default").Create(ctx, bind("Role", "absent"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || err.Error() != `roles.rbac.authorization.k8s.io "absent" not found` {
+	if _, err = walt.RoleBindings("default").Create(ctx, bind("Role", "absent"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) || err.Error() != `rolebindings.rbac.authorization.k8s.io "absent" not found` {
 		t.Errorf("a binding of nothing: %v", err)
 	}
 	if _, err := eve.RoleBindings("default").Create(ctx, bind("ClusterRole", "cluster-admin"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("with bind: %v", err)
+	}
+	// Who may escalate one role may not make another, or that one anew.
+	r.grant(t, "target", "tom", on([]string{"create", "update", "patch", "get"}, []string{group}, []string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
+	tom := kubernetes.NewForConfigOrDie(r.as("tom")).RbacV1().ClusterRoles()
+	wide := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "target"}, Rules: []rbacv1.PolicyRule{on([]string{"get"}, []string{""}, []string{"pods"})}}
+	if _, err := tom.Update(ctx, wide, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("escalate by name: %v", err)
+	}
+	wide.Name = "target2"
+	if _, err := tom.Create(ctx, wide, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("escalate by name, of a new role: %v", err)
 	}
 	// An apply is a create, and wants its rights.
 	r.grant(t, "patcher", "pat", on([]string{"patch"}, []string{""}, []string{"configmaps"}))
@@ -227,7 +238,9 @@ func TestImpersonation(t *testing.T) {
 	if !slices.Equal(u.Groups, []string{"system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"}) {
 		t.Errorf("a service account: %+v", u)
 	}
-	got, _ := who(r.rest, "Impersonate-User", "system:anonymous")
+	got, _ := who(r.rest, "Impersonate-User", "bob", "Impersonate-Group", "system:unauthenticated")
+	got.wants(t, "who is not authenticated", 403, `User "bob" cannot create resource "selfsubjectreviews"`)
+	got, _ = who(r.rest, "Impersonate-User", "system:anonymous")
 	got.wants(t, "the anonymous", 403, `User "system:anonymous" cannot create resource "selfsubjectreviews" in API group "authentication.k8s.io" at the cluster scope`)
 	for _, c := range []struct {
 		what    string
@@ -240,7 +253,8 @@ func TestImpersonation(t *testing.T) {
 		{"another extra", []string{"Impersonate-User", "bob", "Impersonate-Extra-Team", "red"}, 403, `userextras.authentication.k8s.io "red" is forbidden: User "ann" cannot impersonate resource "userextras/team" in API group "authentication.k8s.io" at the cluster scope`},
 		{"another uid", []string{"Impersonate-User", "bob", "Impersonate-Uid", "u-2"}, 403, `uids.authentication.k8s.io "u-2" is forbidden`},
 		{"a service account", []string{"Impersonate-User", "system:serviceaccount:ns:sa"}, 403, `serviceaccounts "sa" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "ns"`},
-		{"a group without a user", []string{"Impersonate-Group", "devs"}, 500, "without impersonating a user"},
+		{"a group without a user", []string{"Impersonate-Group", "devs"}, 400, `requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"devs"}, Extra:map[string][]string(nil)} without impersonating a user name`},
+		{"no service account's name", []string{"Impersonate-User", "system:serviceaccount:a b:c"}, 403, `users "system:serviceaccount:a b:c" is forbidden`},
 	} {
 		got, _ := who(r.as("ann"), c.headers...)
 		got.wants(t, c.what, c.code, c.text)
@@ -366,5 +380,16 @@ func TestNodeAuthorizer(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", path, got.Code, code, short(got.Body))
 		}
 	}
-	callAs(t, node, "GET", "/api/v1/nodes/n2", "").wants(t, "another node", 403, "node 'n1' cannot read 'n2', only its own Node object")
+	callAs(t, node, "GET", "/api/v1/nodes/n2", "").wants(t, "another node", 403, "node: node 'n1' cannot read 'n2', only its own Node object")
+	for path, text := range map[string]string{
+		"/apis/coordination.k8s.io/v1/namespaces/default/leases/n1":         `node: can only access leases in the "kube-node-lease" system namespace`,
+		"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2": "node: can only access node lease with the same name as the requesting node",
+		"/apis/storage.k8s.io/v1/csinodes/n2":                               "node: can only access CSINode with the same name as the requesting node",
+		"/apis/resource.k8s.io/v1/resourceslices":                           "node: can only list/watch/deletecollection resourceslices with nodeName field selector",
+		"/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/c":      "node: no relationship found between node 'n1' and this object",
+		"/api/v1/namespaces/default/secrets":                                "node: No Object name found",
+		"/api/v1/namespaces/default/persistentvolumeclaims":                 "node: can only get individual resources of this type",
+	} {
+		callAs(t, node, "GET", path, "").wants(t, path, 403, text)
+	}
 }

@@ -189,7 +189,7 @@ func validateDaemonStatus(d, old *appsv1.DaemonSet) field.ErrorList {
 	l.NotNegative("observedGeneration", s.ObservedGeneration)
 	check.NotNegatives(l, number("updatedNumberScheduled", &s.UpdatedNumberScheduled), number("numberAvailable", &s.NumberAvailable),
 		number("numberUnavailable", &s.NumberUnavailable), number("collisionCount", s.CollisionCount))
-	if kind.Value(s.CollisionCount) < kind.Value(old.Status.CollisionCount) {
+	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
 		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
 	}
 	return l.Errors()

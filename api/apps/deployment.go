@@ -205,13 +205,14 @@ func validateDeploymentStatus(d, old *appsv1.Deployment) field.ErrorList {
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(path.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))
 	}
-	if old.Status.CollisionCount != nil {
-		p := path.Child("collisionCount")
-		if s.CollisionCount == nil {
-			errs = append(errs, field.Invalid(p, s.CollisionCount, "cannot be decremented"))
-		} else if *s.CollisionCount < *old.Status.CollisionCount {
-			errs = append(errs, field.Invalid(p, *s.CollisionCount, "cannot be decremented"))
-		}
+	for _, f := range []struct {
+		name string
+		n    *int32
+	}{{"terminatingReplicas", s.TerminatingReplicas}, {"collisionCount", s.CollisionCount}} {
+		errs = append(errs, nonNegative(kind.Value(f.n), path.Child(f.name))...)
+	}
+	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
+		errs = append(errs, field.Invalid(path.Child("collisionCount"), kind.Value(s.CollisionCount), "cannot be decremented"))
 	}
 	return errs
 }

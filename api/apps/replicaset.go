@@ -95,6 +95,7 @@ func validateReplicaSetStatus(rs *appsv1.ReplicaSet) field.ErrorList {
 	errs = append(errs, nonNegative(s.FullyLabeledReplicas, path.Child("fullyLabeledReplicas"))...)
 	errs = append(errs, nonNegative(s.ReadyReplicas, path.Child("readyReplicas"))...)
 	errs = append(errs, nonNegative(s.AvailableReplicas, path.Child("availableReplicas"))...)
+	errs = append(errs, nonNegative(kind.Value(s.TerminatingReplicas), path.Child("terminatingReplicas"))...)
 	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, path.Child("observedGeneration"))...)
 	const more = "cannot be greater than status.replicas"
 	if s.FullyLabeledReplicas > s.Replicas {

@@ -241,7 +241,7 @@ func validateStatefulStatus(set, old *appsv1.StatefulSet) field.ErrorList {
 	if s.AvailableReplicas > s.ReadyReplicas {
 		l.Invalid("availableReplicas", s.AvailableReplicas, "cannot be greater than status.readyReplicas")
 	}
-	if kind.Value(s.CollisionCount) < kind.Value(old.Status.CollisionCount) {
+	if was := old.Status.CollisionCount; was != nil && kind.Value(s.CollisionCount) < *was {
 		l.Invalid("collisionCount", kind.Value(s.CollisionCount), "cannot be decremented")
 	}
 	return l.Errors()

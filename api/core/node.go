@@ -42,14 +42,19 @@ func Node() *kind.Kind {
 		Columns: nodeColumns,
 		Row:     nodeRow,
 		Status: &kind.Sub[*corev1.Node]{
-			PrepareUpdate:  func(n, old *corev1.Node) { n.Spec = old.Spec },
+			PrepareUpdate: func(n, old *corev1.Node) {
+				n.Spec = old.Spec
+				if old.Status.Config == nil {
+					n.Status.Config = nil // dynamic kubelet configuration is gone
+				}
+			},
 			ValidateUpdate: validateNodeUpdate,
 		},
 	}.Erase()
 }
 
 func defaultNode(n *corev1.Node) {
-	if n.Status.Allocatable == nil && n.Status.Capacity != nil {
+	if len(n.Status.Allocatable) == 0 && len(n.Status.Capacity) > 0 {
 		n.Status.Allocatable = n.Status.Capacity.DeepCopy()
 	}
 	resources.RoundUp(n.Status.Capacity)

@@ -140,6 +140,7 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList {
 		l.Add(meta.Finalizers(n)...)
 	}
 	nodeResources(l, &n.Status)
+	declaredFeatures(l, n.Status.DeclaredFeatures)
 	seen := make(map[corev1.NodeAddress]bool, len(n.Status.Addresses))
 	l.In("status")
 	l.In("addresses")

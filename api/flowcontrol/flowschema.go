@@ -63,7 +63,7 @@ func FlowSchema() *kind.Kind {
 		Status: &kind.Sub[*flowv1.FlowSchema]{
 			PrepareUpdate: func(s, old *flowv1.FlowSchema) {
 				s.Spec = old.Spec
-				meta.KeepForStatus(s, old)
+				meta.KeepAllForStatus(s, old)
 			},
 			ValidateUpdate: func(s, _ *flowv1.FlowSchema) field.ErrorList { return validateSchema(s) },
 		},

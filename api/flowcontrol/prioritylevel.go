@@ -52,7 +52,7 @@ func PriorityLevelConfiguration() *kind.Kind {
 		Status: &kind.Sub[*level]{
 			PrepareUpdate: func(p, old *level) {
 				p.Spec = old.Spec
-				meta.KeepForStatus(p, old)
+				meta.KeepAllForStatus(p, old)
 			},
 			ValidateUpdate: func(p, _ *level) field.ErrorList { return validateLevel(p) },
 		},

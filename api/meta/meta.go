@@ -34,11 +34,18 @@ func FinalizerName(name string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")}
 }
 
+// KeepAllForStatus is KeepForStatus with the rest of what a client may write.
+func KeepAllForStatus(obj, old metav1.Object) {
+	KeepForStatus(obj, old)
+	obj.SetGenerateName(old.GetGenerateName())
+	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+}
+
 // KeepForStatus puts back the metadata that an update of the status, or of another subresource, may not change:
-// everything but managedFields and resourceVersion.
+// everything but managedFields and resourceVersion,
+// generateName and the grace period.
 func KeepForStatus(obj, old metav1.Object) {
 	obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
-	obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
 	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink(old.GetSelfLink())
 	obj.SetLabels(old.GetLabels())

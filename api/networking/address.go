@@ -96,7 +96,10 @@ func ServiceCIDR() *kind.Kind {
 			return []any{c.Name, strings.Join(c.Spec.CIDRs, ","), kind.Age(c.CreationTimestamp)}
 		},
 		Status: &kind.Sub[*networkingv1.ServiceCIDR]{
-			PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) { c.Spec = old.Spec }, // its conditions may have no reason
+			PrepareUpdate: func(c, old *networkingv1.ServiceCIDR) { // its conditions may have no reason
+				c.Spec = old.Spec
+				meta.KeepAllForStatus(c, old)
+			},
 		},
 	}.Erase()
 }

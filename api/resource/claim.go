@@ -6,7 +6,6 @@
 package resource
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -21,7 +20,6 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/dynamic-resource-allocation/cel"
 
-	"keelson/api/core/podspec"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -121,6 +119,13 @@ func claimState(c *claim) string {
 // ResourceClaimTemplate describes resource.k8s.io/v1 ResourceClaimTemplate.
 func ResourceClaimTemplate() *kind.Kind {
 	type template = resourcev1.ResourceClaimTemplate
+	valid := func(t *template) field.ErrorList {
+		l := check.At(field.NewPath("spec"))
+		l.Add(meta.Finalizers(t)...)
+		l.Within("metadata", func() { templateMeta(l, &t.Spec.ObjectMeta) })
+		l.Within("spec", func() { validateClaim(l, &t.Spec.Spec) })
+		return l.Errors()
+	}
 	return kind.Spec[*template]{
 		Names:   names("ResourceClaimTemplate", "resourceclaimtemplates", "resourceclaimtemplate", true),
 		New:     func() *template { return &template{} },
@@ -131,15 +136,10 @@ func ResourceClaimTemplate() *kind.Kind {
 		PrepareUpdate: func(t, old *template) {
 			dropFromRequests(t.Spec.Spec.Devices.Requests, old.Spec.Spec.Devices.Requests)
 		},
-		Validate: func(t *template) field.ErrorList {
-			l := check.At(field.NewPath("spec"))
-			l.Add(meta.Finalizers(t)...)
-			l.Within("metadata", func() { templateMeta(l, &t.Spec.ObjectMeta) })
-			l.Within("spec", func() { validateClaim(l, &t.Spec.Spec) })
-			return l.Errors()
-		},
+		Validate: valid,
 		ValidateUpdate: func(t, old *template) field.ErrorList {
 			l := check.At(nil)
+			l.Add(valid(t)...)
 			l.Immutable("spec", t.Spec, old.Spec)
 			return l.Errors()
 		},
@@ -181,20 +181,16 @@ func defaultRequests(requests []resourcev1.DeviceRequest) {
 func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
 	l.In("devices")
 	defer l.Out()
-	var known, seen check.Set
-	d := &s.Devices
+	var seen check.Set
+	known, d := knownRequests(s), &s.Devices
 	limited(l, "requests", d.Requests, resourcev1.DeviceRequestsMaxSize, func(_ int, r *resourcev1.DeviceRequest) {
 		if !seen.Add(r.Name) {
 			l.Declared(field.Duplicate(l.Path(""), *r))
 		}
-		known.Add(r.Name)
-		for i := range r.FirstAvailable {
-			known.Add(r.Name + "/" + r.FirstAvailable[i].Name)
-		}
 		validateRequest(l, r)
 	})
 	limited(l, "constraints", d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(_ int, c *resourcev1.DeviceConstraint) {
-		requestNames(l, c.Requests, &known)
+		requestNames(l, c.Requests, known)
 		if c.MatchAttribute == nil && c.DistinctAttribute == nil { // what Kubernetes says of it is of another mistake
 			l.Required("", `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
 		}
@@ -206,15 +202,17 @@ func validateClaim(l *check.List, s *resourcev1.ResourceClaimSpec) {
 		}
 	})
 	limited(l, "config", d.Config, resourcev1.DeviceConfigMaxSize, func(_ int, c *resourcev1.DeviceClaimConfiguration) {
-		requestNames(l, c.Requests, &known)
-		validateConfiguration(l, &c.DeviceConfiguration)
+		requestNames(l, c.Requests, known)
+		validateConfiguration(l, &c.DeviceConfiguration, false)
 	})
 }
 
-func tooMany(l *check.List, child string, n, most int) {
+// tooMany tells of more items than there may be.
+func tooMany(l *check.List, child string, n, most int) bool {
 	if n > most {
 		l.Add(field.TooMany(l.Path(child), n, most))
 	}
+	return n > most
 }
 
 // limited visits the items of a list, unless there are too many.
@@ -233,10 +231,10 @@ func templateMeta(l *check.List, m *metav1.ObjectMeta) {
 		set   bool
 	}{
 		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
-		{"uid", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
+		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
 		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
-		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"finalizers", len(m.Finalizers) > 0},
-		{"ownerReferences", len(m.OwnerReferences) > 0}, {"managedFields", len(m.ManagedFields) > 0},
+		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", m.OwnerReferences != nil},
+		{"finalizers", m.Finalizers != nil}, {"managedFields", m.ManagedFields != nil},
 	} {
 		if f.set {
 			l.Forbidden(f.child, "cannot be set")
@@ -247,24 +245,42 @@ func templateMeta(l *check.List, m *metav1.ObjectMeta) {
 }
 
 func requestNames(l *check.List, names []string, known *check.Set) {
-	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 	var seen check.Set
 	limited(l, "requests", names, resourcev1.DeviceRequestsMaxSize, func(_ int, name *string) {
 		if !seen.Add(*name) {
 			l.Declared(field.Duplicate(l.Path(""), *name))
 		}
-		parts := strings.Split(*name, "/")
-		if len(parts) > 2 {
-			l.Invalid("", *name, wrong)
-			return
-		}
-		for _, part := range parts {
-			l.Label("", part)
-		}
-		if !known.Has(*name) {
-			l.Invalid("", *name, wrong)
-		}
+		requestName(l, "", *name, known)
 	})
+}
+
+// requestName wants the name of a request in known, or of one's alternative.
+func requestName(l *check.List, child, name string, known *check.Set) {
+	const wrong = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+	parts := strings.Split(name, "/")
+	if len(parts) > 2 {
+		l.Invalid(child, name, wrong)
+		return
+	}
+	for _, part := range parts {
+		l.Label(child, part)
+	}
+	if !known.Has(name) {
+		l.Invalid(child, name, wrong)
+	}
+}
+
+// knownRequests are the names of a claim's requests, and of their alternatives.
+func knownRequests(s *resourcev1.ResourceClaimSpec) *check.Set {
+	var known check.Set
+	for i := range s.Devices.Requests {
+		r := &s.Devices.Requests[i]
+		known.Add(r.Name)
+		for j := range r.FirstAvailable {
+			known.Add(r.Name + "/" + r.FirstAvailable[j].Name)
+		}
+	}
+	return &known
 }
 
 func validateRequest(l *check.List, r *resourcev1.DeviceRequest) {
@@ -301,7 +317,7 @@ func validateChoice(
 	} else {
 		l.Subdomain("deviceClassName", class)
 	}
-	validateSelectors(l, selectors)
+	validateSelectors(l, selectors, false)
 	switch mode {
 	case resourcev1.DeviceAllocationModeAll:
 		if count != 0 {
@@ -315,34 +331,42 @@ func validateChoice(
 		modes := []resourcev1.DeviceAllocationMode{resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount}
 		l.Declared(field.NotSupported(l.Path("allocationMode"), mode, modes))
 	}
-	limited(l, "tolerations", tolerations, resourcev1.DeviceTolerationsMaxLength, func(_ int, t *resourcev1.DeviceToleration) {
-		if t.Key != "" {
-			l.Qualified("key", t.Key)
+	check.Each(l, "tolerations", tolerations, func(_ int, t *resourcev1.DeviceToleration) { validateToleration(l, t) })
+}
+
+func validateToleration(l *check.List, t *resourcev1.DeviceToleration) {
+	if t.Key != "" {
+		check.Format(l, "key", t.Key, validate.LabelKey)
+	}
+	operators := []resourcev1.DeviceTolerationOperator{resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists}
+	switch t.Operator {
+	case resourcev1.DeviceTolerationOpExists:
+		if t.Value != "" {
+			l.Invalid("value", t.Value, "must be empty for operator `Exists`")
 		}
-		switch t.Operator {
-		case resourcev1.DeviceTolerationOpExists:
-			if t.Value != "" {
-				l.Invalid("value", t.Value, "must be empty for operator `Exists`")
-			}
-		case resourcev1.DeviceTolerationOpEqual:
-			l.LabelValue("value", t.Value)
-		default:
-			check.OneOf(l, "operator", t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)
-		}
-		if t.Effect != "" && !slices.Contains(taintEffects, t.Effect) {
-			l.Declared(field.NotSupported(l.Path("effect"), t.Effect, taintEffects))
-		}
-	})
+	case resourcev1.DeviceTolerationOpEqual:
+		l.LabelValue("value", t.Value)
+	case "":
+	default:
+		l.Declared(field.NotSupported(l.Path("operator"), t.Operator, operators))
+	}
+	if t.Effect != "" && !slices.Contains(taintEffects, t.Effect) {
+		l.Declared(field.NotSupported(l.Path("effect"), t.Effect, taintEffects))
+	}
 }
 
 var taintEffects = []resourcev1.DeviceTaintEffect{
 	resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone,
 }
 
-func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector) {
+// validateSelectors takes expressions that are stored for good.
+func validateSelectors(l *check.List, selectors []resourcev1.DeviceSelector, stored bool) {
 	limited(l, "selectors", selectors, resourcev1.DeviceSelectorsMaxSize, func(_ int, s *resourcev1.DeviceSelector) {
 		if s.CEL == nil {
 			l.Required("cel", "")
+			return
+		}
+		if stored {
 			return
 		}
 		l.Within("cel", func() {
@@ -369,7 +393,8 @@ func compile(l *check.List, expression string) {
 	}
 }
 
-func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
+// validateConfiguration takes parameters of any length that are stored.
+func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration, stored bool) {
 	if c.Opaque == nil {
 		l.Required("opaque", "")
 		return
@@ -377,13 +402,22 @@ func validateConfiguration(l *check.List, c *resourcev1.DeviceConfiguration) {
 	l.In("opaque")
 	defer l.Out()
 	driverName(l, "driver", c.Opaque.Driver)
-	switch raw := c.Opaque.Parameters.Raw; {
-	case len(raw) == 0:
-		l.Required("parameters", "")
-	case len(raw) > resourcev1.OpaqueParametersMaxLength:
-		l.TooLong("parameters", resourcev1.OpaqueParametersMaxLength)
-	case !strings.HasPrefix(strings.TrimSpace(string(raw)), "{"):
-		l.Invalid("parameters", "<value omitted>", "must be a valid JSON object")
+	most := resourcev1.OpaqueParametersMaxLength
+	if stored {
+		most = len(c.Opaque.Parameters.Raw)
+	}
+	jsonObject(l, "parameters", c.Opaque.Parameters.Raw, most)
+}
+
+// jsonObject wants an object of at most so many bytes.
+func jsonObject(l *check.List, child string, raw []byte, most int) {
+	switch text := strings.TrimSpace(string(raw)); {
+	case text == "" || text == "null":
+		l.Required(child, "")
+	case len(raw) > most:
+		l.TooLong(child, most)
+	case !strings.HasPrefix(text, "{"):
+		l.Invalid(child, "<value omitted>", "must be a valid JSON object")
 	}
 }
 
@@ -401,61 +435,6 @@ func driverName(l *check.List, child, name string) {
 
 const maxDriver = 63
 
-// validateClaimStatus: an allocation is made and taken back whole.
-func validateClaimStatus(c, old *claim) field.ErrorList {
-	l := check.At(field.NewPath("status"))
-	s := &c.Status
-	if s.Allocation != nil {
-		if old.Status.Allocation != nil {
-			l.Immutable("allocation", s.Allocation, old.Status.Allocation)
-		} else {
-			l.Within("allocation", func() { validateAllocation(l, s.Allocation) })
-		}
-	}
-	tooMany(l, "reservedFor", len(s.ReservedFor), resourcev1.ResourceClaimReservedForMaxSize)
-	seen := map[resourcev1.ResourceClaimConsumerReference]bool{}
-	check.Each(l, "reservedFor", s.ReservedFor, func(_ int, r *resourcev1.ResourceClaimConsumerReference) {
-		for _, f := range [][2]string{{"resource", r.Resource}, {"name", r.Name}, {"uid", string(r.UID)}} {
-			if f[1] == "" {
-				l.Required(f[0], "")
-			}
-		}
-		if seen[*r] {
-			l.Duplicate("", *r)
-		}
-		seen[*r] = true
-	})
-	if len(s.ReservedFor) > 0 && s.Allocation == nil {
-		l.Forbidden("reservedFor", "may not be specified when `allocated` is not set")
-	}
-	if c.DeletionTimestamp != nil && len(s.ReservedFor) > len(old.Status.ReservedFor) {
-		l.Forbidden("reservedFor", "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
-	}
-	return l.Errors()
-}
-
-func validateAllocation(l *check.List, a *resourcev1.AllocationResult) {
-	l.Within("devices", func() {
-		tooMany(l, "results", len(a.Devices.Results), resourcev1.AllocationResultsMaxSize)
-		check.Each(l, "results", a.Devices.Results, func(_ int, r *resourcev1.DeviceRequestAllocationResult) {
-			podspec.DriverName(l, "driver", r.Driver)
-			poolName(l, "pool", r.Pool)
-			if r.Device == "" {
-				l.Required("device", "")
-			} else {
-				l.Label("device", r.Device)
-			}
-		})
-		check.Each(l, "config", a.Devices.Config, func(_ int, c *resourcev1.DeviceAllocationConfiguration) {
-			check.OneOf(l, "source", c.Source, resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
-			validateConfiguration(l, &c.DeviceConfiguration)
-		})
-	})
-	if a.NodeSelector != nil {
-		l.Within("nodeSelector", func() { podspec.NodeSelector(l, a.NodeSelector) })
-	}
-}
-
 // poolName wants DNS subdomains joined by slashes.
 func poolName(l *check.List, child, name string) {
 	if name == "" {
@@ -467,33 +446,6 @@ func poolName(l *check.List, child, name string) {
 	}
 	for part := range strings.SplitSeq(name, "/") {
 		l.Subdomain(child, part)
-	}
-}
-
-func qualifiedParts(l *check.List, child, domain, id string) {
-	if len(domain) > resourcev1.DeviceMaxDomainLength {
-		l.TooLong(child, resourcev1.DeviceMaxDomainLength)
-	}
-	l.Subdomain(child, domain)
-	identifier(l, child, id)
-}
-
-// identifier wants a C identifier.
-func identifier(l *check.List, child, id string) {
-	if id == "" {
-		l.Required(child, "the name must not be empty")
-		return
-	}
-	if len(id) > resourcev1.DeviceMaxIDLength {
-		l.TooLong(child, resourcev1.DeviceMaxIDLength)
-	}
-	for i, c := range []byte(id) {
-		if c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || i > 0 && '0' <= c && c <= '9' {
-			continue
-		}
-		l.Invalid(child, id, "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_' "+
-			fmt.Sprintf("(e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '%s')", "[A-Za-z_][A-Za-z0-9_]*"))
-		return
 	}
 }
 

@@ -77,11 +77,16 @@ func dropFromSlice(now, old *resourcev1.ResourceSliceSpec) {
 
 func hasLists(d resourcev1.Device) bool {
 	for _, a := range d.Attributes {
-		if a.IntValues != nil || a.BoolValues != nil || a.StringValues != nil || a.VersionValues != nil {
+		if hasList(&a) {
 			return true
 		}
 	}
 	return false
+}
+
+// hasList tells whether an attribute is a list of values.
+func hasList(a *resourcev1.DeviceAttribute) bool {
+	return a.IntValues != nil || a.BoolValues != nil || a.StringValues != nil || a.VersionValues != nil
 }
 
 func dropLists(d *resourcev1.Device) {

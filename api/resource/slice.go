@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -25,12 +27,13 @@ import (
 // DeviceClass describes resource.k8s.io/v1 DeviceClass.
 func DeviceClass() *kind.Kind {
 	type class = resourcev1.DeviceClass
-	valid := func(c *class) field.ErrorList {
+	valid := func(c, old *class) field.ErrorList {
 		l := check.At(field.NewPath("spec"))
 		l.Add(meta.Finalizers(c)...)
-		validateSelectors(l, c.Spec.Selectors)
+		validateSelectors(l, c.Spec.Selectors, equality.Semantic.DeepEqual(c.Spec.Selectors, old.Spec.Selectors))
+		stored := equality.Semantic.DeepEqual(c.Spec.Config, old.Spec.Config)
 		limited(l, "config", c.Spec.Config, resourcev1.DeviceConfigMaxSize, func(_ int, cfg *resourcev1.DeviceClassConfiguration) {
-			validateConfiguration(l, &cfg.DeviceConfiguration)
+			validateConfiguration(l, &cfg.DeviceConfiguration, stored)
 		})
 		if n := c.Spec.ExtendedResourceName; n != nil {
 			check.Format(l, "extendedResourceName", *n, validate.ExtendedResourceName)
@@ -43,8 +46,8 @@ func DeviceClass() *kind.Kind {
 		NewList:        func() runtime.Object { return &resourcev1.DeviceClassList{} },
 		PrepareCreate:  func(c *class) { c.Generation = 1 },
 		PrepareUpdate:  func(c, old *class) { c.Generation = bumped(old.Generation, c.Spec, old.Spec) },
-		Validate:       valid,
-		ValidateUpdate: func(c, _ *class) field.ErrorList { return valid(c) },
+		Validate:       func(c *class) field.ErrorList { return valid(c, &class{}) },
+		ValidateUpdate: valid,
 		Columns:        []metav1.TableColumnDefinition{kind.NameColumn, kind.AgeColumn},
 		Row:            func(c *class) []any { return []any{c.Name, kind.Age(c.CreationTimestamp)} },
 	}.Erase()
@@ -95,7 +98,10 @@ func ResourceSlice() *kind.Kind {
 	}.Erase()
 }
 
-func validateSlice(s *slice) field.ErrorList {
+func validateSlice(s *slice) field.ErrorList { return sliceErrors(s, &resourcev1.ResourceSliceSpec{}) }
+
+// sliceErrors is what is wrong with s, which was old before. What a device had before may stay.
+func sliceErrors(s *slice, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	l, spec := check.At(field.NewPath("spec")), &s.Spec
 	l.Add(meta.Finalizers(s)...)
 	podspec.DriverName(l, "driver", spec.Driver)
@@ -104,148 +110,138 @@ func validateSlice(s *slice) field.ErrorList {
 		if spec.Pool.ResourceSliceCount <= 0 {
 			l.Invalid("resourceSliceCount", spec.Pool.ResourceSliceCount, "must be greater than zero")
 		}
-		l.NotNegative("generation", spec.Pool.Generation)
+		if spec.Pool.Generation < 0 {
+			l.Invalid("generation", spec.Pool.Generation, "must be greater than or equal to zero")
+		}
 	})
+	if old.Driver != "" {
+		l.Within("pool", func() { l.Immutable("name", spec.Pool.Name, old.Pool.Name) })
+		l.Immutable("driver", spec.Driver, old.Driver)
+		l.Immutable("nodeName", spec.NodeName, old.NodeName)
+	}
 	validatePlace(l, spec)
-	tooMany(l, "devices", len(spec.Devices), resourcev1.ResourceSliceMaxDevices)
+	if spec.SharedCounters != nil && spec.Devices != nil {
+		l.Invalid("", "", "only one of `sharedCounters` or `devices` is allowed")
+	}
+	most := resourcev1.ResourceSliceMaxDevices
+	if slices.ContainsFunc(spec.Devices, func(d resourcev1.Device) bool {
+		return len(d.Taints) > 0 || len(d.ConsumesCounters) > 0 || hasLists(d)
+	}) {
+		most = resourcev1.ResourceSliceMaxDevicesWithAdvancedFeatures
+	}
+	if tooMany(l, "devices", len(spec.Devices), most) {
+		return l.Errors()
+	}
+	perDevice := kind.Value(spec.PerDeviceNodeSelection)
+	check.Each(l, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
+		var before *resourcev1.Device
+		if i := slices.IndexFunc(old.Devices, func(o resourcev1.Device) bool { return o.Name == d.Name }); i >= 0 {
+			before = &old.Devices[i]
+		}
+		validateDevice(l, d, before, perDevice)
+	})
 	var seen check.Set
 	check.Each(l, "devices", spec.Devices, func(_ int, d *resourcev1.Device) {
-		if d.Name != "" && !seen.Add(d.Name) {
-			l.Duplicate("name", d.Name)
+		if !seen.Add(d.Name) {
+			l.Duplicate("", d.Name)
 		}
-		validateDevice(l, d)
 	})
-	tooMany(l, "sharedCounters", len(spec.SharedCounters), resourcev1.ResourceSliceMaxCounterSets)
+	var sets check.Set
+	limited(l, "sharedCounters", spec.SharedCounters, resourcev1.ResourceSliceMaxCounterSets, func(_ int, c *resourcev1.CounterSet) {
+		if !sets.Add(c.Name) {
+			l.Declared(field.Duplicate(l.Path(""), *c))
+		}
+		counters(l, "name", c.Name, c.Counters, resourcev1.ResourceSliceMaxCountersPerCounterSet)
+	})
 	return l.Errors()
+}
+
+// counters checks the counters of a set that child names.
+func counters(l *check.List, child, name string, counters map[string]resourcev1.Counter, most int) {
+	if name == "" {
+		l.Missing(child)
+	} else {
+		check.Format(l, child, name, validate.ShortName)
+	}
+	if len(counters) == 0 {
+		l.Missing("counters")
+	} else if !tooMany(l, "counters", len(counters), most) {
+		for _, key := range slices.Sorted(maps.Keys(counters)) {
+			check.Format(l, "counters", key, validate.ShortName)
+		}
+	}
 }
 
 // validatePlace wants one way of saying which nodes can reach the devices.
 func validatePlace(l *check.List, s *resourcev1.ResourceSliceSpec) {
-	var set []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"nodeName", s.NodeName != nil}, {"nodeSelector", s.NodeSelector != nil}, {"allNodes", s.AllNodes != nil},
-		{"perDeviceNodeSelection", s.PerDeviceNodeSelection != nil},
-	} {
-		if f.set {
-			set = append(set, "`"+f.name+"`")
-		}
-	}
-	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-	switch len(set) {
-	case 0:
-		l.Required("", one)
-	case 1:
-	default:
-		l.Invalid("", fmt.Sprintf("{%s}", strings.Join(set, ", ")), one+", but multiple fields are set")
-	}
-	if s.NodeName != nil {
-		if *s.NodeName == "" {
-			l.Invalid("nodeName", *s.NodeName, "must be either unset or set to a non-empty string")
-		} else {
-			l.Subdomain("nodeName", *s.NodeName)
-		}
-	}
+	ways := placed(l, s.NodeName, "must be either unset or set to a non-empty string", s.NodeSelector)
 	if s.NodeSelector != nil {
-		l.Within("nodeSelector", func() { podspec.NodeSelector(l, s.NodeSelector) })
 		if n := len(s.NodeSelector.NodeSelectorTerms); n != 1 {
 			l.Within("nodeSelector", func() {
 				l.Invalid("nodeSelectorTerms", s.NodeSelector.NodeSelectorTerms, "must have exactly one node selector term")
 			})
 		}
 	}
-	for _, f := range []struct {
-		child string
-		v     *bool
-	}{{"allNodes", s.AllNodes}, {"perDeviceNodeSelection", s.PerDeviceNodeSelection}} {
-		if f.v != nil && !*f.v {
-			l.Invalid(f.child, *f.v, "must be either unset or set to true")
-		}
+	ways = append(ways, trueOnly(l, "allNodes", s.AllNodes)...)
+	ways = append(ways, trueOnly(l, "perDeviceNodeSelection", s.PerDeviceNodeSelection)...)
+	const one = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+	switch len(ways) {
+	case 0:
+		l.Required("", one)
+	case 1:
+	default:
+		l.Invalid("", fmt.Sprintf("{%s}", strings.Join(ways, ", ")), one+", but multiple fields are set")
 	}
 }
 
-func validateDevice(l *check.List, d *resourcev1.Device) {
-	l.Label("name", d.Name)
-	if n := len(d.Attributes) + len(d.Capacity); n > resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice {
-		l.Invalid("", n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice))
-	}
-	l.In("attributes")
-	for _, name := range slices.Sorted(maps.Keys(d.Attributes)) {
-		l.Key(string(name))
-		qualified(l, string(name))
-		a := d.Attributes[name]
-		validateAttribute(l, &a)
-		l.Out()
-	}
-	l.Out()
-	l.In("capacity")
-	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
-		l.Key(string(name))
-		qualified(l, string(name))
-		l.Out()
-	}
-	l.Out()
-	tooMany(l, "taints", len(d.Taints), resourcev1.DeviceTaintsMaxLength)
-	check.Each(l, "taints", d.Taints, func(_ int, t *resourcev1.DeviceTaint) { validateTaint(l, t) })
-}
-
-// qualified wants "[<domain>/]<identifier>".
-func qualified(l *check.List, name string) {
-	if name == "" {
-		l.Required("", "")
-		return
-	}
-	if domain, id, ok := strings.Cut(name, "/"); ok {
-		qualifiedParts(l, "", domain, id)
-	} else {
-		identifier(l, "", name)
-	}
-}
-
-func validateAttribute(l *check.List, a *resourcev1.DeviceAttribute) {
-	n := 0
-	for _, set := range []bool{
-		a.IntValue != nil, a.BoolValue != nil, a.StringValue != nil, a.VersionValue != nil,
-		a.IntValues != nil, a.BoolValues != nil, a.StringValues != nil, a.VersionValues != nil,
-	} {
-		if set {
-			n++
-		}
-	}
-	const most = resourcev1.DeviceAttributeMaxValueLength
+// placed checks a node's name and a selector of nodes, and lists which of them are set.
+func placed(l *check.List, node *string, empty string, selector *corev1.NodeSelector) (ways []string) {
 	switch {
-	case n == 0:
-		l.Required("", "exactly one value must be specified")
-	case n > 1:
-		l.Invalid("", *a, "exactly one value must be specified")
-	case len(kind.Value(a.StringValue)) > most:
-		l.TooLong("string", most)
-	case len(kind.Value(a.VersionValue)) > most:
-		l.TooLong("version", most)
+	case node == nil:
+	case *node == "":
+		l.Invalid("nodeName", *node, empty)
+	default:
+		ways = append(ways, "`nodeName`")
+		l.Subdomain("nodeName", *node)
 	}
+	if selector != nil {
+		ways = append(ways, "`nodeSelector`")
+		l.Within("nodeSelector", func() { podspec.NodeSelector(l, selector) })
+	}
+	return ways
 }
 
-func validateTaint(l *check.List, t *resourcev1.DeviceTaint) {
+// trueOnly checks a switch that is never turned off, and lists it when it is on.
+func trueOnly(l *check.List, child string, v *bool) []string {
+	switch {
+	case v == nil:
+		return nil
+	case *v:
+		return []string{"`" + child + "`"}
+	}
+	l.Invalid(child, *v, "must be either unset or set to true")
+	return nil
+}
+
+// validateTaint checks a taint; an effect that it had before may stay.
+func validateTaint(l *check.List, t *resourcev1.DeviceTaint, old resourcev1.DeviceTaintEffect) {
 	l.Qualified("key", t.Key)
 	l.LabelValue("value", t.Value)
-	check.OneOf(l, "effect", t.Effect, taintEffects...)
+	switch {
+	case t.Effect == old && old != "":
+	case t.Effect == "":
+		l.Missing("effect")
+	case !slices.Contains(taintEffects, t.Effect):
+		l.Declared(field.NotSupported(l.Path("effect"), t.Effect, taintEffects))
+	}
 }
 
-func validateSliceUpdate(s, old *slice) field.ErrorList {
-	l := check.At(field.NewPath("spec"))
-	l.Add(validateSlice(s)...)
-	l.Immutable("driver", s.Spec.Driver, old.Spec.Driver)
-	l.Within("pool", func() { l.Immutable("name", s.Spec.Pool.Name, old.Spec.Pool.Name) })
-	l.Immutable("nodeName", s.Spec.NodeName, old.Spec.NodeName)
-	return l.Errors()
-}
+func validateSliceUpdate(s, old *slice) field.ErrorList { return sliceErrors(s, &old.Spec) }
 
 // DeviceTaintRule describes resource.k8s.io/v1 DeviceTaintRule.
 func DeviceTaintRule() *kind.Kind {
 	type rule = resourcev1.DeviceTaintRule
-	valid := func(r *rule) field.ErrorList {
+	valid := func(r, old *rule) field.ErrorList {
 		l := check.At(field.NewPath("spec"))
 		l.Add(meta.Finalizers(r)...)
 		if s := r.Spec.DeviceSelector; s != nil {
@@ -261,7 +257,7 @@ func DeviceTaintRule() *kind.Kind {
 			}
 			l.Out()
 		}
-		l.Within("taint", func() { validateTaint(l, &r.Spec.Taint) })
+		l.Within("taint", func() { validateTaint(l, &r.Spec.Taint, old.Spec.Taint.Effect) })
 		return l.Errors()
 	}
 	return kind.Spec[*rule]{
@@ -279,13 +275,8 @@ func DeviceTaintRule() *kind.Kind {
 			}
 			r.Generation = bumped(old.Generation, r.Spec, old.Spec)
 		},
-		Validate: valid,
-		ValidateUpdate: func(r, old *rule) field.ErrorList {
-			l := check.At(field.NewPath("spec"))
-			l.Add(valid(r)...)
-			l.Immutable("deviceSelector", r.Spec.DeviceSelector, old.Spec.DeviceSelector)
-			return l.Errors()
-		},
+		Validate:              func(r *rule) field.ErrorList { return valid(r, &rule{}) },
+		ValidateUpdate:        valid,
 		NoUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{
@@ -304,8 +295,8 @@ func DeviceTaintRule() *kind.Kind {
 			},
 			ValidateUpdate: func(r, _ *rule) field.ErrorList {
 				l := check.At(field.NewPath("status"))
-				tooMany(l, "conditions", len(r.Status.Conditions), resourcev1.DeviceTaintRuleStatusMaxConditions)
 				l.Add(metavalidation.ValidateConditions(r.Status.Conditions, l.Path("conditions"))...)
+				tooMany(l, "conditions", len(r.Status.Conditions), resourcev1.DeviceTaintRuleStatusMaxConditions)
 				return l.Errors()
 			},
 		},

@@ -8,7 +8,6 @@ import (
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,19 +48,22 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 	if rq.Name == "" { // POST to bindings
 		rq.Name = b.Name
 	}
-	if b.Name != "" && b.Name != rq.Name {
+	switch {
+	case rq.Name == "":
+		return apierrors.NewBadRequest("Name parameter required.")
+	case b.Name != rq.Name:
 		return apierrors.NewBadRequest("name in URL does not match name in Binding object")
 	}
 	if errs := podkind.ValidateBinding(b); len(errs) > 0 {
-		return apierrors.NewInvalid(bindingGVK.GroupKind(), b.Name, errs)
+		return errs.ToAggregate() // no Invalid: Kubernetes answers with the bare text
 	}
-	if err := h.bindPod(r.Context(), rq, b, opts, manager(r, opts.FieldManager)); err != nil {
+	if err := h.bindPod(r.Context(), rq, b, opts); err != nil {
 		return err
 	}
 	return writeSuccess(w, r, http.StatusCreated)
 }
 
-func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions, owner string) error {
+func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions) error {
 	pods := h.resources[podsGVR]
 	ar := h.admissionRequest(rq, pods, admission.Create, b, nil, opts, isDryRun(opts.DryRun))
 	ar.Kind, ar.Subresource, ar.Spec = bindingGVK, "binding", nil
@@ -79,8 +81,8 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 		if b.ResourceVersion != "" {
 			want.ResourceVersion = &b.ResourceVersion
 		}
-		if err := preconditions(pods, rq.Name, current, &want); err != nil {
-			return nil, err
+		if !stored(current, &want) {
+			return nil, otherThan(change{res: pods, dry: isDryRun(opts.DryRun)}, current, &want)
 		}
 		shared, ok := current.(*corev1.Pod)
 		if !ok {
@@ -90,7 +92,7 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 		if err := podkind.Bind(pod, b); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, rq.Name, err)
 		}
-		return pod, pods.Fields["binding"].Update(current, pod, owner)
+		return pod, nil // a binding owns no fields
 	}
 	if isDryRun(opts.DryRun) {
 		e, err := pods.Storage.Get(ctx, rq.Namespace, rq.Name, "")
@@ -110,37 +112,4 @@ func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.B
 
 func writeSuccess(w http.ResponseWriter, r *http.Request, code int) error {
 	return writeStatus(w, r, code, &metav1.Status{Status: metav1.StatusSuccess, Code: int32(code)}) //nolint:gosec // an HTTP code
-}
-
-// evict serves pods/eviction: it deletes the pod as the eviction's options say.
-func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
-	if rq.Verb != "create" {
-		return wire.MethodNotAllowed()
-	}
-	opts, err := createOptions(r)
-	if err != nil {
-		return err
-	}
-	body, err := decodeAs(r, rq, policyv1.SchemeGroupVersion.WithKind("Eviction"), &policyv1.Eviction{}, opts.FieldValidation)
-	if err != nil {
-		return err
-	}
-	ev, ok := body.(*policyv1.Eviction)
-	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", body))
-	}
-	if ev.Name != "" && ev.Name != rq.Name {
-		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
-	}
-	del := ev.DeleteOptions
-	if del == nil {
-		del = &metav1.DeleteOptions{}
-	}
-	if isDryRun(opts.DryRun) {
-		del.DryRun = opts.DryRun
-	}
-	if _, _, err := h.remove(r.Context(), rq, res, rq.Name, del); err != nil {
-		return err
-	}
-	return writeSuccess(w, r, http.StatusCreated)
 }

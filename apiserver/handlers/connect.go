@@ -115,6 +115,9 @@ func containerOf(pod *corev1.Pod, name string) (string, error) {
 // stream serves exec and attach.
 func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+		if rq.Verb != "get" && rq.Verb != "create" {
+			return wire.MethodNotAllowed()
+		}
 		opts := fresh()
 		if err := options(r, opts); err != nil {
 			return err
@@ -127,9 +130,6 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		var wants streams.Wants
 		switch o := opts.(type) {
 		case *corev1.PodExecOptions:
-			if len(o.Command) == 0 {
-				return apierrors.NewBadRequest("you must specify at least 1 command for the container")
-			}
 			name, command, wants = o.Container, o.Command, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
 		case *corev1.PodAttachOptions:
 			name, wants = o.Container, streams.Wants{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY}
@@ -144,14 +144,17 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		if name, err = containerOf(pod, name); err != nil {
 			return err
 		}
-		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
-			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
-		}
 		if pod.Spec.NodeName == "" {
 			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 		}
 		if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
 			return apierrors.NewBadRequest(fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", p))
+		}
+		if verb == "exec" && len(command) == 0 {
+			return apierrors.NewBadRequest("you must specify at least 1 command for the container")
+		}
+		if !wants.Stdin && !wants.Stdout && !wants.Stderr {
+			return apierrors.NewBadRequest("you must specify at least 1 of stdin, stdout, stderr")
 		}
 		target, err := c.kubelet(r.Context(), pod.Spec.NodeName, []string{verb, pod.Namespace, pod.Name, name}, wanted(wants, command))
 		switch {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/api/empty"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/objects"
@@ -149,7 +150,15 @@ func (h *Handler) judgeNew(rq *pipeline.Request, res *registry.Resource, obj kin
 	for _, text := range res.Warnings(obj, nil) {
 		rq.Warn(text)
 	}
+	forget(res, obj)
 	return nil
+}
+
+// forget makes obj what it is when it is read again. Definitions are kept as JSON, as custom objects are, which keeps what is empty.
+func forget(res *registry.Resource, obj kind.Object) {
+	if res.Custom == nil && res.Group != "apiextensions.k8s.io" && res.Group != "apiregistration.k8s.io" {
+		empty.Forget(obj)
+	}
 }
 
 // begin has the resource settle what it hands out. ar's settlement tells it what became of obj.

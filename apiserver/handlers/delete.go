@@ -144,12 +144,19 @@ var (
 func (h *Handler) remove(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
+	return h.removeJudged(ctx, rq, res, name, opts, h.admitDeletion(rq, res, name, isDryRun(opts.DryRun)))
+}
+
+// removeJudged is remove with another judge of the object's states than admission.
+func (h *Handler) removeJudged(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, judge deletionJudge,
+) (e *objects.Entry, removed bool, err error) {
 	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
 	for {
 		var last, marked kind.Object // marked: as it goes
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			last, marked = current, nil
-			next, err := h.deletionStep(ctx, rq, res, name, current, opts, dry)
+			next, err := deletionStep(ctx, res, name, current, opts, judge)
 			if errors.Is(err, errRemoveNow) {
 				marked = next
 			}
@@ -218,20 +225,30 @@ func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, nam
 	return &objects.Entry{Object: obj}, nil
 }
 
+// deletionJudge may refuse to delete an object in its current state.
+type deletionJudge func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
+
+// admitDeletion asks admission.
+func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, name string, dry bool) deletionJudge {
+	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
+		ar := h.admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
+		ar.Name = name
+		if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
+			return err
+		}
+		return h.check(ctx, rq, ar)
+	}
+}
+
 // deletionStep judges one state of the object: preconditions, admission, then what the deletion means for it.
-func (h *Handler) deletionStep(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, dry bool,
+func deletionStep(
+	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, judge deletionJudge,
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
 	}
 	own := opts.DeepCopy() // the kind may fill in a grace period
-	ar := h.admissionRequest(rq, res, admission.Delete, nil, current, own, dry)
-	ar.Name = name
-	if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
-		return nil, err
-	}
-	if err := h.check(ctx, rq, ar); err != nil {
+	if err := judge(ctx, current, own); err != nil {
 		return nil, err
 	}
 	next, what := deletion(res, current, own, time.Now())

@@ -233,7 +233,7 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 		return h.get(w, r, rq, res)
 	case rq.Verb == "update" && isPart:
 		return h.update(w, r, rq, res)
-	case rq.Verb == "patch" && isPart:
+	case rq.Verb == "patch" && isPart && rq.Subresource != "finalize":
 		return h.patch(w, r, rq, res)
 	}
 	return wire.MethodNotAllowed()

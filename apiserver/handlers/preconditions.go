@@ -5,6 +5,7 @@ package handlers
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,7 @@ func version(obj metav1.Object) (uint64, error) {
 func matchCurrent(c change, obj, current kind.Object, name string) error {
 	_, patched := c.opts.(*metav1.PatchOptions) // a patch that changes the uid is invalid, no conflict
 	if uid := obj.GetUID(); !patched && uid != "" && uid != current.GetUID() {
-		return otherUID(c.res, current.GetNamespace(), name, uid, current.GetUID())
+		return otherUID(c, current.GetNamespace(), name, uid, current.GetUID())
 	}
 	v, err := version(obj)
 	switch {
@@ -49,14 +50,36 @@ func matchCurrent(c change, obj, current kind.Object, name string) error {
 }
 
 // otherUID refuses to replace an object that is not the one the client read.
-func otherUID(res *registry.Resource, ns, name string, want, is types.UID) error {
-	prefix := objects.StorePrefix(res.GroupResource())
+func otherUID(c change, ns, name string, want, is types.UID) error {
+	return unmet(c, ns, name, fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", want, is))
+}
+
+// unmet words, as the store of Kubernetes does, what an object is not.
+func unmet(c change, ns, name, what string) error {
+	res, prefix := c.res, objects.StorePrefix(c.res.GroupResource())
 	if res.Custom != nil {
 		prefix = res.Group + "/" + res.Resource
 	}
 	key := objects.Config{Prefix: prefix, Namespaced: res.Namespaced}.KeyPrefix(ns) + name
+	if c.dry {
+		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know where in the store objects are
+	}
 	return apierrors.NewConflict(res.GroupResource(), name, fmt.Errorf("StorageError: invalid object, Code: 4, Key: %s, ResourceVersion: 0, "+
-		"AdditionalErrorMsg: Precondition failed: UID in precondition: %v, UID in object meta: %v", key, want, is))
+		"AdditionalErrorMsg: Precondition failed: %s", key, what))
+}
+
+// stored tells whether an object is the one that p wants.
+func stored(obj kind.Object, p *metav1.Preconditions) bool {
+	return (p.UID == nil || *p.UID == obj.GetUID()) && (p.ResourceVersion == nil || *p.ResourceVersion == obj.GetResourceVersion())
+}
+
+// otherThan says why an object is not the one that p wants.
+func otherThan(c change, obj kind.Object, p *metav1.Preconditions) error {
+	if p.UID != nil && *p.UID != obj.GetUID() {
+		return otherUID(c, obj.GetNamespace(), obj.GetName(), *p.UID, obj.GetUID())
+	}
+	return unmet(c, obj.GetNamespace(), obj.GetName(),
+		fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()))
 }
 
 // preconditions judges what a deletion says the object is.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -159,10 +160,35 @@ func reviewAccess(
 	}
 	d, err := judge.Authorize(ctx, a)
 	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Verdict == auth.Allow, Denied: d.Verdict == auth.Deny, Reason: d.Reason}
-	if err != nil {
-		status.EvaluationError = err.Error()
+	var wrong []string
+	if ra := spec.ResourceAttributes; ra != nil {
+		wrong = unparsed(ra)
 	}
+	if err != nil {
+		wrong = append(wrong, err.Error())
+	}
+	status.EvaluationError = strings.Join(wrong, ", ")
 	return nil
+}
+
+// unparsed says which selectors of a question nobody can read, and so are not judged.
+func unparsed(ra *authorizationv1.ResourceAttributes) (wrong []string) {
+	const ignored = " ignored due to parse error"
+	if s := ra.FieldSelector; s != nil && s.RawSelector != "" {
+		if _, err := fields.ParseSelector(s.RawSelector); err != nil {
+			wrong = append(wrong, "spec.resourceAttributes.fieldSelector"+ignored)
+		}
+	}
+	if s := ra.LabelSelector; s != nil {
+		_, err := labels.Parse(s.RawSelector)
+		if len(s.Requirements) > 0 {
+			_, err = metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.Requirements})
+		}
+		if err != nil {
+			wrong = append(wrong, "spec.resourceAttributes.labelSelector"+ignored)
+		}
+	}
+	return wrong
 }
 
 // fieldRequirements are what authorizers can look at; what a field selector of a request could not say is left out, which only ever

@@ -99,6 +99,9 @@ func (h *Handler) updateScale(w http.ResponseWriter, r *http.Request, rq *pipeli
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("expected a Scale, got a %T", body))
 	}
+	if err := matchNamespace(wanted, rq.Namespace); err != nil {
+		return err
+	}
 	if err := matchName(wanted, rq.Name, rq.Namespace); err != nil {
 		return err
 	}
@@ -132,6 +135,13 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 			s, err := mend(rq, scaleKind, p, old)
 			if err != nil {
 				return nil, err
+			}
+			if err := matchName(s, rq.Name, rq.Namespace); err != nil {
+				return nil, err
+			}
+			if s.GetUID() != old.UID {
+				return nil, apierrors.NewConflict(schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:revive,staticcheck // Kubernetes' words
 			}
 			return s, fields.Update(old, s, p.owner)
 		})

@@ -11,11 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/apply"
 	"keelson/api/kind"
@@ -193,7 +191,7 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 			return nil, nil, apierrors.NewConflict(c.res.GroupResource(), rq.Name,
 				fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 		}
-		return nil, nil, otherUID(c.res, namespace(rq, c.res), rq.Name, uid, "")
+		return nil, nil, otherUID(c, namespace(rq, c.res), rq.Name, uid, "")
 	}
 	// A version does not matter, though it must be one.
 	if _, err := version(obj); err != nil {
@@ -296,6 +294,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	if err := h.check(ctx, rq, ar); err != nil {
 		return nil, nil, err
 	}
+	forget(c.res, obj)
 	keepTimes(c.res.GVK(), obj, current)
 	noteChange(rq, c.sub, obj, current)
 	if finished(c.res, obj, current) {
@@ -308,7 +307,6 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 // prepareAndValidate keeps what the server owns and judges the rest.
 func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object) error {
 	obj.SetGeneration(old.GetGeneration())
-	obj.SetSelfLink("")
 	prepare, validate := res.PrepareUpdate, res.ValidateUpdate
 	if part := res.Subs[sub]; part != nil {
 		prepare, validate = part.PrepareUpdate, part.ValidateUpdate
@@ -321,14 +319,11 @@ func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object
 	if t := old.GetDeletionTimestamp(); t != nil {
 		obj.SetDeletionTimestamp(t)
 	}
-	if g := old.GetDeletionGracePeriodSeconds(); g != nil {
+	if g := old.GetDeletionGracePeriodSeconds(); g != nil && obj.GetDeletionGracePeriodSeconds() == nil {
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
 	same.Share(obj, old) // from here on nobody else changes obj
-	path := field.NewPath("metadata")
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, res.ValidateName, path)
-	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
-	errs = append(errs, validate(obj, old)...)
+	errs := append(checkMetadata(res, sub, obj, old), validate(obj, old)...)
 	return invalidObject(res, obj, errs)
 }
 

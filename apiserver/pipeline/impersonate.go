@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
@@ -30,7 +30,7 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		as, asks, err := impersonation(r.Header)
 		if err != nil {
-			wire.WriteError(w, r, apierrors.NewInternalError(err))
+			wire.WriteError(w, r, apierrors.NewBadRequest(err.Error()))
 			return
 		}
 		if as == nil {
@@ -76,7 +76,12 @@ func impersonation(h http.Header) (*auth.User, []auth.Attributes, error) {
 	}
 	if name == "" {
 		if uid != "" || len(groups) > 0 || len(as.Extra) > 0 {
-			return nil, nil, errors.New("requested groups, uid or extra without impersonating a user")
+			extra := as.Extra
+			if len(extra) == 0 {
+				extra = nil
+			}
+			return nil, nil, fmt.Errorf(`requested &user.DefaultInfo{Name:"", UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name`,
+				uid, as.Groups, extra) // with the name of Kubernetes' type
 		}
 		return nil, nil, nil
 	}
@@ -94,23 +99,24 @@ func impersonation(h http.Header) (*auth.User, []auth.Attributes, error) {
 	} else {
 		asks = append(asks, auth.Attributes{Version: "v1", Resource: "users", Name: name})
 	}
-	implied := auth.Authenticated
-	if name == auth.Anonymous {
-		implied = auth.Unauthenticated
-	}
-	if !slices.Contains(as.Groups, implied) {
-		as.Groups = append(as.Groups, implied)
+	switch stranger := slices.Contains(as.Groups, auth.Unauthenticated); {
+	case stranger:
+	case name == auth.Anonymous:
+		as.Groups = append(as.Groups, auth.Unauthenticated)
+	case !slices.Contains(as.Groups, auth.Authenticated):
+		as.Groups = append(as.Groups, auth.Authenticated)
 	}
 	return as, asks, nil
 }
 
+// serviceAccount is the service account that a user is; a name that none can have is any user's.
 func serviceAccount(name string) (ns, account string, ok bool) {
 	rest, ok := strings.CutPrefix(name, "system:serviceaccount:")
 	if !ok {
 		return "", "", false
 	}
 	ns, account, ok = strings.Cut(rest, ":")
-	return ns, account, ok && ns != "" && account != ""
+	return ns, account, ok && len(validation.ValidateNamespaceName(ns, false)) == 0 && len(validation.ValidateServiceAccountName(account, false)) == 0
 }
 
 // decide asks the authorizer and words a refusal as Kubernetes does. why, if not nil, receives the reason of an Allow.

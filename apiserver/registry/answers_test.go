@@ -42,6 +42,9 @@ func created(t *testing.T, k *kind.Kind, doc string) kind.Object {
 
 const template = `{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}`
 
+// slice is the beginning of a slice of devices.
+const slice = `{metadata: {name: x}, spec: {driver: d, nodeName: n, pool: {name: p, resourceSliceCount: 1}, `
+
 // answers are what Kubernetes v1.37 answers to objects with something wrong, in its order: the beginning of each line. Each row pins one rule.
 var answers = []struct{ what, kind, doc, want string }{
 	{
@@ -109,6 +112,33 @@ spec.metrics[0].containerResource.name: Invalid value: "x": must be a standard r
 spec.metrics[0].containerResource.container: Invalid value: "A": a lowercase RFC 1123 label
 spec.metrics: Forbidden: must specify at least one Object or External metric to support scaling to zero replicas
 spec.maxReplicas: Invalid value: -1: must be greater than or equal to 1`},
+	{"attributes of devices", "resourceslices.v1", slice + `devices: [{name: d, attributes: {a: {version: x}, b: {}, c: {int: 1, bool: true}, 1d: {int: 1}}}, {name: d}]}}`,
+		`spec.devices[0].attributes: Invalid value: "1d": a valid C identifier
+spec.devices[0].attributes[a].version: Invalid value: "x": must be a string compatible with semver.org spec 2.0.0
+spec.devices[1]: Duplicate value: "d"
+spec.devices[0].attributes[b]: Invalid value: "": must specify one of: ` + "`int`, `bool`" + `
+spec.devices[0].attributes[c]: Invalid value: "{int, bool}": must specify exactly one of: ` + "`int`, `bool`"},
+	{"capacities of devices", "resourceslices.v1", slice + `devices: [{name: d, capacity: {c: {value: 10, requestPolicy: {default: 1}}}}, {name: e, allowMultipleAllocations: true, capacity: {
+			a: {value: 10, requestPolicy: {validValues: [2, 1]}}, b: {value: 10, requestPolicy: {default: 3, validValues: [2, 1, 11]}},
+			c: {value: 10, requestPolicy: {default: 4, validRange: {min: 1, max: 12, step: 2}}}, d: {value: 10, requestPolicy: {default: 1.5, validRange: {min: 1, step: 1}}}}}]}}`,
+		`spec.devices[0].capacity[c].requestPolicy: Forbidden: allowMultipleAllocations must be true
+spec.devices[1].capacity[a].requestPolicy.default: Required value: required when validValues is defined
+spec.devices[1].capacity[b].requestPolicy.validValues[1]: Invalid value: "1": values must be sorted in ascending order
+spec.devices[1].capacity[b].requestPolicy.validValues[2]: Invalid value: "11": option is larger than capacity value: 10
+spec.devices[1].capacity[b].requestPolicy.validValues: Invalid value: "3": default value is not valid according to the requestPolicy
+spec.devices[1].capacity[c].requestPolicy.validRange.max: Invalid value: "12": max is larger than capacity value: 10
+spec.devices[1].capacity[c].requestPolicy.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)
+spec.devices[1].capacity[c].requestPolicy.validRange.step: Invalid value: "12": value is not a multiple of a given step (2) from (1)
+spec.devices[1].capacity[d].requestPolicy.validRange.step: Invalid value: "1500m": value is not a multiple of a given step (1) from (1)`},
+	{"counters and conditions of devices", "resourceslices.v1", slice + `devices: [{name: d, nodeName: n, bindingConditions: [a, a], consumesCounters: [{}]}], sharedCounters: [{name: A, counters: {B: {value: 1}}}]}}`,
+		`spec: Invalid value: "": only one of ` + "`sharedCounters` or `devices`" + ` is allowed
+spec.devices[0]: Invalid value: null: ` + "`nodeName`, `nodeSelector` and `allNodes`" + ` can only be set if
+spec.devices[0].bindingConditions[1]: Duplicate value: "a"
+spec.devices[0].bindingFailureConditions: Invalid value: null: bindingFailureConditions are required to use bindingConditions
+spec.devices[0].consumesCounters[0].counterSet: Required value
+spec.devices[0].consumesCounters[0].counters: Required value
+spec.sharedCounters[0].name: Invalid value: "A": a lowercase RFC 1123 label
+spec.sharedCounters[0].counters: Invalid value: "B": a lowercase RFC 1123 label`},
 	{"hints for nodes, ports and types of slices", "endpointslices.v1", `{metadata: {name: x}, addressType: IPv4, ports: [{port: -1}], endpoints: [{addresses: ["fd00::1"], hints: {forNodes: [{name: m}, {name: m}]}}, {addresses: []}]}`,
 		`endpoints[0].addresses: Invalid value: "fd00::1": must be an IPv4 address
 endpoints[0].hints.forNodes[1].name: Duplicate value: "m"

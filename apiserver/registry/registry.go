@@ -150,7 +150,7 @@ func New(row Row, storage objects.Storage) *Resource {
 	for name := range row.Kind.Subs {
 		subs = append(subs, name)
 	}
-	for _, sub := range append(subs, "scale", "binding") {
+	for _, sub := range append(subs, "scale") {
 		r.Fields[sub] = apply.New(row.Kind, sub, row.reset(sub)...)
 	}
 	return r

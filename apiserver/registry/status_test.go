@@ -35,7 +35,7 @@ func copied(next, old kind.Object) kind.Object {
 var (
 	annotationsStay = []string{
 		"APIService", "CSINode", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest",
-		"PriorityLevelConfiguration", "ResourceClaim", "StorageVersionMigration", "ValidatingAdmissionPolicy", "VolumeAttachment",
+		"PriorityLevelConfiguration", "ResourceClaim", "ServiceCIDR", "StorageVersionMigration", "ValidatingAdmissionPolicy", "VolumeAttachment",
 	}
 	labelsStay = append([]string{"Deployment"}, annotationsStay...)
 )

@@ -75,7 +75,9 @@ func TestRBAC(t *testing.T) {
 func TestNode(t *testing.T) {
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{
 		ServiceAccountName: "build",
+		ResourceClaims:     []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new("claim")}},
 		Volumes: []corev1.Volume{
+			{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
 			{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "tls"}}},
 		},
 		InitContainers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "env"}}}}}},
@@ -91,8 +93,15 @@ func TestNode(t *testing.T) {
 	}
 	at := func(node, verb, resource, sub, name string) *auth.Attributes {
 		group := ""
-		if resource == "podcertificaterequests" {
+		switch resource {
+		case "podcertificaterequests":
 			group = "certificates.k8s.io"
+		case "resourceclaims", "resourceslices":
+			group = "resource.k8s.io"
+		case "leases":
+			group = "coordination.k8s.io"
+		case "csinodes":
+			group = "storage.k8s.io"
 		}
 		return &auth.Attributes{
 			Group: group,
@@ -124,6 +133,14 @@ func TestNode(t *testing.T) {
 		{"a request by name", at("node-1", "get", "podcertificaterequests", "", "r"), false},
 		{"issuing a certificate", at("node-1", "update", "podcertificaterequests", "status", "r"), false},
 		{"deleting a request", mine(at("node-1", "delete", "podcertificaterequests", "", "r")), false},
+		{"its pod's devices", at("node-1", "get", "resourceclaims", "", "claim"), true},
+		{"other devices", at("node-1", "get", "resourceclaims", "", "other"), false},
+		{"the size of its pod's volume", at("node-1", "patch", "persistentvolumeclaims", "status", "data"), true},
+		{"the size of another volume", at("node-1", "patch", "persistentvolumeclaims", "status", "other"), false},
+		{"a lease elsewhere", at("node-1", "get", "leases", "", "node-1"), false},
+		{"its CSINode", at("node-1", "update", "csinodes", "", "node-1"), true},
+		{"another's CSINode", at("node-1", "update", "csinodes", "", "node-2"), false},
+		{"all slices of devices", at("node-1", "list", "resourceslices", "", ""), false},
 		{"what every node may", at("node-1", "list", "services", "", ""), true},
 	} {
 		d, err := n.Authorize(t.Context(), c.at)

@@ -43,7 +43,7 @@ func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, o
 	}
 	switch o := obj.(type) {
 	case *rbacv1.Role:
-		return e.role(ctx, u, "roles", namespace, o.Name, o.Rules)
+		return e.role(ctx, u, namespace, o, old == nil)
 	case *rbacv1.ClusterRole:
 		before, _ := old.(*rbacv1.ClusterRole)
 		return e.clusterRole(ctx, u, o, before)
@@ -57,22 +57,39 @@ func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, o
 
 func (e Escalation) clusterRole(ctx context.Context, u *auth.User, o, before *rbacv1.ClusterRole) error {
 	const resource = "clusterroles"
-	if e.may(ctx, u, "escalate", resource, "", o.Name) {
+	if e.may(ctx, u, "escalate", resource, "", judged(o.Name, before == nil)) {
 		return nil
 	}
-	if o.AggregationRule != nil || before != nil && before.AggregationRule != nil {
+	if err := refuse(resource, o.Name, e.covers(u, "", o.Rules)); err != nil {
+		return err
+	}
+	if aggregates(o) || before != nil && aggregates(before) {
 		if err := e.covers(u, "", everything); err != nil {
 			return refuse(resource, o.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 		}
 	}
-	return refuse(resource, o.Name, e.covers(u, "", o.Rules))
+	return nil
 }
 
-func (e Escalation) role(ctx context.Context, u *auth.User, resource, namespace, name string, rules []rbacv1.PolicyRule) error {
-	if e.may(ctx, u, "escalate", resource, namespace, name) {
+// aggregates tells whether a role gathers others' rules. One that names none is for validation to refuse.
+func aggregates(r *rbacv1.ClusterRole) bool {
+	return r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
+}
+
+// judged is the name by which a right to escalate is looked up: who may do it with certain roles alone may not make new ones so.
+func judged(name string, create bool) string {
+	if create {
+		return ""
+	}
+	return name
+}
+
+func (e Escalation) role(ctx context.Context, u *auth.User, namespace string, o *rbacv1.Role, create bool) error {
+	const resource = "roles"
+	if e.may(ctx, u, "escalate", resource, namespace, judged(o.Name, create)) {
 		return nil
 	}
-	return refuse(resource, name, e.covers(u, namespace, rules))
+	return refuse(resource, o.Name, e.covers(u, namespace, o.Rules))
 }
 
 func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespace, name string, ref rbacv1.RoleRef) error {
@@ -85,7 +102,7 @@ func (e Escalation) binding(ctx context.Context, u *auth.User, resource, namespa
 	}
 	rules, ok := e.Rules.RoleRules(ref, namespace)
 	if !ok {
-		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: of}, ref.Name)
+		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name) // Kubernetes names the binding's resource
 	}
 	return refuse(resource, name, e.covers(u, namespace, rules))
 }

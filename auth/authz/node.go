@@ -50,6 +50,16 @@ func (n Node) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, e
 		return certificate(a, node), nil
 	}
 	if a.ResourceRequest {
+		switch a.Group + "/" + a.Resource {
+		case "coordination.k8s.io/leases":
+			return lease(a, node), nil
+		case "storage.k8s.io/csinodes":
+			return csiNode(a, node), nil
+		case "resource.k8s.io/resourceslices":
+			if a.Name == "" && a.Verb != "create" && !selects(a, node) {
+				return refused("can only list/watch/deletecollection resourceslices with nodeName field selector"), nil
+			}
+		}
 		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
 			return n.guarded(a, node, refers), nil
 		}
@@ -76,9 +86,9 @@ func (n Node) node(a *auth.Attributes, node string) auth.Decision {
 		case node:
 			return allowed("its own node")
 		case "":
-			return auth.Decision{Reason: fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node)}
+			return refused(fmt.Sprintf("node '%s' cannot read all nodes, only its own Node object", node))
 		}
-		return auth.Decision{Reason: fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name)}
+		return refused(fmt.Sprintf("node '%s' cannot read '%s', only its own Node object", node, a.Name))
 	}
 	return auth.Decision{}
 }
@@ -93,14 +103,14 @@ func (n Node) pod(a *auth.Attributes, node string) auth.Decision {
 			return allowed("the pods bound to it")
 		}
 		if a.Name == "" {
-			return auth.Decision{Reason: "can only list/watch pods with spec.nodeName field selector"}
+			return refused("can only list/watch pods with spec.nodeName field selector")
 		}
 		for _, p := range n.Pods(node) {
 			if p.Namespace == a.Namespace && p.Name == a.Name {
 				return allowed("pod " + p.Name + " is bound to it")
 			}
 		}
-		return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+		return noRelation(node)
 	}
 	return auth.Decision{}
 }
@@ -119,50 +129,128 @@ func selects(a *auth.Attributes, node string) bool {
 func certificate(a *auth.Attributes, node string) auth.Decision {
 	switch {
 	case a.Subresource != "":
-		return auth.Decision{Reason: "nodes may not access the status subresource of PodCertificateRequests"}
+		return refused("nodes may not access the status subresource of PodCertificateRequests")
 	case a.Verb == "create":
 		return allowed("nodes request certificates of their pods")
 	case a.Verb != "get" && a.Verb != "list" && a.Verb != "watch":
-		return auth.Decision{Reason: fmt.Sprintf("nodes may not %s podcertificaterequests", a.Verb)}
+		return refused(fmt.Sprintf("nodes may not %s podcertificaterequests", a.Verb))
 	case selects(a, node):
 		return allowed("the requests of its pods")
 	case a.Verb == "get":
-		return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+		return noRelation(node)
 	}
-	return auth.Decision{Reason: "can only list/watch podcertificaterequests with nodeName field selector"}
+	return refused("can only list/watch podcertificaterequests with nodeName field selector")
 }
 
 // refersTo tells whether a pod needs the object of that name.
 type refersTo func(pod *corev1.Pod, name string) bool
 
 var guards = map[string]refersTo{
-	"/secrets":                usesSecret,
-	"/configmaps":             usesConfigMap,
-	"/persistentvolumeclaims": usesClaim,
-	"/serviceaccounts":        func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name },
+	"/secrets":                       usesSecret,
+	"/configmaps":                    usesConfigMap,
+	"/persistentvolumeclaims":        usesClaim,
+	"resource.k8s.io/resourceclaims": usesDevices,
+	"/serviceaccounts":               func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name },
 }
 
 func (n Node) guarded(a *auth.Attributes, node string, refers refersTo) auth.Decision {
-	if !readable(a) {
-		return auth.Decision{Reason: fmt.Sprintf("node %q may only read %s by name", node, a.Resource)}
+	if why := unrelated(a); why != "" {
+		return refused(why)
 	}
 	for _, p := range n.Pods(node) {
 		if p.Namespace == a.Namespace && refers(p, a.Name) {
-			return auth.Decision{Verdict: auth.Allow, Reason: fmt.Sprintf("node authorizer: pod %s on %s refers to it", p.Name, node)}
+			return allowed(fmt.Sprintf("pod %s on %s refers to it", p.Name, node))
 		}
 	}
-	return auth.Decision{Reason: fmt.Sprintf("no relationship found between node '%s' and this object", node)}
+	return noRelation(node)
 }
 
-// readable: a single object is got, listed or watched by name, or a token is asked for a service account.
-func readable(a *auth.Attributes) bool {
-	if a.Name == "" || a.Namespace == "" {
-		return false
+// unrelated says what a kubelet never does with an object, whatever its pods refer to.
+func unrelated(a *auth.Attributes) string {
+	changes := a.Verb == "update" || a.Verb == "patch"
+	reads := a.Verb == "get" || a.Verb == "list" || a.Verb == "watch"
+	switch a.Resource {
+	case "persistentvolumeclaims", "resourceclaims":
+		switch claim := a.Resource == "persistentvolumeclaims"; {
+		case claim && a.Subresource == "status" && !changes:
+			return "can only get/update/patch this type"
+		case claim && a.Subresource == "status":
+		case a.Verb != "get":
+			return "can only get individual resources of this type"
+		case a.Subresource != "":
+			return "cannot get subresource"
+		}
+	case "serviceaccounts":
+		switch {
+		case a.Verb == "get" && a.Subresource == "":
+		case a.Verb != "create" || a.Name == "":
+			return "can only create tokens for individual service accounts"
+		case a.Subresource != "token":
+			return "can only create token subresource of serviceaccount"
+		}
+	default:
+		switch {
+		case !reads:
+			return "can only read resources of this type"
+		case a.Subresource != "":
+			return "cannot read subresource"
+		}
 	}
-	if a.Resource == "serviceaccounts" {
-		return a.Subresource == "token" && a.Verb == "create" || a.Subresource == "" && a.Verb == "get"
+	switch {
+	case a.Namespace == "":
+		return "can only read namespaced object of this type"
+	case a.Name == "":
+		return "No Object name found"
 	}
-	return a.Subresource == "" && slices.Contains([]string{"get", "list", "watch"}, a.Verb)
+	return ""
+}
+
+// lease: a kubelet has one, which bears its name. Of a new one NodeRestriction sees the name.
+func lease(a *auth.Attributes, node string) auth.Decision {
+	switch {
+	case !slices.Contains(ownVerbs, a.Verb):
+		return refused("can only get, create, update, patch, or delete a node lease")
+	case a.Namespace != corev1.NamespaceNodeLease:
+		return refused(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
+	case a.Verb != "create" && a.Name != node:
+		return refused("can only access node lease with the same name as the requesting node")
+	}
+	return allowed("its own lease")
+}
+
+// csiNode: a kubelet has one, as it has one lease.
+func csiNode(a *auth.Attributes, node string) auth.Decision {
+	switch {
+	case a.Subresource == "status":
+		return refused("CSINode status access requires CSIVolumeHealth feature")
+	case a.Subresource != "":
+		return refused("cannot authorize CSINode subresources")
+	case !slices.Contains(ownVerbs, a.Verb):
+		return refused("can only get, create, update, patch, or delete a CSINode")
+	case a.Verb != "create" && a.Name != node:
+		return refused("can only access CSINode with the same name as the requesting node")
+	}
+	return allowed("its own CSINode")
+}
+
+// ownVerbs are what a kubelet does with what bears its name.
+var ownVerbs = []string{"get", "create", "update", "patch", "delete"}
+
+// refused is no opinion, in the words that Kubernetes' node authorizer has for it.
+func refused(why string) auth.Decision { return auth.Decision{Reason: "node: " + why} }
+
+func noRelation(node string) auth.Decision {
+	return refused(fmt.Sprintf("no relationship found between node '%s' and this object", node))
+}
+
+// usesDevices tells whether a pod has the resource claim, of its own, made from a template, or made for its extended resources.
+func usesDevices(p *corev1.Pod, name string) bool {
+	if e := p.Status.ExtendedResourceClaimStatus; e != nil && e.ResourceClaimName == name {
+		return true
+	}
+	is := func(claim *string) bool { return claim != nil && *claim == name }
+	return slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return is(c.ResourceClaimName) }) ||
+		slices.ContainsFunc(p.Status.ResourceClaimStatuses, func(c corev1.PodResourceClaimStatus) bool { return is(c.ResourceClaimName) })
 }
 
 func usesSecret(p *corev1.Pod, name string) bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -21,8 +22,11 @@ func ValidateBinding(b *corev1.Binding) field.ErrorList {
 	if b.Target.Kind != "" && b.Target.Kind != "Node" {
 		check.NotSupported(l, "kind", b.Target.Kind, "Node", "<empty>")
 	}
-	if b.Target.Name == "" {
+	switch {
+	case b.Target.Name == "":
 		l.Required("name", "")
+	case b.Target.Kind == "" || b.Target.Kind == "Node":
+		l.Name("name", b.Target.Name, apivalidation.NameIsDNSSubdomain)
 	}
 	return l.Errors()
 }
@@ -44,13 +48,35 @@ func Bind(p *corev1.Pod, b *corev1.Binding) error {
 	p.Annotations = overlay(p.Annotations, b.Annotations)
 	p.Labels = overlay(p.Labels, b.Labels)
 	scheduled := corev1.PodCondition{
-		Type: corev1.PodScheduled, Status: corev1.ConditionTrue, ObservedGeneration: p.Generation,
+		Type: corev1.PodScheduled, Status: corev1.ConditionTrue,
 		LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
 	conditions := slices.DeleteFunc(slices.Clone(p.Status.Conditions), func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
 	p.Status.Conditions = append(conditions, scheduled)
 	return nil
 }
+
+// Evicted is p with the reason why the eviction API ends it.
+func Evicted(p *corev1.Pod) *corev1.Pod {
+	next := p.DeepCopy()
+	c := corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
+		LastTransitionTime: metav1.Now().Rfc3339Copy(),
+	}
+	old := condition(next, c.Type)
+	if old == nil {
+		next.Status.Conditions = append(next.Status.Conditions, c)
+		return next
+	}
+	if old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	*old = c
+	return next
+}
+
+// Ready tells whether p says that it serves.
+func Ready(p *corev1.Pod) bool { return isTrue(p, corev1.PodReady) }
 
 func overlay(under, over map[string]string) map[string]string {
 	if len(over) == 0 {

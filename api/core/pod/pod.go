@@ -81,11 +81,11 @@ func bumpGeneration(p, old *corev1.Pod) {
 func prepareStatus(p, old *corev1.Pod) {
 	p.Spec = old.Spec
 	p.DeletionTimestamp = old.DeletionTimestamp
-	p.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
 	p.OwnerReferences = old.OwnerReferences
 	p.Generation = old.Generation
 	kind.FillZero(&p.Status.QOSClass, old.Status.QOSClass)
 	keepObservedGeneration(&p.Status, &old.Status)
+	dropFromStatus(&p.Status, &old.Status)
 	syncPodIPs(&p.Status)
 }
 

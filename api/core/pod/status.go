@@ -3,6 +3,8 @@
 package pod
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -27,36 +29,39 @@ func validateStatus(p, old *corev1.Pod) field.ErrorList {
 	c.annotationChanges(p.Annotations, old.Annotations)
 	c.Annotations(p.Annotations)
 	c.Out()
-	// Conditions have always been reported below metadata.
-	c.In("conditions")
-	for i := range p.Status.Conditions {
-		switch t := p.Status.Conditions[i].Type; t {
-		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
-		default:
-			c.Index(i)
-			c.Qualified("Type", string(t))
-			c.Out()
-		}
-	}
-	c.Out()
 	c.Out()
 	c.In("status")
+	check.Each(c.List, "conditions", p.Status.Conditions, func(_ int, cond *corev1.PodCondition) {
+		c.generation(cond.ObservedGeneration)
+		switch cond.Type {
+		case corev1.PodScheduled, corev1.PodReady, corev1.PodInitialized:
+		default:
+			c.Qualified("Type", string(cond.Type))
+		}
+	})
 	if p.Spec.NodeName != old.Spec.NodeName {
 		c.Forbidden("nodeName", "may not be changed directly")
 	}
 	if n := p.Status.NominatedNodeName; n != "" && n != old.Status.NominatedNodeName {
 		c.Name("nominatedNodeName", n, apivalidation.NameIsDNSSubdomain)
+		if old.Spec.NodeName != "" {
+			c.Forbidden("nominatedNodeName", "may not be set on pods that are already bound to a node")
+		}
 	}
+	c.generation(p.Status.ObservedGeneration)
 	if p.Status.QOSClass != old.Status.QOSClass {
 		c.Invalid("qosClass", p.Status.QOSClass, apivalidation.FieldImmutableErrorMsg)
 	}
 	c.transitions(&p.Status, old)
 	c.claimStatuses(p.Status.ResourceClaimStatuses)
-	c.podIPs(p.Status.PodIPs)
+	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
+		c.Within("extendedResourceClaimStatus", func() { c.extendedStatus(s) })
+	}
+	c.podIPs(&p.Status)
 	c.hostIPs(&p.Status)
-	c.containerStatuses("containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers)
-	c.containerStatuses("initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers)
-	c.containerStatuses("ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, nil)
+	c.containerStatuses("containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers, &p.Status)
+	c.containerStatuses("initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers, &p.Status)
+	c.containerStatuses("ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, nil, &p.Status)
 	c.Out()
 	return c.Errors()
 }
@@ -125,25 +130,71 @@ func (c *checker) claimStatuses(list []corev1.PodResourceClaimStatus) {
 			c.Duplicate("name", name)
 		}
 		if n := list[i].ResourceClaimName; n != nil {
-			c.Name("name", *n, apivalidation.NameIsDNSSubdomain)
+			c.Name("resourceClaimName", *n, apivalidation.NameIsDNSSubdomain)
 		}
 		c.Out()
 	}
 	c.Out()
 }
 
-func (c *checker) podIPs(list []corev1.PodIP) {
+// generation checks which generation of the spec somebody saw.
+func (c *checker) generation(seen int64) {
+	if seen < 0 {
+		c.Invalid("observedGeneration", seen, "must be a non-negative integer")
+	}
+}
+
+// extendedStatus checks which claim was made for the extended resources that containers ask for (KEP-5004).
+func (c *checker) extendedStatus(s *corev1.PodExtendedResourceClaimStatus) {
+	containers := map[string]*corev1.Container{}
+	for _, list := range [][]corev1.Container{c.spec.InitContainers, c.spec.Containers} {
+		for i := range list {
+			containers[list[i].Name] = &list[i]
+		}
+	}
+	if len(s.RequestMappings) == 0 {
+		c.Required("requestMappings", "at least one request mapping is required")
+	}
+	seen := map[corev1.ContainerExtendedResourceRequest]bool{}
+	for i, m := range s.RequestMappings {
+		at := c.Path("requestMappings").Index(i)
+		if ctr := containers[m.ContainerName]; ctr == nil {
+			c.Add(field.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name"))
+		} else if _, ok := ctr.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !ok {
+			c.Add(field.Invalid(at.Child("resourceName"), m.ResourceName,
+				"must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests"))
+		}
+		c.Label("requestName", m.RequestName)
+		if seen[m] {
+			c.Add(field.Duplicate(at.Child("containerName"), m.ContainerName), field.Duplicate(at.Child("resourceName"), m.ResourceName),
+				field.Duplicate(at.Child("requestName"), m.RequestName))
+		}
+		seen[m] = true
+	}
+	if s.ResourceClaimName == "" {
+		c.Required("resourceClaimName", "")
+	} else {
+		c.Name("resourceClaimName", s.ResourceClaimName, apivalidation.NameIsDNSSubdomain)
+	}
+}
+
+func (c *checker) podIPs(s *corev1.PodStatus) {
 	c.In("podIPs")
-	ips := make([]string, len(list))
-	for i := range list {
-		ips[i] = list[i].IP
+	ips := make([]string, len(s.PodIPs))
+	for i := range s.PodIPs {
+		ips[i] = s.PodIPs[i].IP
 		c.Index(i)
 		c.IP("", ips[i])
 		c.Out()
 	}
-	if len(ips) > 1 {
-		c.onePerFamily(ips, list)
-		c.noneTwice(ips, func(i int) any { return list[i] })
+	c.onePerFamily(ips, s.PodIPs)
+	switch {
+	case (s.PodIP == "") != (len(ips) == 0):
+		c.Invalid("", s.PodIPs, "podIP and podIPs must either both be set or both be unset")
+	case s.PodIP != "" && s.PodIP != ips[0]:
+		c.Index(0)
+		c.Invalid("ip", ips[0], "must be equal to `podIP`")
+		c.Out()
 	}
 	c.Out()
 }
@@ -165,40 +216,35 @@ func (c *checker) hostIPs(s *corev1.PodStatus) {
 		c.IP("", ips[i])
 		c.Out()
 	}
-	if len(ips) > 1 {
-		c.noneTwice(ips, func(i int) any { return s.HostIPs[i] })
-		c.onePerFamily(ips, s.HostIPs)
-	}
+	c.onePerFamily(ips, s.HostIPs)
 	c.Out()
 }
 
 func (c *checker) onePerFamily(ips []string, value any) {
-	if dual, err := utilnet.IsDualStackIPStrings(ips); err != nil || !dual || len(ips) > 2 {
+	if len(ips) < 2 {
+		return
+	}
+	dual, err := utilnet.IsDualStackIPStrings(ips)
+	if err != nil {
+		c.Add(field.InternalError(c.Path(""), fmt.Errorf("failed to check for dual stack with error:%w", err)))
+	}
+	if !dual || len(ips) > 2 {
 		c.Invalid("", value, "may specify no more than one IP for each IP family")
 	}
 }
 
-func (c *checker) noneTwice(ips []string, value func(int) any) {
-	var seen check.Set
-	for i, ip := range ips {
-		if !seen.Add(ip) {
-			c.Index(i)
-			c.Duplicate("", value(i))
-			c.Out()
-		}
-	}
-}
-
-func (c *checker) containerStatuses(child string, list []corev1.ContainerStatus, containers []corev1.Container) {
+func (c *checker) containerStatuses(child string, list []corev1.ContainerStatus, containers []corev1.Container, pod *corev1.PodStatus) {
 	c.In(child)
 	for i := range list {
 		c.Index(i)
 		if u := list[i].User; u != nil && u.Linux != nil {
+			c.In("user")
 			if c.spec.OS != nil && c.spec.OS.Name == corev1.Windows {
 				c.Forbidden("linux", "cannot be set for a windows pod")
 			} else {
 				c.linuxUser(u.Linux)
 			}
+			c.Out()
 		}
 		switch child {
 		case "ephemeralContainerStatuses":
@@ -206,57 +252,98 @@ func (c *checker) containerStatuses(child string, list []corev1.ContainerStatus,
 				c.Forbidden("allocatedResourcesStatus", "must not be specified in container status")
 			}
 		default:
+			var ctr *corev1.Container // unknown ones are let through (kubernetes/kubernetes#124915)
 			if j := slices.IndexFunc(containers, func(ctr corev1.Container) bool { return ctr.Name == list[i].Name }); j >= 0 {
-				c.allocated(list[i].AllocatedResourcesStatus, &containers[j])
+				ctr = &containers[j]
 			}
+			c.allocated(list[i].AllocatedResourcesStatus, ctr, pod.ExtendedResourceClaimStatus)
 		}
 		c.Out()
 	}
 	c.Out()
 }
 
+// linuxUser checks who a container runs as: the runtime says so, and knows more users than a pod may ask for.
 func (c *checker) linuxUser(u *corev1.LinuxContainerUser) {
 	c.In("linux")
-	c.UserID("uid", &u.UID)
-	c.GroupID("gid", &u.GID)
-	c.In("supplementalGroups")
-	for i := range u.SupplementalGroups {
-		c.Index(i)
-		c.GroupID("", &u.SupplementalGroups[i])
-		c.Out()
+	if u.UID < 0 || u.UID > math.MaxUint32 {
+		c.Invalid("uid", u.UID, fmt.Sprintf("must be between 0 and %d, inclusive", int64(math.MaxUint32)))
 	}
-	c.Out()
+	c.GroupID("gid", &u.GID)
+	check.Each(c.List, "supplementalGroups", u.SupplementalGroups, func(_ int, g *int64) { c.GroupID("", g) })
 	c.Out()
 }
 
-// allocated checks the health of devices, which must belong to resources the container asks for (KEP-4680).
-func (c *checker) allocated(list []corev1.ResourceStatus, ctr *corev1.Container) {
-	c.In("allocatedResourcesStatus")
-	for i := range list {
-		c.Index(i)
-		name := string(list[i].Name)
-		if claim, ok := strings.CutPrefix(name, "claim:"); ok {
-			if !slices.ContainsFunc(ctr.Resources.Claims, func(r corev1.ResourceClaim) bool {
-				return claim == r.Name && r.Request == "" || r.Request != "" && claim == r.Name+"/"+r.Request
-			}) {
-				c.Invalid("name", list[i].Name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
-			}
-		} else if _, ok := ctr.Resources.Requests[list[i].Name]; !ok {
-			c.Invalid("name", list[i].Name, "must match one of the container's resource requests")
+// allocated checks the health of devices, which must belong to resources the container, when it is known, asks for (KEP-4680).
+func (c *checker) allocated(list []corev1.ResourceStatus, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) {
+	check.Each(c.List, "allocatedResourcesStatus", list, func(_ int, s *corev1.ResourceStatus) {
+		if ctr != nil {
+			c.asked(s.Name, ctr, extended)
 		}
 		var seen check.Set
-		c.In("resources")
-		for j, r := range list[i].Resources {
-			c.Index(j)
+		check.Each(c.List, "resources", s.Resources, func(_ int, r *corev1.ResourceHealth) {
 			check.Pointer(c.List, "health", &r.Health,
 				corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown)
+			if m := r.Message; m != nil && *m == "" {
+				c.Required("message", "must be non-empty if specified")
+			} else if m != nil && len(*m) > corev1.ResourceHealthMessageMaxLength {
+				c.TooLong("message", corev1.ResourceHealthMessageMaxLength)
+			}
 			if !seen.Add(string(r.ResourceID)) {
 				c.Duplicate("resourceID", r.ResourceID)
 			}
-			c.Out()
+		})
+	})
+}
+
+// asked wants name to be a resource or a claim that the container asks for.
+func (c *checker) asked(name corev1.ResourceName, ctr *corev1.Container, extended *corev1.PodExtendedResourceClaimStatus) {
+	claim, ok := strings.CutPrefix(string(name), "claim:")
+	if !ok {
+		if _, ok := ctr.Resources.Requests[name]; !ok {
+			c.Invalid("name", name, "must match one of the container's resource requests")
 		}
-		c.Out()
-		c.Out()
+		return
 	}
-	c.Out()
+	if slices.ContainsFunc(ctr.Resources.Claims, func(r corev1.ResourceClaim) bool {
+		return claim == r.Name && r.Request == "" || r.Request != "" && claim == r.Name+"/"+r.Request
+	}) {
+		return
+	}
+	if extended != nil && slices.ContainsFunc(extended.RequestMappings, func(m corev1.ContainerExtendedResourceRequest) bool {
+		q, found := ctr.Resources.Requests[corev1.ResourceName(m.ResourceName)]
+		return m.ContainerName == ctr.Name && claim == extended.ResourceClaimName+"/"+m.RequestName && found && !q.IsZero()
+	}) {
+		return
+	}
+	c.Invalid("name", name, "must match one of the container's resource claims as 'claim:<claimName>/<requestName>' "+
+		"when container.resources.claims[*].request is set or 'claim:<claimName>' when it is empty")
+}
+
+// dropFromStatus drops what belongs to gates that are off, unless old has it.
+func dropFromStatus(s, old *corev1.PodStatus) {
+	if old.NodeAllocatableResourceClaimStatuses == nil {
+		s.NodeAllocatableResourceClaimStatuses = nil
+	}
+	if old.VolumeHealth == nil {
+		s.VolumeHealth = nil
+	}
+	lists := func(s *corev1.PodStatus) [][]corev1.ContainerStatus {
+		return [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses}
+	}
+	shows := func(m corev1.VolumeMountStatus) bool { return m.VolumeStatus != nil }
+	for _, list := range lists(old) {
+		for i := range list {
+			if slices.ContainsFunc(list[i].VolumeMounts, shows) {
+				return
+			}
+		}
+	}
+	for _, list := range lists(s) {
+		for i := range list {
+			for j := range list[i].VolumeMounts {
+				list[i].VolumeMounts[j].VolumeStatus = nil
+			}
+		}
+	}
 }

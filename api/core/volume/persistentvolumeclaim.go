@@ -66,7 +66,12 @@ func PersistentVolumeClaim() *kind.Kind {
 		},
 		Row: claimRow,
 		Status: &kind.Sub[*claim]{
-			PrepareUpdate:  func(c, old *claim) { c.Spec = old.Spec },
+			PrepareUpdate: func(c, old *claim) {
+				c.Spec = old.Spec
+				if old.Status.HealthStatus == nil {
+					c.Status.HealthStatus = nil // behind a gate that is off
+				}
+			},
 			ValidateUpdate: func(c, _ *claim) field.ErrorList { return validateClaimStatus(c) },
 		},
 	}.Erase()
@@ -214,8 +219,38 @@ func validateClaimStatus(c *corev1.PersistentVolumeClaim) field.ErrorList {
 	}
 	l.In("status")
 	amounts(l, "capacity", c.Status.Capacity)
-	amounts(l, "allocatedResources", c.Status.AllocatedResources)
+	resizing(l, &c.Status)
 	return l.Errors()
+}
+
+// resizing checks how far the growing of a claim has come.
+func resizing(l *check.List, s *corev1.PersistentVolumeClaimStatus) {
+	known := func(child, name string) bool {
+		from := l.Len()
+		if l.Qualified(child, name); l.Len() > from {
+			return false
+		}
+		if native := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix); native && name != string(corev1.ResourceStorage) {
+			check.NotSupported(l, child, name, corev1.ResourceStorage)
+			return false
+		}
+		return true
+	}
+	steps := []corev1.ClaimResourceStatus{
+		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResourceStatuses)) {
+		known("allocatedResourceStatuses", string(name))
+		if !slices.Contains(steps, s.AllocatedResourceStatuses[name]) {
+			check.NotSupported(l, "allocatedResourceStatuses", name, steps...)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.AllocatedResources)) {
+		if known("allocatedResources", string(name)) {
+			amounts(l, "allocatedResources", corev1.ResourceList{name: s.AllocatedResources[name]})
+		}
+	}
 }
 
 // amounts wants no negative quantities.

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	policyv1beta1 "k8s.io/api/policy/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	podkind "keelson/api/core/pod"
+	"keelson/api/kind"
+	"keelson/apiserver/admission"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+var (
+	evictionGVK = policyv1.SchemeGroupVersion.WithKind("Eviction")
+	budgetsGVR  = policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets")
+)
+
+// mostDisrupted bounds the evictions that a budget's controller has not seen yet.
+const mostDisrupted = 2000
+
+// evict serves pods/eviction: it deletes the pod as the eviction's options say, where the pod's disruption budget allows it.
+func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if rq.Verb != "create" {
+		return wire.MethodNotAllowed()
+	}
+	opts, err := createOptions(r)
+	if err != nil {
+		return err
+	}
+	ev, err := decodeEviction(r, rq, opts.FieldValidation)
+	if err != nil {
+		return err
+	}
+	if err := matchNamespace(ev, rq.Namespace); err != nil {
+		return err
+	}
+	if ev.Name != rq.Name {
+		return apierrors.NewBadRequest("name in URL does not match name in Eviction object")
+	}
+	del, err := evictionOptions(ev, opts)
+	if err != nil {
+		return err
+	}
+	ar := h.admissionRequest(rq, res, admission.Create, ev, nil, opts, isDryRun(opts.DryRun))
+	ar.Kind, ar.Subresource, ar.Spec = evictionGVK, "eviction", nil
+	if err := h.mutate(r.Context(), rq, ar, res, nil); err != nil {
+		return err
+	}
+	if err := h.check(r.Context(), rq, ar); err != nil {
+		return err
+	}
+	failure, err := h.evictPod(r.Context(), rq, res, del)
+	switch {
+	case err != nil:
+		return err
+	case failure != nil:
+		return writeStatus(w, r, http.StatusCreated, failure)
+	}
+	return writeSuccess(w, r, http.StatusCreated)
+}
+
+// decodeEviction reads an Eviction of either version that clients send.
+func decodeEviction(r *http.Request, rq *pipeline.Request, fieldValidation string) (*policyv1.Eviction, error) {
+	media, ok := wire.BodyMedia(r.Header.Get("Content-Type"))
+	if !ok {
+		return nil, wire.UnsupportedMedia(nil)
+	}
+	ev := &policyv1.Eviction{}
+	var warnings []string
+	warn := func(text string) { warnings = append(warnings, text) }
+	err := withBody(r, func(b []byte) error {
+		obj, err := wire.Decode(b, media, judging(fieldValidation), evictionGVK, ev, warn)
+		if err == nil {
+			ev, _ = obj.(*policyv1.Eviction)
+			return nil
+		}
+		warnings = nil
+		obj, older := wire.Decode(b, media, judging(fieldValidation), policyv1beta1.SchemeGroupVersion.WithKind("Eviction"), &policyv1beta1.Eviction{}, warn)
+		if old, ok := obj.(*policyv1beta1.Eviction); ok && older == nil {
+			ev = &policyv1.Eviction{ObjectMeta: old.ObjectMeta, DeleteOptions: old.DeleteOptions}
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range warnings {
+		rq.Warn(text)
+	}
+	auditSent(rq, ev, evictionGVK)
+	return ev, nil
+}
+
+// evictionOptions are those of the deletion. A dry run may be asked for in either place.
+func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
+	del := ev.DeleteOptions
+	if del == nil {
+		del = &metav1.DeleteOptions{}
+	}
+	if unsafe := del.IgnoreStoreReadErrorWithClusterBreakingPotential; unsafe != nil && *unsafe {
+		return nil, apierrors.NewInvalid(evictionGVK.GroupKind(), ev.Name, field.ErrorList{field.Invalid(
+			field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true,
+			"can not be set for pod eviction, try after removing the option")})
+	}
+	switch {
+	case len(del.DryRun) == 0:
+		del.DryRun = opts.DryRun
+	case len(opts.DryRun) > 0 && !slices.Equal(del.DryRun, opts.DryRun):
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", opts.DryRun, del.DryRun) //nolint:revive,staticcheck // Kubernetes' words
+	}
+	return del, nil
+}
+
+// evictPod deletes the pod unless its budget forbids it. A pod that has ended, that is going, or that has not begun, costs no budget.
+// What a pod was when that was decided it must still be when it goes. failure is what is answered as if it were no error.
+func (h *Handler) evictPod(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
+) (failure *metav1.Status, err error) {
+	const tries = 20
+	bound := opts.Preconditions != nil && opts.Preconditions.ResourceVersion != nil
+	for try := 1; ; try++ {
+		obj, err := h.object(ctx, "pods", rq.Namespace, rq.Name)
+		if err != nil {
+			return nil, err
+		}
+		pod, ok := obj.(*corev1.Pod)
+		if !ok {
+			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
+		}
+		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
+		free, pinned, budget := ended || pod.Status.Phase == corev1.PodPending, !ended, ""
+		if !free {
+			if budget, pinned, failure, err = h.spend(ctx, pod, isDryRun(opts.DryRun)); err != nil || failure != nil {
+				return failure, err
+			}
+		}
+		own := opts
+		if pinned && !bound {
+			own = opts.DeepCopy()
+			if own.Preconditions == nil {
+				own.Preconditions = &metav1.Preconditions{}
+			}
+			own.Preconditions.ResourceVersion = &pod.ResourceVersion
+		}
+		err = h.removeEvicted(ctx, rq, res, own)
+		switch {
+		case own == opts || !apierrors.IsConflict(err) || own.Preconditions.UID != nil && *own.Preconditions.UID != pod.UID:
+			return nil, err
+		case !free:
+			return nil, stillProcessed(budget)
+		case try == tries:
+			return nil, err
+		}
+	}
+}
+
+// removeEvicted notes on the pod why it goes, and deletes it.
+func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
+	if !isDryRun(opts.DryRun) {
+		e, _, _, err := res.Storage.Update(ctx, rq.Namespace, rq.Name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
+			if err := preconditions(res, rq.Name, current, opts.Preconditions); err != nil {
+				return nil, err
+			}
+			shared, ok := current.(*corev1.Pod)
+			if !ok {
+				return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, current))
+			}
+			return podkind.Evicted(shared), nil
+		})
+		if err != nil {
+			return err
+		}
+		if p := opts.Preconditions; p != nil && p.ResourceVersion != nil {
+			opts = opts.DeepCopy()
+			version := e.Object.GetResourceVersion()
+			opts.Preconditions.ResourceVersion = &version
+		}
+	}
+	if err := invalidOptions("DeleteOptions", metavalidation.ValidateDeleteOptions(opts)); err != nil {
+		return err
+	}
+	// Admission has judged the eviction; it is not asked about the deletion.
+	_, _, err := h.removeJudged(ctx, rq, res, rq.Name, opts, func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
+	return err
+}
+
+// spend takes one disruption from the budget of a running pod. pinned: the pod is not healthy and may go for nothing as long as that is so.
+func (h *Handler) spend(ctx context.Context, pod *corev1.Pod, dry bool) (name string, pinned bool, failure *metav1.Status, err error) {
+	budgets := h.resources[budgetsGVR]
+	page, err := budgets.Storage.List(ctx, objects.ListQuery{Namespace: pod.Namespace, Labels: labels.Everything(), Fields: fields.Everything()})
+	if err != nil {
+		return "", false, nil, err
+	}
+	var match []*policyv1.PodDisruptionBudget
+	for _, e := range page.Items {
+		b, ok := e.Object.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			continue
+		}
+		if s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector); err == nil && s.Matches(labels.Set(pod.Labels)) {
+			match = append(match, b)
+		}
+	}
+	switch len(match) {
+	case 0:
+		return "", false, nil, nil
+	case 1:
+	default:
+		return "", false, &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+		}, nil
+	}
+	b := match[0]
+	if !podkind.Ready(pod) {
+		policy := b.Spec.UnhealthyPodEvictionPolicy
+		if policy != nil && *policy == policyv1.AlwaysAllow || b.Status.DesiredHealthy > 0 && b.Status.CurrentHealthy >= b.Status.DesiredHealthy {
+			return b.Name, true, nil, nil
+		}
+	}
+	take := func(_ context.Context, current kind.Object) (kind.Object, error) {
+		now, ok := current.(*policyv1.PodDisruptionBudget)
+		if !ok {
+			return nil, apierrors.NewInternalError(fmt.Errorf("budget %s is a %T", b.Name, current))
+		}
+		spent, err := spent(now, pod.Name)
+		if err != nil {
+			return nil, err
+		}
+		return spent, budgets.Fields["status"].Update(current, spent, "kube-apiserver")
+	}
+	if dry {
+		_, err = take(ctx, b)
+	} else {
+		_, _, _, err = budgets.Storage.Update(ctx, b.Namespace, b.Name, false, take)
+	}
+	return b.Name, false, nil, err
+}
+
+// spent is a budget after one more of its pods, or why it has none to spare.
+func spent(b *policyv1.PodDisruptionBudget, pod string) (*policyv1.PodDisruptionBudget, error) {
+	s := &b.Status
+	forbidden := func(why, cause string) error {
+		err := apierrors.NewForbidden(schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}, b.Name, errors.New(why))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s does not allow evicting pods currently: %s", b.Name, cause),
+		})
+		return err
+	}
+	switch {
+	case s.ObservedGeneration < b.Generation:
+		return nil, stillProcessed(b.Name)
+	case s.DisruptionsAllowed < 0:
+		return nil, forbidden("pdb disruptions allowed is negative", "pdb disruptions allowed is negative")
+	case len(s.DisruptedPods) > mostDisrupted:
+		return nil, forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller",
+			"too many pending evictions not confirmed by PDB controller")
+	case s.DisruptionsAllowed == 0:
+		return nil, overBudget(b)
+	}
+	next := b.DeepCopy()
+	next.Status.DisruptionsAllowed--
+	if next.Status.DisruptionsAllowed == 0 {
+		meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+			Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+			ObservedGeneration: next.Status.ObservedGeneration,
+		})
+	}
+	if next.Status.DisruptedPods == nil {
+		next.Status.DisruptedPods = map[string]metav1.Time{}
+	}
+	next.Status.DisruptedPods[pod] = metav1.Now().Rfc3339Copy()
+	return next, nil
+}
+
+const overBudgetText = "Cannot evict pod as it would violate the pod's disruption budget."
+
+// stillProcessed: the budget's controller has not seen the budget, or the pod, as it is now.
+func stillProcessed(budget string) error {
+	err := apierrors.NewTooManyRequests(overBudgetText, 10)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+		Type: policyv1.DisruptionBudgetCause, Message: fmt.Sprintf("The disruption budget %s is still being processed by the server.", budget),
+	})
+	return err
+}
+
+// overBudget tells what the budget lacks.
+func overBudget(b *policyv1.PodDisruptionBudget) error {
+	text := fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", b.Name)
+	c := meta.FindStatusCondition(b.Status.Conditions, policyv1.DisruptionAllowedCondition)
+	told := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
+	switch {
+	case told && c.Reason == policyv1.SyncFailedReason: // then the numbers mean nothing
+		text += " because it failed sync: " + c.Message
+	case b.Status.CurrentHealthy <= b.Status.DesiredHealthy:
+		text = fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", b.Name, b.Status.DesiredHealthy, b.Status.CurrentHealthy)
+	case told:
+		text += fmt.Sprintf(" (%s): %s", c.Reason, c.Message)
+	}
+	err := apierrors.NewTooManyRequests(overBudgetText, 0)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: text})
+	return err
+}
