@@ -182,7 +182,7 @@ func (s *Server) local() []aggregate.Local {
 func described(resources []*registry.Resource) []openapi.Resource {
 	var out []openapi.Resource
 	for _, r := range resources {
-		d := openapi.Resource{GVR: r.GVR(), Namespaced: r.Namespaced, Kind: r.GVK(), Verbs: r.Verbs()}
+		d := openapi.Resource{GVR: r.GVR(), Namespaced: r.Namespaced, Kind: r.GVK(), Parent: r.GVK().Kind, Verbs: r.Verbs()}
 		switch {
 		case r.Custom != nil:
 			d.Model = model(r)
@@ -196,16 +196,17 @@ func described(resources []*registry.Resource) []openapi.Resource {
 		for _, sub := range r.Subresources() {
 			if d.Model != nil && sub.GVK == r.GVK() {
 				out = append(out, openapi.Resource{
-					GVR: r.GVR(), Subresource: sub.Name, Namespaced: r.Namespaced, Kind: sub.GVK, Model: d.Model, Verbs: sub.Verbs,
+					GVR: r.GVR(), Subresource: sub.Name, Parent: d.Parent, Namespaced: r.Namespaced, Kind: sub.GVK, Model: d.Model, Verbs: sub.Verbs,
 				})
 				continue
 			}
 			t, err := typeOf(sub.GVK)
-			if err != nil || sub.Connect {
-				continue // streams have no schema
+			if err != nil {
+				continue // a kind without a schema
 			}
 			out = append(out, openapi.Resource{
-				GVR: r.GVR(), Subresource: sub.Name, Namespaced: r.Namespaced, Kind: sub.GVK, Type: t, Verbs: sub.Verbs,
+				GVR: r.GVR(), Subresource: sub.Name, Parent: d.Parent, Namespaced: r.Namespaced, Kind: sub.GVK, Type: t, Verbs: sub.Verbs,
+				Connect: sub.Connect,
 			})
 		}
 	}

@@ -35,17 +35,20 @@ func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error)
 		if r.Model != nil {
 			s.custom(r, v2)
 		} else {
-			s.ref(r.Type)
+			if !r.Connect {
+				s.ref(r.Type)
+			}
 			if r.List != nil {
 				s.ref(r.List)
 			}
 		}
 		s.addPaths(paths, r)
 	}
+	s.addRoots(paths, resources)
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{
+	out := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger:     "2.0",
 		Info:        &spec.Info{InfoProps: spec.InfoProps{Title: "Kubernetes", Version: version}},
 		Paths:       &spec.Paths{Paths: paths},
@@ -54,7 +57,11 @@ func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error)
 			Type: "apiKey", Name: "authorization", In: "header", Description: "Bearer Token authentication",
 		}}},
 		Security: []map[string][]string{{"BearerToken": {}}},
-	}}, nil
+	}}
+	if v2 {
+		return out, shareParameters(out)
+	}
+	return out, nil
 }
 
 // Documents are /openapi/v2 and /openapi/v3 of the resources there are at the moment. They are built when asked for.
@@ -148,6 +155,8 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 		out := *fixed
 		out.Definitions = handler.PruneDefaults(more.Definitions) // v2 says nothing of defaults
 		out.Paths = &spec.Paths{Paths: maps.Clone(more.Paths.Paths)}
+		out.Parameters = maps.Clone(more.Parameters)
+		maps.Copy(out.Parameters, fixed.Parameters)
 		for _, r := range remotes {
 			if r.V2 != nil {
 				adopt(&out, r)
@@ -170,6 +179,11 @@ func adopt(out *spec.Swagger, r Remote) {
 			out.Paths.Paths[p] = item
 		}
 	}
+	for name, p := range r.V2.Parameters {
+		if _, ok := out.Parameters[name]; !ok {
+			out.Parameters[name] = p
+		}
+	}
 	for name, def := range r.V2.Definitions {
 		if _, ok := out.Definitions[name]; !ok {
 			out.Definitions[name] = def
@@ -184,7 +198,9 @@ func (d *Documents) update(gv schema.GroupVersion, list []Resource, round int) {
 		if err != nil {
 			return nil, "", err
 		}
-		return openapiconv.ConvertV2ToV3(s), d.etag(round), nil
+		doc := openapiconv.ConvertV2ToV3(s)
+		bodiesRequired(doc)
+		return doc, d.etag(round), nil
 	})))
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/openapiconv"
+	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"keelson/api/scheme"
@@ -24,13 +27,13 @@ import (
 func resources() []Resource {
 	all := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	return Sorted([]Resource{
-		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
+		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Namespaced: true, Parent: "Pod", Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
 			Type: reflect.TypeFor[corev1.Pod](), List: reflect.TypeFor[corev1.PodList](), Verbs: all},
-		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Namespaced: true, Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
+		{GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "status", Namespaced: true, Parent: "Pod", Kind: corev1.SchemeGroupVersion.WithKind("Pod"),
 			Type: reflect.TypeFor[corev1.Pod](), Verbs: []string{"get", "update", "patch"}},
-		{GVR: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: corev1.SchemeGroupVersion.WithKind("Node"),
+		{GVR: corev1.SchemeGroupVersion.WithResource("nodes"), Parent: "Node", Kind: corev1.SchemeGroupVersion.WithKind("Node"),
 			Type: reflect.TypeFor[corev1.Node](), List: reflect.TypeFor[corev1.NodeList](), Verbs: all},
-		{GVR: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespaced: true, Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"),
+		{GVR: appsv1.SchemeGroupVersion.WithResource("deployments"), Namespaced: true, Parent: "Deployment", Kind: appsv1.SchemeGroupVersion.WithKind("Deployment"),
 			Type: reflect.TypeFor[appsv1.Deployment](), List: reflect.TypeFor[appsv1.DeploymentList](), Verbs: all},
 	})
 }
@@ -107,6 +110,82 @@ func TestSwagger(t *testing.T) {
 	if !found {
 		t.Error("PATCH of deployments has no fieldValidation parameter: kubectl would not validate")
 	}
+}
+
+// TestOperations has some facts of operations as Kubernetes v1.37 publishes them.
+func TestOperations(t *testing.T) {
+	s, err := build("v1.37.2", append(resources(), Resource{
+		GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Parent: "Pod", Namespaced: true, Connect: true,
+		Kind: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), Type: reflect.TypeFor[corev1.PodExecOptions](), Verbs: []string{"create", "get"},
+	}), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := openapiconv.ConvertV2ToV3(s)
+	bodiesRequired(doc)
+	const pods, pod = "/api/v1/namespaces/{namespace}/pods", "/api/v1/namespaces/{namespace}/pods/{name}"
+	at := doc.Paths.Paths
+	for _, row := range []struct {
+		op                                           *spec3.Operation
+		id, doc, action, answer, codes, body, params string
+	}{
+		{at[pods].Post, "createCoreV1NamespacedPod", "create a Pod", "post", "Pod", "200 201 202 401", "required", "dryRun fieldManager fieldValidation"},
+		{
+			at[pods].Delete, "deleteCoreV1CollectionNamespacedPod", "delete collection of Pod", "deletecollection", "Status", "200 401", "may be",
+			"continue dryRun fieldSelector gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential labelSelector limit orphanDependents " +
+				"propagationPolicy resourceVersion resourceVersionMatch sendInitialEvents shardSelector timeoutSeconds",
+		},
+		{at[pod].Get, "readCoreV1NamespacedPod", "read the specified Pod", "get", "Pod", "200 401", "", ""},
+		{
+			at[pod].Patch, "patchCoreV1NamespacedPod", "partially update the specified Pod", "patch", "Pod", "200 201 401", "required",
+			"dryRun fieldManager fieldValidation force",
+		},
+		{
+			at[pod].Delete, "deleteCoreV1NamespacedPod", "delete a Pod", "delete", "Pod", "200 202 401", "may be",
+			"dryRun gracePeriodSeconds ignoreStoreReadErrorWithClusterBreakingPotential orphanDependents propagationPolicy",
+		},
+		{
+			at[pod+"/status"].Put, "replaceCoreV1NamespacedPodStatus", "replace status of the specified Pod", "put", "Pod", "200 201 401", "required",
+			"dryRun fieldManager fieldValidation",
+		},
+		{at[pod+"/exec"].Post, "connectCoreV1PostNamespacedPodExec", "connect POST requests to exec of Pod", "connect", "", "200 401", "", ""},
+		{at["/api/v1/pods"].Get, "listCoreV1PodForAllNamespaces", "list or watch objects of kind Pod", "list", "PodList", "200 401", "", ""},
+		{
+			at["/api/v1/watch/pods"].Get, "watchCoreV1PodListForAllNamespaces", "watch individual changes to a list of Pod. deprecated: use the " +
+				"'watch' parameter with a list operation instead.", "watchlist", "WatchEvent", "200 401", "", "",
+		},
+		{at["/apis/apps/v1/"].Get, "getAppsV1APIResources", "get available resources", "", "APIResourceList", "200 401", "", ""},
+	} {
+		var codes []string
+		for code := range row.op.Responses.StatusCodeResponses {
+			codes = append(codes, strconv.Itoa(code))
+		}
+		slices.Sort(codes)
+		body := ""
+		if row.op.RequestBody != nil {
+			body = map[bool]string{true: "required", false: "may be"}[row.op.RequestBody.Required]
+		}
+		answer := ""
+		for _, c := range row.op.Responses.StatusCodeResponses[200].Content {
+			answer = c.Schema.Ref.String()[strings.LastIndexByte(c.Schema.Ref.String(), '.')+1:]
+		}
+		action, _ := row.op.Extensions.GetString("x-kubernetes-action")
+		got := []string{row.op.OperationId, row.op.Description, action, answer, strings.Join(codes, " "), body, parameterNames(row.op.Parameters)}
+		if want := []string{row.id, row.doc, row.action, row.answer, row.codes, row.body, row.params}; !slices.Equal(got, want) {
+			t.Errorf("got\n%q, want\n%q", got, want)
+		}
+	}
+	if got, want := parameterNames(at[pod+"/exec"].Parameters), "command container name namespace stderr stdin stdout tty"; got != want {
+		t.Errorf("parameters of exec: %s, want %s", got, want)
+	}
+}
+
+func parameterNames(params []*spec3.Parameter) string {
+	var names []string
+	for _, p := range params {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, " ")
 }
 
 // TestDiscoveryClientReadsBoth reads the documents with the client that kubectl uses.

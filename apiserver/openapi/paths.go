@@ -3,10 +3,12 @@
 package openapi
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -16,6 +18,7 @@ import (
 type Resource struct {
 	GVR         schema.GroupVersionResource
 	Subresource string // "" for the resource itself
+	Parent      string // the resource's kind, where Kind is that of a subresource
 	Namespaced  bool
 	// Kind is what is read and written there (for scale: autoscaling/v1 Scale); Type and List are its Go types, List nil for subresources.
 	Kind schema.GroupVersionKind
@@ -23,6 +26,8 @@ type Resource struct {
 	List reflect.Type
 	// Model describes a kind without a Go type; Type and List are then nil.
 	Model *Model
+	// Connect tells that clients talk to something behind the resource; Type is then of the options of that.
+	Connect bool
 	// Verbs are the discovery verbs: get list watch create update patch delete deletecollection.
 	Verbs []string
 }
@@ -58,185 +63,194 @@ func (s *schemas) addPaths(paths map[string]spec.PathItem, r Resource) {
 	if r.Namespaced {
 		scoped += "/namespaces/{namespace}"
 	}
-	item := scoped + "/" + r.GVR.Resource + "/{name}"
-	if r.Subresource != "" {
-		paths[item+"/"+r.Subresource] = s.itemPath(r)
+	many, one := scoped+"/"+r.GVR.Resource, scoped+"/"+r.GVR.Resource+"/{name}"
+	switch {
+	case r.Connect:
+		s.connections(paths, r, one+"/"+r.Subresource)
+		return
+	case r.Subresource != "":
+		paths[one+"/"+r.Subresource] = s.item(r, one)
 		return
 	}
 	if r.can("list") || r.can("create") {
-		paths[scoped+"/"+r.GVR.Resource] = s.collectionPath(r)
-		if r.Namespaced && r.can("list") {
-			only := r
-			only.Namespaced, only.Verbs = false, []string{"list"}
-			all := s.collectionPath(only)
-			paths[base+"/"+r.GVR.Resource] = all
-		}
+		paths[many] = s.collection(r, many)
 	}
 	if r.can("get") || r.can("delete") || r.can("update") {
-		paths[item] = s.itemPath(r)
+		paths[one] = s.item(r, one)
+	}
+	all := base + "/" + r.GVR.Resource
+	if r.Namespaced && r.can("list") {
+		p := spec.PathItem{}
+		p.Get = s.operation(r, all, s.list(r, allNamespaces))
+		paths[all] = hoisted(p)
+	}
+	if r.Model == nil && r.can("watch") {
+		s.watches(paths, r, all, many, one)
 	}
 }
 
-func (s *schemas) collectionPath(r Resource) spec.PathItem {
+// allNamespaces ends the ids of what is done in all namespaces at once.
+const allNamespaces = "ForAllNamespaces"
+
+// list lists, as every client does it.
+func (s *schemas) list(r Resource, suffix string) call {
+	doc := "list objects of kind " + r.Parent
+	if r.can("watch") && r.Model == nil {
+		doc = "list or watch objects of kind " + r.Parent
+	}
+	return call{
+		action: "list", id: "list", suffix: suffix, doc: doc, answer: s.many(r), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+	}
+}
+
+// watches are the paths that watched before lists could; they are served still.
+func (s *schemas) watches(paths map[string]spec.PathItem, r Resource, all, many, one string) {
+	watch := func(of, action, suffix, doc string) {
+		path := prefix(r.GVR.GroupVersion()) + "/watch" + of[len(prefix(r.GVR.GroupVersion())):]
+		p := spec.PathItem{}
+		p.Get = s.operation(r, path, call{
+			action: action, id: "watch", suffix: suffix, doc: doc + ". deprecated: use the 'watch' parameter with a list operation instead",
+			answer: s.ref(reflect.TypeFor[metav1.WatchEvent]()), stream: true, params: options(reflect.TypeFor[metav1.ListOptions]()),
+		})
+		if action == "watch" {
+			p.Get.Description += ", filtered to a single item with the 'fieldSelector' parameter"
+		}
+		p.Get.Description += "."
+		paths[path] = hoisted(p)
+	}
+	const each = "watch individual changes to a list of "
+	watch(many, "watchlist", "List", each+r.Parent)
+	if r.Namespaced {
+		watch(all, "watchlist", "List"+allNamespaces, each+r.Parent)
+	}
+	watch(one, "watch", "", "watch changes to an object of kind "+r.Parent)
+}
+
+func (s *schemas) collection(r Resource, path string) spec.PathItem {
 	var p spec.PathItem
-	p.Parameters = pathParameters(r.Namespaced, false)
 	if r.can("list") && (r.List != nil || r.Model != nil) {
-		p.Get = s.operation(r, "list", s.many(r), listParameters()...)
+		p.Get = s.operation(r, path, s.list(r, ""))
 	}
 	if r.can("create") {
-		p.Post = s.operation(r, "post", s.one(r), append(writeParameters(), bodyParameter(s.one(r), true))...)
+		p.Post = s.operation(r, path, s.create(r))
 	}
 	if r.can("deletecollection") {
-		p.Delete = s.operation(r, "deletecollection", s.ref(reflect.TypeFor[metav1.Status]()), append(listParameters(), s.deleteOptions())...)
+		c := call{action: "deletecollection", id: "delete", doc: "delete collection of " + r.Parent, answer: s.ref(reflect.TypeFor[metav1.Status]())}
+		c.params = options(reflect.TypeFor[metav1.ListOptions]())
+		if r.Model == nil {
+			c.params = append(options(reflect.TypeFor[metav1.ListOptions](), "watch", "allowWatchBookmarks"), options(reflect.TypeFor[metav1.DeleteOptions]())...)
+			c.body = bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false)
+		}
+		p.Delete = s.operation(r, path, c)
 	}
-	return p
+	return hoisted(p)
 }
 
-func (s *schemas) itemPath(r Resource) spec.PathItem {
+func (s *schemas) create(r Resource) call {
+	return call{
+		action: "post", id: "create", doc: "create" + r.part() + article(r.Parent) + r.Parent, answer: s.one(r), codes: []int{201, 202},
+		params: options(reflect.TypeFor[metav1.CreateOptions]()), body: bodyParameter(s.one(r), true),
+	}
+}
+
+func (s *schemas) item(r Resource, path string) spec.PathItem {
 	var p spec.PathItem
-	p.Parameters = pathParameters(r.Namespaced, true)
-	self := s.one(r)
+	specified := r.part() + " the specified " + r.Parent
 	if r.can("get") {
-		p.Get = s.operation(r, "get", self)
+		c := call{action: "get", id: "read", doc: "read" + specified, answer: s.one(r)}
+		if r.Model != nil {
+			c.params = options(reflect.TypeFor[metav1.GetOptions]())
+		}
+		p.Get = s.operation(r, path, c)
 	}
 	if r.can("create") && r.Subresource != "" {
-		p.Post = s.operation(r, "post", self, append(writeParameters(), bodyParameter(s.one(r), true))...)
+		p.Post = s.operation(r, path, s.create(r))
 	}
 	if r.can("update") {
-		p.Put = s.operation(r, "put", self, append(writeParameters(), bodyParameter(s.one(r), true))...)
+		p.Put = s.operation(r, path, call{
+			action: "put", id: "replace", doc: "replace" + specified, answer: s.one(r), codes: []int{201},
+			params: options(reflect.TypeFor[metav1.UpdateOptions]()), body: bodyParameter(s.one(r), true),
+		})
 	}
 	if r.can("patch") {
-		patch := s.body(reflect.TypeFor[metav1.Patch]())
-		p.Patch = s.operation(r, "patch", self, append(writeParameters(), patch,
-			query("force", "boolean", "Force is going to \"force\" Apply requests. It means user will re-acquire conflicting fields owned by other people."))...)
-		p.Patch.Consumes = []string{
-			"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
-			"application/apply-patch+yaml", "application/apply-patch+cbor",
-		}
-		if r.Model != nil {
-			p.Patch.Consumes = []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"}
-		}
+		p.Patch = s.operation(r, path, s.patch(r, specified))
 	}
 	if r.can("delete") && r.Subresource == "" {
-		p.Delete = s.operation(r, "delete", s.ref(reflect.TypeFor[metav1.Status]()), s.deleteOptions(), query("dryRun", "string", dryRunText),
-			query("gracePeriodSeconds", "integer", "The duration in seconds before the object should be deleted."),
-			query("propagationPolicy", "string", "Whether and how garbage collection will be performed."))
+		c := call{
+			action: "delete", id: "delete", doc: "delete" + article(r.Parent) + r.Parent, answer: s.ref(reflect.TypeFor[metav1.Status]()), codes: []int{202},
+			params: options(reflect.TypeFor[metav1.DeleteOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false),
+		}
+		if r.Model == nil && slices.Contains(answeredWithObject, r.Kind.Kind) {
+			c.answer = s.one(r)
+		}
+		p.Delete = s.operation(r, path, c)
 	}
-	return p
+	return hoisted(p)
 }
 
-func (s *schemas) operation(r Resource, action string, answer spec.Schema, params ...spec.Parameter) *spec.Operation {
-	op := &spec.Operation{OperationProps: spec.OperationProps{ID: operationID(r, action), Consumes: []string{"*/*"}}}
-	op.Produces = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
-	if action == "list" || action == "get" {
-		op.Produces = append(op.Produces, "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
-	}
-	if r.Model != nil {
-		op.Consumes, op.Produces = []string{"application/json", "application/yaml"}, []string{"application/json", "application/yaml"}
-	}
-	op.Schemes = []string{"https"}
-	op.Tags = []string{groupTag(r.GVR.GroupVersion())}
-	op.Parameters = params
-	op.Responses = &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: map[int]spec.Response{
-		200: {ResponseProps: spec.ResponseProps{Description: "OK", Schema: &answer}},
-		401: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}},
-	}}}
-	op.AddExtension("x-kubernetes-action", action)
-	op.AddExtension("x-kubernetes-group-version-kind", map[string]any{"group": r.Kind.Group, "version": r.Kind.Version, "kind": r.Kind.Kind})
-	return op
+// answeredWithObject are the kinds whose deletion is answered with what was deleted.
+var answeredWithObject = []string{
+	"CSIDriver", "CSINode", "DeviceClass", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodTemplate", "ResourceClaim",
+	"ResourceClaimTemplate", "ResourceQuota", "ResourceSlice", "Service", "ServiceAccount", "StorageClass", "VolumeAttachment", "VolumeAttributesClass",
 }
 
-func groupTag(gv schema.GroupVersion) string {
-	g := strings.TrimSuffix(strings.TrimSuffix(gv.Group, ".k8s.io"), ".authorization")
-	if g == "" {
-		g = "core"
+func (s *schemas) patch(r Resource, specified string) call {
+	c := call{
+		action: "patch", id: "patch", doc: "partially update" + specified, answer: s.one(r),
+		params: options(reflect.TypeFor[metav1.PatchOptions]()), body: bodyParameter(s.ref(reflect.TypeFor[metav1.Patch]()), true),
+		consumes: []string{"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"},
 	}
-	return strings.ReplaceAll(g, ".", "") + "_" + gv.Version
+	if r.Model == nil {
+		c.codes = []int{201}
+		c.consumes = slices.Insert(c.consumes, 2, "application/strategic-merge-patch+json")
+	}
+	return c
 }
 
-var actionVerbs = map[string]string{"post": "create", "get": "read", "put": "replace", "patch": "patch", "delete": "delete", "list": "list", "deletecollection": "deleteCollection"}
-
-// operationID is unique per path and method: "listCoreV1NamespacedPod", "listCoreV1PodForAllNamespaces".
-func operationID(r Resource, action string) string {
-	name := strings.Split(groupTag(r.GVR.GroupVersion()), "_")
-	id := actionVerbs[action] + title(name[0]) + title(name[1])
-	if action == "deletecollection" {
-		id = "delete" + title(name[0]) + title(name[1]) + "Collection"
+// connections are the paths of what is behind a resource: streams, proxies and logs.
+func (s *schemas) connections(paths map[string]spec.PathItem, r Resource, path string) {
+	if r.Subresource == "log" {
+		p := spec.PathItem{}
+		p.Get = s.operation(r, path, call{
+			action: "get", id: "read", doc: "read log of the specified " + r.Parent, answer: plain("string", ""), params: options(reflect.TypeFor[corev1.PodLogOptions]()),
+		})
+		p.Get.Produces = append([]string{"text/plain"}, p.Get.Produces...)
+		paths[path] = hoisted(p)
+		return
 	}
-	if r.Namespaced {
-		id += "Namespaced"
+	connect := func(path, method, suffix string) *spec.Operation {
+		return s.operation(r, path, call{
+			action: "connect", id: "connect", method: method, suffix: suffix, doc: "connect " + method + " requests to " + r.Subresource + " of " + r.Parent,
+			answer: plain("string", ""), params: options(r.Type),
+		})
 	}
-	id += title(strings.TrimSuffix(r.GVR.Resource, "s"))
-	if r.Subresource != "" {
-		id += title(strings.ReplaceAll(r.Subresource, "/", "_"))
+	if r.Subresource != "proxy" {
+		p := spec.PathItem{}
+		p.Get, p.Post = connect(path, "GET", ""), connect(path, "POST", "")
+		paths[path] = hoisted(p)
+		return
 	}
-	if action == "list" && !r.Namespaced && len(r.Verbs) == 1 {
-		id += "ForAllNamespaces"
-	}
-	return id
-}
-
-func title(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
-}
-
-func (s *schemas) body(t reflect.Type) spec.Parameter {
-	return bodyParameter(s.ref(t), true)
-}
-
-func (s *schemas) deleteOptions() spec.Parameter {
-	return bodyParameter(s.ref(reflect.TypeFor[metav1.DeleteOptions]()), false)
-}
-
-func bodyParameter(ref spec.Schema, required bool) spec.Parameter {
-	return spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Schema: &ref, Required: required}}
-}
-
-func query(name, typ, text string) spec.Parameter { return parameter("query", name, typ, text) }
-
-func parameter(in, name, typ, text string) spec.Parameter {
-	return spec.Parameter{
-		ParamProps:        spec.ParamProps{Name: name, In: in, Description: text, Required: in == "path"},
-		SimpleSchema:      spec.SimpleSchema{Type: typ},
-		CommonValidations: spec.CommonValidations{UniqueItems: true},
+	for suffix, path := range map[string]string{"": path, "WithPath": path + "/{path}"} {
+		p := spec.PathItem{}
+		p.Get, p.Head, p.Options = connect(path, "GET", suffix), connect(path, "HEAD", suffix), connect(path, "OPTIONS", suffix)
+		p.Post, p.Put, p.Patch, p.Delete = connect(path, "POST", suffix), connect(path, "PUT", suffix), connect(path, "PATCH", suffix), connect(path, "DELETE", suffix)
+		paths[path] = hoisted(p)
 	}
 }
 
-func pathParameters(namespaced, item bool) []spec.Parameter {
-	params := []spec.Parameter{query("pretty", "string", "If 'true', then the output is pretty printed.")}
-	if item {
-		params = append(params, parameter("path", "name", "string", "name of the object"))
-	}
-	if namespaced {
-		params = append(params, parameter("path", "namespace", "string", "object name and auth scope, such as for teams and projects"))
-	}
-	return params
-}
-
-const dryRunText = "When present, indicates that modifications should not be persisted. An invalid or unrecognized dryRun directive will result in an error response and no further processing of the request. Valid values are: - All: all dry run stages will be processed"
-
-func writeParameters() []spec.Parameter {
-	return []spec.Parameter{
-		query("dryRun", "string", dryRunText),
-		query("fieldManager", "string", "fieldManager is a name associated with the actor or entity that is making these changes."),
-		query("fieldValidation", "string", "fieldValidation instructs the server on how to handle objects in the request containing unknown or duplicate fields. Valid values are: - Ignore, Warn, Strict."),
-	}
-}
-
-func listParameters() []spec.Parameter {
-	return []spec.Parameter{
-		query("allowWatchBookmarks", "boolean", "allowWatchBookmarks requests watch events with type \"BOOKMARK\"."),
-		query("continue", "string", "The continue option should be set when retrieving more results from the server."),
-		query("fieldSelector", "string", "A selector to restrict the list of returned objects by their fields. Defaults to everything."),
-		query("labelSelector", "string", "A selector to restrict the list of returned objects by their labels. Defaults to everything."),
-		query("limit", "integer", "limit is a maximum number of responses to return for a list call."),
-		query("resourceVersion", "string", "resourceVersion sets a constraint on what resource versions a request may be served from."),
-		query("resourceVersionMatch", "string", "resourceVersionMatch determines how resourceVersion is applied to list calls."),
-		query("sendInitialEvents", "boolean", "`sendInitialEvents=true` may be set together with `watch=true`."),
-		query("timeoutSeconds", "integer", "Timeout for the list/watch call."),
-		query("watch", "boolean", "Watch for changes to the described resources and return them as a stream of add, update, and remove notifications."),
+// addRoots adds the paths at which the resources of built-in group versions are listed.
+func (s *schemas) addRoots(paths map[string]spec.PathItem, resources []Resource) {
+	for _, r := range resources {
+		gv := r.GVR.GroupVersion()
+		path := prefix(gv) + "/"
+		if _, ok := paths[path]; ok || r.Model != nil {
+			continue
+		}
+		id := "get" + camel(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), true) + camel(gv.Version, true) + "APIResources"
+		media := []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+		paths[path] = spec.PathItem{PathItemProps: spec.PathItemProps{Get: &spec.Operation{OperationProps: spec.OperationProps{
+			ID: id, Description: "get available resources", Consumes: media, Produces: media, Schemes: []string{"https"}, Tags: []string{groupTag(gv)},
+			Responses: responses(s.ref(reflect.TypeFor[metav1.APIResourceList]()), nil),
+		}}}}
 	}
 }

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// call is what one method of a path does.
+type call struct {
+	action, id     string // x-kubernetes-action, and the verb that the operation's id begins with
+	method, suffix string // where ids need them to be different
+	doc            string
+	answer         spec.Schema
+	codes          []int // beside 200
+	stream         bool  // may be watched
+	params         []spec.Parameter
+	body           *spec.Parameter
+	consumes       []string
+}
+
+func (s *schemas) operation(r Resource, path string, c call) *spec.Operation {
+	op := &spec.Operation{OperationProps: spec.OperationProps{
+		ID: operationID(r, c), Description: c.doc, Consumes: []string{"*/*"}, Produces: []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"},
+		Schemes: []string{"https"}, Tags: []string{groupTag(r.GVR.GroupVersion())}, Parameters: c.params,
+	}}
+	switch {
+	case r.Model != nil:
+		op.Consumes, op.Produces = []string{"application/json", "application/yaml"}, []string{"application/json", "application/yaml"}
+	case c.action == "connect":
+		op.Produces = []string{"*/*"}
+	case c.stream:
+		op.Produces = append(op.Produces, "application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
+	}
+	if c.consumes != nil {
+		op.Consumes = c.consumes
+	}
+	if c.body != nil {
+		op.Parameters = append(op.Parameters, *c.body)
+	}
+	op.Parameters = append(op.Parameters, pathParameters(r, path)...)
+	if c.action != "connect" {
+		op.Parameters = append(op.Parameters, parameter("query", "pretty", "string",
+			"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget)."))
+	}
+	op.Responses = responses(c.answer, c.codes)
+	op.AddExtension("x-kubernetes-action", c.action)
+	op.AddExtension("x-kubernetes-group-version-kind", gvkOf(r.Kind, r.Kind.Kind))
+	return op
+}
+
+// responses are the answer with 200 and codes, and what is said to strangers.
+func responses(answer spec.Schema, codes []int) *spec.Responses {
+	all := map[int]spec.Response{http.StatusUnauthorized: {ResponseProps: spec.ResponseProps{Description: "Unauthorized"}}}
+	for _, code := range append([]int{http.StatusOK}, codes...) {
+		all[code] = spec.Response{ResponseProps: spec.ResponseProps{Description: http.StatusText(code), Schema: &answer}}
+	}
+	return &spec.Responses{ResponsesProps: spec.ResponsesProps{StatusCodeResponses: all}}
+}
+
+// bodiesRequired says in v3 which requests must have a body, which the conversion from v2 does not.
+func bodiesRequired(doc *spec3.OpenAPI) {
+	for _, p := range doc.Paths.Paths {
+		for _, op := range []*spec3.Operation{p.Post, p.Put, p.Patch} {
+			if op != nil && op.RequestBody != nil {
+				op.RequestBody.Required = true
+			}
+		}
+	}
+}
+
+// methods are the operations of p.
+func methods(p *spec.PathItem) []*spec.Operation {
+	return slices.DeleteFunc([]*spec.Operation{p.Get, p.Put, p.Post, p.Delete, p.Options, p.Head, p.Patch}, func(op *spec.Operation) bool { return op == nil })
+}
+
+// hoisted is p with the parameters that all of its operations have, but for bodies, said once. All are sorted.
+func hoisted(p spec.PathItem) spec.PathItem {
+	ops := methods(&p)
+	count := map[[2]string]int{}
+	for _, op := range ops {
+		for _, param := range op.Parameters {
+			count[[2]string{param.Name, param.In}]++
+		}
+	}
+	common := func(param spec.Parameter) bool {
+		return param.In != "body" && count[[2]string{param.Name, param.In}] == len(ops)
+	}
+	sorted := func(a, b spec.Parameter) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.In, b.In))
+	}
+	for i, op := range ops {
+		for _, param := range op.Parameters {
+			if i == 0 && common(param) {
+				p.Parameters = append(p.Parameters, param)
+			}
+		}
+		op.Parameters = slices.DeleteFunc(op.Parameters, common)
+		slices.SortFunc(op.Parameters, sorted)
+	}
+	slices.SortFunc(p.Parameters, sorted)
+	return p
+}
+
+// groupTag is how operations of a group version are found: "rbacAuthorization_v1".
+func groupTag(gv schema.GroupVersion) string {
+	return camel(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), false) + "_" + gv.Version
+}
+
+// camel is text without what is neither letter nor digit, with what follows that in upper case.
+func camel(text string, first bool) string {
+	var b strings.Builder
+	up := first
+	for i, c := range text {
+		switch {
+		case !unicode.IsLetter(c) && c != '_' && (i == 0 || !unicode.IsDigit(c)):
+			up = true
+		case up:
+			b.WriteRune(unicode.ToUpper(c))
+			up = false
+		default:
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
+
+// operationID is unique per path and method: "listCoreV1NamespacedPod", "listCoreV1PodForAllNamespaces".
+func operationID(r Resource, c call) string {
+	id := c.id + camel(cmp.Or(strings.TrimSuffix(r.GVR.Group, ".k8s.io"), "core"), true) + camel(r.GVR.Version, true)
+	if c.action == "deletecollection" {
+		id += "Collection"
+	}
+	id += camel(strings.ToLower(c.method), true)
+	if r.Namespaced && !strings.HasSuffix(c.suffix, allNamespaces) {
+		id += "Namespaced"
+	}
+	return id + r.Parent + camel(r.Subresource, true) + c.suffix
+}
+
+// part names the subresource in a description: " status of".
+func (r Resource) part() string {
+	if r.Subresource == "" {
+		return ""
+	}
+	return " " + r.Subresource + " of"
+}
+
+func article(kind string) string {
+	switch {
+	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
+		return " "
+	case strings.ContainsRune("AEIOU", rune(kind[0])):
+		return " an "
+	}
+	return " a "
+}
+
+func bodyParameter(ref spec.Schema, required bool) *spec.Parameter {
+	return &spec.Parameter{ParamProps: spec.ParamProps{Name: "body", In: "body", Schema: &ref, Required: required}}
+}
+
+func parameter(in, name, typ, text string) spec.Parameter {
+	return spec.Parameter{
+		ParamProps:        spec.ParamProps{Name: name, In: in, Description: text, Required: in == "path"},
+		SimpleSchema:      spec.SimpleSchema{Type: typ},
+		CommonValidations: spec.CommonValidations{UniqueItems: true},
+	}
+}
+
+func pathParameters(r Resource, path string) []spec.Parameter {
+	var params []spec.Parameter
+	for name, text := range map[string]string{
+		"name": "name of the " + r.Kind.Kind, "namespace": "object name and auth scope, such as for teams and projects", "path": "path to the resource",
+	} {
+		if strings.Contains(path, "{"+name+"}") {
+			params = append(params, parameter("path", name, "string", text))
+		}
+	}
+	return params
+}
+
+// options are the fields of a type of options as parameters of queries.
+func options(t reflect.Type, but ...string) []spec.Parameter {
+	docs := docsOf(t)
+	var params []spec.Parameter
+	for f := range t.Fields() {
+		name, _, inline := named(f)
+		typ := f.Type
+		if typ.Kind() == reflect.Pointer {
+			typ = typ.Elem()
+		}
+		if inline || name == "" || slices.Contains(but, name) || typ.Kind() == reflect.Struct {
+			continue
+		}
+		if typ.Kind() == reflect.Slice {
+			typ = typ.Elem() // may be given several times
+		}
+		params = append(params, parameter("query", name, basic(typ.Kind()).Type[0], docs[name]))
+	}
+	return params
+}
+
+// shareParameters moves parameters that do not tell of a kind to one place, as they are repeated hundreds of times. kubectl looks for
+// dryRun and fieldValidation where they are used.
+func shareParameters(s *spec.Swagger) error {
+	shared := map[string]spec.Parameter{}
+	replace := func(params []spec.Parameter) error {
+		for i, p := range params {
+			own := p.In != "body" && slices.Contains([]string{"name", "dryRun", "fieldValidation"}, p.Name) ||
+				p.In == "body" && !strings.HasPrefix(p.Schema.Ref.String(), definitions+"io.k8s.apimachinery")
+			if own || p.Ref.String() != "" {
+				continue
+			}
+			b, err := json.Marshal(p)
+			if err != nil {
+				return fmt.Errorf("encode parameter %s: %w", p.Name, err)
+			}
+			sum := fnv.New64()
+			_, _ = sum.Write(b) // a hash takes everything
+			name := p.Name + "-" + base64.URLEncoding.EncodeToString(sum.Sum(nil)[:6])
+			shared[name] = p
+			params[i] = spec.Parameter{Refable: spec.Refable{Ref: spec.MustCreateRef("#/parameters/" + name)}}
+		}
+		return nil
+	}
+	for _, p := range s.Paths.Paths {
+		for _, op := range methods(&p) {
+			if err := replace(op.Parameters); err != nil {
+				return err
+			}
+		}
+		if err := replace(p.Parameters); err != nil {
+			return err
+		}
+	}
+	s.Parameters = maps.Clone(shared)
+	return nil
+}
