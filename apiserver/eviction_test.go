@@ -38,7 +38,7 @@ func TestEvictions(t *testing.T) {
 		{"a budget nobody has seen", "True", []policyv1.PodDisruptionBudgetStatus{{}}, `{}`, 429, "The disruption budget b0 is still being processed by the server.", 0},
 		{"an unhealthy pod beside enough", "False", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DesiredHealthy: 1, CurrentHealthy: 1}}, `{}`, 201, `"status":"Success"`, 0},
 		{"an unhealthy pod of too few", "False", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DesiredHealthy: 2, CurrentHealthy: 1}}, `{}`, 429, "needs 2 healthy pods and has 1 currently", 0},
-		{"two budgets", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 1}, {ObservedGeneration: 1, DisruptionsAllowed: 1}}, `{}`, 201, "This pod has more than one PodDisruptionBudget", 1},
+		{"two budgets", "True", []policyv1.PodDisruptionBudgetStatus{{ObservedGeneration: 1, DisruptionsAllowed: 1}, {ObservedGeneration: 1, DisruptionsAllowed: 1}}, `{}`, 500, "This pod has more than one PodDisruptionBudget", 1},
 	} {
 		name := fmt.Sprintf("p%d", i)
 		p := pod(name)

@@ -75,8 +75,8 @@ func ResourceSlice() *kind.Kind {
 			dropFromSlice(&s.Spec, nil)
 		},
 		PrepareUpdate: func(s, old *slice) {
+			s.Generation = bumped(old.Generation, s.Spec, old.Spec) // also by what is dropped, as in Kubernetes
 			dropFromSlice(&s.Spec, &old.Spec)
-			s.Generation = bumped(old.Generation, s.Spec, old.Spec)
 		},
 		Validate:       validateSlice,
 		ValidateUpdate: validateSliceUpdate,

@@ -74,7 +74,7 @@ func (h *Handler) evict(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	case err != nil:
 		return err
 	case failure != nil:
-		return writeStatus(w, r, http.StatusCreated, failure)
+		return writeStatus(w, r, int(failure.Code), failure)
 	}
 	return writeSuccess(w, r, http.StatusCreated)
 }
@@ -133,7 +133,7 @@ func evictionOptions(ev *policyv1.Eviction, opts *metav1.CreateOptions) (*metav1
 }
 
 // evictPod deletes the pod unless its budget forbids it. A pod that has ended, that is going, or that has not begun, costs no budget.
-// What a pod was when that was decided it must still be when it goes. failure is what is answered as if it were no error.
+// What a pod was when that was decided it must still be when it goes. failure is an answer of another form than errors have.
 func (h *Handler) evictPod(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions,
 ) (failure *metav1.Status, err error) {
