@@ -21,11 +21,12 @@ import (
 
 // Swagger describes the resources as OpenAPI v2. version is the server's, "v1.37.2".
 func Swagger(version string, resources []Resource) (*spec.Swagger, error) {
-	return build(version, resources, true)
+	return build(version, resources, roots(resources), true)
 }
 
-// build is Swagger; without v2 schemas of custom resources may say what only v3 can, for a document that is converted.
-func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error) {
+// build is Swagger with other pages beside those of the resources; without v2 schemas may say what only v3 can, for a document that is
+// converted.
+func build(version string, resources []Resource, pages []page, v2 bool) (*spec.Swagger, error) {
 	s := &schemas{defs: spec.Definitions{}, v2: v2}
 	if len(resources) > 0 {
 		s.about = resources[0].GVR.GroupVersion()
@@ -44,7 +45,9 @@ func build(version string, resources []Resource, v2 bool) (*spec.Swagger, error)
 		}
 		s.addPaths(paths, r)
 	}
-	s.addRoots(paths, resources)
+	for _, p := range append(lists(resources), pages...) {
+		s.addPage(paths, p)
+	}
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,10 @@ func New(version string, fixed []Resource) *Documents {
 	d.swagger = sync.OnceValues(func() (*spec.Swagger, error) { return Swagger(version, fixed) })
 	d.v2 = handler.NewOpenAPIServiceLazy(d.merged(nil, nil, 0))
 	for gv, list := range byVersion(fixed) {
-		d.update(gv, list, 0)
+		d.update(path(gv), list, nil, 0)
+	}
+	for _, p := range roots(fixed) {
+		d.update(p.key(), nil, []page{p}, 0)
 	}
 	return d
 }
@@ -115,7 +121,7 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 		}
 		delete(d.extra, gv)
 		if list, ok := fixed[gv]; ok {
-			d.update(gv, list, d.round)
+			d.update(path(gv), list, nil, d.round)
 		} else {
 			d.v3.DeleteGroupVersion(path(gv))
 		}
@@ -126,7 +132,7 @@ func (d *Documents) Set(custom []Resource, remotes []Remote) {
 			d.v3.UpdateGroupVersionLazy(path(gv), cached.Static(doc, d.etag(d.round)))
 			continue
 		}
-		d.update(gv, slices.Concat(fixed[gv], list), d.round)
+		d.update(path(gv), slices.Concat(fixed[gv], list), nil, d.round)
 	}
 }
 
@@ -148,7 +154,7 @@ func (d *Documents) merged(custom []Resource, remotes []Remote, round int) cache
 		if err != nil || len(custom)+len(remotes) == 0 {
 			return fixed, d.etag(round), err
 		}
-		more, err := build(d.version, custom, true)
+		more, err := build(d.version, custom, nil, true)
 		if err != nil {
 			return nil, "", err
 		}
@@ -191,10 +197,10 @@ func adopt(out *spec.Swagger, r Remote) {
 	}
 }
 
-// update puts the v3 document of gv in place.
-func (d *Documents) update(gv schema.GroupVersion, list []Resource, round int) {
-	d.v3.UpdateGroupVersionLazy(path(gv), cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
-		s, err := build(d.version, list, false)
+// update puts the v3 document with the name key in place.
+func (d *Documents) update(key string, list []Resource, pages []page, round int) {
+	d.v3.UpdateGroupVersionLazy(key, cached.Once(cached.Func(func() (*spec3.OpenAPI, string, error) {
+		s, err := build(d.version, list, pages, false)
 		if err != nil {
 			return nil, "", err
 		}
@@ -224,7 +230,8 @@ func (d *Documents) has(name string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(d.fixed, func(r Resource) bool { return path(r.GVR.GroupVersion()) == name })
+	return slices.ContainsFunc(d.fixed, func(r Resource) bool { return path(r.GVR.GroupVersion()) == name }) ||
+		slices.ContainsFunc(roots(d.fixed), func(p page) bool { return p.key() == name })
 }
 
 // paths lets the libraries register on a ServeMux.

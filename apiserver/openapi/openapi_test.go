@@ -114,10 +114,11 @@ func TestSwagger(t *testing.T) {
 
 // TestOperations has some facts of operations as Kubernetes v1.37 publishes them.
 func TestOperations(t *testing.T) {
-	s, err := build("v1.37.2", append(resources(), Resource{
+	list := append(resources(), Resource{
 		GVR: corev1.SchemeGroupVersion.WithResource("pods"), Subresource: "exec", Parent: "Pod", Namespaced: true, Connect: true,
 		Kind: corev1.SchemeGroupVersion.WithKind("PodExecOptions"), Type: reflect.TypeFor[corev1.PodExecOptions](), Verbs: []string{"create", "get"},
-	}), false)
+	})
+	s, err := build("v1.37.2", list, roots(list), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +156,8 @@ func TestOperations(t *testing.T) {
 				"'watch' parameter with a list operation instead.", "watchlist", "WatchEvent", "200 401", "", "",
 		},
 		{at["/apis/apps/v1/"].Get, "getAppsV1APIResources", "get available resources", "", "APIResourceList", "200 401", "", ""},
+		{at["/apis/apps/"].Get, "getAppsAPIGroup", "get information of a group", "", "APIGroup", "200 401", "", ""},
+		{at["/version/"].Get, "getCodeVersion", "get the version information for this server", "", "Info", "200 401", "", ""},
 	} {
 		var codes []string
 		for code := range row.op.Responses.StatusCodeResponses {
@@ -211,7 +214,7 @@ func TestDiscoveryClientReadsBoth(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, gv := range []string{"api/v1", "apis/apps/v1"} {
+	for _, gv := range []string{"api/v1", "apis/apps/v1", "api", "apis/apps", "version"} {
 		if groups[gv] == nil {
 			t.Fatalf("v3 has no %s: %v", gv, groups)
 		}

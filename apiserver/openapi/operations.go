@@ -141,7 +141,7 @@ func camel(text string, first bool) string {
 
 // operationID is unique per path and method: "listCoreV1NamespacedPod", "listCoreV1PodForAllNamespaces".
 func operationID(r Resource, c call) string {
-	id := c.id + camel(cmp.Or(strings.TrimSuffix(r.GVR.Group, ".k8s.io"), "core"), true) + camel(r.GVR.Version, true)
+	id := c.id + groupID(r.GVR.Group) + camel(r.GVR.Version, true)
 	if c.action == "deletecollection" {
 		id += "Collection"
 	}

@@ -3,10 +3,8 @@
 package openapi
 
 import (
-	"cmp"
 	"reflect"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -235,22 +233,5 @@ func (s *schemas) connections(paths map[string]spec.PathItem, r Resource, path s
 		p.Get, p.Head, p.Options = connect(path, "GET", suffix), connect(path, "HEAD", suffix), connect(path, "OPTIONS", suffix)
 		p.Post, p.Put, p.Patch, p.Delete = connect(path, "POST", suffix), connect(path, "PUT", suffix), connect(path, "PATCH", suffix), connect(path, "DELETE", suffix)
 		paths[path] = hoisted(p)
-	}
-}
-
-// addRoots adds the paths at which the resources of built-in group versions are listed.
-func (s *schemas) addRoots(paths map[string]spec.PathItem, resources []Resource) {
-	for _, r := range resources {
-		gv := r.GVR.GroupVersion()
-		path := prefix(gv) + "/"
-		if _, ok := paths[path]; ok || r.Model != nil {
-			continue
-		}
-		id := "get" + camel(cmp.Or(strings.TrimSuffix(gv.Group, ".k8s.io"), "core"), true) + camel(gv.Version, true) + "APIResources"
-		media := []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
-		paths[path] = spec.PathItem{PathItemProps: spec.PathItemProps{Get: &spec.Operation{OperationProps: spec.OperationProps{
-			ID: id, Description: "get available resources", Consumes: media, Produces: media, Schemes: []string{"https"}, Tags: []string{groupTag(gv)},
-			Responses: responses(s.ref(reflect.TypeFor[metav1.APIResourceList]()), nil),
-		}}}}
 	}
 }

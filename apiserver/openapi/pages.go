@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package openapi
+
+import (
+	"cmp"
+	"reflect"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// page is a path that is only read and is of no kind of object.
+type page struct {
+	path, id, tag, doc string
+	answer             reflect.Type // nil: text
+	media              []string
+}
+
+var discovered = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
+
+// key names the document that p has for itself in v3.
+func (p page) key() string { return strings.Trim(p.path, "/") }
+
+// lists are the pages at which the resources of built-in group versions are listed.
+func lists(resources []Resource) []page {
+	var out []page
+	seen := map[string]bool{}
+	for _, r := range resources {
+		gv := r.GVR.GroupVersion()
+		p := page{
+			path: prefix(gv) + "/", id: "get" + groupID(gv.Group) + camel(gv.Version, true) + "APIResources", tag: groupTag(gv),
+			doc: "get available resources", answer: reflect.TypeFor[metav1.APIResourceList](), media: discovered,
+		}
+		if r.Model == nil && !seen[p.path] {
+			seen[p.path] = true
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// roots are the pages above those of lists, and those of the server itself. In v3 each is a document.
+func roots(resources []Resource) []page {
+	json := []string{"application/json"}
+	out := []page{
+		{"/api/", "getCoreAPIVersions", "core", "get available API versions", reflect.TypeFor[metav1.APIVersions](), discovered},
+		{"/apis/", "getAPIVersions", "apis", "get available API versions", reflect.TypeFor[metav1.APIGroupList](), discovered},
+		{"/version/", "getCodeVersion", "version", "get the version information for this server", reflect.TypeFor[version.Info](), json},
+		{
+			"/.well-known/openid-configuration/", "getServiceAccountIssuerOpenIDConfiguration", "WellKnown",
+			"get service account issuer OpenID configuration, also known as the 'OIDC discovery doc'", nil, json,
+		},
+		{
+			"/openid/v1/jwks/", "getServiceAccountIssuerOpenIDKeyset", "openid",
+			"get service account issuer OpenID JSON Web Key Set (contains public token verification keys)", nil, []string{"application/jwk-set+json"},
+		},
+	}
+	seen := map[string]bool{"": true}
+	for _, r := range resources {
+		if g := r.GVR.Group; r.Model == nil && !seen[g] {
+			seen[g] = true
+			out = append(out, page{
+				"/apis/" + g + "/", "get" + groupID(g) + "APIGroup", camel(strings.TrimSuffix(g, ".k8s.io"), false), "get information of a group",
+				reflect.TypeFor[metav1.APIGroup](), discovered,
+			})
+		}
+	}
+	return out
+}
+
+// groupID is a group as ids name it.
+func groupID(group string) string {
+	return camel(cmp.Or(strings.TrimSuffix(group, ".k8s.io"), "core"), true)
+}
+
+func (s *schemas) addPage(paths map[string]spec.PathItem, p page) {
+	answer := plain("string", "")
+	if p.answer != nil {
+		answer = s.ref(p.answer)
+	}
+	op := &spec.Operation{OperationProps: spec.OperationProps{
+		ID: p.id, Description: p.doc, Produces: p.media, Schemes: []string{"https"}, Tags: []string{p.tag}, Responses: responses(answer, nil),
+	}}
+	if p.answer != nil {
+		op.Consumes = p.media
+	}
+	paths[p.path] = spec.PathItem{PathItemProps: spec.PathItemProps{Get: op}}
+}
