@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"errors"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -137,4 +139,48 @@ func apiArgs(fl *pflag.FlagSet) []string {
 		args = append(args, "--"+f.Name+"="+value)
 	})
 	return args
+}
+
+// absoluteFiles makes the files that were named in fl, by flags whose usage says FILE, independent of the working directory.
+func absoluteFiles(fl *pflag.FlagSet) error {
+	var errs []error
+	fl.Visit(func(f *pflag.Flag) {
+		abs := absolute
+		switch of, _ := pflag.UnquoteUsage(f); of {
+		case "FILE":
+		case "CERT,KEY[:NAMES]":
+			abs = func(text string) (string, error) {
+				cert, rest, _ := strings.Cut(text, ",")
+				cert, err := absolute(cert)
+				key, err2 := absolute(rest)
+				return cert + "," + key, errors.Join(err, err2)
+			}
+		default:
+			return
+		}
+		list, many := f.Value.(pflag.SliceValue)
+		paths := []string{f.Value.String()}
+		if many {
+			paths = list.GetSlice()
+		}
+		for i, p := range paths {
+			p, err := abs(p)
+			errs = append(errs, err)
+			paths[i] = p
+		}
+		if many {
+			errs = append(errs, list.Replace(paths))
+			return
+		}
+		errs = append(errs, f.Value.Set(paths[0]))
+	})
+	return errors.Join(errs...)
+}
+
+// absolute leaves nothing, and -, as they are.
+func absolute(path string) (string, error) {
+	if path == "" || path == "-" {
+		return path, nil
+	}
+	return filepath.Abs(path)
 }

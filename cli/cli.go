@@ -44,7 +44,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 // 0, 1 after one sentence on std.Err, or the code of a program run on the user's behalf.
 func Run(ctx context.Context, args []string, std Stdio) int {
 	if filepath.Base(args[0]) == "kubectl" {
-		return runKubectl(ctx, defaultDataDir(), args[1:], std)
+		return runKubectl(ctx, "", args[1:], std)
 	}
 	root := &cobra.Command{
 		Use:           "keelson",

@@ -27,6 +27,7 @@ func upDetached(ctx context.Context, f upFlags, std Stdio) error {
 	if err != nil {
 		return err
 	}
+	f.dataDir = string(dir)
 	fresh := dir.Fresh() // then whatever is in it when the start has failed is this command's
 	if pid, err := dir.Running(); err != nil || pid != 0 {
 		return errors.Join(err, &cluster.BusyError{Dir: dir, Pid: pid})

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"runtime"
@@ -29,6 +30,11 @@ func kubectlCommand(std Stdio) *cobra.Command {
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, rest := splitDataDir(args)
+			if dir != "" {
+				if _, err := os.Stat(dir.Kubeconfig()); err != nil {
+					return fmt.Errorf("no cluster in %s (start one with `keelson up --data-dir %s`)", dir, dir)
+				}
+			}
 			if code := runKubectl(c.Context(), dir, rest, std); code != 0 {
 				return exitError(code)
 			}
@@ -37,7 +43,7 @@ func kubectlCommand(std Stdio) *cobra.Command {
 	}
 }
 
-// splitDataDir takes a leading --data-dir off kubectl's own arguments.
+// splitDataDir takes a leading --data-dir off kubectl's own arguments; without one it is "".
 func splitDataDir(args []string) (cluster.DataDir, []string) {
 	if len(args) >= 2 && args[0] == "--data-dir" {
 		return cluster.DataDir(args[1]), args[2:]
@@ -47,10 +53,11 @@ func splitDataDir(args []string) (cluster.DataDir, []string) {
 			return cluster.DataDir(d), args[1:]
 		}
 	}
-	return defaultDataDir(), args
+	return "", args
 }
 
-// runKubectl runs k8s.io/kubectl in this process. kubectl ends the process itself on a fatal error, with its own code.
+// runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on what KUBECONFIG names, or else on the
+// cluster in the default directory. kubectl ends the process itself on a fatal error, with its own code.
 func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Stdio) int {
 	// It listens for signals itself where it must clean up; everywhere else they end it, as they end any kubectl.
 	signal.Reset(os.Interrupt, syscall.SIGTERM)
@@ -60,7 +67,10 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 		c.UserAgent = "kubectl/" + cluster.KubernetesRelease + " (" + runtime.GOOS + "/" + runtime.GOARCH + ") keelson/" + cluster.Revision()
 		return c
 	}
-	if os.Getenv("KUBECONFIG") == "" {
+	if dir == "" && os.Getenv("KUBECONFIG") == "" {
+		dir = defaultDataDir()
+	}
+	if dir != "" {
 		if _, err := os.Stat(dir.Kubeconfig()); err == nil {
 			path := dir.Kubeconfig()
 			flags.KubeConfig = &path // the default of --kubeconfig

@@ -18,9 +18,9 @@ import (
 func etcdFlags(c *cobra.Command, e *cluster.EtcdConfig) {
 	fl := c.Flags()
 	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
-	fl.StringVar(&e.CAFile, "etcd-cafile", "", "certificate authority of etcd's servers")
-	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd")
-	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
+	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
+	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
+	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
 }
 
 // etcdArgs are the flags again, for a process in another working directory.

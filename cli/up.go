@@ -40,6 +40,9 @@ func upCommand(std Stdio) *cobra.Command {
 			"As root it is a real node; otherwise one fake node, whose pods run in name only.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := absoluteFiles(c.Flags()); err != nil { // the cluster does not stay in this directory
+				return err
+			}
 			f.apiArgs = apiArgs(c.Flags())
 			if f.detach {
 				return upDetached(c.Context(), f, std)

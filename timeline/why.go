@@ -25,6 +25,8 @@ type Why struct {
 	Tries int           `json:"tries"`
 	// Next says what makes the scheduler try again.
 	Next string `json:"next,omitempty"`
+	// Partial: how the pod was made is not remembered, nor what the scheduler may have thought of it before.
+	Partial bool `json:"partial,omitempty"`
 	// Decision is the last attempt; absent when there was none yet.
 	Decision *mark.Decision `json:"decision,omitempty"`
 }
@@ -41,7 +43,9 @@ func (t *Timeline) Why(namespace, name string) (Why, error) {
 func reason(pod *record, now time.Time) Why {
 	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name}
 	until := now
-	for _, m := range pod.marks() {
+	marks := pod.marks()
+	w.Partial = creation(marks).IsZero()
+	for _, m := range marks {
 		switch d := m.Detail.(type) {
 		case *mark.Queued:
 			if w.Since.IsZero() {
@@ -74,6 +78,8 @@ func RenderWhy(out io.Writer, w *Why, color bool) {
 	b.WriteString(p.with(bold, w.Namespace+"/"+w.Name) + "   ")
 	d := w.Decision
 	switch {
+	case d == nil && w.Partial:
+		b.WriteString("made before the server started: what the scheduler thought of it is not remembered\n")
 	case d == nil:
 		b.WriteString("Pending: the scheduler has not tried it yet\n")
 	case w.Node == "":

@@ -74,6 +74,14 @@ func TestPartialSaysSo(t *testing.T) {
 	if !strings.Contains(b.String(), "made before this server started") || strings.Contains(b.String(), "Pending") {
 		t.Errorf("rendered as\n%s", b.String())
 	}
+	w, err := listening([]mark.Mark{
+		{Step: mark.StepSeen, Component: "kubelet", At: at(0), Took: us(10), Subject: pod, Detail: &mark.Seen{Source: "api"}},
+	}).Why("default", podName)
+	b.Reset()
+	RenderWhy(&b, &w, false)
+	if err != nil || !w.Partial || !strings.Contains(b.String(), "made before the server started") {
+		t.Errorf("why: partial %v, %v, rendered as\n%s", w.Partial, err, b.String())
+	}
 	if s, err := listening(journey()).Story("default", podName); err != nil || s.Partial {
 		t.Errorf("a whole story: partial %v, %v", s.Partial, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,7 +67,7 @@ func Load(path string) (*Config, error) {
 func Parse(b []byte) (*Config, error) {
 	var f file
 	if err := yaml.UnmarshalStrict(b, &f); err != nil {
-		return nil, errors.New("it is not of the form of an EncryptionConfiguration") // the decoder's words may quote secrets
+		return nil, fmt.Errorf("it is not of the form of an EncryptionConfiguration%s", harmless(err))
 	}
 	if f.Kind != "EncryptionConfiguration" || f.APIVersion != "apiserver.config.k8s.io/v1" {
 		return nil, fmt.Errorf("it is a %s of %s, not an EncryptionConfiguration of apiserver.config.k8s.io/v1", f.Kind, f.APIVersion)
@@ -188,4 +189,14 @@ func (c *Config) providers(gr schema.GroupResource) []provider {
 		}
 	}
 	return nil
+}
+
+// place finds, in a decoder's words, what is known to quote no secret: a line's number, or the name of a field.
+var place = regexp.MustCompile(`line \d+|unknown field "[A-Za-z0-9_.-]+"|key "[A-Za-z]+" already set`)
+
+func harmless(err error) string {
+	if at := place.FindString(err.Error()); at != "" {
+		return ": " + at
+	}
+	return ""
 }

@@ -146,9 +146,10 @@ func TestParse(t *testing.T) {
 	const head = "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\n"
 	for text, want := range map[string]string{
 		"a: b: c":           "not of the form",
+		"a: 1\nb\n":         "not of the form of an EncryptionConfiguration: line 3",
 		"kind: Pod":         "it is a Pod",
 		head:                "resources: at least one is needed",
-		head + "extra: 1\n": "not of the form",
+		head + "extra: 1\n": `not of the form of an EncryptionConfiguration: unknown field "extra"`,
 		head + "resources: [{resources: [], providers: [{identity: {}}]}]":                                                   "resources[0].resources: at least one",
 		head + "resources: [{resources: [secrets], providers: []}]":                                                          "resources[0].providers: at least one",
 		head + "resources: [{resources: ['*'], providers: [{identity: {}}]}]":                                                "use '*.'",

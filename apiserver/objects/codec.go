@@ -79,6 +79,9 @@ func (c protobufCodec) Decode(b []byte) (kind.Object, error) {
 func (c protobufCodec) decodeJSON(b []byte) (kind.Object, error) {
 	var found runtime.TypeMeta
 	if err := json.Unmarshal(b, &found); err != nil {
+		if bytes.HasPrefix(b, []byte("k8s:enc:")) {
+			return nil, fmt.Errorf("decode %s: it is encrypted, and no configuration of encryption at rest says how to read it", c.gvk.Kind)
+		}
 		return nil, fmt.Errorf("decode %s: neither protobuf nor JSON: %w", c.gvk.Kind, err)
 	}
 	if found != c.meta {

@@ -112,6 +112,7 @@ func TestFormer(t *testing.T) {
 		{"another group", "networking.k8s.io", "ingresses", `{"kind":"Ingress","apiVersion":"extensions/v1beta1"}`, `found extensions/v1beta1 Ingress, want networking.k8s.io/v1: another kind`},
 		{"an unknown version", "", "pods", `{"kind":"Pod","apiVersion":"v7"}`, `decode Pod: found v7 Pod, want v1: no version that is known`},
 		{"a broken message", "batch", "cronjobs", "k8s\x00\n\x18\n\rbatch/v1beta1\x12\x07CronJob\x12\x01\xff", `decode CronJob: found batch/v1beta1 CronJob, want batch/v1: `},
+		{"encrypted", "", "secrets", "k8s:enc:secretbox:v1:a:\x01\x02", `decode Secret: it is encrypted, and no configuration of encryption at rest says how to read it`},
 		{"no object", "", "pods", `[`, `decode Pod: neither protobuf nor JSON: `},
 	} {
 		obj, err := readStored(t, schema.GroupResource{Group: c.group, Resource: c.resource}, []byte(c.stored))

@@ -128,8 +128,8 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 }
 
 const (
-	// kubeletSeconds is the life that kubelets ask for when a pod says nothing; tokens of that life for the API server are extended.
-	kubeletSeconds = 3607 * time.Second
+	// kubeletLife is the life that kubelets ask for when a pod says nothing; tokens of that life for the API server are extended.
+	kubeletLife = 3607 * time.Second
 	extendedLife   = 365 * 24 * time.Hour
 )
 
@@ -150,7 +150,7 @@ func (t *Tokens) Issue(b Bound, audiences []string, life time.Duration) (Issued,
 	now, lasts := t.now(), life
 	out := Issued{End: now.Add(life).Truncate(time.Second), ID: uuid.NewString()}
 	foreign := func(a string) bool { return !slices.Contains(t.config.Audiences, a) }
-	if t.config.Extend && b.Pod != nil && life == kubeletSeconds && !slices.ContainsFunc(audiences, foreign) {
+	if t.config.Extend && b.Pod != nil && life == kubeletLife && !slices.ContainsFunc(audiences, foreign) {
 		b.WarnAfter, lasts = jwt.NewNumericDate(now.Add(life)), extendedLife
 	}
 	var err error
