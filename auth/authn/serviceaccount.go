@@ -129,8 +129,8 @@ func NewTokens(c TokenConfig, objects Objects) (*Tokens, error) {
 
 const (
 	// kubeletLife is the life that kubelets ask for when a pod says nothing; tokens of that life for the API server are extended.
-	kubeletLife = 3607 * time.Second
-	extendedLife   = 365 * 24 * time.Hour
+	kubeletLife  = 3607 * time.Second
+	extendedLife = 365 * 24 * time.Hour
 )
 
 // Issued is a new token.
