@@ -112,6 +112,13 @@ rules:
 	r.call(t, "GET", mapsPath, "", "Audit-Id", "as", "Impersonate-User", "bob")
 	if last := get("an impersonation", "as", 2)[1]; last.User.Username != "admin" || last.ImpersonatedUser == nil || last.ImpersonatedUser.Username != "bob" {
 		t.Errorf("an impersonation: %+v as %+v", last.User, last.ImpersonatedUser)
+	} else if m := last.AuthenticationMetadata; m == nil || m.ImpersonationConstraint != "impersonate:user-info" {
+		t.Errorf("an impersonation: by %+v", m)
+	}
+	callAs(t, r.as("bob"), "GET", mapsPath, "", "Audit-Id", "not-as", "Impersonate-User", "carl")
+	if last := get("a refused impersonation", "not-as", 2)[1]; last.ImpersonatedUser != nil || last.ResponseStatus.Code != 403 ||
+		!strings.Contains(last.ResponseStatus.Message, `cannot impersonate-on:user-info:list resource "configmaps"`) {
+		t.Errorf("a refused impersonation: %+v, %+v", last.ImpersonatedUser, last.ResponseStatus)
 	}
 	_, stop := r.watching(t, mapsPath+"?watch=true", "Audit-Id", "watch")
 	stop()

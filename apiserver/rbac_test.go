@@ -261,6 +261,39 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
+// TestImpersonationModes: the right to be somebody and the right to do something as somebody else are apart (KEP 5284).
+func TestImpersonationModes(t *testing.T) {
+	r := startSecured(t, nil)
+	authn := []string{"authentication.k8s.io"}
+	r.grant(t, "lists", "bob", on([]string{"list"}, []string{""}, []string{"configmaps", "secrets"}))
+	r.grant(t, "node-lists", "system:node:n1", on([]string{"list"}, []string{""}, []string{"configmaps"}))
+	r.grant(t, "as-bob", "ann", on([]string{"impersonate:user-info"}, authn, []string{"users"}, "bob"), on([]string{"impersonate:arbitrary-node"}, authn, []string{"nodes"}, "n1"),
+		on([]string{"impersonate-on:user-info:list", "impersonate-on:arbitrary-node:list"}, []string{""}, []string{"configmaps"}))
+	r.grant(t, "as-groups", "ann", on([]string{"impersonate:user-info"}, authn, []string{"groups"}, "*"))
+	for _, c := range []struct {
+		what, path string
+		headers    []string
+		code       int
+		text       string
+	}{
+		{"a user", "configmaps", []string{"Impersonate-User", "bob"}, 200, ""},
+		{"a user, something else", "secrets", []string{"Impersonate-User", "bob"}, 403, `secrets is forbidden: User "ann" cannot impersonate-on:user-info:list resource "secrets" in API group "" in the namespace "default"`},
+		{"another user", "configmaps", []string{"Impersonate-User", "carl"}, 403, `users.authentication.k8s.io "carl" is forbidden: User "ann" cannot impersonate:user-info resource "users" in API group "authentication.k8s.io" at the cluster scope`},
+		{"a uid", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Uid", "1"}, 403, `uids.authentication.k8s.io "1" is forbidden: User "ann" cannot impersonate:user-info resource "uids" in API group "authentication.k8s.io" at the cluster scope`},
+		{"masters", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, 403, `impersonating the system:masters group is not allowed`},
+		{"a bad extra", "configmaps", []string{"Impersonate-User", "bob", "Impersonate-Extra-team", "a"}, 403, `impersonating an invalid key in extra is not allowed`},
+		{"a node", "configmaps", []string{"Impersonate-User", "system:node:n1"}, 200, ""},
+		{"another node", "configmaps", []string{"Impersonate-User", "system:node:n2"}, 403, `nodes.authentication.k8s.io "n2" is forbidden: User "ann" cannot impersonate:arbitrary-node resource "nodes"`},
+		{"a service account", "configmaps", []string{"Impersonate-User", "system:serviceaccount:ns:sa"}, 403, `configmaps is forbidden: User "ann" cannot impersonate-on:serviceaccount:list resource "configmaps"`},
+	} {
+		// Of modes that are about somebody the one that was granted last is tried first.
+		if c.code == 403 && !strings.HasPrefix(c.headers[1], "system:") {
+			callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/configmaps", "", "Impersonate-User", "bob").wants(t, c.what+", before", 200, "")
+		}
+		callAs(t, r.as("ann"), "GET", "/api/v1/namespaces/default/"+c.path, "", c.headers...).wants(t, c.what, c.code, c.text)
+	}
+}
+
 // TestTokens is about service-account tokens from their request to the end of what they are bound to.
 func TestTokens(t *testing.T) {
 	r := startSecured(t, nil)

@@ -306,7 +306,7 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 		m.ResourceRules[i].Operations = []registrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}
 	}
 	enforce(t, c, "warns", registrationv1.ValidatingAdmissionPolicySpec{
-		MatchConstraints: m, Validations: []registrationv1.Validation{{Expression: "request.resource.resource != 'secrets'", MessageExpression: "'policy: ' + request.operation + ' ' + request.name"}},
+		MatchConstraints: m, Validations: []registrationv1.Validation{{Expression: "request.resource.resource != 'secrets'", MessageExpression: "'policy: ' + request.operation + ' ' + (has(request.name) ? request.name : '')"}},
 	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Warn}})
 	ctx, secrets := t.Context(), c.CoreV1().Secrets("hooked")
 	expect := func(what string, want ...string) {
@@ -360,7 +360,7 @@ func TestWarningsOfEveryVerb(t *testing.T) {
 	must(secrets.Delete(ctx, "c", metav1.DeleteOptions{}))
 	expect("delete", "webhook: DELETE c", "policy: DELETE c")
 	must(secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "a=b"}))
-	expect("deletecollection", "webhook: DELETE a", "webhook: DELETE b", "policy: DELETE a", "policy: DELETE b")
+	expect("deletecollection", "webhook: DELETE ", "policy: DELETE") // of a collection no object is named
 	_, err = c.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
 	must(err)
 	warned.take()

@@ -35,6 +35,7 @@ type hookServer struct {
 	mu    sync.Mutex
 	asked []*admissionv1.AdmissionRequest
 	auth  []string // Authorization headers
+	spoke []string // the reviews' versions
 }
 
 // hookAt starts a webhook server whose answers come from judge.
@@ -50,6 +51,7 @@ func hookAt(t *testing.T, judge func(path string, q *admissionv1.AdmissionReques
 		h.mu.Lock()
 		h.asked = append(h.asked, review.Request)
 		h.auth = append(h.auth, r.Header.Get("Authorization"))
+		h.spoke = append(h.spoke, review.APIVersion)
 		h.mu.Unlock()
 		review.Response = judge(r.URL.Path, review.Request)
 		if review.Response == nil {
@@ -180,7 +182,7 @@ func TestValidatingWebhook(t *testing.T) {
 		return allow("looked at " + q.Name)
 	})
 	skipping := validating("judge.example.com", h.client("/validate"), rule("CREATE,UPDATE,DELETE", "configmaps"))
-	skipping.MatchConditions = []registrationv1.MatchCondition{{Name: "not-skipped", Expression: "!request.name.startsWith('skip')"}}
+	skipping.MatchConditions = []registrationv1.MatchCondition{{Name: "not-skipped", Expression: "!has(request.name) || !request.name.startsWith('skip')"}}
 	validate(t, c, "v", skipping)
 	ctx, maps := t.Context(), c.CoreV1().ConfigMaps("hooked")
 

@@ -37,7 +37,8 @@ func MutatingAdmissionPolicy() *kind.Kind {
 				p.Generation++
 			}
 		},
-		Validate:              func(p *policy) field.ErrorList { return validateMutating(p, nil) },
+		Validate:              func(p *policy) field.ErrorList { return append(validateMutating(p, nil), validateReserved(p)...) },
+		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validateMutating,
 		Columns: []metav1.TableColumnDefinition{
@@ -176,7 +177,8 @@ func MutatingAdmissionPolicyBinding() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:              validate,
+		Validate:              func(b *binding) field.ErrorList { return append(validate(b), validateReserved(b)...) },
+		Warnings:              warnReserved[*binding],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validate(b) },
 		Columns:               bindingColumns,

@@ -46,7 +46,8 @@ func ValidatingAdmissionPolicy() *kind.Kind {
 				p.Generation++
 			}
 		},
-		Validate:              func(p *policy) field.ErrorList { return validatePolicy(p, nil) },
+		Validate:              func(p *policy) field.ErrorList { return append(validatePolicy(p, nil), validateReserved(p)...) },
+		Warnings:              warnReserved[*policy],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        validatePolicy,
 		Columns: []metav1.TableColumnDefinition{
@@ -256,7 +257,8 @@ func ValidatingAdmissionPolicyBinding() *kind.Kind {
 				b.Generation++
 			}
 		},
-		Validate:              validateBinding,
+		Validate:              func(b *binding) field.ErrorList { return append(validateBinding(b), validateReserved(b)...) },
+		Warnings:              warnReserved[*binding],
 		NoUnconditionalUpdate: true,
 		ValidateUpdate:        func(b, _ *binding) field.ErrorList { return validateBinding(b) },
 		Columns:               bindingColumns,

@@ -50,7 +50,10 @@ func ValidatingWebhookConfiguration() *kind.Kind {
 				c.Generation++
 			}
 		},
-		Validate: func(c *config) field.ErrorList { return validateWebhooks(allValidating(c), nil) },
+		Validate: func(c *config) field.ErrorList {
+			return append(validateWebhooks(allValidating(c), nil), validateReserved(c)...)
+		},
+		Warnings: func(c, old *config) []string { return append(warnReserved(c, old), warnUnseen(allValidating(c))...) },
 		ValidateUpdate: func(c, old *config) field.ErrorList {
 			before := allValidating(old)
 			return validateWebhooks(allValidating(c), before)
@@ -84,7 +87,10 @@ func MutatingWebhookConfiguration() *kind.Kind {
 				c.Generation++
 			}
 		},
-		Validate: func(c *config) field.ErrorList { return validateWebhooks(c.Webhooks, nil) },
+		Validate: func(c *config) field.ErrorList {
+			return append(validateWebhooks(c.Webhooks, nil), validateReserved(c)...)
+		},
+		Warnings: func(c, old *config) []string { return append(warnReserved(c, old), warnUnseen(c.Webhooks)...) },
 		ValidateUpdate: func(c, old *config) field.ErrorList {
 			return validateWebhooks(c.Webhooks, append([]admissionv1.MutatingWebhook{}, old.Webhooks...))
 		},

@@ -49,6 +49,8 @@ type Request struct {
 	Again bool
 	// Annotate adds to the request's audit event; nil: nobody keeps one.
 	Annotate func(key, value string)
+	// Bodies tells that the event holds objects, not only what was asked about which.
+	Bodies bool
 
 	settle    []func(stored bool)
 	reinvoke  bool

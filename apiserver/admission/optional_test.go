@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,8 +33,14 @@ func TestPodResize(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wantForbidden(t, "too much", resize("linux", "2", "2Gi", 1), "Node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1000; memory, requested: 2147483648, allocatable: 1073741824")
+	wantForbidden(t, "too much", resize("linux", "2", "2Gi", 1), "node didn't have enough allocatable resources: cpu, requested: 2000, allocatable: 1000; memory, requested: 2147483648, allocatable: 1073741824")
 	wantForbidden(t, "another system", resize("other", "1", "1Gi", 1), `pod resize is only supported on linux nodes, node "other" is "windows"`)
+	for cause, err := range map[metav1.CauseType]error{"NodeCapacity": resize("linux", "2", "1Gi", 1), "UnsupportedPlatform": resize("other", "9", "1Gi", 1)} {
+		s, ok := errors.AsType[*apierrors.StatusError](err)
+		if !ok || len(s.ErrStatus.Details.Causes) != 1 || s.ErrStatus.Details.Causes[0].Type != cause {
+			t.Errorf("got %v, want the cause %s", err, cause)
+		}
+	}
 	wantForbidden(t, "no such node", resize("gone", "1", "1Gi", 1), `node "gone" not found`)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/api/resources"
 )
@@ -38,13 +40,19 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 	case err != nil:
 		return Forbidden(r, "failed to get node %q: %w", pod.Spec.NodeName, err)
 	}
-	if short := shortOf(pod, node); len(short) > 0 {
-		return Forbidden(r, "Node didn't have enough allocatable resources: %s", strings.Join(short, "; "))
+	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
+		return because("UnsupportedPlatform", Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
-	if system := node.Labels[corev1.LabelOSStable]; system != "linux" {
-		return Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system)
+	if short := shortOf(pod, node); len(short) > 0 {
+		return because("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s", strings.Join(short, "; ")))
 	}
 	return nil
+}
+
+// because adds a cause to a refusal.
+func because(cause metav1.CauseType, refusal *apierrors.StatusError) error {
+	refusal.ErrStatus.Details.Causes = append(refusal.ErrStatus.Details.Causes, metav1.StatusCause{Type: cause})
+	return refusal
 }
 
 // shortOf is what a pod asks for that its node has not.

@@ -10,9 +10,12 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 
+	"keelson/api/apply"
 	"keelson/api/kind"
 	"keelson/apiserver/admission"
+	"keelson/apiserver/audit"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
@@ -24,7 +27,7 @@ func (h *Handler) admissionRequest(
 ) *admission.Request {
 	ar := &admission.Request{
 		Operation: op, Resource: res.GVR(), Kind: res.GVK(), Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name,
-		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), Spec: res.Kind,
+		Options: opts, User: rq.User, DryRun: dry, Warn: rq.Warn, Annotate: rq.Annotator(), Bodies: rq.Audits(audit.LevelRequest), Spec: res.Kind,
 	}
 	if obj != nil { // a nil kind.Object would make a non-nil interface
 		ar.Object = obj
@@ -48,10 +51,18 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 	}
 	begin := time.Now()
 	rq.Mark.AdmissionAccepted, rq.Mark.AdmissionChanged = 0, nil
+	owned, _ := ar.Object.(metav1.Object)
+	var fields []metav1.ManagedFieldsEntry
+	if owned != nil {
+		fields = owned.GetManagedFields()
+	}
 	err := h.admission.Mutate(ctx, ar, func(string) { rq.Mark.AdmissionAccepted++ })
 	rq.Mark.Admission = time.Since(begin)
 	if err != nil {
 		return err
+	}
+	if owned != nil {
+		keepFields(owned, fields, rq.Warn)
 	}
 	if obj != nil {
 		begin = time.Now()
@@ -59,6 +70,18 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 		rq.Mark.Default += time.Since(begin)
 	}
 	return nil
+}
+
+// keepFields gives obj the field owners it had before admission, if a plugin made something of them that nobody could read.
+func keepFields(obj metav1.Object, before []metav1.ManagedFieldsEntry, warn func(string)) {
+	after := obj.GetManagedFields()
+	if len(after) == 0 || len(after) == len(before) && &after[0] == &before[0] || apply.SameExceptTimes(after, before) {
+		return
+	}
+	if err := managedfields.ValidateManagedFields(after); err != nil {
+		obj.SetManagedFields(before)
+		warn(fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+	}
 }
 
 // check runs the validating plugins.

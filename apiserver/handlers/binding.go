@@ -66,7 +66,7 @@ func (h *Handler) bind(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 func (h *Handler) bindPod(ctx context.Context, rq *pipeline.Request, b *corev1.Binding, opts *metav1.CreateOptions) error {
 	pods := h.resources[podsGVR]
 	ar := h.admissionRequest(rq, pods, admission.Create, b, nil, opts, isDryRun(opts.DryRun))
-	ar.Kind, ar.Subresource, ar.Spec = bindingGVK, "binding", nil
+	ar.Kind, ar.Resource, ar.Spec = bindingGVK, rq.GVR(), nil
 	if err := h.mutate(ctx, rq, ar, pods, nil); err != nil {
 		return err
 	}

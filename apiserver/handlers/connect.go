@@ -122,6 +122,9 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		if err := options(r, opts); err != nil {
 			return err
 		}
+		if err := c.admit(r.Context(), rq, res, opts); err != nil {
+			return err
+		}
 		if err := c.mayCreate(r, rq); err != nil {
 			return err
 		}
@@ -136,9 +139,6 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		}
 		pod, err := c.pod(r.Context(), rq)
 		if err != nil {
-			return err
-		}
-		if err := c.admit(r.Context(), rq, res, opts); err != nil {
 			return err
 		}
 		if name, err = containerOf(pod, name); err != nil {
@@ -168,6 +168,9 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		return nil
 	}
 }
+
+// opens tells whether a request's method is one of those that open a stream.
+func opens(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "create" }
 
 // mayCreate asks for the right to create what a GET opens, as the handshake of a websocket is: reading alone must not open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
@@ -201,8 +204,14 @@ func wanted(s streams.Wants, command []string) url.Values {
 }
 
 func (c *connector) portForward(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if !opens(rq) {
+		return wire.MethodNotAllowed()
+	}
 	opts := &corev1.PodPortForwardOptions{}
 	if err := options(r, opts); err != nil {
+		return err
+	}
+	if err := c.admit(r.Context(), rq, res, opts); err != nil {
 		return err
 	}
 	if err := c.mayCreate(r, rq); err != nil {
@@ -210,9 +219,6 @@ func (c *connector) portForward(w http.ResponseWriter, r *http.Request, rq *pipe
 	}
 	pod, err := c.pod(r.Context(), rq)
 	if err != nil {
-		return err
-	}
-	if err := c.admit(r.Context(), rq, res, opts); err != nil {
 		return err
 	}
 	if pod.Spec.NodeName == "" {

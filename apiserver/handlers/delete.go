@@ -144,7 +144,7 @@ var (
 func (h *Handler) remove(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
-	return h.removeJudged(ctx, rq, res, name, opts, h.admitDeletion(rq, res, name, isDryRun(opts.DryRun)))
+	return h.removeJudged(ctx, rq, res, name, opts, h.admitDeletion(rq, res, isDryRun(opts.DryRun)))
 }
 
 // removeJudged is remove with another judge of the object's states than admission.
@@ -228,11 +228,10 @@ func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, nam
 // deletionJudge may refuse to delete an object in its current state.
 type deletionJudge func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
-// admitDeletion asks admission.
-func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, name string, dry bool) deletionJudge {
+// admitDeletion asks admission. Of a collection no object is named.
+func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionJudge {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
 		ar := h.admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
-		ar.Name = name
 		if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
 			return err
 		}

@@ -153,7 +153,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		return h.serveSub(w, r, rq, res)
 	}
 	if special := h.specials[key(res, "")]; special != nil {
-		if res.Namespaced && rq.Namespace == "" {
+		if res.Namespaced && rq.Namespace == "" || rq.Name != "" { // none of them can be found again
 			return wire.NotFoundPath()
 		}
 		if rq.Verb != "create" {

@@ -38,6 +38,9 @@ func splitName(id string) (scheme, name, port string, ok bool) {
 }
 
 func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if err := c.admit(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid pod request %q", rq.Name))
@@ -49,9 +52,6 @@ func (c *connector) proxyPod(w http.ResponseWriter, r *http.Request, rq *pipelin
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", name, obj))
-	}
-	if err := c.admit(r.Context(), rq, res, &corev1.PodProxyOptions{Path: rq.Rest}); err != nil {
-		return err
 	}
 	if port == "" {
 		for _, ct := range pod.Spec.Containers {
@@ -96,12 +96,12 @@ func relocate(r *http.Request, rq *pipeline.Request) func(*http.Response) error 
 }
 
 func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if err := c.admit(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
 	_, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid node request %q", rq.Name))
-	}
-	if err := c.admit(r.Context(), rq, res, &corev1.NodeProxyOptions{Path: rq.Rest}); err != nil {
-		return err
 	}
 	base, err := c.h.kubeletURL(r.Context(), name)
 	if err != nil {
@@ -119,6 +119,9 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 }
 
 func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if err := c.admit(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
+		return err
+	}
 	scheme, name, port, ok := splitName(rq.Name)
 	if !ok {
 		return apierrors.NewBadRequest(fmt.Sprintf("invalid service request %q", rq.Name))
@@ -130,9 +133,6 @@ func (c *connector) proxyService(w http.ResponseWriter, r *http.Request, rq *pip
 	svc, ok := obj.(*corev1.Service)
 	if !ok {
 		return apierrors.NewInternalError(fmt.Errorf("service %s is a %T", name, obj))
-	}
-	if err := c.admit(r.Context(), rq, res, &corev1.ServiceProxyOptions{Path: rq.Rest}); err != nil {
-		return err
 	}
 	portName, ok := servicePort(svc, port)
 	if !ok {

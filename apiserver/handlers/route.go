@@ -27,10 +27,10 @@ func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error
 	if res.Custom != nil {
 		return nil
 	}
-	if r.Method == http.MethodHead {
+	if r.Method == http.MethodHead && !connects(rq, res) {
 		return wire.MethodNotAllowed()
 	}
-	if rq.Verb == "patch" {
+	if rq.Verb == "patch" && !connects(rq, res) {
 		if !slices.Contains(patch.Types, patchType(r)) {
 			return wire.UnsupportedRoute()
 		}
@@ -53,10 +53,15 @@ func produced(rq *pipeline.Request, res *registry.Resource) []string {
 	switch {
 	case rq.Subresource == "log":
 		return logMedia
-	case rq.Subresource != "" && slices.ContainsFunc(res.Also, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect }):
+	case connects(rq, res):
 		return nil
 	case rq.Name == "" && (rq.Verb == "list" || rq.Verb == "watch"):
 		return listMedia
 	}
 	return objectMedia
+}
+
+// connects tells whether a request opens a stream or goes to another server, whatever its method.
+func connects(rq *pipeline.Request, res *registry.Resource) bool {
+	return rq.Subresource != "" && slices.ContainsFunc(res.Also, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
 }

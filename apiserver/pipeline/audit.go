@@ -166,6 +166,9 @@ func (c *record) emit(rq *Request, stage audit.Stage, code int) {
 	if rq.impersonator != nil {
 		as := UserInfo(rq.User)
 		e.ImpersonatedUser = &as
+		if rq.constraint != "" {
+			e.AuthenticationMetadata = &audit.AuthenticationMetadata{ImpersonationConstraint: rq.constraint}
+		}
 	}
 	if len(c.annotations) > 0 {
 		e.Annotations = make(map[string]string, len(c.annotations))

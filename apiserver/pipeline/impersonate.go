@@ -12,7 +12,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/utils/lru"
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
@@ -25,28 +25,28 @@ const (
 	headerExtra = "Impersonate-Extra-"
 )
 
-// impersonate lets a user act as another where the authorizer grants the verb "impersonate" on every part of the identity.
+// impersonate lets a user act as another, if the authorizer grants it in one of the modes.
 func impersonate(c *Config, next http.Handler) http.Handler {
+	last := lru.New(rememberedModes)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		as, asks, err := impersonation(r.Header)
+		wanted, err := wantedIdentity(r.Header)
 		if err != nil {
-			wire.WriteError(w, r, apierrors.NewBadRequest(err.Error()))
+			wire.WriteError(w, r, err)
 			return
 		}
-		if as == nil {
+		if wanted == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
 		rq := From(r.Context())
-		for _, a := range asks {
-			a.User, a.Verb, a.ResourceRequest = rq.User, "impersonate", true
-			if err := c.decide(r.Context(), &a, nil); err != nil {
-				wire.WriteError(w, r, err)
-				return
-			}
+		as, by, err := c.impersonated(r.Context(), rq, wanted, last)
+		if err != nil {
+			rq.AuditStatus(wire.Status(err))
+			wire.WriteError(w, r, err)
+			return
 		}
 		as.How = "impersonated by " + rq.User.Name
-		rq.impersonator = rq.User
+		rq.impersonator, rq.constraint = rq.User, by
 		rq.User, rq.Mark.AuthnHow = as, how(as)
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
@@ -57,66 +57,33 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 	})
 }
 
-// impersonation reads the headers: the identity wanted (nil: none) and what must be granted for it.
-func impersonation(h http.Header) (*auth.User, []auth.Attributes, error) {
-	name, uid, groups := h.Get(headerUser), h.Get(headerUID), h.Values(headerGroup)
-	as := &auth.User{Name: name, UID: uid, Groups: slices.Clone(groups), Extra: map[string][]string{}}
-	var asks []auth.Attributes
+// wantedIdentity reads the headers; nil: nobody else is wanted.
+func wantedIdentity(h http.Header) (*auth.User, error) {
+	as := &auth.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
+	extras := false
 	for key, values := range h {
-		if rest, ok := strings.CutPrefix(key, headerExtra); ok {
-			extra, err := url.PathUnescape(strings.ToLower(rest))
-			if err != nil {
-				extra = strings.ToLower(rest)
-			}
-			as.Extra[extra] = slices.Clone(values)
-			for _, v := range values {
-				asks = append(asks, auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "userextras", Subresource: extra, Name: v})
-			}
+		rest, ok := strings.CutPrefix(key, headerExtra)
+		if !ok {
+			continue
 		}
-	}
-	if name == "" {
-		if uid != "" || len(groups) > 0 || len(as.Extra) > 0 {
-			extra := as.Extra
-			if len(extra) == 0 {
-				extra = nil
-			}
-			return nil, nil, fmt.Errorf(`requested &user.DefaultInfo{Name:"", UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name`,
-				uid, as.Groups, extra) // with the name of Kubernetes' type
+		extras = true
+		extra, err := url.PathUnescape(strings.ToLower(rest))
+		if err != nil {
+			extra = strings.ToLower(rest)
 		}
-		return nil, nil, nil
-	}
-	if uid != "" {
-		asks = append(asks, auth.Attributes{Group: "authentication.k8s.io", Version: "v1", Resource: "uids", Name: uid})
-	}
-	for _, g := range groups {
-		asks = append(asks, auth.Attributes{Version: "v1", Resource: "groups", Name: g})
-	}
-	if ns, account, ok := serviceAccount(name); ok {
-		asks = append(asks, auth.Attributes{Version: "v1", Resource: "serviceaccounts", Namespace: ns, Name: account})
-		if len(groups) == 0 {
-			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
+		if as.Extra == nil {
+			as.Extra = map[string][]string{}
 		}
-	} else {
-		asks = append(asks, auth.Attributes{Version: "v1", Resource: "users", Name: name})
+		as.Extra[extra] = append(as.Extra[extra], values...)
 	}
-	switch stranger := slices.Contains(as.Groups, auth.Unauthenticated); {
-	case stranger:
-	case name == auth.Anonymous:
-		as.Groups = append(as.Groups, auth.Unauthenticated)
-	case !slices.Contains(as.Groups, auth.Authenticated):
-		as.Groups = append(as.Groups, auth.Authenticated)
+	if as.Name != "" {
+		return as, nil
 	}
-	return as, asks, nil
-}
-
-// serviceAccount is the service account that a user is; a name that none can have is any user's.
-func serviceAccount(name string) (ns, account string, ok bool) {
-	rest, ok := strings.CutPrefix(name, "system:serviceaccount:")
-	if !ok {
-		return "", "", false
+	if as.UID != "" || len(as.Groups) > 0 || extras {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("requested &user.DefaultInfo{Name:%q, UID:%q, Groups:%#v, Extra:%#v} without impersonating a user name",
+			as.Name, as.UID, as.Groups, as.Extra))
 	}
-	ns, account, ok = strings.Cut(rest, ":")
-	return ns, account, ok && len(validation.ValidateNamespaceName(ns, false)) == 0 && len(validation.ValidateServiceAccountName(account, false)) == 0
+	return nil, nil //nolint:nilnil // most requests want nobody
 }
 
 // decide asks the authorizer and words a refusal as Kubernetes does. why, if not nil, receives the reason of an Allow.

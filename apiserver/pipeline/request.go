@@ -36,6 +36,7 @@ type Request struct {
 
 	audit        *record
 	impersonator *auth.User // who really asked, where User is somebody else
+	constraint   string     // the verb that allowed it; empty: one that allows everything
 	whole        *Request   // the request that this one is a part of; nil: of none
 
 	mu       sync.Mutex
@@ -53,7 +54,7 @@ func From(ctx context.Context) *Request {
 
 // Part is the record of one of the things that a request does at once: the same request, with marks of its own.
 func (r *Request) Part() *Request {
-	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, whole: r}
+	return &Request{Info: r.Info, User: r.User, AuditID: r.AuditID, Begin: r.Begin, audit: r.audit, impersonator: r.impersonator, constraint: r.constraint, whole: r}
 }
 
 // Warn adds a warning header to the answer. Each text is sent once, long ones are cut, and there is an end to how many.

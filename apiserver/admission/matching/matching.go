@@ -220,14 +220,21 @@ func labelled(s labels.Selector, obj runtime.Object) bool {
 	return ok && s.Matches(labels.Set(o.GetLabels()))
 }
 
-// Exempt are the requests that no webhook or policy sees: those about webhooks and policies, which could else lock everybody out, and
-// reviews, which ask and store nothing.
+// Exempt are the requests that no webhook sees: those about webhooks and policies, which could else lock everybody out, and reviews,
+// which ask and store nothing.
 func Exempt(r *admission.Request) bool {
+	if r.Resource.Group == "admissionregistration.k8s.io" && (r.Resource.Resource == "validatingwebhookconfigurations" || r.Resource.Resource == "mutatingwebhookconfigurations") {
+		return true
+	}
+	return ExemptOfPolicies(r)
+}
+
+// ExemptOfPolicies are the requests that no policy sees: those about policies, and reviews.
+func ExemptOfPolicies(r *admission.Request) bool {
 	switch r.Resource.Group {
 	case "admissionregistration.k8s.io":
 		switch r.Resource.Resource {
-		case "validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
-			"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
+		case "validatingadmissionpolicies", "validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings":
 			return true
 		}
 	case "authentication.k8s.io", "authorization.k8s.io":

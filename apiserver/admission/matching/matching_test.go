@@ -254,5 +254,11 @@ func TestExempt(t *testing.T) {
 		if got := Exempt(&admission.Request{Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}}); got != want {
 			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
+		if strings.HasSuffix(resource, "webhookconfigurations") {
+			want = false
+		}
+		if got := ExemptOfPolicies(&admission.Request{Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}}); got != want {
+			t.Errorf("%s, policies: got %v, want %v", text, got, want)
+		}
 	}
 }

@@ -118,7 +118,7 @@ func (s *rounds) everybody() {
 // Admit applies every policy through every binding, in order.
 func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	force := p.force.Load()
-	if force == nil || r.Object == nil || matching.Exempt(r) {
+	if force == nil || r.Object == nil || matching.ExemptOfPolicies(r) {
 		return nil
 	}
 	state, _ := r.Kept(p.Name()).(*rounds)

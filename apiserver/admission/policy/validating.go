@@ -145,7 +145,7 @@ type verdict struct {
 // Validate applies every policy through every binding; the first refusal in order is the answer.
 func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	force := p.force.Load()
-	if force == nil || matching.Exempt(r) {
+	if force == nil || matching.ExemptOfPolicies(r) {
 		return nil
 	}
 	run := &validatingRun{plugin: p, r: r}

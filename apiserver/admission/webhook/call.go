@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -134,16 +135,19 @@ func (c *caller) post(ctx context.Context, review []byte) (*admissionv1.Admissio
 	return answer, nil
 }
 
-// verdict is the answer's response, or why it is none.
-func verdict(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
+// verdict is the answer's response to a review of a version, or why it is none.
+func verdict(a *admissionv1.AdmissionReview, version string, uid types.UID, mutating bool) (*admissionv1.AdmissionResponse, error) {
 	r := a.Response
-	if r == nil {
+	if r == nil || otherVersion(a, version) {
 		return nil, errors.New("webhook response was absent")
+	}
+	if version == beta {
+		return betaVerdict(r, mutating), nil
 	}
 	if r.UID != uid {
 		return nil, fmt.Errorf("expected response.uid=%q, got %q", uid, r.UID)
 	}
-	want := admissionv1.SchemeGroupVersion.WithKind("AdmissionReview")
+	want := admissionv1.SchemeGroupVersion.WithKind(reviewKind)
 	if got := a.GroupVersionKind(); got != want {
 		return nil, fmt.Errorf("expected webhook response of %v, got %v", want.String(), got.String())
 	}
@@ -162,7 +166,36 @@ func verdict(a *admissionv1.AdmissionReview, uid types.UID, mutating bool) (*adm
 	return r, nil
 }
 
-func encode(review *admissionv1.AdmissionReview) ([]byte, error) {
-	review.SetGroupVersionKind(admissionv1.SchemeGroupVersion.WithKind("AdmissionReview"))
+// otherVersion tells whether the answer says of itself that it is a review of the version that was not asked for, which Kubernetes
+// takes for no answer.
+func otherVersion(a *admissionv1.AdmissionReview, version string) bool {
+	gvk := a.GroupVersionKind()
+	return gvk.Group == admissionv1.GroupName && gvk.Kind == reviewKind && gvk.Version != version && slices.Contains(versions, gvk.Version)
+}
+
+// betaVerdict is a response in v1beta1, which does not have to repeat the request's uid or to name the type of its patch.
+func betaVerdict(r *admissionv1.AdmissionResponse, mutating bool) *admissionv1.AdmissionResponse {
+	out := *r
+	out.PatchType = nil
+	if !mutating {
+		out.Patch = nil
+	}
+	if len(out.Patch) > 0 {
+		t := admissionv1.PatchTypeJSONPatch
+		out.PatchType = &t
+	}
+	return &out
+}
+
+const (
+	reviewKind = "AdmissionReview"
+	beta       = "v1beta1"
+)
+
+// versions are those of AdmissionReview; they look the same.
+var versions = []string{"v1", beta}
+
+func encode(review *admissionv1.AdmissionReview, version string) ([]byte, error) {
+	review.SetGroupVersionKind(schema.GroupVersionKind{Group: admissionv1.GroupName, Version: version, Kind: reviewKind})
 	return json.Marshal(review)
 }

@@ -35,7 +35,7 @@ type hook struct {
 	sideEffects  *registrationv1.SideEffectClass
 	timeout      time.Duration
 	reinvoke     bool
-	speaksV1     bool
+	version      string // of AdmissionReview: the first of its list that we speak; empty: there is none
 
 	conditions func() *expression.Conditions // compiled when first needed
 	caller     func() (*caller, error)
@@ -63,7 +63,10 @@ type settings struct {
 func (p *plugin) newHook(config string, index int, s settings) *hook {
 	h := &hook{
 		config: config, name: s.name, uid: fmt.Sprintf("%s/%s/%d", config, s.name, index), policy: s.policy, sideEffects: s.effects,
-		reinvoke: s.reinvoke, speaksV1: slices.Contains(s.versions, "v1"),
+		reinvoke: s.reinvoke,
+	}
+	if i := slices.IndexFunc(s.versions, func(v string) bool { return slices.Contains(versions, v) }); i >= 0 {
+		h.version = s.versions[i]
 	}
 	if s.timeout != nil {
 		h.timeout = time.Duration(*s.timeout) * time.Second
@@ -166,8 +169,8 @@ func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating boo
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("admission webhook %q does not support dry run", h.name))
 		}
 	}
-	if !h.speaksV1 {
-		return nil, fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview versions (v1)"))
+	if h.version == "" {
+		return nil, fail(errors.New("could not create admission objects: webhook does not accept known AdmissionReview versions (v1, v1beta1)"))
 	}
 	uid := types.UID(uuid.NewString())
 	review, err := v.review(r, uid)
@@ -187,7 +190,7 @@ func (v *invocation) ask(ctx context.Context, r *admission.Request, mutating boo
 	if err != nil {
 		return nil, fail(fmt.Errorf("failed to call webhook: %w", err))
 	}
-	resp, err := verdict(answer, uid, mutating)
+	resp, err := verdict(answer, h.version, uid, mutating)
 	if err != nil {
 		return nil, fail(fmt.Errorf("received invalid webhook response: %w", err))
 	}
@@ -223,7 +226,7 @@ func (v *invocation) review(r *admission.Request, uid types.UID) ([]byte, error)
 	if r.Options != nil && r.Operation != admission.Connect {
 		q.Options = runtime.RawExtension{Object: r.Options}
 	}
-	return encode(&admissionv1.AdmissionReview{Request: q})
+	return encode(&admissionv1.AdmissionReview{Request: q}, v.hook.version)
 }
 
 func userOf(r *admission.Request) authenticationv1.UserInfo {

@@ -225,11 +225,34 @@ func mutationNote(r *admission.Request, index int) string {
 	if r.Annotate == nil {
 		return ""
 	}
+	return "mutation.webhook.admission.k8s.io/" + place(r, index)
+}
+
+// patchNote is the same for what the webhook changed.
+func patchNote(r *admission.Request, index int) string {
+	return "patch.webhook.admission.k8s.io/" + place(r, index)
+}
+
+func place(r *admission.Request, index int) string {
 	round := 0
 	if r.Again {
 		round = 1
 	}
-	return fmt.Sprintf("mutation.webhook.admission.k8s.io/round_%d_index_%d", round, index)
+	return fmt.Sprintf("round_%d_index_%d", round, index)
+}
+
+// mutationTold and patchTold are what the audit event says of a mutating webhook, in Kubernetes' order.
+type mutationTold struct {
+	Configuration string `json:"configuration"`
+	Webhook       string `json:"webhook"`
+	Mutated       bool   `json:"mutated"`
+}
+
+type patchTold struct {
+	Configuration string                `json:"configuration"`
+	Webhook       string                `json:"webhook"`
+	Patch         jsonpatch.Patch       `json:"patch"`
+	PatchType     admissionv1.PatchType `json:"patchType"`
 }
 
 // call asks one mutating webhook and applies its patch.
@@ -237,7 +260,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	resp, err := v.ask(ctx, r, true)
 	if r.Annotate != nil {
 		defer func() {
-			note, _ := json.Marshal(map[string]any{"configuration": v.hook.config, "webhook": v.hook.name, "mutated": changed})
+			note, _ := json.Marshal(mutationTold{v.hook.config, v.hook.name, changed})
 			r.Note(mutationNote(r, index), string(note))
 		}()
 	}
@@ -269,6 +292,10 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 		return false, apierrors.NewInternalError(err)
 	}
 	changed = !apiequality.Semantic.DeepEqual(next, r.Object)
+	if r.Bodies {
+		note, _ := json.Marshal(patchTold{v.hook.config, v.hook.name, patch, *resp.PatchType})
+		r.Note(patchNote(r, index), string(note))
+	}
 	return changed, r.Become(next)
 }
 

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/apiserver/admission"
+)
+
+// TestNotes: the audit event tells which webhook changed the object and, where it holds objects, what was changed.
+func TestNotes(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		review := &admissionv1.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+			t.Error(err)
+			return
+		}
+		kind := admissionv1.PatchTypeJSONPatch
+		review.Response = &admissionv1.AdmissionResponse{
+			UID: review.Request.UID, Allowed: true, PatchType: &kind, Patch: []byte(`[{"value": {"a":"b"}, "path": "/metadata/labels", "op": "add"}]`),
+		}
+		review.Request = nil
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	defer s.Close()
+	none, rules := registrationv1.SideEffectClassNone, []registrationv1.RuleWithOperations{{
+		Operations: []registrationv1.OperationType{"*"}, Rule: registrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+	p := NewMutating(Config{})
+	p.Set(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Webhooks: []registrationv1.MutatingWebhook{{
+		Name: "w.example.com", Rules: rules, SideEffects: &none, AdmissionReviewVersions: []string{"v1"}, NamespaceSelector: &metav1.LabelSelector{}, ObjectSelector: &metav1.LabelSelector{},
+		ClientConfig: registrationv1.WebhookClientConfig{URL: &s.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})},
+	}}})
+	defer p.Remove(&registrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "c"}})
+	const mutated = `{"configuration":"c","webhook":"w.example.com","mutated":true}`
+	for _, tt := range []struct {
+		bodies bool
+		want   map[string]string
+	}{
+		{false, map[string]string{"mutation.webhook.admission.k8s.io/round_0_index_0": mutated}},
+		{true, map[string]string{
+			"mutation.webhook.admission.k8s.io/round_0_index_0": mutated,
+			"patch.webhook.admission.k8s.io/round_0_index_0":    `{"configuration":"c","webhook":"w.example.com","patch":[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}],"patchType":"JSONPatch"}`,
+		}},
+	} {
+		notes := map[string]string{}
+		r := &admission.Request{
+			Operation: admission.Create, Resource: corev1.SchemeGroupVersion.WithResource("nodes"), Kind: corev1.SchemeGroupVersion.WithKind("Node"), Name: "n",
+			Object: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Bodies: tt.bodies, Annotate: func(key, value string) { notes[key] = value },
+		}
+		if err := p.Admit(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(notes, tt.want) {
+			t.Errorf("bodies %v: got %v, want %v", tt.bodies, notes, tt.want)
+		}
+	}
+}

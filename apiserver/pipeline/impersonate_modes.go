@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metavalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/lru"
+
+	"keelson/auth"
+)
+
+const (
+	// rememberedModes is of how many users it is known in which mode they impersonated last.
+	rememberedModes = 10_000
+	// manyChecks is from how many groups, or values of extras, on the right to all of them is asked for first.
+	manyChecks   = 4
+	nodePrefix   = "system:node:"
+	nodeNameKey  = "authentication.kubernetes.io/node-name"
+	nodeKeysKey  = "authentication.kubernetes.io/associated-node-keys"
+	authnGroup   = "authentication.k8s.io"
+	associated   = "associated-node"
+	anotherNode  = "arbitrary-node"
+	anotherSA    = "serviceaccount"
+	anotherUser  = "user-info"
+	unrestricted = "" // the verb "impersonate" alone: whatever the other may do
+)
+
+// modes are the ways to impersonate, in the order in which they are tried. In all but the last the right to impersonate somebody
+// (impersonate:MODE) is apart from the right to do something as somebody else (impersonate-on:MODE:VERB); KEP 5284.
+var modes = []string{associated, anotherNode, anotherSA, anotherUser, unrestricted}
+
+// applies tells whether a mode is about the wanted identity.
+func applies(mode string, wanted, asker *auth.User) bool {
+	node, isNode := nodeOf(wanted.Name)
+	_, _, isAccount := serviceAccount(wanted.Name)
+	alone := wanted.UID == "" && len(wanted.Groups) == 0 && len(wanted.Extra) == 0
+	switch mode {
+	case associated:
+		_, _, byAccount := serviceAccount(asker.Name)
+		on := asker.Extra[nodeNameKey]
+		return alone && isNode && byAccount && len(on) == 1 && on[0] == node
+	case anotherNode:
+		return alone && isNode
+	case anotherSA:
+		return alone && isAccount
+	case anotherUser:
+		return !isNode && !isAccount
+	}
+	return true
+}
+
+// impersonated is the wanted identity, complete, and the verb of the mode in which it is granted; empty for the unrestricted one. The
+// mode that a user was granted last is tried first, and its refusal is the answer.
+func (c *Config) impersonated(ctx context.Context, rq *Request, wanted *auth.User, last *lru.Cache) (as *auth.User, verb string, err error) {
+	order := modes
+	if m, ok := last.Get(rq.User.Name); ok {
+		first, _ := m.(string)
+		order = append([]string{first}, slices.DeleteFunc(slices.Clone(modes), func(m string) bool { return m == first })...)
+	}
+	for _, mode := range order {
+		if !applies(mode, wanted, rq.User) {
+			continue
+		}
+		as, refusal := c.impersonatedBy(ctx, rq, mode, wanted)
+		if refusal != nil {
+			if err == nil {
+				err = refusal
+			}
+			continue
+		}
+		last.Add(rq.User.Name, mode)
+		if mode == unrestricted {
+			return as, "", nil
+		}
+		return as, "impersonate:" + mode, nil
+	}
+	if err == nil {
+		err = errors.New("all impersonation modes failed")
+	}
+	return nil, "", err
+}
+
+// impersonatedBy is the wanted identity if one mode grants it.
+func (c *Config) impersonatedBy(ctx context.Context, rq *Request, mode string, wanted *auth.User) (*auth.User, error) {
+	i := &impersonator{c: c, mode: mode, verb: "impersonate", asker: rq.User}
+	if mode != unrestricted {
+		i.verb, i.group = "impersonate:"+mode, authnGroup
+		if mode == associated { // all pods of an account are alike, wherever they run
+			own := *rq.User
+			own.Extra = map[string][]string{nodeKeysKey: slices.Sorted(maps.Keys(rq.User.Extra))}
+			i.asker = &own
+		}
+		a := Attributes(rq)
+		a.User, a.Verb = i.asker, "impersonate-on:"+mode+":"+a.Verb
+		if err := c.grants(ctx, a); err != nil {
+			return nil, err
+		}
+	}
+	as := *wanted
+	if err := i.name(ctx, &as); err != nil {
+		return nil, err
+	}
+	if as.UID != "" {
+		if err := i.may(ctx, auth.Attributes{Group: authnGroup, Resource: "uids", Name: as.UID}); err != nil {
+			return nil, err
+		}
+	}
+	if err := i.groups(ctx, wanted.Groups); err != nil {
+		return nil, err
+	}
+	if err := i.extras(ctx, wanted.Extra); err != nil {
+		return nil, err
+	}
+	implied := auth.Authenticated
+	if as.Name == auth.Anonymous {
+		implied = auth.Unauthenticated
+	}
+	if !slices.Contains(as.Groups, implied) && !slices.Contains(as.Groups, auth.Unauthenticated) {
+		as.Groups = append(slices.Clone(as.Groups), implied)
+	}
+	return &as, nil
+}
+
+// impersonator asks for what one user needs to be another.
+type impersonator struct {
+	c     *Config
+	mode  string
+	verb  string
+	group string // of users, groups, nodes and service accounts
+	asker *auth.User
+}
+
+func (i *impersonator) attributes(a auth.Attributes) *auth.Attributes {
+	a.User, a.Verb, a.Version, a.ResourceRequest = i.asker, i.verb, "v1", true
+	return &a
+}
+
+func (i *impersonator) may(ctx context.Context, a auth.Attributes) error {
+	return i.c.grants(ctx, i.attributes(a))
+}
+
+// name asks for the user's name; the groups of nodes and service accounts follow from it.
+func (i *impersonator) name(ctx context.Context, as *auth.User) error {
+	a := auth.Attributes{Group: i.group, Resource: "users", Name: as.Name}
+	if node, ok := nodeOf(as.Name); ok && i.mode != unrestricted {
+		if a.Resource, a.Name = "nodes", node; i.mode == associated {
+			a.Name = "*"
+		}
+		as.Groups = []string{auth.Nodes}
+	}
+	if ns, account, ok := serviceAccount(as.Name); ok {
+		a.Resource, a.Namespace, a.Name = "serviceaccounts", ns, account
+		if len(as.Groups) == 0 {
+			as.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
+		}
+	}
+	return i.may(ctx, a)
+}
+
+func (i *impersonator) groups(ctx context.Context, groups []string) error {
+	ask := func(name string) auth.Attributes {
+		return auth.Attributes{Group: i.group, Resource: "groups", Name: name}
+	}
+	if i.mode != unrestricted {
+		switch {
+		case slices.Contains(groups, ""):
+			return Forbidden(i.attributes(ask("")), "impersonating the empty string group is not allowed")
+		case slices.Contains(groups, auth.Masters):
+			return Forbidden(i.attributes(ask(auth.Masters)), "impersonating the system:masters group is not allowed")
+		case len(groups) >= manyChecks && i.may(ctx, ask("*")) == nil:
+			return nil
+		}
+	}
+	for _, g := range groups {
+		if err := i.may(ctx, ask(g)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *impersonator) extras(ctx context.Context, extra map[string][]string) error {
+	ask := func(key, value string) auth.Attributes {
+		return auth.Attributes{Group: authnGroup, Resource: "userextras", Subresource: key, Name: value}
+	}
+	if i.mode != unrestricted && len(extra) > 0 {
+		if err := checkExtra(extra); err != nil {
+			return Forbidden(i.attributes(ask("", "")), err.Error())
+		}
+		values := 0
+		for _, vs := range extra {
+			values += len(vs)
+		}
+		if values >= manyChecks && i.may(ctx, ask("*", "*")) == nil {
+			return nil
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(extra)) {
+		for _, value := range extra[key] {
+			if err := i.may(ctx, ask(key, value)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkExtra refuses what only the unrestricted mode lets pass.
+func checkExtra(extra map[string][]string) error {
+	for key, values := range extra {
+		if key == "" {
+			return errors.New("impersonating the empty string key in extra is not allowed")
+		}
+		if err := validation.IsDomainPrefixedPath(field.NewPath("extra", "key"), key).ToAggregate(); err != nil {
+			return fmt.Errorf("impersonating an invalid key in extra is not allowed: %w", err)
+		}
+		switch {
+		case key != strings.ToLower(key):
+			return fmt.Errorf("impersonating a non-lowercase key in extra is not allowed: %q", key)
+		case len(values) == 0:
+			return errors.New("impersonating empty values in extra is not allowed")
+		case slices.Contains(values, ""):
+			return errors.New("impersonating the empty string value in extra is not allowed")
+		}
+	}
+	return nil
+}
+
+func nodeOf(name string) (string, bool) {
+	node, ok := strings.CutPrefix(name, nodePrefix)
+	return node, ok && len(metavalidation.NameIsDNSSubdomain(node, false)) == 0
+}
+
+func serviceAccount(name string) (ns, account string, ok bool) {
+	rest, ok := strings.CutPrefix(name, "system:serviceaccount:")
+	if !ok {
+		return "", "", false
+	}
+	ns, account, ok = strings.Cut(rest, ":")
+	return ns, account, ok && len(metavalidation.ValidateNamespaceName(ns, false)) == 0 && len(metavalidation.ValidateServiceAccountName(account, false)) == 0
+}
+
+// grants asks the authorizer; what it could not find out counts as a no, and is told.
+func (c *Config) grants(ctx context.Context, a *auth.Attributes) error {
+	begin := time.Now()
+	d, err := c.Authorizer.Authorize(ctx, a)
+	c.Metrics.decided(d, err, time.Since(begin))
+	switch {
+	case d.Verdict == auth.Allow:
+		return nil
+	case err != nil && d.Reason != "":
+		return Forbidden(a, fmt.Sprintf("%v: %s", err, d.Reason))
+	case err != nil:
+		return Forbidden(a, err.Error())
+	}
+	return Forbidden(a, d.Reason)
+}
