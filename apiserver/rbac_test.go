@@ -126,7 +126,8 @@ func TestEscalation(t *testing.T) {
 		t.Errorf("with bind: %v", err)
 	}
 	// Who may escalate one role may not make another, or that one anew.
-	r.grant(t, "target", "tom", on([]string{"create", "update", "patch", "get"}, []string{group}, []string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
+	r.grant(t, "target", "nobody", on([]string{"list"}, []string{""}, []string{"nodes"}))
+	r.grant(t, "tom", "tom", on([]string{"create", "update", "patch", "get"}, []string{group}, []string{"clusterroles"}), on([]string{"escalate"}, []string{group}, []string{"clusterroles"}, "target"))
 	tom := kubernetes.NewForConfigOrDie(r.as("tom")).RbacV1().ClusterRoles()
 	wide := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "target"}, Rules: []rbacv1.PolicyRule{on([]string{"get"}, []string{""}, []string{"pods"})}}
 	if _, err := tom.Update(ctx, wide, metav1.UpdateOptions{}); err != nil {

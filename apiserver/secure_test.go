@@ -49,7 +49,7 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 				return parts, err
 			}
 			parts.Authenticators = append([]auth.Authenticator{tokens, authn.BootstrapTokens{Secret: lookup{r}.bootstrapSecret}}, parts.Authenticators...)
-			parts.Authorizer = authz.Union{authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
+			parts.Authorizer = authz.Union{authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, authz.Masters{}}
 			parts.Tokens = tokens
 			parts.Rules = authz.Rules{Of: []interface {
 				RulesFor(*auth.User, string) []rbacv1.PolicyRule

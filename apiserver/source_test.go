@@ -25,7 +25,7 @@ func TestSourceTellsSelectors(t *testing.T) {
 		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
 			return apiserver.Parts{
 				Authenticators: []auth.Authenticator{authn.Anonymous{}},
-				Authorizer:     authz.Union{authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, authz.Masters{}},
+				Authorizer:     authz.Union{authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, authz.Masters{}},
 			}, nil
 		}
 	})

@@ -36,7 +36,7 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := live.authorizer(opts, authz.Node{Pods: r.PodsOn, Rules: bootstrap.NodeRules()}, rbac)
+		authorizer, unlisted, err := live.authorizer(opts, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}

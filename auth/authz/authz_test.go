@@ -3,12 +3,18 @@
 package authz
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/auth"
 )
@@ -72,6 +78,16 @@ func TestRBAC(t *testing.T) {
 	}
 }
 
+// things are objects by name.
+type things map[string]runtime.Object
+
+func (t things) Get(_ context.Context, _ schema.GroupVersionResource, _, name string) (runtime.Object, error) {
+	if obj := t[name]; obj != nil {
+		return obj, nil
+	}
+	return nil, errors.New("not found")
+}
+
 func TestNode(t *testing.T) {
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: corev1.PodSpec{
 		ServiceAccountName: "build",
@@ -89,6 +105,12 @@ func TestNode(t *testing.T) {
 			}
 			return nil
 		},
+		Objects: things{
+			"data": &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "data"}}},
+			"free": &corev1.PersistentVolume{},
+			"va-1": &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},
+			"rs-1": &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: new("node-1")}},
+		},
 		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{""}, Resources: []string{"services"}}},
 	}
 	at := func(node, verb, resource, sub, name string) *auth.Attributes {
@@ -100,7 +122,7 @@ func TestNode(t *testing.T) {
 			group = "resource.k8s.io"
 		case "leases":
 			group = "coordination.k8s.io"
-		case "csinodes":
+		case "csinodes", "volumeattachments":
 			group = "storage.k8s.io"
 		}
 		return &auth.Attributes{
@@ -140,6 +162,17 @@ func TestNode(t *testing.T) {
 		{"a lease elsewhere", at("node-1", "get", "leases", "", "node-1"), false},
 		{"its CSINode", at("node-1", "update", "csinodes", "", "node-1"), true},
 		{"another's CSINode", at("node-1", "update", "csinodes", "", "node-2"), false},
+		{"its pod's volume", at("node-1", "get", "persistentvolumes", "", "data"), true},
+		{"that volume from another node", at("node-2", "get", "persistentvolumes", "", "data"), false},
+		{"a volume nobody claimed", at("node-1", "get", "persistentvolumes", "", "free"), false},
+		{"no such volume", at("node-1", "get", "persistentvolumes", "", "gone"), false},
+		{"all volumes", at("node-1", "list", "persistentvolumes", "", ""), false},
+		{"what is attached to it", at("node-1", "get", "volumeattachments", "", "va-1"), true},
+		{"what is attached to another", at("node-2", "get", "volumeattachments", "", "va-1"), false},
+		{"its slice of devices", at("node-1", "update", "resourceslices", "", "rs-1"), true},
+		{"another's slice", at("node-2", "update", "resourceslices", "", "rs-1"), false},
+		{"its slices", mine(at("node-1", "watch", "resourceslices", "", "")), true},
+		{"a new slice", at("node-1", "create", "resourceslices", "", ""), true},
 		{"all slices of devices", at("node-1", "list", "resourceslices", "", ""), false},
 		{"what every node may", at("node-1", "list", "services", "", ""), true},
 	} {

@@ -20,6 +20,8 @@ import (
 type Node struct {
 	// Pods returns the pods bound to a node, shared with caches and never modified.
 	Pods func(node string) []*corev1.Pod
+	// Objects are those that may say that they are about a node.
+	Objects Objects
 	// Rules are what every node may do anyway (the ClusterRole system:node).
 	Rules []rbacv1.PolicyRule
 }
@@ -33,7 +35,7 @@ func NodeName(u *auth.User) (string, bool) {
 }
 
 // Authorize has an opinion on kubelets only.
-func (n Node) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, error) {
+func (n Node) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
 	node, ok := NodeName(a.User)
 	if !ok {
 		return auth.Decision{}, nil
@@ -56,9 +58,11 @@ func (n Node) Authorize(_ context.Context, a *auth.Attributes) (auth.Decision, e
 		case "storage.k8s.io/csinodes":
 			return csiNode(a, node), nil
 		case "resource.k8s.io/resourceslices":
-			if a.Name == "" && a.Verb != "create" && !selects(a, node) {
-				return refused("can only list/watch/deletecollection resourceslices with nodeName field selector"), nil
-			}
+			return n.slice(ctx, a, node), nil
+		case "/persistentvolumes":
+			return n.single(ctx, a, node, volumes), nil
+		case "storage.k8s.io/volumeattachments":
+			return n.single(ctx, a, node, attachments), nil
 		}
 		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
 			return n.guarded(a, node, refers), nil

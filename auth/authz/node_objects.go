@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package authz
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/auth"
+)
+
+// Objects reads what is stored; what it returns is shared and never modified.
+type Objects interface {
+	Get(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (runtime.Object, error)
+}
+
+var (
+	volumes     = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
+	attachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
+	slicesGVR   = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
+)
+
+// single is about objects of all the cluster that a kubelet gets one by one: those that name its node, or a claim of one of its pods.
+func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource) auth.Decision {
+	switch {
+	case a.Verb != "get":
+		return refused("can only get individual resources of this type")
+	case a.Subresource != "":
+		return refused("cannot get subresource")
+	}
+	return n.related(ctx, a, node, gvr)
+}
+
+// slice: a kubelet's drivers publish what its node has in slices that name the node. Of a new one NodeRestriction sees which.
+func (n Node) slice(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
+	if a.Subresource != "" {
+		return refused("cannot authorize ResourceSlice subresources")
+	}
+	switch a.Verb {
+	case "create":
+		return allowed("nodes publish their devices")
+	case "get", "update", "patch", "delete":
+		return n.related(ctx, a, node, slicesGVR)
+	case "list", "watch", "deletecollection":
+		if selects(a, node) {
+			return allowed("the slices of its devices")
+		}
+		return refused("can only list/watch/deletecollection resourceslices with nodeName field selector")
+	}
+	return refused("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+}
+
+func (n Node) related(ctx context.Context, a *auth.Attributes, node string, gvr schema.GroupVersionResource) auth.Decision {
+	if a.Name == "" {
+		return refused("No Object name found")
+	}
+	obj, err := n.Objects.Get(ctx, gvr, "", a.Name)
+	if err == nil && n.owns(node, obj) {
+		return allowed("it is about the node, or a pod on it")
+	}
+	return noRelation(node) // the same whether there is such an object or not
+}
+
+func (n Node) owns(node string, obj runtime.Object) bool {
+	switch o := obj.(type) {
+	case *storagev1.VolumeAttachment:
+		return o.Spec.NodeName == node
+	case *resourcev1.ResourceSlice:
+		return o.Spec.NodeName != nil && *o.Spec.NodeName == node
+	case *corev1.PersistentVolume:
+		claim := o.Spec.ClaimRef
+		if claim == nil {
+			return false
+		}
+		for _, p := range n.Pods(node) {
+			if p.Namespace == claim.Namespace && usesClaim(p, claim.Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
