@@ -34,12 +34,9 @@ func (p NodeDeclaredFeatureValidator) Validate(ctx context.Context, r *Request) 
 	if needs.IsEmpty() {
 		return nil
 	}
-	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", pod.Spec.NodeName)
-	switch {
-	case isNotFound(err):
-		return Forbidden(r, "node %q not found", pod.Spec.NodeName)
-	case err != nil:
-		return Forbidden(r, "failed to get node %q: %w", pod.Spec.NodeName, err)
+	node, err := boundTo(ctx, p.Reader, r, pod)
+	if err != nil {
+		return err
 	}
 	if missing := declared.Missing(needs, node); len(missing) > 0 {
 		return Forbidden(r, "pod update requires features %s which are not available on node %q", strings.Join(missing, ", "), node.Name)

@@ -33,12 +33,9 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 	if pod.Spec.NodeName == "" || ok && old.Generation == pod.Generation {
 		return nil
 	}
-	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", pod.Spec.NodeName)
-	switch {
-	case isNotFound(err):
-		return Forbidden(r, "node %q not found", pod.Spec.NodeName)
-	case err != nil:
-		return Forbidden(r, "failed to get node %q: %w", pod.Spec.NodeName, err)
+	node, err := boundTo(ctx, p.Reader, r, pod)
+	if err != nil {
+		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
 		return because("UnsupportedPlatform", Forbidden(r, "pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
@@ -47,6 +44,18 @@ func (p PodResizeValidator) Validate(ctx context.Context, r *Request) error {
 		return because("NodeCapacity", Forbidden(r, "node didn't have enough allocatable resources: %s", strings.Join(short, "; ")))
 	}
 	return nil
+}
+
+// boundTo is the node that a pod is on; without it the request is refused.
+func boundTo(ctx context.Context, reader Reader, r *Request, pod *corev1.Pod) (*corev1.Node, error) {
+	node, err := get[*corev1.Node](ctx, reader, nodes, "", pod.Spec.NodeName)
+	switch {
+	case isNotFound(err):
+		return nil, Forbidden(r, "node %q not found", pod.Spec.NodeName)
+	case err != nil:
+		return nil, Forbidden(r, "failed to get node %q: %w", pod.Spec.NodeName, err)
+	}
+	return node, nil
 }
 
 // because adds a cause to a refusal.
