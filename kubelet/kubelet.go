@@ -78,7 +78,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs)
+	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)
 	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
 	k.images = image.New(imageNews{cfg.Runtime.Image, k.node.Changed}, cfg.ParallelPulls)
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")

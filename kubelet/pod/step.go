@@ -57,6 +57,9 @@ func (w *Worker) take() view {
 // step does one round and returns when the next is due without being woken; zero: never.
 func (w *Worker) step(ctx context.Context) time.Time {
 	v := w.take()
+	if w.s.forgotten {
+		return time.Time{} // what it used is given back: nothing may be taken again
+	}
 	if v.stale || w.s.seen == nil {
 		if !w.read(ctx, v.pod) {
 			w.mu.Lock()
@@ -84,6 +87,7 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	if plan.End != nil {
 		w.s.end, in.End = plan.End, plan.End
 	}
+	w.useRefs(v.pod, plan)
 	wake := plan.Wake
 	written, at := w.report(ctx, in, plan, v)
 	wake = earliest(wake, at)
@@ -202,9 +206,17 @@ func (w *Worker) read(ctx context.Context, p *corev1.Pod) bool {
 	return true
 }
 
-// noticePod compares a pod with what was last seen of it: what it refers to, and what its volumes show of itself.
-func (w *Worker) noticePod(p *corev1.Pod) {
+// useRefs watches what the pod refers to until it is being stopped: from then on its volumes stay as they are.
+func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
+	if plan.Terminal || plan.Stopping || w.s.end != nil {
+		w.env.Refs.Use(w.uid, nil)
+		return
+	}
 	w.env.Refs.Use(w.uid, refs.Of(p))
+}
+
+// noticePod compares a pod with what its volumes and environments last showed of itself.
+func (w *Worker) noticePod(p *corev1.Pod) {
 	if !showsItself(p) {
 		return
 	}

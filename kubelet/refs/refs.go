@@ -7,6 +7,7 @@ package refs
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ type item struct {
 type Store struct {
 	client kubernetes.Interface
 	wake   func(uid string)
+	log    *slog.Logger
 	start  chan struct{}
 
 	mu    sync.Mutex
@@ -120,8 +122,8 @@ type Store struct {
 }
 
 // New returns a store that calls wake with a pod's uid when something it uses has changed. Watches begin with Run.
-func New(c kubernetes.Interface, wake func(uid string)) *Store {
-	return &Store{client: c, wake: wake, start: make(chan struct{}, 1), items: map[Ref]*item{}, pods: map[string]map[Ref]bool{}}
+func New(c kubernetes.Interface, wake func(uid string), log *slog.Logger) *Store {
+	return &Store{client: c, wake: wake, log: log, start: make(chan struct{}, 1), items: map[Ref]*item{}, pods: map[string]map[Ref]bool{}}
 }
 
 // Run watches what pods use until ctx is done.
@@ -129,17 +131,7 @@ func (s *Store) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for {
-		for ref, it := range s.unwatched(ctx) {
-			wctx, cancel := context.WithCancel(ctx)
-			inf := s.informer(ref)
-			s.mu.Lock()
-			it.store, it.cancel = inf, cancel
-			if len(it.users) == 0 {
-				cancel() // released meanwhile
-			}
-			s.mu.Unlock()
-			wg.Go(func() { inf.RunWithContext(wctx) })
-		}
+		s.begin(ctx, &wg)
 		select {
 		case <-ctx.Done():
 			return
@@ -148,19 +140,23 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-func (s *Store) unwatched(ctx context.Context) map[Ref]*item {
+// begin starts the watches that are missing. Each ends when Use takes its last pod away, or with ctx.
+func (s *Store) begin(ctx context.Context, wg *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := map[Ref]*item{}
 	for ref, it := range s.items {
-		if it.store == nil && ctx.Err() == nil {
-			out[ref] = it
+		if it.store != nil || ctx.Err() != nil {
+			continue
 		}
+		wctx, cancel := context.WithCancel(ctx)
+		inf := s.informer(ref)
+		it.store, it.cancel = inf, cancel
+		wg.Go(func() { inf.RunWithContext(wctx) })
 	}
-	return out
 }
 
-// Use says which objects a pod uses now; none when it is gone.
+// Use says which objects a pod uses now; none when it needs them no more. Each watch belongs to the pods that use it: it ends with
+// the last of them, so whoever calls Use with references calls it once more without any, last.
 func (s *Store) Use(uid string, refs []Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -248,6 +244,12 @@ func (s *Store) source(r Ref) (*cache.ListWatch, runtime.Object) {
 func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	lw, kind := s.source(r)
 	inf := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, s.client), kind, 0, cache.Indexers{})
+	must := func(err error) {
+		if err != nil {
+			panic(fmt.Sprintf("set up a new informer: %v", err)) // it fails only for one that runs
+		}
+	}
+	must(inf.SetWatchErrorHandlerWithContext(s.watchFailed))
 	named := func(o any) bool {
 		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
 			o = d.Obj
@@ -272,10 +274,18 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 			}
 		},
 	})
-	if err != nil {
-		panic(fmt.Sprintf("add a handler to a new informer: %v", err)) // it fails only for a stopped one
-	}
+	must(err)
 	return inf
+}
+
+// watchFailed tells of a watch that failed; the informer tries again after 0.8 s, and ever more rarely up to once in 30 to 60 s. A
+// refusal is nothing to report: the API server refuses objects of pods that it has deleted, and the pod's worker hears of that itself.
+func (s *Store) watchFailed(ctx context.Context, r *cache.Reflector, err error) {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || ctx.Err() != nil {
+		s.log.Debug("watch refused", "watch", r.TypeDescription(), "err", err)
+		return
+	}
+	cache.DefaultWatchErrorHandler(ctx, r, err)
 }
 
 func sameData(a, b any) bool {

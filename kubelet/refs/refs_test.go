@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+)
+
+// openWatch counts itself until it is stopped.
+type openWatch struct {
+	watch.Interface
+	stop func()
+}
+
+func (w openWatch) Stop() { w.stop(); w.Interface.Stop() }
+
+func countWatches(c *fake.Clientset) *atomic.Int64 {
+	var n atomic.Int64
+	c.PrependWatchReactor("*", func(a k8stesting.Action) (bool, watch.Interface, error) {
+		w, err := c.Tracker().Watch(a.GetResource(), a.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		n.Add(1)
+		return true, openWatch{w, sync.OnceFunc(func() { n.Add(-1) })}, nil
+	})
+	return &n
+}
+
+// TestWatchesFollowUse: whatever the order in which pods take and give back references, one watch is open for each that is in use.
+func TestWatchesFollowUse(t *testing.T) {
+	seed := rand.Uint64()
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientset()
+		open := countWatches(c)
+		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.Run(ctx) })
+		for range 20 {
+			var pods sync.WaitGroup
+			last := make([][]Ref, 8)
+			for i := range last {
+				histories := make([][]Ref, 1+rnd.IntN(6))
+				for j := range histories {
+					for r := range 5 {
+						if rnd.IntN(3) == 0 {
+							histories[j] = append(histories[j], Ref{[]string{ConfigMap, Secret}[r%2], "ns", fmt.Sprint(r)})
+						}
+					}
+				}
+				last[i] = histories[len(histories)-1]
+				pods.Go(func() {
+					for _, refs := range histories {
+						s.Use(fmt.Sprint(i), refs)
+					}
+				})
+			}
+			pods.Wait()
+			synctest.Wait()
+			want := map[Ref]bool{}
+			for _, refs := range last {
+				for _, r := range refs {
+					want[r] = true
+				}
+			}
+			if got := open.Load(); got != int64(len(want)) {
+				t.Fatalf("seed %d: %d watches are open, want %d", seed, got, len(want))
+			}
+		}
+		for i := range 8 {
+			s.Use(fmt.Sprint(i), nil)
+		}
+		synctest.Wait()
+		if got := open.Load(); got != 0 || len(s.items) != 0 || len(s.pods) != 0 {
+			t.Errorf("seed %d: after the last pod %d watches, %v, %v; want nothing", seed, got, s.items, s.pods)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+// TestRefusedWatchBacksOff: an API server that refuses is asked ever more rarely, and not at all once the pod is gone.
+func TestRefusedWatchBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fake.NewClientset()
+		var asked atomic.Int64
+		refuse := func() error {
+			asked.Add(1)
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), "a", nil)
+		}
+		c.PrependReactor("list", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, refuse() })
+		c.PrependWatchReactor("configmaps", func(k8stesting.Action) (bool, watch.Interface, error) { return true, nil, refuse() })
+		s := New(c, func(string) {}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.Run(ctx) })
+		s.Use("pod", []Ref{{ConfigMap, "ns", "a"}})
+		time.Sleep(10 * time.Minute)
+		begun := asked.Load()
+		time.Sleep(time.Hour)
+		if n := asked.Load() - begun; n == 0 || n > 2*120 { // a list and a watch each time, once in 30 s at most
+			t.Errorf("asked %d times in an hour, want 1 to 240", n)
+		}
+		s.Use("pod", nil)
+		synctest.Wait()
+		ended := asked.Load()
+		time.Sleep(time.Hour)
+		if n := asked.Load() - ended; n != 0 {
+			t.Errorf("asked %d times after the last pod ended, want 0", n)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
