@@ -13,7 +13,7 @@ LDFLAGS := -s -w -X keelson/cluster.revision=$(VERSION) -X keelson/cluster.gitCo
 	-X keelson/cluster.buildDate=$(DATE) $(foreach v,gitVersion=v1.37.2 gitMajor=1 gitMinor=37 gitCommit=$(COMMIT) gitTreeState=$(STATE) buildDate=$(DATE),-X k8s.io/component-base/version.$(v))
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 EMBED := runtime/embedded
-SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib -name '*.go' -not -name '*_test.go' 2>/dev/null)
+SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o -name '*.c' \) -not -name '*_test.go' 2>/dev/null)
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build

@@ -146,7 +146,11 @@ func (s *Server) buildNamespaces(sb *sandbox) error {
 	if sb.rec.options().GetPid() != runtimeapi.NamespaceMode_POD {
 		return nil
 	}
-	st, err := s.shim.Hold(context.Background(), sb.holderID(), shim.Hold{Name: "/pause"})
+	hold := shim.Hold{Name: "/pause"}
+	for _, k := range kinds {
+		hold.Namespaces = append(hold.Namespaces, sb.ns(string(k)))
+	}
+	st, err := s.shim.Hold(context.Background(), sb.holderID(), hold)
 	if err != nil {
 		return fmt.Errorf("hold the pod's process namespace: %w", err)
 	}

@@ -35,7 +35,7 @@ const (
 	// ContainersDir holds one directory per container with StateName and its FIFOs.
 	ContainersDir = "containers"
 	StateName     = "state.json"
-	// EmptyDir is the root directory of namespace holders.
+	// EmptyDir is where namespace holders mount their root directory, each in a mount namespace of its own.
 	EmptyDir = "empty"
 )
 
@@ -108,6 +108,8 @@ type Run struct {
 type Hold struct {
 	// Name is shown by ps within the pod.
 	Name string `json:"name"`
+	// Namespaces are paths of the pod's other namespaces, which the process joins in this order, so that it is in none of the host's.
+	Namespaces []string `json:"namespaces,omitempty"`
 }
 
 // Kill sends Signal to the container's first process, with All to every process in its cgroup.

@@ -22,6 +22,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(traceEnv) != "" {
+		if err := traceOne(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	shimtest.Clean()
 	os.Exit(code)
