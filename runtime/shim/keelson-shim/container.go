@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,7 @@ type container struct {
 	// ended is closed when the exit is recorded and told; cleaned when its cgroup is gone too.
 	ended   chan struct{}
 	cleaned chan struct{}
+	seeking atomic.Bool // null is looking for the container's null device
 
 	mu       sync.Mutex
 	starting bool // reserved: state is not filled in yet

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
@@ -52,24 +53,10 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 		}
 		p.ConsoleSocket = files[0]
 	} else {
-		rest := files
-		take := func(want bool) *os.File {
-			if !want || len(rest) == 0 {
-				return nil
-			}
-			f := rest[0]
-			rest = rest[1:]
-			return f
-		}
-		// A nil *os.File in an interface would not be nil.
-		if f := take(e.Stdin); f != nil {
-			p.Stdin = f
-		}
-		if f := take(e.Stdout); f != nil {
-			p.Stdout = f
-		}
-		if f := take(e.Stderr); f != nil {
-			p.Stderr = f
+		made, err := c.connectExec(p, e, files)
+		defer func() { shim.CloseAll(made) }()
+		if err != nil {
+			return nil, fmt.Errorf("exec in container %s: %w", id, err)
 		}
 	}
 	lc, err := s.load(c)
@@ -93,6 +80,34 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 		s.log.Printf("exec in container %s: %v", id, err) // attend sees the closed connection
 	}
 	return x, nil
+}
+
+// connectExec gives the process the client's descriptors, and the container's null device where the client has none. It returns what it
+// opened, which is closed when the process has started.
+func (c *container) connectExec(p *libcontainer.Process, e shim.Exec, files []*os.File) (made []*os.File, err error) {
+	var use [3]*os.File
+	var null *os.File
+	for i, want := range [3]bool{e.Stdin, e.Stdout, e.Stderr} {
+		if want && len(files) > 0 {
+			use[i], files = files[0], files[1:]
+			continue
+		}
+		if null == nil {
+			null, err = c.null()
+			made = append(made, null)
+		}
+		use[i] = null
+		if err != nil && i == 0 {
+			// A process may live without an input, but its output must go somewhere.
+			use[0], err = nothing()
+			made = append(made, use[0])
+		}
+		if err != nil {
+			return made, err
+		}
+	}
+	p.Stdin, p.Stdout, p.Stderr = use[0], use[1], use[2]
+	return made, nil
 }
 
 // enlist watches the session's process and remembers it for an upgrade.

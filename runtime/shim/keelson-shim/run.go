@@ -72,7 +72,7 @@ func (s *supervisor) launch(c *container, spec *specs.Spec) error {
 	if c.state.Terminal {
 		console, p.ConsoleSocket, err = socketPair()
 	} else {
-		ends, err = c.connect(p)
+		ends, err = c.connect(p, ownDev(spec))
 	}
 	if err != nil {
 		_ = log.Close(time.Now()) // nothing was written
@@ -103,7 +103,7 @@ func (s *supervisor) launch(c *container, spec *specs.Spec) error {
 }
 
 // connect gives a process without a terminal the container's ends of its FIFOs.
-func (c *container) connect(p *libcontainer.Process) ([3]*os.File, error) {
+func (c *container) connect(p *libcontainer.Process, ownDev bool) ([3]*os.File, error) {
 	if err := fifos(c.dir, c.state.Stdin); err != nil {
 		return [3]*os.File{}, err
 	}
@@ -111,7 +111,7 @@ func (c *container) connect(p *libcontainer.Process) ([3]*os.File, error) {
 	if err != nil {
 		return [3]*os.File{}, err
 	}
-	ends, err := childEnds(c.dir, c.state.Stdin)
+	ends, err := childEnds(c.dir, c.state.Stdin, ownDev)
 	if err != nil {
 		io.close()
 		return ends, err

@@ -97,24 +97,24 @@ func rawFile(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// childEnds opens the container's side of its FIFOs: in, out, err. They block, as programs expect.
-func childEnds(dir string, stdin bool) ([3]*os.File, error) {
+// childEnds opens the container's side of its FIFOs: in, out, err. They block, as programs expect. Without stdin the input is a null
+// device that libcontainer replaces by the container's own, or, where it would not, nothing.
+func childEnds(dir string, stdin, ownDev bool) ([3]*os.File, error) {
 	var ends [3]*os.File
-	open := func(i int, name string, flags int) error {
-		f, err := os.OpenFile(name, flags, 0)
-		ends[i] = f
-		return err
-	}
-	input := os.DevNull
-	if stdin {
-		input = filepath.Join(dir, "stdin")
-	}
-	err := open(0, input, os.O_RDONLY)
-	if err == nil {
-		err = open(1, filepath.Join(dir, "stdout"), os.O_RDWR)
+	var err error
+	switch {
+	case stdin:
+		ends[0], err = os.OpenFile(filepath.Join(dir, "stdin"), os.O_RDONLY, 0)
+	case ownDev:
+		ends[0], err = os.OpenFile(os.DevNull, os.O_RDONLY, 0)
+	default:
+		ends[0], err = nothing()
 	}
 	if err == nil {
-		err = open(2, filepath.Join(dir, "stderr"), os.O_RDWR)
+		ends[1], err = os.OpenFile(filepath.Join(dir, "stdout"), os.O_RDWR, 0)
+	}
+	if err == nil {
+		ends[2], err = os.OpenFile(filepath.Join(dir, "stderr"), os.O_RDWR, 0)
 	}
 	if err != nil {
 		shim.CloseAll(ends[:])

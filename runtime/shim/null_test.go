@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim_test
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim"
+)
+
+// execCode runs a command in the container and returns its output and exit code. Its standard input, and its error output, are nobody's.
+func execCode(n *node, id, command string) (string, int) {
+	n.t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	p := n.spec("").Process
+	p.Args = []string{"/bin/sh", "-c", command}
+	p.Capabilities = &specs.LinuxCapabilities{Bounding: owner, Effective: owner, Permitted: owner}
+	x, err := n.c.Exec(n.t.Context(), id, shim.Exec{Process: p, Stdout: true}, w)
+	_ = w.Close()
+	if err != nil {
+		n.t.Fatalf("exec %q: %v", command, err)
+	}
+	defer func() { _ = x.Close() }()
+	out, err := io.ReadAll(r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	code, err := x.Wait(n.t.Context())
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return string(out), code
+}
+
+// owner is what root needs to change files.
+var owner = []string{"CAP_FOWNER", "CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+
+// attackNull changes the mode, owner and times of whatever the shell's standard descriptors are, if it is a device.
+const attackNull = `for fd in 0 2; do f=/proc/self/fd/$fd
+  if [ -c $f ]; then chmod 0601 $f; chown 7:8 $f; touch -d @86400 $f; fi
+done 2>/dev/null; ls -lL /dev/null /proc/self/fd/0 | cut -c1-10`
+
+// TestNullIsTheContainersOwn in every process that has no input or output of its own: the host's stays as it is.
+func TestNullIsTheContainersOwn(t *testing.T) {
+	n := newNode(t)
+	var before, after unix.Stat_t
+	if err := unix.Stat(os.DevNull, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// A failed test must not spoil the machine.
+		_ = os.Chmod(os.DevNull, os.FileMode(before.Mode&0o777))
+		_ = os.Chown(os.DevNull, int(before.Uid), int(before.Gid))
+	})
+	same := func(what string) {
+		t.Helper()
+		if err := unix.Stat(os.DevNull, &after); err != nil {
+			t.Fatal(err)
+		}
+		if after.Mode != before.Mode || after.Uid != before.Uid || after.Gid != before.Gid {
+			t.Errorf("%s: the host's /dev/null became %o %d:%d, was %o %d:%d", what, after.Mode, after.Uid, after.Gid, before.Mode, before.Uid, before.Gid)
+		}
+	}
+	own := func(r *shim.Run) {
+		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: owner, Effective: owner, Permitted: owner}
+	}
+	n.run("start", attackNull, own)
+	n.wait("start")
+	same("start")
+	if got := n.log("start"); got != "stdout:crw------x\nstdout:crw------x\n" {
+		t.Errorf("start: got %q, want the container's own /dev/null to have changed", got)
+	}
+	n.run("main", "sleep 1000", own)
+	if got, _ := execCode(n, "main", attackNull); got != "crw------x\ncrw------x\n" {
+		t.Errorf("exec: got %q, want the container's own /dev/null to have changed", got)
+	}
+	same("exec")
+	// The container's tree is its own to arrange: nothing in it makes the supervisor open a file of the host.
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, trick := range []string{
+		"rm /dev/null; ln -s " + secret + " /dev/null", "rm /dev/null; ln -s /proc/1/root/../.." + secret + " /dev/null",
+		"rm -f /dev/null; mkfifo /dev/null", "rm -f /dev/null; ln -s /dev/tty /dev/null", "rm -f /dev/null; ln -s /dev/null /dev/null",
+		"rm -f /dev/null; mkdir /dev/null", "rm -f /dev/null; echo file > /tmp/null; ln -s /tmp/null /dev/null",
+	} {
+		id := fmt.Sprintf("trick%d", n.seq)
+		n.run(id, trick+"; echo made; sleep 1000", own)
+		pollUntil(t, func() bool { return strings.Contains(n.log(id), "made") })
+		p := n.spec("cat; exit 5").Process
+		x, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p, Stdout: true, Stderr: true}, pipeTo(t), pipeTo(t))
+		if err != nil {
+			t.Errorf("%s: exec: %v", trick, err)
+			continue
+		}
+		if code, err := x.Wait(t.Context()); err != nil || code != 5 {
+			t.Errorf("%s: got code %d, %v, want an empty input and 5", trick, code, err)
+		}
+		_ = x.Close()
+		if _, err := n.c.Exec(t.Context(), id, shim.Exec{Process: p}); err == nil || !strings.Contains(err.Error(), "/dev/null") {
+			t.Errorf("%s: exec without an output: got %v, want it refused for want of a /dev/null", trick, err)
+		}
+	}
+	same("tricks")
+}
+
+// pipeTo is the writable end of a pipe that nobody reads but that the test holds open.
+func pipeTo(t *testing.T) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	return w
+}
+
+// TestNullWithADevOfAnotherKind: where the pod brings /dev along nobody exchanges the descriptor, so the host's is not given at all.
+func TestNullWithADevOfAnotherKind(t *testing.T) {
+	n := newNode(t)
+	n.run("dev", "ls -l /proc/self/fd/0 | grep -c pipe; cat; echo end", func(r *shim.Run) {
+		dev := t.TempDir()
+		for i := range r.Spec.Mounts {
+			if m := &r.Spec.Mounts[i]; m.Destination == "/dev" {
+				*m = specs.Mount{Destination: "/dev/", Type: "bind", Source: dev, Options: []string{"rbind", "rw"}}
+			}
+		}
+		r.Spec.Mounts = r.Spec.Mounts[:2:2]
+		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{Destination: "/usr", Type: "bind", Source: "/usr", Options: []string{"rbind", "ro"}})
+	})
+	n.wait("dev")
+	if got := n.log("dev"); got != "stdout:1\nstdout:end\n" {
+		t.Errorf("standard input: got %q, want an empty pipe", got)
+	}
+}
