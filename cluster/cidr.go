@@ -12,7 +12,8 @@ import (
 	"net/netip"
 	"os"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // anyCIDR stands where a range is asked for and not used.
@@ -59,16 +60,18 @@ func choosePodCIDR(want netip.Prefix, dir DataDir) (p netip.Prefix, claim io.Clo
 }
 
 // claimRange reports whether no other process of this network namespace has claimed the range. A claim is a name in the namespace of
-// abstract sockets, which goes with the process at the latest.
+// abstract sockets, which goes with the process at the latest. Nobody can connect to it: the socket does not listen.
 func claimRange(p netip.Prefix) (claim io.Closer, ours bool) {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: "@keelson-pods-" + p.Masked().Addr().String()})
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, false
-	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil { // there are no such sockets: the addresses in use must do
 		return io.NopCloser(nil), true
 	}
-	return l, true
+	name := "@keelson-pods-" + p.Masked().Addr().String()
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: name}); err != nil {
+		_ = unix.Close(fd)
+		return io.NopCloser(nil), !errors.Is(err, unix.EADDRINUSE)
+	}
+	return os.NewFile(uintptr(fd), name), true
 }
 
 func overlaps(p netip.Prefix, used []net.Addr) bool {
