@@ -171,6 +171,9 @@ func Restore(ctx context.Context, dir DataDir, path string) (sum BackupSummary, 
 	if err != nil {
 		return sum, err
 	}
+	if err := noIdentitiesYet(tmp); err != nil {
+		return sum, err
+	}
 	if err := syncAll(tmp); err != nil {
 		return sum, err
 	}

@@ -138,6 +138,9 @@ func TestRestoreKilled(t *testing.T) {
 	if got := left(t, dir); got != "data" {
 		t.Errorf("left %s", got)
 	}
+	if err := newCluster(dir); err != nil {
+		t.Errorf("a start with what a backup without keys held: %v", err)
+	}
 }
 
 // TestBackupWhileWriting: a backup of a running cluster is one moment of it, whatever is written meanwhile.

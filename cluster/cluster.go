@@ -50,7 +50,8 @@ type Cluster struct {
 	listener net.Listener
 	etcd     net.Listener // nil unless Config.EtcdListen
 	keys     *keys
-	fresh    bool // no cluster has run in the directory before
+	fresh    bool     // no cluster has run in the directory before
+	before   []string // what was in a fresh directory nevertheless: keys of another server on the same etcd, static pods
 }
 
 // New takes the data directory, the port and the keys. It starts nothing. Every error is one sentence a user can act on, and
@@ -68,11 +69,11 @@ func New(cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh()}
+	c := &Cluster{cfg: cfg, dir: dir, fresh: dir.Fresh(), before: dir.entries()}
 	err = c.takeLocks()
 	if err == nil {
 		if err = c.prepare(); err != nil && c.fresh {
-			err = errors.Join(err, dir.erase())
+			err = errors.Join(err, dir.erase(c.before...))
 		}
 	}
 	if err != nil {
@@ -108,7 +109,14 @@ func (c *Cluster) prepare() (err error) {
 	if c.cfg.PodCIDR, c.podRange, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
 		return err
 	}
-	if c.keys, err = openKeys(c.cfg, c.dir.Sub("pki")); err != nil {
+	opened, err := keepSecret(secretFiles(c.dir)...)
+	if err != nil {
+		return fmt.Errorf("keep keys secret: %w", err)
+	}
+	if len(opened) > 0 {
+		c.log.Warn("others could read private keys; now only their owner can", "files", opened)
+	}
+	if c.keys, err = openKeys(c.cfg, c.dir); err != nil {
 		return err
 	}
 	return c.keys.writeKubeconfigs(c.dir, c.URL())
@@ -154,7 +162,7 @@ func (c *Cluster) undo(cause error) error {
 		}
 	}
 	if left == nil {
-		left = c.dir.erase()
+		left = c.dir.erase(c.before...)
 	}
 	if left != nil {
 		return fmt.Errorf("%w (and not everything could be undone: %w)", cause, left)

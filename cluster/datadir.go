@@ -86,9 +86,12 @@ func (d DataDir) Fresh() bool {
 	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
 }
 
+// served tells that an API server has run here, or that its objects are here: then its keys were made too.
+func (d DataDir) served() bool { return exists(d.Sub("store")) || exists(d.Kubeconfig()) }
+
 // bare tells that nothing of a cluster is here.
 func (d DataDir) bare() bool {
-	return !slices.ContainsFunc(contents, func(name string) bool { return exists(d.Sub(name)) })
+	return len(d.entries()) == 0
 }
 
 // undoNode deletes what a kubelet that could not start has made where nothing was before, unless a server uses it by now.
@@ -107,10 +110,18 @@ func (d DataDir) undoNode() error {
 	return d.erase()
 }
 
-// erase deletes everything of the cluster, and the directory unless it holds something else.
-func (d DataDir) erase() error {
+// entries are those of contents that are there.
+func (d DataDir) entries() []string {
+	return slices.DeleteFunc(slices.Clone(contents), func(name string) bool { return !exists(d.Sub(name)) })
+}
+
+// erase deletes everything of the cluster but what is named in keep, and the directory unless it holds something else.
+func (d DataDir) erase(keep ...string) error {
 	var errs []error
 	for _, name := range contents {
+		if slices.Contains(keep, name) {
+			continue
+		}
 		errs = append(errs, os.RemoveAll(d.Sub(name)))
 	}
 	if err := os.Remove(string(d)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, os.ErrNotExist) {

@@ -94,6 +94,9 @@ func TestMigrate(t *testing.T) {
 	if _, err := MigrateFromEtcd(t.Context(), back, e); err == nil || !strings.Contains(err.Error(), "is there already") {
 		t.Errorf("MigrateFromEtcd over a store: got %v", err)
 	}
+	if err := newCluster(back); err != nil {
+		t.Errorf("a start with what came from etcd, where no keys were: %v", err)
+	}
 	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
 		t.Fatal(err)
 	}

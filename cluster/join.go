@@ -47,7 +47,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	k, err := openKeys(cfg, dir.Sub("pki"))
+	k, err := openKeys(cfg, dir)
 	if err != nil {
 		return kubeletCertificates{}, err
 	}

@@ -39,9 +39,22 @@ const ownName = "keelson"
 
 const kubeletClientUser = "kube-apiserver-kubelet-client"
 
-// openKeys makes what is missing.
-func openKeys(cfg Config, dir string) (*keys, error) {
-	ca, err := pki.Open(dir, "ca")
+// openKeys makes what is missing of what can be made again, and of a new cluster everything.
+func openKeys(cfg Config, dir DataDir) (*keys, error) {
+	ids, err := openIdentities(dir)
+	if err != nil {
+		return nil, err
+	}
+	k, err := ids.open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return k, ids.remember()
+}
+
+// open opens the identities and the certificates that rest on them.
+func (i *identities) open(cfg Config) (*keys, error) {
+	ca, err := i.authority("ca")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +93,7 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 	if k.toKubelet, err = pair.TLS(); err != nil {
 		return nil, fmt.Errorf("certificate for kubelets: %w", err)
 	}
-	if err := k.openProxy(dir); err != nil {
+	if err := k.openProxy(i); err != nil {
 		return nil, err
 	}
 	for file, s := range map[string]pki.Subject{
@@ -92,7 +105,7 @@ func openKeys(cfg Config, dir string) (*keys, error) {
 			return nil, err
 		}
 	}
-	if k.tokens, err = cfg.API.Tokens.signer(dir); err != nil {
+	if k.tokens, err = cfg.API.Tokens.signer(i); err != nil {
 		return nil, err
 	}
 	k.clients = ca.Pool()
@@ -113,9 +126,9 @@ const frontProxyUser = "front-proxy-client"
 
 // openProxy makes the authority and the certificate by which aggregated servers know that a request comes from this one. They are
 // apart from the cluster's own: who holds such a certificate may name any user.
-func (k *keys) openProxy(dir string) error {
+func (k *keys) openProxy(ids *identities) error {
 	var err error
-	if k.proxyCA, err = pki.Open(dir, "front-proxy-ca"); err != nil {
+	if k.proxyCA, err = ids.authority("front-proxy-ca"); err != nil {
 		return err
 	}
 	pair, err := k.proxyCA.Client("front-proxy-client", pki.Subject{Name: frontProxyUser})

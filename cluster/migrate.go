@@ -135,6 +135,11 @@ func MigrateFromEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (n int64, e
 		return 0, err
 	}
 	defer func() { _ = from.Close() }()
+	if !dir.served() {
+		if err := noIdentitiesYet(string(dir)); err != nil {
+			return 0, err
+		}
+	}
 	tmp := dir.Sub(migrating) // the lock makes it ours; what is there was interrupted
 	if err := os.RemoveAll(tmp); err != nil {
 		return 0, err

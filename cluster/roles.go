@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -106,6 +104,10 @@ func RunControllerManager(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
+	tokens, authority, err := r.signers()
+	if err != nil {
+		return err
+	}
 	cfg := controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
@@ -113,7 +115,7 @@ func RunControllerManager(ctx context.Context, r RoleConfig) error {
 			}
 			return impersonate(base, name)
 		},
-		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: r.tokenKey(), Authority: r.authority(),
+		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: tokens, Authority: authority,
 	}
 	if r.LeaderElect {
 		work := elected(base, controllersLease, false, r.log(), func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) })
@@ -134,30 +136,22 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 	return m.Run(ctx, ready)
 }
 
-// tokenKey is the service-account key of the data directory; nil where there is none, as beside a server on another machine.
-func (r RoleConfig) tokenKey() crypto.Signer {
-	dir := r.DataDir.Sub("pki")
-	if _, err := os.Stat(filepath.Join(dir, "sa.key")); err != nil {
-		return nil
+// signers are the service-account key and the certificate authority of the data directory; nil where there are none, as beside a
+// server on another machine.
+func (r RoleConfig) signers() (crypto.Signer, *pki.Authority, error) {
+	if !exists(r.DataDir.Sub("pki")) {
+		return nil, nil, nil
 	}
-	key, err := pki.ServiceAccountKey(dir)
+	ids, err := openIdentities(r.DataDir)
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	return key
-}
-
-// authority is the certificate authority of the data directory; nil where there is none.
-func (r RoleConfig) authority() *pki.Authority {
-	dir := r.DataDir.Sub("pki")
-	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err != nil {
-		return nil
-	}
-	ca, err := pki.Open(dir, "ca")
+	tokens, err := ids.tokenKeyIfAny()
 	if err != nil {
-		return nil
+		return nil, nil, err
 	}
-	return ca
+	ca, err := ids.authorityIfAny("ca")
+	return tokens, ca, err
 }
 
 // impersonate acts as a service account of kube-system, which the role system:kube-controller-manager allows.

@@ -55,12 +55,12 @@ func (o *TokenOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// signer is the key that signs tokens; dir holds the cluster's own.
-func (o *TokenOptions) signer(dir string) (crypto.Signer, error) {
+// signer is the key that signs tokens; ids holds the cluster's own.
+func (o *TokenOptions) signer(ids *identities) (crypto.Signer, error) {
 	if o.SigningKeyFile != "" {
 		return pki.TokenSigner(o.SigningKeyFile)
 	}
-	return pki.ServiceAccountKey(dir)
+	return ids.tokenKey()
 }
 
 // config says which tokens are issued and believed; key signs.

@@ -7,7 +7,8 @@
 // Invariants:
 //  1. Every private key and kubeconfig is written 0600, atomically; the directory is 0700.
 //  2. Opening a directory that has everything writes nothing.
-//  3. Certificates about to expire (less than a third of their life left) are made anew when asked for.
+//  3. A leaf certificate that is missing or of no use is made anew; an authority or a token key that cannot be read is an error.
+//  4. Certificates about to expire (less than a third of their life left) are made anew when asked for.
 package pki
 
 import (
@@ -15,6 +16,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -62,8 +64,8 @@ type Subject struct {
 	IPs []net.IP
 }
 
-// Open reads the CA called name ("ca") in dir, making it when there is none.
-// A half-present or unreadable CA is an error: nothing is overwritten.
+// Open reads the CA called name ("ca") in dir, making it when there is none, or when making it was interrupted.
+// Another half-present CA, or an unreadable one, is an error: nothing is overwritten.
 func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
 
 func open(dir, name string, now func() time.Time) (*Authority, error) {
@@ -73,7 +75,9 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 	a := &Authority{dir: dir, now: now}
 	p, err := readPair(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		p, err = a.makeCA(name)
+		if err = interrupted(dir, name); err == nil {
+			p, err = a.makeCA(name)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
@@ -81,8 +85,39 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 	if a.cert, a.key, err = parsePair(p); err != nil {
 		return nil, fmt.Errorf("open certificate authority %s in %s: %w", name, dir, err)
 	}
+	if !a.cert.IsCA {
+		return nil, fmt.Errorf("open certificate authority %s in %s: %s.crt is the certificate of %q, not of an authority", name, dir, name, a.cert.Subject.CommonName)
+	}
 	a.pem = p.CertPEM
 	return a, nil
+}
+
+// interrupted is nil if a certificate without a key may be replaced: there is none, or it is one that writePair left half done.
+func interrupted(dir, name string) error {
+	b, err := os.ReadFile(filepath.Join(dir, name+".crt"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if block, _ := pem.Decode(b); block != nil {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil && c.Subject.CommonName == caName(name) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s.crt is there but %s.key is not", name, name)
+}
+
+func caName(name string) string { return "keelson-" + name }
+
+// Fingerprint names a public key as kubeadm does: sha256 and the hexadecimal sum of its SubjectPublicKeyInfo.
+func Fingerprint(key crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "", fmt.Errorf("fingerprint of a key: %w", err)
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(der)), nil
 }
 
 // CertPEM is the CA's certificate.
@@ -100,7 +135,7 @@ func (a *Authority) Pool() *x509.CertPool {
 
 func (a *Authority) makeCA(name string) (Pair, error) {
 	t := &x509.Certificate{
-		Subject:               pkix.Name{CommonName: "keelson-" + name},
+		Subject:               pkix.Name{CommonName: caName(name)},
 		NotBefore:             a.now().Add(-skew),
 		NotAfter:              a.now().Add(caLife),
 		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
@@ -134,7 +169,7 @@ func (a *Authority) leaf(name string, s Subject, usage ...x509.ExtKeyUsage) (Pai
 	if err == nil && a.fits(p, s) {
 		return p, nil
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errHalf) {
 		return Pair{}, fmt.Errorf("read certificate %s: %w", name, err)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -223,6 +258,9 @@ func parsePair(p Pair) (*x509.Certificate, crypto.Signer, error) {
 	return t.Leaf, key, nil
 }
 
+// errHalf is of a key without a certificate.
+var errHalf = errors.New("half of the pair is missing")
+
 func readPair(dir, name string) (Pair, error) {
 	key, err := os.ReadFile(filepath.Join(dir, name+".key"))
 	if err != nil {
@@ -230,7 +268,7 @@ func readPair(dir, name string) (Pair, error) {
 	}
 	cert, err := os.ReadFile(filepath.Join(dir, name+".crt"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Pair{}, fmt.Errorf("%s.key is there but %s.crt is not", name, name)
+		return Pair{}, fmt.Errorf("%s.key is there but %s.crt is not: %w", name, name, errHalf)
 	}
 	return Pair{CertPEM: cert, KeyPEM: key}, err
 }

@@ -128,6 +128,62 @@ func TestHalfPresentAuthorityIsNotOverwritten(t *testing.T) {
 	}
 }
 
+// TestAuthorityWithoutKey: one whose making was interrupted is made; somebody else's is not replaced, and a leaf is not taken for one.
+func TestAuthorityWithoutKey(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Open(dir, "ca"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatalf("an interrupted one: %v", err)
+	}
+	leaf, err := a.Server("apiserver", server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "other.crt"), leaf.CertPEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, "other"); err == nil || !strings.Contains(err.Error(), "other.key is not") {
+		t.Errorf("a certificate alone: Open() = %v, want that other.key is not there", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "other.key"), leaf.KeyPEM, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, "other"); err == nil || !strings.Contains(err.Error(), "other.crt is the certificate of \"kube-apiserver\"") {
+		t.Errorf("a leaf: Open() = %v, want that it is not an authority's", err)
+	}
+}
+
+// TestHalfALeafIsMadeAnew: of a leaf either file may be missing.
+func TestHalfALeafIsMadeAnew(t *testing.T) {
+	dir := t.TempDir()
+	a, err := Open(dir, "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"apiserver.key", "apiserver.crt"} {
+		if _, err := a.Server("apiserver", server()); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := a.Server("apiserver", server())
+		if err != nil {
+			t.Errorf("without %s: %v", file, err)
+			continue
+		}
+		if _, err := p.TLS(); err != nil {
+			t.Errorf("without %s: %v", file, err)
+		}
+	}
+}
+
 func TestServiceAccountKeyIsKept(t *testing.T) {
 	dir := t.TempDir()
 	a, err := ServiceAccountKey(dir)
