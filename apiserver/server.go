@@ -28,6 +28,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson/api/kind"
+	"keelson/api/patch"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/aggregate"
 	"keelson/apiserver/audit"
@@ -154,6 +155,7 @@ var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, a
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), missing: make(chan struct{}, 1), metrics: pipeline.NewMetrics()}
+	patch.LimitCopies()
 	s.metrics.Registry.MustRegister(c.Collectors...)
 	s.config.Store = measured(c.Store, s.metrics.Registry)
 	if s.log == nil {

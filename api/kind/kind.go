@@ -13,6 +13,8 @@
 package kind
 
 import (
+	"context"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,12 +130,16 @@ type Kind struct {
 	PrepareUpdate  func(obj, old Object)
 	Validate       func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
-	ValidateName   func(name string, prefix bool) []string
-	MetaLast       bool
-	Warnings       func(obj, old Object) []string
-	Fields         func(obj Object) fields.Set
-	Columns        []metav1.TableColumnDefinition
-	Row            func(obj Object) []any
+	// Rules runs what a client wrote as validation, which may take long; nil: there are no such rules. It is called after Validate or
+	// ValidateUpdate, of the object itself or of subresource sub, with the errors found so far, and returns those it adds. old is nil on create.
+	// It ends with ctx.
+	Rules        func(ctx context.Context, sub string, obj, old Object, found field.ErrorList) field.ErrorList
+	ValidateName func(name string, prefix bool) []string
+	MetaLast     bool
+	Warnings     func(obj, old Object) []string
+	Fields       func(obj Object) fields.Set
+	Columns      []metav1.TableColumnDefinition
+	Row          func(obj Object) []any
 	// Done is nil for kinds whose objects never finish.
 	Done func(obj Object) []metav1.TableRowCondition
 	// Subs has an entry "status" when the kind has that subresource, and one for each of Spec.More.

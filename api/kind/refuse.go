@@ -4,6 +4,7 @@ package kind
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -125,16 +126,32 @@ func writeFields(b *bytes.Buffer, v reflect.Value) error {
 	return nil
 }
 
-// Check is all that is wrong with a new object, its metadata included.
-func (k *Kind) Check(obj Object) field.ErrorList {
+// Check is all that is wrong with a new object, its metadata included. What a client wrote as rules ends with ctx.
+func (k *Kind) Check(ctx context.Context, obj Object) field.ErrorList {
 	metadata := func() field.ErrorList {
 		return validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, field.NewPath("metadata"))
 	}
 	if !k.MetaLast {
-		return append(metadata(), k.Validate(obj)...)
+		return append(metadata(), k.judge(ctx, "", k.Validate(obj), obj, nil)...)
 	}
-	if errs := k.Validate(obj); len(errs) > 0 {
+	if errs := k.judge(ctx, "", k.Validate(obj), obj, nil); len(errs) > 0 {
 		return errs
 	}
 	return metadata()
+}
+
+// CheckUpdate is all that is wrong with obj as the new state of old, or of its subresource sub, beside its metadata.
+func (k *Kind) CheckUpdate(ctx context.Context, sub string, obj, old Object) field.ErrorList {
+	validate := k.ValidateUpdate
+	if part := k.Subs[sub]; part != nil {
+		validate = part.ValidateUpdate
+	}
+	return k.judge(ctx, sub, validate(obj, old), obj, old)
+}
+
+func (k *Kind) judge(ctx context.Context, sub string, found field.ErrorList, obj, old Object) field.ErrorList {
+	if k.Rules == nil {
+		return found
+	}
+	return append(found, k.Rules(ctx, sub, obj, old, found)...)
 }

@@ -6,6 +6,7 @@
 package patch
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,22 +45,19 @@ var (
 	Untyped = []string{string(JSON), string(Merge), string(Apply)}
 )
 
-// mostOperations bounds the length of a JSON patch.
-const mostOperations = 10000
-
-// Do applies p to old and returns a new object. Unknown and duplicate fields come back as strict (when check is set, else nil); every error is
+// Do applies p to old and returns a new object, unless ctx ends before. Unknown and duplicate fields come back as strict (when check is set, else nil); every error is
 // a Status: 400 for what is no patch, 413 for one that is too long, 422 for one that does not fit the object.
-func Do(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (out kind.Object, strict *Strict, err error) {
+func Do(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (out kind.Object, strict *Strict, err error) {
 	switch t {
 	case JSON, Merge:
-		return byJSON(t, k, old, p, check)
+		return byJSON(ctx, t, k, old, p, check)
 	case Strategic:
-		return strategic(k, old, p, check)
+		return strategic(ctx, k, old, p, check)
 	}
 	return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("unknown patch type %q", t))
 }
 
-func byJSON(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+func byJSON(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
 	doc, err := json.Marshal(kind.Named(old, k.GVK()))
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("encode the object to patch: %w", err))
@@ -67,9 +65,12 @@ func byJSON(t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.O
 	var patched []byte
 	var strict []error
 	if t == JSON {
-		patched, strict, err = applyJSON(doc, p, check)
+		patched, strict, err = applyJSON(ctx, doc, p, check)
 	} else {
 		patched, strict, err = applyMerge(doc, p, check)
+	}
+	if err == nil {
+		err = ctx.Err()
 	}
 	if err != nil {
 		return nil, nil, err
@@ -151,38 +152,6 @@ func strictly(shown string, errs []error) *Strict {
 // Refusal is the answer when fieldValidation is Strict.
 func (s *Strict) Refusal() error { return misfit(s.Shown, runtime.NewStrictDecodingError(s.Errors)) }
 
-// operation is one of a JSON patch, to find what else it says.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	From  string `json:"from"`
-	Value any    `json:"value"`
-}
-
-func applyJSON(doc, p []byte, check bool) (out []byte, strict []error, err error) {
-	if check {
-		var words []operation
-		if strict, err = kjson.UnmarshalStrict(p, &words); err != nil {
-			return nil, nil, undecodable(err)
-		}
-		for i, e := range strict {
-			strict[i] = fmt.Errorf("json patch %w", e)
-		}
-	}
-	ops, err := jsonpatch.DecodePatch(p)
-	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
-	}
-	if len(ops) > mostOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", mostOperations, len(ops)))
-	}
-	if out, err = ops.Apply(doc); err != nil {
-		return nil, nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
-	}
-	return out, strict, nil
-}
-
 func undecodable(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
 }
@@ -203,7 +172,7 @@ func applyMerge(doc, p []byte, check bool) (out []byte, strict []error, err erro
 	return out, strict, nil
 }
 
-func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
+func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object, *Strict, error) {
 	fields := map[string]any{}
 	var strict []error
 	var err error
@@ -224,6 +193,12 @@ func strategic(k *kind.Kind, old kind.Object, p []byte, check bool) (kind.Object
 	shape, err := strategicpatch.NewPatchMetaFromStruct(obj)
 	if err != nil {
 		return nil, nil, apierrors.NewInternalError(fmt.Errorf("merge keys of %s: %w", k.Kind, err))
+	}
+	if err := checkComparisons(doc, fields); err != nil {
+		return nil, nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
 	}
 	merged, err := strategicpatch.StrategicMergeMapPatchUsingLookupPatchMeta(doc, fields, shape)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestDo(t *testing.T) {
 		{"json", JSON, `[{"op":"replace","path":"/metadata/labels/a","value":"z"},{"op":"remove","path":"/spec/containers/0/env"}]`, nil, map[string]string{"a": "z"}},
 	} {
 		before := old()
-		got, strict, err := Do(c.kind, k, before, []byte(c.patch), true)
+		got, strict, err := Do(t.Context(), c.kind, k, before, []byte(c.patch), true)
 		if err != nil || strict != nil {
 			t.Errorf("%s: %v %v", c.what, err, strict)
 			continue
@@ -81,7 +81,7 @@ func TestStrategicLeavesTheRest(t *testing.T) {
 		want := before.DeepCopy()
 		change(want)
 		want.SetGroupVersionKind(k.GVK())
-		got, strict, err := Do(Strategic, k, was, []byte(p), true)
+		got, strict, err := Do(t.Context(), Strategic, k, was, []byte(p), true)
 		if err != nil || strict != nil {
 			t.Errorf("%s: %v, %v", p, err, strict)
 			continue
@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 		{Strategic, `{"metadata":{"$retainKeys":["name"],"labels":{}}}`, 400, "retainKeys"},
 		{Strategic, `{"spec":{"containers":"x"}}`, 422, "cannot restore slice from string"},
 	} {
-		_, _, err := Do(c.kind, pod.Pod(), old(), []byte(c.patch), true)
+		_, _, err := Do(t.Context(), c.kind, pod.Pod(), old(), []byte(c.patch), true)
 		var code int32
 		if status, ok := err.(apierrors.APIStatus); ok {
 			code = status.Status().Code
@@ -147,7 +147,7 @@ func FuzzDo(f *testing.F) {
 	k := pod.Pod()
 	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
 		before := old()
-		obj, _, err := Do([]Type{JSON, Merge, Strategic}[which%3], k, before, p, true)
+		obj, _, err := Do(t.Context(), []Type{JSON, Merge, Strategic}[which%3], k, before, p, true)
 		switch status, ok := err.(apierrors.APIStatus); {
 		case err != nil && !ok && which%3 == 2:
 		case err != nil && (!ok || status.Status().Code < 400 || status.Status().Code > 499):

@@ -32,6 +32,7 @@ func (v *version) kind() *kind.Kind {
 		PrepareUpdate:  v.prepareUpdate,
 		Validate:       v.validate,
 		ValidateUpdate: v.validateUpdate,
+		Rules:          v.validateRules,
 		ValidateName:   validation.NameIsDNSSubdomain,
 		Warnings:       warnings,
 		Fields:         v.fields,

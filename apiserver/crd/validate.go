@@ -39,8 +39,7 @@ func (v *version) validate(obj kind.Object) field.ErrorList {
 		errs = append(errs, v.validateScale(c, true)...)
 	}
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, c, v.structure, false)...)
-	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, v.structure, c)...)
-	return v.validateRules(j, errs, c, nil)
+	return append(errs, listtype.ValidateListSetsAndMaps(nil, v.structure, c)...)
 }
 
 // validateUpdate judges a changed object: what was wrong before and did not change is let pass.
@@ -57,8 +56,7 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 		errs = append(errs, v.validateScale(now, true)...)
 	}
 	errs = append(errs, objectmeta.Validate(context.Background(), nil, now, v.structure, false)...)
-	errs = append(errs, v.validateLists(now, before)...)
-	return v.validateRules(j, errs, now, before, cel.WithRatcheting(pair))
+	return append(errs, v.validateLists(now, before)...)
 }
 
 // validateStatus judges a new status.
@@ -80,8 +78,7 @@ func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
 		}
 		errs = append(errs, v.validateScale(now, false)...)
 	}
-	errs = append(errs, v.validateLists(now, before)...)
-	return v.validateRules(j, errs, now, before, cel.WithRatcheting(pair))
+	return append(errs, v.validateLists(now, before)...)
 }
 
 func (v *version) correlate(now, before map[string]any) *celcommon.CorrelatedObject {
@@ -97,10 +94,11 @@ func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 	return errs
 }
 
-// validateRules runs the schema's rules, unless errs say that the object does not have its form.
-func (v *version) validateRules(j *judges, errs field.ErrorList, now, before map[string]any, opts ...cel.Option) field.ErrorList {
-	if j.rules == nil {
-		return errs
+// validateRules runs the schema's rules, unless found says that the object does not have its form.
+func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList) field.ErrorList {
+	j, err := v.judges()
+	if err != nil || j.rules == nil {
+		return nil // the error is in found
 	}
 	blocks := func(e *field.Error) bool {
 		switch e.Type {
@@ -110,16 +108,19 @@ func (v *version) validateRules(j *judges, errs field.ErrorList, now, before map
 			return false
 		}
 	}
-	if slices.ContainsFunc(errs, blocks) {
-		return append(errs, field.Invalid(nil, nil,
-			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"))
+	if slices.ContainsFunc(found, blocks) {
+		return field.ErrorList{field.Invalid(nil, nil,
+			"some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 	}
+	now := content(obj)
 	var old any
-	if before != nil {
-		old = before
+	var opts []cel.Option
+	if oldObj != nil {
+		before := content(oldObj)
+		old, opts = before, []cel.Option{cel.WithRatcheting(v.correlate(now, before))}
 	}
-	broken, _ := j.rules.Validate(context.Background(), nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
-	return append(errs, broken...)
+	broken, _ := j.rules.Validate(ctx, nil, v.structure, now, old, celconfig.RuntimeCELCostBudget, opts...)
+	return broken
 }
 
 func (v *version) validateType(obj kind.Object) field.ErrorList {

@@ -129,7 +129,7 @@ func (h *Handler) readyToCreate(
 	if err := begin(ctx, res, ar, obj, nil, dry); err != nil {
 		return nil, err
 	}
-	if err := h.judgeNew(rq, res, obj); err != nil {
+	if err := h.judgeNew(ctx, rq, res, obj); err != nil {
 		ar.Settle(false)
 		return nil, err
 	}
@@ -139,12 +139,12 @@ func (h *Handler) readyToCreate(
 }
 
 // judgeNew makes the object as its kind wants it, and says what is wrong with it.
-func (h *Handler) judgeNew(rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
+func (h *Handler) judgeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.Author != nil && u != nil {
 		res.Author(obj, u.Name, u.UID, u.Groups, u.Extra)
 	}
-	if err := validateNew(res, obj); err != nil {
+	if err := validateNew(ctx, res, obj); err != nil {
 		return err
 	}
 	for _, text := range res.Warnings(obj, nil) {
@@ -175,8 +175,12 @@ func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, o
 	return nil
 }
 
-func validateNew(res *registry.Resource, obj kind.Object) error {
-	if err := invalidObject(res, obj, res.Check(obj)); err != nil {
+func validateNew(ctx context.Context, res *registry.Resource, obj kind.Object) error {
+	found := res.Check(ctx, obj)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("validate %s: %w", res.Resource, err) // the rules may not have been run to their end
+	}
+	if err := invalidObject(res, obj, found); err != nil {
 		return err
 	}
 	// Whatever a kind allows, a name must fit in a path.

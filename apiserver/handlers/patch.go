@@ -84,8 +84,8 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		c.createMissing, c.applied = rq.Subresource == "", true
 		c.make, err = h.applied(rq, res, p)
 	} else {
-		c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
-			return patched(rq, res, p, current)
+		c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
+			return patched(ctx, rq, res, p, current)
 		}
 	}
 	if err != nil {
@@ -103,9 +103,9 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 }
 
 // patched is current with the patch applied, defaulted, and with its field owners.
-func patched(rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
+func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
 	begin := time.Now()
-	obj, err := mend(rq, res.Kind, p, current)
+	obj, err := mend(ctx, rq, res.Kind, p, current)
 	if err != nil {
 		return nil, err
 	}
@@ -128,9 +128,9 @@ func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object)
 }
 
 // mend applies a patch and judges unknown fields by fieldValidation.
-func mend(rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
+func mend(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
 	v := wire.Validation(p.opts.FieldValidation)
-	obj, strict, err := patch.Do(p.kind, k, current, p.body, v != wire.Ignore)
+	obj, strict, err := patch.Do(ctx, p.kind, k, current, p.body, v != wire.Ignore)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,10 @@ func (h *Handler) applied(rq *pipeline.Request, res *registry.Resource, p *patch
 		return nil, err
 	}
 	force := p.opts.Force != nil && *p.opts.Force
-	return func(_ context.Context, current kind.Object) (kind.Object, error) {
+	return func(ctx context.Context, current kind.Object) (kind.Object, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("apply: %w", err)
+		}
 		live := current
 		if live == nil {
 			live = res.New()

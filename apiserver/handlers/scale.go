@@ -123,7 +123,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 		return err
 	}
 	c := change{res: res, sub: "scale", opts: p.opts, dry: isDryRun(p.opts.DryRun), applied: p.kind == patch.Apply}
-	c.make = func(_ context.Context, current kind.Object) (kind.Object, error) {
+	c.make = func(ctx context.Context, current kind.Object) (kind.Object, error) {
 		return rescaled(res, current, func(fields *apply.Manager, old *autoscalingv1.Scale) (kind.Object, error) {
 			if p.kind == patch.Apply {
 				want, err := wire.DecodeApply(p.body, wire.Validation(p.opts.FieldValidation), rq.Warn)
@@ -132,7 +132,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 				}
 				return fields.Apply(old, want, p.owner, p.opts.Force != nil && *p.opts.Force)
 			}
-			s, err := mend(rq, scaleKind, p, old)
+			s, err := mend(ctx, rq, scaleKind, p, old)
 			if err != nil {
 				return nil, err
 			}

@@ -283,7 +283,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 			return nil, nil, err
 		}
 	}
-	if err := prepareAndValidate(c.res, c.sub, obj, current); err != nil {
+	if err := prepareAndValidate(ctx, c.res, c.sub, obj, current); err != nil {
 		ar.Settle(false)
 		return nil, nil, err
 	}
@@ -305,11 +305,11 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 }
 
 // prepareAndValidate keeps what the server owns and judges the rest.
-func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object) error {
+func prepareAndValidate(ctx context.Context, res *registry.Resource, sub string, obj, old kind.Object) error {
 	obj.SetGeneration(old.GetGeneration())
-	prepare, validate := res.PrepareUpdate, res.ValidateUpdate
+	prepare := res.PrepareUpdate
 	if part := res.Subs[sub]; part != nil {
-		prepare, validate = part.PrepareUpdate, part.ValidateUpdate
+		prepare = part.PrepareUpdate
 	}
 	prepare(obj, old)
 	if obj.GetUID() == "" {
@@ -323,7 +323,10 @@ func prepareAndValidate(res *registry.Resource, sub string, obj, old kind.Object
 		obj.SetDeletionGracePeriodSeconds(g)
 	}
 	same.Share(obj, old) // from here on nobody else changes obj
-	errs := append(checkMetadata(res, sub, obj, old), validate(obj, old)...)
+	errs := append(checkMetadata(res, sub, obj, old), res.CheckUpdate(ctx, sub, obj, old)...)
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("validate %s: %w", res.Resource, err) // the rules may not have been run to their end
+	}
 	return invalidObject(res, obj, errs)
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"keelson/api/kind"
 	"keelson/store"
 )
@@ -151,6 +153,9 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 }
 
+// maxObjectBytes bounds a stored object: what etcd takes by default. Without it patches could make an object grow without end.
+const maxObjectBytes = 3 << 19
+
 // encode takes obj over: its resourceVersion is never stored inside.
 func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	obj.SetResourceVersion("")
@@ -159,6 +164,10 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	value, err := r.Codec.Encode(obj)
 	if err != nil {
 		return nil, nil, fmt.Errorf("write %s: %w", key, err)
+	}
+	if len(value) > maxObjectBytes {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), maxObjectBytes))
 	}
 	e := NewEntry(key, obj, 0, r.memo)
 	e.sum = hash(value)

@@ -8,6 +8,7 @@ package kindtest
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"maps"
@@ -105,7 +106,7 @@ func Create(k *kind.Kind, obj kind.Object) {
 }
 
 func check(k *kind.Kind, obj kind.Object) field.ErrorList {
-	return kind.Told(k.Check(obj))
+	return kind.Told(k.Check(context.Background(), obj))
 }
 
 // change does what the server does with an update.

@@ -131,6 +131,9 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 	}
 	run := &mutatingRun{plugin: p, r: r, state: state}
 	for _, pol := range *force {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("evaluate policy %q: %w", pol.name, err)
+		}
 		if err := run.policy(ctx, pol); err != nil {
 			return err
 		}

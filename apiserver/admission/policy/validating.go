@@ -150,6 +150,9 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 	}
 	run := &validatingRun{plugin: p, r: r}
 	for _, pol := range *force {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("evaluate policy %q: %w", pol.name, err)
+		}
 		run.policy(ctx, pol)
 	}
 	run.note()

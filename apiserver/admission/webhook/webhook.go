@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	apipatch "keelson/api/patch"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/matching"
 	"keelson/auth"
@@ -282,7 +283,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	}
 	doc, err := admission.Document(v.obj, v.target.Kind)
 	if err == nil {
-		doc, err = patch.Apply(doc)
+		doc, err = apipatch.ApplyOperations(ctx, patch, doc)
 	}
 	if err != nil {
 		return false, apierrors.NewInternalError(err)

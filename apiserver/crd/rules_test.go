@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestRulesEndWithTheRequest: a validation rule over a long list stops when the request's time is up.
+func TestRulesEndWithTheRequest(t *testing.T) {
+	crd := &v1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal([]byte(definition), crd); err != nil {
+		t.Fatal(err)
+	}
+	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+	spec.XValidations = v1.ValidationRules{{Rule: "self.numbers.all(n, n < 5000)", Message: "too large"}}
+	spec.Properties["numbers"] = v1.JSONSchemaProps{Type: "array", Items: &v1.JSONSchemaPropsOrArray{Schema: &v1.JSONSchemaProps{Type: "integer"}}}
+	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = spec
+	v, err := newVersion(crd, &crd.Spec.Versions[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var numbers strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&numbers, "%d,", i)
+	}
+	doc := `{"apiVersion":"example.com/v1","kind":"Ship","metadata":{"name":"a"},"spec":{"flag":"red","numbers":[` + numbers.String() + `0]}}`
+	obj, _, err := v.read([]byte(doc), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := v.kind()
+	if errs := k.Rules(t.Context(), "", obj, nil, nil); len(errs) > 0 {
+		t.Errorf("with time enough: %v", errs)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if errs := k.Rules(ended, "", obj, nil, nil); len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), "interrupted") {
+		t.Errorf("when the time is up: got %v, want the evaluation interrupted", errs)
+	}
+}
