@@ -65,6 +65,7 @@ func kubeletCommand(std Stdio) *cobra.Command {
 		c.Flags().StringVar(&cfg.NodeName, "node-name", "", "name of this node (default: the host's name)")
 		c.Flags().StringVar(&cfg.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 		c.Flags().StringArrayVar(&cfg.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
+		nodeFlags(c.Flags(), &cfg.Node)
 	}, cluster.RunKubelet)
 }
 

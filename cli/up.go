@@ -28,6 +28,7 @@ type upFlags struct {
 	etcdListen                         string
 	api                                cluster.APIOptions
 	services                           cluster.ServiceOptions
+	node                               cluster.NodeOptions
 	apiArgs                            []string // the flags behind api as they were given
 }
 
@@ -64,6 +65,7 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
 	apiFlags(fl, &f.api)
 	serviceFlags(fl, &f.services)
+	nodeFlags(fl, &f.node)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
 	return c
@@ -81,6 +83,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.Verbose = f.verbose
 	cfg.API = f.api
 	cfg.Services = f.services
+	cfg.Node = f.node
 	if f.nodeName != "" {
 		cfg.NodeName = f.nodeName
 	}

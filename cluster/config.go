@@ -50,6 +50,8 @@ type Config struct {
 	PodCIDR netip.Prefix
 	// Services says where addresses and node ports of services come from.
 	Services ServiceOptions
+	// Node says how this machine's node bounds its pods.
+	Node NodeOptions
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int
 	Verbose     bool
@@ -102,5 +104,5 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.Services.validate(), c.API.Validate())...)
+	return errors.Join(append(errs, c.Services.validate(), c.Node.validate(), c.API.Validate())...)
 }

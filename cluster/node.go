@@ -68,7 +68,7 @@ func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, s kubele
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, NodeIPs: []netip.Addr{ip},
 		TLS: s.tls, ClientCA: s.clients, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
-		CgroupRoot: cgroupParent(dir), RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
+		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
 		Marks: marks, Log: log.With("room", "kubelet"),
 	})
 	if err != nil {
@@ -104,6 +104,7 @@ func builtinRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Log
 	}
 	rt, err := runtime.New(runtime.Config{
 		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{net}, Mirrors: cfg.Mirrors,
+		Logs:    cfg.Node.containerLogs(),
 		Version: KubernetesRelease, Marks: marks, Log: log.With("room", "runtime"),
 	})
 	if err != nil {

@@ -34,9 +34,11 @@ type RoleConfig struct {
 	Bootstrap       string
 	RuntimeEndpoint string
 	Mirrors         []string
-	Verbose         bool
-	Etcd            EtcdConfig
-	LogTo           io.Writer
+	// Node is for the kubelet, and for the runtime alone.
+	Node    NodeOptions
+	Verbose bool
+	Etcd    EtcdConfig
+	LogTo   io.Writer
 	// API and Services are for the API server alone.
 	API      APIOptions
 	Services ServiceOptions
@@ -211,7 +213,7 @@ func (r RoleConfig) mirrors() (map[string]string, error) {
 // RunKubelet runs this machine's node against a server reached by kubeconfig.
 func RunKubelet(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
-	cfg.DataDir, cfg.RuntimeEndpoint = r.DataDir, r.RuntimeEndpoint
+	cfg.DataDir, cfg.RuntimeEndpoint, cfg.Node = r.DataDir, r.RuntimeEndpoint, r.Node
 	if r.NodeName != "" {
 		cfg.NodeName = r.NodeName
 	}

@@ -24,6 +24,7 @@ import (
 
 	"keelson/client"
 	"keelson/cri"
+	"keelson/lib/logrotate"
 	"keelson/lib/mark"
 )
 
@@ -57,6 +58,9 @@ type Config struct {
 	HostsFile     string   // /etc/hosts
 	StaticPodDir  string   // none: no static pods
 	CgroupRoot    string   // parent of the pods' cgroups
+
+	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
+	ContainerLogs logrotate.Policy
 
 	MaxPods       int // 110
 	ParallelPulls int // 3

@@ -82,7 +82,10 @@ func (k *Kubelet) rotateLogs(ctx context.Context) {
 	if k.env.RuntimeName == builtin {
 		return
 	}
-	r := logs.Rotator{Reopen: func(ctx context.Context, id string) error {
+	if k.cfg.ContainerLogs.MaxSize < 0 {
+		return
+	}
+	r := logs.Rotator{Policy: k.cfg.ContainerLogs, Reopen: func(ctx context.Context, id string) error {
 		_, err := k.cfg.Runtime.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 		return err
 	}}

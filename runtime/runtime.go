@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"keelson/lib/logrotate"
 	"keelson/lib/mark"
 	"keelson/runtime/builtin"
 	"keelson/runtime/embedded"
@@ -46,6 +47,8 @@ type Config struct {
 	Snapshots *snapshot.Store
 	// Mirrors maps a registry host to the URL that is asked first.
 	Mirrors map[string]string
+	// Logs bounds each container's log; what is zero is Kubernetes' default.
+	Logs logrotate.Policy
 	// Version is the second tag of the built-in image; empty means "v1".
 	Version string
 	Marks   *mark.Recorder
@@ -96,7 +99,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	s, err := server.New(server.Config{
 		Dir: cfg.Dir, Helper: cfg.helper(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
-		Network: cfg.Network, Marks: cfg.Marks, Log: cfg.Log,
+		Network: cfg.Network, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -3,11 +3,9 @@
 package logs
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,27 +17,16 @@ import (
 // while a client follows.
 const recheck = time.Second
 
-// follower reads one log across rotation.
-type follower struct {
-	path string
-	f    *os.File // nil: not there yet
-	ls   *lines
-	w    *writer
-}
-
-// follow writes what comes, across rotation, until the container has ended or ctx is done. f is nil when the log is not there yet.
-func follow(ctx context.Context, path string, f *os.File, o Options, w *writer) error {
-	fl := &follower{path: path, w: w}
-	fl.use(f)
-	defer fl.close()
-	watch, err := newWatch(filepath.Dir(path))
+// follow writes what comes, across rotation, until the container has ended or ctx is done. The log need not be there yet.
+func follow(ctx context.Context, c *chain, o Options, w *writer) error {
+	watch, err := newWatch(filepath.Dir(c.path))
 	if err != nil {
 		return err
 	}
 	defer watch.stop()
 	for {
 		alive := o.Alive == nil || o.Alive(ctx)
-		if err := fl.catchUp(!alive); err != nil || !alive {
+		if err := c.catchUp(ctx, w, !alive); err != nil || !alive {
 			return err
 		}
 		select {
@@ -51,74 +38,33 @@ func follow(ctx context.Context, path string, f *os.File, o Options, w *writer) 
 	}
 }
 
-func (fl *follower) use(f *os.File) {
-	fl.f, fl.ls = f, nil
-	if f != nil {
-		fl.ls = &lines{r: bufio.NewReaderSize(f, block)}
-	}
-}
-
-func (fl *follower) close() {
-	if fl.f != nil {
-		_ = fl.f.Close() // read only
-	}
-}
-
-// catchUp writes all that is there, going over to a new file where the log was rotated. last: nothing more will come.
-func (fl *follower) catchUp(last bool) error {
-	for {
-		if err := fl.drain(false); err != nil {
+// catchUp writes all that is there, going over to new files where the log was rotated. last: nothing more will come.
+func (c *chain) catchUp(ctx context.Context, w *writer, last bool) error {
+	for ctx.Err() == nil {
+		if err := c.drain(w, false); err != nil {
 			return err
 		}
-		next, err := reopen(fl.path, fl.f)
+		seg, err := c.peek()
 		if err != nil {
 			return err
 		}
-		if next == nil {
-			return fl.drain(last)
+		if seg == nil {
+			return c.drain(w, last)
 		}
-		if err := fl.drain(true); err != nil { // what came between the two looks
-			_ = next.Close() // the reason is err
+		if err := c.drain(w, true); err != nil { // what came between the two looks
+			_ = seg.f.Close() // the reason is err
 			return err
 		}
-		fl.close()
-		fl.use(next)
+		c.use(seg)
 	}
+	return nil
 }
 
-func (fl *follower) drain(last bool) error {
-	if fl.ls == nil {
+func (c *chain) drain(w *writer, last bool) error {
+	if c.cur == nil {
 		return nil
 	}
-	return drain(fl.ls, fl.w, last)
-}
-
-// reopen returns the file at path when it is another than f; nil when it is the same, or none is there.
-func reopen(path string, f *os.File) (*os.File, error) {
-	next, err := os.Open(path) //nolint:gosec // the runtime named it
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open log: %w", err)
-	}
-	if f == nil {
-		return next, nil
-	}
-	a, errA := f.Stat()
-	b, errB := next.Stat()
-	if err := errors.Join(errA, errB); err != nil {
-		_ = next.Close() // the reason is err
-		return nil, fmt.Errorf("look at log: %w", err)
-	}
-	if os.SameFile(a, b) {
-		if pos, err := f.Seek(0, io.SeekCurrent); err == nil && b.Size() < pos { // truncated in place
-			return next, nil
-		}
-		_ = next.Close() // read only
-		return nil, nil
-	}
-	return next, nil
+	return drain(c.ls, w, last)
 }
 
 // dirWatch tells of changes in a log's directory.

@@ -5,13 +5,17 @@ package logs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"keelson/lib/logrotate"
 )
 
 func entryAt(i int, text string) string {
@@ -21,6 +25,13 @@ func entryAt(i int, text string) string {
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func compressed(t *testing.T, path string) {
+	t.Helper()
+	if err := logrotate.Compress(t.Context(), logrotate.File{Name: path}, &sync.Mutex{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,9 +113,7 @@ func TestReadAcrossRotation(t *testing.T) {
 	path := filepath.Join(dir, "0.log")
 	write(t, path+".20260101-000001", entryAt(1, "a")+entryAt(2, "b"))
 	write(t, path+".20260101-000003", entryAt(3, "c"))
-	if err := compress(path + ".20260101-000001"); err != nil {
-		t.Fatal(err)
-	}
+	compressed(t, path+".20260101-000001")
 	write(t, path, entryAt(4, "d"))
 	if got, want := readAll(t, path, Options{}), "a\nb\nc\nd\n"; got != want {
 		t.Errorf("all: got %q, want %q", got, want)
@@ -114,16 +123,6 @@ func TestReadAcrossRotation(t *testing.T) {
 	}
 	if got, want := readAll(t, path, Options{Tail: new(int64(1))}), "d\n"; got != want {
 		t.Errorf("tail 1: got %q, want %q", got, want)
-	}
-}
-
-func TestNumberedRotation(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
-	write(t, path+".2", entryAt(1, "a"))
-	write(t, path+".1", entryAt(2, "b"))
-	write(t, path, entryAt(3, "c"))
-	if got, want := readAll(t, path, Options{}), "a\nb\nc\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
@@ -191,36 +190,115 @@ func TestFollowAcrossRotation(t *testing.T) {
 
 func TestRotator(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
-	r := Rotator{MaxBytes: 10, MaxFiles: 3, Reopen: func(context.Context, string) error { return os.WriteFile(path, nil, 0o600) }}
-	write(t, path, "short")
-	if err := r.Check(t.Context(), "id", path); err != nil {
-		t.Fatal(err)
-	}
-	if all, _ := rotated(path); len(all) != 0 {
-		t.Errorf("a short log was rotated: %v", all)
-	}
-	for i := range 4 {
-		write(t, path, entryAt(i, "long enough"))
-		if i > 0 { // names have seconds: make the earlier ones older
-			all, _ := rotated(path)
-			for j, p := range all {
-				suffix := ""
-				if strings.HasSuffix(p, ".gz") {
-					suffix = ".gz"
-				}
-				if err := os.Rename(p, fmt.Sprintf("%s.2020010%d-00000%d%s", path, i, j, suffix)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
+	reopened := 0
+	r := Rotator{Policy: logrotate.Policy{MaxSize: 10, MaxFiles: 3}, Reopen: func(context.Context, string) error {
+		reopened++
+		return os.WriteFile(path, nil, 0o600)
+	}}
+	check := func() {
+		t.Helper()
 		if err := r.Check(t.Context(), "id", path); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all, err := rotated(path)
-	if err != nil || len(all) != 2 || !strings.HasSuffix(all[0], ".gz") || strings.HasSuffix(all[1], ".gz") {
+	check()
+	if reopened != 1 {
+		t.Errorf("a missing log was reopened %d times, want once", reopened)
+	}
+	write(t, path, "short")
+	check()
+	if all, _ := logrotate.List(path); len(all) != 0 {
+		t.Errorf("a short log was rotated: %v", all)
+	}
+	for i := range 4 {
+		write(t, path, entryAt(i, fmt.Sprintf("text %d", i)))
+		check()
+	}
+	all, err := logrotate.List(path)
+	if err != nil || len(all) != 2 || !all[0].Compressed || all[1].Compressed {
 		t.Errorf("rotated files: got %v, %v; want two, the older compressed", all, err)
 	}
+	if got, want := readAll(t, path, Options{}), "text 2\ntext 3\n"; got != want {
+		t.Errorf("the log reads %q, want %q", got, want)
+	}
+	write(t, path, entryAt(5, "text 5"))
+	r.Reopen = func(context.Context, string) error { return errors.New("the runtime is away") }
+	if err := r.Check(t.Context(), "id", path); err == nil {
+		t.Error("a log that the runtime did not reopen: no error")
+	}
+	if got := readAll(t, path, Options{Tail: new(int64(1))}); got != "text 5\n" {
+		t.Errorf("after a failed rotation the log ends with %q, want text 5", got)
+	}
+}
+
+func TestReadWhatACrashLeft(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path+".20260101-000001", entryAt(1, "a")+entryAt(2, "b"))
+	compressed(t, path+".20260101-000001")
+	write(t, path+".20260101-000001", entryAt(1, "a")+entryAt(2, "b")) // compressed, and not removed
+	write(t, path+".20260101-000002.gz", "no gzip at all")
+	write(t, path+".20260101-000003.tmp", "half")
+	write(t, path+".20260101-000003", entryAt(3, "c"))
+	write(t, path, entryAt(4, "d"))
+	if got, want := readAll(t, path, Options{}), "a\nb\nc\nd\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for n, want := range []string{"", "d\n", "c\nd\n", "b\nc\nd\n", "a\nb\nc\nd\n", "a\nb\nc\nd\n"} {
+		if got := readAll(t, path, Options{Tail: new(int64(n))}); got != want {
+			t.Errorf("tail %d: got %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestFollowerBehind: several rotations between two looks, and a file that was compressed while it was followed.
+func TestFollowerBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, entryAt(1, "a"))
+	c := &chain{path: path}
+	defer c.close()
+	var got bytes.Buffer
+	w := newWriter(&got, Options{Stdout: true})
+	if err := c.start(Options{}); err != nil {
+		t.Fatal(err)
+	}
+	look := func(want string) {
+		t.Helper()
+		got.Reset()
+		if err := c.catchUp(t.Context(), w, false); err != nil || got.String() != want {
+			t.Errorf("got %q, %v; want %q", got.String(), err, want)
+		}
+	}
+	look("a\n")
+	aside := func(second int) string {
+		t.Helper()
+		name := fmt.Sprintf("%s.20260101-0000%02d", path, second)
+		if err := os.Rename(path, name); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	first := aside(1)
+	write(t, path, entryAt(2, "b"))
+	second := aside(2)
+	write(t, path, entryAt(3, "c"))
+	aside(3)
+	write(t, path, entryAt(4, "d"))
+	compressed(t, first)
+	compressed(t, second)
+	look("b\nc\nd\n")
+	aside(4)
+	look("")
+	write(t, path, entryAt(5, "e"))
+	look("e\n")
+	gone := aside(5) // this one is pruned before the follower looks again
+	write(t, path, entryAt(6, "f"))
+	aside(6)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, entryAt(7, "g"))
+	look("f\ng\n")
+	look("")
 }
 
 func TestTail(t *testing.T) {

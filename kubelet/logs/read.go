@@ -4,16 +4,16 @@ package logs
 
 import (
 	"bufio"
-	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
+
+	"keelson/lib/logrotate"
 )
 
 // Options says which part of a log to write, as PodLogOptions does.
@@ -89,59 +89,132 @@ func Read(ctx context.Context, path string, o Options, out io.Writer) error {
 }
 
 func read(ctx context.Context, path string, o Options, w *writer) error {
-	f, err := os.Open(path) //nolint:gosec // the runtime named it
-	if errors.Is(err, os.ErrNotExist) {
-		if !o.Follow {
-			return nil
-		}
-		return follow(ctx, path, nil, o, w)
-	}
-	if err != nil {
-		return fmt.Errorf("open log: %w", err)
-	}
-	at, err := start(path, f, o, w)
-	if err != nil {
-		_ = f.Close() // the reason is err
+	c := &chain{path: path}
+	defer c.close()
+	if err := c.start(o); err != nil {
 		return err
 	}
-	if _, err := f.Seek(at, io.SeekStart); err != nil {
-		_ = f.Close() // the reason is err
-		return fmt.Errorf("seek in log: %w", err)
+	if o.Follow {
+		return follow(ctx, c, o, w)
 	}
-	if !o.Follow {
-		defer func() { _ = f.Close() }() // read only
-		return drain(&lines{r: bufio.NewReaderSize(f, block)}, w, true)
-	}
-	return follow(ctx, path, f, o, w)
+	return c.rest(ctx, w)
 }
 
-// start writes what earlier, rotated files have to say, and returns where to begin in the current one.
-func start(path string, f *os.File, o Options, w *writer) (int64, error) {
-	st, err := f.Stat()
-	if err != nil {
-		return 0, fmt.Errorf("look at log: %w", err)
-	}
-	older, err := rotated(path)
-	if err != nil {
-		return 0, err
-	}
+// start opens the file that has the first wanted entry, and goes to that entry. The chain stays empty when there is no log.
+func (c *chain) start(o Options) error {
 	if o.Tail != nil {
-		n := int(min(max(*o.Tail, 0), 1<<31))
-		at, have, err := tailOf(f, st.Size(), n)
-		if err != nil || have >= n || len(older) == 0 {
-			return at, err
-		}
-		return 0, tailOlder(older, n-have, w)
+		return c.startTail(int(min(max(*o.Tail, 0), 1<<31)))
 	}
-	for _, p := range older {
-		if i, err := os.Stat(p); err == nil && i.ModTime().Before(o.Since) {
-			continue // its last entry is older
+	all, err := logrotate.List(c.path)
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if i, err := os.Stat(f.Path()); err != nil || !i.ModTime().Before(o.Since) {
+			break
 		}
-		if err := whole(p, w); err != nil {
-			return 0, err
+		c.last = f.Name // its last entry is older
+	}
+	return c.advance()
+}
+
+// startTail goes to where the last n entries of all files together begin.
+func (c *chain) startTail(n int) error {
+	found, err := c.newest()
+	if err != nil || !found {
+		return err
+	}
+	st, err := c.cur.Stat()
+	if err != nil {
+		return fmt.Errorf("look at log: %w", err)
+	}
+	at, have, err := tailOf(c.cur, st.Size(), n)
+	if err != nil {
+		return err
+	}
+	if _, err := c.cur.Seek(at, io.SeekStart); err != nil {
+		return fmt.Errorf("seek in log: %w", err)
+	}
+	older, err := logrotate.List(c.path)
+	if err != nil {
+		return err
+	}
+	older = slices.DeleteFunc(older, func(f logrotate.File) bool { return f.Name > c.last })
+	for i, f := range slices.Backward(older) {
+		if have >= n {
+			break
+		}
+		here, err := count(f)
+		if err != nil {
+			return err
+		}
+		have += here
+		if have < n && i > 0 {
+			continue
+		}
+		return c.startAt(f, have-n)
+	}
+	return nil
+}
+
+// startAt goes to a file that was moved aside, without its first skip entries.
+func (c *chain) startAt(f logrotate.File, skip int) error {
+	old, err := os.Open(f.Path())
+	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
+		f.Compressed = true
+		old, err = os.Open(f.Path())
+	}
+	if errors.Is(err, os.ErrNotExist) { // it was the oldest and is gone
+		c.close()
+		c.last, c.aside = f.Name, false
+		return c.advance()
+	}
+	if err != nil {
+		return fmt.Errorf("open rotated log: %w", err)
+	}
+	c.use(&segment{f: old, name: f.Name, aside: true, packed: f.Compressed})
+	for range skip {
+		if _, err := c.ls.next(); err != nil {
+			return nil //nolint:nilerr // a damaged file ends here
 		}
 	}
-	return 0, nil
+	return nil
+}
+
+// advance goes to the next file, if there is one.
+func (c *chain) advance() error {
+	seg, err := c.peek()
+	if err == nil && seg != nil {
+		c.use(seg)
+	}
+	return err
+}
+
+// rest writes what the log has now, from where the chain stands. What comes meanwhile is not waited for.
+func (c *chain) rest(ctx context.Context, w *writer) error {
+	for c.cur != nil && ctx.Err() == nil {
+		if !c.aside {
+			st, err := c.cur.Stat()
+			if err != nil {
+				return fmt.Errorf("look at log: %w", err)
+			}
+			at, err := c.cur.Seek(0, io.SeekCurrent)
+			if err != nil {
+				return fmt.Errorf("seek in log: %w", err)
+			}
+			c.ls = &lines{r: bufio.NewReaderSize(io.LimitReader(c.cur, max(st.Size()-at, 0)), block)}
+			return drain(c.ls, w, true)
+		}
+		if err := drain(c.ls, w, true); err != nil {
+			return err
+		}
+		seg, err := c.peek()
+		if err != nil || seg == nil {
+			return err
+		}
+		c.use(seg)
+	}
+	return nil
 }
 
 // tailOf is tailOffset, with how many entries follow.
@@ -150,120 +223,46 @@ func tailOf(f io.ReaderAt, size int64, n int) (at int64, have int, err error) {
 	if err != nil || at > 0 || n == 0 {
 		return at, n, err
 	}
-	r := bufio.NewReaderSize(io.NewSectionReader(f, 0, size), block)
-	for have < n {
+	have, err = entries(io.NewSectionReader(f, 0, size), n)
+	return 0, have, err
+}
+
+// entries counts whole entries, no further than most.
+func entries(in io.Reader, most int) (int, error) {
+	r := bufio.NewReaderSize(in, block)
+	for n := 0; ; {
 		switch _, err := r.ReadSlice('\n'); {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case errors.Is(err, io.EOF):
-			return 0, have, nil
+			return n, nil
 		case err != nil:
-			return 0, have, fmt.Errorf("read log: %w", err)
+			return n, fmt.Errorf("read log: %w", err)
 		default:
-			have++
-		}
-	}
-	return 0, have, nil
-}
-
-// tailOlder writes the last n entries of the rotated files.
-func tailOlder(older []string, n int, w *writer) error {
-	var keep [][]byte
-	for _, p := range slices.Backward(older) {
-		var here [][]byte
-		err := each(p, func(b []byte) error {
-			here = append(here, slices.Clone(b))
-			if len(here) > n {
-				here = here[1:]
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		keep = append(here, keep...)
-		if len(keep) >= n {
-			keep = keep[len(keep)-n:]
-			break
-		}
-	}
-	for _, b := range keep {
-		if l, err := Parse(b); err == nil {
-			if err := w.entry(l); err != nil {
-				return err
+			if n++; n >= most {
+				return n, nil
 			}
 		}
 	}
-	return nil
 }
 
-// rotated lists a log's earlier files, oldest first: path.20060102-150405, which may be compressed.
-func rotated(path string) ([]string, error) {
-	all, err := filepath.Glob(strings.NewReplacer("*", "\\*", "?", "\\?", "[", "\\[").Replace(path) + ".*")
-	if err != nil {
-		return nil, fmt.Errorf("look for rotated logs: %w", err)
+// count is how many entries a file that was moved aside has. One that is gone has none.
+func count(f logrotate.File) (int, error) {
+	in, err := os.Open(f.Path())
+	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
+		f.Compressed = true
+		in, err = os.Open(f.Path())
 	}
-	all = slices.DeleteFunc(all, func(p string) bool { return strings.HasSuffix(p, ".tmp") })
-	slices.SortFunc(all, func(a, b string) int {
-		return strings.Compare(strings.TrimSuffix(a, ".gz"), strings.TrimSuffix(b, ".gz"))
-	})
-	if numbered(path, all) {
-		slices.Reverse(all) // path.1 is the newest
-	}
-	return all, nil
-}
-
-// numbered reports whether rotated files are counted (path.1, path.2) and not dated.
-func numbered(path string, all []string) bool {
-	return len(all) > 0 && !slices.ContainsFunc(all, func(p string) bool {
-		s := strings.TrimSuffix(strings.TrimPrefix(p, path+"."), ".gz")
-		return len(s) > 4 || strings.Trim(s, "0123456789") != ""
-	})
-}
-
-func whole(path string, w *writer) error {
-	return each(path, func(b []byte) error {
-		l, err := Parse(b)
-		if err != nil {
-			return nil //nolint:nilerr // a damaged entry is skipped
-		}
-		return w.entry(l)
-	})
-}
-
-// each calls fn with every entry of a file. A file that is gone has none.
-func each(path string, fn func([]byte) error) error {
-	f, err := os.Open(path) //nolint:gosec // beside the log that the runtime named
 	if errors.Is(err, os.ErrNotExist) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("open rotated log: %w", err)
+		return 0, fmt.Errorf("open rotated log: %w", err)
 	}
-	defer func() { _ = f.Close() }() // read only
-	var r io.Reader = f
-	if strings.HasSuffix(path, ".gz") {
-		gz, err := gzip.NewReader(f)
-		if err != nil {
-			return fmt.Errorf("open rotated log %s: %w", path, err)
-		}
-		r = gz
+	defer func() { _ = in.Close() }() // read only
+	if f.Compressed {
+		return entries(unpacked{in}.reader(), math.MaxInt)
 	}
-	ls := lines{r: bufio.NewReaderSize(r, block)}
-	for {
-		b, err := ls.next()
-		if errors.Is(err, io.EOF) {
-			if len(ls.rest) > 0 {
-				return fn(ls.rest)
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("read rotated log %s: %w", path, err)
-		}
-		if err := fn(b); err != nil {
-			return err
-		}
-	}
+	return entries(in, math.MaxInt)
 }
 
 // maxEntry bounds one entry; what a runtime writes is far shorter.

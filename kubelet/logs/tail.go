@@ -4,10 +4,10 @@ package logs
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 )
 
 const block = 64 << 10
@@ -49,34 +49,26 @@ func tailOffset(f io.ReaderAt, size int64, n int) (int64, error) {
 
 // Tail is the text of a log's last lines, at most limit bytes of it. A log that is not there is empty.
 func Tail(path string, lines int, limit int) (string, error) {
-	f, err := os.Open(path) //nolint:gosec // the runtime named it
-	if errors.Is(err, os.ErrNotExist) || path == "" {
+	if path == "" {
 		return "", nil
 	}
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = f.Close() }() // read only
-	st, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	at, err := tailOffset(f, st.Size(), lines)
-	if err != nil {
-		return "", err
-	}
-	b, err := io.ReadAll(io.NewSectionReader(f, at, st.Size()-at))
-	if err != nil {
-		return "", err
-	}
-	var out []byte
-	for entry := range bytes.Lines(b) {
-		if l, err := Parse(entry); err == nil {
-			out = append(out, l.Text...)
-		}
-	}
-	if len(out) > limit {
-		out = out[len(out)-limit:]
-	}
-	return string(out), nil
+	n, out := int64(lines), &lastBytes{limit: limit}
+	err := Read(context.Background(), path, Options{Tail: &n, Stdout: true, Stderr: true}, out)
+	return string(out.kept()), err
 }
+
+// lastBytes keeps the last bytes that are written to it.
+type lastBytes struct {
+	b     []byte
+	limit int
+}
+
+func (l *lastBytes) Write(p []byte) (int, error) {
+	l.b = append(l.b, p...)
+	if len(l.b) > 2*l.limit {
+		l.b = append(l.b[:0], l.kept()...)
+	}
+	return len(p), nil
+}
+
+func (l *lastBytes) kept() []byte { return l.b[max(len(l.b)-l.limit, 0):] }

@@ -196,7 +196,9 @@ func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func()
 		rotated, globErr := filepath.Glob(c.LogPath + "*")
 		err = globErr
 		for _, f := range rotated {
-			err = errors.Join(err, os.Remove(f))
+			if rmErr := os.Remove(f); !errors.Is(rmErr, os.ErrNotExist) { // the supervisor may be done with compressing it just now
+				err = errors.Join(err, rmErr)
+			}
 		}
 	}
 	return w.retry(ctx, a, in.Pod, "remove container", err)

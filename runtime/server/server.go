@@ -32,6 +32,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 
 	"keelson/lib/linux"
+	"keelson/lib/logrotate"
 	"keelson/lib/mark"
 	"keelson/runtime/image"
 	"keelson/runtime/shim"
@@ -69,8 +70,10 @@ type Config struct {
 	Snapshots    *snapshot.Store
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
-	Marks   *mark.Recorder
-	Log     *slog.Logger
+	// Logs bounds each container's log; what is zero is Kubernetes' default.
+	Logs  logrotate.Policy
+	Marks *mark.Recorder
+	Log   *slog.Logger
 }
 
 // Server implements cri.Server. Its verbs work while Run does.
@@ -156,7 +159,13 @@ func (s *Server) open(ctx context.Context) error {
 		// Out of our own cgroup, which an init system would end together with us.
 		return linux.JoinCgroup(s.host.Cgroups, filepath.Join(s.cfg.CgroupParent, "supervisor"), pid)
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if err := s.shim.Configure(ctx, shim.Settings{Logs: s.cfg.Logs}); err != nil {
+		return fmt.Errorf("configure container supervisor: %w", err)
+	}
+	return nil
 }
 
 func (s *Server) path(elem ...string) string {

@@ -214,6 +214,11 @@ func (c *Client) Upgrade(ctx context.Context, path string) error {
 	return c.again(ctx, VerbUpgrade, "", Upgrade{Path: path}, nil)
 }
 
+// Configure changes the settings of all containers, those that run and those to come.
+func (c *Client) Configure(ctx context.Context, s Settings) error {
+	return c.again(ctx, VerbConfigure, "", s, nil)
+}
+
 // Quit ends the supervisor; it refuses while containers run.
 func (c *Client) Quit(ctx context.Context) error { return c.call(ctx, VerbQuit, "", nil, nil) }
 

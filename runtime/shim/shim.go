@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"keelson/lib/logrotate"
 )
 
 // Protocol is the version of the messages. A supervisor that speaks another one is upgraded in place.
@@ -35,6 +37,8 @@ const (
 	// ContainersDir holds one directory per container with StateName and its FIFOs.
 	ContainersDir = "containers"
 	StateName     = "state.json"
+	// SettingsName holds the Settings last configured.
+	SettingsName = "settings.json"
 	// EmptyDir is where namespace holders mount their root directory, each in a mount namespace of its own.
 	EmptyDir = "empty"
 )
@@ -55,6 +59,7 @@ const (
 	VerbUpdate    = "update"    // Update
 	VerbSubscribe = "subscribe" // -> []State, then State for each exit
 	VerbUpgrade   = "upgrade"   // Upgrade -> nothing, before the new program takes over
+	VerbConfigure = "configure" // Settings
 	VerbQuit      = "quit"      // ends the supervisor; refused while containers run
 )
 
@@ -159,6 +164,11 @@ type Update struct {
 // Upgrade replaces the supervisor's program by the one in the file Path.
 type Upgrade struct {
 	Path string `json:"path"`
+}
+
+// Settings are what all containers have in common. The supervisor keeps them on disk.
+type Settings struct {
+	Logs logrotate.Policy `json:"logs"`
 }
 
 // State is what the supervisor knows of a container; its state file holds the same.

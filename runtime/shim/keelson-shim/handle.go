@@ -101,6 +101,8 @@ func (s *supervisor) answer(req shim.Request) (any, error) {
 		return done(req, s.kill)
 	case shim.VerbUpdate:
 		return done(req, s.update)
+	case shim.VerbConfigure:
+		return done(req, s.configure)
 	case shim.VerbDelete:
 		return nil, s.remove(req.ID)
 	case shim.VerbReopen:

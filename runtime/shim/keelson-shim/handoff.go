@@ -116,11 +116,11 @@ func received(fd int, name string) *os.File {
 
 // resume connects a running container's streams to its log again.
 func (s *supervisor) resume(c *container, pending [2][]byte) error {
-	log, err := logfile.Open(c.state.LogPath)
+	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
 	if err != nil {
 		// Its directory may be gone; the container is not to blame.
 		s.log.Printf("container %s: %v", c.state.ID, err)
-		if log, err = logfile.Open(""); err != nil {
+		if log, err = logfile.Open("", s.logPolicy()); err != nil {
 			return err
 		}
 	}

@@ -60,7 +60,7 @@ func privatePID(spec *specs.Spec) bool {
 
 // launch starts the first process with its streams connected.
 func (s *supervisor) launch(c *container, spec *specs.Spec) error {
-	log, err := logfile.Open(c.state.LogPath)
+	log, err := logfile.Open(c.state.LogPath, s.logPolicy())
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ type supervisor struct {
 	gate sync.RWMutex
 
 	mu         sync.Mutex
+	settings   shim.Settings
 	containers map[string]*container
 	sessions   map[*session]struct{}
 	news       map[chan shim.State]struct{} // subscribers
@@ -139,6 +140,7 @@ func (s *supervisor) open(h *handoff) error {
 			return fmt.Errorf("make directory: %w", err)
 		}
 	}
+	s.loadSettings()
 	if s.exits, err = newLoop(&s.gate); err != nil {
 		return err
 	}

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package logfile writes a container's output as the kubelet reads it: one line per line of output, with the time, the
-// stream, and a tag that tells whether the line is whole. The supervisor calls it; it never reads a log.
+// stream, and a tag that tells whether the line is whole. It rotates the log by package logrotate, at the write that would make a file
+// too large and between two lines: so no file exceeds its size at any time, no line is torn or lost, and nobody has to look at files
+// on a timer. The supervisor calls it; it never reads a log.
 package logfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
+
+	"keelson/lib/logrotate"
 )
 
 // MaxLine is how many bytes of output one log line holds; a longer line is written in parts.
@@ -29,29 +35,59 @@ var names = [...]string{"stdout", "stderr"}
 type Writer struct {
 	path    string
 	f       *os.File
+	size    int64 // of f: whole lines only
+	policy  logrotate.Policy
+	packer  packer
 	pending [2][]byte // the unfinished line of each stream, shorter than MaxLine
 }
 
-// Open opens the log at path for appending, making it with mode 0640 when it is missing.
-func Open(path string) (*Writer, error) {
-	w := &Writer{path: path}
+// Open opens the log at path for appending, making it with mode 0640 when it is missing. Zero fields of the policy are Kubernetes' defaults.
+func Open(path string, policy logrotate.Policy) (*Writer, error) {
+	w := &Writer{path: path, policy: policy.Complete()}
 	return w, w.Reopen()
 }
+
+// SetPolicy changes the bounds of the log, from its next line on.
+func (w *Writer) SetPolicy(p logrotate.Policy) { w.policy = p.Complete() }
 
 // Reopen opens the log's path anew, after someone moved the file away. The old file stays in use when that fails.
 func (w *Writer) Reopen() error {
 	if w.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
 	if err != nil {
+		return fmt.Errorf("open container log: %w", err)
+	}
+	size, err := endLine(f)
+	if err != nil {
+		_ = f.Close() // the reason is err
 		return fmt.Errorf("open container log: %w", err)
 	}
 	if w.f != nil {
 		_ = w.f.Close() // every line was written with its own error check
 	}
-	w.f = f
+	w.f, w.size = f, size
 	return nil
+}
+
+// endLine ends a line that a crash cut off, so that the next one can be read, and returns the log's size.
+func endLine(f *os.File) (int64, error) {
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return 0, err
+	}
+	var last [1]byte
+	if _, err := f.ReadAt(last[:], st.Size()-1); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	if last[0] == '\n' {
+		return st.Size(), nil
+	}
+	if _, err := f.Write([]byte{'\n'}); err != nil {
+		return 0, err
+	}
+	return st.Size() + 1, nil
 }
 
 // Pending returns what Restore needs to go on in another process: the unfinished lines.
@@ -86,11 +122,12 @@ func (w *Writer) Write(s Stream, p []byte, now time.Time) error {
 	if len(w.pending[s]) == 0 {
 		w.pending[s] = nil // most containers end their lines: keep no buffer for them
 	}
-	return w.append(out)
+	return w.append(out, now)
 }
 
-// Close writes the unfinished lines, as parts, and closes the file.
+// Close writes the unfinished lines, as parts, and closes the file. A compression that is under way is given up.
 func (w *Writer) Close(now time.Time) error {
+	defer w.packer.stop()
 	if w.f == nil {
 		return nil
 	}
@@ -102,7 +139,7 @@ func (w *Writer) Close(now time.Time) error {
 			w.pending[s] = nil
 		}
 	}
-	err := w.append(out)
+	err := w.append(out, now)
 	if cerr := w.f.Close(); err == nil && cerr != nil {
 		err = fmt.Errorf("close container log: %w", cerr)
 	}
@@ -110,14 +147,42 @@ func (w *Writer) Close(now time.Time) error {
 	return err
 }
 
-func (w *Writer) append(out []byte) error {
-	if len(out) == 0 {
+// append writes whole lines, going over to a new file where the present one would exceed its size.
+func (w *Writer) append(out []byte, now time.Time) error {
+	var errs []error
+	for len(out) > 0 {
+		n := len(out)
+		if room := w.policy.MaxSize - w.size; w.policy.MaxSize >= 0 && int64(n) > room {
+			n = bytes.LastIndexByte(out[:max(room, 0)], '\n') + 1
+			if n == 0 && w.size > 0 {
+				errs = append(errs, w.rotate(now))
+				continue
+			}
+			if n == 0 { // a line that is longer than a file may be
+				n = bytes.IndexByte(out, '\n') + 1
+			}
+		}
+		if err := w.put(out[:n]); err != nil {
+			errs = append(errs, err)
+			break
+		}
+		out = out[n:]
+	}
+	return errors.Join(errs...)
+}
+
+// put writes whole lines. Of those that did not fit on the disk none stays in part.
+func (w *Writer) put(lines []byte) error {
+	n, err := w.f.Write(lines)
+	whole := bytes.LastIndexByte(lines[:n], '\n') + 1
+	w.size += int64(whole)
+	if err == nil {
 		return nil
 	}
-	if _, err := w.f.Write(out); err != nil {
-		return fmt.Errorf("write container log: %w", err)
+	if n > whole {
+		err = errors.Join(err, w.f.Truncate(w.size))
 	}
-	return nil
+	return fmt.Errorf("write container log: %w", err)
 }
 
 func appendLine(out, stamp []byte, s Stream, tag byte, pending, line []byte) []byte {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"keelson/lib/logrotate"
 )
 
 var at = time.Date(2026, 1, 2, 3, 4, 5, 678900000, time.UTC)
@@ -36,7 +38,7 @@ func TestWrite(t *testing.T) {
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "log")
-			w, err := Open(path)
+			w, err := Open(path, logrotate.Policy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +68,7 @@ func TestWrite(t *testing.T) {
 func TestReopenAndRestore(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "log")
-	w, err := Open(path)
+	w, err := Open(path, logrotate.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +85,7 @@ func TestReopenAndRestore(t *testing.T) {
 	if err := w.Reopen(); err != nil {
 		t.Fatal(err)
 	}
-	next, err := Open(path) // another process goes on
+	next, err := Open(path, logrotate.Policy{}) // another process goes on
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func TestReopenAndRestore(t *testing.T) {
 }
 
 func TestNoPath(t *testing.T) {
-	w, err := Open("")
+	w, err := Open("", logrotate.Policy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +118,7 @@ func FuzzWrite(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("z"), MaxLine+3), 7)
 	f.Fuzz(func(t *testing.T, out []byte, cut int) {
 		path := filepath.Join(t.TempDir(), "log")
-		w, err := Open(path)
+		w, err := Open(path, logrotate.Policy{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +153,7 @@ func FuzzWrite(f *testing.F) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	w, err := Open(filepath.Join(b.TempDir(), "log"))
+	w, err := Open(filepath.Join(b.TempDir(), "log"), logrotate.Policy{})
 	if err != nil {
 		b.Fatal(err)
 	}

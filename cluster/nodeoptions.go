@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"keelson/lib/logrotate"
+)
+
+// NodeOptions are what this machine's node does beside running pods: flags of the kubelet, by name and meaning. Zero is the default.
+type NodeOptions struct {
+	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
+	ContainerLogMaxSize string
+	// ContainerLogMaxFiles is how many files a container's log may have (5).
+	ContainerLogMaxFiles int
+}
+
+// containerLogs is the policy that the options say. Call it after validate.
+func (o NodeOptions) containerLogs() logrotate.Policy {
+	p, err := o.logPolicy()
+	if err != nil {
+		return logrotate.Default()
+	}
+	return p
+}
+
+func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
+	p := logrotate.Policy{MaxFiles: o.ContainerLogMaxFiles}
+	if o.ContainerLogMaxSize != "" {
+		q, err := resource.ParseQuantity(o.ContainerLogMaxSize)
+		if err != nil {
+			return p, fmt.Errorf("--container-log-max-size %q: %w", o.ContainerLogMaxSize, err)
+		}
+		if q.IsZero() {
+			return p, fmt.Errorf("--container-log-max-size %q: a log file needs some bytes; a negative size turns rotation off", o.ContainerLogMaxSize)
+		}
+		p.MaxSize = q.Value()
+	}
+	if o.ContainerLogMaxFiles < 0 {
+		return p, fmt.Errorf("--container-log-max-files %d: at least 2 are needed", o.ContainerLogMaxFiles)
+	}
+	p = p.Complete()
+	if err := p.Validate(); err != nil {
+		return p, fmt.Errorf("--container-log-max-files: %w", err)
+	}
+	return p, nil
+}
+
+func (o NodeOptions) validate() error {
+	_, err := o.logPolicy()
+	return err
+}

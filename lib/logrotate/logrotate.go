@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package logrotate keeps the files of a growing log within a number and a size, under the names that Kubernetes gives them:
+//
+//	0.log                      is written to
+//	0.log.20060102-150405      was moved aside last; it stays as it is, since a reader may be in it
+//	0.log.20060102-150304.gz   is older
+//
+// The container supervisor rotates with it at each write, the kubelet for runtimes that leave rotation to it, and the kubelet's
+// log reader lists files with it. It never writes a log's entries.
+package logrotate
+
+import (
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Policy bounds one log.
+type Policy struct {
+	// MaxSize is how many bytes one file may have; negative: the log is never rotated.
+	MaxSize int64 `json:"maxSize"`
+	// MaxFiles is how many files there may be, with the one that is written to; at least 2.
+	MaxFiles int `json:"maxFiles"`
+}
+
+// Default is Kubernetes' default.
+func Default() Policy { return Policy{MaxSize: 10 << 20, MaxFiles: 5} }
+
+// Complete fills in what is zero from Default.
+func (p Policy) Complete() Policy {
+	def := Default()
+	if p.MaxSize == 0 {
+		p.MaxSize = def.MaxSize
+	}
+	if p.MaxFiles == 0 {
+		p.MaxFiles = def.MaxFiles
+	}
+	return p
+}
+
+// Validate says what is wrong with a policy.
+func (p Policy) Validate() error {
+	if p.MaxFiles < 2 {
+		return fmt.Errorf("a log has at least 2 files, the one that is written to and the one before it: %d are too few", p.MaxFiles)
+	}
+	return nil
+}
+
+// Limits of names.
+const (
+	stamp      = "20060102-150405"
+	compressed = ".gz"
+	temporary  = ".tmp"
+)
+
+// File is a file that was moved aside.
+type File struct {
+	// Name is the path without the suffix of compression: it stays the same when the file is compressed. A newer file has a greater name.
+	Name       string
+	Compressed bool
+}
+
+// Path is where the file lies.
+func (f File) Path() string {
+	if f.Compressed {
+		return f.Name + compressed
+	}
+	return f.Name
+}
+
+// List returns the files that were moved aside, the oldest first. Half-made ones are not among them.
+func List(log string) ([]File, error) {
+	used, _, err := list(log)
+	return used, err
+}
+
+// list also returns the paths of files that a crash left: temporary ones, and those of which the compressed form exists.
+func list(log string) (used []File, unused []string, err error) {
+	dir, base := filepath.Split(log)
+	entries, err := os.ReadDir(filepath.Clean(dir))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("list log files: %w", err)
+	}
+	for _, e := range entries { // sorted: "x" comes right before "x.gz" and "x.tmp"
+		rest, ok := strings.CutPrefix(e.Name(), base+".")
+		if !ok || !dated(rest) || e.IsDir() {
+			continue
+		}
+		if strings.HasSuffix(rest, temporary) {
+			unused = append(unused, dir+e.Name())
+			continue
+		}
+		name, gz := strings.CutSuffix(dir+e.Name(), compressed)
+		if n := len(used); gz && n > 0 && used[n-1].Name == name {
+			unused = append(unused, name)
+			used = used[:n-1]
+		}
+		used = append(used, File{Name: name, Compressed: gz})
+	}
+	slices.SortStableFunc(used, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return used, unused, nil
+}
+
+// dated reports whether a name ends as one of ours: others' files are left alone.
+func dated(rest string) bool {
+	if len(rest) < len(stamp) {
+		return false
+	}
+	_, err := time.Parse(stamp, rest[:len(stamp)])
+	switch rest[len(stamp):] {
+	case "", compressed, temporary:
+		return err == nil
+	}
+	return false
+}
+
+// Prune removes what a crash left, and the oldest files beyond keep. It returns those that stay, the oldest first.
+func Prune(log string, keep int) ([]File, error) {
+	used, unused, err := list(log)
+	if err != nil {
+		return nil, err
+	}
+	for len(used) > max(keep, 0) {
+		unused = append(unused, used[0].Path())
+		used = used[1:]
+	}
+	for _, p := range unused {
+		if err := os.Remove(p); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("remove old log file: %w", err)
+		}
+	}
+	return used, nil
+}
+
+// MoveAside renames the log. older are the files that are there. The new name is greater than all of theirs: a log that is rotated
+// more than once in a second, or whose clock goes back, gets the next second that is free.
+func MoveAside(log string, older []File, now time.Time) (File, error) {
+	if n := len(older); n > 0 {
+		last, err := time.ParseInLocation(stamp, strings.TrimPrefix(older[n-1].Name, log+"."), now.Location())
+		for err == nil && log+"."+now.Format(stamp) <= older[n-1].Name {
+			now = last.Add(time.Second)
+			last = now
+		}
+	}
+	f := File{Name: log + "." + now.Format(stamp)}
+	if err := os.Rename(log, f.Name); err != nil {
+		return File{}, fmt.Errorf("move log aside: %w", err)
+	}
+	return f, nil
+}
+
+// Compress replaces a file by its compressed form. Its last steps are done holding mu, so that whoever removes files under mu is never
+// undone. A file that was removed meanwhile stays removed. When ctx ends, the file stays as it was.
+func Compress(ctx context.Context, f File, mu sync.Locker) error {
+	if f.Compressed {
+		return nil
+	}
+	in, err := os.Open(f.Name)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("compress log: %w", err)
+	}
+	defer func() { _ = in.Close() }() // read only
+	st, err := in.Stat()
+	if err != nil {
+		return fmt.Errorf("compress log: %w", err)
+	}
+	tmp := f.Name + temporary
+	defer func() { _ = os.Remove(tmp) }() // it is gone when all went well
+	if err := writeCompressed(ctx, tmp, in, st.Mode().Perm()); err != nil {
+		return fmt.Errorf("compress log: %w", err)
+	}
+	// Readers tell by the time which file this was.
+	if err := os.Chtimes(tmp, st.ModTime(), st.ModTime()); err != nil {
+		return fmt.Errorf("compress log: %w", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if _, err := os.Lstat(f.Name); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := os.Rename(tmp, f.Name+compressed); err != nil {
+		return fmt.Errorf("compress log: %w", err)
+	}
+	if err := os.Remove(f.Name); err != nil {
+		return fmt.Errorf("remove compressed log: %w", err)
+	}
+	return nil
+}
+
+func writeCompressed(ctx context.Context, path string, in io.Reader, mode os.FileMode) error {
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	if err != nil {
+		return err
+	}
+	gz, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
+	if err == nil {
+		if _, err = io.Copy(gz, until{ctx, in}); err == nil {
+			err = gz.Close()
+		}
+	}
+	return errors.Join(err, out.Close())
+}
+
+// until is a reader that ends with a context.
+type until struct {
+	ctx context.Context //nolint:containedctx // it lives as long as one copy
+	r   io.Reader
+}
+
+func (u until) Read(p []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
+	}
+	return u.r.Read(p)
+}
