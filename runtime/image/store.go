@@ -227,8 +227,11 @@ func (s *Store) LayerDir(chainID string) string {
 	return filepath.Join(s.layerPath(chainID), "fs")
 }
 
+// LayersDir is the directory that all unpacked layers are below.
+func (s *Store) LayersDir() string { return filepath.Join(s.cfg.Dir, "layers") }
+
 func (s *Store) layerPath(chainID string) string {
-	return filepath.Join(s.cfg.Dir, "layers", hexOf(chainID))
+	return filepath.Join(s.LayersDir(), hexOf(chainID))
 }
 
 func (s *Store) path(elem ...string) string {

@@ -75,7 +75,8 @@ type overlay struct {
 	flags               []string // "volatile", "index=off"
 }
 
-func (s *Store) mount(id string, chains []string) error {
+// overlay is the mount of a snapshot on these layers.
+func (s *Store) overlay(id string, chains []string) overlay {
 	dir := filepath.Join(s.dir, id)
 	o := overlay{target: s.Path(id), upper: filepath.Join(dir, "upper"), work: filepath.Join(dir, "work")}
 	for _, chain := range slices.Backward(chains) {
@@ -89,6 +90,13 @@ func (s *Store) mount(id string, chains []string) error {
 	}
 	if len(o.lower) == 0 { // an image without layers ("FROM scratch" with nothing in it)
 		o.lower = []string{filepath.Join(dir, "empty")}
+	}
+	return o
+}
+
+func (s *Store) mount(id string, chains []string) error {
+	o := s.overlay(id, chains)
+	if len(chains) == 0 {
 		if err := os.MkdirAll(o.lower[0], 0o755); err != nil {
 			return err
 		}

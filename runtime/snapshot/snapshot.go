@@ -10,6 +10,7 @@
 //	<id>/upper     what the container wrote
 //	<id>/work      overlayfs' own
 //	<id>/rootfs    the mount point
+//	<id>/lower     the layers with mapped owners, while a snapshot for a user namespace is made (mapped.go)
 //
 // Invariants:
 //  1. The image's layers are held (image.Store.Hold) before a snapshot stands on them and
@@ -41,14 +42,18 @@ var ErrNotFound = errors.New("snapshot not found")
 // Config is what snapshots need to know.
 type Config struct {
 	// Dir holds the snapshots; it is made when missing. It must lie on a file system that can be overlayfs' upper layer.
-	Dir    string
-	Images *image.Store
-	Log    *slog.Logger
+	Dir string
+	// MappedDir is where snapshots for user namespaces are mounted: a directory, made when needed, that every user of the machine can
+	// reach. Empty: there are none.
+	MappedDir string
+	Images    *image.Store
+	Log       *slog.Logger
 }
 
 // Store makes and removes snapshots. It is safe for concurrent use on different ids; calls for one id take turns.
 type Store struct {
 	dir    string
+	mapped string
 	images *image.Store
 	log    *slog.Logger
 	feat   features
@@ -70,7 +75,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	s := &Store{dir: dir, images: cfg.Images, log: cfg.Log, busy: map[string]chan struct{}{}}
+	s := &Store{dir: dir, mapped: cfg.MappedDir, images: cfg.Images, log: cfg.Log, busy: map[string]chan struct{}{}}
 	if s.feat, err = detect(dir); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -141,6 +146,11 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 	if _, err := os.Stat(filepath.Join(s.dir, id, "layers")); err == nil {
 		return rootfs, s.remount(id)
 	}
+	return s.prepare(ctx, id, img, nil)
+}
+
+// prepare runs with the id locked.
+func (s *Store) prepare(ctx context.Context, id string, img image.Image, m *Mapping) (rootfs string, err error) {
 	if img, err = s.images.Ensure(ctx, img); err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)
 	}
@@ -152,7 +162,7 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 			err = errors.Join(err, s.remove(context.WithoutCancel(ctx), id))
 		}
 	}()
-	dir := filepath.Join(s.dir, id)
+	dir, rootfs := filepath.Join(s.dir, id), s.Path(id)
 	for _, d := range []string{dir, filepath.Join(dir, "work"), filepath.Join(dir, "upper"), rootfs} {
 		if err := os.Mkdir(d, 0o700); err != nil {
 			return "", fmt.Errorf("prepare snapshot: %w", err)
@@ -166,7 +176,12 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 	for i, l := range img.Layers {
 		chains[i] = l.ChainID
 	}
-	if err := s.mount(id, chains); err != nil {
+	if m == nil {
+		err = s.mount(id, chains)
+	} else if err = s.makeReachable(id, m); err == nil {
+		rootfs, err = s.mappedPath(id), s.mountMapped(id, chains, m)
+	}
+	if err != nil {
 		return "", fmt.Errorf("prepare snapshot %s: %w", id, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "layers"), []byte(strings.Join(chains, "\n")), 0o600); err != nil {
@@ -185,6 +200,9 @@ func (s *Store) Remount(_ context.Context, id string) (rootfs string, err error)
 }
 
 func (s *Store) remount(id string) error {
+	if _, err := os.Lstat(filepath.Join(s.dir, id, "lower")); err == nil {
+		return fmt.Errorf("mount snapshot %s: it was made for a user namespace, which is gone", id)
+	}
 	b, err := os.ReadFile(filepath.Join(s.dir, id, "layers"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("mount snapshot %s: %w", id, ErrNotFound)
@@ -217,6 +235,9 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 
 func (s *Store) remove(ctx context.Context, id string) error {
 	dir := filepath.Join(s.dir, id)
+	if err := s.removeMapped(id); err != nil {
+		return fmt.Errorf("remove snapshot %s: %w", id, err)
+	}
 	err := unix.Unmount(s.Path(id), unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
 		// Something outside the container still stands in it; it keeps what it has open, and the name is free.

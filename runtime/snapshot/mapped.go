@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
+	"keelson/runtime/image"
+)
+
+// Mapping says which user namespace a snapshot is for.
+type Mapping struct {
+	// UserNamespace is where it is held.
+	UserNamespace string
+	// UID and GID are its root's, on the host.
+	UID, GID uint32
+}
+
+// A container's init is in its user namespace when it enters the root file system, and has no rights to directories of the host's root. So
+// the snapshots of user namespaces are mounted below Config.MappedDir, which everybody can search, each in a directory that only its
+// root's group can:
+//
+//	<MappedDir>/<id>/rootfs
+func (s *Store) mappedPath(id string) string { return filepath.Join(s.mapped, id, "rootfs") }
+
+// PrepareMapped is Prepare for a container in a user namespace: files of user 0 in the image belong to the namespace's root, and so does
+// what the container writes.
+func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m Mapping) (rootfs string, err error) {
+	if s.mapped == "" {
+		return "", errors.New("prepare snapshot: there is no directory for root file systems of user namespaces")
+	}
+	if err := checkID(id); err != nil {
+		return "", err
+	}
+	defer s.lock(id)()
+	if _, err := os.Lstat(filepath.Join(s.dir, id, "layers")); err == nil {
+		if mounted, err := isOverlay(s.mappedPath(id)); err != nil || !mounted {
+			return "", fmt.Errorf("prepare snapshot %s: it is there and not mounted for a user namespace (%w)", id, err)
+		}
+		return s.mappedPath(id), nil
+	}
+	return s.prepare(ctx, id, img, &m)
+}
+
+// makeReachable makes the directory of a mapped snapshot's mount point.
+func (s *Store) makeReachable(id string, m *Mapping) error {
+	if err := os.MkdirAll(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
+		return err
+	}
+	// Whatever the umask says.
+	if err := os.Chmod(s.mapped, 0o711); err != nil { //nolint:gosec // see mappedPath
+		return err
+	}
+	dir := filepath.Dir(s.mappedPath(id))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Chown(dir, -1, int(m.GID)); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o710); err != nil { //nolint:gosec // see mappedPath
+		return err
+	}
+	return os.Mkdir(s.mappedPath(id), 0o700)
+}
+
+// mountMapped mounts the overlay on layers whose owners are mapped. The mount of all layers is there only until the overlay has its own
+// copies of it.
+func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) {
+	o := s.overlay(id, chains)
+	o.target = s.mappedPath(id)
+	lower := filepath.Join(s.dir, id, "lower")
+	if err := os.Mkdir(lower, 0o700); err != nil {
+		return err
+	}
+	layers := filepath.Join(s.dir, id, "empty")
+	if len(chains) > 0 {
+		layers = s.images.LayersDir()
+	} else if err := os.MkdirAll(layers, 0o755); err != nil { //nolint:gosec // the container's "/"
+		return err
+	}
+	fd, err := linux.MapMount(layers, m.UserNamespace)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // its mount is attached, or of no use
+	if err := linux.Attach(fd, lower); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, linux.Unmount(lower)) }()
+	for i, l := range o.lower {
+		rel, err := filepath.Rel(layers, l)
+		if err != nil {
+			return err
+		}
+		o.lower[i] = filepath.Join(lower, rel)
+	}
+	for _, d := range []string{o.upper, o.work} {
+		if err := os.Chown(d, int(m.UID), int(m.GID)); err != nil {
+			return err
+		}
+	}
+	if err := o.mount(s.feat.page); err != nil {
+		return fmt.Errorf("mount overlay on %s: %w", o.target, wordMount(err, len(o.lower)))
+	}
+	return nil
+}
+
+// removeMapped undoes makeReachable and mountMapped as far as they came.
+func (s *Store) removeMapped(id string) error {
+	if err := linux.Unmount(filepath.Join(s.dir, id, "lower")); err != nil {
+		return err
+	}
+	if s.mapped == "" {
+		return nil
+	}
+	if err := linux.Unmount(s.mappedPath(id)); err != nil {
+		return err
+	}
+	for _, d := range []string{s.mappedPath(id), filepath.Dir(s.mappedPath(id))} {
+		if err := os.Remove(d); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Purge removes the directory of mapped snapshots. Those must be gone.
+func (s *Store) Purge() error {
+	if s.mapped == "" {
+		return nil
+	}
+	if err := os.Remove(s.mapped); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove directory of root file systems: %w", err)
+	}
+	return nil
+}
+
+// CheckMapping says why this machine cannot make snapshots for user namespaces; nil: it can. It tries.
+func (s *Store) CheckMapping(ctx context.Context, m Mapping) error {
+	fd, err := linux.MapMount(s.images.LayersDir(), m.UserNamespace)
+	if err != nil {
+		return err
+	}
+	_ = unix.Close(fd) // a detached mount ends with its descriptor
+	const id = "check-user-namespaces"
+	if err := s.Remove(ctx, id); err != nil {
+		return err
+	}
+	_, err = s.PrepareMapped(ctx, id, image.Image{}, m)
+	return errors.Join(err, s.Remove(ctx, id))
+}
