@@ -38,6 +38,9 @@ type Config struct {
 	// CgroupParent is where the supervisor goes, and pods whose sandbox names no cgroup; "/keelson-<ID>" when empty. Down
 	// removes it with everything below it.
 	CgroupParent string
+	// MappedDir is where root file systems of pods with user namespaces are mounted, a directory that every user of the machine can
+	// reach; "/run/keelson-<ID>" when empty. Down removes it.
+	MappedDir string
 	// Helper is the helper program's path; empty means the one that this program carries.
 	Helper string
 	// Network may be nil: pods then have a loopback interface only.
@@ -75,6 +78,9 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.CgroupParent == "" {
 		cfg.CgroupParent = "/keelson-" + cfg.ID
 	}
+	if cfg.MappedDir == "" {
+		cfg.MappedDir = "/run/keelson-" + cfg.ID
+	}
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("container runtime: %w", err)
@@ -92,7 +98,9 @@ func New(cfg Config) (*Runtime, error) {
 		}
 	}
 	if cfg.Snapshots == nil {
-		cfg.Snapshots, err = snapshot.Open(snapshot.Config{Dir: filepath.Join(cfg.Dir, "snapshots"), Images: cfg.Images, Log: cfg.Log})
+		cfg.Snapshots, err = snapshot.Open(snapshot.Config{
+			Dir: filepath.Join(cfg.Dir, "snapshots"), MappedDir: cfg.MappedDir, Images: cfg.Images, Log: cfg.Log,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -160,7 +168,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.install(); err != nil && !errors.Is(err, embedded.ErrMissing) {
 		return err
 	}
-	return r.Server.Purge(ctx)
+	return errors.Join(r.Server.Purge(ctx), r.cfg.Snapshots.Purge())
 }
 
 // Down is Purge for a runtime that no process serves any more.

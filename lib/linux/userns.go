@@ -183,3 +183,36 @@ func Attach(fd int, path string) error {
 	}
 	return nil
 }
+
+// CheckMappedMount says why the mount at path cannot be id-mapped for a user namespace; nil: it can.
+func CheckMappedMount(path, userns string) error {
+	fd, err := MapMount(path, userns)
+	if err == nil {
+		_ = unix.Close(fd) // a detached mount ends with its descriptor
+	}
+	return err
+}
+
+// CheckMappedTmpfs is CheckMappedMount for a tmpfs (Linux 6.3 and later can).
+func CheckMappedTmpfs(userns string) error {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("open tmpfs: %w", err)
+	}
+	defer func() { _ = unix.Close(fs) }() // nothing was written
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return fmt.Errorf("make tmpfs: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }() // a detached mount ends with its descriptor
+	return MapIDs(fd, userns)
+}
+
+// CanMountRecursivelyReadOnly tells whether this kernel can make a mount and all below it read-only at once (Linux 5.12 and later).
+func CanMountRecursivelyReadOnly() bool {
+	err := unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
+	return !errors.Is(err, unix.ENOSYS)
+}

@@ -23,17 +23,25 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 	if sec.GetReadonlyRootfs() {
 		mode = "ro"
 	}
-	for _, f := range []struct{ at, from, mode string }{
-		{"/etc/hostname", in.Files.Hostname, mode}, {"/etc/hosts", in.Files.Hosts, mode},
-		{"/etc/resolv.conf", in.Files.ResolvConf, mode}, {"/dev/shm", in.Files.Shm, "rw"},
+	for _, f := range []struct {
+		at, from, mode string
+		mapped         bool // the host's root owns it, and so should the pod's
+	}{
+		{"/etc/hostname", in.Files.Hostname, mode, true}, {"/etc/hosts", in.Files.Hosts, mode, true},
+		{"/etc/resolv.conf", in.Files.ResolvConf, mode, true}, {"/dev/shm", in.Files.Shm, "rw", false},
 	} {
-		if f.from != "" {
-			put(specs.Mount{Destination: f.at, Type: "bind", Source: f.from, Options: []string{"rbind", "rprivate", f.mode}})
+		if f.from == "" {
+			continue
 		}
+		opts := []string{"rbind", "rprivate", f.mode}
+		if f.mapped && in.Namespaces.User != "" {
+			opts = append(opts, mapped)
+		}
+		put(specs.Mount{Destination: f.at, Type: "bind", Source: f.from, Options: opts})
 	}
 	propagation := "private"
 	for _, m := range in.Container.GetMounts() {
-		om, err := bindMount(m)
+		om, err := bindMount(m, in.Namespaces.User != "")
 		if err != nil {
 			return nil, "", err
 		}
@@ -54,7 +62,10 @@ func mountsOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) ([]specs.
 	return mounts, propagation, nil
 }
 
-func bindMount(m *runtimeapi.Mount) (specs.Mount, error) {
+// mapped is the mount option that maps owners as the container's user namespace does, of this mount but not of those below it.
+const mapped = "idmap"
+
+func bindMount(m *runtimeapi.Mount, users bool) (specs.Mount, error) {
 	at := filepath.Clean(m.GetContainerPath())
 	if !strings.HasPrefix(at, "/") {
 		at = "/" + at
@@ -65,10 +76,13 @@ func bindMount(m *runtimeapi.Mount) (specs.Mount, error) {
 	if m.GetHostPath() == "" {
 		return specs.Mount{}, invalid("mount at %s: no host path", at)
 	}
-	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
-		return specs.Mount{}, invalid("mount at %s: id mappings are not supported", at)
-	}
 	opts := []string{"rbind"}
+	if len(m.GetUidMappings())+len(m.GetGidMappings()) > 0 {
+		if !users {
+			return specs.Mount{}, invalid("mount at %s: id mappings without a user namespace", at)
+		}
+		opts = append(opts, mapped)
+	}
 	switch m.GetPropagation() {
 	case runtimeapi.MountPropagation_PROPAGATION_PRIVATE:
 		opts = append(opts, "rprivate")

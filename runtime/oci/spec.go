@@ -46,8 +46,9 @@ type Input struct {
 }
 
 // Namespaces are paths of the pod's namespaces to join. An empty path means the host's, except for PID, where it means a new one.
+// With User, mounts that have id mappings are mapped as it maps ids.
 type Namespaces struct {
-	Network, IPC, UTS, PID string
+	User, Network, IPC, UTS, PID string
 }
 
 // PodFiles are files of the pod that appear in each container which does not mount something else there. Empty ones do not.
@@ -116,8 +117,8 @@ func Spec(in Input) (Result, error) {
 
 // checkSupported refuses what would silently be something else.
 func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
-	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return invalid("user namespaces are not supported")
+	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE && in.Namespaces.User == "" {
+		return invalid("a user namespace in a pod sandbox that has none")
 	}
 	if len(in.Container.GetCDIDevices()) > 0 {
 		return invalid("CDI devices are not supported")
@@ -147,6 +148,7 @@ func namespacesOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) []spe
 		out = append(out, specs.LinuxNamespace{Type: specs.PIDNamespace, Path: in.Namespaces.PID})
 	}
 	for _, ns := range []specs.LinuxNamespace{
+		{Type: specs.UserNamespace, Path: in.Namespaces.User},
 		{Type: specs.NetworkNamespace, Path: in.Namespaces.Network},
 		{Type: specs.IPCNamespace, Path: in.Namespaces.IPC},
 		{Type: specs.UTSNamespace, Path: in.Namespaces.UTS},

@@ -133,7 +133,7 @@ func TestInvalid(t *testing.T) {
 		}),
 		"relative directory":    func(in *Input) { in.Container.WorkingDir = "x" },
 		"privileged in a plain": secure(func(s *runtimeapi.LinuxContainerSecurityContext) { s.Privileged = true }),
-		"user namespace": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
+		"user namespace without one": secure(func(s *runtimeapi.LinuxContainerSecurityContext) {
 			s.NamespaceOptions = &runtimeapi.NamespaceOption{UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD}}
 		}),
 		"mount over the root":   mount(&runtimeapi.Mount{ContainerPath: "/", HostPath: "/x"}),
@@ -266,6 +266,32 @@ func TestNamespaces(t *testing.T) {
 	})
 	if diff := cmp.Diff(map[specs.LinuxNamespaceType]string{"mount": "", "cgroup": ""}, have(host)); diff != "" {
 		t.Errorf("on the host's namespaces (-want +got):\n%s", diff)
+	}
+}
+
+// TestUserNamespace: the pod's is joined first, and mounts with id mappings, and the runtime's own files, are mapped as it maps ids.
+func TestUserNamespace(t *testing.T) {
+	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}
+	s := spec(t, func(in *Input) {
+		in.Namespaces.User = "/ns/user"
+		in.Container.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{
+			UsernsOptions: &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids, Gids: ids},
+		}
+		in.Container.Mounts = []*runtimeapi.Mount{
+			{ContainerPath: "/mapped", HostPath: "/h/mapped", UidMappings: ids, GidMappings: ids}, {ContainerPath: "/plain", HostPath: "/h/plain"},
+		}
+	})
+	if !slices.Contains(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace, Path: "/ns/user"}) {
+		t.Errorf("namespaces: got %v", s.Linux.Namespaces)
+	}
+	if len(s.Linux.UIDMappings)+len(s.Linux.GIDMappings) > 0 {
+		t.Errorf("got mappings %v, %v beside a namespace that has them", s.Linux.UIDMappings, s.Linux.GIDMappings)
+	}
+	want := map[string]bool{"/mapped": true, "/etc/hosts": true, "/etc/resolv.conf": true, "/etc/hostname": true}
+	for _, m := range s.Mounts {
+		if got := slices.Contains(m.Options, "idmap"); got != want[m.Destination] {
+			t.Errorf("mount at %s: options %v, mapped want %v", m.Destination, m.Options, want[m.Destination])
+		}
 	}
 }
 

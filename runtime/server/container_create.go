@@ -84,7 +84,7 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 	if err != nil {
 		return err
 	}
-	rootfs, err := s.cfg.Snapshots.Prepare(ctx, c.id, img)
+	rootfs, err := s.prepare(ctx, sb, c.id, img)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 		Container: c.rec.Config.v, Sandbox: pod.Config.v, Image: img.Config, Host: s.host, Hostname: pod.Hostname, Rootfs: rootfs,
 		Namespaces: sb.namespaces(), Files: sb.files(), CgroupPath: c.rec.CgroupPath,
 	}
-	if in.Container, err = s.mountImages(ctx, c); err != nil {
+	if in.Container, err = s.mountImages(ctx, sb, c); err != nil {
 		return err
 	}
 	if err := s.look(sb, &in); err != nil {
@@ -127,6 +127,9 @@ func (s *Server) look(sb *sandbox, in *oci.Input) error {
 		}
 	}
 	if in.Container, err = resolveMounts(in.Container); err != nil {
+		return err
+	}
+	if err := checkMappedMounts(sb, in.Container.GetMounts()); err != nil {
 		return err
 	}
 	switch sec.GetNamespaceOptions().GetPid() {

@@ -90,7 +90,7 @@ func resolveMounts(cfg *runtimeapi.ContainerConfig) (*runtimeapi.ContainerConfig
 }
 
 // mountImages makes a snapshot for each volume that is an image and returns the configuration with their paths in place.
-func (s *Server) mountImages(ctx context.Context, c *container) (*runtimeapi.ContainerConfig, error) {
+func (s *Server) mountImages(ctx context.Context, sb *sandbox, c *container) (*runtimeapi.ContainerConfig, error) {
 	cfg := c.rec.Config.v
 	var out *runtimeapi.ContainerConfig
 	for i, m := range cfg.GetMounts() {
@@ -112,7 +112,7 @@ func (s *Server) mountImages(ctx context.Context, c *container) (*runtimeapi.Con
 		if err := c.update(func(r *containerRecord) { r.ImageMounts = append(r.ImageMounts, id) }); err != nil {
 			return nil, err
 		}
-		root, err := s.cfg.Snapshots.Prepare(ctx, id, img)
+		root, err := s.prepare(ctx, sb, id, img)
 		if err != nil {
 			return nil, err
 		}
@@ -121,6 +121,7 @@ func (s *Server) mountImages(ctx context.Context, c *container) (*runtimeapi.Con
 			return nil, fmt.Errorf("image volume at %s: %w", m.GetContainerPath(), err)
 		}
 		out.Mounts[i].HostPath, out.Mounts[i].Readonly, out.Mounts[i].Image = at, true, nil
+		out.Mounts[i].UidMappings, out.Mounts[i].GidMappings = nil, nil // its files have the right owners already
 	}
 	if out == nil {
 		return cfg, nil

@@ -95,11 +95,7 @@ func (s *Server) revive(sb *sandbox) {
 	if !sb.rec.Ready {
 		return
 	}
-	kinds := sb.rec.kinds()
-	if sb.rec.options().GetPid() == runtimeapi.NamespaceMode_POD {
-		kinds = append(kinds, pidNamespace)
-	}
-	lost := slices.ContainsFunc(kinds, func(k linux.Namespace) bool { return !linux.IsNamespace(sb.ns(string(k))) })
+	lost := slices.ContainsFunc(sb.rec.heldKinds(), func(k linux.Namespace) bool { return !linux.IsNamespace(sb.ns(string(k))) })
 	if !lost {
 		return
 	}

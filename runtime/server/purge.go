@@ -112,7 +112,7 @@ func (s *Server) purgeSandbox(ctx context.Context, id string) error {
 	if s.cfg.Network != nil {
 		errs = append(errs, s.cfg.Network.Detach(ctx, id))
 	}
-	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, pidNamespace}
+	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace, linux.UserNamespace, pidNamespace}
 	errs = append(errs, linux.Release(sb.ns(""), kinds), linux.Unmount(sb.shm()))
 	if err := errors.Join(errs...); err != nil {
 		return err

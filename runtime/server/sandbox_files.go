@@ -76,6 +76,9 @@ func (sb *sandbox) files() oci.PodFiles {
 func (sb *sandbox) namespaces() oci.Namespaces {
 	var n oci.Namespaces
 	r := sb.record()
+	if r.hasUserNamespace() {
+		n.User = sb.ns(string(linux.UserNamespace))
+	}
 	for _, k := range r.kinds() {
 		switch k {
 		case linux.NetworkNamespace:

@@ -31,15 +31,15 @@ func (s *Server) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxR
 	if r.GetRuntimeHandler() != "" {
 		return nil, badRequest("run pod sandbox: no runtime handler %q is configured", r.GetRuntimeHandler())
 	}
-	if u := cfg.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE {
-		return nil, badRequest("run pod sandbox: user namespaces are not supported")
-	}
 	id := newID()
+	rec := sandboxRecord{ID: id, Config: message[*runtimeapi.PodSandboxConfig]{cfg}, Handler: r.GetRuntimeHandler(), Created: time.Now()}
+	if err := s.checkUserNamespace(ctx, &rec); err != nil {
+		return nil, err
+	}
 	if err := s.reserve(sandboxName(m), id); err != nil {
 		return nil, err
 	}
-	sb := &sandbox{id: id, dir: s.path("sandboxes", id)}
-	sb.rec = sandboxRecord{ID: id, Config: message[*runtimeapi.PodSandboxConfig]{cfg}, Handler: r.GetRuntimeHandler(), Created: time.Now()}
+	sb := &sandbox{id: id, dir: s.path("sandboxes", id), rec: rec}
 	if err := s.build(ctx, sb); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
@@ -77,7 +77,7 @@ func (s *Server) build(ctx context.Context, sb *sandbox) error {
 	if err := sb.update(func(r *sandboxRecord) { r.Hostname = hostname }); err != nil {
 		return err
 	}
-	if err := s.buildNamespaces(sb); err != nil {
+	if err := s.buildNamespaces(ctx, sb); err != nil {
 		return err
 	}
 	ips, err := s.connect(ctx, sb)
@@ -88,7 +88,11 @@ func (s *Server) build(ctx context.Context, sb *sandbox) error {
 		return err
 	}
 	if sb.rec.options().GetIpc() != runtimeapi.NamespaceMode_NODE {
-		if err := unix.Mount("shm", sb.shm(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=65536k"); err != nil {
+		opts := "mode=1777,size=65536k"
+		if uid, gid, err := sb.rec.idMaps().Root(); err == nil {
+			opts += fmt.Sprintf(",uid=%d,gid=%d", uid, gid)
+		}
+		if err := unix.Mount("shm", sb.shm(), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, opts); err != nil {
 			return fmt.Errorf("mount the pod's /dev/shm: %w", err)
 		}
 	}
@@ -116,37 +120,43 @@ func (r *sandboxRecord) kinds() []linux.Namespace {
 	return out
 }
 
-func (s *Server) buildNamespaces(sb *sandbox) error {
+// heldKinds are all namespaces that are held below the sandbox's directory.
+func (r *sandboxRecord) heldKinds() []linux.Namespace {
+	out := r.kinds()
+	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
+		out = append(out, pidNamespace)
+	}
+	if r.hasUserNamespace() {
+		out = append(out, linux.UserNamespace)
+	}
+	return out
+}
+
+func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 	kinds := sb.rec.kinds()
-	sysctls := sb.rec.Config.v.GetLinux().GetSysctls()
-	if err := checkSysctls(sysctls, kinds); err != nil {
+	if err := checkSysctls(sb.rec.Config.v.GetLinux().GetSysctls(), kinds); err != nil {
 		return err
 	}
-	if len(kinds) > 0 {
-		err := linux.HoldNamespaces(sb.ns(""), kinds, func() error {
-			if slices.Contains(kinds, linux.NetworkNamespace) {
-				if err := linux.LoopbackUp(); err != nil {
-					return err
-				}
-				if err := unix.Sethostname([]byte(sb.rec.Hostname)); err != nil {
-					return fmt.Errorf("set hostname %q: %w", sb.rec.Hostname, err)
-				}
-			}
-			for k, v := range sysctls {
-				if err := linux.Sysctl(k, v); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		if err != nil {
+	var err error
+	switch {
+	case sb.rec.hasUserNamespace():
+		err = s.buildUserNamespace(ctx, sb, kinds)
+	case len(kinds) > 0:
+		err = linux.HoldNamespaces(sb.ns(""), kinds, func() error {
+			_, err := settle(&sb.rec, kinds, func(string) bool { return false })
 			return err
-		}
+		})
+	}
+	if err != nil {
+		return err
 	}
 	if sb.rec.options().GetPid() != runtimeapi.NamespaceMode_POD {
 		return nil
 	}
 	hold := shim.Hold{Name: "/pause"}
+	if sb.rec.hasUserNamespace() { // before the others, which then include the new PID namespace
+		hold.Namespaces = append(hold.Namespaces, sb.ns(string(linux.UserNamespace)))
+	}
 	for _, k := range kinds {
 		hold.Namespaces = append(hold.Namespaces, sb.ns(string(k)))
 	}
@@ -157,19 +167,49 @@ func (s *Server) buildNamespaces(sb *sandbox) error {
 	return linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace)))
 }
 
+// settle gives new namespaces, in which the thread is, what every pod's have, and the pod's parameters, except for those to be set later,
+// which it returns.
+func settle(r *sandboxRecord, kinds []linux.Namespace, later func(sysctl string) bool) (late map[string]string, err error) {
+	if slices.Contains(kinds, linux.NetworkNamespace) {
+		if err := linux.LoopbackUp(); err != nil {
+			return nil, err
+		}
+		if err := unix.Sethostname([]byte(r.Hostname)); err != nil {
+			return nil, fmt.Errorf("set hostname %q: %w", r.Hostname, err)
+		}
+	}
+	late = map[string]string{}
+	for k, v := range r.Config.v.GetLinux().GetSysctls() {
+		if later(k) {
+			late[k] = v
+			continue
+		}
+		if err := linux.Sysctl(k, v); err != nil {
+			return nil, err
+		}
+	}
+	return late, nil
+}
+
+// namespaceOf is the kind of namespace that a kernel parameter belongs to; empty: none.
+func namespaceOf(sysctl string) linux.Namespace {
+	name := strings.ReplaceAll(sysctl, "/", ".")
+	switch {
+	case strings.HasPrefix(name, "net."):
+		return linux.NetworkNamespace
+	case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
+		return linux.IPCNamespace
+	case name == "kernel.domainname":
+		return linux.UTSNamespace
+	}
+	return ""
+}
+
 // checkSysctls refuses parameters that would change the host: each must belong to a namespace that the pod has of its own.
 func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	for k := range sysctls {
-		name := strings.ReplaceAll(k, "/", ".")
-		var in linux.Namespace
-		switch {
-		case strings.HasPrefix(name, "net."):
-			in = linux.NetworkNamespace
-		case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
-			in = linux.IPCNamespace
-		case name == "kernel.domainname":
-			in = linux.UTSNamespace
-		default:
+		in := namespaceOf(k)
+		if in == "" {
 			return badRequest("sysctl %q does not belong to a namespace", k)
 		}
 		if !slices.Contains(kinds, in) {

@@ -65,7 +65,7 @@ func (s *Server) dismantle(ctx context.Context, sb *sandbox) error {
 	if r.options().GetPid() == runtimeapi.NamespaceMode_POD {
 		errs = append(errs, s.shim.Delete(ctx, sb.holderID()))
 	}
-	errs = append(errs, linux.Release(sb.ns(""), append(r.kinds(), pidNamespace)), linux.Unmount(sb.shm()))
+	errs = append(errs, linux.Release(sb.ns(""), append(r.kinds(), pidNamespace, linux.UserNamespace)), linux.Unmount(sb.shm()))
 	return errors.Join(errs...)
 }
 

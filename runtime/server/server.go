@@ -89,6 +89,9 @@ type Server struct {
 	stream streaming.Server
 	base   *url.URL // of stream's addresses; its host is known once Run listens
 
+	usersOnce sync.Once
+	usersErr  error // why there are no user namespaces; see userNamespaces
+
 	mu         sync.RWMutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container

@@ -9,6 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
 )
 
 // Name and release of this runtime, as nodes report them.
@@ -30,12 +32,15 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 	if _, err := s.shim.Hello(ctx); err != nil {
 		ready.Status, ready.Reason, ready.Message = false, "ContainerSupervisorDown", err.Error()
 	}
+	users := s.userNamespaces(ctx)
 	out := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{
 			Conditions: []*runtimeapi.RuntimeCondition{ready, {Type: runtimeapi.NetworkReady, Status: true}},
 		},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: linux.CanMountRecursivelyReadOnly(), UserNamespaces: users == nil,
+		}}},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true, MountOptions: true},
 	}
 	if r.GetVerbose() {
 		facts, err := json.Marshal(s.host)
@@ -43,6 +48,9 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 			return nil, act(err, "status")
 		}
 		out.Info = map[string]string{"host": string(facts)}
+		if users != nil {
+			out.Info["userNamespaces"] = users.Error()
+		}
 	}
 	return out, nil
 }

@@ -43,6 +43,9 @@ const (
 	EmptyDir = "empty"
 )
 
+// WaitCommand makes the program do nothing until its standard input ends, as linux.HoldUserNamespace wants it.
+const WaitCommand = "wait"
+
 // Verbs of the protocol.
 const (
 	VerbHello     = "hello"     // -> Hello

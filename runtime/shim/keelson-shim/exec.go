@@ -63,6 +63,10 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 	if err != nil {
 		return nil, err
 	}
+	config := lc.Config()
+	if err := ownStreams(&config, p); err != nil {
+		return nil, fmt.Errorf("exec in container %s: %w", id, err)
+	}
 	if err := lc.Run(p); err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}

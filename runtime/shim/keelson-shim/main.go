@@ -17,6 +17,8 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	// nsenter is C code that runs before Go does: it joins and makes the namespaces of a starting container.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
+
+	"keelson/runtime/shim"
 )
 
 const usage = `keelson-shim supervises the containers of one Keelson node. Keelson starts it; nobody else needs to.
@@ -26,6 +28,8 @@ func main() {
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == "init":
 		libcontainer.Init() // does not return: it becomes the container's program or exits
+	case len(os.Args) > 1 && os.Args[1] == shim.WaitCommand:
+		wait()
 	case len(os.Args) > 2 && os.Args[1] == "supervise":
 		if err := supervise(os.Args[2], os.Args[3:]); err != nil {
 			fmt.Fprintf(os.Stderr, "keelson-shim: %v\n", err)

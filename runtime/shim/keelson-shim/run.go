@@ -137,6 +137,9 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	if err != nil {
 		return fmt.Errorf("read container spec: %w", err)
 	}
+	if err := ownStreams(config, p); err != nil {
+		return err
+	}
 	lc, err := libcontainer.Create(s.lcDir(), c.state.ID, config)
 	if err != nil {
 		return fmt.Errorf("create container: %w", err)

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/linux"
+	"keelson/runtime/image"
+	"keelson/runtime/shim"
+	"keelson/runtime/snapshot"
+)
+
+// maxMappings is the kernel's limit on lines in /proc/PID/uid_map.
+const maxMappings = 340
+
+// hasUserNamespace tells whether the pod has a user namespace of its own.
+func (r *sandboxRecord) hasUserNamespace() bool { return ownUserNamespace(r.options()) }
+
+func ownUserNamespace(o *runtimeapi.NamespaceOption) bool {
+	// A message without options says nothing, which means the node's; one with options and no mode says POD, the zero value.
+	return o.GetUsernsOptions() != nil && o.GetUsernsOptions().GetMode() != runtimeapi.NamespaceMode_NODE
+}
+
+// idMaps are the mappings of the pod's user namespace.
+func (r *sandboxRecord) idMaps() linux.IDMaps {
+	u := r.options().GetUsernsOptions()
+	return linux.IDMaps{UIDs: idMaps(u.GetUids()), GIDs: idMaps(u.GetGids())}
+}
+
+func idMaps(all []*runtimeapi.IDMapping) []linux.IDMap {
+	out := make([]linux.IDMap, 0, len(all))
+	for _, m := range all {
+		out = append(out, linux.IDMap{Inside: m.GetContainerId(), Outside: m.GetHostId(), Length: m.GetLength()})
+	}
+	return out
+}
+
+// checkUserNamespace refuses what cannot be, or would be no protection.
+func (s *Server) checkUserNamespace(ctx context.Context, r *sandboxRecord) error {
+	o := r.options()
+	if !ownUserNamespace(o) {
+		return nil
+	}
+	if m := o.GetUsernsOptions().GetMode(); m != runtimeapi.NamespaceMode_POD {
+		return badRequest("run pod sandbox: user namespace mode %s", m)
+	}
+	for kind, mode := range map[string]runtimeapi.NamespaceMode{"network": o.GetNetwork(), "PID": o.GetPid(), "IPC": o.GetIpc()} {
+		if mode == runtimeapi.NamespaceMode_NODE {
+			return badRequest("run pod sandbox: a pod with a user namespace of its own cannot share the host's %s namespace", kind)
+		}
+	}
+	for what, maps := range map[string][]*runtimeapi.IDMapping{"user": o.GetUsernsOptions().GetUids(), "group": o.GetUsernsOptions().GetGids()} {
+		if err := checkMappings(maps); err != nil {
+			return badRequest("run pod sandbox: mapping of %s ids: %v", what, err)
+		}
+	}
+	if _, _, err := r.idMaps().Root(); err != nil {
+		return badRequest("run pod sandbox: %v", err)
+	}
+	if err := s.userNamespaces(ctx); err != nil {
+		return refused("run pod sandbox: user namespaces are not supported on this machine: %v", err)
+	}
+	return nil
+}
+
+func checkMappings(maps []*runtimeapi.IDMapping) error {
+	if len(maps) == 0 || len(maps) > maxMappings {
+		return fmt.Errorf("%d mappings, want 1 to %d", len(maps), maxMappings)
+	}
+	for _, m := range maps {
+		end := uint64(max(m.GetContainerId(), m.GetHostId())) + uint64(m.GetLength())
+		switch {
+		case m.GetLength() == 0 || end > 1<<32-1:
+			return fmt.Errorf("%d ids from %d on", m.GetLength(), max(m.GetContainerId(), m.GetHostId()))
+		case m.GetHostId() == 0:
+			return errors.New("the host's root must not be mapped")
+		}
+	}
+	return nil
+}
+
+// userNamespaces says why pods cannot have user namespaces of their own here; nil: they can. It is found out once, by trying.
+func (s *Server) userNamespaces(ctx context.Context) error {
+	s.usersOnce.Do(func() {
+		if s.usersErr = s.tryUserNamespace(context.WithoutCancel(ctx)); s.usersErr != nil {
+			s.log.Warn("pods cannot have user namespaces", "error", s.usersErr)
+		}
+	})
+	return s.usersErr
+}
+
+// tryUserNamespace makes what a pod with a user namespace needs, and undoes it.
+func (s *Server) tryUserNamespace(ctx context.Context) (err error) {
+	// Where a sandbox would be: what a crash leaves of it is removed like a half-made one.
+	sb := &sandbox{id: newID()}
+	sb.dir = s.path("sandboxes", sb.id)
+	if err := os.MkdirAll(sb.ns(""), 0o700); err != nil {
+		return fmt.Errorf("try user namespace: %w", err)
+	}
+	defer func() { err = errors.Join(err, removeAll(sb.dir)) }()
+	const first = 65536
+	maps := []linux.IDMap{{Outside: first, Length: 65536}}
+	kinds := []linux.Namespace{linux.NetworkNamespace, linux.IPCNamespace, linux.UTSNamespace}
+	if err := linux.HoldUserNamespace(sb.ns(""), kinds, linux.IDMaps{UIDs: maps, GIDs: maps}, s.wait(ctx)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, linux.Release(sb.ns(""), append(kinds, linux.UserNamespace))) }()
+	m := snapshot.Mapping{UserNamespace: sb.ns(string(linux.UserNamespace)), UID: first, GID: first}
+	if err := linux.CheckMappedTmpfs(m.UserNamespace); err != nil {
+		return fmt.Errorf("secrets and memory volumes: %w", err)
+	}
+	return s.cfg.Snapshots.CheckMapping(ctx, m)
+}
+
+// wait is the program that is in a user namespace while it is made.
+func (s *Server) wait(ctx context.Context) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, s.cfg.Helper, shim.WaitCommand)
+	cmd.Env, cmd.Dir = []string{}, "/"
+	return cmd
+}
+
+// prepare makes a root file system for a container of the pod.
+func (s *Server) prepare(ctx context.Context, sb *sandbox, id string, img image.Image) (string, error) {
+	r := sb.record()
+	if !r.hasUserNamespace() {
+		return s.cfg.Snapshots.Prepare(ctx, id, img)
+	}
+	uid, gid, err := r.idMaps().Root()
+	if err != nil {
+		return "", err
+	}
+	return s.cfg.Snapshots.PrepareMapped(ctx, id, img, snapshot.Mapping{UserNamespace: sb.ns(string(linux.UserNamespace)), UID: uid, GID: gid})
+}
+
+// checkMappedMounts refuses mounts that the pod's user namespace cannot have, before anything is started.
+func checkMappedMounts(sb *sandbox, mounts []*runtimeapi.Mount) error {
+	r := sb.record()
+	u := r.options().GetUsernsOptions()
+	for _, m := range mounts {
+		if len(m.GetUidMappings())+len(m.GetGidMappings()) == 0 {
+			continue
+		}
+		if !r.hasUserNamespace() {
+			return badRequest("mount at %s: it has id mappings, but the pod has no user namespace of its own", m.GetContainerPath())
+		}
+		if !sameMappings(m.GetUidMappings(), u.GetUids()) || !sameMappings(m.GetGidMappings(), u.GetGids()) {
+			return badRequest("mount at %s: its id mappings are not those of the pod's user namespace", m.GetContainerPath())
+		}
+		if err := linux.CheckMappedMount(m.GetHostPath(), sb.ns(string(linux.UserNamespace))); err != nil {
+			return refused("mount at %s: %v", m.GetContainerPath(), err)
+		}
+	}
+	return nil
+}
+
+func sameMappings(a, b []*runtimeapi.IDMapping) bool {
+	return slices.EqualFunc(a, b, func(x, y *runtimeapi.IDMapping) bool { return proto.Equal(x, y) })
+}
+
+// buildUserNamespace makes the pod's namespaces together with a user namespace that owns them.
+func (s *Server) buildUserNamespace(ctx context.Context, sb *sandbox, kinds []linux.Namespace) error {
+	r := sb.record()
+	maps := r.idMaps()
+	uid, gid, err := maps.Root()
+	if err != nil {
+		return err
+	}
+	if err := linux.HoldUserNamespace(sb.ns(""), kinds, maps, s.wait(ctx)); err != nil {
+		return err
+	}
+	return linux.InNamespaces(sb.ns(""), kinds, func() error {
+		late, err := settle(&r, kinds, func(name string) bool { return namespaceOf(name) == linux.IPCNamespace })
+		if err != nil || len(late) == 0 {
+			return err
+		}
+		// The IPC namespace's parameters are its root's to set, and nobody else's.
+		if err := linux.BecomeOnThread(uid, gid); err != nil {
+			return err
+		}
+		for k, v := range late {
+			if err := linux.Sysctl(k, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
