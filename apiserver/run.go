@@ -133,7 +133,7 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		Handler:           s.root,
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,
-		MaxHeaderBytes:    1 << 20,
+		MaxHeaderBytes:    256 << 10, // each of a connection's requests may take as much before anybody is known
 		BaseContext:       func(net.Listener) context.Context { return inner },
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // handshakes of strangers
 	}

@@ -130,6 +130,11 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 		ResourceVersion: opts.ResourceVersion, Match: string(opts.ResourceVersionMatch), Limit: opts.Limit, Continue: opts.Continue,
 		SendInitialEvents: opts.SendInitialEvents, Bookmarks: opts.AllowWatchBookmarks,
 	}
+	for what, s := range map[string]string{"label": opts.LabelSelector, "field": opts.FieldSelector} {
+		if len(s) > pipeline.MaxSelector {
+			return q, apierrors.NewBadRequest(fmt.Sprintf("the %s selector is %d bytes long, and may be %d", what, len(s), pipeline.MaxSelector))
+		}
+	}
 	var err error
 	if opts.LabelSelector != "" {
 		if q.Labels, err = labels.Parse(opts.LabelSelector); err != nil {

@@ -130,7 +130,7 @@ func (i *Info) collectionVerb(u *url.URL) {
 			i.Verb = "watch"
 		}
 		i.selectors(q)
-		if s := q.Get("fieldSelector"); s != "" {
+		if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
 			// A list of one name is authorized by that name.
 			if sel, err := fields.ParseSelector(s); err == nil {
 				if name, ok := sel.RequiresExactMatch("metadata.name"); ok && !strings.ContainsAny(name, "/%") && name != "." && name != ".." {
@@ -146,14 +146,17 @@ func (i *Info) collectionVerb(u *url.URL) {
 	}
 }
 
+// MaxSelector bounds a label or field selector in bytes: every object that a list or watch comes by is compared with all of it.
+const MaxSelector = 32 << 10
+
 // selectors notes what authorizers may look at.
 func (i *Info) selectors(q url.Values) {
-	if s := q.Get("fieldSelector"); s != "" {
+	if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
 		if sel, err := fields.ParseSelector(s); err == nil {
 			i.FieldSelector = sel.Requirements()
 		}
 	}
-	if s := q.Get("labelSelector"); s != "" {
+	if s := q.Get("labelSelector"); s != "" && len(s) <= MaxSelector {
 		if sel, err := labels.Parse(s); err == nil {
 			i.LabelSelector, _ = sel.Requirements()
 		}

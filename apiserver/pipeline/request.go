@@ -87,6 +87,10 @@ func (r *Request) Begun() {
 // parse makes the request's record and hands the answer a writer that adds warnings and remembers the code.
 func parse(_ *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if fields := fieldsOf(r.Header); fields > maxFields {
+			http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
 		rq := &Request{Info: ParseInfo(r), Begin: time.Now(), AuditID: r.Header.Get("Audit-Id")}
 		if rq.AuditID == "" {
 			rq.AuditID = uuid.NewString()
@@ -95,6 +99,17 @@ func parse(_ *Config, next http.Handler) http.Handler {
 		w.Header().Set("Cache-Control", "no-cache, private") // for a handler that knows better to replace
 		next.ServeHTTP(&answer{ResponseWriter: w, rq: rq}, r.WithContext(context.WithValue(r.Context(), requestKey{}, rq)))
 	})
+}
+
+// maxFields bounds how many header fields a request may have.
+const maxFields = 4000
+
+func fieldsOf(h http.Header) int {
+	n := 0
+	for _, values := range h {
+		n += len(values)
+	}
+	return n
 }
 
 // answer remembers the code and adds warnings before the header goes out.

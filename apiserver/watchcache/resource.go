@@ -4,6 +4,7 @@ package watchcache
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -198,23 +199,33 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 		if s == nil {
 			return r.records.ListPlanned(ctx, &q, p)
 		}
-		return r.listSnapshot(s, p.Revision, &q, p), nil
+		return r.listSnapshot(ctx, s, p.Revision, &q, p)
 	}
 	if list := r.listNarrow(&q, p); list != nil {
 		return list, nil
 	}
 	s := r.snapshot()
-	return r.listSnapshot(s, s.rev, &q, p), nil
+	return r.listSnapshot(ctx, s, s.rev, &q, p)
 }
 
-func (r *Resource) listSnapshot(s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) *objects.List {
+// objectsPerCheck is how many objects a list comes by between two looks at its context.
+const objectsPerCheck = 1000
+
+func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
-	ascend(s.tree, "", p.Prefix, p.From, page.Add)
+	seen := 0
+	ascend(s.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
+		seen++
+		return (seen%objectsPerCheck != 0 || ctx.Err() == nil) && page.Add(e)
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
 	list := page.List()
 	if list.Continue != "" {
 		r.keep(&snapshot{rev: rev, tree: s.tree})
 	}
-	return list
+	return list, nil
 }
 
 // listNarrow answers selections of one object or by an indexed field without walking the resource; nil: not one of those.

@@ -85,8 +85,12 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 	return Want{}, false
 }
 
+// maxClauses bounds how many entries of an Accept header are looked at, maxAccept how many bytes of it: clients are answered before they are known.
+const maxClauses, maxAccept = 100, 8 << 10
+
 func parseAccept(header string) []clause {
-	parts := strings.Split(header, ",")
+	parts := strings.SplitN(header[:min(len(header), maxAccept)], ",", maxClauses+1)
+	parts = parts[:min(len(parts), maxClauses)]
 	clauses := make([]clause, 0, len(parts))
 	for _, part := range parts {
 		name, params, err := mime.ParseMediaType(strings.TrimSpace(part))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -421,5 +422,55 @@ func BenchmarkRequest(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestManyHeaderFields: the time that a header takes follows its size, and there is an end to how many fields it may have. Cookies, which
+// HTTP/2 clients send one by one, come as one field.
+func TestManyHeaderFields(t *testing.T) {
+	got := make(chan string, 1)
+	p := dial(t, func(_ http.ResponseWriter, r *http.Request) { got <- strings.Join(r.Header.Values("Cookie"), "|") })
+	fields := []string{":method", "GET", ":scheme", "https", ":authority", "x", ":path", "/"}
+	with := func(n int) []string {
+		out := slices.Clone(fields)
+		for range n {
+			out = append(out, "cookie", "a")
+		}
+		return out
+	}
+	p.request(1, true, with(3)...)
+	if cookies := <-got; cookies != "a; a; a" {
+		t.Errorf("three cookies arrived as %q", cookies)
+	}
+	p.request(3, true, with(maxFields)...)
+	p.until(func(f http2.Frame) bool {
+		h, ok := f.(*http2.MetaHeadersFrame)
+		return ok && h.StreamID == 3 && h.PseudoValue("status") == "431"
+	})
+	most := &http2.MetaHeadersFrame{HeadersFrame: &http2.HeadersFrame{}}
+	for range maxFields {
+		most.Fields = append(most.Fields, hpack.HeaderField{Name: "cookie", Value: "a"})
+	}
+	one := testing.Benchmark(func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			if _, err := headerOf(most); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	if size := one.AllocedBytesPerOp(); size > 1<<20 {
+		t.Errorf("the header of %d cookies of one byte takes %d bytes", maxFields, size)
+	}
+}
+
+// TestManyTrailers: what a request announces is bounded.
+func TestManyTrailers(t *testing.T) {
+	var names strings.Builder
+	for i := range 1000 {
+		fmt.Fprintf(&names, "X-%d,", i)
+	}
+	if n := len(announced([]string{names.String()})); n != maxTrailers {
+		t.Errorf("%d of 1000 announced trailers are kept, want %d", n, maxTrailers)
 	}
 }

@@ -17,6 +17,13 @@ import (
 
 var errMalformed = errors.New("malformed request")
 
+const (
+	// maxFields bounds how many header fields a request may have; with more the answer is 431.
+	maxFields = 4000
+	// maxTrailers bounds how many trailers a request may announce; further ones are dropped.
+	maxTrailers = 100
+)
+
 // request makes st.req of a header block.
 func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error {
 	method, scheme, path, authority := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path"), f.PseudoValue("authority")
@@ -26,6 +33,9 @@ func (st *stream) request(ctx context.Context, f *http2.MetaHeadersFrame) error 
 	target, err := parseTarget(method, scheme, path, authority)
 	if err != nil {
 		return err
+	}
+	if len(f.Fields) > maxFields {
+		f.Fields, f.Truncated = f.Fields[:min(len(f.Fields), maxFields)], true
 	}
 	header, err := headerOf(f)
 	if err != nil {
@@ -79,6 +89,7 @@ func headerOf(f *http2.MetaHeadersFrame) (http.Header, error) {
 	fields := f.RegularFields()
 	header := make(http.Header, len(fields)+1) // who is authenticated is not the only one to add something
 	values := make([]string, len(fields))
+	var cookies []string
 	for i, hf := range fields {
 		switch hf.Name {
 		case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -94,10 +105,16 @@ func headerOf(f *http2.MetaHeadersFrame) (http.Header, error) {
 			values[i] = hf.Value
 			header[key] = values[i : i+1 : i+1]
 		case key == "Cookie":
-			had[0] += "; " + hf.Value
+			if cookies == nil {
+				cookies = append(cookies, had[0])
+			}
+			cookies = append(cookies, hf.Value)
 		default:
 			header[key] = append(had, hf.Value)
 		}
+	}
+	if cookies != nil {
+		header["Cookie"][0] = strings.Join(cookies, "; ") // once: to append each would copy all before it
 	}
 	return header, nil
 }
@@ -133,6 +150,9 @@ func announced(lines []string) http.Header {
 	t := http.Header{}
 	for _, line := range lines {
 		for name := range strings.SplitSeq(line, ",") {
+			if len(t) == maxTrailers {
+				return t
+			}
 			if key := http.CanonicalHeaderKey(strings.TrimSpace(name)); httpguts.ValidTrailerHeader(key) {
 				t[key] = nil
 			}
