@@ -21,6 +21,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/connlimit"
 	"keelson/lib/h2"
 )
 
@@ -86,7 +87,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	if s.config.Listener != nil {
 		hs = s.httpServer(inner)
 		failed = make(chan error, 1)
-		l := s.config.Listener
+		l := net.Listener(s.listener)
 		if s.config.TLS != nil {
 			l = tls.NewListener(l, hs.TLSConfig)
 		}
@@ -131,10 +132,11 @@ func (s *Server) shutdown(hs *http.Server) error {
 func (s *Server) httpServer(inner context.Context) *http.Server {
 	hs := &http.Server{
 		Handler:           s.root,
-		ReadHeaderTimeout: 32 * time.Second,
+		ReadHeaderTimeout: 10 * time.Second, // also for the TLS handshake
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    256 << 10, // each of a connection's requests may take as much before anybody is known
 		BaseContext:       func(net.Listener) context.Context { return inner },
+		ConnContext:       connlimit.Context,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelDebug), // handshakes of strangers
 	}
 	if s.config.TLS == nil {

@@ -7,6 +7,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"log/slog"
@@ -42,6 +43,7 @@ import (
 	"keelson/apiserver/registry"
 	"keelson/apiserver/servicealloc"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 	"keelson/lib/mark"
 	"keelson/store"
 )
@@ -52,6 +54,9 @@ type Config struct {
 	Store store.Store
 	// Listener is where HTTPS is served; nil: inside the process only. The server closes it.
 	Listener net.Listener
+	// Connections bound how many clients' connections are open at once (default 20,000), Streams how many requests that take a connection
+	// to somewhere else are under way (default 1,000).
+	Connections, Streams int
 	// TLS holds the server's certificate and the authorities of clients. nil: plain HTTP, for tests.
 	TLS *tls.Config
 	// Parts builds what needs to read objects. It is called once, by New.
@@ -138,6 +143,7 @@ type Server struct {
 	publishing  sync.Mutex // one republish at a time, so that the last word stays
 	authorizer  auth.Authorizer
 	metrics     *pipeline.Metrics
+	listener    *connlimit.Listener // nil without Config.Listener
 	follow      []Follower
 	addresses   *servicealloc.Allocator
 	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
@@ -160,6 +166,10 @@ func New(c Config) (*Server, error) {
 	s.config.Store = measured(c.Store, s.metrics.Registry)
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if c.Listener != nil {
+		s.listener = connlimit.New(c.Listener, cmp.Or(c.Connections, defaultConnections))
+		s.metrics.Registry.MustRegister(connectionMetrics{s.listener})
 	}
 	if c.Grace == 0 {
 		s.config.Grace = 10 * time.Second
@@ -199,7 +209,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.root = pipeline.New(pipeline.Config{
 		Authenticators: parts.Authenticators, Authorizer: parts.Authorizer, Metrics: s.metrics, Marks: c.Marks, Log: s.log,
-		Fairness: fair, Width: s.width, Audit: c.Audit, Tracing: c.Tracing,
+		MaxStreams: c.Streams, Fairness: fair, Width: s.width, Audit: c.Audit, Tracing: c.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {

@@ -30,6 +30,7 @@ import (
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
 	"keelson/controllers"
+	"keelson/lib/connlimit"
 	"keelson/lib/mark"
 	"keelson/lib/memory"
 	"keelson/lib/run"
@@ -48,6 +49,7 @@ type Cluster struct {
 	logFile  io.Closer
 	log      *slog.Logger
 	listener net.Listener
+	shares   connlimit.Shares
 	etcd     net.Listener // nil unless Config.EtcdListen
 	keys     *keys
 	fresh    bool     // no cluster has run in the directory before
@@ -96,6 +98,9 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	if err := os.RemoveAll(c.dir.Sub(migrating)); err != nil { // of a migration that was killed
+		return err
+	}
+	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
 	if c.listener, err = listen(c.cfg.Port); err != nil {
@@ -252,18 +257,20 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return err
 	}
 	server, err := apiserver.New(apiserver.Config{
-		Store:      served,
-		Listener:   c.listener,
-		TLS:        c.keys.serving.server(),
-		Parts:      c.keys.judges(rbac, &c.cfg.API, live),
-		Audit:      auditor,
-		Tracing:    tracing,
-		Collectors: slices.Concat(clientMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
-		Follow:     followRBAC(rbac),
-		Bootstrap:  append(bootstrapObjects(), c.keys.authenticationInfo()),
-		Kubelet:    c.keys.kubeletClient(),
-		FrontProxy: &c.keys.toOthers,
-		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
+		Store:       served,
+		Listener:    c.listener,
+		Connections: c.shares.API,
+		Streams:     c.shares.Streams,
+		TLS:         c.keys.serving.server(),
+		Parts:       c.keys.judges(rbac, &c.cfg.API, live),
+		Audit:       auditor,
+		Tracing:     tracing,
+		Collectors:  slices.Concat(clientMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
+		Follow:      followRBAC(rbac),
+		Bootstrap:   append(bootstrapObjects(), c.keys.authenticationInfo()),
+		Kubelet:     c.keys.kubeletClient(),
+		FrontProxy:  &c.keys.toOthers,
+		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
 
 		ServiceCIDRs: services.ranges,
 		NodePorts:    services.nodePorts,

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
@@ -17,6 +19,7 @@ import (
 
 	"keelson/apiserver/objects"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 	"keelson/lib/run"
 	"keelson/store"
 	"keelson/store/embed"
@@ -85,10 +88,32 @@ func (k *keys) etcdTLS() *tls.Config {
 	}
 }
 
+// etcdHandshake is how long a client of etcd's API may take for its handshake.
+const etcdHandshake = 10 * time.Second
+
+// reaching tells connlimit of clients that have shown their certificates.
+type reaching struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake is the handshake of one connection.
+func (r reaching) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	c, info, err := r.TransportCredentials.ServerHandshake(raw)
+	if err == nil {
+		connlimit.Reach(connlimit.Context(context.Background(), raw), connlimit.Authenticated)
+	}
+	return c, info, err
+}
+
+// Clone is for grpc.
+func (r reaching) Clone() credentials.TransportCredentials {
+	return reaching{r.TransportCredentials.Clone()}
+}
+
 // serveEtcd is the part that speaks etcd's API over st.
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(credentials.NewTLS(c.keys.etcdTLS())))...)
+		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(reaching{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
 		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With("room", "store")})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)
@@ -96,7 +121,7 @@ func (c *Cluster) serveEtcd(st store.Store) run.Func {
 		defer stop()
 		g.Go(func() error { return api.Run(ctx) })
 		g.Go(func() error {
-			if err := s.Serve(c.etcd); err != nil && ctx.Err() == nil {
+			if err := s.Serve(connlimit.New(c.etcd, c.shares.Other)); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("serve clients of etcd: %w", err)
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/connlimit"
 )
 
 // authenticate finds out who asks: an identity the process vouches for, else the first authenticator that knows the credential.
@@ -30,6 +31,9 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 			w.Header().Set("Www-Authenticate", `Bearer realm="keelson"`)
 			wire.WriteError(w, r, apierrors.NewUnauthorized("Unauthorized"))
 			return
+		}
+		if u.Name != auth.Anonymous {
+			connlimit.Reach(r.Context(), connlimit.Authenticated)
 		}
 		rq.User = u
 		for _, text := range u.Warnings {

@@ -55,21 +55,29 @@ func (s *seats) take(ctx context.Context) bool {
 // limitInFlight refuses or delays requests when too many are being served.
 func limitInFlight(c *Config, next http.Handler) http.Handler {
 	readGauge, writeGauge := c.Metrics.inflight.WithLabelValues("readOnly"), c.Metrics.inflight.WithLabelValues("mutating")
+	var streams atomic.Int64 // under way
 	enter := c.count()
 	if c.Fairness != nil {
 		enter = c.seat
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
-		if rq.LongRunning() && (rq.Verb != "watch" || c.Fairness == nil) {
+		if rq.LongRunning() && rq.Verb != "watch" {
+			defer streams.Add(-1)
+			if streams.Add(1) > int64(c.MaxStreams) {
+				tooMany(w, rq)
+				return
+			}
+			next.ServeHTTP(w, r)
+			return
+		}
+		if rq.LongRunning() && c.Fairness == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
 		release := enter(w, r, rq)
 		if release == nil {
-			rq.Failure, rq.ended = "too many requests", true
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
+			tooMany(w, rq)
 			return
 		}
 		defer release()
@@ -86,6 +94,12 @@ func limitInFlight(c *Config, next http.Handler) http.Handler {
 		defer gauge.Dec()
 		next.ServeHTTP(w, r)
 	})
+}
+
+func tooMany(w http.ResponseWriter, rq *Request) {
+	rq.Failure, rq.ended = "too many requests", true
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
 // enterer lets a request in; nil: it is refused.

@@ -24,6 +24,8 @@ type Config struct {
 	Authorizer     auth.Authorizer
 	// MaxReads and MaxWrites bound the requests in flight (default 400 and 200); watches and other long-running ones do not count.
 	MaxReads, MaxWrites int
+	// MaxStreams bounds the requests under way that take a connection to somewhere else: exec, attach, port-forward, logs, proxies (default 1000).
+	MaxStreams int
 	// Timeout bounds a request that is not long-running (default 60 s). ?timeout= may ask for less.
 	Timeout time.Duration
 	// MaxBody bounds a request's body in bytes (default 3 MiB).
@@ -67,6 +69,9 @@ func New(c Config, final http.Handler) http.Handler {
 	}
 	if c.MaxWrites == 0 {
 		c.MaxWrites = 200
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = 1000
 	}
 	if c.Timeout == 0 {
 		c.Timeout = 60 * time.Second

@@ -15,6 +15,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"keelson/auth"
+	"keelson/lib/connlimit"
 	"keelson/lib/mark"
 )
 
@@ -91,6 +92,7 @@ func parse(_ *Config, next http.Handler) http.Handler {
 			http.Error(w, http.StatusText(http.StatusRequestHeaderFieldsTooLarge), http.StatusRequestHeaderFieldsTooLarge)
 			return
 		}
+		connlimit.Reach(r.Context(), connlimit.Anonymous)
 		rq := &Request{Info: ParseInfo(r), Begin: time.Now(), AuditID: r.Header.Get("Audit-Id")}
 		if rq.AuditID == "" {
 			rq.AuditID = uuid.NewString()

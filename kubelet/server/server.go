@@ -21,6 +21,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/connlimit"
 )
 
 // Pods knows the node's pods. Objects are shared: never modified.
@@ -77,6 +79,7 @@ func New(cfg Config) *Server {
 
 // ServeHTTP authenticates, authorizes and answers.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	connlimit.Reach(r.Context(), connlimit.Anonymous)
 	if r.URL.Path == "/healthz" {
 		s.mux.ServeHTTP(w, r)
 		return
@@ -90,6 +93,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("Forbidden (user=%s, verb=%s, resource=nodes, subresource=proxy)", who, r.Method), http.StatusForbidden)
 		return
 	}
+	connlimit.Reach(r.Context(), connlimit.Authenticated)
 	s.mux.ServeHTTP(w, r)
 }
 
@@ -99,12 +103,16 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conf.ClientCAs, conf.ClientAuth, conf.MinVersion = s.cfg.ClientCA, tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
 	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
 	srv := &http.Server{
-		Handler: s, ReadHeaderTimeout: 30 * time.Second, TLSConfig: conf, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10, TLSConfig: conf, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,
+	}
+	shares, err := connlimit.OwnShares()
+	if err != nil {
+		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve tells what happened
 	defer stop()
-	err := srv.Serve(tls.NewListener(l, conf))
+	err = srv.Serve(tls.NewListener(connlimit.New(l, shares.Other), conf))
 	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

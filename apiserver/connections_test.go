@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"keelson/apiserver"
+)
+
+// TestIdleConnections: connections that say nothing take no more descriptors than the server has set aside for them. A client that has shown
+// who it is keeps its connection, and a health check always finds a place.
+func TestIdleConnections(t *testing.T) {
+	const most = 20
+	r := start(t, func(c *apiserver.Config) { c.Connections = most })
+	known := r.raw(t)
+	get := func() {
+		t.Helper()
+		says(t, known, "GET /api/v1/namespaces HTTP/1.1\r\nHost: x\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(known), nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("a client that is known: %v %v", resp, err)
+		}
+		_ = resp.Body.Close()
+	}
+	get()
+	host := strings.TrimPrefix(r.rest.Host, "https://")
+	var idle []net.Conn
+	for range 5 * most {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		idle = append(idle, c)
+	}
+	get()
+	stranger := rest.AnonymousClientConfig(r.rest)
+	client, err := rest.HTTPClientFor(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.rest.Host+"/livez", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("a health check found no place: %v", err)
+	}
+	_ = resp.Body.Close()
+	open := 0
+	for _, c := range idle {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); err != nil && strings.Contains(err.Error(), "timeout") {
+			open++
+		}
+	}
+	if open > most {
+		t.Errorf("%d connections are open, and may be %d", open, most)
+	}
+	if got := r.gauge(t, "keelson_apiserver_connections_limit"); got != "20" {
+		t.Errorf("the limit in the metrics is %q", got)
+	}
+}
