@@ -3,10 +3,13 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"keelson/kubelet"
+	"keelson/kubelet/image"
 	"keelson/lib/logrotate"
 )
 
@@ -16,6 +19,16 @@ type NodeOptions struct {
 	ContainerLogMaxSize string
 	// ContainerLogMaxFiles is how many files a container's log may have (5).
 	ContainerLogMaxFiles int
+	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can
+	// pull them; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
+	ImageVerificationPolicy    string
+	ImageVerificationAllowlist []string
+}
+
+// apply gives the options to a kubelet.
+func (o NodeOptions) apply(c *kubelet.Config) {
+	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
+	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
 
 // containerLogs is the policy that the options say. Call it after validate.
@@ -51,5 +64,5 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 
 func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
-	return err
+	return errors.Join(err, image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

@@ -64,9 +64,13 @@ type Config struct {
 
 	MaxPods       int // 110
 	ParallelPulls int // 3
-	Labels        map[string]string
-	Taints        []corev1.Taint
-	KubeReserved  corev1.ResourceList
+	// ImagePullCredentialsVerificationPolicy says for which images on the node a pod needs credentials that can pull them;
+	// NeverVerifyPreloadedImages. PreloadedImagesVerificationAllowlist are the images of the policy NeverVerifyAllowlistedImages.
+	ImagePullCredentialsVerificationPolicy string
+	PreloadedImagesVerificationAllowlist   []string
+	Labels                                 map[string]string
+	Taints                                 []corev1.Taint
+	KubeReserved                           corev1.ResourceList
 	// RegisterNode makes the Node object when it is not there.
 	RegisterNode bool
 	// LeaseInterval is how often the node's lease is renewed; 10 s. The lease's duration is four intervals, at least 40 s.

@@ -80,7 +80,13 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)
 	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
-	k.images = image.New(imageNews{cfg.Runtime.Image, k.node.Changed}, cfg.ParallelPulls)
+	k.images, err = image.New(image.Config{
+		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
+		VerificationPolicy: cfg.ImagePullCredentialsVerificationPolicy, VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist, Log: cfg.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
 	k.probes = probe.NewManager(runner, &probeNews{k})
 	k.services.client = cfg.Client.Interface
@@ -158,6 +164,9 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 		return fmt.Errorf("kubelet: ask the container runtime for its version: %w", err)
 	}
 	k.env.RuntimeName = v.GetRuntimeName()
+	if err := k.images.Recover(ctx); err != nil {
+		k.cfg.Log.Warn("recover records of image pulls", "err", err) // those images are verified, or recovered at the next start
+	}
 	if k.cfg.PodCIDR == "" {
 		return nil
 	}

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image sees to it that a container's image is on the node: pull policies, pull secrets, back-off. The pod workers call it.
+// Package image sees to it that a container's image is on the node and that its pod may have it: pull policies, pull secrets, records
+// of which secrets pulled what, back-off. The pod workers call it. It never shows a pod an image that another pod's secret pulled.
 package image
 
 import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -59,18 +61,42 @@ type failure struct {
 	err   string
 }
 
+// Config is what a Manager needs.
+type Config struct {
+	Service runtimeapi.ImageServiceClient
+	// Parallel pulls are made at the same time; 1 at least.
+	Parallel int
+	// Dir is where it records what it pulled, below the kubelet's root.
+	Dir string
+	// VerificationPolicy is one of the policies; NeverVerifyPreloadedImages when empty. VerificationAllowlist is for NeverVerifyAllowlistedImages.
+	VerificationPolicy    string
+	VerificationAllowlist []string
+	Log                   *slog.Logger
+}
+
 // Manager pulls images, at most a few at the same time.
 type Manager struct {
-	svc   runtimeapi.ImageServiceClient
-	slots chan struct{}
+	cfg     Config
+	svc     runtimeapi.ImageServiceClient
+	records *records
+	slots   chan struct{}
 
 	mu     sync.Mutex
 	failed map[string]failure // by pod and image
 }
 
-// New returns a manager that pulls up to parallel images at once.
-func New(svc runtimeapi.ImageServiceClient, parallel int) *Manager {
-	return &Manager{svc: svc, slots: make(chan struct{}, max(parallel, 1)), failed: map[string]failure{}}
+// New returns a manager. It makes cfg.Dir.
+func New(cfg Config) (*Manager, error) {
+	if err := ValidatePolicy(cfg.VerificationPolicy, cfg.VerificationAllowlist); err != nil {
+		return nil, err
+	}
+	rec, err := openRecords(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return &Manager{
+		cfg: cfg, svc: cfg.Service, records: rec, slots: make(chan struct{}, max(cfg.Parallel, 1)), failed: map[string]failure{},
+	}, nil
 }
 
 // Ensure returns when the image is there. The error is an *Error, or ctx's.
@@ -86,7 +112,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (*Outcome, error) {
 		if err != nil {
 			return nil, err
 		}
-		if img != nil {
+		if img != nil && m.accessible(ref, img.GetId(), Credentials(r.Secrets, ref)) {
 			return &Outcome{Ref: cmp.Or(img.GetId(), ref), Image: img, Present: true}, nil
 		}
 		if r.Policy == corev1.PullNever {
@@ -140,7 +166,7 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 		return nil, ctx.Err()
 	}
 	started := time.Now()
-	got, err := m.try(ctx, ref, r)
+	id, err := m.try(ctx, ref, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -155,25 +181,47 @@ func (m *Manager) pull(ctx context.Context, key, ref string, r Request) (*Outcom
 	if err != nil {
 		return nil, err
 	}
-	return &Outcome{Ref: cmp.Or(got, img.GetId(), ref), Image: img, Took: took, Waited: time.Since(begin)}, nil
+	return &Outcome{Ref: cmp.Or(id, img.GetId(), ref), Image: img, Took: took, Waited: time.Since(begin)}, nil
 }
 
-// try pulls with each credential that fits, or without one.
+// try pulls with each credential that fits, or without one, and records which it was.
 func (m *Manager) try(ctx context.Context, ref string, r Request) (string, error) {
+	if err := m.records.begin(ref); err != nil {
+		return "", err
+	}
+	id, used, err := m.tryEach(ctx, ref, r)
+	var creds *ImagePullCredentials
+	if err == nil {
+		creds = usedBy(used)
+	}
+	if err := m.records.end(ref, id, creds); err != nil {
+		m.cfg.Log.Warn("record an image pull", "image", ref, "err", err)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := m.prune(ctx); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Warn("prune records of image pulls", "err", err)
+	}
+	return id, nil
+}
+
+func (m *Manager) tryEach(ctx context.Context, ref string, r Request) (id string, used *Credential, err error) {
 	spec := &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: r.Image}
-	creds := Credentials(r.Secrets, ref)
-	if len(creds) == 0 {
-		creds = []*runtimeapi.AuthConfig{nil}
-	}
-	var last error
-	for _, a := range creds {
+	pull := func(a *runtimeapi.AuthConfig) (string, error) {
 		resp, err := m.svc.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: a, SandboxConfig: r.Sandbox})
-		if err == nil {
-			return resp.GetImageRef(), nil
-		}
-		last = err
+		return resp.GetImageRef(), err
 	}
-	return "", last
+	creds := Credentials(r.Secrets, ref)
+	for i := range creds {
+		if id, err = pull(creds[i].Auth); err == nil {
+			return id, &creds[i], nil
+		}
+	}
+	if len(creds) == 0 {
+		id, err = pull(nil)
+	}
+	return id, nil, err
 }
 
 // note remembers a failed pull and words it.

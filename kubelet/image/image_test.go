@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -61,7 +62,7 @@ func TestCredentials(t *testing.T) {
 	} {
 		var got []string
 		for _, a := range Credentials(secrets, ref) {
-			got = append(got, a.GetUsername())
+			got = append(got, a.Auth.GetUsername())
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", ref, got, want)
@@ -74,6 +75,19 @@ func reason(err error) string {
 		return e.Reason
 	}
 	return fmt.Sprint(err)
+}
+
+func manager(t *testing.T, svc runtimeapi.ImageServiceClient, change ...func(*Config)) *Manager {
+	t.Helper()
+	cfg := Config{Service: svc, Dir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	for _, c := range change {
+		c(&cfg)
+	}
+	m, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 func TestPolicies(t *testing.T) {
@@ -102,7 +116,7 @@ func TestPolicies(t *testing.T) {
 			if tt.fail != nil {
 				f.FailNext("PullImage", tt.fail)
 			}
-			out, err := New(cri.InProcess(f).Image, 1).Ensure(t.Context(), Request{PodUID: "u", Image: tt.image, Policy: tt.policy})
+			out, err := manager(t, cri.InProcess(f).Image).Ensure(t.Context(), Request{PodUID: "u", Image: tt.image, Policy: tt.policy})
 			got := reason(err)
 			if err == nil {
 				got = map[bool]string{true: "present", false: "pulled"}[out.Present]
@@ -119,7 +133,7 @@ func TestPullBackOff(t *testing.T) {
 		f := critest.NewFake()
 		bad := status.Error(codes.NotFound, "no such image")
 		f.FailNext("PullImage", bad, bad, bad)
-		m := New(cri.InProcess(f).Image, 1)
+		m := manager(t, cri.InProcess(f).Image)
 		r := Request{PodUID: "u", Image: "a/b:1", Policy: corev1.PullIfNotPresent}
 		try := func() string { _, err := m.Ensure(t.Context(), r); return reason(err) }
 		var got []string
@@ -144,8 +158,8 @@ func FuzzCredentials(f *testing.F) {
 			{Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: config}},
 			{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: config}},
 		}, ref) {
-			if !fits(a.ServerAddress, ref) {
-				t.Errorf("%q for %q: %q", config, ref, a.ServerAddress)
+			if !fits(a.Auth.ServerAddress, ref) {
+				t.Errorf("%q for %q: %q", config, ref, a.Auth.ServerAddress)
 			}
 		}
 	})

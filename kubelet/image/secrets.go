@@ -22,28 +22,34 @@ type entry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
+// Credential is what a pull secret has for an image's registry.
+type Credential struct {
+	Auth   *runtimeapi.AuthConfig
+	Secret *corev1.Secret
+}
+
 // Credentials are those of the pull secrets that fit an image, the most specific first. Secrets that cannot be read are skipped.
-func Credentials(secrets []*corev1.Secret, ref string) []*runtimeapi.AuthConfig {
+func Credentials(secrets []*corev1.Secret, ref string) []Credential {
 	type match struct {
 		key string
-		a   *runtimeapi.AuthConfig
+		c   Credential
 	}
-	var out []match
+	var found []match
 	for _, s := range secrets {
 		for key, e := range entries(s) {
 			if fits(key, ref) {
-				out = append(out, match{key, auth(key, e)})
+				found = append(found, match{key, Credential{auth(key, e), s}})
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b match) int {
+	slices.SortStableFunc(found, func(a, b match) int {
 		return cmp.Or(cmp.Compare(len(b.key), len(a.key)), strings.Compare(a.key, b.key))
 	})
-	auths := make([]*runtimeapi.AuthConfig, 0, len(out))
-	for _, m := range out {
-		auths = append(auths, m.a)
+	out := make([]Credential, 0, len(found))
+	for _, m := range found {
+		out = append(out, m.c)
 	}
-	return auths
+	return out
 }
 
 func entries(s *corev1.Secret) map[string]entry {
