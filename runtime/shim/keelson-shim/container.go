@@ -175,7 +175,7 @@ func (s *supervisor) finish(c *container) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
 	c.mu.Lock()
-	e := reap(c.state.PID, c.pidfd)
+	e := s.reap(c.state.PID, c.pidfd)
 	_ = unix.Close(c.pidfd) // a pidfd has nothing to lose
 	c.pidfd = -1
 	c.mu.Unlock()
@@ -202,8 +202,9 @@ func (s *supervisor) conclude(c *container) {
 	close(c.cleaned)
 }
 
-// remove kills the container when it runs and forgets it. Unknown containers are removed already.
-func (s *supervisor) remove(id string) error {
+// remove kills the container when it runs and forgets it, unless the client is gone before it has ended. Unknown containers are removed
+// already.
+func (s *supervisor) remove(id string, gone <-chan struct{}) error {
 	c, err := s.find(id)
 	if errors.Is(err, shim.ErrNotFound) {
 		return nil
@@ -217,8 +218,16 @@ func (s *supervisor) remove(id string) error {
 		}
 	}
 	s.gate.RUnlock() // finish needs an upgrade to be able to pass it by
-	<-c.cleaned
+	ended := true
+	select {
+	case <-c.cleaned:
+	case <-gone:
+		ended = false
+	}
 	s.gate.RLock()
+	if !ended {
+		return fmt.Errorf("remove container %s: it was killed and has not ended", id)
+	}
 	s.mu.Lock()
 	delete(s.containers, id)
 	s.mu.Unlock()

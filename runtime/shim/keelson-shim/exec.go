@@ -46,6 +46,7 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 	if c.snapshot().Hold || e.Process == nil {
 		return nil, errors.New("exec: the container has no program to run things beside, or nothing to run was given")
 	}
+	defer s.children.begin()()
 	p := process(e.Process)
 	if e.Process.Terminal {
 		if len(files) != 1 {
@@ -76,8 +77,7 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 	}
 	x := &session{id: id, pid: pid, conn: conn}
 	if err := s.enlist(x); err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // our child: its pid cannot mean another process
-		_, _ = unix.Wait4(pid, nil, 0, nil)
+		endChild(pid)
 		return nil, err
 	}
 	if err := reply(conn, shim.Started{PID: pid}); err != nil {
@@ -138,7 +138,7 @@ func (s *supervisor) attend(x *session) {
 	}
 	s.gate.RLock()
 	defer s.gate.RUnlock()
-	e := reap(x.pid, x.pidfd)
+	e := s.reap(x.pid, x.pidfd)
 	_ = unix.Close(x.pidfd) // a pidfd has nothing to lose
 	s.mu.Lock()
 	delete(s.sessions, x)

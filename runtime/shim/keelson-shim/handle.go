@@ -49,6 +49,12 @@ func (s *supervisor) handle(conn caller) error {
 	case shim.VerbUpgrade:
 		s.upgrade(conn, req)
 		return nil
+	case shim.VerbDelete:
+		if err := s.remove(req.ID, s.closed(conn.Conn)); err != nil {
+			s.fail(conn.Conn, err)
+			return nil
+		}
+		return reply(conn.Conn, nil)
 	case shim.VerbQuit:
 		s.end(conn)
 		return nil
@@ -103,8 +109,6 @@ func (s *supervisor) answer(req shim.Request) (any, error) {
 		return done(req, s.update)
 	case shim.VerbConfigure:
 		return done(req, s.configure)
-	case shim.VerbDelete:
-		return nil, s.remove(req.ID)
 	case shim.VerbReopen:
 		return nil, s.reopen(req.ID)
 	case shim.VerbCloseIn:

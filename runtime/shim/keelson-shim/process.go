@@ -28,8 +28,10 @@ type exit struct {
 
 // watch calls ended, once and on the exit loop, when the process pid has ended; it is not reaped then. The caller closes the pidfd.
 func (s *supervisor) watch(pid int, ended func()) (int, error) {
+	s.children.own(pid)
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
+		s.children.disown(pid)
 		return -1, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	err = s.exits.add(fd, func() {
@@ -38,6 +40,7 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	})
 	if err != nil {
 		_ = unix.Close(fd) // a pidfd has nothing to lose
+		s.children.disown(pid)
 		return -1, err
 	}
 	return fd, nil
@@ -45,7 +48,8 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 
 // reap tells how an ended process ended. Whoever calls it holds the gate until the outcome is recorded: from here on nobody else
 // can learn it.
-func reap(pid, fd int) exit {
+func (s *supervisor) reap(pid, fd int) exit {
+	defer s.children.disown(pid)
 	var ws unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &ws, 0, nil)

@@ -38,13 +38,13 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
 		SharedPID: !privatePID(r.Spec),
 	}
+	defer s.children.begin()()
 	if err := s.launch(c, r.Spec); err != nil {
 		s.discard(c)
 		return nil, err
 	}
 	if err := s.track(c); err != nil {
-		_ = unix.Kill(c.state.PID, unix.SIGKILL) // our child: its pid cannot mean another process
-		_, _ = unix.Wait4(c.state.PID, nil, 0, nil)
+		endChild(c.state.PID)
 		s.destroy(c)
 		s.discard(c)
 		return nil, err

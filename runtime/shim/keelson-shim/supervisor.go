@@ -41,6 +41,7 @@ type supervisor struct {
 	lock     *os.File
 	exits    *loop
 	output   *loop
+	children *reaper
 	buffers  sync.Pool // of *[readSize]byte
 	quit     chan struct{}
 
@@ -75,6 +76,7 @@ func supervise(dir string, args []string) error {
 	}
 	s := &supervisor{
 		dir: dir, log: log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds), quit: make(chan struct{}),
+		children:   newReaper(),
 		buffers:    sync.Pool{New: func() any { return new([readSize]byte) }},
 		containers: map[string]*container{}, sessions: map[*session]struct{}{}, news: map[chan shim.State]struct{}{},
 	}
@@ -206,6 +208,9 @@ func (s *supervisor) serve(h *handoff) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.exits.run() }()  // ends with the process
 	go func() { failed <- s.output.run() }() // ends with the process
+	if err := s.children.run(); err != nil {
+		return err
+	}
 	if h != nil {
 		for _, x := range h.adopted {
 			go s.attend(x) // ends with the process it attends, or its client

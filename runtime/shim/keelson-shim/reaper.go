@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// reaper reaps the children that nobody waits for.
+//
+// The supervisor has children that it did not ask for: a process that libcontainer forked on the way to an exec that failed, and, as
+// a subreaper, what processes in the host's PID namespace leave behind. One that ended and is not reaped is more than untidy: as long
+// as it is there the first process of its PID namespace cannot end (zap_pid_ns_processes), so neither can its container.
+//
+// Every child has an owner: whoever watches it, which reaps it itself, or a start under way, which may have forked it and may be about to
+// wait for it. Children of neither are strays.
+type reaper struct {
+	mu     sync.Mutex
+	owned  map[int]struct{}
+	starts map[*start]struct{}
+}
+
+// start is a call that forks children and waits for some of them.
+type start struct {
+	began uint64 // clock ticks since boot, as of processes
+	at    time.Time
+}
+
+// startClaim is for how long a start owns the children that began after it. One that hangs for longer must not keep others from their end.
+const startClaim = 30 * time.Second
+
+func newReaper() *reaper {
+	return &reaper{owned: map[int]struct{}{}, starts: map[*start]struct{}{}}
+}
+
+// begin announces children. The caller calls done when it owns those it keeps, and waits for none of the others any more.
+func (r *reaper) begin() (done func()) {
+	s := &start{at: time.Now()}
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err == nil { // on an error it owns every child
+		s.began = uint64(now.Nano()) / uint64(time.Second/userHz) //nolint:gosec // a time since boot is positive
+	}
+	r.mu.Lock()
+	r.starts[s] = struct{}{}
+	r.mu.Unlock()
+	return func() {
+		r.mu.Lock()
+		delete(r.starts, s)
+		r.mu.Unlock()
+		r.sweep()
+	}
+}
+
+// userHz is the unit of a process's start time, which is the same on every architecture that Go knows.
+const userHz = 100
+
+// own says that the caller will reap pid.
+func (r *reaper) own(pid int) {
+	r.mu.Lock()
+	r.owned[pid] = struct{}{}
+	r.mu.Unlock()
+}
+
+// disown says that pid is reaped, or never will be by its owner.
+func (r *reaper) disown(pid int) {
+	r.mu.Lock()
+	delete(r.owned, pid)
+	r.mu.Unlock()
+	r.sweep()
+}
+
+// sweep reaps strays. The kernel names one ended child at a time: when that has an owner there may be strays behind it, which are swept
+// when the owner has reaped it or its start is done.
+func (r *reaper) sweep() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for {
+		pid := endedChild()
+		if pid == 0 || !r.strayLocked(pid) {
+			return
+		}
+		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
+			return
+		}
+	}
+}
+
+// endedChild is a child that waits to be reaped, or 0.
+func endedChild() int {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || info.Signo == 0 {
+			return 0
+		}
+		// The process id follows signal number, error and code, aligned to eight bytes.
+		return int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 16))) //nolint:gosec // the kernel's siginfo_t on 64-bit machines
+	}
+}
+
+func (r *reaper) strayLocked(pid int) bool {
+	if _, ok := r.owned[pid]; ok {
+		return false
+	}
+	oldest := uint64(math.MaxUint64)
+	for s := range r.starts {
+		if time.Since(s.at) < startClaim {
+			oldest = min(oldest, s.began)
+		}
+	}
+	began, err := startTime(pid)
+	return err == nil && began < oldest
+}
+
+// run sweeps whenever a child ends, for as long as the process lives.
+func (r *reaper) run() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become the reaper of orphans: %w", err)
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	go func() { // ends with the process
+		for range ended {
+			r.sweep()
+		}
+	}()
+	r.sweep() // what ended under an earlier program
+	return nil
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"keelson/runtime/shim"
+)
+
+// raceRounds is how often TestExecAgainstTheEnd plays; KEELSON_TEST_EXEC_ROUNDS says otherwise.
+func raceRounds(t *testing.T) int {
+	if v := os.Getenv("KEELSON_TEST_EXEC_ROUNDS"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatalf("KEELSON_TEST_EXEC_ROUNDS: %v", err)
+		}
+		return n
+	}
+	return 100
+}
+
+// endLimit is how long a killed container may take to be gone on a machine with much else to do.
+const endLimit = 20 * time.Second
+
+// TestExecAgainstTheEnd: however a container ends while programs start in it, it ends, and leaves no process behind, not even one that
+// waits to be reaped: in its PID namespace that would keep the container's first process from ending.
+func TestExecAgainstTheEnd(t *testing.T) {
+	n := newNode(t)
+	supervisor := supervisorPID(n)
+	ways := []struct {
+		name, command string
+		end           func(id string) error
+	}{
+		{"kill", "while :; do sleep 1000; done", func(id string) error {
+			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGKILL)})
+		}},
+		{"stop", "trap 'exit 3' TERM; while :; do sleep 0.02; done", func(id string) error {
+			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGTERM)})
+		}},
+		{"oom", "trap 'tail /dev/zero; exit 9' USR1; while :; do sleep 0.02; done", func(id string) error {
+			return n.c.Kill(t.Context(), id, shim.Kill{Signal: int(unix.SIGUSR1)})
+		}},
+		{"delete", "while :; do sleep 1000; done", func(string) error { return nil }},
+	}
+	for i := range raceRounds(t) {
+		way := ways[i%len(ways)]
+		id := fmt.Sprintf("%s-%d", way.name, i)
+		n.run(id, way.command, func(r *shim.Run) {
+			r.Spec.Linux.CgroupsPath = fmt.Sprintf("%s/r%d", n.cgroup, i)
+			if way.name == "oom" {
+				limit := int64(48 << 20)
+				r.Spec.Linux.Resources.Memory = &specs.LinuxMemory{Limit: &limit, Swap: &limit}
+			}
+		})
+		execAlong(n, id, func() {
+			time.Sleep(time.Duration(i%17) * 2 * time.Millisecond) // so that the end meets execs at every stage
+			if err := way.end(id); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+			began := time.Now()
+			if err := deleteWithin(n, id, way.name == "oom"); err != nil {
+				t.Fatalf("%s: not gone after %s: %v; children of the supervisor: %q", id, time.Since(began), err, describe(childrenOf(t, supervisor)))
+			}
+		})
+		_ = os.RemoveAll(filepath.Join(n.dir, "rootfs-"+strconv.Itoa(n.seq)))
+	}
+	// The last sweep is a signal away.
+	end := time.Now().Add(endLimit)
+	for len(childrenOf(t, supervisor)) > 0 && time.Now().Before(end) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if left := childrenOf(t, supervisor); len(left) > 0 {
+		t.Errorf("children of the supervisor are left: %q", describe(left))
+	}
+}
+
+// execAlong runs programs in the container all the time while f does something, and until they are refused.
+func execAlong(n *node, id string, f func()) {
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	p := n.spec("").Process
+	p.Args = []string{"/bin/true"}
+	for range 3 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+				if err != nil {
+					n.t.Error(err)
+					return
+				}
+				x, err := n.c.Exec(n.t.Context(), id, shim.Exec{Process: p, Stdin: true, Stdout: true, Stderr: true}, null, null, null)
+				_ = null.Close()
+				if err == nil {
+					_, _ = x.Wait(n.t.Context()) // how it ended depends on the race
+					_ = x.Close()
+				}
+				if errors.Is(err, shim.ErrNotRunning) || errors.Is(err, shim.ErrNotFound) {
+					return
+				}
+			}
+		})
+	}
+	defer wg.Wait()
+	defer close(stop)
+	f()
+}
+
+// deleteWithin waits for the container's own end first where that is what is tried, and deletes it.
+func deleteWithin(n *node, id string, wait bool) error {
+	// The signal may have come before the trap was set.
+	for end := time.Now().Add(3 * time.Second); wait && time.Now().Before(end); {
+		if st, err := n.c.State(n.t.Context(), id); err != nil || !st.Running() {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.c.Delete(n.t.Context(), id) }() // ends with the test
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(endLimit):
+		return errors.New("delete did not return")
+	}
+}
+
+// describe is what ps would show.
+func describe(pids []string) []string {
+	var out []string
+	for _, p := range pids {
+		raw, _ := os.ReadFile("/proc/" + p + "/stat") // it may have ended meanwhile
+		out = append(out, strings.Join(strings.Fields(string(raw))[:min(3, len(strings.Fields(string(raw))))], " "))
+	}
+	return out
+}
