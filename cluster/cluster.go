@@ -161,7 +161,7 @@ func (c *Cluster) undo(cause error) error {
 	if !c.cfg.Rootless && !c.cfg.NoNode {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		left = removeNode(ctx, c.dir)
+		left = removeNode(ctx, c.dir, func(string) {}) // nobody listens; it is bounded
 		if errors.Is(left, os.ErrPermission) {
 			left = nil // what may not be removed could not be made either
 		}

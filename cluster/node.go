@@ -142,7 +142,7 @@ func nodeIP(cfg Config) netip.Addr {
 }
 
 // removeNode takes away everything a real node has in the kernel. Nothing there is no error.
-func removeNode(ctx context.Context, dir DataDir) error {
+func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	if os.Getuid() != 0 {
 		return nil
 	}
@@ -153,8 +153,32 @@ func removeNode(ctx context.Context, dir DataDir) error {
 		return err
 	}
 	// The runtime need not detach pods one by one: the whole network goes.
-	err = runtime.Down(ctx, runtime.Config{Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log})
-	return errors.Join(foreign, err, net.Purge(ctx), kubelet.Purge(dir.Sub("kubelet")))
+	err = runtime.Down(ctx, runtime.Config{Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log, Waiting: waiting})
+	return errors.Join(foreign, err, net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))
+}
+
+// Limits of a step of going down that the kernel may never finish, such as unmounting a file system whose server is gone.
+const (
+	stepSay   = 3 * time.Second
+	stepLimit = 30 * time.Second
+)
+
+// bounded does f, says so when that takes long, and after its limit goes on without it.
+func bounded(ctx context.Context, what string, waiting func(string), f func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- f() }() // ends with the process at the latest
+	say := time.AfterFunc(stepSay, func() { waiting(what) })
+	defer say.Stop()
+	limit := time.NewTimer(stepLimit)
+	defer limit.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	case <-limit.C:
+		return fmt.Errorf("%s: not done in %s", what, stepLimit)
+	}
 }
 
 // endpointFile remembers a runtime that is not the built-in one, so that this cluster's pods can be removed from it.

@@ -108,13 +108,14 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
 		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
 	}
-	begin := time.Now()
+	start := time.Now()
+	begin := start
 	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it says good-bye to the server
 		if err := stopHolder(path); err != nil {
 			return err
 		}
 	}
-	progress("stopped", time.Since(begin))
+	progress("process ended", time.Since(begin))
 	for _, take := range []func() (io.Closer, error){dir.Lock, dir.LockNode} {
 		lock, err := take()
 		if err != nil {
@@ -123,11 +124,13 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 		defer func() { _ = lock.Close() }()
 	}
 	begin = time.Now()
-	if err := removeNode(ctx, dir); err != nil {
+	waiting := func(what string) { progress("waiting for "+what, time.Since(begin)) }
+	if err := removeNode(ctx, dir, waiting); err != nil {
 		return err
 	}
 	progress("containers, network gone", time.Since(begin))
 	if !purge {
+		progress("stopped", time.Since(start))
 		return nil
 	}
 	begin = time.Now()
@@ -135,6 +138,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 		return fmt.Errorf("purge: %w", err)
 	}
 	progress("data deleted", time.Since(begin))
+	progress("stopped", time.Since(start))
 	return nil
 }
 

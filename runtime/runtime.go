@@ -56,6 +56,8 @@ type Config struct {
 	Version string
 	Marks   *mark.Recorder
 	Log     *slog.Logger
+	// Waiting hears what Purge and Down wait for when a step takes long; it may be nil.
+	Waiting func(what string)
 }
 
 // Runtime is a node's container runtime. It implements cri.Server; its verbs work while Run does.
@@ -168,7 +170,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.install(); err != nil && !errors.Is(err, embedded.ErrMissing) {
 		return err
 	}
-	return errors.Join(r.Server.Purge(ctx), r.cfg.Snapshots.Purge())
+	return errors.Join(r.Server.Purge(ctx, r.cfg.Waiting), r.cfg.Snapshots.Purge())
 }
 
 // Down is Purge for a runtime that no process serves any more.

@@ -156,6 +156,20 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	return h, err
 }
 
+// Listener is the process id of the supervisor, also of one that does not answer; ErrDown when there is none.
+func (c *Client) Listener(ctx context.Context) (int, error) {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	cred, err := conn.Peer()
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Pid), nil
+}
+
 // Run makes and starts a container.
 func (c *Client) Run(ctx context.Context, id string, r Run) (State, error) {
 	var s State

@@ -37,6 +37,20 @@ func (c *Conn) Close() error { return c.c.Close() }
 // Unix returns the connection itself.
 func (c *Conn) Unix() *net.UnixConn { return c.c }
 
+// Peer says which process is at the other end: of a dialled connection the one that listens.
+func (c *Conn) Peer() (*unix.Ucred, error) {
+	raw, err := c.c.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("identify peer: %w", err)
+	}
+	var cred *unix.Ucred
+	var cerr error
+	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, fmt.Errorf("identify peer: %w", err)
+	}
+	return cred, cerr
+}
+
 // Send writes one message and its descriptors. The descriptors stay the caller's.
 func (c *Conn) Send(v any, files ...*os.File) error {
 	body, err := json.Marshal(v)

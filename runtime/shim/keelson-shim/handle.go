@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"keelson/runtime/shim"
 )
 
@@ -243,17 +241,9 @@ func (s *supervisor) fail(conn *shim.Conn, err error) {
 
 // checkPeer lets in only the user that the supervisor runs as.
 func checkPeer(conn *shim.Conn) error {
-	raw, err := conn.Unix().SyscallConn()
+	cred, err := conn.Peer()
 	if err != nil {
-		return fmt.Errorf("check peer: %w", err)
-	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return fmt.Errorf("check peer: %w", err)
-	}
-	if cerr != nil {
-		return fmt.Errorf("check peer: %w", cerr)
+		return err
 	}
 	if int(cred.Uid) != os.Geteuid() {
 		return fmt.Errorf("process %d of user %d is not let in", cred.Pid, cred.Uid)
