@@ -254,13 +254,14 @@ func (in *Input) probes(p *Plan, box *observed.Sandbox, c *corev1.Container, cur
 		if pr == nil {
 			continue
 		}
-		p.Probes = append(p.Probes, probe.Target{
-			Key: probe.Key{ContainerID: cur.ID, Kind: k},
-			Pod: in.Pod, Container: c, Probe: pr, PodIP: ip, Started: cur.Started,
-		})
 		if k == probe.Readiness || in.result(cur.ID, k) != probe.Failure {
+			p.Probes = append(p.Probes, probe.Target{
+				Key: probe.Key{ContainerID: cur.ID, Kind: k},
+				Pod: in.Pod, Container: c, Probe: pr, PodIP: ip, Started: cur.Started,
+			})
 			continue
 		}
+		// Its answer stands until the container is gone; asking again, by exec even, would be in the way of its end.
 		grace := podinfo.Grace(in.Pod)
 		if pr.TerminationGracePeriodSeconds != nil {
 			grace = *pr.TerminationGracePeriodSeconds

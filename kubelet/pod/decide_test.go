@@ -248,8 +248,8 @@ func TestDecideProbes(t *testing.T) {
 	}{
 		"startup alone at first":       {nil, []string{"probe c Startup"}},
 		"the others after it":          {map[string]probe.Result{"c/Startup": probe.Success}, []string{"probe c Liveness", "probe c Readiness"}},
-		"a failed startup ends it":     {map[string]probe.Result{"c/Startup": probe.Failure}, []string{"stop c", "probe c Startup"}},
-		"failed liveness ends it":      {map[string]probe.Result{"c/Startup": probe.Success, "c/Liveness": probe.Failure}, []string{"stop c", "probe c Liveness", "probe c Readiness"}},
+		"a failed startup ends it":     {map[string]probe.Result{"c/Startup": probe.Failure}, []string{"stop c"}},
+		"failed liveness ends it":      {map[string]probe.Result{"c/Startup": probe.Success, "c/Liveness": probe.Failure}, []string{"stop c", "probe c Readiness"}},
 		"failed readiness does not":    {map[string]probe.Result{"c/Startup": probe.Success, "c/Readiness": probe.Failure}, []string{"probe c Liveness", "probe c Readiness"}},
 		"liveness before startup: not": {map[string]probe.Result{"c/Liveness": probe.Failure}, []string{"probe c Startup"}},
 	}
