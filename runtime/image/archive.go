@@ -41,7 +41,7 @@ type section struct{ at, size int64 }
 
 // openArchive reads the table of contents. A plain tar in a file stays where it is; else the tar is spooled, unpacked, to
 // a file in tmp which Close removes.
-func openArchive(ctx context.Context, r io.Reader, tmp string, maxBytes int64) (*tarFile, error) {
+func openArchive(ctx context.Context, r io.Reader, tmp string, lim limits) (*tarFile, error) {
 	if f, ok := r.(*os.File); ok && isPlain(f) {
 		return scan(f, func() error { return nil })
 	}
@@ -55,9 +55,9 @@ func openArchive(ctx context.Context, r io.Reader, tmp string, maxBytes int64) (
 		return nil, err
 	}
 	closeSpool := func() error { return errors.Join(spool.Close(), os.Remove(spool.Name())) }
-	n, err := io.Copy(spool, io.LimitReader(&ctxReader{done: ctx.Err, r: plain}, maxBytes+1))
-	if err == nil && n > maxBytes {
-		err = fmt.Errorf("%w: archive is larger than %d bytes", ErrInvalid, maxBytes)
+	n, err := io.Copy(lim.space.writer(spool), io.LimitReader(&ctxReader{done: ctx.Err, r: plain}, lim.bytes+1))
+	if err == nil && n > lim.bytes {
+		err = fmt.Errorf("%w: archive is larger than %d bytes", ErrInvalid, lim.bytes)
 	}
 	if err == nil {
 		_, err = spool.Seek(0, io.SeekStart)

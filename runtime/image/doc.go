@@ -25,4 +25,6 @@
 //  3. A layer is deleted only when no image and no lease names it and nobody holds
 //     busy.lock, in this or any other process.
 //  4. Bytes become visible only after their digest was checked.
+//  5. Every path of a layer goes through lib/inroot: no name and no link in it leads out of the layer's directory.
+//  6. Pulls and imports leave a part of the disk free (Config.ReserveBytes), so that images never fill it.
 package image

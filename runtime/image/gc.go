@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
 )
 
 // Hold makes the layers outlive their image until Release: a snapshot stands on them. id is a file name; holding again
@@ -204,7 +206,7 @@ func (s *Store) emptyTrash(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the next collection goes on
 		}
-		if err := os.RemoveAll(s.path("trash", e.Name())); err != nil {
+		if err := removeTree(s.path("trash"), e.Name()); err != nil {
 			return fmt.Errorf("empty trash: %w", err)
 		}
 	}
@@ -226,4 +228,13 @@ func (s *Store) busy() (func(), error) {
 			}
 		}
 	}, nil
+}
+
+// removeTree removes name in dir, which is ours, with whatever an image put into it.
+func removeTree(dir, name string) error {
+	d, err := inroot.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.RemoveAll(name), d.Close())
 }

@@ -25,7 +25,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) ([]Image, error) {
 		return nil, err
 	}
 	defer done()
-	a, err := openArchive(ctx, r, s.path("tmp"), s.cfg.MaxLayerBytes)
+	a, err := openArchive(ctx, r, s.path("tmp"), limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
 	if err != nil {
 		return nil, fmt.Errorf("import: %w", err)
 	}

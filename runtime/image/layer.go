@@ -12,11 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	cfs "github.com/containerd/continuity/fs"
-	"github.com/containerd/continuity/sysx"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
 )
 
 // layerAt reads what is known of a layer that is on disk; ok is false when it is not there.
@@ -74,7 +73,7 @@ func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready 
 	if err != nil {
 		return Layer{}, fmt.Errorf("unpack layer: %w", err)
 	}
-	defer func() { _ = os.RemoveAll(tmp) }()
+	defer func() { _ = removeTree(s.path("tmp"), filepath.Base(tmp)) }()
 	got, err := s.unpackSource(ctx, filepath.Join(tmp, "fs"), src)
 	if err != nil {
 		return Layer{}, err
@@ -90,7 +89,7 @@ func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready 
 			return Layer{}, context.Cause(ctx)
 		}
 	}
-	if err := s.inherit(filepath.Join(tmp, "fs"), got.implicit, below); err != nil {
+	if err := s.inherit(filepath.Join(tmp, "fs"), got.tree, below); err != nil {
 		return Layer{}, fmt.Errorf("unpack layer %s: %w", want.DiffID, err)
 	}
 	return want, s.commitLayer(tmp, want)
@@ -101,6 +100,9 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 		return unpacked{}, err
 	}
 	defer s.sem.Release(1)
+	if err := s.space().check(0); err != nil { // before anything is transferred
+		return unpacked{}, err
+	}
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
 	}
@@ -112,7 +114,7 @@ func (s *Store) unpackSource(ctx context.Context, root string, src source) (unpa
 		return unpacked{}, err
 	}
 	defer func() { _ = rc.Close() }()
-	got, err := unpack(ctx, root, rc, s.cfg.MaxLayerBytes)
+	got, err := unpack(ctx, root, rc, limits{bytes: s.cfg.MaxLayerBytes, space: s.space()})
 	if err != nil {
 		return unpacked{}, err
 	}
@@ -183,68 +185,25 @@ func (s *Store) lockKey(ctx context.Context, key string) (func(), error) {
 	}
 }
 
-// inherit gives directories that had no entry in the layer the owner, mode, times and attributes they have below it:
-// overlayfs shows the upper directory's.
-func (s *Store) inherit(root string, implicit, below []string) error {
-	slices.SortFunc(implicit, func(a, b string) int { // deepest first, so that a copied mtime stays
-		return strings.Count(b, "/") - strings.Count(a, "/")
-	})
-	for _, dir := range implicit {
-		dst := filepath.Join(root, dir)
-		if fi, err := os.Lstat(dst); err != nil || !fi.IsDir() {
-			continue // a symlink's name: its target has an entry of its own
-		}
-		for _, chain := range slices.Backward(below) {
-			from, err := cfs.RootPath(s.LayerDir(chain), dir)
-			if err != nil {
-				return err
-			}
-			fi, err := os.Lstat(from)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if fi.IsDir() {
-				if err := copyAttributes(dst, from, fi); err != nil {
-					return err
-				}
-			}
-			break // a file or whiteout: the directory is new here
-		}
-	}
-	return nil
-}
-
-func copyAttributes(dst, from string, fi fs.FileInfo) error {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("stat %s: no stat_t", from)
-	}
-	if os.Geteuid() == 0 {
-		if err := os.Lchown(dst, int(st.Uid), int(st.Gid)); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(dst, fi.Mode()); err != nil {
+// inherit completes the directories of a layer in root that had no entry of their own from the layers below (lowest first).
+func (s *Store) inherit(root string, tree *directory, below []string) (err error) {
+	dir, err := inroot.Open(root)
+	if err != nil {
 		return err
 	}
-	names, err := sysx.LListxattr(from)
-	if err != nil && !errors.Is(err, unix.ENOTSUP) {
-		return err
-	}
-	for _, n := range names {
-		if strings.HasPrefix(n, "trusted.") {
-			continue
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	lower := make([]*inroot.Dir, 0, len(below))
+	defer func() {
+		for _, l := range lower {
+			err = errors.Join(err, l.Close())
 		}
-		v, err := sysx.LGetxattr(from, n)
+	}()
+	for _, chain := range slices.Backward(below) {
+		l, err := inroot.Open(s.LayerDir(chain))
 		if err != nil {
 			return err
 		}
-		if err := unix.Lsetxattr(dst, n, v, 0); err != nil && !errors.Is(err, unix.ENOTSUP) {
-			return err
-		}
+		lower = append(lower, l)
 	}
-	return os.Chtimes(dst, fi.ModTime(), fi.ModTime())
+	return tree.inherit(dir, "", lower)
 }

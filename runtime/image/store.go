@@ -42,6 +42,8 @@ type Config struct {
 	Transport http.RoundTripper
 	// MaxLayerBytes bounds the size of one unpacked layer; 0 means 128 GiB.
 	MaxLayerBytes int64
+	// ReserveBytes is what pulls and imports leave free on Dir's file system; 0 means a twentieth of it, 128 MiB to 4 GiB.
+	ReserveBytes int64
 	// Downloads bounds how many layers are fetched at once; 0 means 4.
 	Downloads int
 	Log       *slog.Logger
@@ -233,6 +235,8 @@ func (s *Store) LayersDir() string { return filepath.Join(s.cfg.Dir, "layers") }
 func (s *Store) layerPath(chainID string) string {
 	return filepath.Join(s.LayersDir(), hexOf(chainID))
 }
+
+func (s *Store) space() *space { return &space{dir: s.cfg.Dir, reserve: s.cfg.ReserveBytes} }
 
 func (s *Store) path(elem ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir}, elem...)...)

@@ -10,16 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
 
-	"github.com/containerd/containerd/v2/pkg/archive"
-	"github.com/containerd/log"
-	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
 )
 
 const (
@@ -28,49 +25,64 @@ const (
 	whiteoutOpaque = ".wh..wh..opq" // hides what lower layers have in this directory
 	opaqueXattr    = "trusted.overlay.opaque"
 
-	// maxEntries bounds what one layer may make us remember and create.
-	maxEntries = 4 << 20
+	// What one layer may make us create, remember and read. archive/tar bounds a header's records at 1 MiB.
+	maxEntries     = 4 << 20
+	maxDirectories = 1 << 19
+	maxXattrs      = 256
+	maxSteps       = 100 << 20 // path elements gone through, those of links too
+	// A layer of more than freeRatio bytes may not unpack to more than maxRatio times what was transferred.
+	freeRatio = 4 << 30
+	maxRatio  = 200
 )
 
 // unpacked is what unpacking one layer found out.
 type unpacked struct {
-	diffID   string
-	disk     int64 // bytes the files occupy, in blocks of 4 KiB
-	inodes   int64
-	implicit []string // directories made for a file below them without an entry of their own
+	diffID string
+	disk   int64 // bytes the files occupy, in blocks of 4 KiB
+	inodes int64
+	tree   *directory
 }
 
-// unpacker turns the entries of a layer's tar into a tree that overlayfs can stack. Containerd's archive package does
-// the extraction and keeps every path below root; this adds overlay's whiteouts, limits and bookkeeping.
+// limits bound what unpacking takes.
+type limits struct {
+	bytes int64  // of content
+	space *space // may be nil
+}
+
+// unpacker turns the entries of a layer's tar into a tree that overlayfs can stack. Every path goes through dir, so that no name
+// and no link in a layer leads out of it. Owners are kept when we are root.
 type unpacker struct {
-	root      string
-	max       int64
-	bytes     int64 // bytes of content, as the headers promise
-	disk      int64
-	entries   int64
-	known     map[string]bool // directories: true when they have an entry, false when implicit
-	whiteouts map[string]bool // paths on disk that hold a whiteout made for this layer
-	revived   map[string]bool // directories that replaced a whiteout: opaque, so they inherit nothing
+	limits
+	dir      *inroot.Dir
+	cancel   func() error
+	bytes    int64 // of content, as the headers promise
+	disk     int64
+	entries  int64
+	tree     *directory
+	made     int // directories in tree, those removed again too
+	steps    int
+	asRoot   bool
+	parent   *inroot.Dir // of the entry before, open
+	parentAt string
 }
 
 // unpack extracts the tar (plain, gzip, zstd) in r below root and reads r to its end.
-func unpack(ctx context.Context, root string, r io.Reader, maxBytes int64) (unpacked, error) {
-	plain, err := decompress(r)
+func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpacked, err error) {
+	in := &counter{r: r}
+	plain, err := decompress(in)
 	if err != nil {
 		return unpacked{}, err
 	}
 	defer func() { _ = plain.Close() }()
+	dir, err := inroot.Open(root)
+	if err != nil {
+		return unpacked{}, fmt.Errorf("unpack layer: %w", err)
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
 	sum := sha256.New()
-	u := &unpacker{
-		root: root, max: maxBytes,
-		known: map[string]bool{}, whiteouts: map[string]bool{}, revived: map[string]bool{},
-	}
-	tee := io.TeeReader(plain, sum)
-	opts := []archive.ApplyOpt{archive.WithFilter(u.filter), archive.WithConvertWhiteout(u.convert)}
-	if os.Geteuid() != 0 {
-		opts = append(opts, archive.WithNoSameOwner())
-	}
-	if _, err := archive.Apply(quiet(ctx), root, tee, opts...); err != nil {
+	u := &unpacker{limits: lim, dir: dir, cancel: ctx.Err, tree: &directory{explicit: true}, asRoot: os.Geteuid() == 0}
+	tee := io.TeeReader(&bounded{r: plain, in: in, max: 2*lim.bytes + 64<<20}, sum)
+	if err := u.extract(tar.NewReader(tee)); err != nil {
 		return unpacked{}, wordUnpack(err)
 	}
 	// What follows the tar's end mark belongs to the digest too; it is padding, so it may not be long.
@@ -81,144 +93,174 @@ func unpack(ctx context.Context, root string, r io.Reader, maxBytes int64) (unpa
 	if n == 64<<20 {
 		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", ErrInvalid)
 	}
-	out := unpacked{diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)), disk: u.disk, inodes: u.entries}
-	for dir, explicit := range u.known {
-		if !explicit && !u.revived[dir] {
-			out.implicit = append(out.implicit, dir)
-		}
-	}
-	return out, nil
+	return unpacked{diffID: "sha256:" + hex.EncodeToString(sum.Sum(nil)), disk: u.disk, inodes: u.entries, tree: u.tree}, nil
 }
 
-// quiet keeps the archive package's remarks (an attribute this file system does not have) out of standard error.
-func quiet(ctx context.Context) context.Context {
-	l := logrus.New()
-	l.SetOutput(io.Discard)
-	return log.WithLogger(ctx, logrus.NewEntry(l))
+// counter counts the bytes that were transferred.
+type counter struct {
+	r io.Reader
+	n int64
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// bounded ends a layer that decompresses to far more than it should.
+type bounded struct {
+	r      io.Reader
+	in     *counter
+	n, max int64
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	n, err := b.r.Read(p)
+	if b.n += int64(n); b.n > b.max {
+		return 0, fmt.Errorf("%w: layer decompresses to more than %d bytes", ErrInvalid, b.max)
+	}
+	if b.n > freeRatio && b.n/maxRatio > b.in.n {
+		return 0, fmt.Errorf("%w: layer decompresses to more than %d times its size", ErrInvalid, maxRatio)
+	}
+	return n, err
 }
 
 // wordUnpack tells bad bytes from a bad disk.
 func wordUnpack(err error) error {
 	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid), errors.Is(err, errFetch):
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid), errors.Is(err, errFetch),
+		errors.Is(err, ErrNoSpace):
 		return err
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("unpack layer: no space left on device: %w", err)
 	case errors.Is(err, unix.EPERM) && os.Geteuid() != 0:
 		return fmt.Errorf("unpack layer (needs root): %w", err)
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EMFILE):
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.EROFS), errors.Is(err, unix.EDQUOT), errors.Is(err, unix.EPERM), errors.Is(err, unix.EMFILE),
+		errors.Is(err, unix.ENOSYS):
 		return fmt.Errorf("unpack layer: %w", err)
 	}
 	return fmt.Errorf("%w: unpack layer: %w", ErrInvalid, err)
 }
 
-// filter sees each entry before anything is made for it.
-func (u *unpacker) filter(h *tar.Header) (bool, error) {
+func (u *unpacker) extract(tr *tar.Reader) error {
+	defer u.forgetParent()
+	for {
+		if err := u.cancel(); err != nil {
+			return err
+		}
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return u.tree.setTimes(u.dir, "")
+		}
+		if err != nil {
+			return err
+		}
+		if err := u.entry(h, tr); err != nil {
+			return fmt.Errorf("%.300q: %w", h.Name, err)
+		}
+	}
+}
+
+// entry makes one entry of the tar.
+func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
+	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+	if wanted, err := u.admit(h, name); !wanted || err != nil {
+		return err
+	}
+	parent, err := u.directory(path.Dir(name), true)
+	if err != nil {
+		return err
+	}
+	if u.parent == nil || u.parentAt != parent.path {
+		u.forgetParent()
+		if u.parent, err = u.dir.OpenDir(parent.path); err != nil {
+			return err
+		}
+		u.parentAt = parent.path
+	}
+	base := path.Base(name)
+	if base == whiteoutOpaque {
+		return setOpaque(u.parent, ".")
+	}
+	if orig, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
+		if orig == "" || orig == "." || orig == ".." {
+			return fmt.Errorf("%w: whiteout %q", ErrInvalid, h.Name)
+		}
+		return u.whiteout(orig, h)
+	}
+	return u.create(place{node: parent.node, path: path.Join(parent.path, base), base: base}, h, content)
+}
+
+// admit sees each entry before anything is made for it.
+func (u *unpacker) admit(h *tar.Header, name string) (bool, error) {
 	u.entries++
 	if u.entries > maxEntries {
 		return false, fmt.Errorf("%w: layer has more than %d entries", ErrInvalid, maxEntries)
 	}
-	if h.Size < 0 || h.Size > u.max-u.bytes {
-		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", ErrInvalid, u.max)
+	if h.Size < 0 || h.Size > u.limits.bytes-u.bytes {
+		return false, fmt.Errorf("%w: layer unpacks to more than %d bytes", ErrInvalid, u.limits.bytes)
 	}
-	name := strings.TrimPrefix(path.Clean("/"+h.Name), "/")
+	if len(name) >= unix.PathMax {
+		return false, fmt.Errorf("%w: path of %d bytes", ErrInvalid, len(name))
+	}
 	base := path.Base(name)
-	if strings.HasPrefix(base, whiteoutMeta) && base != whiteoutOpaque {
+	switch {
+	case name == "", h.Typeflag == tar.TypeXGlobalHeader:
+		return false, nil // the root is ours
+	case strings.HasPrefix(base, whiteoutMeta) && base != whiteoutOpaque:
 		return false, nil
-	}
-	if h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0 {
+	case h.Typeflag == tar.TypeChar && h.Devmajor == 0 && h.Devminor == 0:
 		return false, nil // overlayfs would take it for a whiteout; no container can open it anyway
 	}
-	if h.Typeflag == tar.TypeReg {
-		u.bytes += h.Size
-		u.disk += (h.Size + 4095) &^ 4095
+	if h.Size > 0 || u.entries%32 == 0 {
+		if err := u.space.check(h.Size); err != nil {
+			return false, err
+		}
 	}
-	if err := u.parents(name); err != nil {
-		return false, err
-	}
-	if h.Typeflag == tar.TypeDir {
-		u.disk += 4096
-		u.known[name] = true
-	}
+	u.bytes += h.Size
+	u.disk += (h.Size + 4095) &^ 4095
 	return true, nil
 }
 
-// parents notes the directories above name. One that this layer whited out before comes back, opaque.
-func (u *unpacker) parents(name string) error {
-	for dir := path.Dir(name); dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if _, ok := u.known[dir]; ok && len(u.whiteouts) == 0 {
-			return nil
-		}
-		if _, ok := u.known[dir]; !ok {
-			u.known[dir] = false
-		}
-		if p := filepath.Join(u.root, dir); u.whiteouts[p] {
-			if err := u.revive(p); err != nil {
-				return err
-			}
-			u.revived[dir] = true
-		}
+// forgetParent closes the directory of the entry before: it may be another one by now.
+func (u *unpacker) forgetParent() {
+	if u.parent != nil {
+		_ = u.parent.Close() // O_PATH
+		u.parent = nil
 	}
-	return nil
 }
 
-// revive makes a directory where this layer put a whiteout: the old one stays hidden.
-func (u *unpacker) revive(p string) error {
-	delete(u.whiteouts, p)
-	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Mkdir(p, 0o755); err != nil {
-		return err
-	}
-	return setOpaque(p)
-}
-
-func setOpaque(dir string) error {
-	if err := unix.Setxattr(dir, opaqueXattr, []byte{'y'}, 0); err != nil {
+func setOpaque(d *inroot.Dir, p string) error {
+	if err := d.Setxattr(p, opaqueXattr, []byte{'y'}); err != nil {
 		return fmt.Errorf("mark directory opaque: %w", err)
 	}
 	return nil
 }
 
-// convert writes whiteouts as overlayfs reads them; it returns true for an entry that is to be extracted as it is.
-func (u *unpacker) convert(h *tar.Header, p string) (bool, error) {
-	dir, base := filepath.Split(p)
-	if base == whiteoutOpaque {
-		return false, setOpaque(filepath.Clean(dir))
-	}
-	if orig, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
-		if orig == "" || orig == "." || orig == ".." {
-			return false, fmt.Errorf("%w: whiteout %q", ErrInvalid, h.Name)
-		}
-		return false, u.whiteout(filepath.Join(dir, orig), h)
-	}
-	if u.whiteouts[p] {
-		if h.Typeflag == tar.TypeDir {
-			return true, u.revive(p)
-		}
-		delete(u.whiteouts, p)
-	}
-	return true, nil
-}
+func isWhiteoutInfo(i *inroot.Info) bool { return i.Type() == unix.S_IFCHR && i.Rdev == 0 }
 
-// whiteout hides what lower layers have at p. It never touches what this layer brought itself (OCI: whiteouts apply to lower layers).
-func (u *unpacker) whiteout(p string, h *tar.Header) error {
-	fi, err := os.Lstat(p)
+// whiteout hides what lower layers have under a name in the current directory. It never touches what this layer brought itself
+// (OCI: whiteouts apply to lower layers).
+func (u *unpacker) whiteout(base string, h *tar.Header) error {
+	i, err := u.parent.Lstat(base)
 	switch {
-	case err == nil && fi.IsDir():
-		return setOpaque(p)
+	case err == nil && i.IsDir():
+		return setOpaque(u.parent, base)
 	case err == nil:
 		return nil
-	case !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, unix.ENOENT):
 		return err
 	}
-	if err := unix.Mknod(p, unix.S_IFCHR, 0); err != nil {
+	if err := u.parent.Mknod(base, unix.S_IFCHR, 0); err != nil {
 		return fmt.Errorf("make whiteout: %w", err)
 	}
-	u.whiteouts[p] = true
-	if os.Geteuid() != 0 {
+	return u.chown(u.parent, base, h)
+}
+
+func (u *unpacker) chown(d *inroot.Dir, base string, h *tar.Header) error {
+	if !u.asRoot {
 		return nil
 	}
-	return os.Lchown(p, h.Uid, h.Gid)
+	return d.Lchown(base, h.Uid, h.Gid)
 }

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
+)
+
+// directory is one directory of a layer being unpacked. Every directory on disk has one, so a name that has none is something else.
+type directory struct {
+	below    map[string]*directory
+	explicit bool // it has an entry of its own
+	revived  bool // it replaced a whiteout: opaque, so it inherits nothing
+	accessed time.Time
+	modified time.Time
+}
+
+// place is where an entry goes. node is the directory that holds it (of found: the directory itself); path has no links in it.
+type place struct {
+	node *directory
+	path string
+	base string
+}
+
+// maxFollow is how many symbolic links the kernel follows in a path.
+const maxFollow = 40
+
+// directory finds dir of the layer, following the layer's own links within it. With create, what is missing is made.
+func (u *unpacker) directory(dir string, create bool) (place, error) {
+	at := []place{{node: u.tree}}
+	todo := strings.Split(dir, "/")
+	for links := 0; len(todo) > 0; {
+		name := todo[0]
+		todo = todo[1:]
+		if u.steps++; u.steps > maxSteps {
+			return place{}, fmt.Errorf("%w: the paths of the layer have more than %d elements", ErrInvalid, maxSteps)
+		}
+		here := at[len(at)-1]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			at = at[:max(1, len(at)-1)]
+			continue
+		}
+		next := place{path: path.Join(here.path, name)}
+		if len(next.path) >= unix.PathMax {
+			return place{}, fmt.Errorf("%w: path of %d bytes", ErrInvalid, len(next.path))
+		}
+		if next.node = here.node.below[name]; next.node == nil {
+			target, err := u.step(&next, here, name, create)
+			if err != nil {
+				return place{}, err
+			}
+			if next.node == nil { // a link
+				if links++; links > maxFollow {
+					return place{}, unix.ELOOP
+				}
+				if strings.HasPrefix(target, "/") {
+					at = at[:1]
+				}
+				todo = append(strings.Split(target, "/"), todo...)
+				continue
+			}
+		}
+		at = append(at, next)
+	}
+	return at[len(at)-1], nil
+}
+
+// step finds out what name in here is, which is no directory yet: a link, whose target it returns, or something to be made one.
+func (u *unpacker) step(next *place, here place, name string, create bool) (target string, err error) {
+	i, err := u.dir.Lstat(next.path)
+	switch {
+	case errors.Is(err, unix.ENOENT) && create:
+		next.node, err = u.mkdir(u.dir, next.path, here.node, name)
+		return "", err
+	case err != nil:
+		return "", err
+	case i.IsSymlink():
+		return u.dir.Readlink(next.path)
+	case isWhiteoutInfo(&i) && create:
+		next.node, err = u.revive(u.dir, next.path, here.node, name)
+		return "", err
+	}
+	return "", unix.ENOTDIR
+}
+
+// mkdir makes the directory p of d, which is name in parent.
+func (u *unpacker) mkdir(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
+	if u.made++; u.made > maxDirectories {
+		return nil, fmt.Errorf("%w: layer has more than %d directories", ErrInvalid, maxDirectories)
+	}
+	if u.made%32 == 0 {
+		if err := u.space.check(0); err != nil {
+			return nil, err
+		}
+	}
+	if err := d.Mkdir(p, 0o755); err != nil {
+		return nil, err
+	}
+	if err := d.Chmod(p, 0o755); err != nil { // whatever the umask
+		return nil, err
+	}
+	u.disk += 4096
+	n := &directory{}
+	if parent.below == nil {
+		parent.below = map[string]*directory{}
+	}
+	parent.below[name] = n
+	return n, nil
+}
+
+// revive makes a directory where this layer put a whiteout: the old one stays hidden.
+func (u *unpacker) revive(d *inroot.Dir, p string, parent *directory, name string) (*directory, error) {
+	if err := d.Remove(p); err != nil {
+		return nil, err
+	}
+	n, err := u.mkdir(d, p, parent, name)
+	if err != nil {
+		return nil, err
+	}
+	n.revived = true
+	return n, setOpaque(d, p)
+}
+
+// setTimes gives the directories that have an entry its times, now that nothing more is made in them.
+func (n *directory) setTimes(dir *inroot.Dir, at string) error {
+	for name, b := range n.below {
+		if err := b.setTimes(dir, path.Join(at, name)); err != nil {
+			return err
+		}
+	}
+	if n.modified.IsZero() {
+		return nil
+	}
+	return dir.Utimes(at, n.accessed, n.modified)
+}
+
+// inherit gives directories that had no entry in the layer the owner, mode, times and attributes they have below it: overlayfs
+// shows the upper directory's. lower are the layers below that have this directory, the uppermost first.
+func (n *directory) inherit(dir *inroot.Dir, at string, lower []*inroot.Dir) error {
+	if n.revived || len(lower) == 0 {
+		return nil
+	}
+	for name, b := range n.below { // first, so that a copied time stays
+		p := path.Join(at, name)
+		under, err := havingDirectory(lower, p)
+		if err == nil {
+			err = b.inherit(dir, p, under)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if n.explicit {
+		return nil
+	}
+	return copyAttributes(dir, lower[0], at)
+}
+
+// havingDirectory is those of lower whose directory p can be seen.
+func havingDirectory(lower []*inroot.Dir, p string) ([]*inroot.Dir, error) {
+	var out []*inroot.Dir
+	for _, l := range lower {
+		i, err := l.Lstat(p)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !i.IsDir() {
+			return out, nil // a file or whiteout: what lies under it is hidden
+		}
+		out = append(out, l)
+		opaque, err := l.Getxattr(p, opaqueXattr)
+		if err == nil && string(opaque) == "y" {
+			return out, nil
+		}
+		if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func copyAttributes(dst, from *inroot.Dir, p string) error {
+	i, err := from.Lstat(p)
+	if err != nil {
+		return err
+	}
+	if asRoot() {
+		if err := dst.Lchown(p, int(i.UID), int(i.GID)); err != nil {
+			return err
+		}
+	}
+	if err := dst.Chmod(p, i.Perm()); err != nil {
+		return err
+	}
+	names, err := from.Listxattr(p)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, "trusted.") {
+			continue
+		}
+		v, err := from.Getxattr(p, name)
+		if err != nil {
+			return err
+		}
+		if err := dst.Setxattr(p, name, v); err != nil && !errors.Is(err, unix.ENOTSUP) {
+			return err
+		}
+	}
+	return dst.Utimes(p, i.Modified, i.Modified)
+}

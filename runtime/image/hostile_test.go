@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
+)
+
+// outside is a tree beside a layer's root, and what it was like.
+type outside struct {
+	dir    string
+	before []string
+}
+
+func newOutside(t testing.TB) *outside {
+	t.Helper()
+	o := &outside{dir: filepath.Join(t.TempDir(), "victim")}
+	for _, d := range []string{"", "dir", "a", "x"} {
+		if err := os.Mkdir(filepath.Join(o.dir, d), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"file", "dir/file", "a/file", "x/y"} {
+		if err := os.WriteFile(filepath.Join(o.dir, f), []byte("precious"), 0o640); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.before = o.list(t)
+	return o
+}
+
+func (o *outside) list(t testing.TB) []string {
+	t.Helper()
+	d, err := inroot.Open(o.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Close() }()
+	var out []string
+	err = d.Walk(".", inroot.WalkOptions{}, func(e *inroot.Entry) error {
+		i := e.Info
+		names, err := d.Listxattr(e.Path)
+		out = append(out, fmt.Sprintf("%s %o %d:%d %d %d %v %v", e.Path, i.Mode, i.UID, i.GID, i.Nlink, i.Size, i.Modified, names))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (o *outside) check(t testing.TB) {
+	t.Helper()
+	if after := o.list(t); !slices.Equal(o.before, after) {
+		t.Errorf("the tree outside changed:\nbefore %q\nafter  %q", o.before, after)
+	}
+}
+
+// stack unpacks layers upon each other as addLayer does. Errors do not matter here.
+func stack(t testing.TB, tars ...[]byte) {
+	t.Helper()
+	s := &Store{cfg: Config{Dir: t.TempDir()}}
+	var below []string
+	for i, b := range tars {
+		chain := fmt.Sprintf("sha256:%064d", i)
+		root := s.LayerDir(chain)
+		if err := os.MkdirAll(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		got, err := unpack(t.Context(), root, bytes.NewReader(b), limits{bytes: 1 << 20})
+		if err == nil {
+			err = s.inherit(root, got.tree, below)
+		}
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			t.Logf("layer %d: %v", i, err)
+		}
+		below = append(below, chain)
+	}
+}
+
+func symlink(name, target string) entry {
+	return hdr(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target})
+}
+
+func hardlink(name, target string) entry {
+	return hdr(tar.Header{Typeflag: tar.TypeLink, Name: name, Linkname: target, Mode: 0o777, Uid: 9, Gid: 9})
+}
+
+// TestLayersStayInside has the layers that once reached the host.
+func TestLayersStayInside(t *testing.T) {
+	needRoot(t)
+	for name, layers := range map[string]func(v string) [][]entry{
+		"whiteout revived through a link": func(v string) [][]entry {
+			return [][]entry{{file("a/", ""), file("a/.wh.file", ""), symlink("a", v), file("a/file/x", "evil")}}
+		},
+		"whiteout revived as a directory through a link": func(v string) [][]entry {
+			return [][]entry{{file("a/", ""), file("a/.wh.file", ""), symlink("a", v), file("a/file/", "")}}
+		},
+		"attributes inherited through a link": func(v string) [][]entry {
+			return [][]entry{
+				{hdr(tar.Header{Typeflag: tar.TypeDir, Name: "x/dir/", Mode: 0o777, Uid: 9, Gid: 9}), hdr(tar.Header{Typeflag: tar.TypeDir, Name: "x/", Mode: 0o777, Uid: 9, Gid: 9})},
+				{file("x/dir/f", ""), symlink("x", v)},
+			}
+		},
+		"attributes inherited from a link below": func(v string) [][]entry {
+			return [][]entry{{symlink("x", v)}, {file("x/dir/f", "")}}
+		},
+		"opaque through a link": func(v string) [][]entry { return [][]entry{{symlink("a", v), file("a/.wh..wh..opq", "")}} },
+		"whiteout through a link": func(v string) [][]entry {
+			return [][]entry{{symlink("a", v), file("a/.wh.file", ""), file("a/.wh.dir", "")}}
+		},
+		"hard link out": func(v string) [][]entry {
+			return [][]entry{{hardlink("h", v+"/file"), hardlink("g", "../../../.."+v+"/file")}}
+		},
+		"hard link through a link": func(v string) [][]entry {
+			return [][]entry{{symlink("a", v), hardlink("h", "a/file"), file("h", "evil")}}
+		},
+		"hard link to a link": func(v string) [][]entry {
+			return [][]entry{{symlink("a", v+"/file"), hardlink("h", "a"), file("h/x", "evil"), file("a/x", "evil")}}
+		},
+		"directory through a link": func(v string) [][]entry { return [][]entry{{symlink("a", v), file("a/dir/", ""), file("a/new/", "")}} },
+		"times through a link":     func(v string) [][]entry { return [][]entry{{file("a/dir/", ""), symlink("a", v)}} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOutside(t)
+			var tars [][]byte
+			for _, l := range layers(o.dir) {
+				tars = append(tars, layerTar(t, l...))
+			}
+			stack(t, tars...)
+			o.check(t)
+		})
+	}
+}
+
+// TestFollowsTheLayersOwnLinks: an entry below a link of the same layer goes where the link leads within the layer.
+func TestFollowsTheLayersOwnLinks(t *testing.T) {
+	dir, _, err := unpackTar(t, symlink("var/run", "/run"), file("var/run/pid", "1"), symlink("up", "../../../../srv"), file("up/f", "2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]string{"run/pid": "1", "srv/f": "2"} {
+		if b, err := os.ReadFile(filepath.Join(dir, p)); string(b) != want {
+			t.Errorf("%s: %q, %v", p, b, err)
+		}
+	}
+	if _, _, err := unpackTar(t, symlink("a", "b"), symlink("b", "a"), file("a/f", "")); !errors.Is(err, ErrInvalid) {
+		t.Errorf("links in a circle: %v", err)
+	}
+}
+
+func TestInheritSeesWhatOverlayShows(t *testing.T) {
+	needRoot(t)
+	s := &Store{cfg: Config{Dir: t.TempDir()}}
+	dirOf := func(name string, mode int64) entry {
+		return hdr(tar.Header{Typeflag: tar.TypeDir, Name: name, Mode: mode})
+	}
+	layers := [][]entry{
+		{dirOf("a/", 0o701), dirOf("a/b/", 0o702), dirOf("gone/", 0o703), dirOf("gone/b/", 0o703)},
+		{dirOf("a/", 0o705), file("a/.wh..wh..opq", ""), file(".wh.gone", "")},
+		{file("a/b/f", ""), file("gone/b/f", "")},
+	}
+	var below []string
+	for i, l := range layers {
+		chain := fmt.Sprintf("sha256:%064d", i)
+		if err := os.MkdirAll(s.LayerDir(chain), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		got, err := unpack(t.Context(), s.LayerDir(chain), bytes.NewReader(layerTar(t, l...)), limits{bytes: 1 << 20})
+		if err == nil {
+			err = s.inherit(s.LayerDir(chain), got.tree, below)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		below = append(below, chain)
+	}
+	for p, want := range map[string]fs.FileMode{"a": 0o705, "a/b": 0o755, "gone": 0o755, "gone/b": 0o755} {
+		if fi, err := os.Stat(filepath.Join(s.LayerDir(below[2]), p)); err != nil || fi.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", p, fi, err, want)
+		}
+	}
+}
+
+func TestLayersAreBounded(t *testing.T) {
+	deep := strings.Repeat("d/", 2100)
+	if _, _, err := unpackTar(t, file(deep+"f", "")); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a path of %d bytes: %v", len(deep), err)
+	}
+	many := map[string]string{}
+	for i := range maxXattrs + 1 {
+		many[fmt.Sprintf("SCHILY.xattr.user.%d", i)] = "x"
+	}
+	if _, _, err := unpackTar(t, hdr(tar.Header{Typeflag: tar.TypeReg, Name: "f", PAXRecords: many})); err == nil {
+		t.Errorf("%d extended attributes were taken", len(many))
+	}
+	b := &bounded{r: nulls{}, in: &counter{n: 1 << 20}, n: freeRatio, max: 1 << 60}
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "200 times") {
+		t.Errorf("4 GiB from 1 MiB: %v", err)
+	}
+	b = &bounded{r: nulls{}, in: &counter{n: 1 << 20}, n: 100, max: 100}
+	if _, err := b.Read(make([]byte, 1)); !errors.Is(err, ErrInvalid) {
+		t.Errorf("101 bytes where 100 may be: %v", err)
+	}
+}
+
+type nulls struct{}
+
+func (nulls) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestReserveStaysFree unpacks more than fits on a small disk: a clear error comes before the disk is full, and nothing stays.
+func TestReserveStaysFree(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64m,nr_inodes=20000"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	s := newStore(t, func(c *Config) { c.Dir = dir })
+	lowest := int64(1 << 60)
+	watch := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { // ends when watch is closed
+		defer close(watched)
+		for {
+			var st unix.Statfs_t
+			if unix.Statfs(dir, &st) == nil {
+				lowest = min(lowest, int64(st.Bavail)*st.Bsize)
+			}
+			select {
+			case <-watch:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	big := strings.Repeat("x", 12<<20)
+	many := make([]entry, 0, 20000)
+	for i := range cap(many) {
+		many = append(many, file(fmt.Sprintf("f%d", i), ""))
+	}
+	host := newRegistry(t)
+	for tag, l := range map[string][]entry{
+		"files": {file("a", big), file("b", big), file("c", big), file("d", big), file("e", big)},
+		"one":   {file("a", strings.Repeat("x", 60<<20))}, "inodes": many,
+	} {
+		push(t, host+"/big:"+tag, newImage(t, layerTar(t, l...)))
+		_, err := s.Pull(t.Context(), host+"/big:"+tag, nil, nil)
+		if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove images") {
+			t.Errorf("%s: %v, want %v", tag, err, ErrNoSpace)
+		}
+	}
+	close(watch)
+	<-watched
+	if want := reserveOf(64 << 20); lowest < want {
+		t.Errorf("free space fell to %d, %d are reserved", lowest, want)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "tmp")); len(left) != 0 || err != nil {
+		t.Errorf("left in tmp: %v, %v", left, err)
+	}
+	push(t, host+"/small:1", newImage(t, layerTar(t, file("a", "fits"))))
+	if _, err := s.Pull(t.Context(), host+"/small:1", nil, nil); err != nil {
+		t.Errorf("an image that fits: %v", err)
+	}
+}
+
+func TestReserveOf(t *testing.T) {
+	for total, want := range map[int64]int64{64 << 20: 16 << 20, 1 << 30: 128 << 20, 40 << 30: 2 << 30, 1 << 40: 4 << 30} {
+		if got := reserveOf(total); got != want {
+			t.Errorf("reserve of %d: %d, want %d", total, got, want)
+		}
+	}
+}
+
+// odd are the names that random layers are made of; V is the tree outside.
+var odd = []string{
+	"a", "a/b", "a/b/c", "x", "x/y", "x/dir", "l", "l/file", "l/dir/file", "l/dir", "/a", "//x//y", "./a/./b", "../a", "a/../x", "a/../../x", "..", ".", "",
+	"/", "V", "V/file", "../../../../../../../../V/file", "a/.wh.b", ".wh.a", ".wh.x", "l/.wh.file", "a/.wh..wh..opq", ".wh..wh..opq", "l/.wh..wh..opq",
+	".wh.", ".wh...", ".wh....", "a/.wh.l", ".wh..wh.plnk", "file", "dir", "dir/file", "a\nb", "-", "a ", "proc/self/root", "\xff", strings.Repeat("n", 256),
+}
+
+var kinds = []byte{tar.TypeReg, tar.TypeReg, tar.TypeDir, tar.TypeDir, tar.TypeSymlink, tar.TypeSymlink, tar.TypeLink, tar.TypeChar, tar.TypeFifo, tar.TypeBlock}
+
+// randomLayers turns bytes into layers: three bytes are an entry, 0xff begins a new layer.
+func randomLayers(t testing.TB, b []byte, victim string) [][]byte {
+	t.Helper()
+	pick := func(i byte) string { return strings.ReplaceAll(odd[int(i)%len(odd)], "V", victim) }
+	layers := [][]entry{nil}
+	for ; len(b) >= 3 && len(layers) < 5; b = b[3:] {
+		if b[0] == 0xff {
+			layers = append(layers, nil)
+			continue
+		}
+		h := tar.Header{Typeflag: kinds[int(b[0])%len(kinds)], Name: pick(b[1]), Mode: int64(b[2])<<4 | 0o6000, Uid: int(b[2]), Gid: 9, Devmajor: 1, Devminor: 7, Format: tar.FormatPAX}
+		h.ModTime = time.Unix(int64(b[2]), 0)
+		if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink {
+			h.Linkname, h.Devmajor, h.Devminor = pick(b[2]), 0, 0
+		}
+		e := entry{hdr: &h}
+		if h.Typeflag == tar.TypeReg {
+			e.content, h.Size = "evil", 4
+		}
+		layers[len(layers)-1] = append(layers[len(layers)-1], e)
+	}
+	var out [][]byte
+	for _, l := range layers {
+		var buf bytes.Buffer
+		w := tar.NewWriter(&buf)
+		for _, e := range l {
+			if w.WriteHeader(e.hdr) == nil {
+				_, _ = w.Write([]byte(e.content))
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, buf.Bytes())
+	}
+	return out
+}
+
+func TestRandomLayersStayInside(t *testing.T) {
+	needRoot(t)
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		b := make([]byte, 3*(5+r.IntN(60)))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		o := newOutside(t)
+		stack(t, randomLayers(t, b, o.dir)...)
+		if o.check(t); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzLayers(f *testing.F) {
+	f.Add([]byte{2, 0, 7, 0, 23, 0, 4, 0, 20, 0, 2, 0})                              // a whiteout, its directory a link, then below it
+	f.Add([]byte{2, 5, 255, 255, 0, 0, 0, 6, 0, 4, 3, 20})                           // implicit directories over a lower layer
+	f.Add([]byte{6, 0, 21, 0, 0, 0, 4, 6, 20, 6, 0, 7, 0, 26, 0, 0, 29, 0, 2, 8, 0}) // links of both kinds
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o := newOutside(t)
+		stack(t, randomLayers(t, b[:min(len(b), 600)], o.dir)...)
+		o.check(t)
+	})
+}
+
+func FuzzUnpack(f *testing.F) {
+	f.Add(layerTar(f, file("a/", ""), file("a/b", "x"), file("a/.wh.c", ""), file(".wh..wh..opq", "")))
+	f.Add(layerTar(f, file(".wh.a", ""), file("a/b", "")))
+	f.Add([]byte{0x1f, 0x8b, 8, 0})
+	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		root := filepath.Join(dir, "root")
+		if err := os.Mkdir(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = unpack(t.Context(), root, bytes.NewReader(b), limits{bytes: 1 << 20}) // must end, and stay below root
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("beside the root: %v, %v", left, err)
+		}
+	})
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrNoSpace is the answer when an image would take more of the disk than may be taken.
+var ErrNoSpace = errors.New("not enough free disk space for the image")
+
+// space watches the free space of the file system that the store is on. The cluster's own store lies on it too, as a rule, and
+// stops when a write finds no room: what is reserved stays free whatever images bring.
+type space struct {
+	dir     string
+	reserve int64 // bytes; 0: reserveOf
+}
+
+// reserveOf is the reserve of a file system of this size: a twentieth, between 128 MiB and 4 GiB, but never more than a quarter.
+func reserveOf(total int64) int64 {
+	return min(max(min(total/20, 4<<30), 128<<20), total/4)
+}
+
+// check fails when need more bytes would not leave the reserve free, or few inodes are left. A nil space has no end.
+func (s *space) check(need int64) error {
+	if s == nil {
+		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.dir, &st); err != nil {
+		return fmt.Errorf("look for free space: statfs %s: %w", s.dir, err)
+	}
+	free, total := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize //nolint:gosec // no file system is that large
+	reserve := s.reserve
+	if reserve == 0 {
+		reserve = reserveOf(total)
+	}
+	if free-need < reserve {
+		return fmt.Errorf("%w: the file system of %s has %d MiB free, of which %d MiB are reserved for the cluster's own data: remove images or other files, or give it more room",
+			ErrNoSpace, s.dir, free>>20, reserve>>20)
+	}
+	if st.Files > 0 && st.Ffree < min(st.Files/20, 10_000) {
+		return fmt.Errorf("%w: the file system of %s has %d inodes left of %d: remove images or other files", ErrNoSpace, s.dir, st.Ffree, st.Files)
+	}
+	return nil
+}
+
+// writer writes to w while there is space.
+func (s *space) writer(w io.Writer) io.Writer { return &spaceWriter{w: w, space: s, next: 0} }
+
+type spaceWriter struct {
+	w     io.Writer
+	space *space
+	next  int64 // bytes until the next look
+}
+
+func (s *spaceWriter) Write(p []byte) (int, error) {
+	if s.next -= int64(len(p)); s.next <= 0 {
+		if err := s.space.check(stride); err != nil {
+			return 0, err
+		}
+		s.next = stride
+	}
+	return s.w.Write(p)
+}
