@@ -38,3 +38,13 @@ func TestAbsoluteFiles(t *testing.T) {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
+
+// TestDataLossFlagReachesTheChild: what `up --detach` is told its process in the background is told.
+func TestDataLossFlagReachesTheChild(t *testing.T) {
+	for _, accept := range []bool{true, false} {
+		f := upFlags{acceptDataLoss: accept}
+		if got := slices.Contains(f.childArgs(), "--accept-data-loss"); got != accept {
+			t.Errorf("accept %t: the child is told %t", accept, got)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 
 func backupCommand(std Stdio) *cobra.Command {
 	var f storyFlags
+	var acceptLoss bool
 	c := &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Write all objects, and the cluster's keys, to a file",
@@ -19,7 +20,7 @@ func backupCommand(std Stdio) *cobra.Command {
 			"The cluster may be running. `keelson restore FILE` makes a cluster of it.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			sum, err := runBackup(c, f, args[0])
+			sum, err := runBackup(c, f, args[0], acceptLoss)
 			if err != nil {
 				return err
 			}
@@ -29,17 +30,18 @@ func backupCommand(std Stdio) *cobra.Command {
 	}
 	c.Flags().StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
 	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig; the keys are then left out")
+	acceptDataLossFlag(c, &acceptLoss)
 	return c
 }
 
-func runBackup(c *cobra.Command, f storyFlags, path string) (cluster.BackupSummary, error) {
+func runBackup(c *cobra.Command, f storyFlags, path string, acceptLoss bool) (cluster.BackupSummary, error) {
 	dir := cluster.DataDir(f.dataDir)
 	if f.kubeconfig != "" {
 		dir = ""
 	} else if pid, err := dir.Running(); err != nil {
 		return cluster.BackupSummary{}, err
 	} else if pid == 0 {
-		return cluster.BackupOffline(c.Context(), dir, path)
+		return cluster.BackupOffline(c.Context(), dir, path, acceptLoss)
 	}
 	body, err := f.get(c.Context(), cluster.BackupPath)
 	if err != nil {

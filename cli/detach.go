@@ -99,6 +99,9 @@ func (f upFlags) childArgs() []string {
 		args = append(args, "--image-mirror", m)
 	}
 	args = append(args, etcdArgs(f.etcd)...)
+	if f.acceptDataLoss {
+		args = append(args, "--accept-data-loss")
+	}
 	if f.etcdListen != "" {
 		args = append(args, "--etcd-listen", f.etcdListen)
 	}

@@ -23,6 +23,11 @@ func etcdFlags(c *cobra.Command, e *cluster.EtcdConfig) {
 	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
 }
 
+// acceptDataLossFlag adds the flag of commands that open the embedded store.
+func acceptDataLossFlag(c *cobra.Command, accept *bool) {
+	c.Flags().BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
+}
+
 // etcdArgs are the flags again, for a process in another working directory.
 func etcdArgs(e cluster.EtcdConfig) []string {
 	var args []string
@@ -44,6 +49,7 @@ func etcdArgs(e cluster.EtcdConfig) []string {
 func migrateCommand(std Stdio) *cobra.Command {
 	var e cluster.EtcdConfig
 	var to string
+	var acceptLoss bool
 	c := &cobra.Command{
 		Use:   "migrate --to=etcd|embedded --etcd-servers=URL",
 		Short: "Copy all objects between the embedded store and etcd",
@@ -54,6 +60,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 	dir := dataDirFlag(c)
 	c.Flags().StringVar(&to, "to", "", "etcd or embedded")
 	etcdFlags(c, &e)
+	acceptDataLossFlag(c, &acceptLoss)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(e.Servers) == 0 {
 			return errors.New("--etcd-servers says where etcd is: it is missing")
@@ -63,7 +70,9 @@ func migrateCommand(std Stdio) *cobra.Command {
 		}, ""
 		switch to {
 		case "etcd":
-			run, next = cluster.MigrateToEtcd, "`keelson up --etcd-servers=...` continues with them"
+			run, next = func(ctx context.Context, dir cluster.DataDir, e cluster.EtcdConfig) (int64, error) {
+				return cluster.MigrateToEtcd(ctx, dir, e, acceptLoss)
+			}, "`keelson up --etcd-servers=...` continues with them"
 		case "embedded":
 			run, next = cluster.MigrateFromEtcd, "`keelson up` continues with them"
 		}

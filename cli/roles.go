@@ -37,6 +37,7 @@ func apiserverCommand(std Stdio) *cobra.Command {
 	return roleCommand(std, "apiserver", "The API server with its store, alone", func(c *cobra.Command, cfg *cluster.RoleConfig) {
 		c.Flags().IntVar(&cfg.Port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
 		etcdFlags(c, &cfg.Etcd)
+		acceptDataLossFlag(c, &cfg.AcceptDataLoss)
 		apiFlags(c.Flags(), &cfg.API)
 		serviceFlags(c.Flags(), &cfg.Services)
 	}, cluster.RunAPIServer)

@@ -23,6 +23,7 @@ type upFlags struct {
 	dataDir, runtimeEndpoint, nodeName string
 	port, fakeNodes, notifyFD          int
 	detach, writeKubeconfig, verbose   bool
+	acceptDataLoss                     bool
 	mirrors                            []string
 	etcd                               cluster.EtcdConfig
 	etcdListen                         string
@@ -60,6 +61,7 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
 	etcdFlags(c, &f.etcd)
+	acceptDataLossFlag(c, &f.acceptDataLoss)
 	fl.StringVar(&f.etcdListen, "etcd-listen", "", "let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
@@ -79,6 +81,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.FakeNodes = f.fakeNodes
 	cfg.RuntimeEndpoint = f.runtimeEndpoint
 	cfg.Etcd = f.etcd
+	cfg.AcceptDataLoss = f.acceptDataLoss
 	cfg.EtcdListen = f.etcdListen
 	cfg.Verbose = f.verbose
 	cfg.API = f.api

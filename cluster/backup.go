@@ -58,8 +58,8 @@ func SaveBackup(dir DataDir, stream io.Reader, path string) (BackupSummary, erro
 	})
 }
 
-// BackupOffline is SaveBackup of a cluster that is not running.
-func BackupOffline(ctx context.Context, dir DataDir, path string) (BackupSummary, error) {
+// BackupOffline is SaveBackup of a cluster that is not running. acceptLoss is Config.AcceptDataLoss.
+func BackupOffline(ctx context.Context, dir DataDir, path string, acceptLoss bool) (BackupSummary, error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return BackupSummary{}, fmt.Errorf("no cluster in %s: %w", dir, err)
 	}
@@ -68,7 +68,7 @@ func BackupOffline(ctx context.Context, dir DataDir, path string) (BackupSummary
 		return BackupSummary{}, err
 	}
 	defer func() { _ = lock.Close() }()
-	st, err := embed.Open(embed.Options{Dir: dir.Sub("store")})
+	st, err := openEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
 	if err != nil {
 		return BackupSummary{}, err
 	}

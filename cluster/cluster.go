@@ -228,7 +228,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 func (c *Cluster) run(ctx context.Context, ready func()) error {
 	klog.SetSlogLogger(c.log.With("room", "libraries")) // the Kubernetes libraries' own; in a terminal nobody wants to read them
 	defer memory.Pace()()
-	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log)
+	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
 		return fmt.Errorf("open store: %w", err)
 	}

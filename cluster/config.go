@@ -44,6 +44,8 @@ type Config struct {
 	RuntimeEndpoint string
 	// Etcd holds the objects when it names servers.
 	Etcd EtcdConfig
+	// AcceptDataLoss starts with an embedded store that lacks acknowledged writes.
+	AcceptDataLoss bool
 	// EtcdListen is where the store speaks etcd's API to who shows a certificate of system:masters; empty: nowhere.
 	EtcdListen string
 	// PodCIDR is this node's range of pod addresses; zero: one that the machine does not use, kept for the directory's life.

@@ -24,6 +24,7 @@ import (
 //	keelson.pid       locked by the running instance; node.pid by what runs the node
 //	keelson.log       the running instance's log
 //	pki/ store/       keys and certificates; the objects
+//	store-created     there was a store here
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
 //	manifests/        static pods
@@ -77,7 +78,7 @@ const migrating = "store.migrating"
 
 // contents are the entries that Keelson makes in a data directory, and alone removes.
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", migrating, "runtime", "network", "kubelet", "logs", "manifests",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests",
 	"node.pid", "keelson.pid", endpointFile,
 }
 

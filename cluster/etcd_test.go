@@ -67,7 +67,7 @@ func TestMigrate(t *testing.T) {
 		want = stored(t, s)
 	})
 	for range 2 { // again: nothing happens
-		if n, err := MigrateToEtcd(t.Context(), dir, e); err != nil || n != 300 {
+		if n, err := MigrateToEtcd(t.Context(), dir, e, false); err != nil || n != 300 {
 			t.Fatalf("MigrateToEtcd: got %d, %v", n, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestMigrate(t *testing.T) {
 	if _, err := remote.Create(t.Context(), "/registry/pods/a/other", nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MigrateToEtcd(t.Context(), dir, e); err == nil || !strings.Contains(err.Error(), "/registry/pods/a/other") {
+	if _, err := MigrateToEtcd(t.Context(), dir, e, false); err == nil || !strings.Contains(err.Error(), "/registry/pods/a/other") {
 		t.Errorf("MigrateToEtcd over another cluster: got %v, want an error that names the key", err)
 	}
 }

@@ -19,9 +19,10 @@ import (
 )
 
 // MigrateToEtcd copies the objects of the embedded store in dir, which no instance may use, to an etcd that holds none yet, or
-// a part of just these: an interrupted copy can be done again. Keys and values stay the same, revisions do not.
-func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (int64, error) {
-	from, to, end, err := openBoth(ctx, dir, e)
+// a part of just these: an interrupted copy can be done again. Keys and values stay the same, revisions do not. acceptLoss is
+// Config.AcceptDataLoss.
+func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (int64, error) {
+	from, to, end, err := openBoth(ctx, dir, e, acceptLoss)
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +51,7 @@ func MigrateToEtcd(ctx context.Context, dir DataDir, e EtcdConfig) (int64, error
 }
 
 // openBoth opens both ends and locks the directory.
-func openBoth(ctx context.Context, dir DataDir, e EtcdConfig) (embedded, remote store.Store, end func(), err error) {
+func openBoth(ctx context.Context, dir DataDir, e EtcdConfig, acceptLoss bool) (embedded, remote store.Store, end func(), err error) {
 	if _, err := os.Stat(dir.Sub("store")); err != nil {
 		return nil, nil, nil, fmt.Errorf("no embedded store in %s: %w", dir, err)
 	}
@@ -61,7 +62,7 @@ func openBoth(ctx context.Context, dir DataDir, e EtcdConfig) (embedded, remote 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	embedded, err = openStore(ctx, EtcdConfig{}, dir, slog.New(slog.DiscardHandler))
+	embedded, err = openEmbedded(dir, slog.New(slog.DiscardHandler), acceptLoss)
 	if err != nil {
 		_ = lock.Close()
 		return nil, nil, nil, err

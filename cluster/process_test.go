@@ -68,7 +68,7 @@ func TestProcess(t *testing.T) {
 	case "controller-manager":
 		err = RunControllerManager(ctx, j.RoleConfig)
 	case "to-etcd":
-		_, err = MigrateToEtcd(ctx, j.DataDir, j.RoleConfig.Etcd)
+		_, err = MigrateToEtcd(ctx, j.DataDir, j.RoleConfig.Etcd, false)
 	case "to-embedded":
 		_, err = MigrateFromEtcd(ctx, j.DataDir, j.RoleConfig.Etcd)
 	case "restore":
@@ -418,7 +418,7 @@ func TestMigrateKilled(t *testing.T) {
 		p.kill()
 	}
 	t.Logf("%d of %d keys were copied when it was killed last", count(remote), n)
-	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}); err != nil || got != n || count(remote) != n {
+	if got, err := MigrateToEtcd(t.Context(), dir, EtcdConfig{Servers: servers}, false); err != nil || got != n || count(remote) != n {
 		t.Fatalf("MigrateToEtcd after it was killed: %d, %v; etcd holds %d; want %d", got, err, count(remote), n)
 	}
 	back, err := DataDir(filepath.Join(t.TempDir(), "back")).Prepare()

@@ -38,7 +38,9 @@ type RoleConfig struct {
 	Node    NodeOptions
 	Verbose bool
 	Etcd    EtcdConfig
-	LogTo   io.Writer
+	// AcceptDataLoss is Config.AcceptDataLoss.
+	AcceptDataLoss bool
+	LogTo          io.Writer
 	// API and Services are for the API server alone.
 	API      APIOptions
 	Services ServiceOptions
@@ -60,7 +62,7 @@ func (r RoleConfig) log() *slog.Logger {
 func RunAPIServer(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
 	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
-	cfg.Etcd = r.Etcd
+	cfg.Etcd, cfg.AcceptDataLoss = r.Etcd, r.AcceptDataLoss
 	cfg.API, cfg.Services = r.API, r.Services
 	c, err := New(cfg)
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"keelson/auth"
 	"keelson/lib/connlimit"
 	"keelson/lib/run"
+	"keelson/pki"
 	"keelson/store"
 	"keelson/store/embed"
 	"keelson/store/etcd"
@@ -64,12 +65,37 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, er
 }
 
 // openStore opens the store that the configuration asks for.
-func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger) (store.Store, error) {
+func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger, acceptLoss bool) (store.Store, error) {
 	log = log.With("room", "store")
 	if len(e.Servers) > 0 {
 		return e.open(ctx, log)
 	}
-	return embed.Open(embed.Options{Dir: dir.Sub("store"), Log: log})
+	return openEmbedded(dir, log, acceptLoss)
+}
+
+// storeNote is there once the directory has held an embedded store: one that is gone since is not made anew silently.
+const storeNote = "store-created"
+
+// openEmbedded opens the store of the data directory, or makes it if there never was one. It refuses to go on without writes that were
+// acknowledged unless acceptLoss.
+func openEmbedded(dir DataDir, log *slog.Logger, acceptLoss bool) (*embed.Store, error) {
+	noted := exists(dir.Sub(storeNote))
+	st, err := embed.Open(embed.Options{Dir: dir.Sub("store"), Log: log, MustExist: noted, AcceptDataLoss: acceptLoss})
+	var lost *embed.DataLossError
+	switch {
+	case errors.As(err, &lost) && lost.Unreadable:
+		return nil, fmt.Errorf("%w; put the files back, or restore a backup (docs/store.md)", err)
+	case errors.As(err, &lost):
+		return nil, fmt.Errorf("%w; put the files back, restore a backup, or go on without these writes by --accept-data-loss (docs/store.md)", err)
+	case err != nil:
+		return nil, err
+	}
+	if !noted {
+		if err := errors.Join(pki.WriteFile(dir.Sub(storeNote), []byte("this directory has an embedded store\n"), 0o600), syncDir(string(dir))); err != nil {
+			return nil, errors.Join(err, st.Close())
+		}
+	}
+	return st, nil
 }
 
 // etcdTLS lets in who shows a certificate of ours that names system:masters: every key is theirs to read and write.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -27,6 +28,9 @@ import (
 // Types 1-4 are full, first, middle and last chunks of a record in the manifest; 5-8 are those with a log number, 9-12
 // those with an offset too.
 const chunkBlock = 32 << 10
+
+// errDamaged begins what is said of files that are not as they were written.
+var errDamaged = errors.New("store is damaged")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -84,6 +88,11 @@ func brokenAt(b []byte, logNum uint32, isLog bool) int {
 	return -1
 }
 
+// isManifestMarker tells a file whose name, marker.manifest.000002.MANIFEST-000007, says which manifest counts: that of the highest.
+func isManifestMarker(name string) bool {
+	return strings.HasPrefix(name, "marker.manifest.") && strings.Count(name, ".") >= 3
+}
+
 // checkFiles refuses a directory whose logs or manifest are damaged in a way that the engine would not notice.
 func checkFiles(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
@@ -99,8 +108,8 @@ func checkFiles(fs vfs.FS, dir string) error {
 				}
 			}
 		}
-		// marker.manifest.000002.MANIFEST-000007: the highest says which manifest counts
-		if p := strings.SplitN(name, ".", 4); len(p) == 4 && p[0] == "marker" && p[1] == "manifest" {
+		if isManifestMarker(name) {
+			p := strings.SplitN(name, ".", 4)
 			if n, err := strconv.Atoi(p[2]); err == nil && n > newest {
 				newest, manifest = n, p[3]
 			}
@@ -114,6 +123,9 @@ func checkFiles(fs vfs.FS, dir string) error {
 
 func checkFile(fs vfs.FS, dir, name string, logNum uint32, isLog bool) (err error) {
 	f, err := fs.Open(fs.PathJoin(dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: file %s is missing", errDamaged, name)
+	}
 	if err != nil {
 		return err
 	}
@@ -123,16 +135,16 @@ func checkFile(fs vfs.FS, dir, name string, logNum uint32, isLog bool) (err erro
 		return err
 	}
 	if at := brokenAt(b, logNum, isLog); at >= 0 {
-		return fmt.Errorf("store is damaged: file %s is broken at byte %d, amid what had been written", name, at)
+		return fmt.Errorf("%w: file %s is broken at byte %d, amid what had been written", errDamaged, name, at)
 	}
 	return nil
 }
 
 // checkLog makes sure that every revision since the last compaction has its log entry: a file that the engine forgot, its
 // manifest being damaged at the end, leaves a gap.
-func (s *Store) checkLog(compacted, last int64) error {
+func checkLog(db *pebble.DB, compacted, last int64) error {
 	from := max(compacted, firstRevision)
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: putLogKey(nil, from+1), UpperBound: []byte{logPrefix + 1}})
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: putLogKey(nil, from+1), UpperBound: []byte{logPrefix + 1}})
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
@@ -144,7 +156,7 @@ func (s *Store) checkLog(compacted, last int64) error {
 		return fmt.Errorf("read log: %w", err)
 	}
 	if want := max(last-from, 0); n != want {
-		return fmt.Errorf("store is damaged: %d of the %d writes after revision %d are there", n, want, from)
+		return fmt.Errorf("%w: %d of the %d writes after revision %d are there", errDamaged, n, want, from)
 	}
 	return nil
 }

@@ -278,6 +278,7 @@ func (s *Store) flush(g *group) {
 	err := s.apply(g.batch)
 	took := time.Since(begin)
 	if err == nil && len(g.events) > 0 {
+		s.note(g.events[len(g.events)-1].KV.Revision)
 		s.publish(g.events)
 		for i := range g.events {
 			s.recent.put(g.events[i])

@@ -9,9 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -207,6 +209,10 @@ func TestKill9(t *testing.T) {
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	for round := range rounds {
 		last := killOnce(t, dir, 1+rng.IntN(300))
+		noted, err := readLastRevision(Options{Dir: dir, FS: vfs.Default})
+		if top := slices.Max(slices.Collect(maps.Values(last))); err != nil || noted.revision < top {
+			t.Errorf("round %d: last-revision says %d, %v; %d was confirmed", round, noted.revision, err, top)
+		}
 		s, err := Open(Options{Dir: dir})
 		if err != nil {
 			t.Fatalf("round %d: Open: %v", round, err)

@@ -53,6 +53,11 @@ type Options struct {
 	// CacheBytes bounds the blocks kept in memory together with the memtables, which the engine takes off it (default 32 MB). What is
 	// not read takes nothing.
 	CacheBytes int64
+	// MustExist refuses a directory that holds no store.
+	MustExist bool
+	// AcceptDataLoss opens a store that lacks acknowledged writes, where Open returns a *DataLossError otherwise. It goes on at a revision
+	// far above all before, so that whoever knows an older one has to list again.
+	AcceptDataLoss bool
 }
 
 // Store implements store.Store.
@@ -62,6 +67,11 @@ type Store struct {
 	lock io.Closer
 	log  *slog.Logger
 	now  func() time.Time
+	opts Options
+
+	newestLog atomic.Uint64 // number of the engine's newest log
+	noted     *lastRevision // the committer's own
+	unnoted   bool          // noted could not be written; the committer's own
 
 	// life is held for reading by every operation that touches db, so that Close can wait for them.
 	life sync.RWMutex
@@ -132,17 +142,18 @@ func Open(o Options) (*Store, error) {
 		queue: queue{filled: make(chan struct{}, 1)}, stop: make(chan struct{}), committed: make(chan struct{}),
 		tick: make(chan struct{}), alarm: newAlarm(),
 		history: history{age: o.HistoryAge, bytes: o.HistoryBytes},
+		opts:    o,
 	}
 	s.disk = newPatientFS(o.FS, s.changed)
 	var err error
 	if s.lock, err = lockDir(o); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
 	}
-	if err = checkFiles(o.FS, o.Dir); err == nil {
-		err = s.open(o)
-	}
-	if err != nil {
+	if err = s.examineAndOpen(); err != nil {
 		s.disk.cut()
+		if s.noted != nil {
+			_ = s.noted.file.Close() // nothing rests on it
+		}
 		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, err), s.lock.Close())
 	}
 	s.disk.running.Store(true)
@@ -150,15 +161,44 @@ func Open(o Options) (*Store, error) {
 	return s, nil
 }
 
+// examineAndOpen opens the engine unless acknowledged writes are missing, or may be.
+func (s *Store) examineAndOpen() error {
+	e, err := examine(s.opts)
+	if err != nil {
+		return err
+	}
+	if len(e.Problems) > 0 {
+		if !s.opts.AcceptDataLoss {
+			return &e.DataLossError
+		}
+		s.log.Warn("store goes on without acknowledged writes, as it was told", "expected", e.Expected, "found", e.Found, "problems", e.Problems)
+	}
+	// From here on the files change: what the last stop said of them must not be believed any more, whatever happens.
+	err = s.opts.FS.Remove(s.opts.FS.PathJoin(s.opts.Dir, cleanStopFile))
+	if err == nil {
+		err = syncDir(s.opts)
+	}
+	if ignoreMissing(err) != nil {
+		return err
+	}
+	err = s.open(e)
+	if err != nil && len(e.Problems) > 0 {
+		return fmt.Errorf("what is left cannot be opened, restore a backup: %w", err)
+	}
+	return err
+}
+
 // open opens the engine and reads where the store stands. An operation that fails meanwhile is the error: s.disk keeps
 // the engine waiting, and the caller cuts it off.
-func (s *Store) open(o Options) error {
+func (s *Store) open(e *evidence) error {
 	opened := make(chan error)
 	go func() { // ends when the engine has opened, or has been cut off and wound down
-		db, err := openEngine(o, s.disk, &engineLog{log: s.log, failed: s.disk.fails})
+		db, err := openEngine(s.opts, s.disk, &engineLog{log: s.log, failed: s.disk.fails}, func(p *pebble.Options) {
+			p.EventListener.WALCreated = func(i pebble.WALCreateInfo) { s.newestLog.Store(uint64(i.FileNum)) }
+		})
 		if err == nil {
 			s.db = db
-			err = guarded(s.recover)
+			err = guarded(func() error { return s.recover(e) })
 		}
 		if err != nil && db != nil {
 			err = errors.Join(err, guarded(db.Close))
@@ -181,38 +221,74 @@ func (s *Store) open(o Options) error {
 }
 
 // recover checks the format and finds the latest revision.
-func (s *Store) recover() error {
+func (s *Store) recover(e *evidence) error {
 	if err := s.checkFormat(); err != nil {
 		return err
 	}
-	compacted, err := s.readNumber(keyCompacted)
+	compacted, err := readNumber(s.db, keyCompacted)
 	if err != nil {
 		return err
 	}
-	last, err := s.lastLogged()
+	last, err := lastLogged(s.db)
 	if err != nil {
 		return err
 	}
-	if err := s.checkLog(compacted, last); err != nil {
+	lost := len(e.Problems) > 0
+	if err := checkLog(s.db, compacted, last); errors.Is(err, errDamaged) && s.opts.AcceptDataLoss {
+		lost = true
+		s.log.Warn("store goes on without acknowledged writes, as it was told", "err", err)
+	} else if err != nil {
 		return err
+	}
+	last = max(last, compacted, firstRevision)
+	if lost {
+		last = max(last, e.Expected) + lossGap
+		compacted = last
+		if err := s.set(keyCompacted, last); err != nil {
+			return err
+		}
 	}
 	s.compacted.Store(compacted)
 	s.marked = compacted
-	last = max(last, compacted, firstRevision)
 	s.next = last + 1
 	s.durable.Store(last)
 	s.ring.reset(last + 1)
 	s.history.sample(s.now(), last)
-	return nil
+	return s.keepNote(e.anew || lost)
+}
+
+// keepNote opens last-revision; from the time that it is there, the engine knows that it must be.
+func (s *Store) keepNote(anew bool) error {
+	var err error
+	if s.noted, err = openLastRevision(s.opts, anew, slot{s.durable.Load(), s.newestLog.Load()}); err != nil {
+		return err
+	}
+	if n, err := readNumber(s.db, keyNoted); err != nil || n != 0 {
+		return err
+	}
+	return s.set(keyNoted, 1)
+}
+
+// note writes down that rev is going to be acknowledged. Without it a loss might go unnoticed, but nothing is lost by it.
+func (s *Store) note(rev int64) {
+	_, err := s.disk.try(func() error { return s.noted.write(slot{rev, s.newestLog.Load()}) })
+	if err != nil && !s.unnoted {
+		s.log.Error("cannot write down what is acknowledged", "err", err)
+	}
+	s.unnoted = err != nil
+}
+
+func (s *Store) set(key []byte, n int64) error {
+	return guarded(func() error { return s.db.Set(key, putNumber(n), pebble.Sync) })
 }
 
 func (s *Store) checkFormat() error {
-	format, err := s.readNumber(keyFormat)
+	format, err := readNumber(s.db, keyFormat)
 	switch {
 	case err != nil:
 		return err
 	case format == 0:
-		return guarded(func() error { return s.db.Set(keyFormat, putNumber(formatVersion), pebble.Sync) })
+		return s.set(keyFormat, formatVersion)
 	case format != formatVersion:
 		return fmt.Errorf("its format is version %d, this program knows version %d", format, formatVersion)
 	}
@@ -319,6 +395,14 @@ func (s *Store) Close() error {
 		err = alarm.err
 	}
 	s.disk.cut() // a goroutine that the engine may have left behind has no business in the directory
+	if err == nil && alarm.get() == nil {
+		if err := leaveCleanStop(s.opts, s.durable.Load()); err != nil {
+			s.log.Error("cannot write down that the store was stopped", "err", err) // the next start looks closer
+		}
+	}
+	if cerr := s.noted.file.Close(); cerr != nil {
+		s.log.Error("close file", "err", cerr)
+	}
 	if err = errors.Join(err, s.lock.Close()); err != nil {
 		return fmt.Errorf("close store: %w", err)
 	}

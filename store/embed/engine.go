@@ -23,8 +23,8 @@ func lockDir(o Options) (io.Closer, error) {
 	return lock, nil
 }
 
-// openEngine opens Pebble tuned for a small resident size and for silence when idle.
-func openEngine(o Options, disk *patientFS, l *engineLog) (db *pebble.DB, err error) {
+// openEngine opens Pebble tuned for a small resident size and for silence when idle; change may change that.
+func openEngine(o Options, disk *patientFS, l *engineLog, change func(*pebble.Options)) (db *pebble.DB, err error) {
 	opts := &pebble.Options{
 		FS: disk, Logger: l, CacheSize: o.CacheBytes,
 		Comparer:                    comparer(),
@@ -54,6 +54,7 @@ func openEngine(o Options, disk *patientFS, l *engineLog) (db *pebble.DB, err er
 	opts.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil
 	}
+	change(opts)
 	err = guarded(func() error {
 		db, err = pebble.Open(o.Dir, opts)
 		return err

@@ -53,5 +53,9 @@ func Import(ctx context.Context, o Options, fill func(put func(store.KV) error) 
 	if err := b.Set(keyCompacted, putNumber(revision), nil); err != nil {
 		return err
 	}
-	return s.submitBatch(ctx, b)
+	if err := s.submitBatch(ctx, b); err != nil {
+		return err
+	}
+	s.durable.Store(revision) // for the mark that Close leaves
+	return nil
 }

@@ -18,7 +18,7 @@ import (
 //
 //	k <key> 00 <^revision, 8 bytes>   type(1) value          a version of a key, the newest first
 //	l <revision, 8 bytes>             type(1) previous(8) key the log, one entry per revision
-//	m <name>                          number(8)              format version, compacted revision
+//	m <name>                          number(8)              format version, compacted revision, whether last-revision is kept
 //
 // Keys must not contain a zero byte, which keeps versions of different keys in key order.
 const (
@@ -30,6 +30,7 @@ const (
 var (
 	keyFormat    = []byte("mformat")
 	keyCompacted = []byte("mcompacted")
+	keyNoted     = []byte("mnoted")
 )
 
 func checkKey(key string) error {
@@ -106,8 +107,8 @@ func splitLogEntry(b []byte) (logEntry, error) {
 func putNumber(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // readNumber returns 0 when the key is absent.
-func (s *Store) readNumber(key []byte) (int64, error) {
-	b, closer, err := s.db.Get(key)
+func readNumber(db *pebble.DB, key []byte) (int64, error) {
+	b, closer, err := db.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return 0, nil
 	}
@@ -116,14 +117,14 @@ func (s *Store) readNumber(key []byte) (int64, error) {
 	}
 	defer func() { _ = closer.Close() }() // releases b; reads have nothing to lose
 	if len(b) != 8 {
-		return 0, fmt.Errorf("store is damaged: %s is %q", key, b)
+		return 0, fmt.Errorf("%w: %s is %q", errDamaged, key, b)
 	}
 	return int64(binary.BigEndian.Uint64(b)), nil
 }
 
 // lastLogged is the revision of the newest log entry, 0 when the log is empty.
-func (s *Store) lastLogged() (int64, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{logPrefix}, UpperBound: []byte{logPrefix + 1}})
+func lastLogged(db *pebble.DB) (int64, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{logPrefix}, UpperBound: []byte{logPrefix + 1}})
 	if err != nil {
 		return 0, fmt.Errorf("read log: %w", err)
 	}
