@@ -23,6 +23,7 @@ import (
 	"keelson/kubelet/pod"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
+	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 )
 
@@ -35,6 +36,7 @@ type Kubelet struct {
 	node        *node.Keeper
 	refs        *refs.Store
 	volumes     *volume.Manager
+	users       *userns.Manager
 	images      *image.Manager
 	probes      *probe.Manager
 	env         *pod.Env
@@ -80,6 +82,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)
 	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
+	k.users = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
 		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
 		VerificationPolicy: cfg.ImagePullCredentialsVerificationPolicy, VerificationAllowlist: cfg.PreloadedImagesVerificationAllowlist, Log: cfg.Log,
@@ -92,7 +95,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.services.client = cfg.Client.Interface
 	k.classes.client = cfg.Client
 	k.env = &pod.Env{
-		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Refs: k.refs,
+		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Users: k.users, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
@@ -166,6 +169,9 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	k.env.RuntimeName = v.GetRuntimeName()
 	if err := k.images.Recover(ctx); err != nil {
 		k.cfg.Log.Warn("recover records of image pulls", "err", err) // those images are verified, or recovered at the next start
+	}
+	if err := k.loadUsers(ctx); err != nil {
+		return fmt.Errorf("kubelet: user namespaces: %w", err)
 	}
 	if k.cfg.PodCIDR == "" {
 		return nil

@@ -63,6 +63,7 @@ type Fake struct {
 	streamURL  string
 	podCIDR    string
 	notReady   string
+	noUsers    bool
 	now        func() time.Time
 }
 
@@ -109,6 +110,13 @@ func (f *Fake) SetNotReady(message string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.notReady = message
+}
+
+// SetUserNamespaces says whether the runtime supports user namespaces, as it does at first.
+func (f *Fake) SetUserNamespaces(yes bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noUsers = !yes
 }
 
 // FailNext makes the next calls of a verb ("PullImage") fail with these errors, one each, in order; a nil among them lets a call pass.

@@ -44,8 +44,10 @@ func (f *Fake) Status(ctx context.Context, _ *runtimeapi.StatusRequest) (*runtim
 		Status: &runtimeapi.RuntimeStatus{
 			Conditions: []*runtimeapi.RuntimeCondition{c, {Type: runtimeapi.NetworkReady, Status: true}},
 		},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}}},
-		Features:        &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
+			RecursiveReadOnlyMounts: true, UserNamespaces: !f.noUsers,
+		}}},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}, nil
 }
 
@@ -76,6 +78,9 @@ func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if err := f.checkUsersLocked(r.GetConfig().GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+		return nil, err
+	}
 	for _, s := range f.sandboxes {
 		if o := s.config.GetMetadata(); o.GetUid() == m.GetUid() && o.GetAttempt() == m.GetAttempt() {
 			return nil, status.Errorf(codes.AlreadyExists, "run pod sandbox: attempt %d of pod %s is sandbox %s", m.GetAttempt(), m.GetUid(), s.id)
@@ -90,6 +95,26 @@ func (f *Fake) RunPodSandbox(ctx context.Context, r *runtimeapi.RunPodSandboxReq
 	f.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	f.emitLocked(id, s, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// checkUsersLocked refuses user namespaces that cannot be.
+func (f *Fake) checkUsersLocked(o *runtimeapi.NamespaceOption) error {
+	u := o.GetUsernsOptions()
+	if u == nil || u.GetMode() == runtimeapi.NamespaceMode_NODE {
+		return nil
+	}
+	if f.noUsers {
+		return status.Error(codes.FailedPrecondition, "run pod sandbox: user namespaces are not supported")
+	}
+	if o.GetNetwork() == runtimeapi.NamespaceMode_NODE || o.GetPid() == runtimeapi.NamespaceMode_NODE || o.GetIpc() == runtimeapi.NamespaceMode_NODE {
+		return status.Error(codes.InvalidArgument, "run pod sandbox: a user namespace and a namespace of the host's")
+	}
+	for _, maps := range [][]*runtimeapi.IDMapping{u.GetUids(), u.GetGids()} {
+		if len(maps) == 0 || maps[0].GetContainerId() != 0 || maps[0].GetHostId() == 0 || maps[0].GetLength() == 0 {
+			return status.Errorf(codes.InvalidArgument, "run pod sandbox: mappings %v", maps)
+		}
+	}
+	return nil
 }
 
 // StopPodSandbox ends the sandbox's containers and frees its address. An unknown sandbox is stopped already.

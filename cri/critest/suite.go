@@ -45,6 +45,7 @@ func Suite(t *testing.T, open func(t *testing.T) Subject) {
 		{"Lists", testLists},
 		{"Events", testEvents},
 		{"Stats", testStats},
+		{"UserNamespace", testUserNamespace},
 		{"Images", testImages},
 	}
 	for _, tc := range tests {

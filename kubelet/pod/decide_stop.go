@@ -54,7 +54,8 @@ func (in *Input) settleDown(p *Plan) {
 			busy = true
 		}
 	}
-	if !busy && !in.TornDown && !in.flying(string(OpVolumes)) {
+	// A sandbox under way would be made with the ids that are given back here.
+	if !busy && !in.TornDown && !in.flying(string(OpVolumes)) && !in.flying(string(OpSandbox)) {
 		in.do(p, Action{Op: OpTearDown})
 	}
 }

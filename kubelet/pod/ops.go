@@ -46,6 +46,9 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 	case OpTearDown:
 		w.launch(ctx, a, func(ctx context.Context) func() {
 			err := w.env.Volumes.TearDown(w.uid)
+			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
+				err = w.env.Users.Release(w.uid)
+			}
 			done := w.retry(ctx, a, in.Pod, "tear volumes down", err)
 			return func() { done(); w.s.tornDown = err == nil; w.s.volumes = w.s.volumes && err != nil }
 		})
@@ -133,13 +136,17 @@ func split(err error) []error {
 
 func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	begin := time.Now()
-	cfg, err := w.sandboxConfig(in.Pod, a.Attempt)
 	var id string
+	handler, users, err := w.acquireUsers(ctx, in.Pod)
+	var cfg *runtimeapi.PodSandboxConfig
+	if err == nil {
+		cfg, err = w.sandboxConfig(in.Pod, a.Attempt, users)
+	}
 	if err == nil {
 		if in.Seen != nil && len(in.Seen.Sandboxes) > 0 {
 			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
-		id, err = w.createSandbox(ctx, in.Pod, cfg)
+		id, err = w.createSandbox(ctx, cfg, handler)
 	}
 	if ctx.Err() == nil {
 		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: a.Attempt})
@@ -158,23 +165,15 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	}
 }
 
-func (w *Worker) createSandbox(ctx context.Context, p *corev1.Pod, cfg *runtimeapi.PodSandboxConfig) (string, error) {
+func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	if err := os.MkdirAll(cfg.GetLogDirectory(), 0o750); err != nil {
 		return "", fmt.Errorf("make log directory: %w", err)
-	}
-	handler := ""
-	if p.Spec.RuntimeClassName != nil && *p.Spec.RuntimeClassName != "" {
-		h, err := w.env.Handler(ctx, *p.Spec.RuntimeClassName)
-		if err != nil {
-			return "", err
-		}
-		handler = h
 	}
 	resp, err := w.env.Runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: cfg, RuntimeHandler: handler})
 	return resp.GetPodSandboxId(), err
 }
 
-func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
 	host := &runtimeapi.DNSConfig{}
 	if f, err := os.Open(w.env.ResolvConf); err == nil {
 		host, err = translate.ParseResolvConf(f)
@@ -186,6 +185,7 @@ func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32) (*runtimeapi.PodSa
 	dns, _ := translate.DNS(p, host, w.env.ClusterDNS, w.env.ClusterDomain)
 	return translate.Sandbox(p, translate.SandboxInput{
 		Attempt: attempt, LogDir: w.env.LogDir, CgroupParent: w.env.CgroupParent, NodeHostname: w.env.Hostname, DNS: dns, Domain: w.env.ClusterDomain,
+		Users: users,
 	})
 }
 
@@ -234,7 +234,11 @@ func (w *Worker) forget(ctx context.Context, in Input, a Action) func() {
 		}
 	}
 	if len(errs) == 0 {
-		errs = append(errs, w.env.Volumes.Forget(w.uid))
+		if err := w.env.Volumes.Forget(w.uid); err != nil {
+			errs = append(errs, err)
+		} else {
+			errs = append(errs, w.env.Users.Release(w.uid))
+		}
 		errs = append(errs, os.RemoveAll(translate.PodLogDir(w.env.LogDir, in.Pod.Namespace, in.Pod.Name, w.uid)))
 	}
 	err := errors.Join(errs...)

@@ -77,7 +77,11 @@ const showPullError = 2 * time.Second
 func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Container, k podinfo.Kind) error {
 	ref := containerRef(in.Pod, c, k)
 	sandbox := in.Seen.Current()
-	boxCfg, err := w.sandboxConfig(in.Pod, sandbox.Attempt)
+	users, err := w.users(in.Pod)
+	if err != nil {
+		return failedAs(reasonConfig, err)
+	}
+	boxCfg, err := w.sandboxConfig(in.Pod, sandbox.Attempt, users)
 	if err != nil {
 		return failedAs(reasonConfig, err)
 	}
@@ -91,7 +95,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		}
 	}
 	begin := time.Now()
-	cfg, err := w.containerConfig(ctx, in, a, c, got)
+	cfg, err := w.containerConfig(ctx, in, a, c, got, users)
 	if err != nil {
 		return failedAs(reasonConfig, err)
 	}
@@ -208,7 +212,9 @@ func (w *Worker) pullSecrets(ctx context.Context, p *corev1.Pod) []*corev1.Secre
 	return out
 }
 
-func (w *Worker) containerConfig(ctx context.Context, in Input, a Action, c *corev1.Container, img *image.Outcome) (*runtimeapi.ContainerConfig, error) {
+func (w *Worker) containerConfig(
+	ctx context.Context, in Input, a Action, c *corev1.Container, img *image.Outcome, users *runtimeapi.UserNamespace,
+) (*runtimeapi.ContainerConfig, error) {
 	p := in.Pod
 	ips := w.podIPs(in)
 	env, err := translate.Env(ctx, p, c, translate.EnvInput{
@@ -228,7 +234,7 @@ func (w *Worker) containerConfig(ctx context.Context, in Input, a Action, c *cor
 	}
 	return translate.Container(p, c, translate.ContainerInput{
 		Restart: a.Restart, Env: env, Mounts: append(mounts, extra...), ImageRef: img.Ref, Image: img.Image,
-		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name),
+		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name), Users: users,
 	})
 }
 

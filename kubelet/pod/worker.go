@@ -20,6 +20,7 @@ import (
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
+	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 	"keelson/lib/mark"
 )
@@ -32,6 +33,7 @@ type Env struct {
 	RuntimeName string
 	Images      *image.Manager
 	Volumes     *volume.Manager
+	Users       *userns.Manager
 	Refs        *refs.Store
 	Probes      *probe.Manager
 	Prober      *probe.Runner // sends the requests of httpGet hooks

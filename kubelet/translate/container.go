@@ -30,6 +30,8 @@ type ContainerInput struct {
 	MemoryBytes int64  // of the node, for the OOM score
 	SeccompDir  string // where Localhost profiles lie
 	TargetID    string // container whose processes an ephemeral container sees; empty: none
+	// Users is the pod's own user namespace, for which all mounts are id-mapped; nil: the node's.
+	Users *runtimeapi.UserNamespace
 }
 
 // LogPath is a container's log file within its pod's log directory.
@@ -55,7 +57,7 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		Command:    expandAll(c.Command, get),
 		Args:       expandAll(c.Args, get),
 		WorkingDir: c.WorkingDir,
-		Mounts:     in.Mounts,
+		Mounts:     mapped(in.Mounts, in.Users),
 		Labels: map[string]string{
 			observed.LabelPodName: p.Name, observed.LabelPodNamespace: p.Namespace,
 			observed.LabelPodUID: string(p.UID), observed.LabelContainerName: c.Name,
@@ -81,6 +83,18 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: k, Value: []byte(in.Env[k])})
 	}
 	return cfg, nil
+}
+
+// mapped gives the mounts the mappings of the pod's user namespace: a file that belongs to a user on the disk belongs to the same user
+// inside the pod, and to nobody that the node knows.
+func mapped(mounts []*runtimeapi.Mount, users *runtimeapi.UserNamespace) []*runtimeapi.Mount {
+	if users == nil {
+		return mounts
+	}
+	for _, m := range mounts {
+		m.UidMappings, m.GidMappings = users.GetUids(), users.GetGids()
+	}
+	return mounts
 }
 
 func expandAll(words []string, get func(string) (string, bool)) []string {

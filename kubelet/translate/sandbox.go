@@ -21,6 +21,8 @@ type SandboxInput struct {
 	NodeHostname string
 	DNS          *runtimeapi.DNSConfig
 	Domain       string // the cluster's
+	// Users is the pod's own user namespace; nil: the node's.
+	Users *runtimeapi.UserNamespace
 }
 
 // maxHostname is the kernel's limit on a host name's length.
@@ -107,7 +109,7 @@ func ports(p *corev1.Pod) []*runtimeapi.PortMapping {
 
 func sandboxLinux(p *corev1.Pod, in SandboxInput) *runtimeapi.LinuxPodSandboxConfig {
 	sc := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(p), Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+		NamespaceOptions: namespaces(p, in.Users), Seccomp: &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
 	out := &runtimeapi.LinuxPodSandboxConfig{CgroupParent: in.CgroupParent, SecurityContext: sc, Resources: podResources(p)}
 	sc.SupplementalGroups, sc.SupplementalGroupsPolicy = groups(p)

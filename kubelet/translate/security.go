@@ -53,7 +53,7 @@ func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
 func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	e := effective(p, c)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
-		NamespaceOptions: namespaces(p),
+		NamespaceOptions: namespaces(p, in.Users),
 		RunAsUser:        wrap64(e.RunAsUser),
 		RunAsGroup:       wrap64(e.RunAsGroup),
 		Privileged:       isTrue(e.Privileged),
@@ -127,9 +127,14 @@ func groups(p *corev1.Pod) ([]int64, runtimeapi.SupplementalGroupsPolicy) {
 	return out, runtimeapi.SupplementalGroupsPolicy_Merge
 }
 
-func namespaces(p *corev1.Pod) *runtimeapi.NamespaceOption {
+// namespaces are those of the pod. users is its user namespace; nil: the node's.
+func namespaces(p *corev1.Pod, users *runtimeapi.UserNamespace) *runtimeapi.NamespaceOption {
+	if users == nil {
+		users = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}
+	}
 	n := &runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_POD, Ipc: runtimeapi.NamespaceMode_POD, Pid: runtimeapi.NamespaceMode_CONTAINER,
+		UsernsOptions: users,
 	}
 	if p.Spec.HostNetwork {
 		n.Network = runtimeapi.NamespaceMode_NODE

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package userns
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// delegate is the user to whom a machine's administrator gives the ids for pods, in /etc/subuid and /etc/subgid.
+const delegate = "kubelet"
+
+// askLimit bounds getsubids, which may ask a directory service.
+const askLimit = 10 * time.Second
+
+// Delegated is the range that the administrator gave to pods; ok is false where there is no user kubelet or no program getsubids.
+func Delegated(ctx context.Context) (r Range, ok bool, err error) {
+	if _, err := user.Lookup(delegate); err != nil {
+		return Range{}, false, nil //nolint:nilerr // who is not known has been given nothing
+	}
+	program, err := exec.LookPath("getsubids")
+	if err != nil {
+		return Range{}, false, nil //nolint:nilerr // as above
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	users, err := exec.CommandContext(ctx, program, delegate).Output()
+	if err != nil {
+		return Range{}, false, fmt.Errorf("ask for the user ids of %s (%s): %w", delegate, program, err)
+	}
+	groups, err := exec.CommandContext(ctx, program, "-g", delegate).Output()
+	if err != nil {
+		return Range{}, false, fmt.Errorf("ask for the group ids of %s (%s -g): %w", delegate, program, err)
+	}
+	if !bytes.Equal(bytes.TrimSpace(users), bytes.TrimSpace(groups)) {
+		return Range{}, false, fmt.Errorf("/etc/subuid and /etc/subgid must give %s the same ids; they give %q and %q", delegate, users, groups)
+	}
+	if r, err = parseSubIDs(string(users)); err != nil {
+		return Range{}, false, fmt.Errorf("ids of %s: %w", delegate, err)
+	}
+	return r, true, nil
+}
+
+// parseSubIDs reads what getsubids says: "0: kubelet 65536 7208960".
+func parseSubIDs(out string) (Range, error) {
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 1 {
+		return Range{}, errors.New("there must be one range")
+	}
+	f := strings.Fields(lines[0])
+	if len(f) != 4 {
+		return Range{}, fmt.Errorf("getsubids says %q, which has not four fields", lines[0])
+	}
+	first, err := strconv.ParseUint(f[2], 10, 32)
+	if err != nil {
+		return Range{}, fmt.Errorf("first id: %w", err)
+	}
+	count, err := strconv.ParseUint(f[3], 10, 32)
+	if err != nil {
+		return Range{}, fmt.Errorf("number of ids: %w", err)
+	}
+	return Range{First: uint32(first), Count: uint32(count)}, nil
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/userns"
+)
+
+// loadUsers finds which ids the pods of an earlier life have in their user namespaces.
+func (k *Kubelet) loadUsers(ctx context.Context) error {
+	ids, ok, err := userns.Delegated(ctx)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		ids = userns.DefaultRange(k.cfg.MaxPods)
+	}
+	pods, err := k.volumes.Pods()
+	if err != nil {
+		return err
+	}
+	damaged, err := k.users.Load(ids, k.cfg.MaxPods, pods)
+	if err != nil {
+		return err
+	}
+	for _, uid := range damaged {
+		if err := k.mendUsers(ctx, uid); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mendUsers asks the runtime which ids a pod has whose record cannot be read.
+func (k *Kubelet) mendUsers(ctx context.Context, uid string) error {
+	rt := k.cfg.Runtime.Runtime
+	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{observed.LabelPodUID: uid}},
+	})
+	if err != nil {
+		return fmt.Errorf("ask the runtime for the sandboxes of pod %s: %w", uid, err)
+	}
+	for _, b := range list.GetItems() {
+		if b.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+			continue
+		}
+		st, err := rt.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: b.GetId()})
+		if err != nil {
+			return fmt.Errorf("ask the runtime for sandbox %s: %w", b.GetId(), err)
+		}
+		ns := st.GetStatus().GetLinux().GetNamespaces().GetOptions().GetUsernsOptions()
+		if ns == nil || ns.GetMode() == runtimeapi.NamespaceMode_NODE {
+			continue
+		}
+		if err := k.users.Adopt(uid, ns); err != nil {
+			k.cfg.Log.Error("mend the record of a pod's user namespace", "pod", uid, "err", err)
+			break
+		}
+		k.cfg.Log.Info("the record of a pod's user namespace is mended", "pod", uid)
+		return nil
+	}
+	// Nothing of it runs, or with ids that are not its own: no container of it starts any more.
+	return k.users.Release(uid)
+}
