@@ -15,6 +15,7 @@ import (
 	"keelson/lib/linux"
 	"keelson/runtime/image"
 	"keelson/runtime/oci"
+	"keelson/runtime/shim"
 )
 
 // CreateContainer makes the container's root file system and decides what it will be. It starts nothing.
@@ -157,11 +158,7 @@ func (s *Server) pidOf(sb *sandbox, targetID string) (string, error) {
 	if r.state() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		return "", refused("target container %s is not running", targetID)
 	}
-	st, err := s.shim.State(context.Background(), r.ID)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("/proc/%d/ns/pid", st.PID), nil
+	return shim.PIDNamespaceOf(r.ID), nil
 }
 
 // logPath joins the pod's log directory with the container's path below it, making directories.

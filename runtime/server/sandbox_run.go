@@ -164,7 +164,14 @@ func (s *Server) buildNamespaces(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return fmt.Errorf("hold the pod's process namespace: %w", err)
 	}
-	return linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace)))
+	if err := linux.HoldNamespace(st.PID, pidNamespace, sb.ns(string(pidNamespace))); err != nil {
+		return err
+	}
+	// It is the holder's if that is alive now: no other process has had its number.
+	if err := s.shim.Kill(context.Background(), sb.holderID(), shim.Kill{Signal: 0}); err != nil {
+		return fmt.Errorf("hold the pod's process namespace: %w", err)
+	}
+	return nil
 }
 
 // settle gives new namespaces, in which the thread is, what every pod's have, and the pod's parameters, except for those to be set later,

@@ -18,6 +18,7 @@ package shim
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -110,6 +111,18 @@ type Run struct {
 	// Stdin keeps standard input open for Attach; StdinOnce closes it when the first Attach that had it ends.
 	Stdin     bool `json:"stdin,omitempty"`
 	StdinOnce bool `json:"stdinOnce,omitempty"`
+}
+
+// containerPrefix begins the path of a PID namespace that is another container's.
+const containerPrefix = "container:"
+
+// PIDNamespaceOf is the path, in Run's spec, of the PID namespace of another container of the supervisor. It is looked up at the start, and
+// is that container's or the start fails: a path below /proc would lead to whichever process has the number by then.
+func PIDNamespaceOf(id string) string { return containerPrefix + id }
+
+// PIDNamespaceOwner undoes PIDNamespaceOf.
+func PIDNamespaceOwner(path string) (id string, ok bool) {
+	return strings.CutPrefix(path, containerPrefix)
 }
 
 // Hold starts a process that does nothing but be process 1 of a new PID namespace. It is listed like a container.

@@ -28,6 +28,8 @@ type container struct {
 	ended   chan struct{}
 	cleaned chan struct{}
 	seeking atomic.Bool // null is looking for the container's null device
+	// entering is held for reading while a process starts in the container: its first process is not reaped then.
+	entering sync.RWMutex
 
 	mu       sync.Mutex
 	starting bool // reserved: state is not filled in yet
@@ -174,6 +176,7 @@ func (c *container) signal(sig unix.Signal) error {
 func (s *supervisor) finish(c *container) {
 	s.gate.RLock()
 	defer s.gate.RUnlock()
+	c.settled()
 	c.mu.Lock()
 	e := s.reap(c.state.PID, c.pidfd)
 	_ = unix.Close(c.pidfd) // a pidfd has nothing to lose

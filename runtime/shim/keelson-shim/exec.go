@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
@@ -60,18 +61,7 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 			return nil, fmt.Errorf("exec in container %s: %w", id, err)
 		}
 	}
-	lc, err := s.load(c)
-	if err != nil {
-		return nil, err
-	}
-	config := lc.Config()
-	if err := ownStreams(&config, p); err != nil {
-		return nil, fmt.Errorf("exec in container %s: %w", id, err)
-	}
-	if err := lc.Run(p); err != nil {
-		return nil, fmt.Errorf("exec in container %s: %w", id, err)
-	}
-	pid, err := p.Pid()
+	pid, err := s.enter(c, p)
 	if err != nil {
 		return nil, fmt.Errorf("exec in container %s: %w", id, err)
 	}
@@ -84,6 +74,49 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 		s.log.Printf("exec in container %s: %v", id, err) // attend sees the closed connection
 	}
 	return x, nil
+}
+
+// enter starts a process in the container. libcontainer finds the container's namespaces by the number of its first process, which must
+// not become another's meanwhile.
+func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
+	c.entering.RLock()
+	defer c.entering.RUnlock()
+	if err := c.signal(0); err != nil {
+		return 0, err
+	}
+	lc, err := s.load(c)
+	if err != nil {
+		return 0, err
+	}
+	config := lc.Config()
+	if err := ownStreams(&config, p); err != nil {
+		return 0, err
+	}
+	if err := lc.Run(p); err != nil {
+		return 0, err
+	}
+	pid, err := p.Pid()
+	if err != nil {
+		return 0, err
+	}
+	if err := c.signal(0); err != nil {
+		endChild(pid) // the first process was not our child, and may have had its number taken
+		return 0, err
+	}
+	return pid, nil
+}
+
+// enterLimit is how long an ended container waits for processes that are about to enter it, before its process number is given back.
+const enterLimit = 2 * time.Second
+
+// settled waits until nobody is entering the container, which does not take long as it has ended. It does not wait for ever.
+func (c *container) settled() {
+	for end := time.Now().Add(enterLimit); !c.entering.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			return
+		}
+	}
+	c.entering.Unlock()
 }
 
 // connectExec gives the process the client's descriptors, and the container's null device where the client has none. It returns what it

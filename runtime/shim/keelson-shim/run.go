@@ -38,6 +38,12 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
 		SharedPID: !privatePID(r.Spec),
 	}
+	target, err := s.target(r.Spec)
+	if err != nil {
+		s.discard(c)
+		return nil, err
+	}
+	defer shim.CloseAll([]*os.File{target})
 	defer s.children.begin()()
 	if err := s.launch(c, r.Spec); err != nil {
 		s.discard(c)
@@ -50,6 +56,44 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// target opens the PID namespace of the container that the spec names, and puts the descriptor in its place. Nil when it names none.
+func (s *supervisor) target(spec *specs.Spec) (*os.File, error) {
+	for i := range spec.Linux.Namespaces {
+		n := &spec.Linux.Namespaces[i]
+		id, ok := shim.PIDNamespaceOwner(n.Path)
+		if !ok || n.Type != specs.PIDNamespace {
+			continue
+		}
+		c, err := s.running(id)
+		if err != nil {
+			return nil, fmt.Errorf("join the PID namespace of container %s: %w", id, err)
+		}
+		f, err := c.pidNamespace()
+		if err != nil {
+			return nil, fmt.Errorf("join the PID namespace of container %s: %w", id, err)
+		}
+		n.Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()) // as the starting process sees it
+		return f, nil
+	}
+	return nil, nil
+}
+
+// pidNamespace is the container's own: its process is found alive after the descriptor was opened, so no other has had the number.
+func (c *container) pidNamespace() (*os.File, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, shim.ErrNotRunning
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.signal(0); err != nil {
+		_ = f.Close() // nothing was written
+		return nil, err
+	}
+	return f, nil
 }
 
 func privatePID(spec *specs.Spec) bool {
