@@ -13,6 +13,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/backend"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/registry"
 )
 
@@ -132,3 +133,6 @@ func (r *Reader) Convert(ctx context.Context, obj runtime.Object, from, to schem
 func (r *Reader) Resolve(ctx context.Context, namespace, name string, port int32) (string, error) {
 	return backend.Resolve(ctx, r, namespace, name, port)
 }
+
+// Outbound is the door by which the server calls others.
+func (r *Reader) Outbound() *outbound.Door { return r.outbound }

@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/registry"
 )
 
@@ -29,6 +30,8 @@ type Reader struct {
 	create    func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error
 	// alike are the other resources that serve the same objects.
 	alike map[schema.GroupVersionResource][]schema.GroupVersionResource
+	// outbound is the door by which the server calls others.
+	outbound *outbound.Door
 }
 
 // find returns what is served as gvr, or nil.

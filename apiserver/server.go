@@ -39,6 +39,7 @@ import (
 	"keelson/apiserver/handlers"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/openapi"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/servicealloc"
@@ -65,8 +66,10 @@ type Config struct {
 	Follow []Follower
 	// Bootstrap are objects that must exist: created when missing, and cluster roles and bindings brought up to date.
 	Bootstrap []runtime.Object
-	// Kubelet is how nodes are reached for logs, exec and the like.
-	Kubelet handlers.Kubelet
+	// Kubelet holds the client certificate for nodes' own servers and the authority of theirs; nil: kubelets cannot be reached.
+	Kubelet *tls.Config
+	// Outbound says which addresses are the server's own, beside its Listener and the address of the service "kubernetes".
+	Outbound outbound.Config
 	// Extra are further paths, below /keelson/ or wherever; a path that ends in "/" takes all below it.
 	Extra map[string]http.Handler
 	// ServiceCIDRs are where cluster IPs come from, one range or one of each IP family, that of the default one first; default
@@ -175,6 +178,7 @@ func New(c Config) (*Server, error) {
 		s.config.Grace = 10 * time.Second
 	}
 	s.openResources(registry.Table())
+	s.reader.outbound = s.door()
 	if err := s.allocateServices(); err != nil {
 		return nil, err
 	}
@@ -198,7 +202,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
+		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
 		return s.handler.Create(ctx, self, gvr, obj)
@@ -264,7 +268,7 @@ func (s *Server) define() {
 	s.definitions = crd.New(crd.Config{
 		Cache: s.storage.cache, Stored: row.Storage, Owners: row.Fields["status"], Log: s.log,
 		Taken: func(gvr schema.GroupVersionResource) bool { return s.reader.resources[gvr] != nil },
-		Hooks: &crd.Hooks{Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
+		Hooks: &crd.Hooks{Outbound: s.reader.outbound, Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
 			return backend.Resolve(ctx, s.reader, namespace, name, port)
 		}, Metrics: hooks},
 		Changed: func() {
@@ -281,7 +285,7 @@ func (s *Server) aggregate() {
 	gvr := apiregistrationv1.SchemeGroupVersion.WithResource("apiservices")
 	row := s.reader.resources[gvr]
 	s.services = aggregate.New(aggregate.Config{
-		Stored: row.Storage, Owners: row.Fields["status"], Reader: s.reader, Certificate: s.config.FrontProxy, Log: s.log,
+		Stored: row.Storage, Owners: row.Fields["status"], Reader: s.reader, Outbound: s.reader.outbound, Certificate: s.config.FrontProxy, Log: s.log,
 		Create: func(ctx context.Context, obj *apiregistrationv1.APIService) error {
 			return s.handler.Create(ctx, self, gvr, obj)
 		},

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"keelson/apiserver"
+	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -87,7 +89,8 @@ func startOn(t testing.TB, st store.Store, ca *pki.Authority, edit func(*apiserv
 				Authorizer:     authz.Masters{},
 			}, nil
 		},
-		Version: apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
+		Outbound: outbound.Config{Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}, // where tests listen
+		Version:  apiversion.Info{Major: "1", Minor: "37", GitVersion: "v1.37.2+keelson"},
 	}
 	if edit != nil {
 		edit(&c)

@@ -63,6 +63,7 @@ func kubeletCommand(std Stdio) *cobra.Command {
 	return roleCommand(std, "kubelet", "This machine's node, alone: kubelet, container runtime and pod network", func(c *cobra.Command, cfg *cluster.RoleConfig) {
 		kubeconfigFlag("kubelet")(c, cfg)
 		c.Flags().StringVar(&cfg.Bootstrap, "bootstrap-kubeconfig", "", "`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
+		c.Flags().StringVar(&cfg.ClientCA, "client-ca-file", "", "`FILE` of the authorities that sign the API server's client certificate (default: as the API server says)")
 		c.Flags().StringVar(&cfg.NodeName, "node-name", "", "name of this node (default: the host's name)")
 		c.Flags().StringVar(&cfg.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
 		c.Flags().StringArrayVar(&cfg.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")

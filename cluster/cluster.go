@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"keelson/api/flowcontrol"
 	"keelson/api/scheduling"
 	"keelson/apiserver"
+	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -267,8 +269,9 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		Tracing:     tracing,
 		Collectors:  slices.Concat(clientMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:      followRBAC(rbac),
-		Bootstrap:   append(bootstrapObjects(), c.keys.authenticationInfo()),
+		Bootstrap:   slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Kubelet:     c.keys.kubeletClient(),
+		Outbound:    outbound.Config{Listeners: c.otherListeners()},
 		FrontProxy:  &c.keys.toOthers,
 		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
 
@@ -301,6 +304,18 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		g.Add("agents", run.Together(c.cfg.Progress, agents...))
 	}
 	return g.Run(ctx, ready)
+}
+
+// otherListeners are where this process serves beside the API.
+func (c *Cluster) otherListeners() []netip.AddrPort {
+	if c.etcd == nil {
+		return nil
+	}
+	a, ok := c.etcd.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	return []netip.AddrPort{a.AddrPort()}
 }
 
 // agents are the controllers and the scheduler.

@@ -24,11 +24,11 @@ import (
 // kubeletServing is what a kubelet's server needs: its certificate, and who vouches for its callers.
 type kubeletServing struct {
 	tls     *tls.Config
-	clients *x509.CertPool
+	clients *clientAuthorities
 }
 
 func (k *keys) kubeletServing() kubeletServing {
-	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, k.ca.Pool()}
+	return kubeletServing{&tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.kubelet}}, newClientAuthorities(k.kubeletClientCA.Pool())}
 }
 
 // kubeletCertificates are how a kubelet of its own process reaches the server, and how it serves. run, which may be nil, renews them.
@@ -36,6 +36,7 @@ type kubeletCertificates struct {
 	rest    *rest.Config
 	serving kubeletServing
 	run     run.Func
+	learn   run.Func // finds out who may call; nil: it is known
 }
 
 // kubeletCertificates are those that the API server left in the data directory or, with a bootstrap kubeconfig, requested ones.
@@ -51,7 +52,13 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, err
 	}
-	return kubeletCertificates{rest: to, serving: k.kubeletServing()}, nil
+	serving := k.kubeletServing()
+	if r.ClientCA != "" {
+		if serving.clients, err = r.clientAuthorities(); err != nil {
+			return kubeletCertificates{}, err
+		}
+	}
+	return kubeletCertificates{rest: to, serving: serving}, nil
 }
 
 // requestedCertificates asks for them as the bootstrap kubeconfig's user, once: afterwards the kubeconfig of the data directory leads to
@@ -82,9 +89,14 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	if err != nil {
 		return none, err
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(ca) {
-		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows who calls it")
+	if !x509.NewCertPool().AppendCertsFromPEM(ca) {
+		return none, errors.New("--bootstrap-kubeconfig names no certificate authority, by which the kubelet knows the API server")
+	}
+	clients := newClientAuthorities(x509.NewCertPool())
+	if r.ClientCA != "" {
+		if clients, err = r.clientAuthorities(); err != nil {
+			return none, err
+		}
 	}
 	id, err := identity.New(identity.Config{
 		Dir: dir.Sub("pki"), NodeName: cfg.NodeName, Addresses: []net.IP{nodeIP(cfg).AsSlice()}, Server: to, Bootstrap: bootstrap,
@@ -98,7 +110,21 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	if err != nil {
 		return none, err
 	}
-	return kubeletCertificates{rest: id.REST(), serving: kubeletServing{id.ServerTLS(), pool}, run: id.Run}, nil
+	out := kubeletCertificates{rest: id.REST(), serving: kubeletServing{id.ServerTLS(), clients}, run: id.Run}
+	if r.ClientCA == "" {
+		out.learn = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With("room", "certificates"))
+	}
+	return out, nil
+}
+
+// clientAuthorities are those of --client-ca-file.
+func (r RoleConfig) clientAuthorities() (*clientAuthorities, error) {
+	pem, err := readAuthorities(r.ClientCA, "clients")
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	a := &clientAuthorities{}
+	return a, a.set(pem)
 }
 
 // loadIfThere reads a kubeconfig; nil where there is no such file.

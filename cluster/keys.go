@@ -13,31 +13,30 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/apiserver/handlers"
 	"keelson/auth"
 	"keelson/pki"
 )
 
 // keys are the certificates and keys of a cluster, all in the data directory's pki/.
 type keys struct {
-	ca         *pki.Authority
-	server     tls.Certificate // the API server's
-	kubelet    tls.Certificate // this node's kubelet as a server
-	toKubelet  tls.Certificate // the API server as a client of kubelets
-	proxyCA    *pki.Authority  // vouches for the API server when it passes requests on
-	toOthers   tls.Certificate // the API server as a client of aggregated servers
-	tokens     crypto.Signer
-	clients    *x509.CertPool // vouches for clients
-	clientCA   []byte         // what --client-ca-file holds
-	serving    *serving
-	adminPair  pki.Pair
-	agentPairs map[string]pki.Pair // by file name, for roles run as processes of their own
+	ca        *pki.Authority
+	server    tls.Certificate // the API server's
+	kubelet   tls.Certificate // this node's kubelet as a server
+	toKubelet tls.Certificate // the API server as a client of kubelets
+	// kubeletClientCA vouches for toKubelet, before kubelets alone.
+	kubeletClientCA *pki.Authority
+	proxyCA         *pki.Authority  // vouches for the API server when it passes requests on
+	toOthers        tls.Certificate // the API server as a client of aggregated servers
+	tokens          crypto.Signer
+	clients         *x509.CertPool // vouches for clients
+	clientCA        []byte         // what --client-ca-file holds
+	serving         *serving
+	adminPair       pki.Pair
+	agentPairs      map[string]pki.Pair // by file name, for roles run as processes of their own
 }
 
 // ownName is a name of the API server that nobody else has.
 const ownName = "keelson"
-
-const kubeletClientUser = "kube-apiserver-kubelet-client"
 
 // openKeys makes what is missing of what can be made again, and of a new cluster everything.
 func openKeys(cfg Config, dir DataDir) (*keys, error) {
@@ -86,12 +85,8 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if k.adminPair, err = ca.Client("admin", pki.Subject{Name: "admin", Groups: []string{auth.Masters}}); err != nil {
 		return nil, err
 	}
-	pair, err := ca.Client("apiserver-kubelet-client", pki.Subject{Name: kubeletClientUser, Groups: []string{auth.Masters}})
-	if err != nil {
+	if err := k.openKubeletClient(i); err != nil {
 		return nil, err
-	}
-	if k.toKubelet, err = pair.TLS(); err != nil {
-		return nil, fmt.Errorf("certificate for kubelets: %w", err)
 	}
 	if err := k.openProxy(i); err != nil {
 		return nil, err
@@ -171,11 +166,6 @@ func serverCert(ca *pki.Authority, name string, s pki.Subject) (tls.Certificate,
 
 // firstOf is the first usable address of a range: the service "kubernetes", the bridge.
 func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() }
-
-// kubeletClient is how the API server reaches kubelets.
-func (k *keys) kubeletClient() handlers.Kubelet {
-	return handlers.Kubelet{TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{k.toKubelet}, RootCAs: k.ca.Pool()}}
-}
 
 // writeKubeconfigs writes the administrator's kubeconfig, and one for each agent below pki/.
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {

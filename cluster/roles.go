@@ -31,7 +31,9 @@ type RoleConfig struct {
 	Port       int
 	NodeName   string
 	// Bootstrap is a kubeconfig with a bootstrap token: a kubelet then gets its certificates through the Certificates API, and renews them.
-	Bootstrap       string
+	Bootstrap string
+	// ClientCA is a file of the authorities that vouch for who calls a kubelet; empty: the cluster's.
+	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
 	// Node is for the kubelet, and for the runtime alone.
@@ -272,7 +274,11 @@ func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 	if cert.run != nil {
 		g.Add("certificates", cert.run)
 	}
-	g.Add("runtime", run.Together(nil, append(node.before, forward)...))
+	before := append(node.before, forward)
+	if cert.learn != nil {
+		before = append(before, run.Part{Name: "client authorities", Run: cert.learn})
+	}
+	g.Add("runtime", run.Together(nil, before...))
 	g.Add("kubelet", run.Together(nil, node.after...))
 	return g, nil
 }

@@ -43,8 +43,9 @@ type Config struct {
 	Port    int
 	// TLS is the server's certificate. Without one there is no server.
 	TLS *tls.Config
-	// ClientCA signs the clients' certificates; AllowedNames are the common names that may call. Empty: any that ClientCA signed.
-	ClientCA     *x509.CertPool
+	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are the common names
+	// that may call. Empty: any that ClientCA signed.
+	ClientCA     func() *x509.CertPool
 	AllowedNames []string
 
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.

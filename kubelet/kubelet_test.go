@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -288,6 +289,56 @@ func TestNodeRegistersReady(t *testing.T) {
 }
 
 // TestExtendedResources: what somebody writes into the node's capacity stays there, and pods can have it.
+// TestNodeStatusIsRepaired: what others write into that part of the node's status which is the kubelet's does not stay.
+func TestNodeStatusIsRepaired(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	nodes := h.api.CoreV1().Nodes()
+	var good *corev1.Node
+	eventually(t, "the node is Ready", func() bool {
+		n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil || len(n.Status.Addresses) == 0 {
+			return false
+		}
+		good = n
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+	})
+	for what, spoil := range map[string]func(*corev1.NodeStatus){
+		"address": func(s *corev1.NodeStatus) {
+			s.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.66"}}
+		},
+		"second address": func(s *corev1.NodeStatus) {
+			s.Addresses = append([]corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.66"}}, s.Addresses...)
+		},
+		"port":      func(s *corev1.NodeStatus) { s.DaemonEndpoints.KubeletEndpoint.Port = 6443 },
+		"capacity":  func(s *corev1.NodeStatus) { s.Capacity[corev1.ResourceCPU] = resource.MustParse("1000") },
+		"node info": func(s *corev1.NodeStatus) { s.NodeInfo.KubeletVersion = "v9.9.9" },
+		"condition": func(s *corev1.NodeStatus) {
+			for i := range s.Conditions {
+				if s.Conditions[i].Type == corev1.NodeReady {
+					s.Conditions[i].Status = corev1.ConditionFalse
+				}
+			}
+		},
+	} {
+		n := good.DeepCopy()
+		spoil(&n.Status)
+		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the "+what+" is repaired", func() bool {
+			n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+			return err == nil && slices.Equal(n.Status.Addresses, good.Status.Addresses) && n.Status.DaemonEndpoints == good.Status.DaemonEndpoints &&
+				n.Status.NodeInfo.KubeletVersion == good.Status.NodeInfo.KubeletVersion && n.Status.Capacity.Cpu().Equal(*good.Status.Capacity.Cpu()) &&
+				slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+					return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+				})
+		})
+	}
+}
+
 func TestExtendedResources(t *testing.T) {
 	h := newHarness(t)
 	h.run()

@@ -8,16 +8,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strings"
-	"time"
 
 	v1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson/apiserver/backend"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/auth"
 )
@@ -56,22 +55,11 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	if c.Certificate != nil {
 		conf.Certificates = []tls.Certificate{*c.Certificate}
 	}
-	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
-		addr, err := backend.Resolve(ctx, c.Reader, ref.Namespace, ref.Name, *ref.Port)
-		if err != nil {
-			return nil, err
-		}
-		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
+	resolve := func(ctx context.Context) (string, error) {
+		return backend.Resolve(ctx, c.Reader, ref.Namespace, ref.Name, *ref.Port)
 	}
 	transport := func(http2 bool) *http.Transport {
-		t := &http.Transport{
-			DialContext: dial, TLSClientConfig: conf.Clone(), ForceAttemptHTTP2: http2,
-			TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second,
-		}
-		if !http2 {
-			t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-		}
-		return t
+		return c.Outbound.Transport(outbound.Options{Target: outbound.Backend, TLS: conf.Clone(), HTTP2: http2, Resolve: resolve})
 	}
 	r.plain, r.upgrades = transport(true), transport(false)
 	r.proxy = &httputil.ReverseProxy{

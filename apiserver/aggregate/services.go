@@ -22,6 +22,7 @@ import (
 	"keelson/api/apply"
 	"keelson/apiserver/backend"
 	"keelson/apiserver/objects"
+	"keelson/apiserver/outbound"
 )
 
 // Config is what Services need.
@@ -32,6 +33,8 @@ type Config struct {
 	// Create stores a new one on behalf of the server.
 	Create func(ctx context.Context, obj *v1.APIService) error
 	Reader backend.Reader
+	// Outbound is the door to the other servers.
+	Outbound *outbound.Door
 	// Certificate vouches for the user names that requests carry; nil: none is shown.
 	Certificate *tls.Certificate
 	// Local lists the group versions that this server answers for.

@@ -30,10 +30,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+
+	"keelson/apiserver/outbound"
 )
 
 // Hooks is how conversion webhooks are reached.
 type Hooks struct {
+	// Outbound is the door to them.
+	Outbound *outbound.Door
 	// Resolve returns host:port of something behind a service's port.
 	Resolve func(ctx context.Context, namespace, name string, port int32) (string, error)
 	// Metrics counts the calls; nil: nobody does.
@@ -66,36 +70,31 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 	} else {
 		return nil, errors.New("no supported conversion review versions")
 	}
-	transport := &http.Transport{
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
-		ForceAttemptHTTP2:   true,
-		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
-	}
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca := bytes.TrimSpace(c.ClientConfig.CABundle); len(ca) > 0 {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(ca) {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(ca) {
 			return nil, fmt.Errorf("definition %s: caBundle holds no certificate", crd.Name)
 		}
-		transport.TLSClientConfig.RootCAs = pool
 	}
+	to := outbound.Options{TLS: conf, HTTP2: true}
 	switch s := c.ClientConfig.Service; {
 	case s != nil:
 		w.endpoint = serviceURL(s)
-		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			addr, err := hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
-			if err != nil {
-				return nil, err
-			}
-			return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, network, addr)
+		to.Target = outbound.Backend
+		to.Resolve = func(ctx context.Context) (string, error) {
+			return hooks.Resolve(ctx, s.Namespace, s.Name, servicePort(s))
 		}
 	case c.ClientConfig.URL != nil:
 		w.endpoint = *c.ClientConfig.URL
-		transport.Proxy = http.ProxyFromEnvironment
+		to.Target = outbound.Configured
 	default:
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
 	}
-	w.client = &http.Client{Transport: transport, Timeout: hookTimeout}
+	w.client = &http.Client{
+		Transport: hooks.Outbound.Transport(to), Timeout: hookTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it may not send us elsewhere
+	}
 	return w, nil
 }
 

@@ -13,6 +13,7 @@
 package handlers
 
 import (
+	"crypto/tls"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -24,6 +25,7 @@ import (
 
 	"keelson/apiserver/admission"
 	"keelson/apiserver/audit"
+	"keelson/apiserver/outbound"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
@@ -43,8 +45,10 @@ type Config struct {
 	Tokens Tokens
 	Judge  auth.Authorizer
 	Rules  Rules
-	// Kubelet is how nodes are reached.
-	Kubelet Kubelet
+	// Kubelet holds the client certificate for kubelets and the authority of theirs. Outbound is the door to kubelets, pods and services;
+	// nil: one that knows no address of the server's own.
+	Kubelet  *tls.Config
+	Outbound *outbound.Door
 	// Metrics counts what watches send; may be nil.
 	Metrics *pipeline.Metrics
 	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; 0: a minute.
@@ -89,15 +93,9 @@ func New(c Config) *Handler {
 	if c.Tokens != nil {
 		h.specials["/serviceaccounts/token"] = h.token(c.Tokens)
 	}
-	h.connect = newConnector(h, c.Judge, c.Kubelet)
+	h.connect = newConnector(h, c.Judge, c.Kubelet, c.Outbound)
 	maps.Copy(h.specials, h.connect.specials())
 	return h
-}
-
-// CloseIdle closes idle connections to kubelets and pods.
-func (h *Handler) CloseIdle() {
-	h.connect.kubelets.CloseIdleConnections()
-	h.connect.pods.CloseIdleConnections()
 }
 
 // Resource returns the resource served as gvr, or nil.

@@ -4,52 +4,28 @@ package handlers
 
 import (
 	"context"
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/apiserver/outbound"
 )
-
-// Kubelet says how nodes' own servers are reached.
-type Kubelet struct {
-	// TLS holds the server's client certificate and the authority of kubelets; nil: kubelets cannot be reached.
-	TLS *tls.Config
-	// Dial opens connections to nodes and pods; nil: directly.
-	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
-}
-
-// transport speaks HTTP/1.1, which upgrades need.
-func (k Kubelet) transport(insecure bool) *http.Transport {
-	t := &http.Transport{
-		DialContext: k.Dial, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConnsPerHost: 16, IdleConnTimeout: 90 * time.Second,
-		TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}, // no HTTP/2
-	}
-	if t.DialContext == nil {
-		d := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-		t.DialContext = d.DialContext
-	}
-	if insecure {
-		// What runs in a pod or behind a service has a certificate that nobody here can check; Kubernetes' proxy does not either.
-		t.TLSClientConfig = &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
-	} else if k.TLS != nil {
-		t.TLSClientConfig = k.TLS.Clone()
-	}
-	return t
-}
 
 // addressOrder is where kubelets are looked for first.
 var addressOrder = []corev1.NodeAddressType{
 	corev1.NodeInternalIP, corev1.NodeInternalDNS, corev1.NodeHostName, corev1.NodeExternalIP, corev1.NodeExternalDNS,
 }
 
-// kubeletURL is the kubelet's server on a node.
-func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error) {
+// kubeletPort is where kubelets listen that do not say otherwise.
+const kubeletPort = 10250
+
+func (h *Handler) node(ctx context.Context, name string) (*corev1.Node, error) {
 	obj, err := h.object(ctx, "nodes", "", name)
 	if err != nil {
 		return nil, err
@@ -58,16 +34,57 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("node %s is a %T", name, obj))
 	}
+	return node, nil
+}
+
+// kubeletURL is the kubelet's server on a node, for the connector's transport of kubelets: it names the node, not its address.
+func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error) {
+	node, err := h.node(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := addressOf(node); err != nil {
+		return nil, err
+	}
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	if port == 0 {
-		port = 10250
+		port = kubeletPort
 	}
+	return &url.URL{Scheme: "https", Host: net.JoinHostPort(node.Name, strconv.Itoa(int(port))), Path: "/"}, nil
+}
+
+// nodeAddress is the host at which a node is called.
+func (h *Handler) nodeAddress(ctx context.Context, name string) (string, error) {
+	node, err := h.node(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	return addressOf(node)
+}
+
+func addressOf(node *corev1.Node) (string, error) {
 	for _, t := range addressOrder {
 		for _, a := range node.Status.Addresses {
 			if a.Type == t && a.Address != "" {
-				return &url.URL{Scheme: "https", Host: net.JoinHostPort(a.Address, strconv.Itoa(int(port))), Path: "/"}, nil
+				return a.Address, nil
 			}
 		}
 	}
-	return nil, apierrors.NewInternalError(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
+	return "", apierrors.NewInternalError(fmt.Errorf("no preferred addresses found; known addresses: %v", node.Status.Addresses))
+}
+
+// notAllowed is the answer to a client whose request leads to an address that the server does not call; nil: it is something else.
+func notAllowed(err error) error {
+	var refused *outbound.RefusedError
+	if errors.As(err, &refused) {
+		return apierrors.NewBadRequest(refused.Error())
+	}
+	return nil
+}
+
+// CloseIdle closes idle connections to kubelets and pods.
+func (h *Handler) CloseIdle() {
+	for _, t := range []*http.Transport{h.connect.kubelets, h.connect.pods} {
+		t.CloseIdleConnections()
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,7 +111,11 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 	target := &url.URL{Scheme: base.Scheme, Host: base.Host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
 	via := c.kubelets
 	if port != "" && port != base.Port() { // another server on the node: our credentials are not for it
-		target.Scheme, target.Host, via = "http", net.JoinHostPort(base.Hostname(), port), c.pods
+		host, err := c.h.nodeAddress(r.Context(), name)
+		if err != nil {
+			return err
+		}
+		target.Scheme, target.Host, via = "http", net.JoinHostPort(host, port), c.pods
 	}
 	p := c.proxy(target, via)
 	p.ModifyResponse = relocate(r, rq) //nolint:bodyclose // the reverse proxy closes it
@@ -168,23 +173,19 @@ func servicePort(svc *corev1.Service, want string) (string, bool) {
 
 // endpoint picks one ready address behind a service's port.
 func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName string) (string, int32, error) {
-	slices := c.h.resources[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
+	stored := c.h.resources[discoveryv1.SchemeGroupVersion.WithResource("endpointslices")]
 	none := apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", svc.Name))
-	if slices == nil {
+	if stored == nil {
 		return "", 0, none
 	}
-	page, err := slices.Storage.List(ctx, objects.ListQuery{
+	page, err := stored.Storage.List(ctx, objects.ListQuery{
 		Namespace: svc.Namespace, Fields: fields.Everything(), ResourceVersion: "0",
 		Labels: labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}),
 	})
 	if err != nil {
 		return "", 0, err
 	}
-	type address struct {
-		ip   string
-		port int32
-	}
-	var found []address
+	var found []backendAddress
 	for _, e := range page.Items {
 		s, ok := e.Object.(*discoveryv1.EndpointSlice)
 		if !ok {
@@ -196,14 +197,34 @@ func (c *connector) endpoint(ctx context.Context, svc *corev1.Service, portName 
 			}
 			for _, ep := range s.Endpoints {
 				if (ep.Conditions.Ready == nil || *ep.Conditions.Ready) && len(ep.Addresses) > 0 {
-					found = append(found, address{ep.Addresses[0], *p.Port})
+					found = append(found, backendAddress{ep.Addresses[0], *p.Port, ep.TargetRef})
 				}
 			}
 		}
 	}
-	if len(found) == 0 {
-		return "", 0, none
+	rand.Shuffle(len(found), func(i, j int) { found[i], found[j] = found[j], found[i] })
+	for _, b := range found {
+		if c.isPods(ctx, svc.Namespace, b) {
+			return b.ip, b.port, nil
+		}
 	}
-	pick := found[rand.N(len(found))] //nolint:gosec // spreads load, guards nothing
-	return pick.ip, pick.port, nil
+	return "", 0, none
+}
+
+// backendAddress is an address behind a service, and whose it is said to be.
+type backendAddress struct {
+	ip   string
+	port int32
+	ref  *corev1.ObjectReference
+}
+
+// isPods tells whether an address is one of the pod that it is said to be of, in the service's namespace. As in Kubernetes, others are
+// not proxied to: whoever may write a namespace's EndpointSlices could reach anything with them.
+func (c *connector) isPods(ctx context.Context, namespace string, b backendAddress) bool {
+	if b.ref == nil || b.ref.Namespace != namespace {
+		return false
+	}
+	obj, err := c.h.object(ctx, "pods", namespace, b.ref.Name)
+	pod, ok := obj.(*corev1.Pod)
+	return err == nil && ok && slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == b.ip })
 }

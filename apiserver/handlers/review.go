@@ -21,6 +21,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/auth"
+	"keelson/auth/authz"
 )
 
 // Rules lists what a user may do in a namespace; *authz.RBAC does.
@@ -64,11 +65,11 @@ func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Speci
 			q.Status.UserInfo = userInfo(rq.User)
 			return nil
 		}),
-		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
+		"authorization.k8s.io/subjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SubjectAccessReview) error {
 			if err := refuse(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
-			return reviewAccess(ctx, judge, &q.Spec, &q.Status)
+			return reviewAccess(ctx, asked{rq.User, judge}, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
 			if err := refuse(validateLocal(q)); err != nil {
@@ -137,6 +138,20 @@ func extraOf(u *auth.User) map[string]authorizationv1.ExtraValue {
 		out[k] = v
 	}
 	return out
+}
+
+// asked is the authorizer as it answers somebody's SubjectAccessReview: a kubelet hears that the API server may call it.
+type asked struct {
+	asker *auth.User
+	auth.Authorizer
+}
+
+// Authorize implements auth.Authorizer.
+func (j asked) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision, error) {
+	if d := authz.ForKubelet(j.asker, a); d.Verdict != auth.NoOpinion {
+		return d, nil
+	}
+	return j.Authorizer.Authorize(ctx, a)
 }
 
 // reviewAccess asks the authorizer for somebody else.

@@ -198,6 +198,9 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	if err != nil || string(patch) == "{}" {
 		return err
 	}
+	if patch, err = replaceAddresses(patch, next.Addresses); err != nil {
+		return err
+	}
 	got, err := k.cfg.Client.CoreV1().Nodes().Patch(ctx, k.cfg.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("write status of node %s: %w", k.cfg.Name, err)
@@ -268,21 +271,14 @@ func (k *Keeper) heard(o any) {
 	if !ok || n.Name != k.cfg.Name {
 		return
 	}
-	if cur := k.current.Load(); cur != nil && cur.UID == n.UID && older(n, cur) {
+	cur := k.current.Load()
+	if cur != nil && cur.UID == n.UID && older(n, cur) {
 		return
 	}
 	k.current.Store(n)
-	same := equality.Semantic.DeepEqual
-	if !same(n.Status.Capacity, k.capacity(n)) || !same(n.Status.Allocatable, k.allocatable(n)) || lostOurs(&n.Status) {
-		k.Changed() // somebody else wrote what is ours, or what we pass on
+	if cur == nil || n.ResourceVersion == "" || n.ResourceVersion != cur.ResourceVersion {
+		k.Changed() // somebody else wrote: what is ours may have to be repaired, or there is something to pass on
 	}
-}
-
-// lostOurs reports whether the Ready condition is no longer what a living kubelet says.
-func lostOurs(s *corev1.NodeStatus) bool {
-	return slices.ContainsFunc(s.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
-	})
 }
 
 func (k *Keeper) statuses(ctx context.Context) {

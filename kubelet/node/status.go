@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -132,6 +133,26 @@ func handlers(st *runtimeapi.StatusResponse) []corev1.NodeRuntimeHandler {
 		})
 	}
 	return out
+}
+
+// replaceAddresses has a patch that changes addresses replace them all. They merge by their type, so that a second one of a type, which
+// somebody else wrote, would stay.
+func replaceAddresses(patch []byte, addresses []corev1.NodeAddress) ([]byte, error) {
+	var body map[string]map[string]any
+	if err := json.Unmarshal(patch, &body); err != nil {
+		return nil, fmt.Errorf("decode patch of node status: %w", err)
+	}
+	status := body["status"]
+	if status["addresses"] == nil && status["$setElementOrder/addresses"] == nil {
+		return patch, nil
+	}
+	list := []any{map[string]any{"$patch": "replace"}}
+	for _, a := range addresses {
+		list = append(list, a)
+	}
+	status["addresses"] = list
+	delete(status, "$setElementOrder/addresses")
+	return json.Marshal(body)
 }
 
 // older reports whether a is an older version than b.

@@ -35,8 +35,9 @@ type Pods interface {
 // Config says whom to serve and what.
 type Config struct {
 	TLS *tls.Config
-	// ClientCA signs clients' certificates; AllowedNames are the common names that may call, empty: all that it signed.
-	ClientCA     *x509.CertPool
+	// ClientCA signs clients' certificates, as of now; it never returns nil, which would stand for the machine's authorities. AllowedNames
+	// are the common names that may call, empty: all that it signed.
+	ClientCA     func() *x509.CertPool
 	AllowedNames []string
 	Pods         Pods
 	Runtime      runtimeapi.RuntimeServiceClient
@@ -100,8 +101,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Serve answers on l until ctx is done; streams that are open then are cut.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	conf := s.cfg.TLS.Clone()
-	conf.ClientCAs, conf.ClientAuth, conf.MinVersion = s.cfg.ClientCA, tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
+	conf.ClientAuth, conf.MinVersion = tls.VerifyClientCertIfGiven, max(conf.MinVersion, tls.VersionTLS12)
 	conf.NextProtos = []string{"http/1.1"} // streams take the connection over, which HTTP/2 has no way to do
+	conf.SessionTicketsDisabled = true     // a session would outlive the authority that its client was believed by
+	perClient := conf.Clone()
+	conf.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := perClient.Clone()
+		c.ClientCAs = s.cfg.ClientCA()
+		return c, nil
+	}
 	srv := &http.Server{
 		Handler: s, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10, TLSConfig: conf, ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,

@@ -125,7 +125,7 @@ func serve(t *testing.T) *fixture {
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "late"}}}}
 	s := server.New(server.Config{
-		TLS: &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}}, ClientCA: f.ca.pool, AllowedNames: []string{"api"},
+		TLS: &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}}, ClientCA: func() *x509.CertPool { return f.ca.pool }, AllowedNames: []string{"api"},
 		Pods: pods{pod}, Runtime: cri.InProcess(f.rt).Runtime, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -23,6 +23,7 @@ import (
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/admission/quota"
 	"keelson/apiserver/admission/webhook"
+	"keelson/apiserver/outbound"
 	"keelson/auth"
 )
 
@@ -32,6 +33,8 @@ type Objects interface {
 	quota.Store
 	// Resolve returns host:port of something behind a service's port.
 	Resolve(ctx context.Context, namespace, name string, port int32) (string, error)
+	// Outbound is the door to webhooks.
+	Outbound() *outbound.Door
 	// Create stores a new object as the server's own.
 	Create(ctx context.Context, resource schema.GroupVersionResource, obj runtime.Object) error
 }
@@ -157,7 +160,7 @@ var table = []row{
 
 func (c *Config) webhooks(plugin string) (webhook.Config, error) {
 	creds, err := webhook.Read(c.File.For(plugin))
-	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Credentials: creds, Metrics: c.Metrics}, err
+	return webhook.Config{Reader: c.Objects, Authorizer: c.Authorizer, Resolve: c.Objects.Resolve, Outbound: c.Objects.Outbound(), Credentials: creds, Metrics: c.Metrics}, err
 }
 
 // plain adapts a plugin that follows nothing.

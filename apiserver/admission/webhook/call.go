@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
+
+	"keelson/apiserver/outbound"
 )
 
 // Resolver returns host:port of something behind a service's port.
@@ -41,19 +43,15 @@ type caller struct {
 	transport *http.Transport
 }
 
-func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, creds *Credentials) (*caller, error) {
-	t := &http.Transport{
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
-		TLSHandshakeTimeout: 10 * time.Second, IdleConnTimeout: 90 * time.Second, MaxIdleConnsPerHost: 16,
-	}
+func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *outbound.Door, creds *Credentials) (*caller, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca := bytes.TrimSpace(c.CABundle); len(ca) > 0 {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(ca) {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(ca) {
 			return nil, errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 		}
-		t.TLSClientConfig.RootCAs = pool
 	}
-	out := &caller{transport: t}
+	out, to := &caller{}, outbound.Options{TLS: conf, HTTP2: true}
 	var cfg *rest.Config
 	var err error
 	switch s := c.Service; {
@@ -68,17 +66,12 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, creds *C
 			u.Path = "/" + strings.TrimPrefix(*s.Path, "/")
 		}
 		out.endpoint = u.String()
-		t.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			addr, err := resolve(ctx, s.Namespace, s.Name, port)
-			if err != nil {
-				return nil, err
-			}
-			return (&net.Dialer{Timeout: 30 * time.Second}).DialContext(ctx, network, addr)
-		}
+		to.Target = outbound.Backend
+		to.Resolve = func(ctx context.Context) (string, error) { return resolve(ctx, s.Namespace, s.Name, port) }
 		cfg, err = creds.service(s.Name, s.Namespace, port)
 	case c.URL != nil:
 		out.endpoint = *c.URL
-		t.Proxy = http.ProxyFromEnvironment
+		to.Target = outbound.Configured
 		cfg, err = creds.address(out.endpoint)
 	default:
 		return nil, errors.New("webhook configuration must have either service or URL")
@@ -86,7 +79,8 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, creds *C
 	if err != nil {
 		return nil, err
 	}
-	shown, err := show(cfg, t)
+	out.transport = door.Transport(to)
+	shown, err := show(cfg, out.transport)
 	if err != nil {
 		return nil, err
 	}

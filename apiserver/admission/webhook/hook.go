@@ -78,7 +78,7 @@ func (p *plugin) newHook(config string, index int, s settings) *hook {
 		})
 	})
 	h.caller = sync.OnceValues(func() (*caller, error) {
-		c, err := newCaller(&s.client, p.Resolve, p.Credentials)
+		c, err := newCaller(&s.client, p.Resolve, p.Outbound, p.Credentials)
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.made = c

@@ -34,6 +34,7 @@ import (
 	apipatch "keelson/api/patch"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/matching"
+	"keelson/apiserver/outbound"
 	"keelson/auth"
 )
 
@@ -48,6 +49,8 @@ type Config struct {
 	Reader     matching.Reader
 	Authorizer auth.Authorizer // for match conditions
 	Resolve    Resolver
+	// Outbound is the door to webhooks.
+	Outbound *outbound.Door
 	// Credentials are shown to webhooks; nil: none are.
 	Credentials *Credentials
 	Metrics     *admission.Metrics

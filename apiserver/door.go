@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+
+	"keelson/apiserver/outbound"
+)
+
+// door is by which the server calls others; it knows where the server itself is.
+func (s *Server) door() *outbound.Door {
+	cfg := s.config.Outbound
+	if l := s.config.Listener; l != nil {
+		if a, ok := l.Addr().(*net.TCPAddr); ok {
+			cfg.Listeners = append(slices.Clone(cfg.Listeners), a.AddrPort())
+		}
+	}
+	if host, port, err := s.advertised(); err == nil && host != "" {
+		if ip, err := netip.ParseAddr(host); err == nil {
+			cfg.Listeners = append(slices.Clone(cfg.Listeners), netip.AddrPortFrom(ip, uint16(port))) //nolint:gosec // a port
+		}
+	}
+	for _, r := range s.ownRanges() { // the service "kubernetes" has the first address of each
+		cfg.Own = append(slices.Clone(cfg.Own), r.Masked().Addr().Next())
+	}
+	d := outbound.New(cfg)
+	s.metrics.Registry.MustRegister(d.Collectors()...)
+	return d
+}

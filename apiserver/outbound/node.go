@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outbound
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+)
+
+// nodeUser begins the common name of a kubelet's certificate.
+const nodeUser = "system:node:"
+
+// Nodes returns a transport for URLs such as https://<name of a node>:<port>/, which keeps connections by node and speaks HTTP/1.1.
+// address tells the host at which a node's kubelet is. Nothing is sent before the kubelet has shown a certificate of an authority of
+// conf that is for the address and for the node: no node can pass for another one, or have the server speak to itself.
+//
+// Who takes DialContext from the transport to make a connection of its own gets an encrypted one from it already, and so must ask for
+// an http:// URL.
+func (d *Door) Nodes(conf *tls.Config, address func(ctx context.Context, node string) (string, error)) *http.Transport {
+	t := d.Transport(Options{Target: Kubelet, TLS: conf})
+	t.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		node, port, err := net.SplitHostPort(addr)
+		if err != nil {
+			return nil, err
+		}
+		host, err := address(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		raw, err := d.Dial(ctx, Kubelet, network, net.JoinHostPort(host, port))
+		if err != nil {
+			return nil, err
+		}
+		own := &tls.Config{MinVersion: tls.VersionTLS12}
+		if conf != nil {
+			own = conf.Clone()
+		}
+		own.ServerName = host
+		own.VerifyConnection = func(s tls.ConnectionState) error { return isNode(s, node) }
+		conn := tls.Client(raw, own)
+		ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+		defer cancel()
+		if err := conn.HandshakeContext(ctx); err != nil {
+			_ = raw.Close() // the handshake's error says more
+			return nil, fmt.Errorf("kubelet of node %s at %s: %w", node, raw.RemoteAddr(), err)
+		}
+		return conn, nil
+	}
+	t.DialTLSContext = t.DialContext
+	return t
+}
+
+func isNode(s tls.ConnectionState, node string) error {
+	if len(s.PeerCertificates) == 0 {
+		return fmt.Errorf("no certificate was shown")
+	}
+	if name := s.PeerCertificates[0].Subject.CommonName; name != nodeUser+node {
+		return fmt.Errorf("the certificate is of %q, not of %q", name, nodeUser+node)
+	}
+	return nil
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks and aggregated servers.
+// It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd and admission/webhook
+// call it; it knows no Kubernetes objects and shows no credentials of its own.
+//
+// Invariants:
+//  1. An address is judged when the connection is made, after its name was resolved: a name whose answer changes helps nobody.
+//  2. What a client, a node or a tenant can name is Backend or Kubelet. Only what a cluster administrator wrote is Configured.
+package outbound
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Target is what a connection is for.
+type Target string
+
+// The targets, by who names their address.
+const (
+	// Backend is a pod, what stands behind a service, or a port of a node: whoever writes Pods, Services, EndpointSlices or DNS names it.
+	Backend Target = "backend"
+	// Kubelet is a node's own server: the node names it.
+	Kubelet Target = "kubelet"
+	// Configured is a URL that a cluster administrator wrote, as in a webhook configuration. Kubernetes allows any address there,
+	// loopback included.
+	Configured Target = "configured"
+)
+
+// Config says what is this server itself.
+type Config struct {
+	// Listeners are where this process serves. An unspecified address stands for all of the machine's.
+	Listeners []netip.AddrPort
+	// Own are further addresses that lead back to this server, on every port: the cluster IP of the service "kubernetes".
+	Own []netip.Addr
+	// Allow are ranges that are allowed whatever they are, for tests whose backends listen on the loopback interface.
+	Allow []netip.Prefix
+	// Resolver resolves names; nil: the machine's.
+	Resolver *net.Resolver
+	// Machine lists the machine's addresses; nil: those of its interfaces.
+	Machine func() ([]netip.Addr, error)
+}
+
+// Time-outs of what leaves by the door. How long an answer takes is the caller's to bound.
+const (
+	dialTimeout      = 30 * time.Second
+	keepAlive        = 30 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	mostIdle         = 16
+)
+
+// Door makes connections. Its methods may be called from any goroutine.
+type Door struct {
+	cfg     Config
+	refused *prometheus.CounterVec
+}
+
+// New returns a door.
+func New(cfg Config) *Door {
+	d := &Door{cfg: cfg, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by what they were for.",
+	}, []string{"target"})}
+	if d.cfg.Machine == nil {
+		d.cfg.Machine = interfaceAddresses
+	}
+	return d
+}
+
+// Collectors are the door's metrics.
+func (d *Door) Collectors() []prometheus.Collector { return []prometheus.Collector{d.refused} }
+
+// RefusedError is an address that may not be connected to.
+type RefusedError struct {
+	Address netip.AddrPort
+	Why     string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("address not allowed: %s is %s", e.Address, e.Why)
+}
+
+// Dial connects to addr (host:port) for a target. The error of an address that is not allowed is or wraps a *RefusedError.
+func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive, Resolver: d.cfg.Resolver}
+	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("connect to %s: %w", address, err)
+		}
+		return d.Judge(t, to)
+	}
+	conn, err := dialer.DialContext(ctx, network, addr)
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		d.refused.WithLabelValues(string(t)).Inc()
+		return nil, refused
+	}
+	return conn, err
+}
+
+// reserved are ranges beside those that netip.Addr tells of: Linux takes some of 0.0.0.0/8 for itself.
+var reserved = netip.MustParsePrefix("0.0.0.0/8")
+
+// Judge tells whether a target may be at an address; a *RefusedError says why not.
+func (d *Door) Judge(t Target, to netip.AddrPort) error {
+	ip := to.Addr().Unmap().WithZone("")
+	to = netip.AddrPortFrom(ip, to.Port())
+	if t == Configured || slices.ContainsFunc(d.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return nil
+	}
+	refuse := func(why string) error { return &RefusedError{Address: to, Why: why} }
+	switch {
+	case ip.IsUnspecified(), reserved.Contains(ip):
+		return refuse("an unspecified address")
+	case ip.IsLoopback():
+		return refuse("a loopback address")
+	case ip.IsLinkLocalUnicast():
+		return refuse("a link-local address")
+	case ip.IsMulticast():
+		return refuse("a multicast address")
+	case ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return refuse("the broadcast address")
+	}
+	own, err := d.isOwn(to)
+	if err != nil {
+		return err
+	}
+	if own {
+		return refuse("the API server's own address")
+	}
+	return nil
+}
+
+// isOwn tells whether this process answers at an address.
+func (d *Door) isOwn(to netip.AddrPort) (bool, error) {
+	if slices.Contains(d.cfg.Own, to.Addr()) {
+		return true, nil
+	}
+	for _, l := range d.cfg.Listeners {
+		if l.Port() != to.Port() {
+			continue
+		}
+		if l.Addr().Unmap() == to.Addr() {
+			return true, nil
+		}
+		// A listener on the loopback interface counts too: rules of the machine may lead its other addresses there.
+		machine, err := d.cfg.Machine()
+		if err != nil {
+			return false, fmt.Errorf("list the machine's addresses: %w", err)
+		}
+		if slices.Contains(machine, to.Addr()) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func interfaceAddresses() ([]netip.Addr, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	return out, nil
+}
+
+// Options of a transport.
+type Options struct {
+	Target Target
+	// TLS is used as it is; nil: the default. With HTTP2, HTTP/2 is spoken where the other side can; upgrades need HTTP/1.1.
+	TLS   *tls.Config
+	HTTP2 bool
+	// Resolve tells where to connect in place of the URL's host; nil: the URL's host.
+	Resolve func(ctx context.Context) (hostPort string, err error)
+}
+
+// Transport returns an HTTP transport whose connections leave by the door. Configured targets are reached by the proxies that the
+// environment names, as in Kubernetes; others directly. A nil *Door is one that knows no address of the server's own.
+func (d *Door) Transport(o Options) *http.Transport {
+	if d == nil {
+		d = New(Config{})
+	}
+	t := &http.Transport{
+		TLSClientConfig: o.TLS, ForceAttemptHTTP2: o.HTTP2, TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout,
+		MaxIdleConnsPerHost: mostIdle,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if o.Resolve != nil {
+				var err error
+				if addr, err = o.Resolve(ctx); err != nil {
+					return nil, err
+				}
+			}
+			return d.Dial(ctx, o.Target, network, addr)
+		},
+	}
+	if !o.HTTP2 {
+		t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	if o.Target == Configured {
+		t.Proxy = http.ProxyFromEnvironment
+	}
+	return t
+}
