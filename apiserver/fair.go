@@ -16,8 +16,10 @@ const (
 	defaultSeats = 600
 	// longestInQueue is how long a request waits for a seat, a quarter of what it may take in all.
 	longestInQueue = 15 * time.Second
-	// A list takes a seat more for so many objects, up to a limit.
+	// A list takes a seat more for so many objects or stored bytes that it may write, and a write for so many bytes of body, up to a limit.
 	objectsPerSeat = 100
+	bytesPerSeat   = 512 << 10
+	bodyPerSeat    = 256 << 10
 	mostSeats      = 10
 )
 
@@ -47,18 +49,32 @@ func (s *Server) fairness() *fairness.Controller {
 	return f
 }
 
-// width estimates how many seats a request takes: lists of many objects more.
+// width estimates how many seats a request takes: lists of many or large objects more, and writes of large ones.
 func (s *Server) width(rq *pipeline.Request) int {
+	if !rq.ReadOnly() {
+		if rq.Length < 0 { // it may be as large as any
+			return mostSeats
+		}
+		return int(min(1+rq.Length/bodyPerSeat, mostSeats))
+	}
 	if rq.Verb != "list" || rq.Name != "" {
 		return 1
 	}
-	res := s.reader.resources[rq.GVR()]
+	res := s.handler.Resource(rq.GVR())
 	if res == nil || res.Storage == nil {
 		return 1
 	}
-	counted, ok := res.Storage.(interface{ Count() int })
+	counted, ok := res.Storage.(interface {
+		Count() int
+		Bytes() int
+	})
 	if !ok {
 		return 1
 	}
-	return min(1+counted.Count()/objectsPerSeat, mostSeats)
+	count, size := counted.Count(), counted.Bytes()
+	if rq.Limit > 0 && rq.Limit < int64(count) { // a page
+		size = int(float64(size) * float64(rq.Limit) / float64(count))
+		count = int(rq.Limit)
+	}
+	return min(1+max(count/objectsPerSeat, size/bytesPerSeat), mostSeats)
 }

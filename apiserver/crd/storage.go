@@ -189,6 +189,22 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 	return e, r, err
 }
 
+// Count is how many objects there are, Bytes how much they take in the store.
+func (s *served) Count() int {
+	if c, ok := s.base.(interface{ Count() int }); ok {
+		return c.Count()
+	}
+	return 0
+}
+
+// Bytes is how many bytes all objects take in the store.
+func (s *served) Bytes() int {
+	if c, ok := s.base.(interface{ Bytes() int }); ok {
+		return c.Bytes()
+	}
+	return 0
+}
+
 func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
 	q, own := s.split(q)
 	w, err := s.base.Watch(ctx, q)

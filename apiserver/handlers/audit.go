@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"keelson/apiserver/audit"
 	"keelson/apiserver/objects"
@@ -38,7 +37,7 @@ func auditPatch(rq *pipeline.Request, body []byte) {
 	if !rq.Audits(audit.LevelRequest) {
 		return
 	}
-	doc, err := yaml.YAMLToJSON(body)
+	doc, err := wire.YAMLToJSON(body)
 	if err == nil && json.Valid(doc) {
 		rq.AuditRequest(doc)
 	}
@@ -64,7 +63,7 @@ func (s *shape) auditList(rq *pipeline.Request, page *objects.List) {
 		}
 		items = append(items, b)
 	}
-	if b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items, wire.JSON); err == nil {
+	if b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items); err == nil {
 		rq.AuditResponse(b)
 	}
 }

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"keelson/api/kind"
 	"keelson/api/patch"
@@ -62,7 +61,7 @@ func (p *patchRequest) readable() error {
 		}
 		return nil
 	}
-	if _, err := yaml.ToJSON(p.body); err != nil {
+	if err := wire.CheckYAML(p.body); err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
 	}
 	return nil

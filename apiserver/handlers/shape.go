@@ -14,7 +14,6 @@ import (
 	tablevalidation "k8s.io/apimachinery/pkg/apis/meta/v1beta1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -183,75 +182,6 @@ func (s *shape) writeOne(w http.ResponseWriter, r *http.Request, code int, e *ob
 	}
 	auditAnswer(pipeline.From(r.Context()), e.Object, s.res.GVK())
 	wire.WriteBytes(w, r, code, b, s.want)
-	return nil
-}
-
-func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
-	s.auditList(pipeline.From(r.Context()), page)
-	meta := listMeta(page)
-	switch s.want.As {
-	case asTable:
-		objs := make([]kind.Object, len(page.Items))
-		for i, e := range page.Items {
-			objs[i] = e.Object
-		}
-		t, err := table.Of(s.res.Kind, objs, meta, table.Form{Version: s.want.Version, Include: s.include}, true)
-		if err != nil {
-			return err
-		}
-		b, err := s.encodeTable(t)
-		if err != nil {
-			return err
-		}
-		wire.WriteBytes(w, r, http.StatusOK, b, s.want)
-		return nil
-	case asPartial:
-		return s.writePartialList(w, r, page)
-	}
-	return s.writePlainList(w, r, page)
-}
-
-func (s *shape) writePlainList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
-	encoder, media := s.encoder, s.want.Media
-	if media == wire.YAML { // by way of JSON, whose items are likely encoded already
-		media, encoder = wire.JSON, s.res.Encoder(wire.JSON)
-	}
-	items := make([][]byte, len(page.Items))
-	for i, e := range page.Items {
-		b, err := e.Encoded(encoder)
-		if err != nil {
-			return err
-		}
-		items[i] = b
-	}
-	if s.want.Media != wire.YAML && !s.want.Pretty {
-		return wire.WriteList(w, r, s.res.ListGVK(), listMeta(page), items, s.want)
-	}
-	b, err := wire.ListBytes(s.res.ListGVK(), listMeta(page), items, media)
-	if err != nil {
-		return err
-	}
-	if s.want.Media == wire.YAML {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return fmt.Errorf("encode list as yaml: %w", err)
-		}
-	}
-	wire.WriteBytes(w, r, http.StatusOK, b, s.want)
-	return nil
-}
-
-func (s *shape) writePartialList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
-	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
-	list := &metav1.PartialObjectMetadataList{ListMeta: listMeta(page), Items: make([]metav1.PartialObjectMetadata, 0, len(page.Items))}
-	for _, e := range page.Items {
-		p, err := partial(e.Object, gvk)
-		if err != nil {
-			return err
-		}
-		list.Items = append(list.Items, *p)
-	}
-	gvk.Kind = asPartialList
-	wire.Write(w, r, http.StatusOK, list, gvk, s.want)
 	return nil
 }
 

@@ -23,6 +23,7 @@ type Entry struct {
 
 	memo *Memo
 	sum  uint64 // hash of the stored bytes, 0 when unknown
+	size int    // of the stored bytes, 0 when unknown
 	enc  encodings
 }
 
@@ -42,6 +43,9 @@ type encoding struct {
 func NewEntry(key string, obj kind.Object, revision int64, memo *Memo) *Entry {
 	return &Entry{Object: obj, Key: key, Revision: revision, memo: memo}
 }
+
+// Size is how many bytes the object takes in the store; 0: unknown.
+func (e *Entry) Size() int { return e.size }
 
 // Encoded returns e.Object in the encoding of enc. The bytes are shared: never modify them.
 func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
@@ -69,6 +73,20 @@ func (e *Entry) Encoded(enc Encoder) ([]byte, error) {
 	}
 	e.memo.keep(p)
 	return b, nil
+}
+
+// Memoized is what Encoded would return if it had no work to do; nil: it would have.
+func (e *Entry) Memoized(enc Encoder) []byte {
+	e.enc.mu.Lock()
+	defer e.enc.mu.Unlock()
+	for i := range e.enc.m {
+		if e.enc.m[i].key == enc.Key() {
+			if b := e.enc.m[i].bytes.Value(); b != nil {
+				return *b
+			}
+		}
+	}
+	return nil
 }
 
 // Deleted is e as its deletion at revision rev shows it: the last state with that resourceVersion.
@@ -131,7 +149,7 @@ func (c Config) Decoded(kv store.KV, memo *Memo) (*Entry, error) {
 	obj.SetResourceVersion(FormatRevision(kv.Revision))
 	memo.share(obj)
 	e := NewEntry(kv.Key, obj, kv.Revision, memo)
-	e.sum = hash(kv.Value)
+	e.sum, e.size = hash(kv.Value), len(kv.Value)
 	return e, nil
 }
 

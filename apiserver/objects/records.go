@@ -170,7 +170,7 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), maxObjectBytes))
 	}
 	e := NewEntry(key, obj, 0, r.memo)
-	e.sum = hash(value)
+	e.sum, e.size = hash(value), len(value)
 	return value, e, nil
 }
 

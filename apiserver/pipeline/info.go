@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,6 +31,9 @@ type Info struct {
 	// FieldSelector and LabelSelector restrict a list, watch or deletecollection; nil where absent or not readable.
 	FieldSelector fields.Requirements
 	LabelSelector labels.Requirements
+	// Limit is how many objects a list may have at most; 0: any number. Length is how long the body is by its header; -1: it does not say.
+	Limit  int64
+	Length int64
 }
 
 // GVR is the resource asked for.
@@ -72,7 +76,7 @@ var namespaceSubresources = []string{"status", "finalize"}
 
 // ParseInfo reads the method, path and query of r.
 func ParseInfo(r *http.Request) Info {
-	info := Info{Path: r.URL.Path, Verb: strings.ToLower(r.Method)}
+	info := Info{Path: r.URL.Path, Verb: strings.ToLower(r.Method), Length: r.ContentLength}
 	parts := split(r.URL.Path)
 	if len(parts) < 3 {
 		return info
@@ -130,6 +134,9 @@ func (i *Info) collectionVerb(u *url.URL) {
 			i.Verb = "watch"
 		}
 		i.selectors(q)
+		if n, err := strconv.ParseInt(q.Get("limit"), 10, 64); err == nil && n > 0 && q.Get("resourceVersion") != "0" { // where it does not count
+			i.Limit = n
+		}
 		if s := q.Get("fieldSelector"); s != "" && len(s) <= MaxSelector {
 			// A list of one name is authorized by that name.
 			if sel, err := fields.ParseSelector(s); err == nil {

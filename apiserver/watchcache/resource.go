@@ -152,6 +152,13 @@ func (r *Resource) Count() int {
 	return r.trees.main.Len()
 }
 
+// Bytes is how many bytes all objects take in the store.
+func (r *Resource) Bytes() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.trees.bytes
+}
+
 // Create stores a new object.
 func (r *Resource) Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error) {
 	return r.records.Create(ctx, obj)

@@ -35,6 +35,7 @@ const degree = 32
 // trees are a resource's objects in key order, and again by each indexed field.
 type trees struct {
 	main    *btree.BTreeG[item]
+	bytes   int // of all objects in the store
 	indexes map[string]*index
 	// unread says of keys why what is stored there is no entry. Who is told that such an object is absent may delete what belongs to it.
 	unread map[string]error
@@ -105,6 +106,12 @@ func (t *trees) find(key string) (*objects.Entry, error) {
 
 // replace puts cur in the place of prev; either may be nil.
 func (t *trees) replace(prev, cur *objects.Entry) {
+	if prev != nil {
+		t.bytes -= prev.Size()
+	}
+	if cur != nil {
+		t.bytes += cur.Size()
+	}
 	switch {
 	case cur != nil:
 		t.main.ReplaceOrInsert(item{key: cur.Key, entry: cur})

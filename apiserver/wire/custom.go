@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/yaml"
 
 	"keelson/api/kind"
 )
@@ -69,11 +68,11 @@ func DecodeCustom(
 	doc := body
 	if m == YAML {
 		var err error
-		if doc, err = yaml.YAMLToJSON(body); err != nil {
+		if doc, err = YAMLToJSON(body); err != nil {
 			return nil, undecodable(err, nil, gvk, body)
 		}
 		if v != Ignore {
-			if _, err := yaml.YAMLToJSONStrict(body); err != nil {
+			if err := strictYAMLToJSON(body); err != nil {
 				strict = append(strict, err)
 			}
 		}

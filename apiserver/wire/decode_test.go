@@ -5,6 +5,8 @@ package wire
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 )
@@ -63,6 +65,25 @@ func TestEitherWay(t *testing.T) {
 		want.SetGroupVersionKind(podGVK)
 		if !equality.Semantic.DeepEqual(obj, want) || len(warned) != warnings {
 			t.Errorf("%s: got %+v and warnings %q", body, obj, warned)
+		}
+	}
+}
+
+// TestDecodeApplyJSON: what is read as JSON is what it would be as YAML.
+func TestDecodeApplyJSON(t *testing.T) {
+	for _, body := range []string{
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"b":"c\u003cd\n","e":null,"y":"no","":"x"},"n":[1,-2,{"t":true}]}`,
+		`{"n":1.0}`, `{"n":1e3}`, `{"n":123456789012345678901234567890}`, `{"s":"\ud83d\ude00"}`, `{"<<":{"a":1}}`, `{"a":1,"a":2}`, `[]`, `null`, `{"a":`, `a: b`, "",
+	} {
+		want := map[string]any{}
+		wantErr := unmarshalYAML([]byte(body), &want)
+		got, err := DecodeApply([]byte(body), Ignore, func(string) {})
+		if (err != nil) != (wantErr != nil) {
+			t.Errorf("%s: error %v, as YAML %v", body, err, wantErr)
+		} else if err == nil {
+			if d := cmp.Diff(want, got.Object, cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("%s (-YAML +got):\n%s", body, d)
+			}
 		}
 	}
 }

@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	goruntime "runtime"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"keelson/api/kind"
@@ -57,11 +58,41 @@ func encodeJSON(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error)
 }
 
 func encodeYAML(obj runtime.Object, gvk schema.GroupVersionKind) ([]byte, error) {
-	b, err := yaml.Marshal(kind.Named(obj, gvk))
+	b, err := json.Marshal(kind.Named(obj, gvk))
+	if err == nil {
+		b, err = jsonToYAML(b)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %s as yaml: %w", gvk.Kind, err)
 	}
 	return b, nil
+}
+
+// yamlSlots bound how many YAML documents are read or written at once: that takes 40 times a document's size, and a processor for itself.
+var yamlSlots = make(chan struct{}, max(2, goruntime.GOMAXPROCS(0)))
+
+// takeYAML waits for a slot and returns what gives it back.
+func takeYAML() func() {
+	yamlSlots <- struct{}{}
+	return func() { <-yamlSlots }
+}
+
+func jsonToYAML(b []byte) ([]byte, error) {
+	defer takeYAML()()
+	return yaml.JSONToYAML(b)
+}
+
+// CheckYAML tells what is wrong with a YAML or JSON document.
+func CheckYAML(b []byte) error {
+	defer takeYAML()()
+	_, err := utilyaml.ToJSON(b)
+	return err
+}
+
+// YAMLToJSON converts a document.
+func YAMLToJSON(b []byte) ([]byte, error) {
+	defer takeYAML()()
+	return yaml.YAMLToJSON(b)
 }
 
 // protoMessage is what generated API types can do.
@@ -179,27 +210,44 @@ func WriteBytes(w http.ResponseWriter, r *http.Request, code int, b []byte, want
 	WriteParts(w, r, code, want.Media.String(), len(b), func(yield func([]byte) bool) { yield(b) })
 }
 
-// WriteParts answers with size bytes that come in parts.
-func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
+// answerHeader sets what every answer's header says.
+func answerHeader(w http.ResponseWriter, contentType string) {
 	h := w.Header()
 	h.Set("Content-Type", contentType)
 	if h.Get("Cache-Control") == "" {
 		h.Set("Cache-Control", "no-cache, private")
 	}
+}
+
+// gzipWriter compresses an answer.
+type gzipWriter struct{ *gzip.Writer }
+
+func newGzip(w http.ResponseWriter) *gzipWriter {
+	h := w.Header()
+	h.Set("Content-Encoding", "gzip")
+	h.Add("Vary", "Accept-Encoding")
+	z, _ := gzips.Get().(*gzip.Writer)
+	z.Reset(w)
+	return &gzipWriter{z}
+}
+
+// finish ends the answer. An answer that is broken off does not get there.
+func (z *gzipWriter) finish() {
+	_ = z.Close() // a client that went away is nobody's error
+	z.Reset(io.Discard)
+	gzips.Put(z.Writer)
+}
+
+// WriteParts answers with size bytes that come in parts.
+func WriteParts(w http.ResponseWriter, r *http.Request, code int, contentType string, size int, parts func(func([]byte) bool)) {
+	answerHeader(w, contentType)
 	var out io.Writer = w
-	if size >= gzipFrom && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
-		z, _ := gzips.Get().(*gzip.Writer)
-		z.Reset(w)
-		defer func() {
-			_ = z.Close() // a client that went away is nobody's error
-			z.Reset(io.Discard)
-			gzips.Put(z)
-		}()
+	if size >= gzipFrom && takesGzip(r) {
+		z := newGzip(w)
+		defer z.finish()
 		out = z
 	} else {
-		h.Set("Content-Length", strconv.Itoa(size))
+		w.Header().Set("Content-Length", strconv.Itoa(size))
 	}
 	w.WriteHeader(code)
 	if r.Method == http.MethodHead {

@@ -4,75 +4,302 @@ package wire
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"strconv"
+	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// WriteList answers with a list of kind list (PodList) made of items that are already encoded as single answers, without
-// encoding them again. want.Media is JSON or Proto and not pretty.
-func WriteList(w http.ResponseWriter, r *http.Request, list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte, want Want) error {
-	head, parts, tail, err := listParts(list, meta, items, want.Media)
-	if err != nil {
-		return err
-	}
-	size := len(head) + len(tail)
-	for _, p := range parts {
-		size += len(p)
-	}
-	WriteParts(w, r, http.StatusOK, want.Media.String(), size, func(yield func([]byte) bool) {
-		if !yield(head) {
-			return
-		}
-		for _, p := range parts {
-			if !yield(p) {
-				return
-			}
-		}
-		if len(tail) > 0 {
-			yield(tail)
-		}
-	})
-	return nil
+// List is an answer that is made item by item: at no time is more of it in memory than an item and a buffer.
+type List struct {
+	// Envelope is the list without items, as JSON on one line. Its last member is the empty array Field.
+	Envelope []byte
+	Field    string
+	// Kind and Meta are what a protobuf list has in place of an envelope.
+	Kind schema.GroupVersionKind
+	Meta metav1.ListMeta
+	// Len is how many items there are. AppendJSON appends item i as the list carries it.
+	Len        int
+	AppendJSON func(b []byte, i int) ([]byte, error)
+	// Size is the size of item i as protobuf, and Proto returns it; they agree. Proto may be nil for lists that have no such form.
+	Size  func(i int) (int, error)
+	Proto func(i int) ([]byte, error)
 }
 
-// ListBytes is WriteList's body in one piece.
-func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte, media Media) ([]byte, error) {
-	head, parts, tail, err := listParts(list, meta, items, media)
+// Envelope is the JSON of a list of kind list without items.
+func Envelope(list schema.GroupVersionKind, meta metav1.ListMeta) ([]byte, error) {
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return nil, fmt.Errorf("encode list metadata: %w", err)
+	}
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[]}`, list.Kind, list.GroupVersion().String(), m), nil
+}
+
+// AppendItem appends an object, encoded as a single JSON answer, as a list's item.
+func AppendItem(b, object []byte) []byte { return append(append(b, '{'), withoutKind(object)...) }
+
+// ListBytes is a list of items that are encoded as single JSON answers, in one piece.
+func ListBytes(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte) ([]byte, error) {
+	envelope, err := Envelope(list, meta)
 	if err != nil {
 		return nil, err
 	}
-	return append(append(head, bytes.Join(parts, nil)...), tail...), nil
-}
-
-func listParts(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte, media Media) (head []byte, parts [][]byte, tail []byte, err error) {
-	if media == Proto {
-		return protoList(list, meta, items)
-	}
-	return jsonList(list, meta, items)
-}
-
-func jsonList(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte) (head []byte, parts [][]byte, tail []byte, err error) {
-	m, err := json.Marshal(meta)
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("encode list metadata: %w", err)
-	}
-	head = fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, list.Kind, list.GroupVersion().String(), m)
-	parts = make([][]byte, 0, 3*len(items))
+	b := bytes.TrimSuffix(envelope, []byte("]}"))
 	for i, item := range items {
 		if i > 0 {
-			parts = append(parts, comma)
+			b = append(b, ',')
 		}
-		parts = append(parts, brace, withoutKind(item))
+		b = AppendItem(b, item)
 	}
-	return head, parts, []byte("]}\n"), nil
+	return append(b, "]}\n"...), nil
 }
 
-var comma, brace = []byte(","), []byte("{")
+// WriteList answers with l in the encoding that want names. It ends when ctx does or the client leaves. An error says that nothing has been
+// sent; what fails later breaks the answer off, so that nobody takes it for whole.
+func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *List, want Want) error {
+	s := listStream{ctx: ctx.Err, w: w, r: r, want: want, size: -1}
+	s.buf, _ = listBuffers.Get().(*[]byte)
+	defer func() {
+		if cap(*s.buf) <= 4*gzipFrom {
+			*s.buf = (*s.buf)[:0]
+			listBuffers.Put(s.buf)
+		}
+	}()
+	err := s.write(l)
+	if err == nil {
+		err = s.end()
+	}
+	if err != nil && s.out != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return err
+}
+
+var listBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, gzipFrom+gzipFrom/4)
+	return &b
+}}
+
+// flushListFrom is how many bytes of a list are written at once.
+const flushListFrom = 64 << 10
+
+// listStream writes one list. What fits gzipFrom is sent with its length, all else as it comes.
+type listStream struct {
+	ctx  func() error
+	w    http.ResponseWriter
+	r    *http.Request
+	want Want
+	size int // of the whole; -1: unknown
+	buf  *[]byte
+	out  io.Writer    // nil: the header has not been sent
+	zip  *gzipWriter  // nil: not compressed
+	text bytes.Buffer // for items on their way to another form
+}
+
+func (s *listStream) write(l *List) error {
+	switch {
+	case s.want.Media == Proto:
+		return s.proto(l)
+	case s.want.Media == YAML:
+		return s.yaml(l)
+	case s.want.Pretty:
+		return s.pretty(l)
+	}
+	*s.buf = append(*s.buf, bytes.TrimSuffix(l.Envelope, []byte("]}"))...)
+	err := s.each(l.Len, func(b []byte, i int) ([]byte, error) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		return l.AppendJSON(b, i)
+	})
+	*s.buf = append(*s.buf, "]}\n"...)
+	return err
+}
+
+// each appends n items, and writes what has gathered.
+func (s *listStream) each(n int, add func(b []byte, i int) ([]byte, error)) error {
+	for i := range n {
+		if err := s.ctx(); err != nil {
+			return fmt.Errorf("write list: %w", err)
+		}
+		b, err := add(*s.buf, i)
+		if err != nil {
+			return err
+		}
+		*s.buf = b
+		if err := s.flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pretty writes JSON with indentation, without a newline at the end.
+func (s *listStream) pretty(l *List) error {
+	if err := json.Indent(&s.text, l.Envelope, "", "  "); err != nil {
+		return fmt.Errorf("indent list: %w", err)
+	}
+	const end = "]\n}"
+	*s.buf = append(*s.buf, bytes.TrimSuffix(s.text.Bytes(), []byte(end))...)
+	var item []byte
+	err := s.each(l.Len, func(b []byte, i int) (_ []byte, err error) {
+		if item, err = l.AppendJSON(item[:0], i); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, "\n    "...)
+		s.text.Reset()
+		if err := json.Indent(&s.text, item, "    ", "  "); err != nil {
+			return nil, fmt.Errorf("indent item of list: %w", err)
+		}
+		return append(b, s.text.Bytes()...), nil
+	})
+	if l.Len > 0 {
+		*s.buf = append(*s.buf, "\n  "...)
+	}
+	*s.buf = append(*s.buf, end...)
+	return err
+}
+
+// yaml writes YAML, whose members are sorted by name.
+func (s *listStream) yaml(l *List) error {
+	whole, err := jsonToYAML(l.Envelope)
+	if err != nil {
+		return fmt.Errorf("encode list as yaml: %w", err)
+	}
+	empty := l.Field + ": []\n"
+	if l.Len == 0 {
+		*s.buf = append(*s.buf, whole...)
+		return nil
+	}
+	at := bytes.LastIndex(whole, []byte("\n"+empty)) + 1
+	if at == 0 {
+		return fmt.Errorf("encode list as yaml: no %s in it", l.Field)
+	}
+	head := l.Field + ":\n"
+	*s.buf = append(append(*s.buf, whole[:at]...), head...)
+	before := []byte(`{"` + l.Field + `":[`)
+	var item []byte
+	err = s.each(l.Len, func(b []byte, i int) ([]byte, error) {
+		var err error
+		if item, err = l.AppendJSON(append(item[:0], before...), i); err != nil {
+			return nil, err
+		}
+		text, err := jsonToYAML(append(item, "]}"...)) // as part of a list, for where long lines are broken depends on the column
+		if err != nil {
+			return nil, fmt.Errorf("encode item of list as yaml: %w", err)
+		}
+		return append(b, bytes.TrimPrefix(text, []byte(head))...), nil
+	})
+	*s.buf = append(*s.buf, whole[at+len(empty):]...)
+	return err
+}
+
+// proto writes protobuf, whose messages say how long they are before they come.
+func (s *listStream) proto(l *List) error {
+	sizes := make([]int32, l.Len)
+	size := 1 + uvarintLen(l.Meta.Size()) + l.Meta.Size()
+	for i := range sizes {
+		if err := s.ctx(); err != nil {
+			return fmt.Errorf("write list: %w", err)
+		}
+		n, err := l.Size(i)
+		if err != nil {
+			return err
+		}
+		sizes[i] = int32(n) //nolint:gosec // objects are limited to a few MB
+		size += 1 + uvarintLen(n) + n
+	}
+	*s.buf = appendEnvelope(*s.buf, l.Kind, size)
+	s.size = len(*s.buf) + size + len(unknownTail)
+	m, err := l.Meta.Marshal()
+	if err != nil {
+		return fmt.Errorf("encode list metadata: %w", err)
+	}
+	*s.buf = append(binary.AppendUvarint(append(*s.buf, tagFirst), uint64(len(m))), m...)
+	err = s.each(l.Len, func(b []byte, i int) ([]byte, error) {
+		raw, err := l.Proto(i)
+		if err != nil {
+			return nil, err
+		}
+		if len(raw) != int(sizes[i]) {
+			return nil, fmt.Errorf("item %d of the list takes %d bytes, and said %d", i, len(raw), sizes[i])
+		}
+		return append(binary.AppendUvarint(append(b, tagSecond), uint64(len(raw))), raw...), nil
+	})
+	*s.buf = append(*s.buf, unknownTail...)
+	return err
+}
+
+// flush writes what has gathered once it is worth it. As long as it is less than gzipFrom, the answer may still fit one piece.
+func (s *listStream) flush() error {
+	if s.out == nil && len(*s.buf) >= gzipFrom {
+		s.begin()
+	}
+	if s.out == nil || len(*s.buf) < flushListFrom {
+		return nil
+	}
+	return s.empty()
+}
+
+func (s *listStream) empty() error {
+	if s.r.Method != http.MethodHead {
+		if _, err := s.out.Write(*s.buf); err != nil {
+			return fmt.Errorf("write list: %w", err)
+		}
+	}
+	*s.buf = (*s.buf)[:0]
+	return nil
+}
+
+// begin sends the header of an answer that is large.
+func (s *listStream) begin() {
+	answerHeader(s.w, s.want.Media.String())
+	h := s.w.Header()
+	s.out = s.w
+	if takesGzip(s.r) {
+		s.zip = newGzip(s.w)
+		s.out = s.zip
+	} else if s.size >= 0 {
+		h.Set("Content-Length", strconv.Itoa(s.size))
+	}
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// end writes the rest.
+func (s *listStream) end() error {
+	if s.out == nil {
+		if len(*s.buf) < gzipFrom {
+			s.size = len(*s.buf)
+			answerHeader(s.w, s.want.Media.String())
+			s.w.Header().Set("Content-Length", strconv.Itoa(s.size))
+			s.w.WriteHeader(http.StatusOK)
+			s.out = s.w
+		} else {
+			s.begin()
+		}
+	}
+	err := s.empty()
+	if s.zip != nil && err == nil {
+		s.zip.finish()
+	}
+	return err
+}
+
+func takesGzip(r *http.Request) bool {
+	return strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")
+}
 
 // withoutKind cuts `{"kind":"Pod","apiVersion":"v1",` and the final newline off an encoded object: list items do not carry them.
 func withoutKind(b []byte) []byte {
@@ -85,30 +312,19 @@ func withoutKind(b []byte) []byte {
 		_, rest, ok = bytes.Cut(rest, []byte(`"`))
 	}
 	if !ok {
-		return bytes.TrimPrefix(b, brace)
+		return bytes.TrimPrefix(b, []byte("{"))
 	}
-	return bytes.TrimPrefix(rest, comma)
+	return bytes.TrimPrefix(rest, []byte(","))
 }
 
-func protoList(list schema.GroupVersionKind, meta metav1.ListMeta, items [][]byte) (head []byte, parts [][]byte, tail []byte, err error) {
-	parts = make([][]byte, 0, 2*len(items))
-	size := 1 + uvarintLen(meta.Size()) + meta.Size()
-	heads := make([]byte, 0, 4*len(items)) // the tag and length of every item, cut into pieces below
-	for _, item := range items {
-		raw, err := protoRaw(item)
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		from := len(heads)
-		heads = binary.AppendUvarint(append(heads, tagSecond), uint64(len(raw)))
-		parts = append(parts, heads[from:], raw)
-		size += len(heads) - from + len(raw)
+// ProtoSize is the size of obj as a part of a protobuf list.
+func ProtoSize(obj runtime.Object) (int, error) {
+	m, ok := obj.(protoMessage)
+	if !ok {
+		return 0, notAcceptable()
 	}
-	head = appendEnvelope(make([]byte, 0, 256), list, size)
-	head = binary.AppendUvarint(append(head, tagFirst), uint64(meta.Size()))
-	m, err := meta.Marshal()
-	if err != nil {
-		return nil, nil, nil, fmt.Errorf("encode list metadata: %w", err)
-	}
-	return append(head, m...), parts, unknownTail, nil
+	return m.Size(), nil
 }
+
+// ProtoRaw is the object's own bytes inside a single protobuf answer.
+func ProtoRaw(answer []byte) ([]byte, error) { return protoRaw(answer) }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/table"
+	"keelson/apiserver/wire"
+)
+
+// writeList answers with page, item by item: a list takes as much memory as its largest item, whatever its form.
+func (s *shape) writeList(w http.ResponseWriter, r *http.Request, page *objects.List) error {
+	s.auditList(pipeline.From(r.Context()), page)
+	l := &wire.List{Field: "items", Kind: s.res.ListGVK(), Meta: listMeta(page), Len: len(page.Items)}
+	var err error
+	switch s.want.As {
+	case asTable:
+		err = s.tableList(l, page)
+	case asPartial:
+		err = s.partialList(l, page)
+	default:
+		err = s.plainList(l, page)
+	}
+	if err != nil {
+		return err
+	}
+	return wire.WriteList(r.Context(), w, r, l, s.want)
+}
+
+// plainList lists the objects themselves. YAML is made by way of JSON, whose items are likely encoded already.
+func (s *shape) plainList(l *wire.List, page *objects.List) (err error) {
+	l.Envelope, err = wire.Envelope(l.Kind, l.Meta)
+	text := s.res.Encoder(wire.JSON)
+	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+		object, err := page.Items[i].Encoded(text)
+		if err != nil {
+			return nil, err
+		}
+		return wire.AppendItem(b, object), nil
+	}
+	l.Size = func(i int) (int, error) {
+		if b := page.Items[i].Memoized(s.encoder); b != nil {
+			raw, err := wire.ProtoRaw(b)
+			return len(raw), err
+		}
+		return wire.ProtoSize(page.Items[i].Object)
+	}
+	l.Proto = func(i int) ([]byte, error) {
+		object, err := page.Items[i].Encoded(s.encoder)
+		if err != nil {
+			return nil, err
+		}
+		return wire.ProtoRaw(object)
+	}
+	return err
+}
+
+// partialList lists the objects' metadata.
+func (s *shape) partialList(l *wire.List, page *objects.List) error {
+	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asPartial}
+	l.Kind = gvk.GroupVersion().WithKind(asPartialList)
+	empty := &metav1.PartialObjectMetadataList{ListMeta: l.Meta, Items: []metav1.PartialObjectMetadata{}}
+	empty.SetGroupVersionKind(l.Kind)
+	var err error
+	if l.Envelope, err = json.Marshal(empty); err != nil {
+		return fmt.Errorf("encode list: %w", err)
+	}
+	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+		p, err := partial(page.Items[i].Object, gvk)
+		if err != nil {
+			return nil, err
+		}
+		return appendJSON(b, p)
+	}
+	l.Size = func(i int) (int, error) {
+		p, err := partial(page.Items[i].Object, gvk)
+		if err != nil {
+			return 0, err
+		}
+		return p.Size(), nil
+	}
+	l.Proto = func(i int) ([]byte, error) {
+		p, err := partial(page.Items[i].Object, gvk)
+		if err != nil {
+			return nil, err
+		}
+		return p.Marshal()
+	}
+	return nil
+}
+
+// tableList lists rows.
+func (s *shape) tableList(l *wire.List, page *objects.List) error {
+	form := table.Form{Version: s.want.Version, Include: s.include}
+	empty, err := table.Of(s.res.Kind, nil, l.Meta, form, true)
+	if err != nil {
+		return err
+	}
+	empty.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: s.want.Version, Kind: asTable})
+	if l.Envelope, err = json.Marshal(empty); err != nil {
+		return fmt.Errorf("encode table: %w", err)
+	}
+	l.Field = "rows"
+	l.AppendJSON = func(b []byte, i int) ([]byte, error) {
+		t, err := table.Of(s.res.Kind, []kind.Object{page.Items[i].Object}, metav1.ListMeta{}, form, false)
+		if err != nil {
+			return nil, err
+		}
+		return appendJSON(b, &t.Rows[0])
+	}
+	return nil
+}
+
+func appendJSON(b []byte, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode item of list: %w", err)
+	}
+	return append(b, text...), nil
+}
