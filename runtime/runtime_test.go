@@ -102,6 +102,9 @@ func (n *node) close() {
 	if err := runtime.Down(ctx, n.cfg); err != nil {
 		n.t.Errorf("down: %v", err)
 	}
+	if left, err := os.Stat("/run/keelson-" + n.cfg.ID); err == nil {
+		n.t.Errorf("left: %s", left.Name())
+	}
 	if left := n.net.attached(); len(left) > 0 {
 		n.t.Errorf("left attached to the network: %v", left)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -225,17 +226,28 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceOutlivesRestarts of the runtime and of its supervisor: exec and new containers come to the same user namespace.
+// TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the same user namespace.
 func TestUserNamespaceOutlivesRestarts(t *testing.T) {
 	n := newNode(t)
 	cfg := n.mappedPod("lives", hostRoot)
 	pod := n.runPod(cfg)
 	id := n.begin(pod, cfg, mappedContainer(cfg, "one", "sleep 1000"))
 	before := n.sh(id, "readlink /proc/self/ns/user")
-	n.stop()
-	n.start()
-	if after := n.sh(id, "readlink /proc/self/ns/user"); after != before {
-		t.Errorf("exec after a restart: got user namespace %s, want %s", after, before)
+	for _, kill := range []bool{false, true} {
+		n.stop()
+		if kill {
+			pid, err := strconv.Atoi(pidOf(t, filepath.Join(n.cfg.Dir, "shim")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.start()
+		if after := n.sh(id, "readlink /proc/self/ns/user"); after != before {
+			t.Errorf("exec after a restart (supervisor killed: %v): got user namespace %s, want %s", kill, after, before)
+		}
 	}
 	if _, err := n.c.Runtime.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)

@@ -4,7 +4,9 @@ package translate
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -18,6 +20,18 @@ var (
 	}
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
+
+// allMasked are maskedPaths and what else this machine has that tells of its other work.
+var allMasked = sync.OnceValue(func() []string { return slices.Concat(maskedPaths, throttles("/sys/devices/system/cpu")) })
+
+// throttles are the directories below sys in which processors count how often they were throttled.
+func throttles(sys string) []string {
+	found, err := filepath.Glob(filepath.Join(sys, "cpu[0-9]*", "thermal_throttle"))
+	if err != nil {
+		return nil // a malformed pattern, which it is not
+	}
+	return found
+}
 
 // effective merges a container's security context over its pod's.
 func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
@@ -59,7 +73,7 @@ func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*
 		Privileged:       isTrue(e.Privileged),
 		ReadonlyRootfs:   isTrue(e.ReadOnlyRootFilesystem),
 		NoNewPrivs:       e.AllowPrivilegeEscalation != nil && !*e.AllowPrivilegeEscalation,
-		MaskedPaths:      maskedPaths,
+		MaskedPaths:      allMasked(),
 		ReadonlyPaths:    readonlyPaths,
 		Seccomp:          seccomp(e.SeccompProfile, in.SeccompDir),
 		Apparmor:         apparmor(e.AppArmorProfile),
