@@ -3,6 +3,8 @@
 package cli
 
 import (
+	"time"
+
 	"github.com/spf13/pflag"
 
 	"keelson/cluster"
@@ -14,4 +16,11 @@ func nodeFlags(fl *pflag.FlagSet, o *cluster.NodeOptions) {
 	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5, "keep at most `N` files of a container's log, with the one that is written to")
 	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "", "let a pod use an image that is on the node only with credentials that can pull it, by `POLICY`: NeverVerifyPreloadedImages (all but images that no pod's pull has brought; the default), NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify")
 	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil, "with NeverVerifyAllowlistedImages: `REPOSITORIES`, or prefixes that end with /*, that every pod may use")
+	e := &o.Eviction
+	fl.StringVar(&e.Hard, "eviction-hard", cluster.DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
+	fl.StringVar(&e.Soft, "eviction-soft", "", "evict pods when less than `SIGNAL<VALUE,...` has been available for a grace period")
+	fl.StringVar(&e.SoftGrace, "eviction-soft-grace-period", "", "these grace periods, `SIGNAL=DURATION,...`")
+	fl.StringVar(&e.MinimumReclaim, "eviction-minimum-reclaim", "", "how much more than its threshold must be available before a signal counts as resolved, `SIGNAL=VALUE,...`")
+	fl.Int64Var(&e.MaxPodGrace, "eviction-max-pod-grace-period", 0, "how many `SECONDS` a pod gets at most that a soft threshold evicts; 0: its own grace period")
+	fl.DurationVar(&e.Transition, "eviction-pressure-transition-period", 5*time.Minute, "how long a pressure condition stays after its threshold was last met")
 }

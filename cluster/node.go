@@ -68,7 +68,7 @@ func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, s kubele
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, NodeIPs: []netip.Addr{ip},
 		TLS: s.tls, ClientCA: s.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
-		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
+		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
 		Marks: marks, Log: log.With("room", "kubelet"),
 	}
 	cfg.Node.apply(&kc)

@@ -9,14 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"keelson/kubelet"
+	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
 	"keelson/lib/logrotate"
 )
+
+// DefaultEvictionHard is Kubernetes' default of --eviction-hard.
+const DefaultEvictionHard = eviction.DefaultHard
 
 // NodeOptions are what this machine's node does beside running pods: flags of the kubelet, by name and meaning. Zero is the default.
 type NodeOptions struct {
 	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
 	ContainerLogMaxSize string
+	// Eviction are the flags --eviction-...
+	Eviction eviction.Config
 	// ContainerLogMaxFiles is how many files a container's log may have (5).
 	ContainerLogMaxFiles int
 	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can
@@ -64,5 +70,6 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 
 func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
-	return errors.Join(err, image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	_, thresholds := o.Eviction.Thresholds()
+	return errors.Join(err, thresholds, image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

@@ -21,7 +21,11 @@ func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	others := k.othersLocked(p)
-	if reason, msg := fits(p, k.node.Node(), k.allocatable(), others); reason != "" {
+	reason, msg := k.underPressure(p)
+	if reason == "" {
+		reason, msg = fits(p, k.node.Node(), k.allocatable(), others)
+	}
+	if reason != "" {
 		k.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 			corev1.EventTypeWarning, reason, strings.TrimPrefix(msg, "Pod was rejected: "))
 		return &pod.End{Phase: corev1.PodFailed, Reason: reason, Message: msg}

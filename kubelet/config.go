@@ -24,6 +24,7 @@ import (
 
 	"keelson/client"
 	"keelson/cri"
+	"keelson/kubelet/eviction"
 	"keelson/lib/logrotate"
 	"keelson/lib/mark"
 )
@@ -60,6 +61,8 @@ type Config struct {
 	StaticPodDir  string   // none: no static pods
 	CgroupRoot    string   // parent of the pods' cgroups
 
+	// Eviction says when pods are ended to protect the node.
+	Eviction eviction.Config
 	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).
 	ContainerLogs logrotate.Policy
 

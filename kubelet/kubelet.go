@@ -18,11 +18,13 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
 	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
+	"keelson/kubelet/stats"
 	"keelson/kubelet/userns"
 	"keelson/kubelet/volume"
 )
@@ -41,6 +43,8 @@ type Kubelet struct {
 	probes      *probe.Manager
 	env         *pod.Env
 	services    services
+	eviction    *eviction.Manager
+	stats       *stats.Source
 	classes     classes
 
 	mu       sync.Mutex
@@ -72,10 +76,14 @@ func New(cfg Config) (*Kubelet, error) {
 		ips = append(ips, ip.String())
 	}
 	var err error
+	if err = k.newEviction(); err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
 		Port: cfg.Port, PodCIDR: cfg.PodCIDR, Labels: cfg.Labels, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
-		Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir, LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
+		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
+		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
@@ -90,6 +98,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
+	k.stats.VolumePath = k.volumes.Path
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
 	k.probes = probe.NewManager(runner, &probeNews{k})
 	k.services.client = cfg.Client.Interface
@@ -140,6 +149,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	wg.Go(func() { k.node.Run(ctx) })
+	wg.Go(func() { k.eviction.Run(ctx) })
 	ready()
 	select {
 	case <-ctx.Done():

@@ -66,6 +66,7 @@ func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
 	}
 	k.wg.Add(1)
 	k.mu.Unlock()
+	k.eviction.Wake()
 	go func() { // ends with ctx, or when nothing is left of the pod
 		defer k.wg.Done()
 		if e.worker.Run(ctx) {

@@ -17,7 +17,6 @@ import (
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/server"
-	"keelson/kubelet/stats"
 )
 
 // listener is a bound server.
@@ -40,10 +39,9 @@ func (k *Kubelet) listen() (*listener, error) {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
 	k.node.SetPort(l.Addr().(*net.TCPAddr).Port)
-	st := &stats.Source{Runtime: k.cfg.Runtime.Runtime, NodeName: k.cfg.NodeName}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(st.Summary), Metrics: http.HandlerFunc(st.Metrics), Log: k.cfg.Log,
+		NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Metrics: http.HandlerFunc(k.stats.Metrics), Log: k.cfg.Log,
 	})}, nil
 }
 

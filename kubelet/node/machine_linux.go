@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,11 +117,8 @@ func (m Machine) Capacity(maxPods int) corev1.ResourceList {
 	return l
 }
 
-// Reserve is kept free for the node itself: memory below which it would evict, and a tenth of the storage.
-const reserveMemory = 100 << 20
-
-// Allocatable is what is left for pods.
-func (m Machine) Allocatable(maxPods int, reserved corev1.ResourceList) corev1.ResourceList {
+// Allocatable is what is left for pods: reserved is for the node itself, and below kept it would evict pods.
+func (m Machine) Allocatable(maxPods int, reserved, kept corev1.ResourceList) corev1.ResourceList {
 	l := m.Capacity(maxPods)
 	sub := func(name corev1.ResourceName, q resource.Quantity) {
 		have, ok := l[name]
@@ -136,8 +134,9 @@ func (m Machine) Allocatable(maxPods int, reserved corev1.ResourceList) corev1.R
 	for name, q := range reserved {
 		sub(name, q)
 	}
-	sub(corev1.ResourceMemory, *resource.NewQuantity(reserveMemory, resource.BinarySI))
-	sub(corev1.ResourceEphemeralStorage, *resource.NewQuantity(m.Storage/10, resource.DecimalSI))
+	for name, q := range kept {
+		sub(name, q)
+	}
 	for _, bytes := range m.HugePages {
 		sub(corev1.ResourceMemory, *resource.NewQuantity(bytes, resource.BinarySI))
 	}
@@ -151,31 +150,25 @@ func (m Machine) info(version string) corev1.NodeSystemInfo {
 	}
 }
 
-func (m Machine) memoryCondition() corev1.NodeCondition {
-	c := corev1.NodeCondition{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse,
-		Reason: "KubeletHasSufficientMemory", Message: "kubelet has sufficient memory available"}
-	b, err := os.ReadFile("/proc/meminfo")
-	if err == nil && meminfo(b, "MemAvailable") < reserveMemory {
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletHasInsufficientMemory", "kubelet has insufficient memory available"
+// pressures are the conditions that say what the node is low on, of those that hold.
+func pressures(hold []corev1.NodeConditionType) []corev1.NodeCondition {
+	var out []corev1.NodeCondition
+	for _, p := range []struct {
+		kind           corev1.NodeConditionType
+		ifSo, ifNot    string
+		soSays, notSay string
+	}{
+		{corev1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+			"kubelet has insufficient memory available", "kubelet has sufficient memory available"},
+		{corev1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has disk pressure", "kubelet has no disk pressure"},
+		{corev1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+			"kubelet has insufficient PID available", "kubelet has sufficient PID available"},
+	} {
+		c := corev1.NodeCondition{Type: p.kind, Status: corev1.ConditionFalse, Reason: p.ifNot, Message: p.notSay}
+		if slices.Contains(hold, p.kind) {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, p.ifSo, p.soSays
+		}
+		out = append(out, c)
 	}
-	return c
-}
-
-func (m Machine) diskCondition() corev1.NodeCondition {
-	c := corev1.NodeCondition{Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse,
-		Reason: "KubeletHasNoDiskPressure", Message: "kubelet has no disk pressure"}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(m.dataDir, &fs); err != nil {
-		return c
-	}
-	// a tenth of the space, a twentieth of the inodes
-	if fs.Bavail < fs.Blocks/10 && int64(fs.Bavail)*fs.Bsize < 2<<30 || fs.Files > 0 && fs.Ffree < fs.Files/20 { //nolint:gosec // sizes of file systems
-		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "KubeletHasDiskPressure", "kubelet has disk pressure"
-	}
-	return c
-}
-
-func (m Machine) pidCondition() corev1.NodeCondition {
-	return corev1.NodeCondition{Type: corev1.NodePIDPressure, Status: corev1.ConditionFalse,
-		Reason: "KubeletHasSufficientPID", Message: "kubelet has sufficient PID available"}
+	return out
 }

@@ -32,19 +32,23 @@ import (
 
 // Config says what the node is.
 type Config struct {
-	Name        string
-	Client      *client.Client
-	Runtime     cri.Client
-	Events      record.EventRecorder
-	Log         *slog.Logger
-	Hostname    string
-	IPs         []string // InternalIP addresses
-	Port        int      // of the kubelet's server
-	PodCIDR     string
-	Labels      map[string]string
-	Taints      []corev1.Taint
-	MaxPods     int
-	Reserved    corev1.ResourceList
+	Name     string
+	Client   *client.Client
+	Runtime  cri.Client
+	Events   record.EventRecorder
+	Log      *slog.Logger
+	Hostname string
+	IPs      []string // InternalIP addresses
+	Port     int      // of the kubelet's server
+	PodCIDR  string
+	Labels   map[string]string
+	Taints   []corev1.Taint
+	MaxPods  int
+	Reserved corev1.ResourceList
+	// Kept is what thresholds of eviction keep free, of a capacity; nil: nothing.
+	Kept func(capacity corev1.ResourceList) corev1.ResourceList
+	// Pressures are those of the node's pressures that hold; nil: none does.
+	Pressures   func() []corev1.NodeConditionType
 	Register    bool
 	Version     string // v1.37.2+keelson
 	DataDir     string // whose file system is the node's ephemeral storage
@@ -56,6 +60,7 @@ type Config struct {
 type Keeper struct {
 	cfg     Config
 	machine Machine
+	kept    corev1.ResourceList
 	kick    chan struct{}
 	current atomic.Pointer[corev1.Node]
 	ready   atomic.Bool
@@ -70,7 +75,11 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1)}, nil
+	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1)}
+	if cfg.Kept != nil {
+		k.kept = cfg.Kept(m.Capacity(cfg.MaxPods))
+	}
+	return k, nil
 }
 
 // Machine is what New saw.

@@ -43,9 +43,11 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	if problem != "" {
 		ready.Status, ready.Reason, ready.Message = corev1.ConditionFalse, "KubeletNotReady", problem
 	}
-	for _, c := range []corev1.NodeCondition{
-		k.machine.memoryCondition(), k.machine.diskCondition(), k.machine.pidCondition(), ready,
-	} {
+	var hold []corev1.NodeConditionType
+	if k.cfg.Pressures != nil {
+		hold = k.cfg.Pressures()
+	}
+	for _, c := range append(pressures(hold), ready) {
 		setCondition(&s, c, time.Now())
 	}
 	return s
@@ -58,7 +60,7 @@ func (k *Keeper) capacity(have *corev1.Node) corev1.ResourceList {
 }
 
 func (k *Keeper) allocatable(have *corev1.Node) corev1.ResourceList {
-	return withExtended(k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved), have)
+	return withExtended(k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved, k.kept), have)
 }
 
 func withExtended(l corev1.ResourceList, have *corev1.Node) corev1.ResourceList {

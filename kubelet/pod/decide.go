@@ -46,7 +46,7 @@ func (in *Input) deadline(p *Plan) *End {
 		p.wakeAt(at)
 		return nil
 	}
-	return &End{corev1.PodFailed, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"}
+	return &End{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
 }
 
 // keepUp brings a pod that should run closer to running.

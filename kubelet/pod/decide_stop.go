@@ -83,6 +83,9 @@ func alive(c *observed.Container) bool {
 // of what still runs go on, so that readiness stays true to the end; liveness does not matter any more.
 func (in *Input) stopContainers(p *Plan, event string) {
 	grace := podinfo.Grace(in.Pod)
+	if in.End != nil && in.End.Grace != nil {
+		grace = max(min(grace, *in.End.Grace), 1)
+	}
 	rank := map[string]int{} // sidecars by position; others stop before any of them
 	for i := range in.Pod.Spec.InitContainers {
 		if podinfo.Sidecar(&in.Pod.Spec.InitContainers[i]) {

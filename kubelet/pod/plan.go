@@ -136,6 +136,10 @@ type End struct {
 	Phase   corev1.PodPhase
 	Reason  string
 	Message string
+	// Grace is how many seconds its containers get at most; nil: the pod's own grace period.
+	Grace *int64
+	// Condition is set in the pod's status beside those that the kubelet always writes; nil: none.
+	Condition *corev1.PodCondition
 }
 
 // Input is all that Decide knows.

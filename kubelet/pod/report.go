@@ -76,7 +76,7 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		si.Waiting[name] = status.Reason(r)
 	}
 	if in.End != nil {
-		si.EndPhase, si.EndReason, si.EndDetail = in.End.Phase, in.End.Reason, in.End.Message
+		si.EndPhase, si.EndReason, si.EndDetail, si.EndCondition = in.End.Phase, in.End.Reason, in.End.Message, in.End.Condition
 	}
 	return si
 }

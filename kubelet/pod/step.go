@@ -79,6 +79,9 @@ func (w *Worker) step(ctx context.Context) time.Time {
 			w.env.Adopt(v.pod)
 		}
 	}
+	if end := w.evicted(); end != nil && w.s.end == nil {
+		w.s.end, in.End = end, end
+	}
 	in.Refused = w.room(&in)
 	plan := Decide(in)
 	if in.Refused != nil {
@@ -95,6 +98,9 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		in.StatusDone = true
 		plan = Decide(in)
 		wake = earliest(wake, plan.Wake)
+	}
+	if plan.Terminal && in.TornDown {
+		w.evictionOver()
 	}
 	w.env.Probes.Sync(ctx, w.uid, plan.Probes, func(id string) bool { return w.s.seen.Find(id) != nil })
 	for _, key := range plan.Cancel {

@@ -82,6 +82,7 @@ type Worker struct {
 	stale    bool // the runtime has news
 	refsNews bool // an object it refers to has changed
 	ended    []result
+	evict    *eviction
 	// published is what the loop last saw, for others to read.
 	published *observed.Pod
 
@@ -93,6 +94,13 @@ type Worker struct {
 type result struct {
 	key   string
 	apply func()
+}
+
+// eviction is a verdict from outside.
+type eviction struct {
+	end  End
+	over chan struct{} // closed when nothing of the pod runs and its volumes are gone
+	done bool
 }
 
 // state belongs to the worker's goroutine.
@@ -185,6 +193,39 @@ func (w *Worker) Gone() {
 	w.Wake()
 }
 
+// Evict ends the pod with a verdict. The channel is closed when nothing of it runs and its volumes are gone. A pod that was evicted before
+// keeps its verdict, and one that has ended is not evicted: nil.
+func (w *Worker) Evict(end End) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evict != nil || w.gone || podinfo.Terminal(w.baseLocked().Status.Phase) {
+		return nil
+	}
+	w.evict = &eviction{end: end, over: make(chan struct{})}
+	w.Wake()
+	return w.evict.over
+}
+
+// evicted is the verdict from outside, nil when there is none.
+func (w *Worker) evicted() *End {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evict == nil {
+		return nil
+	}
+	return &w.evict.end
+}
+
+// evictionOver tells whoever evicted the pod that it is done.
+func (w *Worker) evictionOver() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evict != nil && !w.evict.done {
+		w.evict.done = true
+		close(w.evict.over)
+	}
+}
+
 // Stale says that the runtime has news of the pod.
 func (w *Worker) Stale() {
 	w.mu.Lock()
@@ -255,6 +296,7 @@ func (w *Worker) Run(ctx context.Context) (gone bool) {
 	for {
 		next := w.step(opctx)
 		if w.s.forgotten {
+			w.evictionOver()
 			w.ops.Wait() // a mirror's deletion may be under way
 			return true
 		}

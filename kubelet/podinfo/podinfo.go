@@ -26,6 +26,14 @@ func Static(p *corev1.Pod) bool { return p.Annotations[AnnotationSource] == "fil
 // Mirror reports whether the pod is the API's image of a static pod.
 func Mirror(p *corev1.Pod) bool { _, ok := p.Annotations[AnnotationMirror]; return ok }
 
+// systemCritical is the least priority of pods without which a node does not work: system-cluster-critical.
+const systemCritical = 2_000_000_000
+
+// Critical reports whether the node needs the pod: such a pod is taken under pressure, and never evicted.
+func Critical(p *corev1.Pod) bool {
+	return Static(p) || Mirror(p) || p.Spec.Priority != nil && *p.Spec.Priority >= systemCritical
+}
+
 // FullName is name_namespace(uid), as people know it from messages.
 func FullName(p *corev1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID) }
 

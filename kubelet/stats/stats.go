@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stats answers /stats/summary and /metrics/resource from what the runtime measures. The kubelet's server calls it, when
-// somebody asks; nothing is measured otherwise.
+// Package stats answers /stats/summary and /metrics/resource from what the runtime and the kernel measure, and feeds package eviction
+// with the same figures. The kubelet's server calls it when somebody asks, and eviction on its timer; nothing is measured otherwise.
 package stats
 
 import (
@@ -10,19 +10,41 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/observed"
 )
 
-// Source measures.
+// Source measures. Make it with New.
 type Source struct {
-	Runtime  runtimeapi.RuntimeServiceClient
-	NodeName string
+	Config
+	meter *Meter
+
+	mu     sync.Mutex
+	asked  bool   // the runtime has said where images lie
+	images string // where; empty: it does not say
 }
+
+// Config is what a Source looks at.
+type Config struct {
+	Runtime  runtimeapi.RuntimeServiceClient
+	Images   runtimeapi.ImageServiceClient // may be nil
+	NodeName string
+	// RootDir is on the node's file system; LogDir holds the pods' log directories.
+	RootDir, LogDir string
+	// VolumePath is where a volume of a pod lies.
+	VolumePath func(ctx context.Context, p *corev1.Pod, volume string) (string, error)
+	// Pods are those of the node.
+	Pods func() []*corev1.Pod
+}
+
+// New returns a Source that has measured nothing.
+func New(cfg Config) *Source { return &Source{Config: cfg, meter: NewMeter()} }
 
 // The wire format of the summary API: only what the runtime can tell.
 type (
@@ -33,14 +55,30 @@ type (
 	}
 	memory struct {
 		Time            metav1.Time `json:"time"`
+		AvailableBytes  *uint64     `json:"availableBytes,omitempty"`
 		UsageBytes      *uint64     `json:"usageBytes,omitempty"`
 		WorkingSetBytes *uint64     `json:"workingSetBytes,omitempty"`
 		RSSBytes        *uint64     `json:"rssBytes,omitempty"`
 	}
+	fileSystem struct {
+		Time           metav1.Time `json:"time"`
+		AvailableBytes *uint64     `json:"availableBytes,omitempty"`
+		CapacityBytes  *uint64     `json:"capacityBytes,omitempty"`
+		UsedBytes      *uint64     `json:"usedBytes,omitempty"`
+		InodesFree     *uint64     `json:"inodesFree,omitempty"`
+		Inodes         *uint64     `json:"inodes,omitempty"`
+		InodesUsed     *uint64     `json:"inodesUsed,omitempty"`
+	}
 	container struct {
-		Name   string  `json:"name"`
-		CPU    *cpu    `json:"cpu,omitempty"`
-		Memory *memory `json:"memory,omitempty"`
+		Name   string      `json:"name"`
+		CPU    *cpu        `json:"cpu,omitempty"`
+		Memory *memory     `json:"memory,omitempty"`
+		Rootfs *fileSystem `json:"rootfs,omitempty"`
+		Logs   *fileSystem `json:"logs,omitempty"`
+	}
+	volume struct {
+		fileSystem
+		Name string `json:"name"`
 	}
 	podRef struct {
 		Name      string `json:"name"`
@@ -50,9 +88,23 @@ type (
 	pod struct {
 		Ref        podRef      `json:"podRef"`
 		Containers []container `json:"containers"`
+		Volumes    []volume    `json:"volume,omitempty"`
+		Ephemeral  *fileSystem `json:"ephemeral-storage,omitempty"`
 	}
 	node struct {
-		Name string `json:"nodeName"`
+		Name    string        `json:"nodeName"`
+		Memory  *memory       `json:"memory,omitempty"`
+		Fs      *fileSystem   `json:"fs,omitempty"`
+		Runtime *runtimeStats `json:"runtime,omitempty"`
+		Rlimit  *rlimit       `json:"rlimit,omitempty"`
+	}
+	runtimeStats struct {
+		ImageFs *fileSystem `json:"imageFs,omitempty"`
+	}
+	rlimit struct {
+		Time      metav1.Time `json:"time"`
+		MaxPID    *int64      `json:"maxpid,omitempty"`
+		Processes *int64      `json:"curproc,omitempty"`
 	}
 	summary struct {
 		Node node  `json:"node"`
@@ -67,8 +119,14 @@ func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	s.addDisk(r.Context(), pods)
+	n, err := s.node(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(summary{Node: node{s.NodeName}, Pods: pods}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(summary{Node: n, Pods: pods}) // the client may have gone
 }
 
 // Metrics serves /metrics/resource in Prometheus' text format.
@@ -139,6 +197,9 @@ func containerOf(name string, st *runtimeapi.ContainerStats) container {
 		c.Memory = &memory{
 			Time: stamp(m.GetTimestamp()), UsageBytes: value(m.GetUsageBytes()), WorkingSetBytes: value(m.GetWorkingSetBytes()), RSSBytes: value(m.GetRssBytes()),
 		}
+	}
+	if d := layer(st); d != nil {
+		c.Rootfs = taken(*d)
 	}
 	return c
 }

@@ -38,7 +38,8 @@ type Input struct {
 	// End is the verdict on the pod; phase empty: none.
 	EndPhase             corev1.PodPhase
 	EndReason, EndDetail string
-	Terminal             bool // nothing runs, nothing will
+	EndCondition         *corev1.PodCondition // beside the usual ones; nil: none
+	Terminal             bool                 // nothing runs, nothing will
 	HostIPs              []string
 	PodIPs               []string // known addresses of a pod without a ready sandbox
 	RuntimeName          string
@@ -70,12 +71,13 @@ func Build(in Input) corev1.PodStatus {
 	}
 	s.Phase = phase(in.Pod, &s, in.Terminal)
 	switch {
-	case in.EndPhase != "":
+	case in.EndPhase != "" && in.Terminal: // what the pod holds is not free while something of it runs
 		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
 	case podinfo.Terminal(old.Phase):
 		s.Phase = old.Phase
 	}
 	conditions(in, &s)
+	endCondition(in, &s)
 	resizeConditions(in, &s)
 	if equality.Semantic.DeepEqual(old, s) {
 		return old

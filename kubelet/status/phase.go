@@ -112,6 +112,25 @@ func conditions(in Input, s *corev1.PodStatus) {
 	}
 }
 
+// endCondition adds the condition of the verdict on the pod.
+func endCondition(in Input, s *corev1.PodStatus) {
+	if in.EndCondition == nil {
+		return
+	}
+	c := *in.EndCondition
+	c.ObservedGeneration = in.Pod.Generation
+	c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(1e9))
+	i := slices.IndexFunc(s.Conditions, func(o corev1.PodCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if o := s.Conditions[i]; o.Status == c.Status {
+		c.LastTransitionTime = o.LastTransitionTime
+	}
+	s.Conditions[i] = c
+}
+
 func sandboxReady(in Input) corev1.PodCondition {
 	if box := in.Seen.Current(); box != nil && (in.Pod.Spec.HostNetwork || len(box.IPs) > 0) {
 		return corev1.PodCondition{Status: corev1.ConditionTrue}

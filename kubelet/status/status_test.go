@@ -101,10 +101,18 @@ func TestPhaseAndConditions(t *testing.T) {
 		"evicted": {
 			func() Input {
 				in := input(pod(always, "a"), exited("a", 0))
-				in.EndPhase, in.EndReason = corev1.PodFailed, "Evicted"
+				in.EndPhase, in.EndReason, in.Terminal = corev1.PodFailed, "Evicted", true
 				return in
 			}(),
 			corev1.PodFailed, "False PodFailed", "True",
+		},
+		"evicted, and still running": {
+			func() Input {
+				in := input(pod(always, "a"), running("a"))
+				in.EndPhase, in.EndReason = corev1.PodFailed, "Evicted"
+				return in
+			}(),
+			corev1.PodRunning, "True", "True",
 		},
 		"a terminal phase stays": {
 			func() Input { p := pod(never, "a"); p.Status.Phase = corev1.PodSucceeded; return input(p) }(), corev1.PodSucceeded, "False PodCompleted", "True",

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// Limited reports whether the pod has a limit on what it may write: only such pods are measured while the node has enough.
+func Limited(p *corev1.Pod) bool {
+	for i := range p.Spec.Volumes {
+		if e := p.Spec.Volumes[i].EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() > 0 {
+			return true
+		}
+	}
+	return StorageLimited(p)
+}
+
+// StorageLimited reports whether a container of the pod has a limit of ephemeral-storage: then its writable layers and logs matter too.
+func StorageLimited(p *corev1.Pod) bool {
+	_, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]
+	return ok
+}
+
+// OverLimit says which of its own limits the pod exceeds; empty: none. split tells that writable layers have a file system of their own,
+// where container limits do not count them.
+func OverLimit(p *corev1.Pod, u Usage, split bool) string {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		used, known := u.Volumes[v.Name]
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 || !known {
+			continue
+		}
+		if exceeds(used.Bytes, *v.EmptyDir.SizeLimit) {
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+		}
+	}
+	if limit, ok := resourcehelper.PodLimits(p, resourcehelper.PodResourcesOptions{})[corev1.ResourceEphemeralStorage]; ok {
+		if exceeds(u.total(p), limit) {
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		}
+	}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		limit, ok := c.Resources.Limits[corev1.ResourceEphemeralStorage]
+		if !ok || limit.IsZero() {
+			continue
+		}
+		for _, cu := range u.Containers {
+			var used Disk
+			if cu.Logs != nil {
+				used = used.plus(*cu.Logs)
+			}
+			if cu.Rootfs != nil && !split {
+				used = used.plus(*cu.Rootfs)
+			}
+			if cu.Name == c.Name && exceeds(used.Bytes, limit) {
+				return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String())
+			}
+		}
+	}
+	return ""
+}
+
+func exceeds(used int64, limit resource.Quantity) bool {
+	return resource.NewQuantity(used, resource.BinarySI).Cmp(limit) > 0
+}
+
+// total is all that the pod takes of the node's disk.
+func (u Usage) total(p *corev1.Pod) int64 {
+	var sum Disk
+	for _, c := range u.Containers {
+		for _, d := range []*Disk{c.Rootfs, c.Logs} {
+			if d != nil {
+				sum = sum.plus(*d)
+			}
+		}
+	}
+	for i := range p.Spec.Volumes {
+		if LocalEphemeral(&p.Spec.Volumes[i]) {
+			sum = sum.plus(u.Volumes[p.Spec.Volumes[i].Name])
+		}
+	}
+	return sum.Bytes
+}

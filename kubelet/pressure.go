@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/eviction"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/pod"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/stats"
+)
+
+// newEviction makes what measures and what protects the node.
+func (k *Kubelet) newEviction() error {
+	k.stats = stats.New(stats.Config{
+		Runtime: k.cfg.Runtime.Runtime, Images: k.cfg.Runtime.Image, NodeName: k.cfg.NodeName, RootDir: k.cfg.RootDir, LogDir: k.cfg.LogDir,
+		Pods: podTable{k}.All,
+	})
+	var err error
+	k.eviction, err = eviction.New(k.cfg.Eviction, k.stats, evicted{k}, k.cfg.Log)
+	return err
+}
+
+// kept is what thresholds keep free.
+func (k *Kubelet) kept(capacity corev1.ResourceList) corev1.ResourceList {
+	t, err := k.cfg.Eviction.Thresholds()
+	if err != nil {
+		return nil // newEviction has said so
+	}
+	return eviction.Reserved(t, capacity)
+}
+
+// underPressure says why a node that is low on something does not take a pod; reason is empty when it does.
+func (k *Kubelet) underPressure(p *corev1.Pod) (reason, message string) {
+	if text := eviction.Refuse(k.eviction.Conditions(), p, podinfo.Critical(p), podinfo.QOS(p)); text != "" {
+		return refuse(eviction.Reason, "%s", text)
+	}
+	return "", ""
+}
+
+// evicted is the node as package eviction acts upon it.
+type evicted struct{ k *Kubelet }
+
+// Pods are those that have not ended.
+func (e evicted) Pods() []*corev1.Pod {
+	all := podTable{e.k}.All()
+	there := make(map[string]bool, len(all))
+	for _, p := range all {
+		there[string(p.UID)] = true
+	}
+	e.k.stats.Forget(func(uid string) bool { return there[uid] })
+	return slices.DeleteFunc(all, func(p *corev1.Pod) bool { return podinfo.Terminal(p.Status.Phase) })
+}
+
+// Critical reports whether the node needs the pod.
+func (e evicted) Critical(p *corev1.Pod) bool { return podinfo.Critical(p) }
+
+// Evict ends a pod.
+func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
+	w := e.k.worker(string(v.Pod.UID))
+	if w == nil {
+		return nil
+	}
+	end := pod.End{Phase: corev1.PodFailed, Reason: eviction.Reason, Message: v.Message, Grace: v.Grace}
+	if v.Disruption {
+		end.Condition = &corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: v.Message,
+		}
+	}
+	over := w.Evict(end)
+	if over == nil {
+		return nil
+	}
+	e.k.cfg.Log.Info("pod evicted", "pod", podinfo.FullName(v.Pod), "message", v.Message)
+	e.k.events.AnnotatedEventf(&corev1.ObjectReference{
+		APIVersion: "v1", Kind: "Pod", Namespace: v.Pod.Namespace, Name: v.Pod.Name, UID: v.Pod.UID,
+	}, v.Notes, corev1.EventTypeWarning, eviction.Reason, "%s", v.Message)
+	return over
+}
+
+// Starved makes an event of what is about to be reclaimed.
+func (e evicted) Starved(resource corev1.ResourceName) {
+	name := e.k.cfg.NodeName
+	e.k.events.Eventf(&corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, corev1.EventTypeWarning, "EvictionThresholdMet",
+		"Attempting to reclaim %s", resource)
+}
+
+// Changed has the node's conditions written.
+func (e evicted) Changed() { e.k.node.Changed() }
+
+// Reclaim removes dead containers with their logs, and then images that no container and no pod of the node uses.
+func (e evicted) Reclaim(ctx context.Context) error {
+	err := errors.Join(e.deadContainers(ctx), e.unusedImages(ctx))
+	e.k.node.Changed()
+	return err
+}
+
+// deadContainers removes all dead containers of pods that have ended, and of others those that ran before the last run.
+func (e evicted) deadContainers(ctx context.Context) error {
+	rt := e.k.cfg.Runtime.Runtime
+	list, err := rt.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("list dead containers: %w", err)
+	}
+	key := func(c *runtimeapi.Container) string {
+		return c.GetLabels()[observed.LabelPodUID] + "/" + c.GetLabels()[observed.LabelContainerName]
+	}
+	newest := map[string]int64{}
+	for _, c := range list.GetContainers() {
+		newest[key(c)] = max(newest[key(c)], c.GetCreatedAt())
+	}
+	var errs []error
+	for _, c := range list.GetContainers() {
+		w := e.k.worker(c.GetLabels()[observed.LabelPodUID])
+		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || w == nil {
+			continue // what no pod claims is removed when the kubelet starts
+		}
+		if !podinfo.Terminal(w.Pod().Status.Phase) && c.GetCreatedAt() == newest[key(c)] {
+			continue
+		}
+		errs = append(errs, e.removeContainer(ctx, c.GetId()))
+	}
+	return errors.Join(errs...)
+}
+
+func (e evicted) removeContainer(ctx context.Context, id string) error {
+	rt := e.k.cfg.Runtime.Runtime
+	st, err := rt.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		return nil //nolint:nilerr // it is gone
+	}
+	if _, err := rt.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+		return fmt.Errorf("remove dead container %s: %w", id, err)
+	}
+	path := st.GetStatus().GetLogPath()
+	if path == "" {
+		return nil
+	}
+	files, err := filepath.Glob(path + "*")
+	for _, f := range files {
+		if rmErr := os.Remove(f); !errors.Is(rmErr, os.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	return err
+}
+
+// unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to start.
+func (e evicted) unusedImages(ctx context.Context) error {
+	rt := e.k.cfg.Runtime
+	list, err := rt.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("list used images: %w", err)
+	}
+	images, err := rt.Image.ListImages(ctx, &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	used := map[string]bool{}
+	for _, c := range list.GetContainers() {
+		for _, name := range []string{c.GetImage().GetImage(), c.GetImage().GetUserSpecifiedImage(), c.GetImageRef(), c.GetImageId()} {
+			used[name] = true
+		}
+	}
+	wanted := map[string]bool{}
+	for _, p := range e.Pods() {
+		for c := range podinfo.All(p) {
+			wanted[c.Image] = true
+		}
+		for i := range p.Spec.Volumes {
+			if v := p.Spec.Volumes[i].Image; v != nil {
+				wanted[v.Reference] = true
+			}
+		}
+	}
+	for name := range wanted {
+		st, err := rt.Image.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+		if err == nil && st.GetImage() != nil {
+			used[st.GetImage().GetId()] = true
+		}
+	}
+	var errs []error
+	for _, img := range images.GetImages() {
+		names := append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...)
+		if img.GetPinned() || slices.ContainsFunc(names, func(n string) bool { return used[n] }) {
+			continue
+		}
+		if _, err := rt.Image.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: img.GetId()}}); err != nil {
+			errs = append(errs, fmt.Errorf("remove unused image %s: %w", img.GetId(), err))
+		}
+	}
+	return errors.Join(errs...)
+}

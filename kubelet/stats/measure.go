@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/kubelet/eviction"
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/translate"
+)
+
+// Machine is what the node has and what is left of it.
+type Machine struct {
+	MemoryTotal, MemoryAvailable int64
+	NodeFs, ImageFs              Filesystem
+	// Split: images and writable layers have a file system of their own.
+	Split             bool
+	Processes, MaxPID int64
+}
+
+// Machine looks at the node. It costs a few system calls, and one question to the runtime.
+func (s *Source) Machine(ctx context.Context) (Machine, error) {
+	var m Machine
+	var errs []error
+	var err error
+	if m.MemoryTotal, m.MemoryAvailable, err = memoryOf("/proc/meminfo"); err != nil {
+		errs = append(errs, err)
+	}
+	if m.NodeFs, err = Statfs(s.RootDir); err != nil {
+		errs = append(errs, err)
+	}
+	m.ImageFs = m.NodeFs
+	if where := s.imageDir(ctx); where != "" {
+		if fs, err := Statfs(where); err == nil && fs.Device != m.NodeFs.Device {
+			m.ImageFs, m.Split = fs, true
+		}
+	}
+	if m.Processes, m.MaxPID, err = processes(); err != nil {
+		errs = append(errs, err)
+	}
+	return m, errors.Join(errs...)
+}
+
+// imageDir is where the runtime keeps images; empty when it does not say. It is asked once: the answer costs a walk in some runtimes.
+func (s *Source) imageDir(ctx context.Context) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asked || s.Images == nil {
+		return s.images
+	}
+	resp, err := s.Images.ImageFsInfo(ctx, &runtimeapi.ImageFsInfoRequest{})
+	if err != nil {
+		return "" // it is asked again
+	}
+	s.asked = true
+	if all := resp.GetImageFilesystems(); len(all) > 0 {
+		s.images = all[0].GetFsId().GetMountpoint()
+	}
+	return s.images
+}
+
+// memoryOf is what Kubernetes calls available: what is free, and what the page cache can give back at once.
+func memoryOf(path string) (total, available int64, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read memory: %w", err)
+	}
+	fields := map[string]int64{}
+	for line := range bytes.Lines(b) {
+		f := strings.Fields(string(line))
+		if len(f) < 2 {
+			continue
+		}
+		if n, err := strconv.ParseInt(f[1], 10, 64); err == nil {
+			fields[strings.TrimSuffix(f[0], ":")] = n << 10
+		}
+	}
+	if fields["MemTotal"] == 0 {
+		return 0, 0, fmt.Errorf("read memory: %s does not tell the total", path)
+	}
+	return fields["MemTotal"], fields["MemFree"] + fields["Inactive(file)"], nil
+}
+
+// processes counts the machine's threads, and how many process ids there are.
+func processes() (running, most int64, err error) {
+	load, err := os.ReadFile("/proc/loadavg") // 0.20 0.18 0.12 1/80 11206
+	if err != nil {
+		return 0, 0, fmt.Errorf("count processes: %w", err)
+	}
+	f := strings.Fields(string(load))
+	if len(f) < 4 {
+		return 0, 0, fmt.Errorf("count processes: %.80q is not understood", load)
+	}
+	_, all, _ := strings.Cut(f[3], "/")
+	if running, err = strconv.ParseInt(all, 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("count processes: %w", err)
+	}
+	for _, p := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
+		b, err := os.ReadFile(p)
+		if err != nil {
+			continue // the other one is enough
+		}
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64); err == nil && (most == 0 || n < most) {
+			most = n
+		}
+	}
+	return running, most, nil
+}
+
+// Figures are the node's, as eviction judges them. What could not be read is missing.
+func (s *Source) Figures(ctx context.Context) (eviction.Figures, bool, error) {
+	m, err := s.Machine(ctx)
+	f := eviction.Figures{}
+	put := func(sig eviction.Signal, available, capacity int64, format resource.Format) {
+		if capacity > 0 {
+			f[sig] = eviction.Figure{Available: resource.NewQuantity(available, format), Capacity: resource.NewQuantity(capacity, format)}
+		}
+	}
+	put(eviction.MemoryAvailable, m.MemoryAvailable, m.MemoryTotal, resource.BinarySI)
+	put(eviction.NodeFsAvailable, m.NodeFs.Available, m.NodeFs.Capacity, resource.BinarySI)
+	put(eviction.NodeFsInodesFree, m.NodeFs.InodesFree, m.NodeFs.Inodes, resource.DecimalSI)
+	put(eviction.ImageFsAvailable, m.ImageFs.Available, m.ImageFs.Capacity, resource.BinarySI)
+	put(eviction.ImageFsInodesFree, m.ImageFs.InodesFree, m.ImageFs.Inodes, resource.DecimalSI)
+	put(eviction.PIDAvailable, m.MaxPID-m.Processes, m.MaxPID, resource.DecimalSI)
+	return f, m.Split, err
+}
+
+// All is what every pod uses: memory and processes as the runtime says, and with disk what it takes of the disk.
+func (s *Source) All(ctx context.Context, pods []*corev1.Pod, disk bool) (eviction.Usages, error) {
+	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("list pod stats: %w", err)
+	}
+	by := map[string]*runtimeapi.PodSandboxStats{}
+	for _, st := range resp.GetStats() {
+		by[st.GetAttributes().GetLabels()[observed.LabelPodUID]] = st
+	}
+	out := eviction.Usages{}
+	var errs []error
+	for _, p := range pods {
+		st := by[string(p.UID)]
+		if st == nil {
+			continue
+		}
+		u := eviction.Usage{
+			Memory: signed(st.GetLinux().GetMemory().GetWorkingSetBytes()), Processes: signed(st.GetLinux().GetProcess().GetProcessCount()),
+			Containers: s.containers(ctx, p, st),
+		}
+		if disk {
+			if u.Volumes, err = s.volumes(ctx, p); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		out[string(p.UID)] = u
+	}
+	return out, errors.Join(errs...)
+}
+
+// One is what a pod takes of the disk: its volumes, and when it has a limit of ephemeral storage its containers' layers and logs.
+func (s *Source) One(ctx context.Context, p *corev1.Pod) (eviction.Usage, error) {
+	var u eviction.Usage
+	var err error
+	if u.Volumes, err = s.volumes(ctx, p); err != nil || !eviction.StorageLimited(p) {
+		return u, err
+	}
+	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
+		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{observed.LabelPodUID: string(p.UID)}},
+	})
+	if err != nil {
+		return u, fmt.Errorf("list stats of pod: %w", err)
+	}
+	for _, st := range resp.GetStats() {
+		u.Containers = s.containers(ctx, p, st)
+	}
+	return u, nil
+}
+
+func (s *Source) containers(ctx context.Context, p *corev1.Pod, st *runtimeapi.PodSandboxStats) []eviction.ContainerUsage {
+	var out []eviction.ContainerUsage
+	for _, c := range st.GetLinux().GetContainers() {
+		cu := eviction.ContainerUsage{
+			Name: c.GetAttributes().GetMetadata().GetName(), Memory: signed(c.GetMemory().GetWorkingSetBytes()), Rootfs: layer(c),
+		}
+		if d, err := s.logs(ctx, p, cu.Name); err == nil {
+			cu.Logs = &d
+		}
+		out = append(out, cu)
+	}
+	return out
+}
+
+func layer(c *runtimeapi.ContainerStats) *eviction.Disk {
+	w := c.GetWritableLayer()
+	if w.GetUsedBytes() == nil {
+		return nil
+	}
+	return &eviction.Disk{Bytes: int64(w.GetUsedBytes().GetValue()), Inodes: int64(w.GetInodesUsed().GetValue())} //nolint:gosec // sizes of files
+}
+
+// logs is what all logs of a container take.
+func (s *Source) logs(ctx context.Context, p *corev1.Pod, container string) (eviction.Disk, error) {
+	d, err := Tree(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)), container))
+	return eviction.Disk(d), err
+}
+
+// volumes measures the pod's volumes that live on the node, and those in memory.
+func (s *Source) volumes(ctx context.Context, p *corev1.Pod) (map[string]eviction.Disk, error) {
+	out := map[string]eviction.Disk{}
+	var errs []error
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		memory := v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault
+		if !memory && !eviction.LocalEphemeral(v) {
+			continue
+		}
+		dir, err := s.VolumePath(ctx, p, v.Name)
+		if err == nil {
+			var d Disk
+			d, err = s.meter.Measure(ctx, dir, memory)
+			out[v.Name] = eviction.Disk(d)
+		}
+		if err != nil {
+			delete(out, v.Name)
+			errs = append(errs, fmt.Errorf("volume %q of pod %s: %w", v.Name, podinfo.FullName(p), err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Forget drops what was measured of pods that are gone. dirs are the directories of pods that are there.
+func (s *Source) Forget(there func(uid string) bool) {
+	s.meter.Keep(func(dir string) bool {
+		for part := range strings.SplitSeq(dir, string(filepath.Separator)) {
+			if there(part) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func signed(v *runtimeapi.UInt64Value) *int64 {
+	if v == nil {
+		return nil
+	}
+	return new(int64(v.GetValue())) //nolint:gosec // bytes and counts
+}
