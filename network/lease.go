@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"keelson/lib/record"
 )
 
 // lease is what one sandbox has. It is a file named by the sandbox's id and never changes.
@@ -50,8 +52,12 @@ func (n *Network) readLeases() error {
 	}
 	boot := bootID()
 	var newest time.Time
+	var ids []string
 	for _, e := range entries {
-		id := e.Name()
+		ids = append(ids, record.Of(e.Name())) // a record may be gone and its copy not
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
 		l, at, err := n.readLease(id)
 		if err == nil && l.Boot == boot && n.takeLocked(id, l) == nil {
 			if at.After(newest) && len(l.Addrs) > 0 {
@@ -60,7 +66,7 @@ func (n *Network) readLeases() error {
 			continue
 		}
 		n.log.Info("dropping address lease", "sandbox", id, "error", err)
-		if err := os.Remove(n.leasePath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := record.Remove(n.leasePath(id)); err != nil {
 			return fmt.Errorf("drop address lease: %w", err)
 		}
 	}
@@ -71,19 +77,29 @@ func (n *Network) readLease(id string) (*lease, time.Time, error) {
 	if err := checkID(id); err != nil {
 		return nil, time.Time{}, err // the temporary file of a writer that was killed
 	}
-	b, err := os.ReadFile(n.leasePath(id))
+	var l *lease
+	damage, err := record.Read(n.leasePath(id), func(b []byte) (err error) {
+		l, err = decodeLease(b, n.cfg.PodCIDR)
+		if err == nil && l.Link != n.linkName(id) {
+			err = fmt.Errorf("lease names link %q", l.Link)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, time.Time{}, err
+	}
+	if damage != nil {
+		kept, aerr := record.SetAside(n.leasePath(id), filepath.Join(n.cfg.Dir, "damaged"))
+		n.log.Error("damaged address lease restored from its copy", "sandbox", id, "kept", kept, "error", errors.Join(damage, aerr))
+		if err := n.writeLease(id, l); err != nil {
+			return nil, time.Time{}, err
+		}
 	}
 	fi, err := os.Stat(n.leasePath(id))
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	l, err := decodeLease(b, n.cfg.PodCIDR)
-	if err == nil && l.Link != n.linkName(id) {
-		err = fmt.Errorf("lease names link %q", l.Link)
-	}
-	return l, fi.ModTime(), err
+	return l, fi.ModTime(), nil
 }
 
 func decodeLease(b []byte, cidr netip.Prefix) (*lease, error) {
@@ -223,19 +239,12 @@ func (n *Network) writeLease(id string, l *lease) error {
 	if err != nil {
 		return fmt.Errorf("encode lease: %w", err)
 	}
-	tmp := n.leasePath("." + id)
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return fmt.Errorf("write lease: %w", err)
-	}
-	if err := os.Rename(tmp, n.leasePath(id)); err != nil {
-		return fmt.Errorf("write lease: %w", err)
-	}
-	return nil
+	return record.Write(n.leasePath(id), b)
 }
 
 // drop ends a lease, on disk first.
 func (n *Network) drop(id string, l *lease) error {
-	if err := os.Remove(n.leasePath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := record.Remove(n.leasePath(id)); err != nil {
 		return fmt.Errorf("drop lease: %w", err)
 	}
 	n.mu.Lock()

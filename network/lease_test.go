@@ -5,6 +5,7 @@ package network
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -86,8 +87,44 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 	if got := n.Attached(); len(got) != 1 || got[0] != "good" {
 		t.Errorf("Attached: got %q, want good alone", got)
 	}
-	if left, err := os.ReadDir(n.leasePath()); err != nil || len(left) != 1 {
-		t.Errorf("files: got %v, %v", left, err)
+	if left, err := os.ReadDir(n.leasePath()); err != nil || len(left) != 2 {
+		t.Errorf("files: got %v, %v, want a lease and its copy", left, err)
+	}
+}
+
+// TestDamagedLeaseIsRestored: the address of a running pod is not given to another because a file was damaged.
+func TestDamagedLeaseIsRestored(t *testing.T) {
+	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDR: netip.MustParsePrefix("10.42.0.0/24")}
+	n, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []netip.Addr
+	for _, id := range []string{"emptied", "removed"} {
+		l, _, err := n.tryLease(id, "/ns", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, l.Addrs...)
+	}
+	if err := os.WriteFile(n.leasePath("emptied"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(n.leasePath("removed")); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second start finds nothing wrong
+		if n, err = New(cfg); err != nil {
+			t.Fatal(err)
+		}
+		for i, id := range []string{"emptied", "removed"} {
+			if l := n.leases[id]; l == nil || l.Addrs[0] != want[i] {
+				t.Errorf("lease %s: got %v, want %s", id, l, want[i])
+			}
+		}
+	}
+	if kept, err := os.ReadDir(filepath.Join(cfg.Dir, "damaged")); err != nil || len(kept) != 1 {
+		t.Errorf("set aside: got %v, %v, want the emptied lease", kept, err)
 	}
 }
 

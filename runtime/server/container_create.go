@@ -177,7 +177,7 @@ func logPath(pod *sandboxRecord, cfg *runtimeapi.ContainerConfig) (string, error
 // strip removes what furnish made. It may be repeated.
 func (s *Server) strip(ctx context.Context, c *container) error {
 	var errs []error
-	errs = append(errs, s.shim.Delete(ctx, c.id), s.cfg.Snapshots.Remove(ctx, c.id))
+	errs = append(errs, s.shim.Delete(ctx, c.id), s.removeCgroup(c), s.cfg.Snapshots.Remove(ctx, c.id))
 	for _, id := range c.record().ImageMounts {
 		errs = append(errs, s.cfg.Snapshots.Remove(ctx, id))
 	}
@@ -185,6 +185,18 @@ func (s *Server) strip(ctx context.Context, c *container) error {
 		return err
 	}
 	return removeAll(c.dir)
+}
+
+// removeCgroup removes what a supervisor that was killed in the middle of a start has left: the others have removed it themselves.
+func (s *Server) removeCgroup(c *container) error {
+	path := c.record().CgroupPath
+	if filepath.Base(path) != c.id {
+		return nil // it has none, or a damaged record names another's
+	}
+	if err := s.endStrays(path); err != nil {
+		return err
+	}
+	return linux.RemoveCgroup(s.host.Cgroups, path)
 }
 
 func imageRef(img image.Image) string {

@@ -4,9 +4,9 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/linux"
+	"keelson/lib/record"
 	"keelson/runtime/shim"
 )
 
@@ -63,8 +64,16 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		sb := &sandbox{id: e.Name(), dir: s.path("sandboxes", e.Name())}
-		rerr := readJSON(filepath.Join(sb.dir, sandboxFile), &sb.rec)
+		restored, rerr := s.readRecord(filepath.Join(sb.dir, sandboxFile), func(b []byte) (err error) {
+			sb.rec, err = decodeSandbox(sb.id, b)
+			return err
+		})
 		if rerr == nil && sb.rec.Whole {
+			if restored {
+				if err := sb.update(func(*sandboxRecord) {}); err != nil {
+					return err
+				}
+			}
 			s.revive(sb)
 			continue
 		}
@@ -81,6 +90,28 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// damagedDir keeps records that were found damaged, for inspection.
+const damagedDir = "damaged"
+
+// readRecord reads the record of something that may be running. One that is damaged is set aside and its copy taken: restored then says
+// that it must be written again. When both are damaged both are set aside: nobody can say any more what it was.
+func (s *Server) readRecord(path string, decode func([]byte) error) (restored bool, err error) {
+	damage, err := record.Read(path, decode)
+	switch {
+	case damage != nil:
+		kept, aerr := record.SetAside(path, s.path(damagedDir))
+		s.log.Error("damaged record restored from its copy; what it is of goes on", "record", path, "kept", kept, "error", errors.Join(damage, aerr))
+		return true, nil
+	case err == nil || errors.Is(err, fs.ErrNotExist):
+		return false, err
+	}
+	for _, p := range []string{path, record.Copy(path)} {
+		kept, aerr := record.SetAside(p, s.path(damagedDir))
+		s.log.Error("damaged record has no good copy; what it is of ends", "record", p, "kept", kept, "error", errors.Join(err, aerr))
+	}
+	return false, err
 }
 
 // emptyPod stands for a configuration that was never written.
@@ -111,7 +142,10 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 	}
 	for _, e := range entries {
 		c := &container{id: e.Name(), dir: s.path("containers", e.Name()), exited: make(chan struct{})}
-		rerr := readJSON(filepath.Join(c.dir, containerFile), &c.rec)
+		restored, rerr := s.readRecord(filepath.Join(c.dir, containerFile), func(b []byte) (err error) {
+			c.rec, err = decodeContainer(c.id, b)
+			return err
+		})
 		if rerr != nil || !c.rec.Whole || s.sandboxes[c.rec.SandboxID] == nil {
 			s.log.Info("removing a half-made container", "container", c.id, "error", rerr)
 			c.rec.ID = c.id
@@ -119,6 +153,11 @@ func (s *Server) loadContainers(ctx context.Context, states map[string]shim.Stat
 				return fmt.Errorf("remove half-made container %s: %w", c.id, err)
 			}
 			continue
+		}
+		if restored {
+			if err := c.update(func(*containerRecord) {}); err != nil {
+				return err
+			}
 		}
 		s.containers[c.id] = c
 		s.names[containerName(c.rec.SandboxID, c.rec.Config.v.GetMetadata())] = c.id
@@ -217,15 +256,4 @@ func (s *Server) sweepCgroups() error {
 		errs = append(errs, linux.RemoveCgroup(s.host.Cgroups, path))
 	}
 	return errors.Join(errs...)
-}
-
-func readJSON(path string, v any) error {
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(raw, v); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	return nil
 }

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/record"
 )
 
 // message keeps a CRI message in a JSON file.
@@ -75,7 +77,7 @@ func (sb *sandbox) update(change func(*sandboxRecord)) error {
 	defer sb.mu.Unlock()
 	next := sb.rec
 	change(&next)
-	if err := writeJSON(filepath.Join(sb.dir, sandboxFile), next); err != nil {
+	if err := writeRecord(filepath.Join(sb.dir, sandboxFile), next); err != nil {
 		return err
 	}
 	sb.rec = next
@@ -150,7 +152,7 @@ func (c *container) update(change func(*containerRecord)) error {
 	was := c.rec.state()
 	next := c.rec
 	change(&next)
-	err := writeJSON(filepath.Join(c.dir, containerFile), next)
+	err := writeRecord(filepath.Join(c.dir, containerFile), next)
 	if err != nil && next.state() == was {
 		return err
 	}
@@ -192,6 +194,37 @@ func writeJSON(path string, v any) error {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil
+}
+
+// writeRecord is writeJSON for what must be found again although one file is damaged.
+func writeRecord(path string, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return record.Write(path, body)
+}
+
+func decodeSandbox(id string, body []byte) (sandboxRecord, error) {
+	var r sandboxRecord
+	if err := json.Unmarshal(body, &r); err != nil {
+		return sandboxRecord{}, err
+	}
+	if r.ID != id || r.Config.v.GetMetadata() == nil {
+		return sandboxRecord{}, fmt.Errorf("it is of pod sandbox %q, or has no metadata", r.ID)
+	}
+	return r, nil
+}
+
+func decodeContainer(id string, body []byte) (containerRecord, error) {
+	var r containerRecord
+	if err := json.Unmarshal(body, &r); err != nil {
+		return containerRecord{}, err
+	}
+	if r.ID != id || r.SandboxID == "" || r.Config.v.GetMetadata() == nil {
+		return containerRecord{}, fmt.Errorf("it is of container %q, or has no pod sandbox or metadata", r.ID)
+	}
+	return r, nil
 }
 
 // newID is 256 random bits, as Kubernetes expects ids of containers to look.

@@ -7,6 +7,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/cgroups/manager"
@@ -36,6 +38,9 @@ func (s *supervisor) destroy(c *container) {
 	}
 	if err == nil {
 		err = lc.Destroy()
+	} else {
+		// Its record is damaged; the cgroup is removed with the container's directory, by whoever has the spec.
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.lcDir(), c.state.ID)))
 	}
 	if err != nil {
 		s.log.Printf("container %s: clean up: %v", c.state.ID, err)

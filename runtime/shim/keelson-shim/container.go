@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"keelson/lib/record"
 	"keelson/runtime/shim"
 )
 
@@ -42,20 +43,13 @@ func (c *container) snapshot() shim.State {
 	return c.state
 }
 
-// save writes the state file, whole or not at all.
+// save writes the state file, whole or not at all, and twice.
 func (c *container) save() error {
 	body, err := json.Marshal(c.snapshot())
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	tmp := filepath.Join(c.dir, shim.StateName+".tmp")
-	if err := os.WriteFile(tmp, body, 0o600); err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(c.dir, shim.StateName)); err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	return nil
+	return record.Write(filepath.Join(c.dir, shim.StateName), body)
 }
 
 // reserve makes the place for a new container, so that no second one gets its id.

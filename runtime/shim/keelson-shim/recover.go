@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
+	"keelson/lib/record"
 	"keelson/runtime/shim"
 )
 
@@ -28,12 +29,21 @@ func (s *supervisor) eachState(found func(*container) error) error {
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
 		c := &container{dir: dir, pidfd: -1, ended: make(chan struct{}), cleaned: make(chan struct{})}
-		raw, err := os.ReadFile(filepath.Join(dir, shim.StateName))
-		if err == nil {
-			err = json.Unmarshal(raw, &c.state)
-		}
-		if err == nil && c.state.ID != e.Name() {
-			err = fmt.Errorf("its state is of container %q", c.state.ID)
+		path := filepath.Join(dir, shim.StateName)
+		damage, err := record.Read(path, func(body []byte) error {
+			var st shim.State
+			if err := json.Unmarshal(body, &st); err != nil {
+				return err
+			}
+			if st.ID != e.Name() {
+				return fmt.Errorf("its state is of container %q", st.ID)
+			}
+			c.state = st
+			return nil
+		})
+		if damage != nil {
+			kept, aerr := record.SetAside(path, filepath.Join(s.dir, "damaged"))
+			s.log.Printf("container %s: damaged state restored from its copy, kept as %s: %v", e.Name(), kept, errors.Join(damage, aerr, c.save()))
 		}
 		if err != nil {
 			// It was being started, and nobody was told of it.
