@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -194,6 +197,7 @@ func (k *Kubelet) orphans(ctx context.Context) {
 			known[uid] = &observed.Pod{UID: uid}
 		}
 	}
+	k.sweepLogs(known)
 	for uid, o := range known {
 		if k.worker(uid) != nil {
 			continue
@@ -202,6 +206,31 @@ func (k *Kubelet) orphans(ctx context.Context) {
 		k.want(ctx, p)
 		if w := k.worker(uid); w != nil {
 			w.Gone()
+		}
+	}
+}
+
+// sweepLogs removes the log directories of pods of which nothing else is left: a kubelet was killed between the last two steps of their
+// end. For a pod that has no sandbox any more its log directory says what it was called.
+func (k *Kubelet) sweepLogs(known map[string]*observed.Pod) {
+	dirs, err := os.ReadDir(k.cfg.LogDir)
+	if err != nil {
+		k.cfg.Log.Warn("look for logs of orphaned pods", "err", err)
+		return
+	}
+	for _, d := range dirs {
+		part := strings.Split(d.Name(), "_") // as translate.PodLogDir puts them together
+		if len(part) != 3 || !d.IsDir() || k.worker(part[2]) != nil {
+			continue
+		}
+		if o := known[part[2]]; o != nil {
+			if o.Name == "" {
+				o.Namespace, o.Name = part[0], part[1]
+			}
+			continue // its worker removes them
+		}
+		if err := os.RemoveAll(filepath.Join(k.cfg.LogDir, d.Name())); err != nil {
+			k.cfg.Log.Warn("remove logs of orphaned pod", "dir", d.Name(), "err", err)
 		}
 	}
 }
