@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 const ipv4Conf = "/proc/sys/net/ipv4/conf/"
@@ -42,8 +45,12 @@ func (n *Network) setUpForwarding(k *kernel) error {
 			links[a.Name] = true
 		}
 	}
+	delete(links, n.bridge)
+	if err := setSysctl(ipv4Conf+n.bridge+"/forwarding", "1"); err != nil { // it goes with the bridge
+		return err
+	}
 	for name := range links {
-		err := setSysctl(ipv4Conf+name+"/forwarding", "1")
+		err := n.forward(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the link has just gone
 		}
@@ -52,6 +59,115 @@ func (n *Network) setUpForwarding(k *kernel) error {
 		}
 	}
 	return nil
+}
+
+// Who needs a link's forwarding is recorded in /run/keelson/forwarding/NAMESPACE/LINK, which like the setting itself is gone after a
+// restart of the machine: a file per cluster, and in wasName what it was before the first of them. The last one puts it back.
+const wasName = ".was" // no cluster's id
+
+// forwarding is the directory of the records, locked until unlock is called.
+func (n *Network) forwarding() (dir string, unlock func(), err error) {
+	var ns unix.Stat_t
+	if err := unix.Stat("/proc/thread-self/ns/net", &ns); err != nil {
+		return "", nil, fmt.Errorf("identify network namespace: %w", err)
+	}
+	dir = filepath.Join(n.cfg.RunDir, "forwarding", strconv.FormatUint(ns.Ino, 10)+"-"+bootID())
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", nil, fmt.Errorf("record forwarding: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(n.cfg.RunDir, "forwarding", "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", nil, fmt.Errorf("record forwarding: %w", err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		_ = lock.Close() // nothing was written
+		return "", nil, fmt.Errorf("lock the record of forwarding: %w", err)
+	}
+	return dir, func() { _ = lock.Close() }, nil // which unlocks it
+}
+
+// forward turns a link's forwarding on. The record comes first: a crash leaves one of something that did not happen, which is harmless.
+func (n *Network) forward(link string) error {
+	setting := ipv4Conf + link + "/forwarding"
+	have, err := os.ReadFile(setting)
+	if err != nil {
+		return err
+	}
+	dir, unlock, err := n.forwarding()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir = filepath.Join(dir, link)
+	was := strings.TrimSpace(string(have))
+	if _, err := os.Stat(filepath.Join(dir, wasName)); errors.Is(err, fs.ErrNotExist) {
+		if was == "1" {
+			return nil // somebody else's: it stays when we go
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("record forwarding: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, wasName), []byte(was), 0o600); err != nil {
+			return fmt.Errorf("record forwarding: %w", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, n.cfg.ID), nil, 0o600); err != nil {
+		return fmt.Errorf("record forwarding: %w", err)
+	}
+	return setSysctl(setting, "1")
+}
+
+// restoreForwarding gives up what forward recorded, and puts back what nobody else needs.
+func (n *Network) restoreForwarding() error {
+	if _, err := os.Stat(n.cfg.RunDir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, unlock, err := n.forwarding()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	links, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("read the record of forwarding: %w", err)
+	}
+	var errs []error
+	for _, l := range links {
+		errs = append(errs, n.restoreLink(filepath.Join(dir, l.Name()), l.Name()))
+	}
+	_ = os.Remove(dir) // others may have records in it
+	return errors.Join(errs...)
+}
+
+func (n *Network) restoreLink(dir, link string) error {
+	if err := os.Remove(filepath.Join(dir, n.cfg.ID)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // not ours
+		}
+		return fmt.Errorf("restore forwarding: %w", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("restore forwarding: %w", err)
+	}
+	if len(left) > 1 {
+		return nil // another cluster needs it
+	}
+	was, err := os.ReadFile(filepath.Join(dir, wasName))
+	if err != nil {
+		return fmt.Errorf("restore forwarding: %w", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("restore forwarding: %w", err)
+	}
+	if on, err := os.ReadFile("/proc/sys/net/ipv4/ip_forward"); err == nil && strings.TrimSpace(string(on)) == "1" {
+		return nil // somebody wants the whole machine to forward by now
+	}
+	err = setSysctl(ipv4Conf+link+"/forwarding", string(was))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the link is gone
+	}
+	return err
 }
 
 // setSysctl writes only what is not so already: reading is allowed in more places than writing.

@@ -21,6 +21,8 @@ type Config struct {
 	ID string
 	// Dir keeps the leases.
 	Dir string
+	// RunDir keeps what must not outlive a restart of the machine, for all clusters on it; /run/keelson when empty.
+	RunDir string
 	// PodCIDR is this node's range of pod addresses. The first is the gateway. IPv4, from /30 to /8.
 	PodCIDR netip.Prefix
 	// MTU of the bridge and the pods' links; 0 means 1500.
@@ -68,6 +70,9 @@ func New(cfg Config) (*Network, error) {
 	}
 	if !cfg.PodCIDR.IsValid() || !cfg.PodCIDR.Addr().Is4() || cfg.PodCIDR.Bits() > 30 || cfg.PodCIDR.Bits() < 8 {
 		return nil, fmt.Errorf("pod CIDR %q: want an IPv4 prefix from /8 to /30", cfg.PodCIDR)
+	}
+	if cfg.RunDir == "" {
+		cfg.RunDir = "/run/keelson"
 	}
 	if cfg.MTU == 0 {
 		cfg.MTU = 1500

@@ -119,7 +119,7 @@ func newConfig(t testing.TB) Config {
 	nextID++
 	return Config{
 		ID:  fmt.Sprintf("t%d", nextID),
-		Dir: t.TempDir(), PodCIDR: netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", nextID)),
+		Dir: t.TempDir(), RunDir: t.TempDir(), PodCIDR: netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", nextID)),
 	}
 }
 

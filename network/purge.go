@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge removes everything this network has in the kernel and on disk: pods' links, bridge, rules and leases. Nothing
+// Purge removes everything this network has in the kernel and on disk: pods' links, bridge, rules and leases. Links forward again only if they did before. Nothing
 // need be running, nothing need exist. Pods that are attached lose their network.
 func (n *Network) Purge(_ context.Context) error {
 	k, err := openKernel()
@@ -19,7 +19,7 @@ func (n *Network) Purge(_ context.Context) error {
 		return err
 	}
 	defer k.close()
-	return errors.Join(n.purgeLinks(k), n.purgeRules(k), n.removeLeases())
+	return errors.Join(n.purgeLinks(k), n.purgeRules(k), n.restoreForwarding(), n.removeLeases())
 }
 
 func (n *Network) purgeLinks(k *kernel) error {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// outward makes a link that leads elsewhere, with its forwarding as given.
+func outward(t *testing.T, name, addr, forwarding string) {
+	t.Helper()
+	link := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}
+	if err := netlink.LinkAdd(link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := netlink.LinkDel(link); err != nil {
+			t.Error(err)
+		}
+	})
+	a, err := netlink.ParseAddr(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrAdd(link, a); err != nil {
+		t.Fatal(err)
+	}
+	if err := setSysctl(ipv4Conf+name+"/forwarding", forwarding); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantForwarding(t *testing.T, when string, want map[string]string) {
+	t.Helper()
+	for link, v := range want {
+		if got, err := os.ReadFile(ipv4Conf + link + "/forwarding"); err != nil || strings.TrimSpace(string(got)) != v {
+			t.Errorf("%s: forwarding of %s: got %q, %v, want %s", when, link, got, err, v)
+		}
+	}
+}
+
+// TestPurgeRestoresForwarding, when the last cluster of the machine goes that needs it, and only what it was that turned it on.
+func TestPurgeRestoresForwarding(t *testing.T) {
+	needRoot(t)
+	outward(t, "fwd-off", "192.0.2.1/25", "0")
+	outward(t, "fwd-on", "192.0.2.129/25", "1")
+	run := t.TempDir()
+	var nets []*Network
+	for range 2 {
+		cfg := newConfig(t)
+		cfg.RunDir = run
+		n, stop := start(t, cfg)
+		nets = append(nets, n)
+		wantForwarding(t, "up", map[string]string{"fwd-off": "1", "fwd-on": "1"})
+		stop()
+	}
+	again, stop := start(t, nets[0].cfg) // a restart records nothing new
+	stop()
+	if err := again.Purge(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	wantForwarding(t, "one of two is gone", map[string]string{"fwd-off": "1", "fwd-on": "1"})
+	for range 2 {
+		if err := nets[1].Purge(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		wantForwarding(t, "both are gone", map[string]string{"fwd-off": "0", "fwd-on": "1"})
+	}
+	if left, err := os.ReadDir(run + "/forwarding"); err != nil || len(left) != 1 {
+		t.Errorf("records: got %v, %v, want the lock alone", left, err)
+	}
+}
