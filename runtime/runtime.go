@@ -161,7 +161,11 @@ func (r *Runtime) install() error {
 	if r.cfg.Helper != "" {
 		return nil
 	}
-	return embedded.Helper(r.cfg.helper())
+	repaired, err := embedded.Helper(r.cfg.helper())
+	if repaired {
+		r.cfg.Log.Warn("container helper was damaged and is replaced", "path", r.cfg.helper())
+	}
+	return err
 }
 
 // Purge ends everything that runs and takes everything out of the kernel: containers, sandboxes, mounts, network, cgroups, the

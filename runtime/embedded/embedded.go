@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -26,8 +27,9 @@ var files embed.FS
 // ErrMissing says that this binary was built without a program.
 var ErrMissing = errors.New("this binary was built without the container helper: run make")
 
-// Helper writes the container helper to path, mode 0755, unless the file there is the same already.
-func Helper(path string) error { return install("keelson-shim", path) }
+// Helper writes the container helper to path, mode 0755, unless the file there is the same already, by its content. repaired says that the
+// file was what this program had written, and was damaged or changed since.
+func Helper(path string) (repaired bool, err error) { return install("keelson-shim", path) }
 
 // Hello returns the built-in image's program.
 func Hello() ([]byte, error) { return read("hello") }
@@ -52,41 +54,75 @@ func read(name string) ([]byte, error) {
 	return body, nil
 }
 
-// install replaces path by rename, so that a program that runs from it is not disturbed. A note beside it holds the hash of the
-// packed program it was made from, so that an unchanged one is neither unpacked nor read.
-func install(name, path string) error {
+// install replaces path by rename, so that a program that runs from it is not disturbed. A note beside it says which packed program it was
+// made from and what the program must be, so that one that is as it should be is not unpacked again; one that was damaged, or changed, is.
+func install(name, path string) (repaired bool, err error) {
 	packed, err := files.ReadFile(name + ".zst")
 	if errors.Is(err, fs.ErrNotExist) {
-		return ErrMissing
+		return false, ErrMissing
 	}
 	if err != nil {
-		return fmt.Errorf("read embedded %s: %w", name, err)
+		return false, fmt.Errorf("read embedded %s: %w", name, err)
 	}
-	sum := fmt.Sprintf("%x", sha256.Sum256(packed))
+	return installPacked(name, path, packed, read)
+}
+
+func installPacked(name, path string, packed []byte, read func(string) ([]byte, error)) (repaired bool, err error) {
+	from := fmt.Sprintf("%x", sha256.Sum256(packed))
 	note := path + ".from"
-	if have, err := os.ReadFile(note); err == nil && string(have) == sum {
-		if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() {
-			return nil
+	have, err := os.ReadFile(note)
+	if err == nil && strings.HasPrefix(string(have), from+" ") {
+		if is, err := fingerprint(path); err == nil && string(have) == from+" "+is {
+			return false, nil
 		}
+		repaired = true
 	}
 	body, err := read(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("install %s: %w", name, err)
+		return false, fmt.Errorf("install %s: %w", name, err)
 	}
 	// The note goes first and comes last: a crash between leaves a program without a note, which is written again.
 	if err := os.Remove(note); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("install %s: %w", name, err)
+		return false, fmt.Errorf("install %s: %w", name, err)
 	}
-	if err := replace(path, body, 0o755); err != nil {
-		return fmt.Errorf("install %s: %w", name, err)
+	if err := replace(path, body, programMode); err != nil {
+		return false, fmt.Errorf("install %s: %w", name, err)
 	}
-	if err := replace(note, []byte(sum), 0o600); err != nil {
-		return fmt.Errorf("install %s: %w", name, err)
+	want := fmt.Sprintf("%d %x %s", len(body), sha256.Sum256(body), programMode)
+	if is, err := fingerprint(path); err != nil || is != want {
+		return false, fmt.Errorf("install %s: %s is not what was written (%w)", name, path, err)
 	}
-	return nil
+	if err := replace(note, []byte(from+" "+want), 0o600); err != nil {
+		return false, fmt.Errorf("install %s: %w", name, err)
+	}
+	return repaired, nil
+}
+
+const programMode fs.FileMode = 0o755
+
+// fingerprint is the size, hash and mode of a regular file.
+func fingerprint(path string) (string, error) {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if !fi.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is no regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d %x %s", n, h.Sum(nil), fi.Mode()), nil
 }
 
 func replace(path string, body []byte, mode fs.FileMode) error {
