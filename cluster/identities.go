@@ -189,6 +189,11 @@ func (i *identities) remember() error {
 		all = map[string]string{}
 	}
 	maps.Copy(all, i.found)
+	for name := range all { // also one that this version does not know
+		if !exists(i.path(name + ".key")) {
+			return fmt.Errorf("%s names %q, but there is no %s: put the list or the key back from a backup", i.path(fingerprintsFile), name, i.path(name+".key"))
+		}
+	}
 	if i.known != nil && maps.Equal(all, i.known) {
 		return nil
 	}
