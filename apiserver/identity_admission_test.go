@@ -86,6 +86,10 @@ func TestNodeRestrictionAdmission(t *testing.T) {
 	pod := func(edit func(*corev1.Pod)) error {
 		p := podIn("dev", "mirror")
 		p.Annotations, p.Spec.NodeName = map[string]string{corev1.MirrorPodAnnotationKey: "x"}, "one"
+		if own, err := kubelet.CoreV1().Nodes().Get(ctx, "one", metav1.GetOptions{}); err == nil {
+			yes := true
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "one", UID: own.UID, Controller: &yes}}
+		}
 		edit(p)
 		_, err := kubelet.CoreV1().Pods("dev").Create(ctx, p, metav1.CreateOptions{})
 		return err
@@ -105,6 +109,15 @@ func TestNodeRestrictionAdmission(t *testing.T) {
 	refused("a label of others'", node("one", map[string]string{"node-restriction.kubernetes.io/x": "y"}), `node "one" is not allowed to set the following labels: node-restriction.kubernetes.io/x`)
 	accepted("its own node", node("one", map[string]string{"kubernetes.io/hostname": "one"}))
 	refused("another node", node("two", nil), `node "one" is not allowed to modify node "two"`)
+	for what, c := range map[string]struct{ patch, want string }{
+		"a label of others' by way of the status": {`{"metadata":{"labels":{"node-restriction.kubernetes.io/x":"y"}}}`, "is not allowed to modify labels: node-restriction.kubernetes.io/x"},
+		"owners by way of the status": {
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"y"}]}}`, `node "one" is not allowed to modify ownerReferences`,
+		},
+	} {
+		_, err := kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType, []byte(c.patch), metav1.PatchOptions{}, "status")
+		refused(what, err, c.want)
+	}
 	_, err = kubelet.CoreV1().Nodes().Patch(ctx, "one", types.StrategicMergePatchType, []byte(`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 	refused("its taints", err, `node "one" is not allowed to modify taints`)
 	accepted("its lease", lease("kube-node-lease", "one"))

@@ -242,6 +242,9 @@ func TestLimitRanger(t *testing.T) {
 func TestNodeRestriction(t *testing.T) {
 	mine, other := pod(), pod()
 	mine.Spec.NodeName, mine.UID = "node-1", types.UID("u1")
+	mine.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+	}}}}
 	other.Name, other.Spec.NodeName = "q", "node-2"
 	p := NodeRestriction{Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{pods: {mine, other}}), NodeName: authz.NodeName}
 	kubelet := &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}}

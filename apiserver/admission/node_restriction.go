@@ -4,12 +4,11 @@ package admission
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"keelson/auth"
 )
@@ -19,6 +18,8 @@ type NodeRestriction struct {
 	Reader Reader
 	// NodeName tells whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
+	// Authorizer says whether a node may ask for a token of an audience that none of the pod's volumes asks for; nil: no.
+	Authorizer auth.Authorizer
 }
 
 // Name is the plugin's name.
@@ -44,11 +45,26 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	case "podcertificaterequests":
 		return p.certificate(ctx, r, node)
 	case "csinodes":
-		if r.Name != node {
+		if nameOf(r) != node {
 			return Forbidden(r, "can only access CSINode with the same name as the requesting node")
 		}
+	case "resourceslices":
+		return ownSlice(r, node)
+	case "certificatesigningrequests":
+		return ownRequest(r, node)
 	}
 	return nil
+}
+
+// nameOf is the name of what is written; that of a new object is in the object alone.
+func nameOf(r *Request) string {
+	if r.Operation == Create && r.Subresource == "" {
+		if o, err := meta.Accessor(r.Object); err == nil {
+			return o.GetName()
+		}
+		return ""
+	}
+	return r.Name
 }
 
 func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error {
@@ -85,89 +101,11 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 	return nil
 }
 
-func ownNode(r *Request, node string) error {
-	if r.Name != node && r.Name != "" {
-		return Forbidden(r, "node %q is not allowed to modify node %q", node, r.Name)
-	}
-	if obj, ok := r.Object.(*corev1.Node); ok && obj.Name != node {
-		return Forbidden(r, "node %q is not allowed to modify node %q", node, obj.Name)
-	}
-	obj, ok := r.Object.(*corev1.Node)
-	old, had := r.OldObject.(*corev1.Node)
-	if !ok || r.Subresource != "" {
-		return nil
-	}
-	if r.Operation == Create {
-		if labels := reserved(obj.Labels, nil); len(labels) > 0 {
-			return Forbidden(r, "node %q is not allowed to set the following labels: %s", node, strings.Join(labels, ", "))
-		}
-		return nil
-	}
-	switch {
-	case r.Operation != Update || !had:
-	case taintsDiffer(obj.Spec.Taints, old.Spec.Taints):
-		return Forbidden(r, "node %q is not allowed to modify taints", node)
-	case !apiequality.Semantic.DeepEqual(obj.OwnerReferences, old.OwnerReferences):
-		return Forbidden(r, "node %q is not allowed to modify ownerReferences", node)
-	default:
-		if labels := reserved(obj.Labels, old.Labels); len(labels) > 0 {
-			return Forbidden(r, "is not allowed to modify labels: %s", strings.Join(labels, ", "))
-		}
-	}
-	return nil
-}
-
-// kubeletLabels of Kubernetes' own domains are the kubelet's to set.
-var kubeletLabels = []string{
-	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-}
-
-// reserved are the changed labels that say something about the node which others rely on, sorted.
-func reserved(labels, old map[string]string) []string {
-	var out []string
-	check := func(from, other map[string]string) {
-		for key, value := range from {
-			if v, ok := other[key]; (!ok || v != value) && !slices.Contains(out, key) && !kubeletMayLabel(key) {
-				out = append(out, key)
-			}
-		}
-	}
-	check(labels, old)
-	check(old, labels)
-	slices.Sort(out)
-	return out
-}
-
-func kubeletMayLabel(key string) bool {
-	domain, _, ok := strings.Cut(key, "/")
-	in := func(d string) bool { return ok && (domain == d || strings.HasSuffix(domain, "."+d)) }
-	switch {
-	case in(corev1.LabelNamespaceNodeRestriction):
-		return false
-	case slices.Contains(kubeletLabels, key), in("kubelet.kubernetes.io"), in("node.kubernetes.io"):
-		return true
-	}
-	return !in("kubernetes.io") && !in("k8s.io")
-}
-
-func taintsDiffer(a, b []corev1.Taint) bool {
-	if len(a) != len(b) {
-		return true
-	}
-	for i := range a {
-		if a[i].Key != b[i].Key || a[i].Value != b[i].Value || a[i].Effect != b[i].Effect {
-			return true
-		}
-	}
-	return false
-}
-
 func ownLease(r *Request, node string) error {
 	if r.Namespace != corev1.NamespaceNodeLease {
 		return Forbidden(r, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
-	if r.Name != "" && r.Name != node {
+	if nameOf(r) != node {
 		return Forbidden(r, "can only access node lease with the same name as the requesting node")
 	}
 	return nil
@@ -199,5 +137,5 @@ func (p NodeRestriction) token(ctx context.Context, r *Request, node string) err
 	if pod.Spec.NodeName != node {
 		return Forbidden(r, "node requested token bound to a pod scheduled on a different node")
 	}
-	return nil
+	return p.audience(ctx, r, tr, pod)
 }

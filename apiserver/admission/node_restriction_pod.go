@@ -18,14 +18,18 @@ func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod
 		return Forbidden(r, "node %q can only create pods with spec.nodeName set to itself", node)
 	case len(pod.OwnerReferences) > 1:
 		return Forbidden(r, "node %q can only create pods with a single owner reference set to itself", node)
-	case len(pod.OwnerReferences) == 1:
+	case len(pod.OwnerReferences) == 0:
+		return Forbidden(r, "node %q can only create pods with an owner reference set to itself", node)
+	default:
 		if err := p.owner(ctx, r, pod, node); err != nil {
 			return err
 		}
 	}
 	what := ""
 	switch {
-	case pod.Spec.ServiceAccountName != "":
+	case pod.Spec.ServiceAccountName != "", hasVolume(pod, func(v *corev1.Volume) bool {
+		return hasSource(v, func(s *corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil || s.PodCertificate != nil })
+	}):
 		what = "a service account"
 	case refersToSecrets(pod):
 		what = "secrets"
@@ -35,8 +39,10 @@ func (p NodeRestriction) mirror(ctx context.Context, r *Request, pod *corev1.Pod
 		return hasSource(v, func(s *corev1.VolumeProjection) bool { return s.ClusterTrustBundle != nil })
 	}):
 		what = "clustertrustbundles"
-	case hasVolume(pod, func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil }):
+	case hasVolume(pod, func(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }):
 		what = "persistentvolumeclaims"
+	case len(pod.Spec.ResourceClaims) > 0:
+		what = "resourceclaims"
 	default:
 		return nil
 	}
@@ -122,6 +128,9 @@ func podStatus(r *Request, old *corev1.Pod, node string) error {
 	}
 	if !apiequality.Semantic.DeepEqual(pod.Status.ResourceClaimStatuses, old.Status.ResourceClaimStatuses) {
 		return Forbidden(r, "node %q cannot update resource claim statues", node)
+	}
+	if !apiequality.Semantic.DeepEqual(pod.Status.ExtendedResourceClaimStatus, old.Status.ExtendedResourceClaimStatus) {
+		return Forbidden(r, "node %q cannot update extended resource claim status", node)
 	}
 	return nil
 }

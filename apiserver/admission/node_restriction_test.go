@@ -66,6 +66,7 @@ func TestMirrorPods(t *testing.T) {
 		want string
 	}{
 		{"another node", func(p *corev1.Pod) { p.Spec.NodeName = "node-2" }, "can only create pods with spec.nodeName set to itself"},
+		{"no owner", func(p *corev1.Pod) { p.OwnerReferences = nil }, "with an owner reference set to itself"},
 		{"two owners", func(p *corev1.Pod) { p.OwnerReferences = append(p.OwnerReferences, own) }, "with a single owner reference set to itself"},
 		{"another's", owner(func(o *metav1.OwnerReference) { o.Name = "node-2" }), "with an owner reference set to itself"},
 		{"no controller", owner(func(o *metav1.OwnerReference) { o.Controller = nil }), "with a controller owner reference set to itself"},
@@ -84,6 +85,12 @@ func TestMirrorPods(t *testing.T) {
 		{"config map as the environment", from(corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{}}), maps},
 		{"trust bundle", projected(corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}), "can not create pods that reference clustertrustbundles"},
 		{"claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), "can not create pods that reference persistentvolumeclaims"},
+		{"ephemeral claim", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "can not create pods that reference persistentvolumeclaims"},
+		{"resource claim", func(p *corev1.Pod) {
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &own.Name}}
+		}, "can not create pods that reference resourceclaims"},
+		{"token", projected(corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}), "can not create pods that reference a service account"},
+		{"certificate", projected(corev1.VolumeProjection{PodCertificate: &corev1.PodCertificateProjection{}}), "can not create pods that reference a service account"},
 	} {
 		wantForbidden(t, tt.what, try(tt.edit), tt.want)
 	}
@@ -107,6 +114,9 @@ func TestNodeStatuses(t *testing.T) {
 	wantForbidden(t, "claims", status(func(p *corev1.Pod) {
 		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "n", ResourceClaimName: &name}}
 	}), "cannot update resource claim statues")
+	wantForbidden(t, "claims for extended resources", status(func(p *corev1.Pod) {
+		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: name}
+	}), "cannot update extended resource claim status")
 
 	claims := corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	before := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "1"}}

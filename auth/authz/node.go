@@ -162,6 +162,9 @@ func (n Node) guarded(a *auth.Attributes, node string, refers refersTo) auth.Dec
 		return refused(why)
 	}
 	for _, p := range n.Pods(node) {
+		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			continue // the node made it: what it refers to opens nothing
+		}
 		if p.Namespace == a.Namespace && refers(p, a.Name) {
 			return allowed(fmt.Sprintf("pod %s on %s refers to it", p.Name, node))
 		}

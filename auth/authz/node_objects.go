@@ -78,6 +78,9 @@ func (n Node) owns(node string, obj runtime.Object) bool {
 			return false
 		}
 		for _, p := range n.Pods(node) {
+			if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+				continue
+			}
 			if p.Namespace == claim.Namespace && usesClaim(p, claim.Name) {
 				return true
 			}

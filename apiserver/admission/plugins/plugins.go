@@ -81,7 +81,7 @@ var table = []row{
 	{name: "LimitRanger", make: plain(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
 	{name: "ServiceAccount", make: plain(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
 	{name: "NodeRestriction", make: plain(func(c *Config) admission.Plugin {
-		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName}
+		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, Authorizer: c.Authorizer}
 	})},
 	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
 	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"keelson/pki"
+)
+
+// ownNode keeps a kubelet to its own Node, whichever part of it is written: labels and owners of a Node can be set by way of its status
+// too.
+func ownNode(r *Request, node string) error {
+	if name := nameOf(r); name != node {
+		return Forbidden(r, "node %q is not allowed to modify node %q", node, name)
+	}
+	if r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	obj, ok := r.Object.(*corev1.Node)
+	if !ok {
+		return Forbidden(r, "unexpected type %T", r.Object)
+	}
+	if r.Operation == Create {
+		if obj.Spec.ConfigSource != nil {
+			return Forbidden(r, "node %q is not allowed to create pods with a non-nil configSource", node)
+		}
+		if labels := reserved(obj.Labels, nil); len(labels) > 0 {
+			return Forbidden(r, "node %q is not allowed to set the following labels: %s", node, strings.Join(labels, ", "))
+		}
+		return nil
+	}
+	old, ok := r.OldObject.(*corev1.Node)
+	same := apiequality.Semantic.DeepEqual
+	switch {
+	case !ok:
+		return Forbidden(r, "unexpected type %T", r.OldObject)
+	case obj.Spec.ConfigSource != nil && !same(obj.Spec.ConfigSource, old.Spec.ConfigSource):
+		return Forbidden(r, "node %q is not allowed to update configSource to a new non-nil configSource", node)
+	case !same(obj.Spec.Taints, old.Spec.Taints):
+		return Forbidden(r, "node %q is not allowed to modify taints", node)
+	case !same(obj.OwnerReferences, old.OwnerReferences):
+		return Forbidden(r, "node %q is not allowed to modify ownerReferences", node)
+	}
+	if labels := reserved(obj.Labels, old.Labels); len(labels) > 0 {
+		return Forbidden(r, "is not allowed to modify labels: %s", strings.Join(labels, ", "))
+	}
+	return nil
+}
+
+// kubeletLabels of Kubernetes' own domains are the kubelet's to set.
+var kubeletLabels = []string{
+	corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
+	corev1.LabelInstanceType, corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+}
+
+// reserved are the changed labels that say something about the node which others rely on, sorted.
+func reserved(labels, old map[string]string) []string {
+	var out []string
+	check := func(from, other map[string]string) {
+		for key, value := range from {
+			if v, ok := other[key]; (!ok || v != value) && !slices.Contains(out, key) && !kubeletMayLabel(key) {
+				out = append(out, key)
+			}
+		}
+	}
+	check(labels, old)
+	check(old, labels)
+	slices.Sort(out)
+	return out
+}
+
+func kubeletMayLabel(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	in := func(d string) bool { return ok && (domain == d || strings.HasSuffix(domain, "."+d)) }
+	switch {
+	case in(corev1.LabelNamespaceNodeRestriction):
+		return false
+	case slices.Contains(kubeletLabels, key), in("kubelet.kubernetes.io"), in("node.kubernetes.io"):
+		return true
+	}
+	return !in("kubernetes.io") && !in("k8s.io")
+}
+
+// ownSlice keeps a node to slices of its own devices. Of an update the authorizer has judged the object that is there, and its node name
+// does not change.
+func ownSlice(r *Request, node string) error {
+	obj, verb := r.Object, "create"
+	switch r.Operation {
+	case Create:
+	case Delete:
+		obj, verb = r.OldObject, "delete"
+	default:
+		return nil
+	}
+	s, ok := obj.(*resourcev1.ResourceSlice)
+	if !ok {
+		return Forbidden(r, "unexpected type %T", obj)
+	}
+	if s.Spec.NodeName == nil || *s.Spec.NodeName != node {
+		return Forbidden(r, "can only %s ResourceSlice with the same NodeName as the requesting node", verb)
+	}
+	return nil
+}
+
+// ownRequest keeps a node that asks for a kubelet's certificates to its own name.
+func ownRequest(r *Request, node string) error {
+	if r.Operation != Create || r.Subresource != "" {
+		return nil
+	}
+	csr, ok := r.Object.(*certificatesv1.CertificateSigningRequest)
+	if !ok {
+		return Forbidden(r, "unexpected type %T", r.Object)
+	}
+	if s := csr.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return nil
+	}
+	req, err := pki.ParseRequest(csr.Spec.Request)
+	if err != nil {
+		return Forbidden(r, "unable to parse csr: %v", err)
+	}
+	if req.Subject.CommonName != "system:node:"+node {
+		return Forbidden(r, "can only create a node CSR with CN=system:node:%s", node)
+	}
+	return nil
+}
