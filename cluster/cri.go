@@ -34,7 +34,7 @@ func RunCRI(ctx context.Context, r RoleConfig, socket string) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, parts, err := builtinRuntime(cfg, dir, mark.NewRecorder(), r.log())
+	rt, _, parts, err := builtinRuntime(cfg, dir, true, mark.NewRecorder(), r.log())
 	if err != nil {
 		return err
 	}

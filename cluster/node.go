@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"time"
 
@@ -51,21 +52,30 @@ func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.R
 		return parts, nil
 	}
 	cl := as(user("system:node:"+c.cfg.NodeName, auth.Nodes), "kubelet/"+KubernetesVersion)
-	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), marks, c.log)
+	own := map[string]net.Addr{"the API server": c.listener.Addr()}
+	if c.etcd != nil {
+		own["the etcd API"] = c.etcd.Addr()
+	}
+	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), own, marks, c.log)
 	return parts, err
 }
 
-// addReal appends network, runtime and kubelet of a real node.
-func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, s kubeletServing, marks *mark.Recorder, log *slog.Logger) error {
-	rt, before, err := openRuntime(cfg, dir, marks, log)
+// addReal appends network, runtime and kubelet of a real node. own are ports of this machine that no pod may have, by what listens there.
+func (p *nodeParts) addReal(
+	cfg Config, dir DataDir, cl *client.Client, s kubeletServing, own map[string]net.Addr, marks *mark.Recorder, log *slog.Logger,
+) error {
+	rt, err := openRuntime(cfg, dir, marks, log)
 	if err != nil {
 		return err
 	}
-	p.before = before
+	for what, addr := range own {
+		rt.reserve(addr, what)
+	}
+	p.before = rt.parts
 	ip := nodeIP(cfg)
 	kc := kubelet.Config{
-		NodeName: cfg.NodeName, Client: cl, Runtime: rt, RootDir: dir.Sub("kubelet"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, NodeIPs: []netip.Addr{ip},
+		NodeName: cfg.NodeName, Client: cl, Runtime: rt.client, RootDir: dir.Sub("kubelet"), LogDir: dir.Sub("logs"),
+		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: func(a net.Addr) { rt.reserve(a, "the kubelet") }, NodeIPs: []netip.Addr{ip},
 		TLS: s.tls, ClientCA: s.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
@@ -80,39 +90,79 @@ func (p *nodeParts) addReal(cfg Config, dir DataDir, cl *client.Client, s kubele
 	return nil
 }
 
+// serverHere is the API server's address where it is this machine's own; its port is then no pod's.
+func serverHere(host string) map[string]net.Addr {
+	u, err := url.Parse(host)
+	if err != nil {
+		return nil
+	}
+	a, err := netip.ParseAddrPort(u.Host)
+	if err != nil {
+		return nil // a name, or no port: other machines are reached so
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(a.Addr().String(), "0"))
+	if err != nil {
+		return nil
+	}
+	_ = l.Close() // it only showed that the address is here
+	return map[string]net.Addr{"the API server": net.TCPAddrFromAddrPort(a)}
+}
+
 func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
 
 // openRuntime connects to the runtime that cfg names, or makes the built-in one with its network.
-func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (cri.Client, []run.Part, error) {
+func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (nodeRuntime, error) {
 	if cfg.RuntimeEndpoint != "" {
 		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
-			return cri.Client{}, nil, fmt.Errorf("note the container runtime: %w", err)
+			return nodeRuntime{}, fmt.Errorf("note the container runtime: %w", err)
 		}
 		rt, err := dialRuntime(cfg.RuntimeEndpoint)
-		return rt, nil, err
+		return nodeRuntime{client: rt, reserve: func(net.Addr, string) {}}, err // its network is not ours
 	}
-	rt, parts, err := builtinRuntime(cfg, dir, marks, log)
+	rt, pods, parts, err := builtinRuntime(cfg, dir, false, marks, log)
 	if err != nil {
-		return cri.Client{}, nil, err
+		return nodeRuntime{}, err
 	}
-	return cri.InProcess(rt), parts, nil
+	reserve := func(a net.Addr, what string) {
+		ap, err := netip.ParseAddrPort(a.String())
+		if err == nil {
+			err = pods.Reserve(ap.Port(), what)
+		}
+		if err != nil {
+			log.Error("keep a port for the node", "addr", a, "for", what, "err", err)
+		}
+	}
+	c := cri.InProcess(rt)
+	c.DialStreams = rt.DialStreams
+	return nodeRuntime{client: c, parts: parts, reserve: reserve}, nil
 }
 
-// builtinRuntime makes the built-in runtime and its network, and what runs them.
-func builtinRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (*runtime.Runtime, []run.Part, error) {
-	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: cfg.PodCIDR, Log: log.With("room", "network")})
+// nodeRuntime is a node's container runtime.
+type nodeRuntime struct {
+	client cri.Client
+	parts  []run.Part
+	// reserve keeps a port of the machine for what listens on it.
+	reserve func(addr net.Addr, what string)
+}
+
+// builtinRuntime makes the built-in runtime and its network, and what runs them. streamTCP is for clients in other processes.
+func builtinRuntime(
+	cfg Config, dir DataDir, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
+) (*runtime.Runtime, *network.Network, []run.Part, error) {
+	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: cfg.PodCIDR, Log: log.With("room", "network")})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	rt, err := runtime.New(runtime.Config{
-		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{net}, Mirrors: cfg.Mirrors,
+		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{pods}, Mirrors: cfg.Mirrors,
 		Logs:    cfg.Node.containerLogs(),
-		Version: KubernetesRelease, Marks: marks, Log: log.With("room", "runtime"),
+		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With("room", "runtime"),
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return rt, []run.Part{{Name: "network", Run: net.Run}, {Name: "container runtime", Run: rt.Run}}, nil
+	return rt, pods, []run.Part{{Name: "network", Run: pods.Run}, {Name: "container runtime", Run: rt.Run}}, nil
 }
 
 // podNetwork lets the runtime call the network in its own words.

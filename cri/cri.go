@@ -6,6 +6,9 @@
 package cri
 
 import (
+	"context"
+	"net"
+
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -19,6 +22,8 @@ type Server interface {
 type Client struct {
 	Runtime runtimeapi.RuntimeServiceClient
 	Image   runtimeapi.ImageServiceClient
+	// DialStreams connects to the server behind the addresses that Exec, Attach and PortForward answer with; nil: by those addresses.
+	DialStreams func(ctx context.Context) (net.Conn, error)
 	// Close ends the connection; never nil.
 	Close func() error
 }

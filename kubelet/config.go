@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -42,6 +43,8 @@ type Config struct {
 	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means 127.0.0.1.
 	Address netip.Addr
 	Port    int
+	// Listening is told the server's address once it has it; may be nil.
+	Listening func(net.Addr)
 	// TLS is the server's certificate. Without one there is no server.
 	TLS *tls.Config
 	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are the common names

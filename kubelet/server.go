@@ -39,9 +39,12 @@ func (k *Kubelet) listen() (*listener, error) {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
 	k.node.SetPort(l.Addr().(*net.TCPAddr).Port)
+	if k.cfg.Listening != nil {
+		k.cfg.Listening(l.Addr())
+	}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Metrics: http.HandlerFunc(k.stats.Metrics), Log: k.cfg.Log,
+		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Metrics: http.HandlerFunc(k.stats.Metrics), Log: k.cfg.Log,
 	})}, nil
 }
 

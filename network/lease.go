@@ -59,7 +59,7 @@ func (n *Network) readLeases() error {
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
 		l, at, err := n.readLease(id)
-		if err == nil && l.Boot == boot && n.takeLocked(id, l) == nil {
+		if err == nil && l.Boot == boot && n.takeLocked(id, l, false) == nil {
 			if at.After(newest) && len(l.Addrs) > 0 {
 				newest, n.last = at, l.Addrs[0]
 			}
@@ -116,8 +116,9 @@ func decodeLease(b []byte, cidr netip.Prefix) (*lease, error) {
 	return &l, nil
 }
 
-// takeLocked enters a lease into the maps; it refuses an address or port that somebody has.
-func (n *Network) takeLocked(id string, l *lease) error {
+// takeLocked enters a lease into the maps; it refuses an address or port that somebody has. A lease that is not fresh is of an earlier
+// life: ports in it that are the node's own by now lead nowhere, which is the rules' business.
+func (n *Network) takeLocked(id string, l *lease, fresh bool) error {
 	for _, a := range l.Addrs {
 		if owner, taken := n.used[a]; taken {
 			return fmt.Errorf("address %s belongs to %s", a, owner)
@@ -128,6 +129,9 @@ func (n *Network) takeLocked(id string, l *lease) error {
 		return err
 	}
 	for _, k := range keys {
+		if what, taken := n.own[k.port]; taken && fresh {
+			return fmt.Errorf("host port %d/%s belongs to %s of this node; choose another one", k.port, protoName(k.proto), what)
+		}
 		if owner, taken := n.ports[k]; taken {
 			return fmt.Errorf("host port %d/%s is taken by sandbox %s", k.port, protoName(k.proto), owner)
 		}
@@ -194,7 +198,7 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 		return nil, false, err
 	}
 	l = &lease{Addrs: []netip.Addr{addr}, Link: n.linkName(id), Netns: netns, Ports: ports, Boot: bootID()}
-	if err := n.takeLocked(id, l); err != nil {
+	if err := n.takeLocked(id, l, true); err != nil {
 		return nil, false, err
 	}
 	if err := n.writeLease(id, l); err != nil {

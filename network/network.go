@@ -50,6 +50,7 @@ type Network struct {
 	leases  map[string]*lease
 	used    map[netip.Addr]string // address -> id
 	ports   map[portKey]string    // host port -> id
+	own     map[uint16]string     // ports that the node itself listens on -> what does
 	last    netip.Addr            // handed out last
 	busy    map[string]chan struct{}
 	kernel  *kernel       // nil while not running
@@ -84,7 +85,7 @@ func New(cfg Config) (*Network, error) {
 	n := &Network{
 		cfg: cfg, gateway: cfg.PodCIDR.Addr().Next(), log: cfg.Log,
 		bridge: "kl-" + cfg.ID, table: "keelson-" + cfg.ID,
-		leases: map[string]*lease{}, used: map[netip.Addr]string{}, ports: map[portKey]string{},
+		leases: map[string]*lease{}, used: map[netip.Addr]string{}, ports: map[portKey]string{}, own: map[uint16]string{},
 		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
 	}
 	n.begun = sync.OnceFunc(func() { close(n.started) })
@@ -115,6 +116,9 @@ func (n *Network) Run(ctx context.Context, ready func()) error {
 	n.mu.Lock()
 	n.kernel = k
 	n.mu.Unlock()
+	if err := n.writeOwn(k); err != nil { // those of after the set-up
+		n.log.Error("host ports of the node", "err", err)
+	}
 	n.begun()
 	ready()
 	n.deleteLinks(ctx, k)
@@ -153,6 +157,9 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	err = n.connect(k, l)
+	if err == nil && fresh {
+		err = vacant(ctx, l.Ports)
+	}
 	if err == nil && fresh {
 		err = n.openPorts(k, l)
 	}

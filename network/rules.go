@@ -21,7 +21,9 @@ import (
 //	table ip keelson-ID {
 //	    map hostports     { type inet_proto . inet_service : ipv4_addr . inet_service }
 //	    map hostports-ip  { type ipv4_addr . inet_proto . inet_service : ipv4_addr . inet_service }
-//	    chain hostports   { dnat ip to ip daddr . meta l4proto . th dport map @hostports-ip
+//	    set own           { type inet_service }
+//	    chain hostports   { th dport @own return
+//	                        dnat ip to ip daddr . meta l4proto . th dport map @hostports-ip
 //	                        dnat ip to meta l4proto . th dport map @hostports }
 //	    chain prerouting  { type nat hook prerouting priority dstnat;  fib daddr type local jump hostports }
 //	    chain output      { type nat hook output priority -100;        fib daddr type local jump hostports }
@@ -33,6 +35,8 @@ import (
 //	    chain forward     { type filter hook forward priority filter - 10
 //	                        iifname BRIDGE accept; oifname BRIDGE accept }
 //	}
+//
+// own are the ports that the node itself listens on: nothing that a pod asked for may take their traffic.
 //
 // guard keeps pods away from what listens on the node's loopback, which route_localnet on the bridge would open to them.
 
@@ -54,6 +58,7 @@ var (
 type rules struct {
 	table    *nftables.Table
 	any, one *nftables.Set
+	own      *nftables.Set
 }
 
 func (n *Network) rules() rules {
@@ -62,6 +67,7 @@ func (n *Network) rules() rules {
 		table: t,
 		any:   &nftables.Set{Table: t, Name: "hostports", ID: 1, IsMap: true, Concatenation: true, KeyType: anyKey, DataType: target},
 		one:   &nftables.Set{Table: t, Name: "hostports-ip", ID: 2, IsMap: true, Concatenation: true, KeyType: oneKey, DataType: target},
+		own:   &nftables.Set{Table: t, Name: "own", ID: 3, KeyType: nftables.TypeInetService},
 	}
 }
 
@@ -74,7 +80,7 @@ func (n *Network) setUpRules(k *kernel) error {
 	k.nft.DelTable(r.table)
 	k.nft.AddTable(r.table)
 	all, one := n.elements()
-	if err := errors.Join(k.nft.AddSet(r.any, all), k.nft.AddSet(r.one, one)); err != nil {
+	if err := errors.Join(k.nft.AddSet(r.any, all), k.nft.AddSet(r.one, one), k.nft.AddSet(r.own, n.ownElements())); err != nil {
 		return fmt.Errorf("set up nftables: %w", err)
 	}
 	n.addChains(k.nft, r)
@@ -107,6 +113,7 @@ func (n *Network) addChains(c *nftables.Conn, r rules) {
 		c.AddRule(&nftables.Rule{Table: r.table, Chain: ch, Exprs: all})
 	}
 	ports := c.AddChain(&nftables.Chain{Name: "hostports", Table: r.table})
+	rule(ports, lookupOwn(r.own), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}})
 	rule(ports, lookupOne(r.one), dnat())
 	rule(ports, lookupAny(r.any), dnat())
 	jump := []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: "hostports"}}
@@ -141,6 +148,13 @@ func lookupOne(m *nftables.Set) []expr.Any {
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1b},
 		&expr.Payload{DestRegister: reg1c, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Lookup{SourceRegister: reg1, DestRegister: reg1, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
+	}
+}
+
+func lookupOwn(s *nftables.Set) []expr.Any {
+	return []expr.Any{
+		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Lookup{SourceRegister: reg1, SetName: s.Name, SetID: s.ID},
 	}
 }
 

@@ -58,6 +58,8 @@ type Config struct {
 	Log     *slog.Logger
 	// Waiting hears what Purge and Down wait for when a step takes long; it may be nil.
 	Waiting func(what string)
+	// StreamTCP offers streams to other processes; see server.Config.
+	StreamTCP bool
 }
 
 // Runtime is a node's container runtime. It implements cri.Server; its verbs work while Run does.
@@ -109,7 +111,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	s, err := server.New(server.Config{
 		Dir: cfg.Dir, Helper: cfg.helper(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
-		Network: cfg.Network, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
+		Network: cfg.Network, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

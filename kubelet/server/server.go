@@ -41,21 +41,28 @@ type Config struct {
 	AllowedNames []string
 	Pods         Pods
 	Runtime      runtimeapi.RuntimeServiceClient
-	NodeName     string
-	Stats        http.Handler // of /stats/summary
-	Metrics      http.Handler // of /metrics and /metrics/resource
-	Log          *slog.Logger
+	// DialStreams connects to the runtime's streaming server; nil: by the address that the runtime answers with.
+	DialStreams func(ctx context.Context) (net.Conn, error)
+	NodeName    string
+	Stats       http.Handler // of /stats/summary
+	Metrics     http.Handler // of /metrics and /metrics/resource
+	Log         *slog.Logger
 }
 
 // Server is the kubelet's HTTPS server. Make it with New.
 type Server struct {
 	cfg Config
 	mux *http.ServeMux
+	// streams carries requests to the runtime's streaming server: through no proxy, and with no connection kept that was for one stream.
+	streams *http.Transport
 }
 
 // New returns a server that does not listen yet.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), streams: &http.Transport{DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second}}
+	if dial := cfg.DialStreams; dial != nil {
+		s.streams.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }
+	}
 	s.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok")) }) // the client may have gone
 	s.mux.HandleFunc("GET /pods", s.pods)
 	s.mux.HandleFunc("GET /runningpods/", s.pods)

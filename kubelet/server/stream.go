@@ -135,6 +135,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, target string, err
 		return
 	}
 	proxy := &httputil.ReverseProxy{
+		Transport: s.streams,
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.Out.URL = u
 			pr.Out.Host = u.Host

@@ -19,14 +19,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
@@ -74,6 +71,8 @@ type Config struct {
 	Logs  logrotate.Policy
 	Marks *mark.Recorder
 	Log   *slog.Logger
+	// StreamTCP offers streams on a port of the loopback, with TLS, for clients in other processes; else DialStreams is the only way.
+	StreamTCP bool
 }
 
 // Server implements cri.Server. Its verbs work while Run does.
@@ -88,6 +87,7 @@ type Server struct {
 	events *broker
 	stream streaming.Server
 	base   *url.URL // of stream's addresses; its host is known once Run listens
+	pairs  *pairs
 
 	usersOnce sync.Once
 	usersErr  error // why there are no user namespaces; see userNamespaces
@@ -101,7 +101,7 @@ type Server struct {
 // New prepares a Server. It starts nothing and reads nothing.
 func New(cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{Scheme: "http"},
+		cfg: cfg, log: cfg.Log, events: newBroker(), base: &url.URL{}, pairs: newPairs(),
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, names: map[string]string{},
 	}
 	sc := streaming.DefaultConfig
@@ -118,19 +118,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	var lc net.ListenConfig
-	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return fmt.Errorf("listen for streams: %w", err)
-	}
-	s.base.Host = l.Addr().String()
-	web := &http.Server{Handler: s.stream, ReadHeaderTimeout: 10 * time.Second}
 	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("streaming server ended", "error", err)
-		}
-	})
+	stopStreams, err := s.serveStreams(ctx, &wg)
+	if err != nil {
+		return err
+	}
 	loaded := make(chan error, 1)
 	wg.Go(func() { s.follow(ctx, loaded) })
 	select {
@@ -141,8 +133,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		ready()
 		<-ctx.Done()
 	}
-	// Streams are hijacked connections, which Close ends; a graceful end would wait for people.
-	_ = web.Close() // nothing is left to lose
+	stopStreams()
 	wg.Wait()
 	return err
 }

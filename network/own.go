@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// Reserve keeps a port of this node for what itself listens on it ("the API server"): no pod gets it as a host port, and traffic to
+// the node's addresses never leaves it for a pod, also when an earlier pod was given the port. It may be called at any time.
+func (n *Network) Reserve(port uint16, what string) error {
+	n.mu.Lock()
+	n.own[port] = what
+	k := n.kernel
+	n.mu.Unlock()
+	if k == nil {
+		return nil // Run does it
+	}
+	return n.writeOwn(k)
+}
+
+// writeOwn gives the kernel all of the node's own ports. What it has already is no error.
+func (n *Network) writeOwn(k *kernel) error {
+	k.nftMu.Lock()
+	defer k.nftMu.Unlock()
+	elements := n.ownElements()
+	if len(elements) == 0 {
+		return nil
+	}
+	own := n.rules().own
+	own.ID = 0 // by name: it is of an earlier transaction
+	err := k.nft.SetAddElements(own, elements)
+	if err == nil {
+		err = k.nft.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("reserve the node's own ports: %w", err)
+	}
+	return nil
+}
+
+func ownKey(port uint16) []byte { return []byte{byte(port >> 8), byte(port)} }
+
+// ownElements are the set of the node's own ports.
+func (n *Network) ownElements() []nftables.SetElement {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]nftables.SetElement, 0, len(n.own))
+	for port := range n.own {
+		out = append(out, nftables.SetElement{Key: ownKey(port)})
+	}
+	return out
+}
+
+// vacant fails when a process of the node listens on a host port: its clients would reach the pod from then on.
+func vacant(ctx context.Context, ports []PortMapping) error {
+	for _, p := range ports {
+		proto, err := protoNumber(p.Protocol)
+		if err != nil {
+			return err
+		}
+		host := netip.IPv4Unspecified()
+		if ip := p.HostIP.Unmap(); ip.IsValid() {
+			host = ip
+		}
+		addr := net.JoinHostPort(host.String(), strconv.Itoa(int(p.HostPort)))
+		var lc net.ListenConfig
+		switch proto {
+		case unix.IPPROTO_TCP:
+			l, listenErr := lc.Listen(ctx, "tcp4", addr)
+			if err = listenErr; err == nil {
+				err = l.Close()
+			}
+		case unix.IPPROTO_UDP:
+			l, listenErr := lc.ListenPacket(ctx, "udp4", addr)
+			if err = listenErr; err == nil {
+				err = l.Close()
+			}
+		}
+		if errors.Is(err, unix.EADDRINUSE) {
+			return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort, protoName(proto))
+		}
+		// Another error, as for an address that the node does not have yet, is none of the pod's.
+	}
+	return nil
+}
