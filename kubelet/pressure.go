@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/eviction"
+	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
@@ -143,17 +142,7 @@ func (e evicted) removeContainer(ctx context.Context, id string) error {
 	if _, err := rt.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 		return fmt.Errorf("remove dead container %s: %w", id, err)
 	}
-	path := st.GetStatus().GetLogPath()
-	if path == "" {
-		return nil
-	}
-	files, err := filepath.Glob(path + "*")
-	for _, f := range files {
-		if rmErr := os.Remove(f); !errors.Is(rmErr, os.ErrNotExist) {
-			err = errors.Join(err, rmErr)
-		}
-	}
-	return err
+	return logs.Remove(st.GetStatus().GetLogPath())
 }
 
 // unusedImages removes images that nobody uses. Those that a pod of the node names are spared: it may be about to start.

@@ -250,6 +250,23 @@ func TestReadWhatACrashLeft(t *testing.T) {
 	}
 }
 
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "0.log")
+	for _, n := range []string{"", ".20260101-000001.gz", ".20260101-000002", ".20260101-000002.tmp"} {
+		write(t, path+n, "x")
+	}
+	write(t, filepath.Join(dir, "1.log"), "the next run's")
+	for range 2 { // twice
+		if err := Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "1.log" {
+		t.Errorf("left: %v, %v; want 1.log alone", left, err)
+	}
+}
+
 // TestFollowerBehind: several rotations between two looks, and a file that was compressed while it was followed.
 func TestFollowerBehind(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")

@@ -22,6 +22,21 @@ type Rotator struct {
 	Reopen func(ctx context.Context, containerID string) error
 }
 
+// Remove removes a log and the files that were moved aside. What is not there is removed already.
+func Remove(path string) error {
+	if path == "" {
+		return nil
+	}
+	_, err := logrotate.Prune(path, 0)
+	if rmErr := os.Remove(path); !errors.Is(rmErr, os.ErrNotExist) {
+		err = errors.Join(err, rmErr)
+	}
+	if err != nil {
+		return fmt.Errorf("remove log: %w", err)
+	}
+	return nil
+}
+
 // Check rotates one log if it is due. A log that is not there, because a crash came between two steps or somebody removed it, is opened anew.
 func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 	policy := r.Policy.Complete()

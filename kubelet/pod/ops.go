@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/logs"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/translate"
 	"keelson/kubelet/volume"
@@ -192,14 +192,8 @@ func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.
 func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func() {
 	c := in.Seen.Find(a.ID)
 	_, err := w.env.Runtime.RemoveContainer(ctx, &runtimeapi.RemoveContainerRequest{ContainerId: a.ID})
-	if err == nil && c != nil && c.LogPath != "" {
-		rotated, globErr := filepath.Glob(c.LogPath + "*")
-		err = globErr
-		for _, f := range rotated {
-			if rmErr := os.Remove(f); !errors.Is(rmErr, os.ErrNotExist) { // the supervisor may be done with compressing it just now
-				err = errors.Join(err, rmErr)
-			}
-		}
+	if err == nil && c != nil {
+		err = logs.Remove(c.LogPath)
 	}
 	return w.retry(ctx, a, in.Pod, "remove container", err)
 }

@@ -4,10 +4,7 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"math"
 	"path/filepath"
 	"sync"
 	"time"
@@ -82,12 +79,12 @@ func (m *Meter) Measure(ctx context.Context, dir string, memory bool) (Disk, err
 		return r.disk, nil
 	}
 	begin := time.Now()
-	d, err := Tree(ctx, dir)
+	u, err := inroot.Measure(ctx, dir)
 	if err != nil {
 		return Disk{}, err
 	}
-	r.at, r.took, r.disk = time.Now(), time.Since(begin), d
-	return d, nil
+	r.at, r.took, r.disk = time.Now(), time.Since(begin), Disk(u)
+	return r.disk, nil
 }
 
 // mounted reports whether dir is a file system of its own.
@@ -105,48 +102,4 @@ func (m *Meter) Keep(keep func(dir string) bool) {
 			delete(m.known, dir)
 		}
 	}
-}
-
-// maxLinks bounds how many files with several names are remembered in one walk. More of them count once for each name.
-const maxLinks = 250_000
-
-// Tree adds up the blocks below dir, of a file with several names once. It goes from descriptor to descriptor and follows no link, so it
-// does not leave the tree, whatever is renamed meanwhile. A tree that is too deep to be walked counts as larger than any limit, since nothing
-// else can be said of it. A tree that is not there takes nothing.
-func Tree(ctx context.Context, dir string) (Disk, error) {
-	root, err := inroot.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return Disk{}, nil
-	}
-	if err != nil {
-		return Disk{}, err
-	}
-	defer func() { _ = root.Close() }() // nothing was written
-	type inode struct{ dev, ino uint64 }
-	links := map[inode]bool{}
-	var d Disk
-	err = root.Walk(".", inroot.WalkOptions{}, func(e *inroot.Entry) error {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		if e.Info.Nlink > 1 && !e.Info.IsDir() {
-			k := inode{e.Info.Dev, e.Info.Ino}
-			if links[k] {
-				return nil
-			}
-			if len(links) < maxLinks {
-				links[k] = true
-			}
-		}
-		d.Bytes += e.Info.Blocks * 512
-		d.Inodes++
-		return nil
-	})
-	if errors.Is(err, inroot.ErrTooDeep) {
-		return Disk{Bytes: math.MaxInt64 >> 8, Inodes: d.Inodes}, nil
-	}
-	if err != nil {
-		return Disk{}, fmt.Errorf("measure %s: %w", dir, err)
-	}
-	return d, nil
 }

@@ -20,6 +20,7 @@ import (
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/translate"
+	"keelson/lib/inroot"
 )
 
 // Machine is what the node has and what is left of it.
@@ -212,7 +213,7 @@ func layer(c *runtimeapi.ContainerStats) *eviction.Disk {
 
 // logs is what all logs of a container take.
 func (s *Source) logs(ctx context.Context, p *corev1.Pod, container string) (eviction.Disk, error) {
-	d, err := Tree(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)), container))
+	d, err := inroot.Measure(ctx, filepath.Join(translate.PodLogDir(s.LogDir, p.Namespace, p.Name, string(p.UID)), container))
 	return eviction.Disk(d), err
 }
 

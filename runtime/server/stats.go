@@ -46,10 +46,17 @@ func (p *sample) next(now time.Time, cpu uint64) *runtimeapi.UInt64Value {
 type diskSample struct {
 	mu            sync.Mutex
 	at            time.Time
+	took          time.Duration
 	bytes, inodes uint64
 }
 
-const diskAge = 30 * time.Second
+// A writable layer is counted at most every leastDiskAge, and when that takes long (a container may fill its layer with files) so rarely that it
+// takes a hundredth of the time.
+const (
+	leastDiskAge = 9 * time.Second // the kubelet asks every ten
+	mostDiskAge  = 10 * time.Minute
+	diskShare    = 100
+)
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
@@ -124,11 +131,12 @@ func (s *Server) diskUsage(c *container, now time.Time) *runtimeapi.FilesystemUs
 	d := &c.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now.Sub(d.at) > diskAge {
+	if now.Sub(d.at) > min(max(leastDiskAge, diskShare*d.took), mostDiskAge) {
 		u, err := s.cfg.Snapshots.Usage(c.id)
 		if err != nil {
 			return nil
 		}
+		d.took = time.Since(now)
 		d.at, d.bytes, d.inodes = now, uint64(max(0, u.Bytes)), uint64(max(0, u.Inodes))
 	}
 	return &runtimeapi.FilesystemUsage{

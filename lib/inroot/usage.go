@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inroot
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+)
+
+// Usage is what a tree takes of its file system.
+type Usage struct{ Bytes, Inodes int64 }
+
+// maxLinks bounds how many files with several names are remembered in one walk. More of them count once for each name.
+const maxLinks = 250_000
+
+// hidden is what a tree counts as that is too deep to be walked: larger than any limit, and small enough to be added up.
+const hidden = math.MaxInt64 >> 8
+
+// Measure adds up the blocks below dir, of a file with several names once, as du(1) does. It follows no link and enters no other mount. A
+// tree of more than MaxDepth levels counts as larger than any limit: it cannot be measured, and must not be a place to hide. A tree that
+// is not there takes nothing. Files that are open and have no name any more are not seen.
+func Measure(ctx context.Context, dir string) (Usage, error) {
+	root, err := Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Usage{}, nil
+	}
+	if err != nil {
+		return Usage{}, err
+	}
+	defer func() { _ = root.Close() }() // nothing was written
+	type inode struct{ dev, ino uint64 }
+	links := map[inode]bool{}
+	var u Usage
+	err = root.Walk(".", WalkOptions{}, func(e *Entry) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		if e.Info.Nlink > 1 && !e.Info.IsDir() {
+			k := inode{e.Info.Dev, e.Info.Ino}
+			if links[k] {
+				return nil
+			}
+			if len(links) < maxLinks {
+				links[k] = true
+			}
+		}
+		u.Bytes += e.Info.Blocks * 512
+		u.Inodes++
+		return nil
+	})
+	if errors.Is(err, ErrTooDeep) {
+		u.Bytes, err = hidden, nil
+	}
+	if err != nil {
+		return Usage{}, err
+	}
+	return u, nil
+}
