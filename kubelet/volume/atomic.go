@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/inroot"
 )
 
 // A written volume looks like this, so that a reader never sees half of a change:
@@ -22,65 +25,59 @@ import (
 //	name   -> ..data/name              for every first path element
 const dataLink = "..data"
 
-// writeAtomically brings dir to hold exactly files. changed is false when it did already. finish is called on the new files before
+// maxVolumeFiles bounds what is read of a written volume's directory; an object has fewer keys.
+const maxVolumeFiles = 1 << 17
+
+// writeAtomically brings d to hold exactly files. changed is false when it did already. finish is called on the new files before
 // anybody sees them.
-func writeAtomically(dir string, files map[string]file, finish func(path string) error) (changed bool, err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // containers of any user read it
-		return false, fmt.Errorf("make volume: %w", err)
-	}
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // as kubelets make it; mounts of it are read-only in effect
-		return false, fmt.Errorf("make volume: %w", err)
-	}
-	old, err := os.Readlink(filepath.Join(dir, dataLink))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+func writeAtomically(d *inroot.Dir, files map[string]file, finish func(name string) error) (changed bool, err error) {
+	old, err := d.Readlink(dataLink)
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, fmt.Errorf("read volume: %w", err)
 	}
-	if old != "" && same(filepath.Join(dir, old), files) {
-		return false, link(dir, files)
+	if old != "" && same(d, old, files) {
+		return false, link(d, files)
 	}
 	name := ".." + time.Now().UTC().Format("2006_01_02_15_04_05.000000000")
-	err = writeFiles(filepath.Join(dir, name), files)
+	err = writeFiles(d, name, files)
 	if err == nil {
-		err = finish(filepath.Join(dir, name))
+		err = finish(name)
 	}
 	if err != nil {
-		return false, errors.Join(err, os.RemoveAll(filepath.Join(dir, name)))
+		return false, errors.Join(err, d.RemoveAll(name))
 	}
-	tmp := filepath.Join(dir, dataLink+"_tmp")
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+	const tmp = dataLink + "_tmp"
+	if err := d.RemoveAll(tmp); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := os.Symlink(name, tmp); err != nil {
+	if err := d.Symlink(name, tmp); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := os.Rename(tmp, filepath.Join(dir, dataLink)); err != nil {
+	if err := d.Rename(tmp, dataLink); err != nil {
 		return false, fmt.Errorf("switch volume: %w", err)
 	}
-	if err := link(dir, files); err != nil {
+	if err := link(d, files); err != nil {
 		return true, err
 	}
-	return true, sweep(dir, name)
+	return true, sweep(d, name)
 }
 
-func writeFiles(dir string, files map[string]file) error {
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // containers of any user read it
+func writeFiles(d *inroot.Dir, dir string, files map[string]file) error {
+	if err := d.Mkdir(dir, 0o755); err != nil {
 		return fmt.Errorf("write volume: %w", err)
 	}
 	for _, p := range slices.Sorted(maps.Keys(files)) {
 		f := files[p]
-		full := filepath.Join(dir, p)
-		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil { //nolint:gosec // as above
+		full := path.Join(dir, p)
+		if err := d.MkdirAll(path.Dir(full), 0o755); err != nil {
 			return fmt.Errorf("write volume: %w", err)
 		}
 		mode := fs.FileMode(f.mode) & fs.ModePerm //nolint:gosec // masked
-		if err := os.WriteFile(full, f.data, mode); err != nil {
-			return fmt.Errorf("write volume: %w", err)
-		}
-		if err := os.Chmod(full, mode); err != nil { // regardless of the umask
+		if err := d.WriteFile(full, f.data, mode); err != nil {
 			return fmt.Errorf("write volume: %w", err)
 		}
 		if f.uid >= 0 {
-			if err := os.Chown(full, f.uid, -1); err != nil {
+			if err := d.Lchown(full, f.uid, -1); err != nil {
 				return fmt.Errorf("write volume: %w", err)
 			}
 		}
@@ -89,21 +86,17 @@ func writeFiles(dir string, files map[string]file) error {
 }
 
 // same reports whether dir holds exactly files.
-func same(dir string, files map[string]file) bool {
+func same(d *inroot.Dir, dir string, files map[string]file) bool {
 	n := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	err := d.Walk(dir, inroot.WalkOptions{}, func(e *inroot.Entry) error {
+		if e.Info.IsDir() {
+			return nil
 		}
-		rel, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		f, ok := files[rel]
+		f, ok := files[strings.TrimPrefix(e.Path, dir+"/")]
 		if !ok {
 			return errors.New("one too many")
 		}
-		b, err := os.ReadFile(path) //nolint:gosec // our own volume
+		b, err := d.ReadFile(e.Path, int64(len(f.data)))
 		if err != nil || !bytes.Equal(b, f.data) {
 			return errors.Join(err, errors.New("differs"))
 		}
@@ -114,29 +107,29 @@ func same(dir string, files map[string]file) bool {
 }
 
 // link makes the names that users see, and removes those of files that are gone.
-func link(dir string, files map[string]file) error {
+func link(d *inroot.Dir, files map[string]file) error {
 	want := map[string]bool{}
 	for p := range files {
 		first, _, _ := strings.Cut(p, "/")
 		want[first] = true
 	}
-	ents, err := os.ReadDir(dir)
+	names, err := d.Names(".", maxVolumeFiles)
 	if err != nil {
 		return fmt.Errorf("read volume: %w", err)
 	}
-	for _, e := range ents {
-		if strings.HasPrefix(e.Name(), "..") {
+	for _, n := range names {
+		if strings.HasPrefix(n, "..") {
 			continue
 		}
-		if !want[e.Name()] {
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+		if !want[n] {
+			if err := d.RemoveAll(n); err != nil {
 				return fmt.Errorf("unlink from volume: %w", err)
 			}
 		}
-		delete(want, e.Name())
+		delete(want, n)
 	}
 	for name := range want {
-		if err := os.Symlink(filepath.Join(dataLink, name), filepath.Join(dir, name)); err != nil {
+		if err := d.Symlink(path.Join(dataLink, name), name); err != nil {
 			return fmt.Errorf("link into volume: %w", err)
 		}
 	}
@@ -144,16 +137,20 @@ func link(dir string, files map[string]file) error {
 }
 
 // sweep removes earlier contents.
-func sweep(dir, keep string) error {
-	ents, err := os.ReadDir(dir)
+func sweep(d *inroot.Dir, keep string) error {
+	names, err := d.Names(".", maxVolumeFiles)
 	if err != nil {
 		return fmt.Errorf("read volume: %w", err)
 	}
-	for _, e := range ents {
-		if e.IsDir() && strings.HasPrefix(e.Name(), "..") && e.Name() != keep {
-			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("remove old content: %w", err)
-			}
+	for _, n := range names {
+		if !strings.HasPrefix(n, "..") || n == keep {
+			continue
+		}
+		if i, err := d.Lstat(n); err != nil || !i.IsDir() {
+			continue
+		}
+		if err := d.RemoveAll(n); err != nil {
+			return fmt.Errorf("remove old content: %w", err)
 		}
 	}
 	return nil

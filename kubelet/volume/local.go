@@ -5,47 +5,82 @@ package volume
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"keelson/lib/inroot"
 )
 
-// emptyDir makes a directory that everybody may write to, on disk or in memory.
-func (m *Manager) emptyDir(in Input, v *corev1.Volume) error {
-	dir := m.own(in.Pod, v)
-	if err := os.MkdirAll(dir, 0o750); err != nil {
+// emptyDir makes a directory that everybody may write to, on disk or in memory. Mode and ownership are set once, before a container
+// of the pod has it: from then on what is in it is the pod's.
+func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
+	at := m.within(m.own(in.Pod, v))
+	_, err := root.Lstat(at)
+	missing := errors.Is(err, unix.ENOENT)
+	if err := root.MkdirAll(at, 0o750); err != nil {
 		return err
 	}
 	switch medium := v.EmptyDir.Medium; medium {
 	case corev1.StorageMediumDefault:
 	case corev1.StorageMediumMemory:
-		if err := m.memoryDir(in, v, dir); err != nil {
+		mounted, err := m.memoryDir(in, v, m.own(in.Pod, v))
+		if err != nil {
 			return err
 		}
+		missing = missing || mounted
 	default:
 		return fmt.Errorf("storage medium %q is not supported by this node", medium)
 	}
-	if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // all of the pod's users write here
-		return err
-	}
-	return own(dir, in.Pod, true)
+	return m.once(root, in.Pod, v, missing, func() error {
+		i, err := root.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if i.Perm()&0o777 != 0o777 { // the sticky bit of a tmpfs stays
+			if err := root.Chmod(at, 0o777); err != nil {
+				return err
+			}
+		}
+		return own(root, at, in.Pod, true)
+	})
 }
 
-func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) error {
-	if !m.tmpfs {
-		return errors.New("an emptyDir in memory needs root")
+// once calls fn when it has not succeeded for this volume of the pod yet, or again is set. That it has is a file that no container
+// sees.
+func (m *Manager) once(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again bool, fn func() error) error {
+	mark := filepath.Join("pods", string(p.UID), "plugins", "kubernetes.io~"+plugin(v), v.Name)
+	_, err := root.Lstat(filepath.Join(mark, "ready"))
+	if err == nil && !again {
+		return nil
 	}
-	resolved, err := filepath.EvalSymlinks(dir)
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
+	}
+	if err := fn(); err != nil {
+		return err
+	}
+	if err := root.MkdirAll(mark, 0o750); err != nil {
+		return err
+	}
+	return root.WriteFile(filepath.Join(mark, "ready"), nil, 0o640)
+}
+
+// memoryDir mounts a tmpfs on dir where there is none yet.
+func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted bool, err error) {
+	if !m.tmpfs {
+		return false, errors.New("an emptyDir in memory needs root")
+	}
+	resolved, err := resolvedPath(dir)
+	if err != nil {
+		return false, err
 	}
 	mounts, err := mountPoints()
 	if err != nil || slices.Contains(mounts, resolved) {
-		return err
+		return false, err
 	}
 	size := in.Allocatable.Memory().Value()
 	limits := resourcehelper.PodLimits(in.Pod, resourcehelper.PodResourcesOptions{})
@@ -59,99 +94,60 @@ func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) error {
 	if size > 0 {
 		opts = fmt.Sprintf("size=%d", size)
 	}
-	return mountTmpfs(dir, opts)
+	return true, mountTmpfs(dir, opts)
 }
 
-// checkHostPath checks a path of the host, and makes it where its type says so.
-func checkHostPath(h *corev1.HostPathVolumeSource) error {
-	t := corev1.HostPathUnset
-	if h.Type != nil {
-		t = *h.Type
-	}
-	st, err := os.Stat(h.Path)
-	missing := errors.Is(err, os.ErrNotExist)
-	if err != nil && !missing {
-		return fmt.Errorf("hostPath type check failed: %w", err)
-	}
-	want := func(ok bool, what string) error {
-		if missing || !ok {
-			return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, what)
-		}
+// local gives a local volume to the pod's fsGroup, once for the pod, unless it is mounted read-only.
+func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string) error {
+	sc := in.Pod.Spec.SecurityContext
+	if sc == nil || sc.FSGroup == nil || v.PersistentVolumeClaim.ReadOnly {
 		return nil
 	}
-	mode := fs.FileMode(0)
-	if !missing {
-		mode = st.Mode()
-	}
-	switch t {
-	case corev1.HostPathUnset:
-		if missing { // the runtime would refuse to mount what is not there
-			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // as container runtimes make it
+	return m.once(root, in.Pod, v, false, func() error {
+		d, err := inroot.Open(dir)
+		if err != nil {
+			return err
 		}
-		return nil
-	case corev1.HostPathDirectoryOrCreate:
-		if missing {
-			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // documented mode
+		defer func() { _ = d.Close() }() // O_PATH
+		i, err := d.Lstat(".")
+		if err != nil {
+			return err
 		}
-		return want(mode.IsDir(), "a directory")
-	case corev1.HostPathDirectory:
-		return want(mode.IsDir(), "a directory")
-	case corev1.HostPathFileOrCreate:
-		if missing {
-			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // documented mode
-			if err != nil {
-				return err
-			}
-			return f.Close()
+		onMismatch := sc.FSGroupChangePolicy != nil && *sc.FSGroupChangePolicy == corev1.FSGroupChangeOnRootMismatch
+		if onMismatch && int64(i.GID) == *sc.FSGroup && i.Perm()&0o660 == 0o660 && i.Perm()&unix.S_ISGID != 0 {
+			return nil
 		}
-		return want(mode.IsRegular(), "a file")
-	case corev1.HostPathFile:
-		return want(mode.IsRegular(), "a file")
-	case corev1.HostPathSocket:
-		return want(mode&fs.ModeSocket != 0, "a socket file")
-	case corev1.HostPathCharDev:
-		return want(mode&fs.ModeCharDevice != 0, "a character device")
-	case corev1.HostPathBlockDev:
-		return want(mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "a block device")
-	}
-	return fmt.Errorf("hostPath type %q is not known", t)
+		return own(d, ".", in.Pod, true)
+	})
 }
 
-// own gives a volume to the pod's fsGroup: group ownership, group bits, and set-group-id on directories. A volume whose root has
-// them already is left alone when the pod says OnRootMismatch.
-func own(dir string, p *corev1.Pod, writable bool) error {
-	sc := p.Spec.SecurityContext
+// own gives what is at and below p to the pod's fsGroup: group ownership, group bits, and set-group-id on directories. It goes by
+// descriptors and follows no link, for another pod may be changing the volume. The root comes last, so that OnRootMismatch finds out
+// whether all was done.
+func own(d *inroot.Dir, p string, pod *corev1.Pod, writable bool) error {
+	sc := pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil {
 		return nil
 	}
-	gid := int(*sc.FSGroup)
-	bits := fs.FileMode(0o440)
+	return d.Walk(p, inroot.WalkOptions{After: true}, func(e *inroot.Entry) error {
+		err := ownEntry(e, int(*sc.FSGroup), writable)
+		if errors.Is(err, inroot.ErrChanged) {
+			return nil // it was replaced: somebody else's doing
+		}
+		return err
+	})
+}
+
+func ownEntry(e *inroot.Entry, gid int, writable bool) error {
+	bits := uint32(0o440)
 	if writable {
 		bits = 0o660
 	}
-	if pol := sc.FSGroupChangePolicy; pol != nil && *pol == corev1.FSGroupChangeOnRootMismatch {
-		if st, err := os.Stat(dir); err == nil && hasGroup(st, gid) && st.Mode().Perm()&bits == bits && st.Mode()&fs.ModeSetgid != 0 {
-			return nil
-		}
+	if e.Info.IsDir() {
+		bits |= 0o110 | unix.S_ISGID
 	}
-	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if err := os.Lchown(path, -1, gid); err != nil {
-			return err
-		}
-		if d.Type()&fs.ModeSymlink != 0 {
-			return nil
-		}
-		st, err := d.Info()
-		if err != nil {
-			return err
-		}
-		mode := st.Mode().Perm() | bits | st.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky)
-		if d.IsDir() {
-			mode |= 0o110 | fs.ModeSetgid
-		}
-		return os.Chmod(path, mode)
-	})
+	if err := e.Lchown(-1, gid); err != nil || e.Info.IsSymlink() {
+		return err
+	}
+	return e.Chmod(e.Info.Perm() | bits)
 }

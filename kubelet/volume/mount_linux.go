@@ -110,3 +110,11 @@ func bindFD(fd int, path string) error {
 	}
 	return nil
 }
+
+// resolvedPath is a directory of ours as the table of mounts names it.
+func resolvedPath(dir string) (string, error) { return filepath.EvalSymlinks(dir) }
+
+// pathOfFile is where an open file lies.
+func pathOfFile(f *os.File) (string, error) {
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+}

@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/inroot"
 )
 
 // Mounts are a container's volume mounts for CRI. expand replaces $(NAME) in subPathExpr. An error is one that users must mend.
@@ -108,79 +110,74 @@ func subPath(vm *corev1.VolumeMount, expand func(string) (string, error)) (strin
 }
 
 // resolve opens sub within a volume, following links only as long as they stay inside, making it as a directory when it is not
-// there, and gives what it found a path of its own that nobody in a container can change: a bind mount at name.
+// there, and gives what it found a path of its own that nobody in a container can change: a bind mount at name of the descriptor.
 func (m *Manager) resolve(vol, sub, name string) (string, error) {
-	root, err := os.OpenRoot(vol)
+	root, err := inroot.OpenBeneath(vol)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = root.Close() }() // nothing was written through it
-	st, err := root.Stat(sub)
-	if errors.Is(err, fs.ErrNotExist) {
-		perm := fs.FileMode(0o750)
-		if vst, err := os.Stat(vol); err == nil {
-			perm = vst.Mode().Perm()
-		}
-		if err := root.MkdirAll(sub, perm); err != nil {
+	defer func() { _ = root.Close() }() // O_PATH
+	f, err := root.OpenPath(sub)
+	if errors.Is(err, unix.ENOENT) {
+		var i inroot.Info
+		if i, err = root.Lstat("."); err != nil {
 			return "", err
 		}
-		if err := root.Chmod(sub, perm); err != nil { // regardless of the umask
+		// A new directory is like the volume: its bits, set-group-id and sticky too; the kernel hands on the group of the former.
+		if _, err = root.MkdirAllExact(sub, fileMode(i.Perm())); err != nil {
 			return "", err
 		}
-		st, err = root.Stat(sub)
-		if err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", err
+		f, err = root.OpenPath(sub)
 	}
-	fd, err := openBeneath(vol, sub)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = unix.Close(fd) }() // O_PATH
+	defer func() { _ = f.Close() }() // O_PATH
 	if !m.tmpfs {
-		return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+		return pathOfFile(f)
 	}
-	return name, m.bind(fd, st.IsDir(), name)
+	i, err := inroot.StatFile(f)
+	if err != nil {
+		return "", err
+	}
+	return name, m.bind(f, i.IsDir(), name)
 }
 
-// openBeneath opens path within dir; a link that leads out of it is an error.
-func openBeneath(dir, path string) (int, error) {
-	base, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open %s: %w", dir, err)
+func fileMode(perm uint32) fs.FileMode {
+	out := fs.FileMode(perm & 0o777)
+	if perm&unix.S_ISGID != 0 {
+		out |= fs.ModeSetgid
 	}
-	defer func() { _ = unix.Close(base) }() // O_PATH
-	fd, err := unix.Openat2(base, path, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return -1, fmt.Errorf("open %s within its volume: %w", path, err)
+	if perm&unix.S_ISVTX != 0 {
+		out |= fs.ModeSticky
 	}
-	return fd, nil
+	return out
 }
 
-// bind mounts fd at name, replacing what an earlier run of the container left there.
-func (m *Manager) bind(fd int, dir bool, name string) error {
+// bind mounts f at name, replacing what an earlier run of the container left there.
+func (m *Manager) bind(f *os.File, dir bool, name string) error {
 	if err := unmountBelow(name); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o750); err != nil {
+	root, err := inroot.Open(m.dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	at := m.within(name)
+	if err := root.RemoveAll(at); err != nil {
+		return err
+	}
+	if err := root.MkdirAll(filepath.Dir(at), 0o750); err != nil {
 		return err
 	}
 	if dir {
-		if err := os.MkdirAll(name, 0o750); err != nil {
-			return err
-		}
+		err = root.Mkdir(at, 0o750)
 	} else {
-		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o640)
-		if err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
-			return err
-		}
+		err = root.WriteFile(at, nil, 0o640)
 	}
-	return bindFD(fd, name)
+	if err != nil {
+		return err
+	}
+	return bindFD(int(f.Fd()), name)
 }

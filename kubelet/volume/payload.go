@@ -18,6 +18,7 @@ import (
 
 	"keelson/kubelet/downward"
 	"keelson/kubelet/podinfo"
+	"keelson/lib/inroot"
 )
 
 // file is one file of a written volume. UID -1: the kubelet's own user.
@@ -31,25 +32,42 @@ type file struct {
 type payload struct {
 	in       Input
 	src      Sources
-	tokenDir string // where an earlier token may lie
-	stateDir string // where the state of certificates lies
+	dir      *inroot.Dir // the volume, where an earlier token may lie; nil for other than projected volumes
+	stateDir string      // where the state of certificates lies
 	files    map[string]file
 	refresh  time.Time
 }
 
-// written makes a volume of files that the API knows: it is written beside what is there and switched over at once.
-func (m *Manager) written(ctx context.Context, in Input, v *corev1.Volume) (time.Time, error) {
+// written makes a volume of files that the API knows: it is written beside what is there and switched over at once. Its files have
+// their owner before anybody sees them, and nothing is changed of files that are there.
+func (m *Manager) written(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	w := &payload{in: in, src: m.sources, files: map[string]file{}}
-	dir := m.own(in.Pod, v)
+	at := m.within(m.own(in.Pod, v))
+	made, err := root.MkdirAllExact(at, 0o755)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("make volume: %w", err)
+	}
+	d, err := root.OpenDir(at)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("open volume: %w", err)
+	}
+	defer func() { _ = d.Close() }() // O_PATH
+	if len(made) > 0 {
+		if err := d.Chmod(".", 0o777); err != nil { // as kubelets make it; mounts of it are read-only in effect
+			return time.Time{}, fmt.Errorf("make volume: %w", err)
+		}
+		if err := own(d, ".", in.Pod, false); err != nil {
+			return time.Time{}, fmt.Errorf("make volume: %w", err)
+		}
+	}
 	if v.Projected != nil {
-		w.tokenDir = dir
+		w.dir = d
 		w.stateDir = filepath.Join(m.memory(), string(in.Pod.UID), ".certificates") // no volume has such a name
 	}
 	if err := w.collect(ctx, v); err != nil {
 		return time.Time{}, err
 	}
-	_, err := writeAtomically(dir, w.files, func(path string) error { return own(path, in.Pod, false) })
-	if err != nil {
+	if _, err := writeAtomically(d, w.files, func(name string) error { return own(d, name, in.Pod, false) }); err != nil {
 		return time.Time{}, err
 	}
 	return w.refresh, nil
@@ -210,7 +228,7 @@ func (w *payload) token(ctx context.Context, s *corev1.ServiceAccountTokenProjec
 		seconds = *s.ExpirationSeconds
 	}
 	f := w.modeFor(mode)
-	if old, renew, ok := keptToken(w.tokenDir, target, s.Audience); ok && time.Now().Before(renew) {
+	if old, renew, ok := keptToken(w.dir, target, s.Audience); ok && time.Now().Before(renew) {
 		f.data = old
 		w.files[target] = f
 		w.renewAt(renew)

@@ -5,20 +5,23 @@ package volume
 import (
 	"encoding/base64"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"keelson/lib/inroot"
 )
+
+// maxToken bounds a token that is read back.
+const maxToken = 1 << 20
 
 // keptToken reads the token that lies in a volume, and when it must be renewed. ok is false when there is none to be kept:
 // nothing is there, it cannot be read, or it is for another audience.
-func keptToken(dir, target, audience string) (token []byte, renew time.Time, ok bool) {
-	if dir == "" {
+func keptToken(dir *inroot.Dir, target, audience string) (token []byte, renew time.Time, ok bool) {
+	if dir == nil {
 		return nil, time.Time{}, false
 	}
-	b, err := os.ReadFile(filepath.Join(dir, target)) //nolint:gosec // our own volume
+	b, err := dir.ReadFile(target, maxToken)
 	if err != nil {
 		return nil, time.Time{}, false
 	}

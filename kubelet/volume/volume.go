@@ -7,6 +7,7 @@
 // Layout below the kubelet's directory:
 //
 //	pods/<uid>/volumes/kubernetes.io~<plugin>/<name>   what containers see
+//	pods/<uid>/plugins/kubernetes.io~<plugin>/<name>/  ready: mode and ownership were set, which happens once
 //	pods/<uid>/volume-subpaths/<name>/<container>/<n>  bind mounts of subPaths, resolved once and safely
 //	memory/<uid>/<name>                                secrets, tokens and keys, on one tmpfs for all pods: they never reach a disk
 package volume
@@ -18,10 +19,14 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/lib/inroot"
 )
 
 // Sources reads what volumes refer to. Objects are shared: never modified.
@@ -45,7 +50,7 @@ type Manager struct {
 
 // New returns a manager for the kubelet's directory. Nothing is touched before Prepare.
 func New(dir string, sources Sources, log *slog.Logger) *Manager {
-	return &Manager{dir: dir, sources: sources, log: log, tmpfs: os.Getuid() == 0}
+	return &Manager{dir: filepath.Clean(dir), sources: sources, log: log, tmpfs: os.Getuid() == 0}
 }
 
 // Prepare makes the kubelet's directory a shared mount of its own, so that mounts travel to containers that ask for it, and mounts
@@ -92,12 +97,17 @@ func (e *Error) Unwrap() error { return e.Err }
 // never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
 	var errs []error
-	if err := os.MkdirAll(filepath.Join(m.PodDir(string(in.Pod.UID)), "containers"), 0o750); err != nil {
+	root, err := inroot.Open(m.dir)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("open the kubelet's directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	if err := root.MkdirAll(filepath.Join("pods", string(in.Pod.UID), "containers"), 0o750); err != nil {
 		return time.Time{}, fmt.Errorf("make pod directory: %w", err)
 	}
 	for i := range in.Pod.Spec.Volumes {
 		v := &in.Pod.Spec.Volumes[i]
-		at, err := m.setUp(ctx, in, v)
+		at, err := m.setUp(ctx, root, in, v)
 		if err != nil {
 			errs = append(errs, &Error{v.Name, err})
 		}
@@ -108,24 +118,19 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 	return refresh, errors.Join(errs...)
 }
 
-func (m *Manager) setUp(ctx context.Context, in Input, v *corev1.Volume) (time.Time, error) {
+func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	var none time.Time
 	switch {
 	case v.EmptyDir != nil:
-		return none, m.emptyDir(in, v)
+		return none, m.emptyDir(root, in, v)
 	case v.HostPath != nil:
 		return none, checkHostPath(v.HostPath)
 	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
-		return m.written(ctx, in, v)
+		return m.written(ctx, root, in, v)
 	case v.Image != nil:
 		return none, nil // the runtime mounts it
 	case v.PersistentVolumeClaim != nil:
-		path, err := m.claimPath(ctx, in.Pod, v)
-		if err != nil {
-			return none, err
-		}
-		_, err = os.Stat(path)
-		return none, err
+		return none, m.claim(ctx, root, in, v)
 	}
 	return none, errors.New("volume type is not supported by this node")
 }
@@ -155,14 +160,39 @@ func (m *Manager) own(p *corev1.Pod, v *corev1.Volume) string {
 	if v.Secret != nil || v.Projected != nil {
 		return filepath.Join(m.memory(), string(p.UID), v.Name)
 	}
-	plugin := "empty-dir"
+	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin(v), v.Name)
+}
+
+// plugin is Kubernetes' name for the kind of a volume.
+func plugin(v *corev1.Volume) string {
 	switch {
 	case v.ConfigMap != nil:
-		plugin = "configmap"
+		return "configmap"
 	case v.DownwardAPI != nil:
-		plugin = "downward-api"
+		return "downward-api"
+	case v.PersistentVolumeClaim != nil:
+		return "local-volume"
 	}
-	return filepath.Join(m.PodDir(string(p.UID)), "volumes", "kubernetes.io~"+plugin, v.Name)
+	return "empty-dir"
+}
+
+// within is a path of ours relative to the kubelet's directory.
+func (m *Manager) within(p string) string { return strings.TrimPrefix(p, m.dir) }
+
+// claim looks whether the directory behind a claim is there, and gives a local volume to the pod's fsGroup.
+func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) error {
+	pv, err := m.sources.Claim(ctx, in.Pod.Namespace, v.PersistentVolumeClaim.ClaimName)
+	if err != nil {
+		return err
+	}
+	path, err := pathOf(pv)
+	if err != nil {
+		return err
+	}
+	if err := exists(path); err != nil || pv.Spec.Local == nil {
+		return err
+	}
+	return m.local(root, in, v, path)
 }
 
 // claimPath is the directory behind a claim. Only volumes that are directories of this node can be served.
@@ -171,6 +201,10 @@ func (m *Manager) claimPath(ctx context.Context, p *corev1.Pod, v *corev1.Volume
 	if err != nil {
 		return "", err
 	}
+	return pathOf(pv)
+}
+
+func pathOf(pv *corev1.PersistentVolume) (string, error) {
 	switch {
 	case pv.Spec.HostPath != nil:
 		return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
@@ -183,7 +217,8 @@ func (m *Manager) claimPath(ctx context.Context, p *corev1.Pod, v *corev1.Volume
 // TearDown takes everything of the pod away: mounts first, then files. A pod that has nothing is no error.
 func (m *Manager) TearDown(uid string) error {
 	dirs := []string{
-		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"), filepath.Join(m.memory(), uid),
+		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"),
+		filepath.Join(m.PodDir(uid), "plugins"), filepath.Join(m.memory(), uid),
 	}
 	return m.remove(m.PodDir(uid), dirs)
 }
@@ -199,8 +234,16 @@ func (m *Manager) remove(mountsBelow string, dirs []string) error {
 			return err
 		}
 	}
+	root, err := inroot.Open(m.dir)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the kubelet's directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // O_PATH
 	for _, d := range dirs {
-		if err := os.RemoveAll(d); err != nil {
+		if err := root.RemoveAll(m.within(d)); err != nil {
 			return fmt.Errorf("remove %s: %w", d, err)
 		}
 	}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// checkHostPath checks a path of the host, and makes it where its type says so.
+func checkHostPath(h *corev1.HostPathVolumeSource) error {
+	t := corev1.HostPathUnset
+	if h.Type != nil {
+		t = *h.Type
+	}
+	st, err := os.Stat(h.Path)
+	missing := errors.Is(err, os.ErrNotExist)
+	if err != nil && !missing {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	want := func(ok bool, what string) error {
+		if missing || !ok {
+			return fmt.Errorf("hostPath type check failed: %s is not %s", h.Path, what)
+		}
+		return nil
+	}
+	mode := fs.FileMode(0)
+	if !missing {
+		mode = st.Mode()
+	}
+	switch t {
+	case corev1.HostPathUnset:
+		if missing { // the runtime would refuse to mount what is not there
+			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // as container runtimes make it
+		}
+		return nil
+	case corev1.HostPathDirectoryOrCreate:
+		if missing {
+			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // documented mode
+		}
+		return want(mode.IsDir(), "a directory")
+	case corev1.HostPathDirectory:
+		return want(mode.IsDir(), "a directory")
+	case corev1.HostPathFileOrCreate:
+		if missing {
+			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // documented mode
+			if err != nil {
+				return err
+			}
+			return f.Close()
+		}
+		return want(mode.IsRegular(), "a file")
+	case corev1.HostPathFile:
+		return want(mode.IsRegular(), "a file")
+	case corev1.HostPathSocket:
+		return want(mode&fs.ModeSocket != 0, "a socket file")
+	case corev1.HostPathCharDev:
+		return want(mode&fs.ModeCharDevice != 0, "a character device")
+	case corev1.HostPathBlockDev:
+		return want(mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0, "a block device")
+	}
+	return fmt.Errorf("hostPath type %q is not known", t)
+}
+
+// exists looks whether the directory of a persistent volume is there.
+func exists(path string) error {
+	_, err := os.Stat(path)
+	return err
+}
