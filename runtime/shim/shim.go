@@ -207,6 +207,8 @@ type State struct {
 	LogPath   string `json:"logPath,omitempty"`
 	// SharedPID tells that the container's processes do not end with its first one.
 	SharedPID bool `json:"sharedPID,omitempty"`
+	// Tracer tells that its processes may have CAP_SYS_PTRACE.
+	Tracer bool `json:"tracer,omitempty"`
 }
 
 // Running tells whether the container's first process has not ended.

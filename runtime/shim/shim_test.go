@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if path := os.Getenv(peekEnv); path != "" {
+		peek(path)
+		return
+	}
 	code := m.Run()
 	shimtest.Clean()
 	os.Exit(code)

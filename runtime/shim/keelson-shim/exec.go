@@ -88,6 +88,11 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	release, err := s.alone(c, pidNamespaceOf(c.snapshot().PID))
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	config := lc.Config()
 	if err := ownStreams(&config, p); err != nil {
 		return 0, err

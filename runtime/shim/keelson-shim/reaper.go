@@ -46,11 +46,7 @@ func newReaper() *reaper {
 
 // begin announces children. The caller calls done when it owns those it keeps, and waits for none of the others any more.
 func (r *reaper) begin() (done func()) {
-	s := &start{at: time.Now()}
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err == nil { // on an error it owns every child
-		s.began = uint64(now.Nano()) / uint64(time.Second/userHz) //nolint:gosec // a time since boot is positive
-	}
+	s := &start{at: time.Now(), began: r.now()}
 	r.mu.Lock()
 	r.starts[s] = struct{}{}
 	r.mu.Unlock()
@@ -60,6 +56,15 @@ func (r *reaper) begin() (done func()) {
 		r.mu.Unlock()
 		r.sweep()
 	}
+}
+
+// now is the start time that a child forked now would have.
+func (r *reaper) now() uint64 {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0 // the start owns every child
+	}
+	return uint64(t.Nano()) / uint64(time.Second/userHz) //nolint:gosec // a time since boot is positive
 }
 
 // userHz is the unit of a process's start time, which is the same on every architecture that Go knows.

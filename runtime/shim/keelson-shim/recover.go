@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -94,6 +95,12 @@ func (s *supervisor) settle(c *container) error {
 func (s *supervisor) adopt(c *container) error {
 	if c.state.Hold {
 		return s.follow(c)
+	}
+	if c.state.Tracer {
+		// The supervisor before may have died while it kept the container frozen.
+		if err := s.freeze(c, cgroups.Thawed); err != nil {
+			s.log.Printf("container %s: %v", c.state.ID, err)
+		}
 	}
 	c.io = &stdio{}
 	if !c.state.Terminal {

@@ -36,7 +36,7 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 	}
 	c.state = shim.State{
 		ID: id, Boot: s.boot, Terminal: r.Spec.Process.Terminal, Stdin: r.Stdin, StdinOnce: r.StdinOnce, LogPath: r.LogPath,
-		SharedPID: !privatePID(r.Spec),
+		SharedPID: !privatePID(r.Spec), Tracer: tracer(r.Spec.Process),
 	}
 	target, err := s.target(r.Spec)
 	if err != nil {
@@ -44,6 +44,12 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		return nil, err
 	}
 	defer shim.CloseAll([]*os.File{target})
+	release, err := s.alone(c, joins(r.Spec))
+	if err != nil {
+		s.discard(c)
+		return nil, err
+	}
+	defer release()
 	defer s.children.begin()()
 	if err := s.launch(c, r.Spec); err != nil {
 		s.discard(c)

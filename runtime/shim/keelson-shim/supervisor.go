@@ -48,6 +48,9 @@ type supervisor struct {
 	// gate is held for reading by whoever is in the middle of something. An upgrade takes it for writing: then every container is at rest.
 	gate sync.RWMutex
 
+	// entry is held while containers are frozen so that a process can enter another; see alone.
+	entry sync.Mutex
+
 	mu         sync.Mutex
 	settings   shim.Settings
 	containers map[string]*container

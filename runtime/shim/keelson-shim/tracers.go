@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux && cgo
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// A process on its way into a container is in the container's PID namespace before it has given up the host: while it still has the
+// host's root directory, or all capabilities. Other containers in that namespace see it, and one with CAP_SYS_PTRACE may take hold of it. So
+// these are frozen for the few milliseconds. (A container with CAP_SYS_PTRACE that is entered itself cannot be: the process could not
+// join its frozen cgroup. decisions/0054 says more.)
+
+// traceLimit is how long others are kept frozen for one start. One that takes longer is ended: something in the pod holds it up.
+const traceLimit = 20 * time.Second
+
+// tracer tells whether a container's processes may trace others.
+func tracer(p *specs.Process) bool {
+	return p.Capabilities != nil && slices.Contains(p.Capabilities.Bounding, "CAP_SYS_PTRACE")
+}
+
+// alone freezes every other container that could take hold of a process that enters the PID namespace ns of container c, until release.
+func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) {
+	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") || len(s.tracers(c, ns)) == 0 {
+		return func() {}, nil
+	}
+	s.entry.Lock() // two starts that froze each other's containers would wait for each other
+	began := s.children.now()
+	var frozen []*container
+	watchdog := time.AfterFunc(traceLimit, func() { s.children.killUnowned(began) })
+	release = func() {
+		watchdog.Stop()
+		for _, t := range frozen {
+			if err := s.freeze(t, cgroups.Thawed); err != nil && t.signal(0) == nil {
+				s.log.Printf("container %s: %v", t.state.ID, err)
+			}
+		}
+		s.entry.Unlock()
+	}
+	for _, t := range s.tracers(c, ns) {
+		frozen = append(frozen, t) // also when it fails half way
+		if err := s.freeze(t, cgroups.Frozen); err != nil && t.signal(0) == nil {
+			release()
+			return nil, fmt.Errorf("hold container %s, which may trace processes: %w", t.state.ID, err)
+		}
+	}
+	return release, nil
+}
+
+// tracers are the other running containers in the PID namespace ns that may trace processes.
+func (s *supervisor) tracers(c *container, ns uint64) []*container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*container
+	for _, t := range s.containers {
+		t.mu.Lock()
+		st, starting := t.state, t.starting
+		t.mu.Unlock()
+		// Of two containers in one namespace at least one has joined the other's or the pod's.
+		if t != c && !st.Hold && !starting && st.Running() && st.Tracer && (st.SharedPID || c.state.SharedPID) && pidNamespaceOf(st.PID) == ns {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (s *supervisor) freeze(c *container, to cgroups.FreezerState) error {
+	lc, err := s.load(c)
+	if err != nil {
+		return err
+	}
+	config := lc.Config()
+	m, err := manager.New(config.Cgroups)
+	if err != nil {
+		return fmt.Errorf("freezer: %w", err)
+	}
+	return m.Freeze(to)
+}
+
+// pidNamespaceOf identifies a process's PID namespace; 0 when it is gone.
+func pidNamespaceOf(pid int) uint64 { return namespaceID("/proc/" + strconv.Itoa(pid) + "/ns/pid") }
+
+func namespaceID(path string) uint64 {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// joins identifies the PID namespace that a container of this spec joins; 0 when it gets one of its own, or has the host's.
+func joins(spec *specs.Spec) uint64 {
+	for _, n := range spec.Linux.Namespaces {
+		if n.Type == specs.PIDNamespace && n.Path != "" {
+			return namespaceID(n.Path)
+		}
+	}
+	return 0
+}
+
+// killUnowned ends the children that began since then and that nobody owns yet: those of starts under way.
+func (r *reaper) killUnowned(since uint64) {
+	files, err := filepath.Glob("/proc/self/task/*/children")
+	if err != nil {
+		return
+	}
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		for field := range strings.FieldsSeq(string(raw)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				continue
+			}
+			began, err := startTime(pid)
+			r.mu.Lock()
+			if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
+				_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
+			}
+			r.mu.Unlock()
+		}
+	}
+}

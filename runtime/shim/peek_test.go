@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shim_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"keelson/runtime/shim"
+)
+
+// peekEnv makes the test binary look for a file of the host instead of testing.
+const peekEnv = "KEELSON_TEST_PEEK"
+
+// peek looks behind every process of its PID namespace, as fast as it can, for a file that only the host has, and says so once.
+func peek(path string) {
+	fmt.Println("looking")
+	for seen := 0; ; {
+		entries, err := os.ReadDir("/proc")
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		for _, e := range entries {
+			if _, err := strconv.Atoi(e.Name()); err != nil {
+				continue
+			}
+			for _, way := range []string{"root", "cwd/../../../../../../../.."} {
+				if _, err := os.Stat("/proc/" + e.Name() + "/" + way + path); err == nil && seen < 3 {
+					comm, _ := os.ReadFile("/proc/" + e.Name() + "/comm")
+					fmt.Printf("found by %s of %s\n", way, comm)
+					seen++
+				}
+			}
+		}
+	}
+}
+
+// TestStartingContainerGivesNothingAway: a container that starts in a PID namespace with others is of the host until it is a container; one
+// that may trace processes must not get hold of it then.
+func TestStartingContainerGivesNothingAway(t *testing.T) {
+	n := newNode(t)
+	victim := filepath.Join(t.TempDir(), "of-the-host")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := func(r *shim.Run) { r.Spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID) }
+	caps := []string{"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
+	n.run("peek", "", func(r *shim.Run) {
+		share(r)
+		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+		r.Spec.Mounts = append(r.Spec.Mounts, specs.Mount{Destination: "/test", Type: "bind", Source: self, Options: []string{"bind", "ro"}})
+		r.Spec.Process.Args, r.Spec.Process.Env = []string{"/test"}, []string{peekEnv + "=" + victim}
+	})
+	pollUntil(t, func() bool { return strings.Contains(n.log("peek"), "looking") })
+	for i := range 20 {
+		id := fmt.Sprintf("guest%d", i)
+		n.run(id, "sleep 1000", share)
+		if _, code := execCode(n, id, "true"); code != 0 {
+			t.Errorf("exec: code %d", code)
+		}
+		if err := n.c.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(50 * time.Millisecond)
+	// It is not held any longer than that.
+	if _, code := execCode(n, "peek", "true"); code != 0 {
+		t.Errorf("exec in the container that may trace: code %d", code)
+	}
+	if got := n.log("peek"); strings.Contains(got, "found") {
+		t.Errorf("it got hold of the host's files:\n%s", got)
+	}
+}
