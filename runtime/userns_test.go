@@ -215,6 +215,7 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 		for _, try := range []string{
 			"echo '|/tmp/x' >/proc/sys/kernel/core_pattern", "echo x >/proc/sysrq-trigger", "echo 1 >/proc/sys/vm/drop_caches",
 			"echo x >/sys/kernel/uevent_helper", "echo x >/host/written", "cat /dev/kmsg", "cat /proc/kcore",
+			"echo 0 >/sys/fs/cgroup/memory/cgroup.procs", "mkdir /sys/fs/cgroup/memory/x", "echo 1 >/proc/sys/kernel/panic",
 		} {
 			if got := n.sh(id, try); !strings.Contains(got, "exit ") {
 				t.Errorf("privileged %v: %q succeeded: %q", privileged, try, got)
@@ -353,6 +354,19 @@ func TestUserNamespaceRefused(t *testing.T) {
 		m.ContainerPath, c.Mounts = "/vol", []*runtimeapi.Mount{m}
 		if _, err := n.create(pod, cfg, c); err == nil || !strings.Contains(err.Error(), "mount at /vol") {
 			t.Errorf("a mount with %s: got %v, want it refused", name, err)
+		}
+	}
+	for name, change := range map[string]func(*runtimeapi.LinuxContainerSecurityContext){
+		"a user": func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = &runtimeapi.Int64Value{Value: 65536} },
+		"a group": func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.RunAsUser, s.RunAsGroup = &runtimeapi.Int64Value{}, &runtimeapi.Int64Value{Value: 100000}
+		},
+		"a supplemental group": func(s *runtimeapi.LinuxContainerSecurityContext) { s.SupplementalGroups = []int64{100000} },
+	} {
+		c := mappedContainer(cfg, "c", "sleep 1000")
+		change(c.Linux.SecurityContext)
+		if _, err := n.create(pod, cfg, c); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "is not mapped") {
+			t.Errorf("%s that is not mapped: got %v, want it refused", name, err)
 		}
 	}
 	plain := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "plain", Uid: "plain", Namespace: "test"}}

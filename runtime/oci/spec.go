@@ -7,6 +7,7 @@ package oci
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -103,6 +104,7 @@ func Spec(in Input) (Result, error) {
 			Seccomp:           seccomp,
 		},
 	}
+	spec.Process.ApparmorProfile = appArmorProfile(sec)
 	devicesOf(spec.Linux, in, sec)
 	if !sec.GetPrivileged() {
 		spec.Linux.MaskedPaths = sec.GetMaskedPaths()
@@ -131,14 +133,25 @@ func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) err
 
 // checkAppArmor accepts what the machine can do: without AppArmor only a profile by name cannot be honoured.
 func checkAppArmor(in Input, sec *runtimeapi.LinuxContainerSecurityContext) error {
-	named := sec.GetApparmor().GetProfileType() == runtimeapi.SecurityProfile_Localhost && sec.GetApparmor() != nil
-	if p := sec.GetApparmorProfile(); sec.GetApparmor() == nil && p != "" && p != "runtime/default" && p != "unconfined" { //nolint:staticcheck // old kubelets
-		named = true
-	}
-	if named && !in.Host.AppArmor {
+	if appArmorProfile(sec) != "" && !in.Host.AppArmor {
 		return invalid("an AppArmor profile is asked for, but the kernel has no AppArmor")
 	}
 	return nil
+}
+
+// appArmorProfile is the profile of the machine that the container asks for by name; empty: none.
+func appArmorProfile(sec *runtimeapi.LinuxContainerSecurityContext) string {
+	if a := sec.GetApparmor(); a != nil {
+		if a.GetProfileType() != runtimeapi.SecurityProfile_Localhost {
+			return ""
+		}
+		return strings.TrimPrefix(a.GetLocalhostRef(), "localhost/")
+	}
+	p := sec.GetApparmorProfile() //nolint:staticcheck // old kubelets
+	if p == "runtime/default" || p == "unconfined" {
+		return ""
+	}
+	return strings.TrimPrefix(p, "localhost/")
 }
 
 func namespacesOf(in Input, sec *runtimeapi.LinuxContainerSecurityContext) []specs.LinuxNamespace {

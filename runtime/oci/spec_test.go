@@ -269,6 +269,28 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// TestAppArmor: a profile by name is given to the process, on a machine that has AppArmor.
+func TestAppArmor(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*runtimeapi.LinuxContainerSecurityContext)
+		want   string
+	}{
+		"nothing said": {func(*runtimeapi.LinuxContainerSecurityContext) {}, ""},
+		"by name": {func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "localhost/tight"}
+		}, "tight"},
+		"unconfined": {func(s *runtimeapi.LinuxContainerSecurityContext) {
+			s.Apparmor = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+		}, ""},
+		"by an old kubelet": {func(s *runtimeapi.LinuxContainerSecurityContext) { s.ApparmorProfile = "localhost/old" }, "old"}, //nolint:staticcheck // as it says
+	} {
+		s := spec(t, secure(c.change), func(in *Input) { in.Host.AppArmor = true })
+		if got := s.Process.ApparmorProfile; got != c.want {
+			t.Errorf("%s: got profile %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 // TestUserNamespace: the pod's is joined first, and mounts with id mappings, and the runtime's own files, are mapped as it maps ids.
 func TestUserNamespace(t *testing.T) {
 	ids := []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}

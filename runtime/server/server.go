@@ -89,8 +89,7 @@ type Server struct {
 	base   *url.URL // of stream's addresses; its host is known once Run listens
 	pairs  *pairs
 
-	usersOnce sync.Once
-	usersErr  error // why there are no user namespaces; see userNamespaces
+	users usersCheck
 
 	mu         sync.RWMutex
 	sandboxes  map[string]*sandbox

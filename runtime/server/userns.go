@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -88,14 +90,50 @@ func checkMappings(maps []*runtimeapi.IDMapping) error {
 	return nil
 }
 
-// userNamespaces says why pods cannot have user namespaces of their own here; nil: they can. It is found out once, by trying.
+// usersCheck is what was found out about user namespaces.
+type usersCheck struct {
+	mu  sync.Mutex
+	at  time.Time // of the last try; zero: never
+	err error
+}
+
+// tryUsersAgain is how long a failure counts: a limit may be raised, a disk may have room again.
+const tryUsersAgain = time.Minute
+
+// userNamespaces says why pods cannot have user namespaces of their own here; nil: they can. It is found out by trying.
 func (s *Server) userNamespaces(ctx context.Context) error {
-	s.usersOnce.Do(func() {
-		if s.usersErr = s.tryUserNamespace(context.WithoutCancel(ctx)); s.usersErr != nil {
-			s.log.Warn("pods cannot have user namespaces", "error", s.usersErr)
+	c := &s.users
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && (c.err == nil || time.Since(c.at) < tryUsersAgain) {
+		return c.err
+	}
+	err := s.tryUserNamespace(context.WithoutCancel(ctx))
+	if err != nil && (c.err == nil || c.err.Error() != err.Error()) {
+		s.log.Warn("pods cannot have user namespaces", "error", err)
+	}
+	c.at, c.err = time.Now(), err
+	return err
+}
+
+// checkMappedUser refuses ids that the pod's user namespace does not have.
+func checkMappedUser(r *sandboxRecord, u *runtimeapi.LinuxContainerUser) error {
+	if !r.hasUserNamespace() {
+		return nil
+	}
+	maps := r.idMaps()
+	has := func(maps []linux.IDMap, id int64) bool {
+		return slices.ContainsFunc(maps, func(m linux.IDMap) bool { return id >= int64(m.Inside) && id < int64(m.Inside)+int64(m.Length) })
+	}
+	if !has(maps.UIDs, u.GetUid()) {
+		return badRequest("user %d is not mapped in the pod's user namespace", u.GetUid())
+	}
+	for _, g := range append([]int64{u.GetGid()}, u.GetSupplementalGroups()...) {
+		if !has(maps.GIDs, g) {
+			return badRequest("group %d is not mapped in the pod's user namespace", g)
 		}
-	})
-	return s.usersErr
+	}
+	return nil
 }
 
 // tryUserNamespace makes what a pod with a user namespace needs, and undoes it.
