@@ -25,7 +25,8 @@ import (
 	"keelson/simulate"
 )
 
-// heartbeat is how rarely the node inside `keelson up` renews its lease (docs/decisions/0004).
+// heartbeat is how rarely the node inside `keelson up`, which shares its process with the API server, renews its lease
+// (docs/decisions/0004). A kubelet in a process of its own has the kubelet's default.
 const heartbeat = 15 * time.Minute
 
 // nodeParts are what makes this machine a node: before can start beside the API server, after needs it.
@@ -38,7 +39,7 @@ func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.R
 	if c.cfg.Rootless && fake == 0 && !c.cfg.NoNode {
 		fake = 1
 	}
-	if fake > 0 {
+	if fake > 0 || !c.cfg.NoAgents { // none: those of an earlier run are removed
 		sim, err := simulate.New(simulate.Config{
 			Client: as(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
 			Nodes:  fake, Untainted: c.cfg.Rootless, Marks: marks, Log: c.log.With("room", "simulate"),
@@ -56,19 +57,27 @@ func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.R
 	if c.etcd != nil {
 		own["the etcd API"] = c.etcd.Addr()
 	}
-	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), own, marks, c.log)
+	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), nodePlace{own: own, lease: heartbeat}, marks, c.log)
 	return parts, err
 }
 
-// addReal appends network, runtime and kubelet of a real node. own are ports of this machine that no pod may have, by what listens there.
+// nodePlace is what a node's surroundings say about it.
+type nodePlace struct {
+	// own are ports of this machine that no pod may have, by what listens there.
+	own map[string]net.Addr
+	// lease is how often the node's lease is renewed; 0: as Kubernetes does.
+	lease time.Duration
+}
+
+// addReal appends network, runtime and kubelet of a real node.
 func (p *nodeParts) addReal(
-	cfg Config, dir DataDir, cl *client.Client, s kubeletServing, own map[string]net.Addr, marks *mark.Recorder, log *slog.Logger,
+	cfg Config, dir DataDir, cl *client.Client, s kubeletServing, at nodePlace, marks *mark.Recorder, log *slog.Logger,
 ) error {
 	rt, err := openRuntime(cfg, dir, marks, log)
 	if err != nil {
 		return err
 	}
-	for what, addr := range own {
+	for what, addr := range at.own {
 		rt.reserve(addr, what)
 	}
 	p.before = rt.parts
@@ -78,7 +87,7 @@ func (p *nodeParts) addReal(
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: func(a net.Addr) { rt.reserve(a, "the kubelet") }, NodeIPs: []netip.Addr{ip},
 		TLS: s.tls, ClientCA: s.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
-		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true, LeaseInterval: heartbeat, Version: KubernetesVersion,
+		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true, LeaseInterval: at.lease, Version: KubernetesVersion,
 		Marks: marks, Log: log.With("room", "kubelet"),
 	}
 	cfg.Node.apply(&kc)

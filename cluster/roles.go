@@ -267,7 +267,7 @@ func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 		return nil, err
 	}
 	var node nodeParts
-	if err := node.addReal(cfg, dir, cl, cert.serving, serverHere(cert.rest.Host), marks, r.log()); err != nil {
+	if err := node.addReal(cfg, dir, cl, cert.serving, nodePlace{own: serverHere(cert.rest.Host)}, marks, r.log()); err != nil {
 		return nil, err
 	}
 	g := &run.Group{}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,8 +31,8 @@ func (s *Simulator) node(i int) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			LabelType: TypeFake, corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
-		}},
-		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: "fake://" + name},
+		}, Annotations: map[string]string{AnnotationBy: s.cfg.By}},
+		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
 	if !s.cfg.Untainted {
 		n.Spec.Taints = []corev1.Taint{{Key: TaintFake, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
@@ -64,7 +65,7 @@ func (s *Simulator) nodeStatus(i int, now time.Time) corev1.NodeStatus {
 	}
 }
 
-// register makes our nodes exist, ready, with leases, and removes those of an earlier, larger run.
+// register makes our nodes exist, ready, with leases, and removes those of an earlier run that nobody simulates any more.
 func (s *Simulator) register(ctx context.Context) error {
 	there, err := s.cfg.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: LabelType + "=" + TypeFake})
 	if err != nil {
@@ -74,10 +75,11 @@ func (s *Simulator) register(ctx context.Context) error {
 	for k := range there.Items {
 		n := &there.Items[k]
 		known[n.Name] = n
-		if _, ok := s.index(n.Name); !ok && len(n.Name) > len(s.cfg.Prefix) && n.Name[:len(s.cfg.Prefix)] == s.cfg.Prefix {
-			if err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("remove fake node %s: %w", n.Name, err)
-			}
+		if _, ok := s.index(n.Name); ok || !s.made(n) {
+			continue
+		}
+		if err := s.remove(ctx, n); err != nil {
+			return fmt.Errorf("remove fake node %s: %w", n.Name, err)
 		}
 	}
 	return s.each(func(i int) error {
@@ -87,6 +89,47 @@ func (s *Simulator) register(ctx context.Context) error {
 		}
 		return s.renew(ctx, i, n)
 	})
+}
+
+// made reports whether an earlier run of this simulator made a node. A node's provider id never changes once it is set, so that no
+// real node can look like one of ours, whatever its labels and annotations say. Versions before wrote no annotation.
+func (s *Simulator) made(n *corev1.Node) bool {
+	if n.Spec.ProviderID != providerID(n.Name) || n.Labels[LabelType] != TypeFake {
+		return false
+	}
+	if by, ok := n.Annotations[AnnotationBy]; ok {
+		return by == s.cfg.By
+	}
+	return strings.HasPrefix(n.Name, s.cfg.Prefix)
+}
+
+func providerID(node string) string { return "fake://" + node }
+
+// remove takes a node away with its pods, which no kubelet will end.
+func (s *Simulator) remove(ctx context.Context, n *corev1.Node) error {
+	uid, zero := n.UID, int64(0)
+	err := s.cfg.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	pods, err := s.cfg.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	if err != nil {
+		return fmt.Errorf("list its pods: %w", err)
+	}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		if p.Spec.NodeName != n.Name {
+			continue
+		}
+		err := s.cfg.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &p.UID},
+		})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+	}
+	s.cfg.Log.Info("fake node removed", "node", n.Name, "pods", len(pods.Items))
+	return nil
 }
 
 // each calls f for the number of every node, in parallel, and returns the first error.

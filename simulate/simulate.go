@@ -36,6 +36,8 @@ const (
 	TypeFake   = "keelson-fake"
 	TaintFake  = "keelson.dev/fake"
 	fakePrefix = "fake-"
+	// AnnotationBy says who simulates a fake node: Config.By.
+	AnnotationBy = "keelson.dev/simulated-by"
 )
 
 // workers is how many pods are moved on at once; a durable write takes a millisecond or two. Few of them leave the machine to
@@ -48,6 +50,9 @@ type Config struct {
 	// Nodes is how many; they are named Prefix0, Prefix1, ...
 	Nodes  int
 	Prefix string // default "fake-"
+	// By tells the nodes of this simulator from those of others, over restarts; default "keelson". Nodes that an earlier one of the
+	// same name made, and that are not simulated any more, are removed.
+	By string
 	// Untainted lets pods land that do not tolerate the taint keelson.dev/fake=true:NoSchedule: for a cluster of fake nodes only.
 	Untainted bool
 	// CPU, Memory and Pods are each node's size; defaults 32, 256Gi, 110.
@@ -64,6 +69,9 @@ type Config struct {
 func (c Config) Default() Config {
 	if c.Prefix == "" {
 		c.Prefix = fakePrefix
+	}
+	if c.By == "" {
+		c.By = "keelson"
 	}
 	if c.CPU.IsZero() {
 		c.CPU = resource.MustParse("32")
@@ -109,6 +117,14 @@ func New(cfg Config) (*Simulator, error) {
 // Run registers the nodes, calls ready, and keeps their pods and leases until ctx is done. The nodes stay registered.
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer s.queue.ShutDown()
+	if s.cfg.Nodes == 0 {
+		ready() // nobody waits for what is gone
+		if err := s.register(ctx); err != nil && ctx.Err() == nil {
+			s.cfg.Log.Warn("fake nodes of an earlier run are not removed", "err", err)
+		}
+		<-ctx.Done()
+		return nil
+	}
 	// Pods that are not bound yet, most of a burst, are nobody's business here.
 	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
 	pods := factory.Core().V1().Pods()
