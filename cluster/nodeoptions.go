@@ -25,6 +25,8 @@ type NodeOptions struct {
 	Eviction eviction.Config
 	// ContainerLogMaxFiles is how many files a container's log may have (5).
 	ContainerLogMaxFiles int
+	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
+	AllowedUnsafeSysctls []string
 	// ImageVerificationPolicy is imagePullCredentialsVerificationPolicy: for which images on the node a pod needs credentials that can
 	// pull them; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
@@ -33,6 +35,7 @@ type NodeOptions struct {
 
 // apply gives the options to a kubelet.
 func (o NodeOptions) apply(c *kubelet.Config) {
+	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
 }
@@ -71,5 +74,5 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
-	return errors.Join(err, thresholds, image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	return errors.Join(err, thresholds, kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

@@ -23,6 +23,9 @@ func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
 	others := k.othersLocked(p)
 	reason, msg := k.underPressure(p)
 	if reason == "" {
+		reason, msg = k.supports(p, k.node.Node())
+	}
+	if reason == "" {
 		reason, msg = fits(p, k.node.Node(), k.allocatable(), others)
 	}
 	if reason != "" {
@@ -32,6 +35,24 @@ func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
 	}
 	k.admitted[string(p.UID)] = p
 	return nil
+}
+
+// supports says why the node cannot run such a pod at all, whatever else runs on it; reason is empty when it can.
+func (k *Kubelet) supports(p *corev1.Pod, n *corev1.Node) (reason, message string) {
+	if err := k.sysctls.check(p); err != nil {
+		return refuse("SysctlForbidden", "%v", err)
+	}
+	if os, ok := p.Labels[corev1.LabelOSStable]; ok && os != string(corev1.Linux) {
+		return refuse("PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label")
+	}
+	if os := p.Spec.OS; os != nil && os.Name != corev1.Linux {
+		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+	}
+	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
+		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil || !*n.Status.Features.SupplementalGroupsPolicy) {
+		return refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)
+	}
+	return "", ""
 }
 
 // othersLocked are the pods that take up room beside p.

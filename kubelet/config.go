@@ -71,6 +71,8 @@ type Config struct {
 
 	MaxPods       int // 110
 	ParallelPulls int // 3
+	// AllowedUnsafeSysctls are kernel parameters, or prefixes that end with *, that pods may set beside the safe ones.
+	AllowedUnsafeSysctls []string
 	// ImagePullCredentialsVerificationPolicy says for which images on the node a pod needs credentials that can pull them;
 	// NeverVerifyPreloadedImages. PreloadedImagesVerificationAllowlist are the images of the policy NeverVerifyAllowlistedImages.
 	ImagePullCredentialsVerificationPolicy string

@@ -46,6 +46,7 @@ type Kubelet struct {
 	eviction    *eviction.Manager
 	stats       *stats.Source
 	classes     classes
+	sysctls     *sysctls
 
 	mu       sync.Mutex
 	workers  map[string]*entry // by uid
@@ -86,6 +87,9 @@ func New(cfg Config) (*Kubelet, error) {
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
 	if err != nil {
+		return nil, fmt.Errorf("kubelet: %w", err)
+	}
+	if k.sysctls, err = newSysctls(k.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)

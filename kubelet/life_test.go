@@ -363,3 +363,28 @@ func TestFiftyPodsAtOnce(t *testing.T) {
 	}
 	t.Logf("50 pods ready after %s", time.Since(begin))
 }
+
+// TestPodsThatTheNodeCannotRun fail at once, with Kubernetes' reasons, and nothing of them is started.
+func TestPodsThatTheNodeCannotRun(t *testing.T) {
+	h := newHarness(t)
+	h.cfg.AllowedUnsafeSysctls = []string{"kernel.msg*"}
+	h.run()
+	sysctl := func(name string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
+		}
+	}
+	h.create(testPod("windows", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }))
+	h.create(testPod("unsafe", sysctl("net.core.somaxconn")))
+	for name, reason := range map[string]string{"windows": "PodOSNotSupported", "unsafe": "SysctlForbidden"} {
+		if p := h.until(name, "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != reason {
+			t.Errorf("%s: reason %q (%s), want %s", name, p.Status.Reason, p.Status.Message, reason)
+		}
+	}
+	h.waitEvent("SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`)
+	if got := started(h); len(got) > 0 {
+		t.Errorf("started %v, want nothing", got)
+	}
+	h.create(testPod("allowed", sysctl("kernel.msgmax")))
+	h.until("allowed", "running", phaseIs(corev1.PodRunning))
+}

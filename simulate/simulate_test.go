@@ -60,7 +60,7 @@ func pod(name, node string, f ...func(*corev1.Pod)) *corev1.Pod {
 
 func TestNodesAndPods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}}}
+		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-7", Labels: map[string]string{LabelType: TypeFake}}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-7"}}
 		f := fake.NewClientset(old, pod("other", "node-1"), pod("a", "fake-1"))
 		run(t, f, Config{Nodes: 3})
 		nodes, err := f.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
