@@ -258,7 +258,8 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	server, err := apiserver.New(apiserver.Config{
+	var server *apiserver.Server
+	server, err = apiserver.New(apiserver.Config{
 		Store:       served,
 		Listener:    c.listener,
 		Connections: c.shares.API,
@@ -273,7 +274,7 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		Kubelet:     c.keys.kubeletClient(),
 		Outbound:    outbound.Config{Listeners: c.otherListeners()},
 		FrontProxy:  &c.keys.toOthers,
-		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(), BackupPath: serveBackup(st, c.log)},
+		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)},
 
 		ServiceCIDRs: services.ranges,
 		NodePorts:    services.nodePorts,

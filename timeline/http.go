@@ -30,15 +30,15 @@ const (
 //	GET  /keelson/v1/why/{namespace}/{pod}        a Why
 //	POST /keelson/v1/marks                        lines of marks from a remote agent
 //
-// Who may do so is for the caller to decide before.
-func (t *Timeline) Handler() http.Handler {
+// Who may do so is for the caller to decide before; sender says who sends marks, and what they may tell of.
+func (t *Timeline) Handler(sender func(*http.Request) Sender) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /keelson/v1/timeline/{namespace}/{pod}", t.serveStory)
 	mux.HandleFunc("GET /keelson/v1/why/{namespace}/{pod}", func(w http.ResponseWriter, r *http.Request) {
 		why, err := t.Why(r.PathValue("namespace"), r.PathValue("pod"))
 		answer(w, r, why, err)
 	})
-	mux.HandleFunc("POST /keelson/v1/marks", t.serveMarks)
+	mux.HandleFunc("POST /keelson/v1/marks", func(w http.ResponseWriter, r *http.Request) { t.serveMarks(w, r, sender(r)) })
 	return mux
 }
 
@@ -109,7 +109,7 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	})
 }
 
-func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request) {
+func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request, s Sender) {
 	marks, err := readMarks(http.MaxBytesReader(w, r.Body, maxBody))
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -120,15 +120,46 @@ func (t *Timeline) serveMarks(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 		return
 	}
-	for _, m := range marks {
-		t.Listen(m)
+	now := time.Now()
+	if !t.rates.take(s.Name, len(marks), now) {
+		w.Header().Set("Retry-After", "5")
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, fmt.Sprintf("%s sends more than %d marks a second", s.Name, marksPerSecond))
+		return
 	}
+	t.take(&s, marks, now)
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// take remembers those marks that are the sender's to make. The others are left out: a pod that is gone, say, is no mistake of the sender.
+func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
+	var bound map[string]Pod
+	if s.Node != "" {
+		bound = s.Bound()
+	}
+	var wrong error
+	refused := 0
+	for _, m := range marks {
+		if err := t.judge(s, bound, &m.Mark, m.size, now); err != nil {
+			wrong, refused = err, refused+1
+			continue
+		}
+		m.ReportedBy = s.Node
+		t.Listen(m.Mark)
+	}
+	if refused > 0 {
+		t.log.Info("marks were left out", "sender", s.Name, "marks", refused, "last", wrong)
+	}
+}
+
+// received is a mark with the size of its encoding.
+type received struct {
+	mark.Mark
+	size int
+}
+
 // readMarks reads lines of marks: all of them, or an error that names the line.
-func readMarks(body io.Reader) ([]mark.Mark, error) {
-	var marks []mark.Mark
+func readMarks(body io.Reader) ([]received, error) {
+	var marks []received
 	lines := bufio.NewScanner(body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
 	for n := 1; lines.Scan(); n++ {
@@ -146,7 +177,7 @@ func readMarks(body io.Reader) ([]mark.Mark, error) {
 		if err := plausible(m); err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		marks = append(marks, m)
+		marks = append(marks, received{m, len(line)})
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("read marks: %w", err)

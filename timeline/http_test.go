@@ -20,6 +20,9 @@ import (
 	"keelson/lib/mark"
 )
 
+// trusted is a sender that may tell everything.
+func trusted(*http.Request) Sender { return Sender{Name: "admin"} }
+
 func get(t *testing.T, url string) (*http.Response, func()) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -34,7 +37,7 @@ func get(t *testing.T, url string) (*http.Response, func()) {
 }
 
 func TestServesStoryAndWhy(t *testing.T) {
-	srv := httptest.NewServer(listening(journey()).Handler())
+	srv := httptest.NewServer(listening(journey()).Handler(trusted))
 	defer srv.Close()
 	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+podName)
 	defer done()
@@ -58,7 +61,7 @@ func TestServesStoryAndWhy(t *testing.T) {
 
 func TestFollowStreamsUntilReady(t *testing.T) {
 	tl := New(Config{})
-	srv := httptest.NewServer(tl.Handler())
+	srv := httptest.NewServer(tl.Handler(trusted))
 	defer srv.Close()
 	resp, done := get(t, srv.URL+"/keelson/v1/timeline/default/"+podName+"?follow=true")
 	defer done()
@@ -116,11 +119,11 @@ func encode(t *testing.T, marks []mark.Mark) string {
 func TestTakesMarksWholeOrNotAtAll(t *testing.T) {
 	tl := New(Config{})
 	good := encode(t, journey())
-	w := post(t, tl.Handler(), good+`{"step":"dance","subject":{"resource":"pods","name":"x"}}`+"\n")
+	w := post(t, tl.Handler(trusted), good+`{"step":"dance","subject":{"resource":"pods","name":"x"}}`+"\n")
 	if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "line 18") || tl.Pods() != 0 {
 		t.Errorf("bad line: %d %s, %d pods; want 400 naming line 18, none", w.Code, w.Body, tl.Pods())
 	}
-	if w := post(t, tl.Handler(), good); w.Code != http.StatusNoContent {
+	if w := post(t, tl.Handler(trusted), good); w.Code != http.StatusNoContent {
 		t.Errorf("good lines: %d %s, want 204", w.Code, w.Body)
 	}
 	if s, err := tl.Story("default", podName); err != nil || s.ReadyAfter != us(48100) {
@@ -137,7 +140,11 @@ func FuzzReadMarks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tl := listening(marks)
+		var plain []mark.Mark
+		for _, m := range marks {
+			plain = append(plain, m.Mark)
+		}
+		tl := listening(plain)
 		for name := range tl.names {
 			ns, pod, _ := strings.Cut(name, "/")
 			s, err := tl.Story(ns, pod)
@@ -160,7 +167,7 @@ func TestForwards(t *testing.T) {
 	tl := New(Config{})
 	arrived := make(chan struct{}, 16)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tl.Handler().ServeHTTP(w, r)
+		tl.Handler(trusted).ServeHTTP(w, r)
 		arrived <- struct{}{}
 	}))
 	defer srv.Close()

@@ -5,8 +5,10 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -55,8 +57,12 @@ func Render(out io.Writer, s *Story, color bool) {
 	}
 	b.WriteString("\n\n")
 	wide := len("who")
+	var nodes []string
 	for _, st := range s.Steps {
-		wide = max(wide, utf8.RuneCountInString(st.Who))
+		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
+		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
+			nodes = append(nodes, st.ReportedBy)
+		}
 	}
 	line := func(at, took, who, what string) {
 		fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), what)
@@ -67,12 +73,13 @@ func Render(out io.Writer, s *Story, color bool) {
 		if st.Error != "" && !strings.Contains(what, st.Error) {
 			what += ": " + st.Error
 		}
+		what = clean(what)
 		for i, part := range wrap(what) {
 			if st.Error != "" {
 				part = p.with(red, part)
 			}
 			if i == 0 {
-				line(ms(st.At), Took(st.Took), st.Who, part)
+				line(ms(st.At), Took(st.Took), whoSays(&st), part)
 			} else {
 				line("", "", "", "  "+part)
 			}
@@ -82,12 +89,23 @@ func Render(out io.Writer, s *Story, color bool) {
 	if s.Dropped > 0 {
 		fmt.Fprintf(&b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
 	}
+	if len(nodes) > 0 {
+		fmt.Fprintf(&b, "   * as node %s reports it\n", strings.Join(nodes, ", "))
+	}
 	accounted := ms(s.Accounted)
 	if s.Total < 10*time.Second {
 		accounted = strings.TrimSuffix(accounted, " ms") // the unit of both
 	}
 	fmt.Fprintf(&b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
 	_, _ = io.WriteString(out, b.String())
+}
+
+// whoSays is who did a step, with a star where only a node says so.
+func whoSays(s *Step) string {
+	if s.ReportedBy != "" {
+		return clean(s.Who) + " *"
+	}
+	return clean(s.Who)
 }
 
 // stagesBelow prints what a request went through, each with who did it. What one component did is in its line already.
@@ -102,6 +120,16 @@ func stagesBelow(line func(at, took, who, what string), p paint, st Step) {
 		}
 		line("", Took(part.Took), who, p.with(dim, what))
 	}
+}
+
+// clean takes from a text what would move a terminal's cursor or colour it: a node, an image or a program's output may have written it.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || !unicode.IsPrint(r) && r != ' ' {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 // wrap breaks a long line where one thing ends and the next begins.

@@ -47,7 +47,9 @@ type Step struct {
 	Who   string        `json:"who"`
 	What  string        `json:"what"`
 	Error string        `json:"error,omitempty"`
-	Parts []Step        `json:"parts,omitempty"`
+	// ReportedBy is the node whose word this is, which nobody has checked; empty: the control plane itself tells it.
+	ReportedBy string `json:"reportedBy,omitempty"`
+	Parts      []Step `json:"parts,omitempty"`
 }
 
 // Story tells a pod's story; ErrUnknown if there is none.
@@ -70,6 +72,9 @@ func tell(pod *record, owners []*record) Story {
 	all := slices.Concat(causes, marks)
 	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
 	s.Start = all[0].At
+	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
+		s.Start = all[i].At // a node's clock does not say when the story begins
+	}
 	w := writer{start: s.Start, detailed: firstRequest(all)}
 	for _, m := range all {
 		s.note(m)
@@ -268,13 +273,13 @@ func (w *writer) write(m mark.Mark) {
 
 // part adds a mark to the line of its component.
 func (w *writer) part(kind string, m mark.Mark) {
-	if w.openKind != kind || w.open != nil && w.open.Who != m.Component {
+	if w.openKind != kind || w.open != nil && (w.open.Who != m.Component || w.open.ReportedBy != m.ReportedBy) {
 		w.flush()
 	}
 	what := say(m)
 	at := m.At.Sub(w.start)
 	if w.open == nil {
-		w.open, w.openKind = &Step{At: at, Who: m.Component}, kind
+		w.open, w.openKind = &Step{At: at, Who: m.Component, ReportedBy: m.ReportedBy}, kind
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok {
 		if w.decisions++; w.decisions > 1 {
@@ -286,7 +291,7 @@ func (w *writer) part(kind string, m mark.Mark) {
 		w.open.Error = m.Err
 	}
 	if what != "" && !w.told(m, what) {
-		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err})
+		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy})
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
 		w.flush() // the next try is a line of its own

@@ -37,7 +37,8 @@ type Config struct {
 
 // Timeline remembers marks. Its methods may be called from any goroutine.
 type Timeline struct {
-	log *slog.Logger
+	log   *slog.Logger
+	rates rates
 
 	mu     sync.Mutex
 	pods   shelf
@@ -112,8 +113,18 @@ func (t *Timeline) podLocked(m mark.Mark) {
 		t.names[name] = uid
 	}
 	r.add(m)
-	if q, ok := m.Detail.(*mark.Request); ok && q.OwnerUID != "" {
-		r.owner = q.OwnerUID
+	switch d := m.Detail.(type) {
+	case *mark.Request:
+		if d.OwnerUID != "" {
+			r.owner = d.OwnerUID
+		}
+	case *mark.Bind:
+		if m.Err == "" {
+			r.node = d.Node
+		}
+	}
+	if m.ReportedBy != "" && r.node == "" {
+		r.node = m.ReportedBy // the API said that the pod is bound to it, or the mark would not be here
 	}
 	if topic := t.news[name]; topic != nil {
 		topic.tell()
@@ -230,6 +241,7 @@ type record struct {
 	uid     string
 	subject mark.Subject
 	owner   string // UID
+	node    string // that it was bound to, as others than that node said
 	first   []mark.Mark
 	last    []mark.Mark
 	next    int // in last

@@ -33,7 +33,9 @@ type Mark struct {
 	Took      time.Duration `json:"took"` // nanoseconds
 	Subject   Subject       `json:"subject"`
 	Err       string        `json:"error,omitempty"` // why the step failed; empty when it did not
-	Detail    any           `json:"detail,omitempty"`
+	// ReportedBy is the node whose word this is; empty: the mark comes from the control plane. The server sets it.
+	ReportedBy string `json:"reportedBy,omitempty"`
+	Detail     any    `json:"detail,omitempty"`
 }
 
 // Listener receives every mark, on the emitter's goroutine. It must be quick and must not call back into the Recorder.

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/apiserver"
+	"keelson/apiserver/pipeline"
+	"keelson/auth/authz"
+	"keelson/timeline"
+)
+
+// markSender says who sends marks: each agent tells of its own steps, and a node of its own pods. Whoever else may send some, an
+// administrator, may tell everything.
+func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
+	return func(r *http.Request) timeline.Sender {
+		u := pipeline.From(r.Context()).User
+		s := timeline.Sender{Name: u.Name}
+		if node, ok := authz.NodeName(u); ok {
+			s.Node, s.Steps = node, timeline.NodeSteps
+			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			return s
+		}
+		switch u.Name {
+		case "system:kube-scheduler":
+			s.Steps = timeline.SchedulerSteps
+		case "system:kube-controller-manager":
+			s.Steps = timeline.ControllerSteps
+		}
+		return s
+	}
+}
+
+// podsByUID names pods by their UID; a mirror pod by that of its static pod too, by which its kubelet knows it.
+func podsByUID(pods []*corev1.Pod) map[string]timeline.Pod {
+	out := make(map[string]timeline.Pod, len(pods))
+	for _, p := range pods {
+		name := timeline.Pod{Namespace: p.Namespace, Name: p.Name}
+		out[string(p.UID)] = name
+		if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+			if _, taken := out[static]; !taken {
+				out[static] = name
+			}
+		}
+	}
+	return out
+}
