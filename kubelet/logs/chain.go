@@ -61,7 +61,7 @@ func (c *chain) peek() (*segment, error) {
 			after = after[1:]
 		}
 		if len(after) > 0 {
-			f, err := os.Open(after[0].Path())
+			f, err := openLog(after[0].Path())
 			if errors.Is(err, os.ErrNotExist) {
 				continue // it was compressed, or it was the oldest
 			}
@@ -80,7 +80,7 @@ func (c *chain) peek() (*segment, error) {
 
 // peekNewest opens the log itself; nil when that is the present file, or none is there. again: the log was rotated meanwhile.
 func (c *chain) peekNewest() (seg *segment, again bool, err error) {
-	f, err := os.Open(c.path) //nolint:gosec // the runtime named it
+	f, err := openLog(c.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, false, nil
 	}

@@ -159,10 +159,10 @@ func (c *chain) startTail(n int) error {
 
 // startAt goes to a file that was moved aside, without its first skip entries.
 func (c *chain) startAt(f logrotate.File, skip int) error {
-	old, err := os.Open(f.Path())
+	old, err := openLog(f.Path())
 	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
 		f.Compressed = true
-		old, err = os.Open(f.Path())
+		old, err = openLog(f.Path())
 	}
 	if errors.Is(err, os.ErrNotExist) { // it was the oldest and is gone
 		c.close()
@@ -247,10 +247,10 @@ func entries(in io.Reader, most int) (int, error) {
 
 // count is how many entries a file that was moved aside has. One that is gone has none.
 func count(f logrotate.File) (int, error) {
-	in, err := os.Open(f.Path())
+	in, err := openLog(f.Path())
 	if errors.Is(err, os.ErrNotExist) && !f.Compressed {
 		f.Compressed = true
-		in, err = os.Open(f.Path())
+		in, err = openLog(f.Path())
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/lib/inroot"
 )
 
 // podRef is a pod as events name it.
@@ -90,20 +93,22 @@ func terminationMessage(c *corev1.Container, cur *observed.Container) string {
 	return s
 }
 
-// readTail reads the last limit bytes of a regular file. A container may have put something else there.
+// readTail reads the last limit bytes of a regular file. A container may have put something else there, at any time.
 func readTail(path string, limit int64) (string, error) {
-	st, err := os.Lstat(path)
+	dir, err := inroot.Open(filepath.Dir(path))
 	if err != nil {
 		return "", err
 	}
-	if !st.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path) //nolint:gosec // our own file
+	defer func() { _ = dir.Close() }() // O_PATH
+	f, err := dir.OpenFile(filepath.Base(path), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }() // read only
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
 	if st.Size() > limit {
 		if _, err := f.Seek(-limit, io.SeekEnd); err != nil {
 			return "", err

@@ -4,11 +4,11 @@ package translate
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +18,7 @@ import (
 
 	"keelson/kubelet/downward"
 	"keelson/kubelet/podinfo"
+	"keelson/lib/inroot"
 )
 
 // Sources reads what environment variables and volumes refer to. Objects are shared: never modified.
@@ -167,22 +168,15 @@ func fileKey(r *corev1.FileKeySelector, in EnvInput) (string, bool, error) {
 	if dir == "" {
 		return "", false, fmt.Errorf("cannot find the volume %q referenced by FileKeyRef", r.VolumeName)
 	}
-	root, err := os.OpenRoot(dir)
+	root, err := inroot.OpenBeneath(dir)
 	if err != nil {
 		return "", false, fmt.Errorf("open volume %s: %w", r.VolumeName, err)
 	}
-	defer func() { _ = root.Close() }() // read only
-	st, err := root.Stat(filepath.Clean(r.Path))
-	if err != nil {
-		if os.IsNotExist(err) && isTrue(r.Optional) {
-			return "", false, nil
-		}
-		return "", false, fmt.Errorf("read env file %s: %w", r.Path, err)
+	defer func() { _ = root.Close() }() // O_PATH
+	b, err := root.ReadFile(r.Path, maxEnvFile)
+	if errors.Is(err, fs.ErrNotExist) && isTrue(r.Optional) {
+		return "", false, nil
 	}
-	if st.Size() > maxEnvFile || !st.Mode().IsRegular() {
-		return "", false, fmt.Errorf("env file %s is no regular file of at most %d bytes", r.Path, maxEnvFile)
-	}
-	b, err := root.ReadFile(filepath.Clean(r.Path))
 	if err != nil {
 		return "", false, fmt.Errorf("read env file %s: %w", r.Path, err)
 	}

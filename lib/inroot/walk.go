@@ -20,7 +20,7 @@ import (
 const MaxDepth = 512
 
 var (
-	// ErrTooDeep ends a Walk of a tree of more than MaxDepth levels.
+	// ErrTooDeep is the answer of a Walk that left out what lies below MaxDepth levels.
 	ErrTooDeep = fmt.Errorf("more than %d levels of directories", MaxDepth)
 	// ErrChanged is the answer of an Entry's methods when its name became another file since it was looked at.
 	ErrChanged = errors.New("was replaced meanwhile")
@@ -44,7 +44,8 @@ type Entry struct {
 
 // Walk calls fn for p itself and for everything below it, in no particular order within a directory. It follows no link and enters
 // no other mount (it leaves mount points out) unless asked. What vanishes meanwhile is left out. fn may return fs.SkipDir for a
-// directory (when it comes first) or fs.SkipAll. A deeper tree than MaxDepth is ErrTooDeep.
+// directory (when it comes first) or fs.SkipAll. What lies deeper than MaxDepth is left
+// out, and the answer then is ErrTooDeep; who measures takes that as more than any limit.
 func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	fd, err := d.pin(p)
 	if err != nil {
@@ -63,6 +64,9 @@ func (d *Dir) Walk(p string, o WalkOptions, fn func(e *Entry) error) error {
 	if errors.Is(err, fs.SkipAll) || errors.Is(err, fs.SkipDir) {
 		return nil
 	}
+	if err == nil && w.left != "" {
+		err = fmt.Errorf("%.200s: %w", w.left, ErrTooDeep)
+	}
 	return d.fail("walk", p, err)
 }
 
@@ -70,6 +74,7 @@ type walk struct {
 	options WalkOptions
 	fn      func(e *Entry) error
 	resolve uint64
+	left    string // a directory that was too deep
 }
 
 func (w *walk) visit(e *Entry, depth int) error {
@@ -83,10 +88,12 @@ func (w *walk) visit(e *Entry, depth int) error {
 			return err
 		}
 	}
-	if depth >= MaxDepth {
-		return fmt.Errorf("%.200s: %w", e.Path, ErrTooDeep)
+	var err error
+	if depth < MaxDepth {
+		err = w.enter(e, depth)
+	} else {
+		w.left = e.Path
 	}
-	err := w.enter(e, depth)
 	if err != nil || !w.options.After {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/lib/inroot"
 	"keelson/lib/linux"
 	"keelson/runtime/oci"
 )
@@ -25,27 +25,22 @@ import (
 // maxUserFile bounds what is read of an image's /etc/passwd and /etc/group.
 const maxUserFile = 4 << 20
 
-// readInside reads a file of an image as the container will see it: links cannot lead out of it. A file that is not there is nil.
+// readInside reads a file of an image as the container will see it: links cannot lead out of it, and a device in its place is not
+// opened. A file that is not there is nil.
 func readInside(rootfs, name string) ([]byte, error) {
-	root, err := os.Open(rootfs)
+	root, err := inroot.Open(rootfs)
 	if err != nil {
 		return nil, fmt.Errorf("open root file system: %w", err)
 	}
-	defer func() { _ = root.Close() }()
-	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(root.Fd()), name, &how)
+	defer func() { _ = root.Close() }() // O_PATH
+	b, err := root.ReadFile(name, maxUserFile)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the image's %s: %w", name, err)
+		return nil, fmt.Errorf("read the image's %s: %w", name, err)
 	}
-	f := os.NewFile(uintptr(fd), name)
-	defer func() { _ = f.Close() }()
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("the image's %s is not a file (%w)", name, err)
-	}
-	return io.ReadAll(io.LimitReader(f, maxUserFile))
+	return b, nil
 }
 
 // resolveMounts follows links in the sources of mounts, makes sources that are not there, as the kubelet expects, and makes sure
@@ -134,18 +129,17 @@ func subPath(root, sub string) (string, error) {
 	if sub == "" {
 		return root, nil
 	}
-	d, err := os.Open(root)
+	d, err := inroot.Open(root)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = d.Close() }()
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	fd, err := unix.Openat2(int(d.Fd()), sub, &how)
+	defer func() { _ = d.Close() }() // O_PATH
+	f, err := d.OpenPath(sub)
 	if err != nil {
 		return "", badRequest("sub path %q: %v", sub, err)
 	}
-	defer func() { _ = unix.Close(fd) }()
-	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	defer func() { _ = f.Close() }() // O_PATH
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
 // devices finds the nodes that a container may use: those it names, or all of the host's when it is privileged.

@@ -215,7 +215,7 @@ func (s *Store) remount(id string) error {
 	}
 	// A volatile mount that was cut short leaves a mark that forbids the next one. The container that wrote here ended with
 	// it, so losing unsynced writes is all that can have happened.
-	if err := os.RemoveAll(filepath.Join(s.dir, id, "work")); err != nil {
+	if err := removeTree(filepath.Join(s.dir, id), "work"); err != nil {
 		return fmt.Errorf("mount snapshot: %w", err)
 	}
 	if err := os.Mkdir(filepath.Join(s.dir, id, "work"), 0o700); err != nil {
@@ -254,7 +254,7 @@ func (s *Store) remove(ctx context.Context, id string) error {
 	if err := os.Remove(s.Path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeTree(s.dir, id); err != nil {
 		return fmt.Errorf("remove snapshot: %w", err)
 	}
 	return s.images.Release(ctx, lease(id))

@@ -4,6 +4,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"keelson/lib/inroot"
@@ -18,4 +19,13 @@ func diskUsage(dir string, u *image.Usage) error {
 	}
 	u.Bytes, u.Inodes = m.Bytes, m.Inodes
 	return nil
+}
+
+// removeTree removes name in dir, which is ours, with whatever a container wrote there.
+func removeTree(dir, name string) error {
+	d, err := inroot.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.RemoveAll(name), d.Close())
 }
