@@ -33,6 +33,7 @@ import (
 	"keelson/client"
 	"keelson/controllers"
 	"keelson/lib/connlimit"
+	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/memory"
 	"keelson/lib/run"
@@ -140,17 +141,25 @@ func listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
+type closer func() error
+
+func (f closer) Close() error { return f() }
+
 func (c *Cluster) openLog() error {
-	f, err := os.OpenFile(c.dir.Log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := log.Open(c.dir.Log(), log.Policy())
 	if err != nil {
-		return fmt.Errorf("open log: %w", err)
+		return err
 	}
 	level := slog.LevelInfo
 	if c.cfg.Verbose {
 		level = slog.LevelDebug
 	}
-	c.logFile = f
-	c.log = slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level}))
+	folder := log.Fold(slog.NewTextHandler(f, &slog.HandlerOptions{Level: level}))
+	c.logFile = closer(func() error {
+		folder.Flush()
+		return f.Close()
+	})
+	c.log = slog.New(folder)
 	return nil
 }
 
@@ -228,7 +237,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Cluster) run(ctx context.Context, ready func()) error {
-	klog.SetSlogLogger(c.log.With("room", "libraries")) // the Kubernetes libraries' own; in a terminal nobody wants to read them
+	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With("room", "libraries")) // the Kubernetes libraries' own; in a terminal nobody wants to read them
 	defer memory.Pace()()
 	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/kubelet/identity"
+	"keelson/lib/log"
 	"keelson/lib/run"
 	"keelson/pki"
 )
@@ -65,7 +67,7 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 // the server, and the bootstrap file, whose token ends, need not be there any more.
 func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	var none kubeletCertificates
-	klog.SetSlogLogger(r.log().With("room", "certificates")) // who renews them logs there
+	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With("room", "certificates")) // who renews them logs there
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"keelson/client"
 	"keelson/controllers"
+	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -57,7 +58,7 @@ func (r RoleConfig) log() *slog.Logger {
 	if r.Verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(r.LogTo, &slog.HandlerOptions{Level: level}))
+	return slog.New(log.Fold(slog.NewTextHandler(r.LogTo, &slog.HandlerOptions{Level: level})))
 }
 
 // RunAPIServer runs the API server with its store.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package log keeps a program's own log small: a file that is rotated by size, and handlers that fold lines which repeat themselves,
+// bound how many are written, and put the libraries' lines a level lower. cluster makes the log of it; it knows no line's meaning.
+package log
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"keelson/lib/logrotate"
+)
+
+// Policy is what a program's own log may take: 5 files of 10 MiB.
+func Policy() logrotate.Policy { return logrotate.Default() }
+
+// File is a log file that is rotated before it exceeds its size. Each Write is a whole line or more, and lands in one file.
+type File struct {
+	path   string
+	policy logrotate.Policy
+
+	mu   sync.Mutex
+	f    *os.File
+	size int64
+}
+
+// Open opens or makes the file, to be appended to.
+func Open(path string, p logrotate.Policy) (*File, error) {
+	p = p.Complete()
+	if err := p.Validate(); err != nil {
+		return nil, err
+	}
+	l := &File{path: path, policy: p}
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *File) open() error {
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open log: %w", err)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return errors.Join(fmt.Errorf("open log: %w", err), f.Close())
+	}
+	l.f, l.size = f, fi.Size()
+	return nil
+}
+
+// Write appends b. A file that cannot be rotated is written on.
+func (l *File) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return 0, os.ErrClosed
+	}
+	var rotateErr error
+	if l.policy.MaxSize > 0 && l.size > 0 && l.size+int64(len(b)) > l.policy.MaxSize {
+		rotateErr = l.rotateLocked()
+	}
+	n, err := l.f.Write(b)
+	l.size += int64(n)
+	return n, errors.Join(err, rotateErr)
+}
+
+func (l *File) rotateLocked() error {
+	older, err := logrotate.Prune(l.path, l.policy.MaxFiles-2)
+	if err != nil {
+		return err
+	}
+	if _, err := logrotate.MoveAside(l.path, older, time.Now()); err != nil {
+		return err
+	}
+	old := l.f
+	if err := l.open(); err != nil {
+		return err // old is written on, under its new name
+	}
+	l.redirect(old)
+	return old.Close()
+}
+
+// redirect takes standard output and error along where they lead to the old file, as they do in the background: a crash leaves its
+// trace there.
+func (l *File) redirect(old *os.File) {
+	was, err := old.Stat()
+	if err != nil {
+		return
+	}
+	for _, std := range []*os.File{os.Stdout, os.Stderr} {
+		if fi, err := std.Stat(); err == nil && os.SameFile(fi, was) {
+			_ = unix.Dup3(int(l.f.Fd()), int(std.Fd()), 0) // else the trace is in the file before
+		}
+	}
+}
+
+// Close closes the file. Writes after it fail.
+func (l *File) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
+	err := l.f.Close()
+	l.f = nil
+	return err
+}

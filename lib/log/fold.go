@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package log
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Bounds of what a folding handler passes on.
+const (
+	window  = time.Minute // in which equal lines are one
+	tracked = 512         // different lines that are remembered at a time
+	burst   = 1000        // lines at once
+	rate    = 100         // lines a second, for long
+)
+
+// Folder passes records on to a handler: one of equal lines a minute, with how often it came (repeated=N), and no more lines than
+// its bounds allow; how many were left out is said once there is room again. Nothing is held back that is new.
+type Folder struct {
+	next  slog.Handler
+	said  string // attributes and groups of WithAttrs and WithGroup
+	state *foldState
+}
+
+type foldState struct {
+	mu      sync.Mutex
+	lines   map[string]*folded
+	tokens  float64
+	filled  time.Time
+	dropped int
+}
+
+// folded is a line that was passed on.
+type folded struct {
+	record slog.Record
+	to     slog.Handler
+	until  time.Time
+	again  int
+}
+
+// Fold returns a Folder in front of next.
+func Fold(next slog.Handler) *Folder {
+	return &Folder{next: next, state: &foldState{lines: map[string]*folded{}, tokens: burst, filled: time.Now()}}
+}
+
+// Enabled asks the next handler.
+func (f *Folder) Enabled(ctx context.Context, l slog.Level) bool { return f.next.Enabled(ctx, l) }
+
+// WithAttrs is slog.Handler's.
+func (f *Folder) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Folder{next: f.next.WithAttrs(attrs), said: f.said + fmt.Sprint(attrs), state: f.state}
+}
+
+// WithGroup is slog.Handler's.
+func (f *Folder) WithGroup(name string) slog.Handler {
+	return &Folder{next: f.next.WithGroup(name), said: f.said + name + ".", state: f.state}
+}
+
+// Handle passes r on, or counts it.
+func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelInfo { // who asked for details gets them all
+		return f.next.Handle(ctx, r)
+	}
+	var key strings.Builder
+	fmt.Fprintf(&key, "%d %s %s", r.Level, f.said, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&key, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	for _, out := range f.state.pass(key.String(), r, f.next) {
+		if err := out.to.Handle(ctx, out.record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flush tells of the repetitions that were counted since their lines were written.
+func (f *Folder) Flush() {
+	s := f.state
+	s.mu.Lock()
+	out := s.expireLocked(time.Now().Add(window))
+	s.mu.Unlock()
+	for _, o := range out {
+		_ = o.to.Handle(context.Background(), o.record) // the log itself is where errors go
+	}
+}
+
+// pass decides what is written now: repetitions whose minute is over, and r.
+func (s *foldState) pass(key string, r slog.Record, to slog.Handler) []folded {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.lines[key]; have != nil && now.Before(have.until) {
+		have.again++
+		have.record.Time = r.Time
+		return nil
+	}
+	out := s.expireLocked(now)
+	s.tokens = min(burst, s.tokens+now.Sub(s.filled).Seconds()*rate)
+	s.filled = now
+	if s.tokens < 1 {
+		s.dropped++
+		return out
+	}
+	s.tokens--
+	if s.dropped > 0 && s.tokens >= 1 {
+		warn := slog.NewRecord(now, slog.LevelWarn, "log lines left out: there were too many at once", 0)
+		warn.AddAttrs(slog.Int("lines", s.dropped))
+		out = append(out, folded{record: warn, to: to})
+		s.dropped = 0
+	}
+	line := folded{record: r.Clone(), to: to, until: now.Add(window)}
+	if len(s.lines) < tracked {
+		s.lines[key] = &line
+	}
+	return append(out, line)
+}
+
+// expireLocked forgets lines whose minute is over, and returns those that came again.
+func (s *foldState) expireLocked(now time.Time) []folded {
+	var out []folded
+	for key, l := range s.lines {
+		if now.Before(l.until) {
+			continue
+		}
+		delete(s.lines, key)
+		if l.again > 0 {
+			l.record.AddAttrs(slog.Int("repeated", l.again))
+			out = append(out, *l)
+		}
+	}
+	return out
+}
+
+// Demote returns a handler that puts each record a level lower, for libraries: what is an error to a library is retried by it, and
+// what it tells of itself is a detail of the program.
+func Demote(next slog.Handler) slog.Handler { return demoted{next} }
+
+type demoted struct{ next slog.Handler }
+
+func lower(l slog.Level) slog.Level { return l - (slog.LevelError - slog.LevelWarn) }
+
+func (d demoted) Enabled(ctx context.Context, l slog.Level) bool {
+	return d.next.Enabled(ctx, lower(l))
+}
+
+func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = lower(r.Level)
+	return d.next.Handle(ctx, r)
+}
+
+func (d demoted) WithAttrs(a []slog.Attr) slog.Handler { return demoted{d.next.WithAttrs(a)} }
+
+func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.next.WithGroup(name)} }
