@@ -97,9 +97,6 @@ func (h *Handler) issue(
 		seconds := int64(defaultTokenSeconds)
 		ask.Spec.ExpirationSeconds = &seconds
 	}
-	if len(ask.Spec.Audiences) == 0 {
-		ask.Spec.Audiences = tokens.Audiences()
-	}
 	if errs := validateTokenRequest(&ask.Spec); len(errs) > 0 {
 		return apierrors.NewInvalid(kindOf, "", errs)
 	}
@@ -111,6 +108,9 @@ func (h *Handler) issue(
 	}
 	if err := h.check(ctx, rq, ar); err != nil {
 		return err
+	}
+	if len(ask.Spec.Audiences) == 0 { // not before: NodeRestriction tells from it what a pod's volume asks for
+		ask.Spec.Audiences = tokens.Audiences()
 	}
 	bound := authn.Bound{Namespace: ask.Namespace, ServiceAccount: authn.Ref{Name: account.GetName(), UID: string(account.GetUID())}}
 	if err := h.bindToken(ctx, ask, &bound); err != nil {
