@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o 
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race kills lint golangci fuzz fuzz-short e2e bench check deps tools clean help
+.PHONY: build run demo test race kills lint golangci critest vulncheck fuzz fuzz-short e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -48,6 +48,12 @@ race: build ## every test under the race detector
 
 kills: ## a thousand kills of the store
 	@KEELSON_TEST_KILL_ROUNDS=1000 hack/test -run '^TestKill9$$' -timeout 2h ./store/embed
+
+critest: build ## critest of cri-tools against the container runtime (root; versions: test/critools/go.mod)
+	@hack/critest
+
+vulncheck: ## the binary in the Go vulnerability database (exit 2: it cannot be reached)
+	@hack/vulncheck
 
 lint: ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -d $$(git ls-files '*.go'); exit 1; }

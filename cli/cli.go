@@ -31,7 +31,7 @@ type command func(Stdio) *cobra.Command
 // commands is the table: one row a command, in the order of the help text.
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand,
-	apiserverCommand, controllerManagerCommand, schedulerCommand, kubeletCommand, criCommand,
+	apiserverCommand, controllerManagerCommand, schedulerCommand, kubeletCommand, runtimeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
 

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -71,15 +72,18 @@ func kubeletCommand(std Stdio) *cobra.Command {
 	}, cluster.RunKubelet)
 }
 
-func criCommand(std Stdio) *cobra.Command {
+func runtimeCommand(std Stdio) *cobra.Command {
 	socket := ""
-	c := roleCommand(std, "cri", "The built-in container runtime, alone: serves CRI v1 on a socket, for crictl and critest", func(c *cobra.Command, cfg *cluster.RoleConfig) {
-		c.Flags().StringVar(&socket, "listen", "", "`PATH` of the unix socket")
+	c := roleCommand(std, "runtime", "The built-in container runtime, alone: CRI v1 on a unix socket", func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		c.Flags().StringVar(&socket, "listen", "", "serve CRI at `unix://PATH`, for root alone")
 		c.Flags().StringArrayVar(&cfg.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
 	}, func(ctx context.Context, cfg cluster.RoleConfig) error {
-		return cluster.RunCRI(ctx, cfg, strings.TrimPrefix(socket, "unix://"))
+		path, ok := strings.CutPrefix(socket, "unix://")
+		if !ok || !filepath.IsAbs(path) {
+			return fmt.Errorf("--listen %q is not of the form unix:///PATH", socket)
+		}
+		return cluster.RunRuntime(ctx, cfg, path)
 	})
 	_ = c.MarkFlagRequired("listen") // it is there
-	c.Hidden = true                  // for those who work on the runtime
 	return c
 }

@@ -11,9 +11,9 @@ import (
 	"keelson/lib/run"
 )
 
-// RunCRI runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
+// RunRuntime runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
 // for critest, and for a kubelet that is not Keelson's. Containers outlive it; `keelson down` ends them.
-func RunCRI(ctx context.Context, r RoleConfig, socket string) error {
+func RunRuntime(ctx context.Context, r RoleConfig, socket string) error {
 	cfg := Default()
 	cfg.DataDir = r.DataDir
 	var err error
