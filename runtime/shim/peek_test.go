@@ -12,8 +12,10 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/shimtest"
 )
 
 // peekEnv makes the test binary look for a file of the host instead of testing.
@@ -86,4 +88,34 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	if got := n.log("peek"); strings.Contains(got, "found") {
 		t.Errorf("it got hold of the host's files:\n%s", got)
 	}
+}
+
+// TestNextSupervisorThaws: one that was killed while it held containers frozen does not leave them so.
+func TestNextSupervisorThaws(t *testing.T) {
+	n := newNode(t)
+	caps := []string{"CAP_SYS_PTRACE"}
+	n.run("tracer", "while :; do echo tick; sleep 0.01; done", func(r *shim.Run) {
+		r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+	})
+	set := func() bool {
+		for file, value := range map[string]string{"/sys/fs/cgroup/freezer" + n.cgroup + "/c1/freezer.state": "FROZEN", "/sys/fs/cgroup" + n.cgroup + "/c1/cgroup.freeze": "1"} {
+			if _, err := os.Stat(file); err == nil {
+				return os.WriteFile(file, []byte(value), 0) == nil
+			}
+		}
+		return false
+	}
+	if !set() {
+		t.Fatal("the container could not be frozen")
+	}
+	pid := supervisorPID(n)
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	waitGone(t, pid)
+	before := n.log("tracer")
+	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Helper(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, func() bool { return len(n.log("tracer")) > len(before)+20*len("stdout:tick\n") })
 }
