@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +236,52 @@ func TestStreamsArePassedOn(t *testing.T) {
 	}
 	if line, err := r.ReadString('\n'); err != nil || line != "echo hi\n" {
 		t.Errorf("through the stream: got %q, %v; want echo hi", line, err)
+	}
+}
+
+// TestKubeletBelievesItsAuthorityAlone: the right name from another authority, even the one that signed the kubelet's own certificate, is
+// nobody; an authority that is learned later counts from then on.
+func TestKubeletBelievesItsAuthorityAlone(t *testing.T) {
+	serving, clients := newAuthority(t), newAuthority(t)
+	var believed atomic.Pointer[x509.CertPool]
+	believed.Store(x509.NewCertPool())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(server.Config{
+		TLS: &tls.Config{Certificates: []tls.Certificate{serving.sign(t, "node", false)}}, ClientCA: believed.Load, AllowedNames: []string{"api"},
+		Pods: pods{}, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, l) }() // ends with cancel
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	}()
+	get := func(by *authority) int {
+		tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: serving.pool, Certificates: []tls.Certificate{by.sign(t, "api", false)}}}
+		defer tr.CloseIdleConnections()
+		resp, err := (&http.Client{Transport: tr}).Get("https://" + l.Addr().String() + "/pods")
+		if err != nil {
+			return 0 // the handshake failed
+		}
+		_ = resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, by := range []*authority{serving, clients} {
+		if code := get(by); code == http.StatusOK {
+			t.Errorf("before any authority is known: %d", code)
+		}
+	}
+	believed.Store(clients.pool)
+	if code := get(clients); code != http.StatusOK {
+		t.Errorf("the API server: %d, want 200", code)
+	}
+	if code := get(serving); code == http.StatusOK {
+		t.Errorf("a client of the kubelet's own authority: %d", code)
 	}
 }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestServiceProxyGoesToPods: whoever writes a namespace's endpoint slices reaches by services/proxy what pods of that namespace serve, and
+// nothing else.
+func TestServiceProxyGoesToPods(t *testing.T) {
+	_, c, _ := hooked(t)
+	ctx := t.Context()
+	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "reached "+r.URL.Path+r.Header.Get("Authorization"))
+	}))
+	defer backend.Close()
+	address, port := elsewhere(t, backend.Listener.Addr().String())
+	p, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "p"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
+	if _, err := c.CoreV1().Pods("free").UpdateStatus(ctx, p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CoreV1().Pods("free").Create(ctx, podIn("free", "other"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ready, portName := true, ""
+	for name, tt := range map[string]struct {
+		kind    discoveryv1.AddressType
+		address string
+		ref     *corev1.ObjectReference
+		want    bool
+	}{
+		"pod":       {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "p"}, true},
+		"nobody":    {discoveryv1.AddressTypeIPv4, address, nil, false},
+		"other":     {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "other"}, false},
+		"elsewhere": {discoveryv1.AddressTypeIPv4, address, &corev1.ObjectReference{Kind: "Pod", Namespace: "hooked", Name: "p"}, false},
+		"name":      {discoveryv1.AddressTypeFQDN, "localhost.localdomain", &corev1.ObjectReference{Kind: "Pod", Namespace: "free", Name: "p"}, false},
+	} {
+		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		if _, err := c.CoreV1().Services("free").Create(ctx, svc, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		slice := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
+			AddressType: tt.kind, Ports: []discoveryv1.EndpointPort{{Name: &portName, Port: &port}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{tt.address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: tt.ref}},
+		}
+		if _, err := c.DiscoveryV1().EndpointSlices("free").Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").SetHeader("Authorization", "Bearer secret").DoRaw(ctx)
+		if got := err == nil && string(b) == "reached /x"; got != tt.want {
+			t.Errorf("%s: %q, %v; want it reached: %v", name, b, err, tt.want)
+		}
+	}
+}
