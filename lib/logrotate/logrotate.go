@@ -22,6 +22,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Policy bounds one log.
@@ -167,7 +169,7 @@ func Compress(ctx context.Context, f File, mu sync.Locker) error {
 	if f.Compressed {
 		return nil
 	}
-	in, err := os.Open(f.Name)
+	in, err := os.OpenFile(f.Name, os.O_RDONLY|unix.O_NOFOLLOW, 0) // a link there would lead to a file of the host
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -203,7 +205,7 @@ func Compress(ctx context.Context, f File, mu sync.Locker) error {
 }
 
 func writeCompressed(ctx context.Context, path string, in io.Reader, mode os.FileMode) error {
-	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}

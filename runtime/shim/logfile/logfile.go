@@ -14,6 +14,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"keelson/lib/logrotate"
 )
 
@@ -50,12 +52,13 @@ func Open(path string, policy logrotate.Policy) (*Writer, error) {
 // SetPolicy changes the bounds of the log, from its next line on.
 func (w *Writer) SetPolicy(p logrotate.Policy) { w.policy = p.Complete() }
 
-// Reopen opens the log's path anew, after someone moved the file away. The old file stays in use when that fails.
+// Reopen opens the log's path anew, after someone moved the file away. The old file stays in use when that fails. A symbolic link in the
+// log's place, which a pod with the directory of logs may have put there, is refused: lines would go to a file of the host.
 func (w *Writer) Reopen() error {
 	if w.path == "" {
 		return nil
 	}
-	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
+	f, err := os.OpenFile(w.path, os.O_CREATE|os.O_APPEND|os.O_RDWR|unix.O_NOFOLLOW, 0o640)
 	if err != nil {
 		return fmt.Errorf("open container log: %w", err)
 	}

@@ -165,3 +165,30 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// TestLinkInTheLogsPlace: lines of a container never go to a file of the host that a link names.
+func TestLinkInTheLogsPlace(t *testing.T) {
+	dir := t.TempDir()
+	victim, path := filepath.Join(dir, "victim"), filepath.Join(dir, "0.log")
+	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{victim, filepath.Join(dir, "new")} {
+		if err := os.Symlink(target, path); err != nil {
+			t.Fatal(err)
+		}
+		if w, err := Open(path, logrotate.Policy{}); err == nil {
+			t.Errorf("opened a link to %s", target)
+			_ = w.Close(at)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b, err := os.ReadFile(victim); string(b) != "precious" || err != nil {
+		t.Errorf("the file outside: %q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "new")); err == nil {
+		t.Error("a file was made through a link")
+	}
+}
