@@ -42,6 +42,9 @@ func withBody(r *http.Request, use func([]byte) error) error {
 			return unreadable(err)
 		}
 	}
+	if err := wire.CheckDepth(buf.Bytes()); err != nil {
+		return err
+	}
 	return use(buf.Bytes())
 }
 

@@ -15,6 +15,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
+	"keelson/lib/turns"
 )
 
 // shortestWatch bounds from below how long a watch lasts when the client does not say; it is at most twice that.
@@ -134,12 +135,23 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	buf, _ := frameBuffers.Get().(*[]byte)
 	defer frameBuffers.Put(buf)
 	*buf = (*buf)[:0]
-	more, n := true, 0
-	for more {
+	n, err := s.gather(buf, ev, events)
+	if err != nil {
+		_ = s.write(append(*buf, s.errorFrame(err)...)) // the watch ends either way
+		return false
+	}
+	s.count(n)
+	return s.write(*buf) == nil
+}
+
+// gather appends ev and whatever else is ready, and tells how many events that were.
+func (s *stream) gather(buf *[]byte, ev objects.Event, events objects.Watch) (n int, err error) {
+	turns.Processors.Enter()
+	defer turns.Processors.Leave()
+	for more := true; more; {
 		b, err := s.shape.encode(ev.Entry, !s.begun)
 		if err != nil {
-			_ = s.write(append(*buf, s.errorFrame(err)...)) // the watch ends either way
-			return false
+			return n, err
 		}
 		s.begun = true
 		n++
@@ -157,8 +169,7 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 			more = false
 		}
 	}
-	s.count(n)
-	return s.write(*buf) == nil
+	return n, nil
 }
 
 func (s *stream) errorFrame(err error) []byte {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"keelson/apiserver/objects"
+	"keelson/lib/turns"
 )
 
 // watcher is one running watch. The feed pushes shared changes into its queue; its own goroutine selects and delivers.
@@ -241,17 +242,36 @@ func (w *watcher) send(ctx context.Context, ev objects.Event) bool {
 	return false
 }
 
+// offer is send of who has a turn at the processors, and has it again when it returns.
+func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
+	select {
+	case w.events <- ev:
+		return true
+	default:
+	}
+	turns.Processors.Leave()
+	defer turns.Processors.Enter()
+	return w.send(ctx, ev)
+}
+
 // deliverState sends the state a watch begins with as ADDED events, and its end when asked.
 func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state *snapshot) bool {
 	r, now, ok := w.resource, time.Now(), true
+	seen := 0
 	visit := func(e *objects.Entry) bool {
-		if w.selection.all || r.records.Selects(q, e.Object) {
-			ok = w.send(ctx, objects.Event{Type: watch.Added, Entry: e, At: now})
+		if seen++; seen%objectsPerCheck == 0 {
+			turns.Processors.Yield()
+			ok = ctx.Err() == nil
+		}
+		if ok && (w.selection.all || r.records.Selects(q, e.Object)) {
+			ok = w.offer(ctx, objects.Event{Type: watch.Added, Entry: e, At: now})
 		}
 		return ok
 	}
 	prefix := r.records.KeyPrefix(q.Namespace)
+	turns.Processors.Enter()
 	ascend(state.tree, "", prefix, prefix, visit)
+	turns.Processors.Leave()
 	if ok && q.SendInitialEvents != nil && q.Bookmarks {
 		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: r.bookmark(state.rev, true), At: now})
 	}

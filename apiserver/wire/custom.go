@@ -77,6 +77,9 @@ func DecodeCustom(
 			}
 		}
 	}
+	if err := CheckDepth(doc); err != nil {
+		return nil, err
+	}
 	says, err := kindSaid(doc)
 	if err != nil {
 		return nil, undecodable(err, nil, gvk, body)

@@ -182,6 +182,9 @@ func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Un
 // decodeApplyJSON reads a body that is JSON, has no key twice, and means the same when it is read as YAML. Of all others it returns nil. To read YAML
 // takes 40 times as long.
 func decodeApplyJSON(body []byte) *unstructured.Unstructured {
+	if CheckDepth(body) != nil {
+		return nil
+	}
 	for _, odd := range []string{`\ud`, `\uD`, `"<<"`} { // surrogates and merge keys
 		if bytes.Contains(body, []byte(odd)) {
 			return nil
@@ -227,6 +230,9 @@ func checkStrictYAML(body []byte) error {
 func unmarshalYAML(body []byte, into *map[string]any) error {
 	doc, err := YAMLToJSON(body)
 	if err != nil {
+		return err
+	}
+	if err := CheckDepth(doc); err != nil {
 		return err
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, into); err != nil {

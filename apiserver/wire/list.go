@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/lib/turns"
 )
 
 // List is an answer that is made item by item: at no time is more of it in memory than an item and a buffer.
@@ -74,7 +76,9 @@ func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *L
 			listBuffers.Put(s.buf)
 		}
 	}()
+	turns.Processors.Enter()
 	err := s.write(l)
+	turns.Processors.Leave()
 	if err == nil {
 		err = s.end()
 	}
@@ -211,6 +215,7 @@ func (s *listStream) proto(l *List) error {
 	sizes := make([]int32, l.Len)
 	size := 1 + uvarintLen(l.Meta.Size()) + l.Meta.Size()
 	for i := range sizes {
+		turns.Processors.Yield()
 		if err := s.ctx(); err != nil {
 			return fmt.Errorf("write list: %w", err)
 		}
@@ -248,8 +253,11 @@ func (s *listStream) flush() error {
 		s.begin()
 	}
 	if s.out == nil || len(*s.buf) < flushListFrom {
+		turns.Processors.Yield()
 		return nil
 	}
+	turns.Processors.Leave() // the client may take its time
+	defer turns.Processors.Enter()
 	return s.empty()
 }
 

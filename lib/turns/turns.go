@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package turns lets goroutines that compute for long take turns at the processors. The Go scheduler serves all runnable goroutines one after the other:
+// with thousands of them, one that has little to do (a health check) waits seconds for its moment. Who takes a turn first is not runnable
+// meanwhile. Handlers that encode lists and watches use it, and watches that go through what there is.
+//
+// Invariant: nobody waits for anything else (a client, a lock of others, a store) while it has a turn.
+package turns
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// Gate has a number of places, given to those who wait in their order.
+type Gate struct {
+	places  chan struct{}
+	waiting atomic.Int64
+}
+
+// New returns a gate of n places.
+func New(n int) *Gate { return &Gate{places: make(chan struct{}, n)} }
+
+// Processors is the gate of this process: two places for each processor.
+var Processors = New(2 * runtime.GOMAXPROCS(0))
+
+// Enter waits for a place.
+func (g *Gate) Enter() {
+	select {
+	case g.places <- struct{}{}:
+		return
+	default:
+	}
+	g.waiting.Add(1)
+	g.places <- struct{}{}
+	g.waiting.Add(-1)
+}
+
+// Leave gives the place back.
+func (g *Gate) Leave() { <-g.places }
+
+// Yield lets others, if any wait, have the place first.
+func (g *Gate) Yield() {
+	if g.waiting.Load() > 0 {
+		g.Leave()
+		g.Enter()
+	}
+}
