@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o 
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race kills lint golangci critest vulncheck fuzz fuzz-short e2e bench check deps tools clean help
+.PHONY: build run demo test race attack kills lint golangci critest vulncheck fuzz fuzz-short e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -45,6 +45,9 @@ test: build ## every test, then fuzz-short; root-only tests run where root, and 
 
 race: build ## every test under the race detector
 	@RACE=1 hack/test
+
+attack: build ## attacks on whole clusters (root; minutes and gigabytes of memory)
+	@KEELSON_ATTACK=1 hack/test -timeout 40m -run '^Test(Attack|Escape)' ./test
 
 kills: ## a thousand kills of the store
 	@KEELSON_TEST_KILL_ROUNDS=1000 hack/test -run '^TestKill9$$' -timeout 2h ./store/embed
