@@ -58,6 +58,8 @@ const (
 	defaultInterval = 10 * time.Second
 	// quiet is how often a node without pods is: nothing can be relieved there, but its conditions keep pods away.
 	quiet = time.Minute
+	// asleep is how long nothing is measured while no pod has a limit. A new pod ends it.
+	asleep = time.Hour
 	// cleanup is how long the manager waits for an evicted pod's end before it looks at the node again.
 	cleanup = 30 * time.Second
 	// immediately is how many seconds containers get where there is no time.
@@ -115,15 +117,19 @@ func (m *Manager) Wake() {
 // long, keeps the node from being relieved.
 func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { m.loop(ctx, m.wake[0], m.pressure) })
-	wg.Go(func() { m.loop(ctx, m.wake[1], m.limits) })
+	wg.Go(func() { m.loop(ctx, m.wake[0], m.betweenLooks, m.pressure) })
+	wg.Go(func() { m.loop(ctx, m.wake[1], m.betweenMeasures, m.limits) })
 	wg.Wait()
 }
 
-// loop does rounds. A round that ended a pod is followed by another at once.
-func (m *Manager) loop(ctx context.Context, wake <-chan struct{}, round func(context.Context) (ended bool)) {
+// loop does rounds. A round that ended a pod is followed by another at once; else the next comes after what pause says of the pods that
+// there are. A wake brings it forward to that at most: pods that come one after the other never put it off.
+func (m *Manager) loop(
+	ctx context.Context, wake <-chan struct{}, pause func(pods []*corev1.Pod) time.Duration, round func(context.Context) (ended bool),
+) {
 	t := time.NewTimer(0)
 	defer t.Stop()
+	next := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -133,14 +139,31 @@ func (m *Manager) loop(ctx context.Context, wake <-chan struct{}, round func(con
 				t.Reset(0)
 				continue
 			}
-		case <-wake: // counts from now: a pod that is new has written nothing yet
-		}
-		if len(m.node.Pods()) == 0 {
-			t.Reset(quiet)
-		} else {
-			t.Reset(m.cfg.Interval)
+			next = time.Now().Add(pause(m.node.Pods()))
+			t.Reset(time.Until(next))
+		case <-wake:
+			if at := time.Now().Add(pause(m.node.Pods())); at.Before(next) {
+				next = at
+				t.Reset(time.Until(next))
+			}
 		}
 	}
+}
+
+// betweenLooks is the pause between two looks at the node.
+func (m *Manager) betweenLooks(pods []*corev1.Pod) time.Duration {
+	if len(pods) == 0 {
+		return quiet
+	}
+	return m.cfg.Interval
+}
+
+// betweenMeasures is the pause between two measures of the pods that have limits.
+func (m *Manager) betweenMeasures(pods []*corev1.Pod) time.Duration {
+	if slices.ContainsFunc(pods, Limited) {
+		return m.cfg.Interval
+	}
+	return asleep
 }
 
 // pressure looks at the node once, and relieves it of one pod at most.

@@ -189,12 +189,14 @@ func TestSoftThresholdLeavesTime(t *testing.T) {
 	}
 }
 
+// limited is a pod with an emptyDir volume of 1 MiB at most.
+func limited(name string) *corev1.Pod {
+	p := pod(name, "", 0)
+	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
+	return p
+}
+
 func TestLimitsAreKept(t *testing.T) {
-	limited := func(name string) *corev1.Pod {
-		p := pod(name, "", 0)
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Mi"))}}}}
-		return p
-	}
 	over := Usage{Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}
 	f := &fake{
 		figures: memory(gi), pods: []*corev1.Pod{limited("ok"), limited("over"), limited("critical"), limited("also"), pod("free", "", 0)},
@@ -237,4 +239,49 @@ func TestQuietWithoutPods(t *testing.T) {
 			t.Errorf("looked %d times in 30 s at a node with a pod, want 3", f.looks-11)
 		}
 	})
+}
+
+// TestNewPodsDoNotPutOffARound: a node that gets a pod every few seconds is protected like any other.
+func TestNewPodsDoNotPutOffARound(t *testing.T) {
+	f := &fake{
+		figures: memory(gi), pods: []*corev1.Pod{limited("critical"), limited("over"), pod("low", "", 0)},
+		one: map[string]Usage{},
+	}
+	got := watch(t, Config{}, f, func(m *Manager) {
+		time.Sleep(time.Second)
+		f.mu.Lock()
+		f.one["over"] = Usage{Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}
+		f.mu.Unlock()
+		for range 16 {
+			time.Sleep(900 * time.Millisecond)
+			m.Wake()
+		}
+		f.set(memory(50 << 20))
+		for range 8 {
+			time.Sleep(900 * time.Millisecond)
+			m.Wake()
+		}
+	})
+	same(t, got, []string{
+		`10 evict over grace 1 disruption false: Usage of EmptyDir volume "v" exceeds the limit "1Mi"`,
+		"20 conditions changed", "20 starved of memory", "20 evict low grace 1 disruption true: The node was low on resource: memory",
+		"21 starved of memory",
+	})
+}
+
+// TestNothingIsMeasuredWithoutLimits: while no pod has a limit, only a new pod makes the manager go through them.
+func TestNothingIsMeasuredWithoutLimits(t *testing.T) {
+	f := &fake{figures: memory(gi), pods: []*corev1.Pod{pod("free", "", 0)}, one: map[string]Usage{"over": {Volumes: map[string]Disk{"v": {Bytes: 2 << 20}}}}}
+	got := watch(t, Config{}, f, func(m *Manager) {
+		if d := m.betweenMeasures(f.Pods()); d != asleep {
+			t.Errorf("the pause without limits is %s, want %s", d, asleep)
+		}
+		time.Sleep(10 * time.Minute)
+		f.mu.Lock()
+		f.pods = append(f.pods, limited("over"))
+		f.mu.Unlock()
+		m.Wake()
+		time.Sleep(11 * time.Second)
+	})
+	same(t, got, []string{`610 evict over grace 1 disruption false: Usage of EmptyDir volume "v" exceeds the limit "1Mi"`})
 }
