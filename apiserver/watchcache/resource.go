@@ -222,14 +222,14 @@ const objectsPerCheck = 1000
 func (r *Resource) listSnapshot(ctx context.Context, s *snapshot, rev int64, q *objects.ListQuery, p objects.Plan) (*objects.List, error) {
 	page := r.records.NewPage(q, p, rev)
 	seen := 0
-	turns.Processors.Enter()
-	ascend(s.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
-		if seen++; seen%objectsPerCheck == 0 {
-			turns.Processors.Yield()
-		}
-		return (seen%objectsPerCheck != 0 || ctx.Err() == nil) && page.Add(e)
+	turns.Processors.Do(func() {
+		ascend(s.tree, "", p.Prefix, p.From, func(e *objects.Entry) bool {
+			if seen++; seen%objectsPerCheck == 0 {
+				turns.Processors.Yield()
+			}
+			return (seen%objectsPerCheck != 0 || ctx.Err() == nil) && page.Add(e)
+		})
 	})
-	turns.Processors.Leave()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list: %w", err)
 	}

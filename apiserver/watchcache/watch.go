@@ -249,9 +249,9 @@ func (w *watcher) offer(ctx context.Context, ev objects.Event) bool {
 		return true
 	default:
 	}
-	turns.Processors.Leave()
-	defer turns.Processors.Enter()
-	return w.send(ctx, ev)
+	var sent bool
+	turns.Processors.Away(func() { sent = w.send(ctx, ev) })
+	return sent
 }
 
 // deliverState sends the state a watch begins with as ADDED events, and its end when asked.
@@ -269,9 +269,7 @@ func (w *watcher) deliverState(ctx context.Context, q *objects.ListQuery, state 
 		return ok
 	}
 	prefix := r.records.KeyPrefix(q.Namespace)
-	turns.Processors.Enter()
-	ascend(state.tree, "", prefix, prefix, visit)
-	turns.Processors.Leave()
+	turns.Processors.Do(func() { ascend(state.tree, "", prefix, prefix, visit) })
 	if ok && q.SendInitialEvents != nil && q.Bookmarks {
 		ok = w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: r.bookmark(state.rev, true), At: now})
 	}

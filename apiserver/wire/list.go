@@ -76,9 +76,8 @@ func WriteList(ctx context.Context, w http.ResponseWriter, r *http.Request, l *L
 			listBuffers.Put(s.buf)
 		}
 	}()
-	turns.Processors.Enter()
-	err := s.write(l)
-	turns.Processors.Leave()
+	var err error
+	turns.Processors.Do(func() { err = s.write(l) })
 	if err == nil {
 		err = s.end()
 	}
@@ -178,7 +177,7 @@ func (s *listStream) pretty(l *List) error {
 
 // yaml writes YAML, whose members are sorted by name.
 func (s *listStream) yaml(l *List) error {
-	whole, err := jsonToYAML(l.Envelope)
+	whole, err := yamlAway(l.Envelope)
 	if err != nil {
 		return fmt.Errorf("encode list as yaml: %w", err)
 	}
@@ -200,7 +199,8 @@ func (s *listStream) yaml(l *List) error {
 		if item, err = l.AppendJSON(append(item[:0], before...), i); err != nil {
 			return nil, err
 		}
-		text, err := jsonToYAML(append(item, "]}"...)) // as part of a list, for where long lines are broken depends on the column
+		item = append(item, "]}"...) // as part of a list, for where long lines are broken depends on the column
+		text, err := yamlAway(item)
 		if err != nil {
 			return nil, fmt.Errorf("encode item of list as yaml: %w", err)
 		}
@@ -208,6 +208,12 @@ func (s *listStream) yaml(l *List) error {
 	})
 	*s.buf = append(*s.buf, whole[at+len(empty):]...)
 	return err
+}
+
+// yamlAway is jsonToYAML for who has a turn: YAML has slots of its own, for which writers of large documents wait too.
+func yamlAway(b []byte) (out []byte, err error) {
+	turns.Processors.Away(func() { out, err = jsonToYAML(b) })
+	return out, err
 }
 
 // proto writes protobuf, whose messages say how long they are before they come.
@@ -256,9 +262,9 @@ func (s *listStream) flush() error {
 		turns.Processors.Yield()
 		return nil
 	}
-	turns.Processors.Leave() // the client may take its time
-	defer turns.Processors.Enter()
-	return s.empty()
+	var err error
+	turns.Processors.Away(func() { err = s.empty() }) // the client may take its time
+	return err
 }
 
 func (s *listStream) empty() error {

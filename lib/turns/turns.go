@@ -39,6 +39,20 @@ func (g *Gate) Enter() {
 // Leave gives the place back.
 func (g *Gate) Leave() { <-g.places }
 
+// Do runs f in a place, which is given back however f ends: a place that a panic took away would be missing for good.
+func (g *Gate) Do(f func()) {
+	g.Enter()
+	defer g.Leave()
+	f()
+}
+
+// Away gives the caller's place to others while f waits for something.
+func (g *Gate) Away(f func()) {
+	g.Leave()
+	defer g.Enter()
+	f()
+}
+
 // Yield lets others, if any wait, have the place first.
 func (g *Gate) Yield() {
 	if g.waiting.Load() > 0 {

@@ -34,3 +34,24 @@ func TestGate(t *testing.T) {
 		}
 	})
 }
+
+// TestPanic: a place is given back by who panics, also while it was away.
+func TestPanic(t *testing.T) {
+	g := New(1)
+	for _, f := range []func(){
+		func() { panic("inside") },
+		func() { g.Away(func() { panic("away") }) },
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			g.Do(f)
+		}()
+		if n := len(g.places); n != 0 {
+			t.Fatalf("%d places are still taken", n)
+		}
+	}
+}

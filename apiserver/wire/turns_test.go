@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"testing/synctest"
+
+	"keelson/lib/turns"
+)
+
+func panics(f func()) (did bool) {
+	defer func() { did = recover() != nil }()
+	f()
+	return false
+}
+
+// withGate runs f with a gate of one place of its own.
+func withGate(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		old := turns.Processors
+		turns.Processors = turns.New(1)
+		defer func() { turns.Processors = old }()
+		f(t)
+	})
+}
+
+// TestPanicGivesTurnBack: an item that cannot be encoded, or a client's connection that panics, does not take a turn for good.
+func TestPanicGivesTurnBack(t *testing.T) {
+	withGate(t, func(t *testing.T) {
+		for range 3 {
+			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func([]byte, int) ([]byte, error) { panic("odd item") }}
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			if !panics(func() { _ = WriteList(t.Context(), httptest.NewRecorder(), r, l, Want{Media: JSON}) }) {
+				t.Fatal("no panic")
+			}
+		}
+		turns.Processors.Do(func() {}) // blocks for ever if one was kept
+	})
+}
+
+// TestYAMLWaitsWithoutTurn: a list in YAML that waits for one of YAML's slots holds up no other list and no watch.
+func TestYAMLWaitsWithoutTurn(t *testing.T) {
+	withGate(t, func(t *testing.T) {
+		slots := yamlSlots
+		yamlSlots = make(chan struct{}, max(2, runtime.GOMAXPROCS(0)))
+		defer func() { yamlSlots = slots }()
+		var back []func()
+		for range cap(yamlSlots) {
+			back = append(back, takeYAML())
+		}
+		done := make(chan error, 1)
+		go func() { // ends when the slots are given back
+			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func(b []byte, _ int) ([]byte, error) { return append(b, `{"a":1}`...), nil }}
+			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, Want{Media: YAML})
+		}()
+		synctest.Wait()
+		turns.Processors.Do(func() {}) // blocks for ever if the list above has the only one
+		for _, f := range back {
+			f()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
