@@ -76,17 +76,26 @@ func (k *keys) kubeletClientInfo() []runtime.Object {
 
 const clientCAKey = "client-ca-file"
 
-// clientAuthorities vouch for who calls a kubelet. They may become known only after the kubelet has reached the API server.
-type clientAuthorities struct{ pool atomic.Pointer[x509.CertPool] }
+// clientAuthorities vouch for who calls a kubelet. They may become known, or change, after the kubelet has reached the API server.
+type clientAuthorities struct {
+	pool   atomic.Pointer[x509.CertPool]
+	wanted chan struct{} // has an item when somebody has called since the API server was asked last; nil: nobody asks
+}
 
 func newClientAuthorities(p *x509.CertPool) *clientAuthorities {
-	a := &clientAuthorities{}
+	a := &clientAuthorities{wanted: make(chan struct{}, 1)}
 	a.pool.Store(p)
 	return a
 }
 
 // Pool is never nil: without a pool Go would believe the machine's authorities.
-func (a *clientAuthorities) Pool() *x509.CertPool { return a.pool.Load() }
+func (a *clientAuthorities) Pool() *x509.CertPool {
+	select {
+	case a.wanted <- struct{}{}:
+	default:
+	}
+	return a.pool.Load()
+}
 
 func (a *clientAuthorities) set(pem []byte) error {
 	p := x509.NewCertPool()
@@ -97,9 +106,16 @@ func (a *clientAuthorities) set(pem []byte) error {
 	return nil
 }
 
+// The API server is asked again when somebody calls the kubelet, but no sooner after the last answer than this: an answer without an authority
+// may be that of a server which is not of this version yet.
+const (
+	askAgainUnknown = 10 * time.Second
+	askAgainKnown   = 10 * time.Minute
+)
+
 // learn asks the API server which authority signs its certificate for kubelets, and keeps the answer in file for the next start. A server
 // that never said is not Keelson's, or an older one: the authority of its own certificate, otherwise, vouches then, as in clusters that
-// kubeadm makes.
+// kubeadm makes, until the server says.
 func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte, log *slog.Logger) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		known, err := a.read(file)
@@ -111,29 +127,48 @@ func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte
 			return fmt.Errorf("reach the API server: %w", err)
 		}
 		ready()
-		for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		a.follow(ctx, known, func(ctx context.Context) (bool, error) {
 			cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
-			switch {
-			case err == nil:
-				if err = a.keep(file, []byte(cm.Data[clientCAKey])); err == nil {
-					<-ctx.Done()
-					return nil
-				}
-			case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
-				if !known {
-					err = a.set(otherwise)
-				}
-				<-ctx.Done()
-				return err
+			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+				return false, nil
 			}
-			if ctx.Err() != nil {
-				return nil
+			if err != nil {
+				return false, err
 			}
-			log.Warn("the authority of the API server's client certificate is asked for again", "err", err)
+			return true, a.keep(file, []byte(cm.Data[clientCAKey]))
+		}, otherwise, log)
+		return nil
+	}
+}
+
+// follow asks until ctx ends: until there is an answer, and again when somebody calls. ask tells whether the server names an authority, which it
+// has kept then.
+func (a *clientAuthorities) follow(ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger) {
+	for wait := time.Second; ctx.Err() == nil; {
+		found, err := ask(ctx)
+		if err == nil && !found && !known {
+			err = a.set(otherwise)
+		}
+		pause, called := wait, (chan struct{})(nil)
+		switch {
+		case err != nil:
+			if ctx.Err() == nil {
+				log.Warn("the authority of the API server's client certificate is asked for again", "err", err)
+			}
+			wait = min(2*wait, time.Minute)
+		case found:
+			known, wait, pause, called = true, time.Second, askAgainKnown, a.wanted
+		default:
+			wait, pause, called = time.Second, askAgainUnknown, a.wanted
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		if called != nil {
 			select {
 			case <-ctx.Done():
-				return nil
-			case <-time.After(wait):
+			case <-called:
 			}
 		}
 	}

@@ -185,14 +185,14 @@ func (n podNetwork) Attach(ctx context.Context, id, netns string, ports []runtim
 	return n.Network.Attach(ctx, id, netns, list)
 }
 
-// nodeIP is the address this node is known by: the one the default route would use, else the pod network's gateway.
+// nodeIP is the address this node is known by: the one the default route would use, unless it is link-local, else the pod network's gateway.
 func nodeIP(cfg Config) netip.Addr {
 	// Connecting a UDP socket sends nothing; it asks the kernel which source address it would use.
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), "udp4", "192.0.2.1:9")
 	if err == nil {
 		defer func() { _ = conn.Close() }()
 		if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
-			if ip := a.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() {
+			if ip := a.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsLinkLocalUnicast() { // a link-local one is no node's, and the API server calls none
 				return ip
 			}
 		}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"keelson/pki"
+)
+
+// TestClientAuthorityIsLearnedLater: a kubelet that met an API server of an earlier version, which names no authority, asks again when it is
+// called, and so lets the server in after the server's upgrade too. While nobody calls it asks nothing.
+func TestClientAuthorityIsLearnedLater(t *testing.T) {
+	cluster, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := pki.Open(t.TempDir(), kubeletClientAuthority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		a := newClientAuthorities(x509.NewCertPool())
+		asked, broken, upgraded := 0, true, false
+		ask := func(context.Context) (bool, error) {
+			asked++
+			if broken {
+				return false, errors.New("connection refused")
+			}
+			if !upgraded {
+				return false, nil
+			}
+			return true, a.set(own.CertPEM())
+		}
+		go a.follow(ctx, false, ask, cluster.CertPEM(), slog.New(slog.DiscardHandler)) // ends with ctx
+		believes := func(when string, want *pki.Authority) {
+			t.Helper()
+			synctest.Wait()
+			if !a.pool.Load().Equal(want.Pool()) {
+				t.Errorf("%s: another authority is believed", when)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		broken = false
+		time.Sleep(time.Minute)
+		believes("an older server", cluster)
+		before := asked
+		upgraded = true
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if asked != before {
+			t.Errorf("asked %d times while nobody called", asked-before)
+		}
+		a.Pool() // the upgraded server calls, in vain
+		believes("an upgraded server", own)
+		before = asked
+		for range 60 { // calls of each minute
+			a.Pool()
+			time.Sleep(time.Minute)
+		}
+		synctest.Wait()
+		if n := asked - before; n > 6 {
+			t.Errorf("asked %d times in an hour although it is known", n)
+		}
+		upgraded = false
+		time.Sleep(time.Hour)
+		believes("a server that does not say any more", own)
+	})
+}
