@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -87,6 +88,64 @@ func TestStartingContainerGivesNothingAway(t *testing.T) {
 	}
 	if got := n.log("peek"); strings.Contains(got, "found") {
 		t.Errorf("it got hold of the host's files:\n%s", got)
+	}
+}
+
+// TestStartingTracerFindsNobodyOnTheWay: a container that is on its way into a PID namespace while one that may trace starts there gives
+// nothing away either.
+func TestStartingTracerFindsNobodyOnTheWay(t *testing.T) {
+	n := newNode(t)
+	victim := filepath.Join(t.TempDir(), "of-the-host")
+	if err := os.WriteFile(victim, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := func(r *shim.Run) { r.Spec.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/pid", st.PID) }
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	stop := make(chan struct{})
+	defer close(stop)
+	for g := range 3 {
+		r := shim.Run{Spec: n.spec("sleep 1000")}
+		share(&r)
+		wg.Go(func() { // ends with stop
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("guest%d-%d", g, i)
+				if _, err := n.c.Run(n.t.Context(), id, r); err != nil {
+					t.Errorf("run %s: %v", id, err)
+					return
+				}
+				if err := n.c.Delete(n.t.Context(), id); err != nil {
+					t.Errorf("delete %s: %v", id, err)
+					return
+				}
+			}
+		})
+	}
+	caps := []string{"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"}
+	// A shell looks sooner after its start than a Go program does.
+	look := "for i in 1 2 3 4 5 6 7 8; do for p in /proc/[0-9]*; do [ -e $p/root" + victim + " ] && echo found by $p; done; done; echo looked; sleep 1000"
+	for i := range 40 {
+		id := fmt.Sprintf("peek%d", i)
+		n.run(id, look, func(r *shim.Run) {
+			share(r)
+			r.Spec.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps, Effective: caps, Permitted: caps}
+		})
+		pollUntil(t, func() bool { return strings.Contains(n.log(id), "looked") })
+		if got := n.log(id); strings.Contains(got, "found") {
+			t.Errorf("start %d: it got hold of the host's files:\n%s", i, got)
+		}
+		if err := n.c.Delete(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ type supervisor struct {
 	mu         sync.Mutex
 	settings   shim.Settings
 	containers map[string]*container
+	doors      map[uint64]*door // by PID namespace
 	sessions   map[*session]struct{}
 	news       map[chan shim.State]struct{} // subscribers
 }
@@ -81,7 +82,7 @@ func supervise(dir string, args []string) error {
 		dir: dir, log: log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds), quit: make(chan struct{}),
 		children:   newReaper(),
 		buffers:    sync.Pool{New: func() any { return new([readSize]byte) }},
-		containers: map[string]*container{}, sessions: map[*session]struct{}{}, news: map[chan shim.State]struct{}{},
+		containers: map[string]*container{}, doors: map[uint64]*door{}, sessions: map[*session]struct{}{}, news: map[chan shim.State]struct{}{},
 	}
 	if err := s.open(h); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -34,9 +35,17 @@ func tracer(p *specs.Process) bool {
 }
 
 // alone freezes every other container that could take hold of a process that enters the PID namespace ns of container c, until release.
+// When c itself starts and may trace, it waits until nobody is on the way into ns, and nobody sets out until it is among the tracers.
 func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) {
-	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") || len(s.tracers(c, ns)) == 0 {
+	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
+	}
+	leave, err := s.door(ns, c.becomesTracer())
+	if err != nil {
+		return nil, err
+	}
+	if len(s.tracers(c, ns)) == 0 {
+		return leave, nil
 	}
 	s.entry.Lock() // two starts that froze each other's containers would wait for each other
 	began := s.children.now()
@@ -50,6 +59,7 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 			}
 		}
 		s.entry.Unlock()
+		leave()
 	}
 	for _, t := range s.tracers(c, ns) {
 		frozen = append(frozen, t) // also when it fails half way
@@ -59,6 +69,49 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 		}
 	}
 	return release, nil
+}
+
+// becomesTracer tells whether the container is about to start and may trace.
+func (c *container) becomesTracer() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.starting && c.state.Tracer
+}
+
+// door is the way into one PID namespace: held for reading by who enters, and for writing by a container that starts there and may trace.
+type door struct {
+	sync.RWMutex
+	users int
+}
+
+// door enters the PID namespace ns. A container that may trace waits for it no longer than traceLimit: what holds it up is in its own pod.
+func (s *supervisor) door(ns uint64, tracer bool) (leave func(), err error) {
+	s.mu.Lock()
+	d := s.doors[ns]
+	if d == nil {
+		d = &door{}
+		s.doors[ns] = d
+	}
+	d.users++
+	s.mu.Unlock()
+	forget := func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if d.users--; d.users == 0 {
+			delete(s.doors, ns)
+		}
+	}
+	if !tracer {
+		d.RLock()
+		return func() { d.RUnlock(); forget() }, nil
+	}
+	for end := time.Now().Add(traceLimit); !d.TryLock(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			forget()
+			return nil, errors.New("the container may trace processes, and another process has been on its way into its PID namespace for too long")
+		}
+	}
+	return func() { d.Unlock(); forget() }, nil
 }
 
 // tracers are the other running containers in the PID namespace ns that may trace processes.
