@@ -5,10 +5,8 @@ package test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -21,7 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/cluster"
 )
 
 // left is what a cluster holds of its pods.
@@ -29,47 +28,17 @@ type left map[string]int
 
 // keeper is a cluster in a process of its own, looked at from outside.
 type keeper struct {
-	t    *testing.T
-	cs   *kubernetes.Clientset
-	data string
-	pid  int
+	*live
+	t  *testing.T
+	cs *kubernetes.Clientset
 }
 
 func upForLives(t *testing.T) *keeper {
 	t.Helper()
-	bin := binary(t)
-	k := &keeper{t: t, data: filepath.Join(t.TempDir(), "data")}
-	cmd := exec.CommandContext(t.Context(), bin, "up", "--detach", "--port", "0", "--data-dir", k.data)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("up: %v\n%s", err, out)
-	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-		defer cancel()
-		if out, err := exec.CommandContext(ctx, bin, "down", "--purge", "--data-dir", k.data).CombinedOutput(); err != nil {
-			t.Errorf("down: %v\n%s", err, out)
-		}
-	})
-	access, err := clientcmd.BuildConfigFromFlags("", filepath.Join(k.data, "kubeconfig"))
-	if err != nil {
+	k := &keeper{live: startCluster(t), t: t}
+	var err error
+	if k.cs, err = kubernetes.NewForConfig(k.config(t)); err != nil {
 		t.Fatal(err)
-	}
-	access.QPS = -1
-	if k.cs, err = kubernetes.NewForConfig(access); err != nil {
-		t.Fatal(err)
-	}
-	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range cmdlines {
-		b, err := os.ReadFile(f)
-		if err == nil && bytes.Contains(b, []byte(k.data)) && bytes.HasPrefix(b, []byte(bin+"\x00up\x00")) {
-			k.pid, _ = strconv.Atoi(strings.Split(f, "/")[2])
-		}
-	}
-	if k.pid == 0 {
-		t.Fatal("the cluster's process is not found")
 	}
 	return k
 }
@@ -85,17 +54,26 @@ func (k *keeper) look() left {
 		}
 		out[what] = len(found)
 	}
-	count("open files", fmt.Sprintf("/proc/%d/fd/*", k.pid))
+	pid := k.pid(k.t)
+	count("open files", fmt.Sprintf("/proc/%d/fd/*", pid))
 	count("pod directories", k.data+"/kubelet/pods/*")
 	count("log directories", k.data+"/logs/*")
 	count("sandboxes", k.data+"/runtime/sandboxes/*")
 	count("containers", k.data+"/runtime/containers/*")
 	count("network leases", k.data+"/network/leases/*")
-	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", k.pid))
+	mounts, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	out["mounts"] = strings.Count(string(mounts), k.data)
+	id := cluster.DataDir(k.data).ID()
+	for _, path := range kernelState().cgroups {
+		if strings.Contains(path, id) {
+			out["cgroups"]++
+		}
+	}
+	out["namespaces"] = namespacesOf(k.data)
+	out["memory in MB"] = k.memory(k.t, "VmRSS")
 	metrics, err := k.cs.RESTClient().Get().AbsPath("/metrics").DoRaw(k.t.Context())
 	if err != nil {
 		k.t.Fatal(err)
@@ -117,9 +95,24 @@ func (k *keeper) look() left {
 	return out
 }
 
+// namespacesOf counts the namespaces that are kept by mounts below the data directory.
+func namespacesOf(data string) int {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, data) && strings.Contains(line, " nsfs ") {
+			n++
+		}
+	}
+	return n
+}
+
 // more lists what b has more of than a, beyond what comes and goes by itself.
 func more(a, b left) string {
-	slack := map[string]int{"goroutines": 12, "open files": 6, "watches": 1}
+	slack := map[string]int{"goroutines": 12, "open files": 6, "watches": 1, "memory in MB": 40}
 	var out []string
 	for what, n := range b {
 		if n > a[what]+slack[what] {
@@ -136,8 +129,8 @@ func (k *keeper) try(err error) {
 	}
 }
 
-// live leads n pods through all kinds of lives in a namespace of their own, and deletes the namespace.
-func (k *keeper) live(round, n int) {
+// lead leads n pods through all kinds of lives in a namespace of their own, and deletes the namespace.
+func (k *keeper) lead(round, n int) {
 	k.t.Helper()
 	ctx, ns := k.t.Context(), fmt.Sprintf("lives-%d", round)
 	_, err := k.cs.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
@@ -232,9 +225,6 @@ func size(path string) int64 {
 // TestNothingStaysOfPods leads pods (60, or as many as KEELSON_TEST_LIVES says) through lives that end in every way, and finds what
 // they took given back.
 func TestNothingStaysOfPods(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root: real containers")
-	}
 	total := 60
 	if v := os.Getenv("KEELSON_TEST_LIVES"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -244,7 +234,7 @@ func TestNothingStaysOfPods(t *testing.T) {
 		total = n
 	}
 	k := upForLives(t)
-	k.live(0, 12) // what is made once is made
+	k.lead(0, 12) // what is made once is made
 	var before left
 	for range 20 { // until it is quiet
 		before = k.look()
@@ -256,9 +246,9 @@ func TestNothingStaysOfPods(t *testing.T) {
 	for round := 1; total > 0; round++ {
 		n := min(total, 60)
 		total -= n
-		k.live(round, n)
+		k.lead(round, n)
 	}
-	diff := ""
+	var diff string
 	for end := time.Now().Add(time.Minute); ; time.Sleep(500 * time.Millisecond) {
 		if diff = more(before, k.look()); diff == "" {
 			break
