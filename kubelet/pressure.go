@@ -53,7 +53,7 @@ type evicted struct{ k *Kubelet }
 
 // Pods are those that have not ended.
 func (e evicted) Pods() []*corev1.Pod {
-	all := podTable{e.k}.All()
+	all := podTable(e).All()
 	there := make(map[string]bool, len(all))
 	for _, p := range all {
 		there[string(p.UID)] = true

@@ -190,7 +190,7 @@ func (m *Manager) try(ctx context.Context, ref string, r Request) (string, error
 		return "", err
 	}
 	id, used, err := m.tryEach(ctx, ref, r)
-	var creds *ImagePullCredentials
+	var creds *imagePullCredentials
 	if err == nil {
 		creds = usedBy(used)
 	}

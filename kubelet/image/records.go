@@ -26,46 +26,46 @@ const (
 	maxRecord     = 1 << 20 // bytes of a record that are read
 )
 
-// ImagePullIntent says that the kubelet pulls an image: if it is there after a crash, it was not preloaded.
-type ImagePullIntent struct {
+// imagePullIntent says that the kubelet pulls an image: if it is there after a crash, it was not preloaded.
+type imagePullIntent struct {
 	metav1.TypeMeta `json:",inline"`
 	Image           string `json:"image"`
 }
 
-// ImagePulledRecord says which credentials have pulled an image that the kubelet pulled.
-type ImagePulledRecord struct {
+// imagePulledRecord says which credentials have pulled an image that the kubelet pulled.
+type imagePulledRecord struct {
 	metav1.TypeMeta `json:",inline"`
 	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"`
 	// ImageRef is the image's id in the runtime.
 	ImageRef string `json:"imageRef"`
 	// CredentialMapping is by repository: the image as containers name it, without tag and digest.
-	CredentialMapping map[string]ImagePullCredentials `json:"credentialMapping,omitempty"`
+	CredentialMapping map[string]imagePullCredentials `json:"credentialMapping,omitempty"`
 }
 
-// ImagePullCredentials are those that have pulled an image from one repository. None at all: nobody knows, so everybody is verified.
-type ImagePullCredentials struct {
-	KubernetesSecrets         []ImagePullSecret         `json:"kubernetesSecrets,omitempty"`
-	KubernetesServiceAccounts []ImagePullServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
+// imagePullCredentials are those that have pulled an image from one repository. None at all: nobody knows, so everybody is verified.
+type imagePullCredentials struct {
+	KubernetesSecrets         []imagePullSecret         `json:"kubernetesSecrets,omitempty"`
+	KubernetesServiceAccounts []imagePullServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
 	// NodePodsAccessible: it needs no credentials, or those of the node.
 	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
 }
 
-// ImagePullSecret is one registry's entry in a pull secret.
-type ImagePullSecret struct {
+// imagePullSecret is one registry's entry in a pull secret.
+type imagePullSecret struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
 	Name           string `json:"name"`
 	CredentialHash string `json:"credentialHash,omitempty"`
 }
 
-// ImagePullServiceAccount is a service account whose tokens a credential provider takes.
-type ImagePullServiceAccount struct {
+// imagePullServiceAccount is a service account whose tokens a credential provider takes.
+type imagePullServiceAccount struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 }
 
-func (s ImagePullSecret) same(o ImagePullSecret) bool {
+func (s imagePullSecret) same(o imagePullSecret) bool {
 	return s.UID == o.UID && s.Namespace == o.Namespace && s.Name == o.Name
 }
 
@@ -105,7 +105,7 @@ func (r *records) begin(image string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.pulling[image] == 0 {
-		intent := ImagePullIntent{TypeMeta: metav1.TypeMeta{Kind: "ImagePullIntent", APIVersion: recordVersion}, Image: image}
+		intent := imagePullIntent{TypeMeta: metav1.TypeMeta{Kind: "ImagePullIntent", APIVersion: recordVersion}, Image: image}
 		if err := writeRecord(fileOf(r.pullingDir, image), intent); err != nil {
 			return fmt.Errorf("record image pull intent: %w", err)
 		}
@@ -116,7 +116,7 @@ func (r *records) begin(image string) error {
 
 // end notes how a pull ended: creds have pulled the image with this id; nil: it failed. When the record cannot be written, the
 // intent stays in its place.
-func (r *records) end(image, id string, creds *ImagePullCredentials) error {
+func (r *records) end(image, id string, creds *imagePullCredentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pulling[image]--
@@ -133,7 +133,7 @@ func (r *records) end(image, id string, creds *ImagePullCredentials) error {
 }
 
 // pulled reports whether the kubelet pulled an image, and which credentials have pulled it from the repository that image names.
-func (r *records) pulled(image, id string) (pulled bool, creds ImagePullCredentials) {
+func (r *records) pulled(image, id string) (pulled bool, creds imagePullCredentials) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rec, err := r.readLocked(id)
@@ -150,16 +150,16 @@ func (r *records) pulled(image, id string) (pulled bool, creds ImagePullCredenti
 }
 
 // add notes that creds may have an image; without any it notes that it was pulled.
-func (r *records) add(image, id string, creds ImagePullCredentials) error {
+func (r *records) add(image, id string, creds imagePullCredentials) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addLocked(image, id, creds)
 }
 
-func (r *records) addLocked(image, id string, creds ImagePullCredentials) error {
+func (r *records) addLocked(image, id string, creds imagePullCredentials) error {
 	rec, err := r.readLocked(id)
 	if err != nil {
-		rec = &ImagePulledRecord{TypeMeta: metav1.TypeMeta{Kind: "ImagePulledRecord", APIVersion: recordVersion}, ImageRef: id}
+		rec = &imagePulledRecord{TypeMeta: metav1.TypeMeta{Kind: "ImagePulledRecord", APIVersion: recordVersion}, ImageRef: id}
 	}
 	merged, changed := merge(rec.CredentialMapping[repository(image)], creds)
 	if err == nil && !changed {
@@ -167,7 +167,7 @@ func (r *records) addLocked(image, id string, creds ImagePullCredentials) error 
 	}
 	if changed {
 		if rec.CredentialMapping == nil {
-			rec.CredentialMapping = map[string]ImagePullCredentials{}
+			rec.CredentialMapping = map[string]imagePullCredentials{}
 		}
 		rec.CredentialMapping[repository(image)] = merged
 	}
@@ -176,12 +176,12 @@ func (r *records) addLocked(image, id string, creds ImagePullCredentials) error 
 }
 
 // merge adds what pulled an image to what has pulled it before. What needs no credentials stays so.
-func merge(have, more ImagePullCredentials) (ImagePullCredentials, bool) {
+func merge(have, more imagePullCredentials) (imagePullCredentials, bool) {
 	switch {
 	case have.NodePodsAccessible:
 		return have, false
 	case more.NodePodsAccessible:
-		return ImagePullCredentials{NodePodsAccessible: true}, true
+		return imagePullCredentials{NodePodsAccessible: true}, true
 	}
 	changed := false
 	for _, s := range more.KubernetesSecrets {
@@ -196,8 +196,8 @@ func merge(have, more ImagePullCredentials) (ImagePullCredentials, bool) {
 	return have, changed
 }
 
-func (r *records) readLocked(id string) (*ImagePulledRecord, error) {
-	rec := &ImagePulledRecord{}
+func (r *records) readLocked(id string) (*imagePulledRecord, error) {
+	rec := &imagePulledRecord{}
 	if err := readRecord(fileOf(r.pulledDir, id), rec); err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (r *records) intents() ([]string, error) {
 	files, err := recordFiles(r.pullingDir)
 	var out []string
 	for _, f := range files {
-		intent := ImagePullIntent{}
+		intent := imagePullIntent{}
 		if err := readRecord(f, &intent); err == nil && intent.Image != "" && fileOf(r.pullingDir, intent.Image) == f {
 			out = append(out, intent.Image)
 		}
@@ -229,7 +229,7 @@ func (r *records) settle(image, id string) error {
 		return nil
 	}
 	if id != "" {
-		if err := r.addLocked(image, id, ImagePullCredentials{}); err != nil {
+		if err := r.addLocked(image, id, imagePullCredentials{}); err != nil {
 			return err
 		}
 	}

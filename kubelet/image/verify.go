@@ -109,7 +109,7 @@ func (m *Manager) accessible(image, id string, creds []Credential) bool {
 				continue
 			}
 			if h != s { // the same credentials in another secret, or a secret with new ones
-				if err := m.records.add(image, id, ImagePullCredentials{KubernetesSecrets: []ImagePullSecret{s}}); err != nil {
+				if err := m.records.add(image, id, imagePullCredentials{KubernetesSecrets: []imagePullSecret{s}}); err != nil {
 					m.cfg.Log.Warn("write image pulled record", "image", image, "err", err)
 				}
 			}
@@ -120,15 +120,15 @@ func (m *Manager) accessible(image, id string, creds []Credential) bool {
 }
 
 // usedBy is what a pulled record says of the credentials that pulled; nil pulled without any.
-func usedBy(c *Credential) *ImagePullCredentials {
+func usedBy(c *Credential) *imagePullCredentials {
 	if c == nil {
-		return &ImagePullCredentials{NodePodsAccessible: true}
+		return &imagePullCredentials{NodePodsAccessible: true}
 	}
-	return &ImagePullCredentials{KubernetesSecrets: []ImagePullSecret{c.secret()}}
+	return &imagePullCredentials{KubernetesSecrets: []imagePullSecret{c.secret()}}
 }
 
-func (c Credential) secret() ImagePullSecret {
-	return ImagePullSecret{UID: string(c.Secret.UID), Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.hash()}
+func (c Credential) secret() imagePullSecret {
+	return imagePullSecret{UID: string(c.Secret.UID), Namespace: c.Secret.Namespace, Name: c.Secret.Name, CredentialHash: c.hash()}
 }
 
 // hash tells credentials apart; empty when they cannot be told.

@@ -23,11 +23,11 @@ const askLimit = 10 * time.Second
 // Delegated is the range that the administrator gave to pods; ok is false where there is no user kubelet or no program getsubids.
 func Delegated(ctx context.Context) (r Range, ok bool, err error) {
 	if _, err := user.Lookup(delegate); err != nil {
-		return Range{}, false, nil //nolint:nilerr // who is not known has been given nothing
+		return Range{}, false, nil // who is not known has been given nothing
 	}
 	program, err := exec.LookPath("getsubids")
 	if err != nil {
-		return Range{}, false, nil //nolint:nilerr // as above
+		return Range{}, false, nil // as above
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -161,7 +161,7 @@ func TestLoadRefuses(t *testing.T) {
 // again, and the disk knows all of it.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tmp, err := os.MkdirTemp("", "userns")
+		tmp, err := os.MkdirTemp("", "userns") //nolint:usetesting // rapid's T has no TempDir
 		if err != nil {
 			t.Fatal(err)
 		}

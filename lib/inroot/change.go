@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,14 +43,14 @@ func (d *Dir) mkdirAll(p string, perm fs.FileMode, exact bool) (made []string, e
 		}
 		missing = append(missing, at)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		err := d.inParent("mkdir", missing[i], func(fd int, base string) error {
+	for _, at := range slices.Backward(missing) {
+		err := d.inParent("mkdir", at, func(fd int, base string) error {
 			err := unix.Mkdirat(fd, base, modeBits(perm))
 			if errors.Is(err, unix.EEXIST) {
 				return nil // somebody was quicker; the next step finds out whether it is a directory
 			}
 			if err == nil {
-				made = append(made, missing[i])
+				made = append(made, at)
 			}
 			if err != nil || !exact {
 				return err

@@ -67,8 +67,7 @@ func (d *Dir) fail(op, p string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return err
 	}
 	if errors.Is(err, unix.ENOSYS) {

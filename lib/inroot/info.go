@@ -51,7 +51,7 @@ func statAt(dirfd int, base string) (Info, error) {
 	var st unix.Statx_t
 	for {
 		err := unix.Statx(dirfd, base, flags, unix.STATX_BASIC_STATS, &st)
-		if err == unix.EINTR { //nolint:errorlint // straight from the kernel
+		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {

@@ -131,7 +131,7 @@ func (u *unpacker) attributes(base string, h *tar.Header) error {
 			return fmt.Errorf("%w: more than %d extended attributes", ErrInvalid, maxXattrs)
 		}
 		err := u.parent.Setxattr(base, name, []byte(value))
-		if err != nil && !errors.Is(err, unix.ENOTSUP) && !(errors.Is(err, unix.EPERM) && strings.HasPrefix(name, "user.")) {
+		if err != nil && !errors.Is(err, unix.ENOTSUP) && (!errors.Is(err, unix.EPERM) || !strings.HasPrefix(name, "user.")) {
 			return err // user.* is for files and directories: the kernel says EPERM for others
 		}
 	}

@@ -2,6 +2,8 @@
 
 //go:build !linux || !cgo
 
+// keelson-shim cannot work without cgo: this program only says so. Without it tools that look at every package would stumble over one that
+// has nothing for them.
 package main
 
 import (
@@ -9,7 +11,6 @@ import (
 	"os"
 )
 
-// Without this file tools that look at every package would stumble over one that has nothing for them.
 func main() {
 	fmt.Fprintln(os.Stderr, "keelson-shim was built without cgo, which it needs: build it with make")
 	os.Exit(2)
