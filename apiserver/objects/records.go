@@ -153,8 +153,13 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 }
 
-// maxObjectBytes bounds a stored object: what etcd takes by default. Without it patches could make an object grow without end.
-const maxObjectBytes = 3 << 19
+// Bounds of a stored object in bytes. maxObjectBytes is what etcd takes by default; without it patches could make an object grow without end. An
+// object that is being deleted may be larger: earlier versions stored up to their bound of a request's body, and who could not mark such an
+// object as deleted, or take its finalizers away, would never be rid of it.
+const (
+	maxObjectBytes  = 3 << 19
+	maxDeletedBytes = 4 << 20
+)
 
 // encode takes obj over: its resourceVersion is never stored inside.
 func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
@@ -165,9 +170,13 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("write %s: %w", key, err)
 	}
-	if len(value) > maxObjectBytes {
+	most := maxObjectBytes
+	if obj.GetDeletionTimestamp() != nil {
+		most = maxDeletedBytes
+	}
+	if len(value) > most {
 		return nil, nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), maxObjectBytes))
+			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), most))
 	}
 	e := NewEntry(key, obj, 0, r.memo)
 	e.sum, e.size = hash(value), len(value)

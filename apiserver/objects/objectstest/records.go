@@ -32,6 +32,7 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 		{"CreateGet", testCreateGet},
 		{"StoredForm", testStoredForm},
 		{"CreateRefused", testCreateRefused},
+		{"TooLarge", testTooLarge},
 		{"Update", testUpdate},
 		{"UpdateUnchanged", testUpdateUnchanged},
 		{"UpdateConflict", testUpdateConflict},
@@ -122,6 +123,34 @@ func testCreateRefused(t *testing.T, s Records, _ store.Store) {
 		_, _, err := s.Create(bounded(t), Pod(key))
 		reason(t, "create "+key, err, metav1.StatusReasonBadRequest)
 	}
+}
+
+// testTooLarge: an object has a bound, but one that is larger already, as earlier versions stored them, can be deleted.
+func testTooLarge(t *testing.T, s Records, _ store.Store) {
+	sized := func(n int) map[string]string { return map[string]string{"data": strings.Repeat("x", n)} }
+	grow := func(n int, deleted bool) error {
+		_, _, _, err := s.Update(bounded(t), "ns", "a", false, func(_ context.Context, cur kind.Object) (kind.Object, error) {
+			p := cur.DeepCopyObject().(*corev1.Pod)
+			p.Annotations = sized(n)
+			if deleted {
+				now := metav1.Now()
+				p.DeletionTimestamp = &now
+			}
+			return p, nil
+		})
+		return err
+	}
+	p := Pod("ns/a")
+	p.Annotations = sized(2 << 20)
+	_, _, err := s.Create(bounded(t), p)
+	reason(t, "create a large object", err, metav1.StatusReasonRequestEntityTooLarge)
+	create(t, s, Pod("ns/a"))
+	reason(t, "grow beyond the bound", grow(2<<20, false), metav1.StatusReasonRequestEntityTooLarge)
+	if err := grow(3<<20, true); err != nil {
+		t.Errorf("mark a large object as deleted: %v", err)
+	}
+	reason(t, "grow a deleted object", grow(5<<20, true), metav1.StatusReasonRequestEntityTooLarge)
+	remove(t, s, "ns/a")
 }
 
 func testUpdate(t *testing.T, s Records, _ store.Store) {
