@@ -130,7 +130,7 @@ func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte
 		a.follow(ctx, known, func(ctx context.Context) (bool, error) {
 			cm, err := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, kubeletClientAuthority, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-				return false, nil //nolint:nilerr // it does not say
+				return false, nil
 			}
 			if err != nil {
 				return false, err

@@ -197,8 +197,14 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestStreamsArePassedOn(t *testing.T) {
+	t.Run("in the clear", func(t *testing.T) { testStreamsArePassedOn(t, httptest.NewServer) })
+	// As `keelson runtime` does, and containerd when it is told to.
+	t.Run("by TLS with a certificate of the runtime's own", func(t *testing.T) { testStreamsArePassedOn(t, httptest.NewTLSServer) })
+}
+
+func testStreamsArePassedOn(t *testing.T, listen func(http.Handler) *httptest.Server) {
 	f := serve(t)
-	backend := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	backend := listen(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "SPDY/3.1" {
 			http.Error(w, "no upgrade", http.StatusBadRequest)
 			return
