@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 		{"a number for a name", "application/json", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":5}}`, 400, `ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string`},
 		{"a time that is none", "application/json", fmt.Sprintf(cm, `,"creationTimestamp":"yesterday"`), 400, `parsing time "yesterday" as "2006-01-02T15:04:05Z07:00"`},
 		{"deep nesting", "application/json", deep, 400, "exceeded max depth"},
-		{"deep YAML", "application/yaml", strings.Repeat("[", 20000), 400, "exceeded max depth of 10000"},
+		{"deep YAML", "application/yaml", strings.Repeat("[", 20000), 400, "exceeded max depth of 1000"},
 		{"a billion laughs", "application/yaml", laughs(), 400, "excessive aliasing"},
 		{"YAML that is none", "application/yaml", "a: b: c", 400, "mapping values are not allowed in this context"},
 		{"a tab in YAML", "application/yaml", "apiVersion: v1\n\tkind: x", 400, "found a tab character that violates indentation"},

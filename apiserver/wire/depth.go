@@ -17,7 +17,7 @@ func CheckDepth(doc []byte) error {
 	if depth(doc) <= maxDepth {
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the document is nested deeper than %d levels", maxDepth))
+	return apierrors.NewBadRequest(fmt.Sprintf("exceeded max depth of %d: the document is nested too deeply", maxDepth))
 }
 
 // depth is how deep a JSON document is nested; 0 for what begins otherwise, and no more than maxDepth+1.

@@ -17,7 +17,7 @@ func TestDepth(t *testing.T) {
 		}
 	}
 	for _, body := range []string{strings.Repeat(`{"a":`, 9000) + "1" + strings.Repeat("}", 9000), "a: " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000)} {
-		if _, err := DecodeApply([]byte(body), Ignore, func(string) {}); err == nil || !strings.Contains(err.Error(), "nested deeper") {
+		if _, err := DecodeApply([]byte(body), Ignore, func(string) {}); err == nil || !strings.Contains(err.Error(), "exceeded max depth") {
 			t.Errorf("apply of %.20s: got %v", body, err)
 		}
 	}
