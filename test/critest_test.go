@@ -149,9 +149,8 @@ func judgeSpecs(t *testing.T, report string, all bool) {
 
 // output is what a program says, to be read while it runs.
 type output struct {
-	ready chan struct{}
-	word  string
-	file  *os.File
+	word string
+	file *os.File
 }
 
 func (o *output) Bytes() []byte {

@@ -230,7 +230,7 @@ func templateMeta(l *check.List, m *metav1.ObjectMeta) {
 		child string
 		set   bool
 	}{
-		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""},
+		{"name", m.Name != ""}, {"generateName", m.GenerateName != ""}, {"namespace", m.Namespace != ""}, {"selfLink", m.SelfLink != ""}, //nolint:staticcheck // deprecated, and still refused
 		{"uID", m.UID != ""}, {"resourceVersion", m.ResourceVersion != ""}, {"generation", m.Generation != 0},
 		{"creationTimestamp", !m.CreationTimestamp.IsZero()}, {"deletionTimestamp", m.DeletionTimestamp != nil},
 		{"deletionGracePeriodSeconds", m.DeletionGracePeriodSeconds != nil}, {"ownerReferences", m.OwnerReferences != nil},
@@ -427,7 +427,7 @@ func driverName(l *check.List, child, name string) {
 		l.Missing(child)
 		return
 	}
-	check.Format(l, child, name, validate.LongNameCaseless)
+	check.Format(l, child, name, validate.LongNameCaseless) //nolint:staticcheck // what Kubernetes checks here
 	if len(name) > maxDriver {
 		l.Declared(field.TooLongCharacters(l.Path(child), name, maxDriver))
 	}

@@ -121,8 +121,8 @@ func as[T any](g func(a, b *T) bool) glance {
 		if !a.CanAddr() || !b.CanAddr() || !a.CanInterface() || !b.CanInterface() {
 			return false
 		}
-		x, _ := a.Addr().Interface().(*T)
-		y, _ := b.Addr().Interface().(*T)
+		x, _ := reflect.TypeAssert[*T](a.Addr())
+		y, _ := reflect.TypeAssert[*T](b.Addr())
 		return g(x, y)
 	}
 }
@@ -153,8 +153,8 @@ func slicesOf(t reflect.Type, elem *glance) glance {
 
 func (p planner) structs(t reflect.Type) glance {
 	var fields []*glance
-	for i := range t.NumField() {
-		fields = append(fields, p.plan(t.Field(i).Type))
+	for f := range t.Fields() {
+		fields = append(fields, p.plan(f.Type))
 	}
 	return func(a, b reflect.Value) bool {
 		for i, g := range fields {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
 
 	"keelson/api/same"
@@ -72,14 +71,14 @@ func eachLeaf(v reflect.Value, check func(path string), path string) {
 	was.Set(v)
 	switch v.Kind() {
 	case reflect.Struct:
-		if q, ok := v.Addr().Interface().(*resource.Quantity); ok {
+		if q, ok := reflect.TypeAssert[*resource.Quantity](v.Addr()); ok {
 			for _, other := range []resource.Quantity{resource.MustParse("2"), *resource.NewQuantity(1, resource.BinarySI)} {
 				*q = other
 				check(path)
 			}
 			break
 		}
-		if tm, ok := v.Addr().Interface().(*time.Time); ok {
+		if tm, ok := reflect.TypeAssert[*time.Time](v.Addr()); ok {
 			*tm = tm.Add(1)
 			check(path)
 			break
@@ -132,7 +131,7 @@ func TestMapsAndNil(t *testing.T) {
 		"another format":     func(p *corev1.Pod) { p.Spec.Overhead["cpu"] = *resource.NewQuantity(1, resource.BinarySI) },
 		"empty, not nil":     func(p *corev1.Pod) { p.Annotations = map[string]string{} },
 		"a list, empty":      func(p *corev1.Pod) { p.Finalizers = []string{} },
-		"a pointer":          func(p *corev1.Pod) { p.Spec.HostUsers = ptr.To(false) },
+		"a pointer":          func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
 		"an instant, closer": func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(0, 1)) },
 	} {
 		if same.Of(with(func(*corev1.Pod) {}), with(change)) {

@@ -4,6 +4,7 @@ package same
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +52,7 @@ func findParts(t reflect.Type, at []int, depth int) []part {
 		if !f.IsExported() {
 			continue
 		}
-		path := append(at[:len(at):len(at)], i)
+		path := append(slices.Clip(at), i)
 		switch f.Type.Kind() {
 		case reflect.Struct:
 			if depth > 1 {

@@ -281,7 +281,7 @@ func validateAttachment(a *storagev1.VolumeAttachment) field.ErrorList {
 	if s.Attacher == "" {
 		l.Missing("attacher")
 	} else {
-		check.Format(l, "attacher", s.Attacher, validate.LongNameCaseless)
+		check.Format(l, "attacher", s.Attacher, validate.LongNameCaseless) //nolint:staticcheck // what Kubernetes checks here
 		if len(s.Attacher) > maxAttacher {
 			l.Declared(field.TooLongCharacters(l.Path("attacher"), "", maxAttacher))
 		}

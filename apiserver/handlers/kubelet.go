@@ -75,8 +75,7 @@ func addressOf(node *corev1.Node) (string, error) {
 
 // notAllowed is the answer to a client whose request leads to an address that the server does not call; nil: it is something else.
 func notAllowed(err error) error {
-	var refused *outbound.RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*outbound.RefusedError](err); ok {
 		return apierrors.NewBadRequest(refused.Error())
 	}
 	return nil

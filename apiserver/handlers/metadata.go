@@ -35,7 +35,7 @@ var anyFinalizers = []string{
 func checkMetadata(res *registry.Resource, sub string, obj, old kind.Object) field.ErrorList {
 	p := field.NewPath("metadata")
 	what := res.GroupResource().String()
-	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, path.ValidatePathSegmentName, p)
+	errs := validation.ValidateObjectMetaAccessor(obj, res.Namespaced, path.ValidatePathSegmentName, p) //nolint:staticcheck // what Kubernetes checks here
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, p)...)
 	if res.Custom != nil {
 		return errs

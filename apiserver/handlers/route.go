@@ -20,7 +20,7 @@ import (
 // Content-Type and Accept, those of custom resources by the path alone.
 func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
-		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 {
+		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // its messages are those that clients know
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
 		}
 	}

@@ -141,7 +141,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 			}
 			if s.GetUID() != old.UID {
 				return nil, apierrors.NewConflict(schema.GroupResource{Group: res.Group, Resource: res.Resource + "/scale"}, rq.Name,
-					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:revive,staticcheck // Kubernetes' words
+					fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", s.GetUID(), old.UID)) //nolint:staticcheck // Kubernetes' words
 			}
 			return s, fields.Update(old, s, p.owner)
 		})

@@ -102,8 +102,7 @@ func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Co
 		return d.Judge(t, to)
 	}
 	conn, err := dialer.DialContext(ctx, network, addr)
-	var refused *RefusedError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		d.refused.WithLabelValues(string(t)).Inc()
 		return nil, refused
 	}

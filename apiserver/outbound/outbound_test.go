@@ -169,8 +169,7 @@ func TestResolved(t *testing.T) {
 	if err == nil {
 		_ = resp.Body.Close()
 	}
-	var refused *outbound.RefusedError
-	if !errors.As(err, &refused) {
+	if _, ok := errors.AsType[*outbound.RefusedError](err); !ok {
 		t.Errorf("got %v, want it refused", err)
 	}
 }

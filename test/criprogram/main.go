@@ -28,7 +28,7 @@ const master = "nginx: master process nginx"
 func run(name string, args []string) error {
 	switch name {
 	case "nnp":
-		_, err := fmt.Printf("Effective uid: %d\n", os.Geteuid())
+		_, err := fmt.Fprintf(os.Stdout, "Effective uid: %d\n", os.Geteuid())
 		return err
 	case "pgrep":
 		return pgrep(args)
@@ -62,7 +62,9 @@ func pgrep(args []string) error {
 	for _, file := range names {
 		b, err := os.ReadFile(file)
 		if err == nil && strings.TrimSpace(string(b)) == args[0] { // else it has ended
-			fmt.Println(filepath.Base(filepath.Dir(file)))
+			if _, err := fmt.Fprintln(os.Stdout, filepath.Base(filepath.Dir(file))); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -77,7 +79,9 @@ func serve(name string) error {
 	if port == "" {
 		port = "80"
 	}
-	fmt.Printf("%s serves on port %s\n", name, port)
+	if _, err := fmt.Fprintf(os.Stdout, "%s serves on port %s\n", name, port); err != nil {
+		return err
+	}
 	s := &http.Server{Addr: ":" + port, ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "It works!") // the client may have left
 	})}

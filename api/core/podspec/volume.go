@@ -89,8 +89,8 @@ func TwiceName(source string) string {
 func (c *Checker) volumeSource(v *corev1.Volume) {
 	var one corev1.Volume
 	all, n := reflect.ValueOf(&v.VolumeSource).Elem(), 0
-	for i := range all.NumField() {
-		if !all.Field(i).IsNil() {
+	for _, source := range all.Fields() {
+		if !source.IsNil() {
 			n++
 		}
 	}

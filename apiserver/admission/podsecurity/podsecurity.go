@@ -177,7 +177,7 @@ func (p *Plugin) apply(r *admission.Request, levels api.Policy, meta *metav1.Obj
 
 // versionLabel is how metrics name a level's version.
 func versionLabel(lv api.LevelVersion) string {
-	if lv.Version.Latest() || lv.Level == api.LevelPrivileged {
+	if lv.Latest() || lv.Level == api.LevelPrivileged {
 		return api.VersionLatest
 	}
 	return lv.Version.String()
