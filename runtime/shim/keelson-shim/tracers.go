@@ -40,17 +40,21 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 	if ns == 0 || ns == namespaceID("/proc/self/ns/pid") {
 		return func() {}, nil
 	}
-	leave, err := s.door(ns, c.becomesTracer())
+	traces := c.becomesTracer()
+	leave, err := s.door(ns, traces)
 	if err != nil {
 		return nil, err
 	}
-	if len(s.tracers(c, ns)) == 0 {
+	held := len(s.tracers(c, ns)) > 0
+	if !held && !traces {
 		return leave, nil
 	}
-	s.entry.Lock() // two starts that froze each other's containers would wait for each other
+	if held {
+		s.entry.Lock() // two starts that froze each other's containers would wait for each other
+	}
 	began := s.children.now()
 	var frozen []*container
-	watchdog := time.AfterFunc(traceLimit, func() { s.children.killUnowned(began) })
+	watchdog := time.AfterFunc(traceLimit, func() { s.children.killUnowned(began) }) // others wait meanwhile
 	release = func() {
 		watchdog.Stop()
 		for _, t := range frozen {
@@ -58,8 +62,13 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 				s.log.Printf("container %s: %v", t.state.ID, err)
 			}
 		}
-		s.entry.Unlock()
+		if held {
+			s.entry.Unlock()
+		}
 		leave()
+	}
+	if !held {
+		return release, nil
 	}
 	for _, t := range s.tracers(c, ns) {
 		frozen = append(frozen, t) // also when it fails half way
