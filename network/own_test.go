@@ -35,14 +35,14 @@ func TestPodsCannotTakeTheNodesPorts(t *testing.T) {
 	bringUp(t)
 	cfg := newConfig(t)
 	n, stop := start(t, cfg)
-	ns := newNetns(t)
+	ns, thiefs := newNetns(t), newNetns(t)
 	if err := n.Reserve(6443, "the API server"); err != nil {
 		t.Fatal(err)
 	}
 	listenAs(t, "127.0.0.1:2222", "sshd")
 	refused := func(n *Network, part string, p PortMapping) {
 		t.Helper()
-		_, err := n.Attach(t.Context(), "thief", ns, []PortMapping{p})
+		_, err := n.Attach(t.Context(), "thief", thiefs, []PortMapping{p})
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("attach with host port %v: got %v, want %q", p, err, part)
 		}

@@ -31,7 +31,7 @@ func TestStreamsAreNotInTheClear(t *testing.T) {
 			c, err := n.c.Runtime.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 				PodSandboxId: sb.GetPodSandboxId(), SandboxConfig: box,
 				Config: &runtimeapi.ContainerConfig{
-					Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, Command: []string{"/hello", "sleep"}, LogPath: "c.log",
+					Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: critest.HelloImage}, Command: []string{"/hello", "sleep", "1000"}, LogPath: "c.log",
 				},
 			})
 			if err == nil {
