@@ -24,7 +24,7 @@ var lifeAttacks = []attack{
 func attackExec(t *testing.T, c *live) {
 	var pods strings.Builder
 	for i := range 20 {
-		pods.WriteString(fmt.Sprintf(`apiVersion: v1
+		fmt.Fprintf(&pods, `apiVersion: v1
 kind: Pod
 metadata: {name: probed-%d}
 spec:
@@ -35,7 +35,7 @@ spec:
     command: [sh, -c, sleep 1000]
     startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 3}
 ---
-`, i))
+`, i)
 	}
 	c.apply(t, pods.String())
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -234,7 +235,7 @@ func abstractSockets(string) (string, error) {
 			continue
 		}
 		for _, network := range []string{"unix", "unixpacket", "unixgram"} {
-			conn, err := net.Dial(network, f[7])
+			conn, err := (&net.Dialer{}).DialContext(context.Background(), network, f[7])
 			if err == nil {
 				return f[7], conn.Close()
 			}
@@ -251,10 +252,14 @@ func listeners(string) (string, error) {
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, //nolint:gosec // it looks for who would answer
 	}}
 	var reached []string
-	for _, addr := range strings.Fields(os.Getenv("ESCAPE_LISTENERS")) {
+	for addr := range strings.FieldsSeq(os.Getenv("ESCAPE_LISTENERS")) {
 		for _, scheme := range []string{"http", "https"} {
 			for _, path := range []string{"/pods", "/runningpods/", "/exec/x", "/cri/exec/x", "/api/v1/secrets", "/debug/pprof/", "/metrics", "/configz", "/logs/", "/run/a/b/c"} {
-				resp, err := client.Get(scheme + "://" + addr + path)
+				req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, scheme+"://"+addr+path, http.NoBody)
+				if err != nil {
+					return "", err
+				}
+				resp, err := client.Do(req)
 				if err != nil {
 					break // nobody answers to this scheme
 				}
@@ -277,7 +282,7 @@ const inNamespaces = "in-namespaces"
 
 // userNamespace becomes root of a user namespace of its own and tries from there what it may not as itself.
 func userNamespace(string) (string, error) {
-	cmd := exec.Command("/proc/self/exe", inNamespaces)
+	cmd := exec.CommandContext(context.Background(), "/proc/self/exe", inNamespaces)
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWCGROUP,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
@@ -293,15 +298,15 @@ func userNamespace(string) (string, error) {
 // childInNamespaces says on its output what it reached, and ends with 1 when that is nothing.
 func childInNamespaces() int {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		fmt.Println("mount proc:", err)
+		fmt.Fprintln(os.Stdout, "mount proc:", err)
 		return 1
 	}
 	f, err := os.OpenFile("/proc/sys/kernel/core_pattern", os.O_WRONLY, 0)
 	if err != nil {
-		fmt.Println("core_pattern:", err)
+		fmt.Fprintln(os.Stdout, "core_pattern:", err)
 		return 1
 	}
 	_ = f.Close()
-	fmt.Println("core_pattern")
+	fmt.Fprintln(os.Stdout, "core_pattern")
 	return 0
 }
