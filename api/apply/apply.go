@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"keelson/api/kind"
 	"keelson/api/scheme"
@@ -128,9 +129,13 @@ type typeConverter struct{ typed.ParseableType }
 
 func (c typeConverter) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return c.FromUnstructured(u.UnstructuredContent(), opts...)
+		return typed.AsTyped(ordered{value.NewValueInterface(u.UnstructuredContent())}, c.Schema, c.TypeRef, opts...)
 	}
-	return c.FromStructured(obj, opts...)
+	v, err := value.NewValueReflect(obj)
+	if err != nil {
+		return nil, fmt.Errorf("read %T: %w", obj, err)
+	}
+	return typed.AsTyped(ordered{v}, c.Schema, c.TypeRef, opts...)
 }
 
 func (c typeConverter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {

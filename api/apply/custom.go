@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
 
 	"keelson/api/kind"
 )
@@ -78,7 +79,7 @@ func (c customTypes) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationO
 	if !ok {
 		return nil, runtime.NewNotRegisteredErrForKind("custom resources", u.GroupVersionKind())
 	}
-	return t.FromUnstructured(u.Object, opts...)
+	return typed.AsTyped(ordered{value.NewValueInterface(u.Object)}, t.Schema, t.TypeRef, opts...)
 }
 
 func (c customTypes) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
