@@ -15,8 +15,11 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"keelson/lib/turns"
 )
 
 // State is how far a connection has come.
@@ -53,6 +56,7 @@ type Listener struct {
 	max, authenticated, perAddress int
 
 	refused [reasons]atomic.Int64
+	turns   *turns.Gate // what a connection computes before its first request
 
 	mu     sync.Mutex
 	open   [states]list.List // of *conn, the oldest first
@@ -63,7 +67,8 @@ type Listener struct {
 // a quarter of them without an authenticated request.
 func New(l net.Listener, maximum int) *Listener {
 	maximum = max(maximum, 1)
-	return &Listener{Listener: l, max: maximum, authenticated: max(maximum*9/10, 1), perAddress: max(maximum/4, 1), byAddr: map[netip.Addr]int{}}
+	return &Listener{Listener: l, max: maximum, authenticated: max(maximum*9/10, 1), perAddress: max(maximum/4, 1), byAddr: map[netip.Addr]int{},
+		turns: turns.New(runtime.GOMAXPROCS(0))}
 }
 
 // conn is one connection. Its listener's mu guards state and place.
@@ -72,6 +77,7 @@ type conn struct {
 	l       *Listener
 	addr    netip.Addr // invalid: not counted
 	once    sync.Once
+	turn    atomic.Bool   // has a turn at the processors
 	reached atomic.Uint32 // state, to be read without a lock
 
 	state State
@@ -162,6 +168,7 @@ func (l *Listener) addrLocked(c *conn, n int) {
 
 // Close gives the place back.
 func (c *conn) Close() error {
+	c.leave()
 	c.once.Do(func() {
 		c.l.mu.Lock()
 		defer c.l.mu.Unlock()
@@ -180,6 +187,7 @@ func (c *conn) CloseWrite() error {
 
 // reach notes that c has come as far as s.
 func (c *conn) reach(s State) {
+	c.leave()
 	if State(c.reached.Load()) >= s { //nolint:gosec // a State
 		return
 	}
