@@ -72,7 +72,7 @@ func (h *Handler) createObject(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, manager string, opts runtime.Object, dry bool,
 ) (*objects.Entry, error) {
 	wipe(obj)
-	if err := res.Fields[""].Update(nil, obj, manager); err != nil {
+	if err := inTurn(ctx, rq, func() error { return res.Fields[""].Update(nil, obj, manager) }); err != nil {
 		return nil, err
 	}
 	generated := obj.GetName() == ""

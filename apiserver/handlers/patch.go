@@ -112,7 +112,7 @@ func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, 
 	begin = time.Now()
 	res.Default(obj)
 	rq.Mark.Default = time.Since(begin)
-	if err := res.Fields[rq.Subresource].Update(current, obj, p.owner); err != nil {
+	if err := inTurn(ctx, rq, func() error { return res.Fields[rq.Subresource].Update(current, obj, p.owner) }); err != nil {
 		return nil, err
 	}
 	return obj, staysWhere(rq, res, obj)
@@ -160,8 +160,11 @@ func (h *Handler) applied(rq *pipeline.Request, res *registry.Resource, p *patch
 			live = res.New()
 			live.GetObjectKind().SetGroupVersionKind(res.GVK())
 		}
-		obj, err := res.Fields[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
-		if err != nil {
+		var obj kind.Object
+		if err := inTurn(ctx, rq, func() (err error) {
+			obj, err = res.Fields[rq.Subresource].Apply(live, want.DeepCopy(), p.owner, force)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 		return obj, staysWhere(rq, res, obj)

@@ -46,7 +46,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	used := false
 	c := change{
 		res: res, sub: rq.Subresource, opts: opts, dry: isDryRun(opts.DryRun), createMissing: res.CreateOnUpdate && rq.Subresource == "",
-		make: func(_ context.Context, current kind.Object) (kind.Object, error) {
+		make: func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			o := obj
 			if used { // a second try: the first one changed the object
 				return nil, conflict(res, rq.Name)
@@ -59,7 +59,7 @@ func (h *Handler) update(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 			if !used {
 				o, _ = obj.DeepCopyObject().(kind.Object)
 			}
-			return o, res.Fields[rq.Subresource].Update(current, o, owner)
+			return o, inTurn(ctx, rq, func() error { return res.Fields[rq.Subresource].Update(current, o, owner) })
 		},
 	}
 	e, created, err := h.change(r.Context(), rq, c)

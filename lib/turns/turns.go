@@ -8,6 +8,7 @@
 package turns
 
 import (
+	"context"
 	"runtime"
 	"sync/atomic"
 )
@@ -34,6 +35,18 @@ func (g *Gate) Enter() {
 	g.waiting.Add(1)
 	g.places <- struct{}{}
 	g.waiting.Add(-1)
+}
+
+// EnterContext waits for a place until ctx is done. Who gets an error has no place.
+func (g *Gate) EnterContext(ctx context.Context) error {
+	g.waiting.Add(1)
+	defer g.waiting.Add(-1)
+	select {
+	case g.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Leave gives the place back.

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"keelson/apiserver/pipeline"
+)
+
+// TestLargeWritesTakeTurns: no more large writes compute at once than there are processors, small ones do not wait, and who waits keeps
+// its deadline.
+func TestLargeWritesTakeTurns(t *testing.T) {
+	request := func(length int64) *pipeline.Request { return &pipeline.Request{Info: pipeline.Info{Length: length}} }
+	synctest.Test(t, func(t *testing.T) {
+		before := largeWrites
+		largeWrites = newLargeWrites() // of this test's bubble
+		defer func() { largeWrites = before }()
+		places := int64(runtime.GOMAXPROCS(0))
+		var inside, most, late atomic.Int64
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		defer cancel()
+		for i := range 10 * places {
+			wg.Go(func() {
+				err := inTurn(ctx, request([]int64{-1, largeWrite}[i%2]), func() error {
+					most.Store(max(most.Load(), inside.Add(1)))
+					time.Sleep(20 * time.Second)
+					inside.Add(-1)
+					return nil
+				})
+				if errors.Is(err, context.DeadlineExceeded) {
+					late.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := inTurn(ctx, request(1000), func() error { return nil }); err != nil || time.Since(began) != 0 {
+			t.Errorf("a small write waited %v: %v", time.Since(began), err)
+		}
+		wg.Wait()
+		if most.Load() != places || late.Load() != 5*places || time.Since(began) > 100*time.Second {
+			t.Errorf("%d at once with %d places, %d were late after %v", most.Load(), places, late.Load(), time.Since(began))
+		}
+	})
+}
