@@ -156,9 +156,11 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 	if err != nil {
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
-	err = n.connect(k, l)
-	if err == nil && fresh {
+	if fresh {
 		err = vacant(ctx, l.Ports)
+	}
+	if err == nil {
+		err = n.connect(k, l)
 	}
 	if err == nil && fresh {
 		err = n.openPorts(k, l)
