@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
@@ -64,10 +65,50 @@ func (s *supervisor) eachState(found func(*container) error) error {
 
 // recover finds the containers of a supervisor that was killed, or that ran before the machine was restarted.
 func (s *supervisor) recover() error {
+	if err := s.thaw(); err != nil {
+		return err
+	}
 	if err := s.eachState(s.settle); err != nil {
 		return err
 	}
 	return s.sweep()
+}
+
+// thaw lets go on what the supervisor before kept frozen when it died. It comes before anything is loaded by libcontainer, which waits
+// without end for a container that is being frozen and cannot be: one of its processes is in the middle of execve.
+func (s *supervisor) thaw() error {
+	entries, err := os.ReadDir(s.lcDir())
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	for _, e := range entries {
+		raw, err := os.ReadFile(filepath.Join(s.lcDir(), e.Name(), "state.json"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its start was cut short before it had a cgroup
+		}
+		var st libcontainer.State
+		if err == nil {
+			err = json.Unmarshal(raw, &st)
+		}
+		if err == nil && st.Config.Cgroups != nil {
+			err = thawCgroup(st.Config.Cgroups, st.CgroupPaths)
+		}
+		if err != nil {
+			s.log.Printf("container %s: thaw: %v", e.Name(), err)
+		}
+	}
+	return nil
+}
+
+func thawCgroup(config *cgroups.Cgroup, paths map[string]string) error {
+	m, err := manager.NewWithPaths(config, paths)
+	if err != nil {
+		return err
+	}
+	if !m.Exists() {
+		return nil
+	}
+	return m.Freeze(cgroups.Thawed)
 }
 
 // settle takes up a container from its state file: ended ones are remembered, running ones adopted, and of those that ended while
@@ -95,12 +136,6 @@ func (s *supervisor) settle(c *container) error {
 func (s *supervisor) adopt(c *container) error {
 	if c.state.Hold {
 		return s.follow(c)
-	}
-	if c.state.Tracer {
-		// The supervisor before may have died while it kept the container frozen.
-		if err := s.freeze(c, cgroups.Thawed); err != nil {
-			s.log.Printf("container %s: %v", c.state.ID, err)
-		}
 	}
 	c.io = &stdio{}
 	if !c.state.Terminal {
