@@ -318,6 +318,24 @@ func TestFollowerBehind(t *testing.T) {
 	look("")
 }
 
+// TestTailOfAGrowingLog: entries that are written between the look for the last ones and their end are not given.
+func TestTailOfAGrowingLog(t *testing.T) {
+	var out strings.Builder
+	w := newWriter(&out, Options{Tail: new(int64(2)), Stdout: true})
+	for i, want := range []error{nil, nil, errLimit} {
+		if err := w.entry(Line{Stream: Stdout, Text: []byte("line\n")}); !errors.Is(err, want) {
+			t.Errorf("entry %d: %v, want %v", i, err, want)
+		}
+	}
+	if got := out.String(); got != "line\nline\n" {
+		t.Errorf("got %q, want two lines", got)
+	}
+	follow := newWriter(&out, Options{Tail: new(int64(0)), Follow: true, Stdout: true})
+	if err := follow.entry(Line{Stream: Stdout, Text: []byte("line\n")}); err != nil {
+		t.Errorf("one that is followed: %v", err)
+	}
+}
+
 func TestTail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "0.log")
 	write(t, path, entryAt(1, "a")+entryAt(2, "b")+entryAt(3, "c"))

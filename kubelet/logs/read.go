@@ -37,11 +37,15 @@ type writer struct {
 	w      io.Writer
 	o      Options
 	left   int64           // of LimitBytes; negative: no limit
+	tail   int64           // entries that may follow; negative: no limit
 	inside map[Stream]bool // a partial line was written last: no timestamp before its rest
 }
 
 func newWriter(w io.Writer, o Options) *writer {
-	out := &writer{w: w, o: o, left: -1, inside: map[Stream]bool{}}
+	out := &writer{w: w, o: o, left: -1, tail: -1, inside: map[Stream]bool{}}
+	if o.Tail != nil && !o.Follow { // what is written meanwhile is not among the last that were asked for
+		out.tail = max(*o.Tail, 0)
+	}
 	if o.LimitBytes != nil {
 		out.left = max(*o.LimitBytes, 0)
 	}
@@ -52,6 +56,12 @@ func (w *writer) wants(s Stream) bool { return s == Stdout && w.o.Stdout || s ==
 
 // entry writes one parsed entry.
 func (w *writer) entry(l Line) error {
+	if w.tail == 0 {
+		return errLimit
+	}
+	if w.tail > 0 {
+		w.tail--
+	}
 	if !w.wants(l.Stream) || l.Time.Before(w.o.Since) {
 		return nil
 	}
