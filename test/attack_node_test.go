@@ -52,7 +52,7 @@ func attackLogs(t *testing.T, c *live) {
 		t.Errorf("the logs took %d MB, want 5 files of 10 MB at most", most>>20)
 	}
 	if out := c.must(t, "logs", "flood", "--tail=5"); strings.Count(out, "\n") != 5 {
-		t.Errorf("the last five lines: %q", out)
+		t.Errorf("the last five lines: %d, the first of them %.100q", strings.Count(out, "\n"), out)
 	}
 }
 
@@ -71,7 +71,7 @@ func treeSize(dir string) int64 {
 }
 
 func attackEmptyDir(t *testing.T, c *live) {
-	c.apply(t, hello("hog", "head -c 30000000 /dev/zero >/volume/file; sleep 1000", `    volumeMounts: [{name: volume, mountPath: /volume}]
+	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/volume/file; done; sleep 1000", `    volumeMounts: [{name: volume, mountPath: /volume}]
   volumes: [{name: volume, emptyDir: {sizeLimit: 10Mi}}]
 `))
 	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}")
@@ -81,7 +81,7 @@ func attackEmptyDir(t *testing.T, c *live) {
 }
 
 func attackWritableLayer(t *testing.T, c *live) {
-	c.apply(t, hello("hog", "head -c 30000000 /dev/zero >/file; sleep 1000", `    resources: {limits: {ephemeral-storage: 10Mi}}
+	c.apply(t, hello("hog", "for i in 1 2 3 4 5 6 7 8 9 10; do cat /proc/self/exe >>/file; done; sleep 1000", `    resources: {limits: {ephemeral-storage: 10Mi}}
 `))
 	out := c.eventuallyWithin(t, 2*time.Minute, "Evicted", "get", "pod", "hog", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}")
 	if !strings.HasPrefix(out, "Failed Evicted ") || !strings.Contains(out, `ephemeral local storage usage exceeds the total limit of containers 10Mi`) &&
