@@ -4,6 +4,7 @@ package kubelet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/podinfo"
 )
@@ -64,7 +66,7 @@ func (k *Kubelet) othersLocked(p *corev1.Pod) []*corev1.Pod {
 			delete(k.admitted, uid)
 			continue
 		}
-		if uid != string(p.UID) && !podinfo.Terminal(e.worker.Pod().Status.Phase) {
+		if uid != string(p.UID) && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
 			others = append(others, o)
 		}
 	}
@@ -156,39 +158,13 @@ func amount(name corev1.ResourceName, q interface {
 
 // clash is a host port that another pod has taken; 0: none.
 func clash(p *corev1.Pod, others []*corev1.Pod) int32 {
+	wanted := podkind.HostPorts(p)
 	for _, o := range others {
-		for _, a := range hostPorts(p) {
-			for _, b := range hostPorts(o) {
-				sameIP := a.HostIP == b.HostIP || anyIP(a.HostIP) || anyIP(b.HostIP)
-				if a.HostPort == b.HostPort && protocol(a) == protocol(b) && sameIP {
-					return a.HostPort
-				}
+		for _, taken := range podkind.HostPorts(o) {
+			if i := slices.IndexFunc(wanted, taken.Conflicts); i >= 0 {
+				return wanted[i].Port
 			}
 		}
 	}
 	return 0
-}
-
-func anyIP(ip string) bool { return ip == "" || ip == "0.0.0.0" || ip == "::" }
-
-func protocol(p corev1.ContainerPort) corev1.Protocol {
-	if p.Protocol == "" {
-		return corev1.ProtocolTCP
-	}
-	return p.Protocol
-}
-
-func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
-	var out []corev1.ContainerPort
-	for c, kind := range podinfo.All(p) {
-		if kind == podinfo.Init || kind == podinfo.Ephemeral {
-			continue
-		}
-		for _, port := range c.Ports {
-			if port.HostPort != 0 {
-				out = append(out, port)
-			}
-		}
-	}
-	return out
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
@@ -59,7 +60,7 @@ func (e evicted) Pods() []*corev1.Pod {
 		there[string(p.UID)] = true
 	}
 	e.k.stats.Forget(func(uid string) bool { return there[uid] })
-	return slices.DeleteFunc(all, func(p *corev1.Pod) bool { return podinfo.Terminal(p.Status.Phase) })
+	return slices.DeleteFunc(all, func(p *corev1.Pod) bool { return podkind.TerminalPhase(p.Status.Phase) })
 }
 
 // Critical reports whether the node needs the pod.
@@ -125,7 +126,7 @@ func (e evicted) deadContainers(ctx context.Context) error {
 		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || w == nil {
 			continue // what no pod claims is removed when the kubelet starts
 		}
-		if !podinfo.Terminal(w.Pod().Status.Phase) && c.GetCreatedAt() == newest[key(c)] {
+		if !podkind.TerminalPhase(w.Pod().Status.Phase) && c.GetCreatedAt() == newest[key(c)] {
 			continue
 		}
 		errs = append(errs, e.removeContainer(ctx, c.GetId()))

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -134,7 +135,7 @@ func (s *Scheduler) setPod(before, after any) {
 		old = nil
 	}
 	switch {
-	case state.Terminal(pod):
+	case podkind.Terminal(pod):
 		s.dropPod(pod)
 	case pod.Spec.NodeName != "":
 		s.setBoundPod(old, pod)

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	podkind "keelson/api/core/pod"
 	"keelson/api/scheme"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/outbound"
@@ -156,8 +157,8 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 		if pod.Spec.NodeName == "" {
 			return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
 		}
-		if p := pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
-			return apierrors.NewBadRequest(fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", p))
+		if podkind.Terminal(pod) {
+			return apierrors.NewBadRequest(fmt.Sprintf("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase))
 		}
 		if verb == "exec" && len(command) == 0 {
 			return apierrors.NewBadRequest("you must specify at least 1 command for the container")

@@ -148,7 +148,7 @@ func (h *Handler) evictPod(
 		if !ok {
 			return nil, apierrors.NewInternalError(fmt.Errorf("pod %s is a %T", rq.Name, obj))
 		}
-		ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.DeletionTimestamp != nil
+		ended := !podkind.Active(pod)
 		free, pinned, budget := ended || pod.Status.Phase == corev1.PodPending, !ended, ""
 		if !free {
 			if budget, pinned, failure, err = h.spend(ctx, pod, isDryRun(opts.DryRun)); err != nil || failure != nil {

@@ -25,6 +25,7 @@ import (
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/controllers/framework"
 )
 
@@ -40,6 +41,7 @@ type Controller struct {
 	setLister   appslisters.ReplicaSetLister
 	sets        cache.Indexer
 	pods        cache.Indexer
+	own         framework.Ownership[*appsv1.ReplicaSet]
 }
 
 // New builds the controller; it registers with env's informers.
@@ -50,6 +52,16 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, deployments: shared.Deployments().Lister(), setLister: shared.ReplicaSets().Lister(),
 		sets: sets.GetIndexer(), pods: pods.GetIndexer(),
+	}
+	c.own = framework.Ownership[*appsv1.ReplicaSet]{
+		Owner: gvk,
+		Live: func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+			return env.Client.AppsV1().Deployments(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+		Patch: func(ctx context.Context, rs *appsv1.ReplicaSet, patch []byte) error {
+			_, err := env.Client.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
 	}
 	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
 	err := errors.Join(
@@ -195,7 +207,7 @@ func (c *Controller) podsLeft(sets []*appsv1.ReplicaSet, except types.UID) bool 
 			return true
 		}
 		for _, p := range pods {
-			if !framework.Terminal(p) {
+			if !podkind.Terminal(p) {
 				return true
 			}
 		}
@@ -221,43 +233,13 @@ func (c *Controller) claim(ctx context.Context, d *appsv1.Deployment) ([]*appsv1
 			}
 		}
 	}
-	claims := framework.Claim(d, sel, all)
-	for _, rs := range claims.Release {
-		patch, err := framework.ReleasePatch(d.UID, rs.UID)
-		if err == nil {
-			err = c.patchSet(ctx, rs, patch)
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
-			return nil, fmt.Errorf("release replica set %s: %w", rs.Name, err)
-		}
+	mine, adopted, err := c.own.Settle(ctx, d, sel, all)
+	if err == nil && len(adopted) > 0 {
+		// The informer will bring the adopted sets, and with them the next pass; deciding without them could create a twin.
+		return nil, errAdopted
 	}
-	if len(claims.Adopt) == 0 {
-		return claims.Mine, nil
-	}
-	live, err := c.env.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("recheck before adopting: %w", err)
-	case live.UID != d.UID || live.DeletionTimestamp != nil:
-		return claims.Mine, nil
-	}
-	for _, rs := range claims.Adopt {
-		patch, err := framework.AdoptPatch(d, gvk, rs.UID)
-		if err == nil {
-			err = c.patchSet(ctx, rs, patch)
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, fmt.Errorf("adopt replica set %s: %w", rs.Name, err)
-		}
-	}
-	// The informer will bring the adopted sets, and with them the next pass; deciding without them could create a twin.
-	return nil, errAdopted
+	return mine, err
 }
 
 // errAdopted ends a pass that adopted sets.
 var errAdopted = errors.New("replica sets were adopted: waiting to see them")
-
-func (c *Controller) patchSet(ctx context.Context, rs *appsv1.ReplicaSet, patch []byte) error {
-	_, err := c.env.Client.AppsV1().ReplicaSets(rs.Namespace).Patch(ctx, rs.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	return err
-}

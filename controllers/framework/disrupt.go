@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	podkind "keelson/api/core/pod"
 )
 
 // Disruption says why a pod is about to be ended, as its condition DisruptionTarget.
@@ -23,14 +25,14 @@ type Disruption struct {
 
 // Disrupt notes d on the pod, unless the pod has ended or says so already. A pod that is gone is no error.
 func Disrupt(ctx context.Context, env *Env, p *corev1.Pod, d Disruption) error {
-	if Terminal(p) {
+	if podkind.Terminal(p) {
 		return nil
 	}
 	c := corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: d.Reason, Message: d.Message,
 		LastTransitionTime: metav1.NewTime(time.Now()),
 	}
-	if old := Condition(p, corev1.DisruptionTarget); old != nil && old.Status == c.Status {
+	if old := podkind.Condition(p, corev1.DisruptionTarget); old != nil && old.Status == c.Status {
 		if old.Reason == c.Reason && !d.Fail {
 			return nil
 		}

@@ -4,7 +4,6 @@ package framework
 
 import (
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,46 +79,4 @@ func podsAt(ix cache.Indexer, index, value string) ([]*corev1.Pod, error) {
 		}
 	}
 	return pods, nil
-}
-
-// Terminal reports whether the pod's containers have all ended for good.
-func Terminal(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
-
-// Active pods are neither terminal nor being deleted.
-func Active(p *corev1.Pod) bool { return !Terminal(p) && p.DeletionTimestamp == nil }
-
-// Condition returns the pod's condition of a type, or nil. It is part of p: do not modify it.
-func Condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == t {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// Ready reports the Ready condition.
-func Ready(p *corev1.Pod) bool {
-	c := Condition(p, corev1.PodReady)
-	return c != nil && c.Status == corev1.ConditionTrue
-}
-
-// Available reports whether p has been ready for minReady; if it is ready but not yet available, wait says how long it still takes.
-func Available(p *corev1.Pod, minReady time.Duration, now time.Time) (ok bool, wait time.Duration) {
-	if !Ready(p) {
-		return false, 0
-	}
-	if minReady == 0 {
-		return true, 0
-	}
-	since := Condition(p, corev1.PodReady).LastTransitionTime
-	if since.IsZero() {
-		return false, 0
-	}
-	if left := since.Add(minReady).Sub(now); left > 0 {
-		return false, left
-	}
-	return true, 0
 }

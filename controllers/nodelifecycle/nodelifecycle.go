@@ -27,6 +27,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/controllers/framework"
 )
@@ -210,10 +211,10 @@ func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 		return err
 	}
 	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
-		if !framework.Ready(p) {
+		if !podkind.Ready(p) {
 			return nil
 		}
-		cond := *framework.Condition(p, corev1.PodReady)
+		cond := *podkind.Condition(p, corev1.PodReady)
 		cond.Status, cond.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
 		if err := framework.PatchPodStatus(ctx, c.env, p, map[string]any{"conditions": []corev1.PodCondition{cond}}); err != nil {
 			return err

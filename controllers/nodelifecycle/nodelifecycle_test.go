@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
 )
@@ -156,7 +157,7 @@ func TestSilentNode(t *testing.T) {
 			t.Errorf("taints: got %v, want %v", got, want)
 		}
 		p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-		if err != nil || framework.Ready(p) {
+		if err != nil || podkind.Ready(p) {
 			t.Errorf("its pod still is ready (%v)", err)
 		}
 		for _, name := range []string{"b", "long"} {

@@ -23,6 +23,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/controllers/framework"
 )
 
@@ -90,7 +91,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
 		}
 	}
-	c.count(p.UID, framework.Terminal(p))
+	c.count(p.UID, podkind.Terminal(p))
 }
 
 // count keeps the number of finished pods and calls for a look when there are too many.
@@ -164,7 +165,7 @@ func (c *Controller) tooMany(ctx context.Context) error {
 
 // excess returns the finished pods above keep: evicted ones first, then the oldest.
 func excess(all []*corev1.Pod, keep int) []*corev1.Pod {
-	finished := slices.DeleteFunc(slices.Clone(all), func(p *corev1.Pod) bool { return !framework.Terminal(p) })
+	finished := slices.DeleteFunc(slices.Clone(all), func(p *corev1.Pod) bool { return !podkind.Terminal(p) })
 	n := len(finished) - keep
 	if n <= 0 || keep < 0 {
 		return nil

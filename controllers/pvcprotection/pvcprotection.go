@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
 
+	podkind "keelson/api/core/pod"
 	"keelson/controllers/framework"
 	"keelson/controllers/internal/protect"
 	"keelson/lib/mark"
@@ -78,7 +79,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
 // frees tells whether a pod that is still there may no longer use what its volumes of its own stand on.
-func frees(pod *corev1.Pod) bool { return shutDown(pod) || framework.Terminal(pod) }
+func frees(pod *corev1.Pod) bool { return shutDown(pod) || podkind.Terminal(pod) }
 
 // freed calls for a look at the namespace if the pod had claims.
 func (c *Controller) freed(pod *corev1.Pod) {

@@ -24,6 +24,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/api/quota"
 	"keelson/controllers/framework"
 	"keelson/lib/mark"
@@ -159,7 +160,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if end := quota.Expires(p); !end.IsZero() && old.DeletionTimestamp == nil {
 		c.changed(p.Namespace, time.Until(end)+time.Second)
 	}
-	if framework.Terminal(p) != framework.Terminal(old) || p.Generation != old.Generation && p.DeletionTimestamp == nil {
+	if podkind.Terminal(p) != podkind.Terminal(old) || p.Generation != old.Generation && p.DeletionTimestamp == nil {
 		c.changed(p.Namespace, gather)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -20,7 +21,7 @@ func Decide(in Input) Plan {
 	case in.Gone || in.Pod.DeletionTimestamp != nil:
 		p.Stopping = true
 		in.stop(&p)
-	case in.End != nil || podinfo.Terminal(in.Pod.Status.Phase):
+	case in.End != nil || podkind.TerminalPhase(in.Pod.Status.Phase):
 		in.stop(&p)
 	default:
 		if end := in.deadline(&p); end != nil {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/refs"
@@ -139,7 +140,7 @@ func (w *Worker) room(in *Input) *Refusal {
 // fresh reports whether nothing of the pod was ever begun: only then may the node still refuse it.
 func fresh(in Input) bool {
 	return len(in.Seen.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
-		!podinfo.Terminal(in.Pod.Status.Phase)
+		!podkind.TerminalPhase(in.Pod.Status.Phase)
 }
 
 func earliest(a, b time.Time) time.Time {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/image"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
@@ -198,7 +199,7 @@ func (w *Worker) Gone() {
 func (w *Worker) Evict(end End) <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.evict != nil || w.gone || podinfo.Terminal(w.baseLocked().Status.Phase) {
+	if w.evict != nil || w.gone || podkind.TerminalPhase(w.baseLocked().Status.Phase) {
 		return nil
 	}
 	w.evict = &eviction{end: end, over: make(chan struct{})}

@@ -113,9 +113,6 @@ func Grace(p *corev1.Pod) int64 {
 	return max(g, 1)
 }
 
-// Terminal reports whether a phase is final.
-func Terminal(ph corev1.PodPhase) bool { return ph == corev1.PodSucceeded || ph == corev1.PodFailed }
-
 // RestartAfter reports whether a container that ended with this code starts again: its own rules first, then its own policy,
 // then the pod's.
 func RestartAfter(p *corev1.Pod, c *corev1.Container, k Kind, code int32) bool {

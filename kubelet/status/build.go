@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podkind "keelson/api/core/pod"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -73,7 +74,7 @@ func Build(in Input) corev1.PodStatus {
 	switch {
 	case in.EndPhase != "" && in.Terminal: // what the pod holds is not free while something of it runs
 		s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
-	case podinfo.Terminal(old.Phase):
+	case podkind.TerminalPhase(old.Phase):
 		s.Phase = old.Phase
 	}
 	conditions(in, &s)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -26,7 +27,7 @@ func (NodePorts) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeF
 	return freePorts(pod.Ports), nil
 }
 
-type freePorts []state.HostPort
+type freePorts []podkind.HostPort
 
 func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
 	if conflict(want, n.Ports) != nil {
@@ -36,7 +37,7 @@ func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
 }
 
 // conflict returns the first port in want that taken does not allow.
-func conflict(want, taken []state.HostPort) *state.HostPort {
+func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	for i := range want {
 		if slices.ContainsFunc(taken, want[i].Conflicts) {
 			return &want[i]

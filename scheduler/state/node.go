@@ -17,6 +17,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	podkind "keelson/api/core/pod"
 )
 
 // NodeInfo is a node with the pods on it and their sums. Immutable once in a snapshot.
@@ -30,7 +32,7 @@ type NodeInfo struct {
 	Requested   Resource
 	ScoreCPU    int64
 	ScoreMemory int64
-	Ports       []HostPort
+	Ports       []podkind.HostPort
 	// Images maps the names of images on the node to their size in bytes.
 	Images map[string]int64
 	// Cordoned repeats spec.unschedulable; Blocked and Soft tell whether the node has taints with effect NoSchedule or NoExecute,

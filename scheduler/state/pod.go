@@ -10,26 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	podkind "keelson/api/core/pod"
 )
 
 var (
 	defaultCPU    = resource.NewMilliQuantity(DefaultMilliCPU, resource.DecimalSI)
 	defaultMemory = resource.NewQuantity(DefaultMemory, resource.BinarySI)
 )
-
-// HostPort is a port a pod takes on its node. An empty IP means 0.0.0.0, all addresses.
-type HostPort struct {
-	IP       string
-	Protocol corev1.Protocol
-	Port     int32
-}
-
-// Conflicts reports whether both cannot be taken on one node.
-func (p HostPort) Conflicts(o HostPort) bool {
-	return p.Port == o.Port && p.Protocol == o.Protocol && (p.IP == anyIP || o.IP == anyIP || p.IP == o.IP)
-}
-
-const anyIP = "0.0.0.0"
 
 // PodInfo is a pod with what plugins want to know about it, worked out once. It is immutable; the Pod is shared (P4).
 type PodInfo struct {
@@ -40,7 +28,7 @@ type PodInfo struct {
 	ScoreCPU    int64
 	ScoreMemory int64
 	Priority    int32
-	Ports       []HostPort
+	Ports       []podkind.HostPort
 	// Asks is what the pod's spec says about nodes by their names, labels and taints, as a key: pods of one workload share it.
 	Asks string
 	// The pod's inter-pod terms, parsed.
@@ -57,7 +45,7 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	if pod.Spec.Priority != nil {
 		p.Priority = *pod.Spec.Priority
 	}
-	p.Ports = hostPorts(pod)
+	p.Ports = podkind.HostPorts(pod)
 	p.Asks = asks(&pod.Spec)
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		p.Err = p.parseTerms(a)
@@ -111,40 +99,6 @@ func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {
 // hasTerms reports whether other pods may have to look at this one's terms.
 func (p *PodInfo) hasTerms() bool {
 	return len(p.Affinity)+len(p.AntiAffinity)+len(p.PreferredAffinity)+len(p.PreferredAntiAffinity) > 0
-}
-
-// hostPorts collects the node ports of containers and of restartable init containers.
-func hostPorts(pod *corev1.Pod) []HostPort {
-	var ports []HostPort
-	collect := func(c *corev1.Container) {
-		for _, p := range c.Ports {
-			if p.HostPort <= 0 {
-				continue
-			}
-			hp := HostPort{IP: p.HostIP, Protocol: p.Protocol, Port: p.HostPort}
-			if hp.IP == "" || hp.IP == "::" {
-				hp.IP = anyIP
-			}
-			if hp.Protocol == "" {
-				hp.Protocol = corev1.ProtocolTCP
-			}
-			ports = append(ports, hp)
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			collect(c)
-		}
-	}
-	for i := range pod.Spec.Containers {
-		collect(&pod.Spec.Containers[i])
-	}
-	return ports
-}
-
-// Terminal reports whether a pod has ended and so takes nothing on its node.
-func Terminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // NormalImage writes an image name as nodes report it: with a tag or digest.

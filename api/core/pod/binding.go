@@ -63,7 +63,7 @@ func Evicted(p *corev1.Pod) *corev1.Pod {
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
 		LastTransitionTime: metav1.Now().Rfc3339Copy(),
 	}
-	old := condition(next, c.Type)
+	old := Condition(next, c.Type)
 	if old == nil {
 		next.Status.Conditions = append(next.Status.Conditions, c)
 		return next
@@ -74,9 +74,6 @@ func Evicted(p *corev1.Pod) *corev1.Pod {
 	*old = c
 	return next
 }
-
-// Ready tells whether p says that it serves.
-func Ready(p *corev1.Pod) bool { return isTrue(p, corev1.PodReady) }
 
 func overlay(under, over map[string]string) map[string]string {
 	if len(over) == 0 {

@@ -63,25 +63,11 @@ func readinessGates(p *corev1.Pod) string {
 	}
 	open := 0
 	for _, g := range p.Spec.ReadinessGates {
-		if c := condition(p, g.ConditionType); c != nil && c.Status == corev1.ConditionTrue {
+		if c := Condition(p, g.ConditionType); c != nil && c.Status == corev1.ConditionTrue {
 			open++
 		}
 	}
 	return fmt.Sprintf("%d/%d", open, len(p.Spec.ReadinessGates))
-}
-
-func condition(p *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
-	for i := range p.Status.Conditions {
-		if p.Status.Conditions[i].Type == t {
-			return &p.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
-	c := condition(p, t)
-	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // summary is a pod in one line.
@@ -100,7 +86,7 @@ func summarize(p *corev1.Pod) summary {
 	if p.Status.Reason != "" {
 		s.reason = p.Status.Reason
 	}
-	if c := condition(p, corev1.PodScheduled); c != nil && c.Reason == corev1.PodReasonSchedulingGated {
+	if c := Condition(p, corev1.PodScheduled); c != nil && c.Reason == corev1.PodReasonSchedulingGated {
 		s.reason = corev1.PodReasonSchedulingGated
 	}
 	for i := range p.Spec.InitContainers {
@@ -109,7 +95,7 @@ func summarize(p *corev1.Pod) summary {
 		}
 	}
 	sidecars, initializing := s.initContainers(p)
-	if !initializing || isTrue(p, corev1.PodInitialized) {
+	if !initializing || IsTrue(p, corev1.PodInitialized) {
 		s.restarts, s.lastRestart = sidecars.restarts, sidecars.lastRestart
 		s.containers(p)
 	}
@@ -185,7 +171,7 @@ func (s *summary) containers(p *corev1.Pod) {
 	}
 	if s.reason == "Completed" && running {
 		s.reason = "NotReady"
-		if isTrue(p, corev1.PodReady) {
+		if IsTrue(p, corev1.PodReady) {
 			s.reason = "Running"
 		}
 	}

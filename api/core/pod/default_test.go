@@ -124,7 +124,7 @@ topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNo
 	if got := p.Spec.TopologySpreadConstraints[0].LabelSelector.MatchExpressions; len(got) != 1 || got[0].Key != "app" {
 		t.Errorf("spread: %v", got)
 	}
-	if p.Status.Phase != corev1.PodPending || condition(p, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
+	if p.Status.Phase != corev1.PodPending || Condition(p, corev1.PodScheduled).Reason != corev1.PodReasonSchedulingGated {
 		t.Errorf("status: %+v", p.Status)
 	}
 	if a := p.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost || *a.LocalhostProfile != "mine" {

@@ -242,7 +242,7 @@ func TestBind(t *testing.T) {
 	if err := Bind(p, b); err != nil {
 		t.Fatal(err)
 	}
-	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || !isTrue(p, corev1.PodScheduled) || p.Status.NominatedNodeName != "" {
+	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || !IsTrue(p, corev1.PodScheduled) || p.Status.NominatedNodeName != "" {
 		t.Errorf("bound pod: node %q, annotations %v, conditions %v", p.Spec.NodeName, p.Annotations, p.Status.Conditions)
 	}
 	want := `pod web is already assigned to node "n1"`

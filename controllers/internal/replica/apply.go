@@ -125,11 +125,6 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.
 	return names, err
 }
 
-func (c *Controller) patchPod(ctx context.Context, p *corev1.Pod, patch []byte) error {
-	_, err := c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	return err
-}
-
 // writeStatus stores st unless it is what the set has. On a conflict it tries once more from the server's state.
 func (c *Controller) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, st) {

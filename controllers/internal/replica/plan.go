@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"keelson/controllers/framework"
+	podkind "keelson/api/core/pod"
 )
 
 // burst is the most pods that one pass creates or deletes.
@@ -43,9 +43,9 @@ func decide(s snapshot) plan {
 	var p plan
 	for _, pod := range s.pods {
 		switch {
-		case framework.Active(pod):
+		case podkind.Active(pod):
 			p.active = append(p.active, pod)
-		case !framework.Terminal(pod):
+		case !podkind.Terminal(pod):
 			p.terminating++
 		}
 	}
@@ -91,11 +91,11 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 		if template.Matches(labels.Set(pod.Labels)) {
 			st.FullyLabeledReplicas++
 		}
-		if !framework.Ready(pod) {
+		if !podkind.Ready(pod) {
 			continue
 		}
 		st.ReadyReplicas++
-		ok, wait := framework.Available(pod, minReady, s.now)
+		ok, wait := podkind.Available(pod, minReady, s.now)
 		if ok {
 			st.AvailableReplicas++
 		} else if wait > 0 && (next == 0 || wait < next) {

@@ -10,7 +10,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,12 +17,12 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	podkind "keelson/api/core/pod"
 	"keelson/controllers/framework"
 )
 
@@ -53,6 +52,7 @@ type Controller struct {
 	loop   *framework.Loop[framework.Key]
 	expect *framework.Expectations
 	pods   cache.Indexer
+	own    framework.Ownership[*corev1.Pod]
 
 	mu sync.Mutex
 	// pace remembers how large a batch of creations last went well, so that a big set is not slow-started every burst.
@@ -62,6 +62,9 @@ type Controller struct {
 // New registers with the shared informers; Run works.
 func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), pace: map[framework.Key]int{}}
+	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+		return kind.Live(ctx, namespace, name)
+	})
 	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
 	pods := env.Shared.Core().V1().Pods().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
@@ -172,7 +175,7 @@ func (c *Controller) podUpdated(old, cur *corev1.Pod) {
 	if set == nil {
 		return
 	}
-	if moved || relabelled || framework.Terminal(old) != framework.Terminal(cur) {
+	if moved || relabelled || podkind.Terminal(old) != podkind.Terminal(cur) {
 		c.loop.Add(framework.KeyOf(set))
 		return
 	}
@@ -256,42 +259,9 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labe
 	if err != nil {
 		return nil, err
 	}
-	claims := framework.Claim(set, sel, append(mine, slices.DeleteFunc(orphans, func(p *corev1.Pod) bool { return !framework.Active(p) })...))
-	for _, p := range claims.Release {
-		patch, err := framework.ReleasePatch(set.UID, p.UID)
-		if err == nil {
-			err = c.patchPod(ctx, p, patch)
-		}
-		// Invalid: the pod's owner changed under us, or it was replaced; either way it is not ours any more.
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) {
-			return nil, fmt.Errorf("release pod %s: %w", p.Name, err)
-		}
-	}
-	if len(claims.Adopt) == 0 {
-		return claims.Mine, nil
-	}
-	// The cache may be older than the set's deletion: adopting for a dead set would get the pod deleted.
-	live, err := c.kind.Live(ctx, set.Namespace, set.Name)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("recheck before adopting: %w", err)
-	case live.UID != set.UID || live.DeletionTimestamp != nil:
-		return claims.Mine, nil
-	}
-	for _, p := range claims.Adopt {
-		patch, err := framework.AdoptPatch(set, c.gvk, p.UID)
-		if err == nil {
-			err = c.patchPod(ctx, p, patch)
-		}
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("adopt pod %s: %w", p.Name, err)
-		}
-		claims.Mine = append(claims.Mine, p)
-	}
-	return claims.Mine, nil
+	orphans = slices.DeleteFunc(orphans, func(p *corev1.Pod) bool { return !podkind.Active(p) })
+	mine, adopted, err := c.own.Settle(ctx, set, sel, append(mine, orphans...))
+	return append(mine, adopted...), err
 }
 
 // related returns the pods of all sets that share set's controller (a Deployment), or else of set alone.

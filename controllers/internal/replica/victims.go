@@ -12,14 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"keelson/controllers/framework"
+	podkind "keelson/api/core/pod"
 )
 
 // victims returns the n pods of active to delete first. The order is Kubernetes': see the list in rank.
 func victims(active, related []*corev1.Pod, n int, now time.Time) []*corev1.Pod {
 	onNode := map[string]int{}
 	for _, p := range related {
-		if framework.Active(p) {
+		if podkind.Active(p) {
 			onNode[p.Spec.NodeName]++
 		}
 	}
@@ -62,9 +62,9 @@ func rank(p *corev1.Pod, crowd int) candidate {
 	case corev1.PodRunning:
 		c.phase = 2
 	}
-	if framework.Ready(p) {
+	if podkind.Ready(p) {
 		c.ready = 1
-		c.since = framework.Condition(p, corev1.PodReady).LastTransitionTime.Time
+		c.since = podkind.Condition(p, corev1.PodReady).LastTransitionTime.Time
 	}
 	// The server has refused costs that do not parse; one that slipped through counts as 0.
 	if cost, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32); err == nil {
