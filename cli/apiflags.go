@@ -114,12 +114,13 @@ func values(fl *pflag.FlagSet) map[string]string {
 	return out
 }
 
-// apiArgs are the flags of apiFlags, serviceFlags and nodeFlags that were given in fl, as arguments for another process.
+// apiArgs are the flags of apiFlags, serviceFlags, nodeFlags and controllerFlags that were given in fl, as arguments for another process.
 func apiArgs(fl *pflag.FlagSet) []string {
 	known := pflag.NewFlagSet("", pflag.ContinueOnError)
 	apiFlags(known, &cluster.APIOptions{})
 	serviceFlags(known, &cluster.ServiceOptions{})
 	nodeFlags(known, &cluster.NodeOptions{})
+	controllerFlags(known, &cluster.ControllerOptions{})
 	var args []string
 	fl.Visit(func(f *pflag.Flag) {
 		if known.Lookup(f.Name) == nil {

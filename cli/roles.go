@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,10 @@ func apiserverCommand(std Stdio) *cobra.Command {
 }
 
 func controllerManagerCommand(std Stdio) *cobra.Command {
-	return roleCommand(std, "controller-manager", "The controllers, alone", leaderFlags("controller-manager"), cluster.RunControllerManager)
+	return roleCommand(std, "controller-manager", "The controllers, alone", func(c *cobra.Command, cfg *cluster.RoleConfig) {
+		leaderFlags("controller-manager")(c, cfg)
+		controllerFlags(c.Flags(), &cfg.Controllers)
+	}, cluster.RunControllerManager)
 }
 
 func schedulerCommand(std Stdio) *cobra.Command {
@@ -56,7 +60,15 @@ func schedulerCommand(std Stdio) *cobra.Command {
 func leaderFlags(file string) func(*cobra.Command, *cluster.RoleConfig) {
 	return func(c *cobra.Command, cfg *cluster.RoleConfig) {
 		kubeconfigFlag(file)(c, cfg)
-		c.Flags().BoolVar(&cfg.LeaderElect, "leader-elect", true, "work only while holding a lease, so that of several copies one works")
+		fl, e := c.Flags(), &cfg.Election
+		fl.Var((*negated)(&e.Off), "leader-elect", "work only while holding a lease, so that of several copies one works")
+		fl.Lookup("leader-elect").NoOptDefVal = "true"
+		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that went silent is believed to live")
+		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
+		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often copies try to get or renew the lease")
+		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases", "what the copies agree by; only leases")
+		fl.StringVar(&e.Name, "leader-elect-resource-name", "kube-"+file, "name of the lease")
+		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "its namespace")
 	}
 }
 

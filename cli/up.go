@@ -30,6 +30,7 @@ type upFlags struct {
 	api                                cluster.APIOptions
 	services                           cluster.ServiceOptions
 	node                               cluster.NodeOptions
+	controllers                        cluster.ControllerOptions
 	apiArgs                            []string // the flags behind api as they were given
 }
 
@@ -68,6 +69,7 @@ func upCommand(std Stdio) *cobra.Command {
 	apiFlags(fl, &f.api)
 	serviceFlags(fl, &f.services)
 	nodeFlags(fl, &f.node)
+	controllerFlags(fl, &f.controllers)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
 	return c
@@ -87,6 +89,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.API = f.api
 	cfg.Services = f.services
 	cfg.Node = f.node
+	cfg.Controllers = f.controllers
 	if f.nodeName != "" {
 		cfg.NodeName = f.nodeName
 	}

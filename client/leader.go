@@ -3,6 +3,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,9 +20,18 @@ type Election struct {
 	Namespace string // default kube-system
 	Name      string
 	Identity  string // unique among the copies
-	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader gives up after two
-	// thirds of it, and all try again every 2/15 of it.
-	Lease time.Duration
+	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew its lease gives up
+	// after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
+	Lease, Deadline, Retry time.Duration
+}
+
+// Default returns e with its gaps filled, but for Name and Identity.
+func (e Election) Default() Election {
+	e.Namespace = cmp.Or(e.Namespace, metav1.NamespaceSystem)
+	e.Lease = cmp.Or(e.Lease, 15*time.Second)
+	e.Deadline = cmp.Or(e.Deadline, e.Lease*2/3)
+	e.Retry = cmp.Or(e.Retry, e.Lease*2/15)
+	return e
 }
 
 // ErrNotLeader ends work whose lease could not be renewed.
@@ -30,12 +40,7 @@ var ErrNotLeader = errors.New("leadership lost")
 // Lead waits until this copy is the leader and then runs work. It returns when work has ended: with work's error, or
 // ErrNotLeader when the lease was lost, which ends work's context. When ctx ends, the lease is given back after work.
 func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
-	if e.Namespace == "" {
-		e.Namespace = metav1.NamespaceSystem
-	}
-	if e.Lease == 0 {
-		e.Lease = 15 * time.Second
-	}
+	e = e.Default()
 	t := &term{done: make(chan error, 1)}
 	// The lease is held until work has ended, also when ctx ends first.
 	hold, release := context.WithCancel(context.WithoutCancel(ctx))
@@ -45,7 +50,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 			LeaseMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}, Client: c.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.Identity},
 		},
-		LeaseDuration: e.Lease, RenewDeadline: e.Lease * 2 / 3, RetryPeriod: e.Lease * 2 / 15,
+		LeaseDuration: e.Lease, RenewDeadline: e.Deadline, RetryPeriod: e.Retry,
 		ReleaseOnCancel: true, Name: e.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {

@@ -342,6 +342,7 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
 		},
 		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
+		Options: c.cfg.Controllers,
 	}
 	sched := scheduler.Config{
 		Client: as(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: marks, Log: c.log.With("room", "scheduler"),
@@ -349,8 +350,8 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 	manage := func(ctx context.Context, ready func()) error { return runControllers(ctx, manager, ready) }
 	schedule := func(ctx context.Context, ready func()) error { return runScheduler(ctx, sched, ready) }
 	if len(c.cfg.Etcd.Servers) > 0 { // others may run on the same etcd
-		manage = elected(boss, controllersLease, true, manager.Log, func(ctx context.Context) error { return runControllers(ctx, manager, func() {}) })
-		schedule = elected(sched.Client, schedulerLease, true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
+		manage = elected(boss, ElectionOptions{}.election(controllersLease), true, manager.Log, func(ctx context.Context) error { return runControllers(ctx, manager, func() {}) })
+		schedule = elected(sched.Client, ElectionOptions{}.election(schedulerLease), true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
 	}
 	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}
 }

@@ -57,6 +57,8 @@ type Config struct {
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int
 	Verbose     bool
+	// Controllers says which controllers run, and how.
+	Controllers ControllerOptions
 	// API is what the API server does beside serving.
 	API APIOptions
 	// Progress is told of each part that became ready; may be nil.
@@ -106,5 +108,5 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.Services.validate(), c.Node.validate(), c.API.Validate())...)
+	return errors.Join(append(errs, c.Services.validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate())...)
 }

@@ -95,7 +95,7 @@ func (p *process) kill() {
 func spawn(t *testing.T, j job) *process {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
-		"Role": j.Role, "DataDir": j.DataDir, "Kubeconfig": j.Kubeconfig, "LeaderElect": j.LeaderElect, "Etcd": j.Etcd, "File": j.File,
+		"Role": j.Role, "DataDir": j.DataDir, "Kubeconfig": j.Kubeconfig, "Election": j.Election, "Etcd": j.Etcd, "File": j.File,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +322,7 @@ func TestOneControllerManagerWorks(t *testing.T) {
 		return *l.Spec.HolderIdentity
 	}
 	manager := func(dir DataDir) *process {
-		p := spawn(t, job{Role: "controller-manager", RoleConfig: RoleConfig{DataDir: dir, LeaderElect: true}})
+		p := spawn(t, job{Role: "controller-manager", RoleConfig: RoleConfig{DataDir: dir}})
 		p.wait(t)
 		return p
 	}

@@ -47,8 +47,10 @@ type RoleConfig struct {
 	// API and Services are for the API server alone.
 	API      APIOptions
 	Services ServiceOptions
-	// LeaderElect makes controllers and schedulers of which several run agree on one that works.
-	LeaderElect bool
+	// Election is how controllers and schedulers of which several run agree on one that works.
+	Election ElectionOptions
+	// Controllers is for the controllers alone.
+	Controllers ControllerOptions
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -103,6 +105,9 @@ func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *m
 
 // RunControllerManager runs the controllers against a server reached by kubeconfig; each acts as its service account by impersonation.
 func RunControllerManager(ctx context.Context, r RoleConfig) error {
+	if err := errors.Join(r.Controllers.Validate(), r.Election.validate()); err != nil {
+		return err
+	}
 	base, marks, forward, err := r.connect("controller-manager", "kube-controller-manager")
 	if err != nil {
 		return err
@@ -123,9 +128,10 @@ func RunControllerManager(ctx context.Context, r RoleConfig) error {
 			return impersonate(base, name)
 		},
 		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: tokens, Authority: authority,
+		Options: r.Controllers,
 	}
-	if r.LeaderElect {
-		work := elected(base, controllersLease, false, r.log(), func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) })
+	if !r.Election.Off {
+		work := elected(base, r.Election.election(controllersLease), false, r.log(), func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) })
 		return run.Together(nil, run.Part{Name: "controllers", Run: work}, forward)(ctx, r.Ready)
 	}
 	work := func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }
@@ -182,11 +188,14 @@ func rootCA(cfg *rest.Config) ([]byte, error) {
 
 // RunScheduler runs the scheduler against a server reached by kubeconfig, which need not be Keelson's.
 func RunScheduler(ctx context.Context, r RoleConfig) error {
+	if err := r.Election.validate(); err != nil {
+		return err
+	}
 	cl, marks, forward, err := r.connect("scheduler", "kube-scheduler")
 	if err != nil {
 		return err
 	}
-	cfg := scheduler.Config{Client: cl, Marks: marks, Log: r.log(), LeaderElect: r.LeaderElect}
+	cfg := scheduler.Config{Client: cl, Marks: marks, Log: r.log(), LeaderElect: !r.Election.Off, Election: r.Election.election(schedulerLease)}
 	work := func(ctx context.Context, ready func()) error { return runScheduler(ctx, cfg, ready) }
 	return run.Together(nil, run.Part{Name: "scheduler", Run: work}, forward)(ctx, r.Ready)
 }

@@ -8,6 +8,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"errors"
@@ -42,10 +43,7 @@ type Config struct {
 	TokenKey crypto.Signer
 	// Authority signs approved certificate requests of Kubernetes' own signers. nil: nobody does.
 	Authority *pki.Authority
-	// NodeGrace is how long a node may be silent before it is Unknown. Default 40 s.
-	NodeGrace time.Duration
-	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
-	TerminatedPods int
+	Options
 	// Resync makes informers redeliver all objects this often; 0, the default, never.
 	Resync time.Duration
 }
@@ -55,19 +53,14 @@ func (c Config) Default() Config {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.NodeGrace == 0 {
-		c.NodeGrace = 40 * time.Second
-	}
-	if c.TerminatedPods == 0 {
-		c.TerminatedPods = 12500
-	}
+	c.Options = c.Options.Default()
 	return c
 }
 
 // Collectors are the metrics of the controllers' queues in this process.
 func Collectors() []prometheus.Collector { return framework.Collectors() }
 
-// Manager runs all controllers.
+// Manager runs the controllers that its configuration asks for.
 type Manager struct{ cfg Config }
 
 // New checks cfg. It starts nothing.
@@ -75,10 +68,13 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Clients == nil {
 		return nil, errors.New("controllers: no clients given")
 	}
+	if err := cfg.Options.Validate(); err != nil {
+		return nil, err
+	}
 	return &Manager{cfg.Default()}, nil
 }
 
-// Run starts every controller of the table, calls ready when all have read the state of the cluster, and returns when all
+// Run starts every controller that is asked for, calls ready when all have read the state of the cluster, and returns when all
 // have ended: nil after ctx is done, or the first error.
 func (m *Manager) Run(ctx context.Context, ready func()) error {
 	own := m.cfg.Clients("")
@@ -90,6 +86,9 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var up sync.WaitGroup
 	for _, row := range table {
+		if !m.cfg.runs(row) {
+			continue
+		}
 		c, err := m.build(ctx, row, shared, &writers)
 		if err != nil {
 			return fmt.Errorf("build %s: %w", row.name, err)
@@ -116,11 +115,12 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 }
 
 func (m *Manager) build(ctx context.Context, row row, shared informers.SharedInformerFactory, writers *sync.WaitGroup) (framework.Controller, error) {
-	c := m.cfg.Clients(row.name)
-	events := c.Events(row.name, "", m.cfg.Log)
+	account := cmp.Or(row.account, row.name)
+	c := m.cfg.Clients(account)
+	events := c.Events(account, "", m.cfg.Log)
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it knows no error
 	env := &framework.Env{
-		Name: row.name, Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
+		Name: account, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
 		Events: events,
 	}
 	return row.build(env, m.cfg)

@@ -25,44 +25,73 @@ import (
 	"keelson/controllers/vacprotection"
 )
 
-// row is one controller: its service account and how it is built.
+// row is one controller.
 type row struct {
-	name  string
+	// name is what --controllers knows it by: that of kube-controller-manager.
+	name string
+	// alias is an older name that --controllers takes too; may be empty.
+	alias string
+	// account is its service account, and its name in logs, metrics and events. Empty: the name.
+	account string
+	// off controllers run only when --controllers names them.
+	off bool
+	// workers is how many objects it works on at once, framework.Env.Workers.
+	workers int
+	// syncs X lets --concurrent-X-syncs change that. Two rows of one X share the flag and must have the same workers.
+	syncs string
 	build func(env *framework.Env, cfg Config) (framework.Controller, error)
 }
 
 // table lists all controllers.
 var table = []row{
-	{"replication-controller", plain(replicationcontroller.New)},
-	{"replicaset-controller", plain(replicaset.New)},
-	{"deployment-controller", plain(deployment.New)},
-	{"generic-garbage-collector", plain(garbage.New)},
-	{"namespace-controller", plain(namespace.New)},
-	{"service-account-controller", plain(serviceaccount.New)},
-	{"root-ca-cert-publisher", func(env *framework.Env, cfg Config) (framework.Controller, error) { return rootca.New(env, cfg.RootCA) }},
-	{"pod-garbage-collector", func(env *framework.Env, cfg Config) (framework.Controller, error) {
-		return podgc.New(env, cfg.TerminatedPods)
-	}},
-	{"node-controller", func(env *framework.Env, cfg Config) (framework.Controller, error) {
-		return nodelifecycle.New(env, cfg.NodeGrace)
-	}},
-	{"taint-eviction-controller", plain(tainteviction.New)},
-	{"resourcequota-controller", plain(resourcequota.New)},
-	{"clusterrole-aggregation-controller", plain(clusterroleaggregation.New)},
-	{"service-cidrs-controller", plain(servicecidr.New)},
-	{"certificate-controller", func(env *framework.Env, cfg Config) (framework.Controller, error) {
-		return certificates.New(env, cfg.Authority)
-	}},
-	{"serviceaccount-token-controller", func(env *framework.Env, cfg Config) (framework.Controller, error) {
-		return tokens.New(env, cfg.TokenKey, cfg.RootCA)
-	}},
-	{"pvc-protection-controller", plain(pvcprotection.New)},
-	{"pv-protection-controller", plain(pvprotection.New)},
-	{"volumeattributesclass-protection-controller", plain(vacprotection.New)},
-	{"validatingadmissionpolicy-status-controller", plain(policystatus.New)},
+	{name: "replicationcontroller-controller", alias: "replicationcontroller", account: "replication-controller", workers: 5, syncs: "rc", build: plain(replicationcontroller.New)},
+	{name: "replicaset-controller", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
+	{name: "deployment-controller", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
+	{name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
+	{name: "namespace-controller", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
+	{name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},
+	{
+		name: "root-ca-certificate-publisher-controller", alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher", workers: 1,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) { return rootca.New(env, cfg.RootCA) },
+	},
+	{
+		name: "pod-garbage-collector-controller", alias: "podgc", account: "pod-garbage-collector", workers: 2,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return podgc.New(env, cfg.TerminatedPods)
+		},
+	},
+	{
+		name: "node-lifecycle-controller", alias: "nodelifecycle", account: "node-controller", workers: 4,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return nodelifecycle.New(env, cfg.NodeGrace)
+		},
+	},
+	{name: "taint-eviction-controller", workers: 8, build: plain(tainteviction.New)},
+	{name: "resourcequota-controller", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
+	{name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
+	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
+	{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},
+	{name: "certificatesigningrequest-signing-controller", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},
+	{name: "certificatesigningrequest-cleaner-controller", alias: "csrcleaner", account: "certificate-controller", workers: 1, build: certificate(certificates.Clean)},
+	{
+		name: "serviceaccount-token-controller", alias: "serviceaccount-token", workers: 5, syncs: "serviceaccount-token",
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return tokens.New(env, cfg.TokenKey, cfg.RootCA)
+		},
+	},
+	{name: "persistentvolumeclaim-protection-controller", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
+	{name: "persistentvolume-protection-controller", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
+	{name: "volumeattributesclass-protection-controller", workers: 1, build: plain(vacprotection.New)},
+	{name: "validatingadmissionpolicy-status-controller", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
 }
 
 // plain adapts a constructor that needs no configuration.
 func plain(f func(*framework.Env) (framework.Controller, error)) func(*framework.Env, Config) (framework.Controller, error) {
 	return func(env *framework.Env, _ Config) (framework.Controller, error) { return f(env) }
+}
+
+func certificate(t certificates.Task) func(*framework.Env, Config) (framework.Controller, error) {
+	return func(env *framework.Env, cfg Config) (framework.Controller, error) {
+		return certificates.New(env, cfg.Authority, t)
+	}
 }

@@ -9,6 +9,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,8 +49,9 @@ type Config struct {
 	Log   *slog.Logger
 	// Parallelism bounds goroutines that look at nodes; 0 means one per CPU, at most 16.
 	Parallelism int
-	// LeaderElect makes Run wait for the lease kube-system/kube-scheduler, and end when it is lost.
+	// LeaderElect makes Run wait for the lease of Election, by default kube-system/kube-scheduler, and end when it is lost.
 	LeaderElect bool
+	Election    client.Election
 }
 
 // Scheduler is made by New and lives in Run.
@@ -179,7 +181,8 @@ func (s *Scheduler) lead(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("name of this machine: %w", err)
 	}
-	e := client.Election{Name: "kube-scheduler", Identity: host + "_" + uuid.NewString()}
+	e := s.cfg.Election
+	e.Name, e.Identity = cmp.Or(e.Name, "kube-scheduler"), host+"_"+uuid.NewString()
 	return s.cfg.Client.Lead(ctx, e, func(ctx context.Context) error {
 		s.loop(ctx)
 		return nil

@@ -3,7 +3,7 @@
 // Package certificates works off certificate signing requests: it approves those
 // of kubelets that may have one, signs approved ones of Kubernetes' own signers with
 // the cluster's authority, and deletes old requests. The table of controllers
-// starts it. It approves nobody else's requests and signs for nobody else's signers.
+// starts a controller for each of these tasks. It approves nobody else's requests and signs for nobody else's signers.
 package certificates
 
 import (
@@ -25,8 +25,19 @@ import (
 	"keelson/pki"
 )
 
+// Task is what a controller does with requests.
+type Task int
+
+// The tasks.
+const (
+	Approve Task = iota
+	Sign
+	Clean
+)
+
 // Controller works off requests.
 type Controller struct {
+	task Task
 	env  *framework.Env
 	loop *framework.Loop[framework.Key]
 	csrs certlisters.CertificateSigningRequestLister
@@ -36,11 +47,11 @@ type Controller struct {
 // askAgain is when a request that its sender was not allowed is looked at again: permissions change.
 const askAgain = 2 * time.Minute
 
-// New builds the controller. Without an authority nothing is signed.
-func New(env *framework.Env, ca *pki.Authority) (framework.Controller, error) {
+// New builds the controller of a task. Without an authority nothing is signed.
+func New(env *framework.Env, ca *pki.Authority, task Task) (framework.Controller, error) {
 	csrs := env.Shared.Certificates().V1().CertificateSigningRequests()
-	c := &Controller{env: env, csrs: csrs.Lister(), ca: ca}
-	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	c := &Controller{task: task, env: env, csrs: csrs.Lister(), ca: ca}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
@@ -58,20 +69,32 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	now := time.Now()
-	if end := endOf(csr); !end.IsZero() {
-		if !now.Before(end) {
-			return c.delete(ctx, csr)
-		}
-		c.loop.AddAfter(key, end.Sub(now)+time.Second)
+	if c.task == Clean {
+		return c.clean(ctx, csr)
 	}
+	approved := has(csr, certv1.CertificateApproved)
 	switch {
 	case has(csr, certv1.CertificateDenied) || has(csr, certv1.CertificateFailed) || len(csr.Status.Certificate) > 0:
 		return nil
-	case has(csr, certv1.CertificateApproved):
+	case approved && c.task == Sign:
 		return c.sign(ctx, csr)
+	case !approved && c.task == Approve:
+		return c.approve(ctx, csr)
 	}
-	return c.approve(ctx, csr)
+	return nil
+}
+
+// clean deletes a request whose time is over.
+func (c *Controller) clean(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
+	end := endOf(csr)
+	if end.IsZero() {
+		return nil
+	}
+	if left := time.Until(end); left > 0 {
+		c.loop.AddAfter(framework.KeyOf(csr), left+time.Second)
+		return nil
+	}
+	return c.delete(ctx, csr)
 }
 
 func has(csr *certv1.CertificateSigningRequest, t certv1.RequestConditionType) bool {

@@ -108,7 +108,9 @@ func TestLife(t *testing.T) {
 			out.Status.Allowed = r.Spec.ResourceAttributes.Subresource == "selfnodeclient"
 			return true, out, nil
 		})
-		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, ca) })
+		for _, task := range []Task{Approve, Sign, Clean} {
+			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, ca, task) })
+		}
 		time.Sleep(time.Minute)
 		get := func(name string) *certv1.CertificateSigningRequest {
 			t.Helper()

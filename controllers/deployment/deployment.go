@@ -29,8 +29,6 @@ import (
 	"keelson/controllers/framework"
 )
 
-const workers = 5
-
 var gvk = appsv1.SchemeGroupVersion.WithKind("Deployment")
 
 // Controller rolls out all Deployments.
@@ -63,7 +61,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 			return err
 		},
 	}
-	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
 		framework.EnsureIndex(sets, framework.ByController, framework.IndexByController),

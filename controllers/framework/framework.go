@@ -32,6 +32,8 @@ type Key = types.NamespacedName
 type Env struct {
 	// Name is the controller's, as in its service account: "replicaset-controller".
 	Name string
+	// Workers is how many objects the controller works on at once.
+	Workers int
 	// Client acts as the controller; all its writes go through it.
 	Client *client.Client
 	// Shared holds the informers of all controllers. The manager starts it once all are built.

@@ -37,14 +37,14 @@ type Loop[K comparable] struct {
 	began map[K]time.Time
 }
 
-// NewLoop returns a loop that Run starts.
+// NewLoop returns a loop that Run starts. Fewer than one worker is one.
 func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func(ctx context.Context, key K) error) *Loop[K] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
 	// The queues are made one around the other, as each has the name and the metrics: with one configuration all would count the same.
 	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: quietClock{}})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Name: name, MetricsProvider: queues(), Queue: plain})
 	return &Loop[K]{
-		name: name, workers: workers, sync: sync, log: log,
+		name: name, workers: max(workers, 1), sync: sync, log: log,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
 		seen:  map[K]time.Time{}, busy: map[K]time.Time{}, began: map[K]time.Time{},
 	}

@@ -30,7 +30,6 @@ import (
 )
 
 const (
-	workers = 20
 	// patience is how long to wait for the events of owners before asking the server for them.
 	patience = 500 * time.Millisecond
 	// startPatience bounds invariant 3.
@@ -82,7 +81,7 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 		kinds: map[schema.GroupKind]*catalog.Resource{}, monitors: map[schema.GroupVersionResource]*monitor{},
 		absent: map[absentKey]struct{}{},
 	}
-	c.deletes = framework.NewLoop(env.Name, workers, env.Log, c.attemptDelete)
+	c.deletes = framework.NewLoop(env.Name, env.Workers, env.Log, c.attemptDelete)
 	c.orphans = framework.NewLoop(env.Name+" orphans", 5, env.Log, c.attemptOrphan)
 	return c
 }

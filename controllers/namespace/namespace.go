@@ -27,7 +27,6 @@ import (
 )
 
 const (
-	workers = 5
 	// atOnce is how many resources of one namespace are worked on in parallel.
 	atOnce = 8
 	// The content is looked at again after firstLook, then ever more rarely, unless a pod's end calls earlier.
@@ -51,7 +50,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	c := &Controller{env: env, lister: core.Namespaces().Lister(), wait: map[string]time.Duration{}}
-	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
 			Add:    c.changed,

@@ -32,10 +32,7 @@ import (
 	"keelson/controllers/framework"
 )
 
-const (
-	workers = 4
-	atOnce  = 20
-)
+const atOnce = 20
 
 // Controller watches over nodes.
 type Controller struct {
@@ -68,7 +65,7 @@ func New(env *framework.Env, grace time.Duration) (framework.Controller, error) 
 		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		alive:  map[string]sign{}, evicted: map[string]time.Time{},
 	}
-	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeGone}),

@@ -49,7 +49,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	pods := core.Pods().Informer()
 	c := &Controller{env: env, claims: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
-	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if protect.Concerns(claim, protect.Claim) {
 			c.loop.AddAfter(claim.Namespace, gather)

@@ -71,7 +71,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	c.claims = &lateInformer{c: c}
 	c.others = newCounters(env.Client, c.changed)
-	c.loop = framework.NewLoop(env.Name, 2, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
 			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaGone,

@@ -23,8 +23,6 @@ import (
 	"keelson/controllers/framework"
 )
 
-const workers = 8
-
 // Controller evicts pods.
 type Controller struct {
 	env   *framework.Env
@@ -49,7 +47,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]pending{},
 	}
-	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{

@@ -41,9 +41,6 @@ type Kind interface {
 	WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error
 }
 
-// workers is how many sets are worked on at once.
-const workers = 5
-
 // Controller keeps all sets of one kind.
 type Controller struct {
 	env    *framework.Env
@@ -65,7 +62,7 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return kind.Live(ctx, namespace, name)
 	})
-	c.loop = framework.NewLoop(env.Name, workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	pods := env.Shared.Core().V1().Pods().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err

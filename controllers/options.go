@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options are what users choose, by the flags of kube-controller-manager. The zero value is their default.
+type Options struct {
+	// Controllers says which run: "*" are those that are on by default, NAME or an alias switches one on, -NAME off. What comes first
+	// goes before what comes later, and "*" after all. nil is "*".
+	Controllers []string
+	// Workers is how many objects are worked on at once, by Info.Syncs. What is not named has its default.
+	Workers map[string]int
+	// NodeGrace is how long a node may be silent before it is Unknown. Default 40 s.
+	NodeGrace time.Duration
+	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
+	TerminatedPods int
+}
+
+// absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
+var absent = []string{
+	"service-lb-controller", "service", "node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
+	"resourceclaim-controller", "resource-claim-controller", "device-taint-eviction-controller", "selinux-warning-controller",
+	"storage-version-migrator-controller", "kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
+}
+
+// Info describes one controller to users.
+type Info struct {
+	Name, Alias string
+	// Off controllers run only when they are named.
+	Off     bool
+	Workers int
+	// Syncs X: --concurrent-X-syncs changes Workers. Empty: nothing does.
+	Syncs string
+}
+
+// Known are all controllers, in the order of the table.
+func Known() []Info {
+	out := make([]Info, len(table))
+	for i, r := range table {
+		out[i] = Info{Name: r.name, Alias: r.alias, Off: r.off, Workers: r.workers, Syncs: r.syncs}
+	}
+	return out
+}
+
+// Default returns o with its gaps filled.
+func (o Options) Default() Options {
+	if o.NodeGrace == 0 {
+		o.NodeGrace = 40 * time.Second
+	}
+	if o.TerminatedPods == 0 {
+		o.TerminatedPods = 12500
+	}
+	if o.Controllers == nil {
+		o.Controllers = []string{"*"}
+	}
+	return o
+}
+
+// Validate returns one sentence per thing that is wrong.
+func (o Options) Validate() error {
+	var errs []error
+	for _, c := range o.Controllers {
+		if off, ok := strings.CutPrefix(c, "-"); ok && slices.Contains(absent, off) {
+			continue
+		}
+		if c != "*" && !slices.ContainsFunc(table, func(r row) bool { return r.is(strings.TrimPrefix(c, "-")) }) {
+			errs = append(errs, fmt.Errorf("--controllers: %q is not in the list of known controllers", strings.TrimPrefix(c, "-")))
+		}
+	}
+	for syncs, n := range o.Workers {
+		if !slices.ContainsFunc(table, func(r row) bool { return r.syncs == syncs }) {
+			errs = append(errs, fmt.Errorf("no controller has the flag --concurrent-%s-syncs", syncs))
+		}
+		if n < 1 || n > 1000 {
+			errs = append(errs, fmt.Errorf("--concurrent-%s-syncs %d is not between 1 and 1000", syncs, n))
+		}
+	}
+	if o.NodeGrace < 0 {
+		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.NodeGrace))
+	}
+	return errors.Join(errs...)
+}
+
+func (r row) is(name string) bool { return name != "" && (name == r.name || name == r.alias) }
+
+// runs reports whether the controller of r is asked for.
+func (o Options) runs(r row) bool {
+	star := false
+	for _, c := range o.Controllers {
+		if r.is(c) {
+			return true
+		}
+		if off, ok := strings.CutPrefix(c, "-"); ok && r.is(off) {
+			return false
+		}
+		star = star || c == "*"
+	}
+	return star && !r.off
+}
+
+func (o Options) workers(r row) int {
+	if n, ok := o.Workers[r.syncs]; ok && r.syncs != "" {
+		return n
+	}
+	return r.workers
+}
