@@ -6,6 +6,7 @@ import (
 	"keelson/controllers/certificates"
 	"keelson/controllers/clusterroleaggregation"
 	"keelson/controllers/deployment"
+	"keelson/controllers/disruption"
 	"keelson/controllers/framework"
 	"keelson/controllers/garbage"
 	"keelson/controllers/namespace"
@@ -67,6 +68,7 @@ var table = []row{
 		},
 	},
 	{name: "taint-eviction-controller", workers: 8, build: plain(tainteviction.New)},
+	{name: "disruption-controller", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
 	{name: "resourcequota-controller", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
 	{name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
 	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},

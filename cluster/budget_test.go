@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/cluster"
+)
+
+const (
+	budgetPods    = 10
+	budgetMissing = 3
+)
+
+// TestEvictionsKeepTheBudget: however many evict at once, no more pods are missing at any revision than the budget allows, and
+// as pods are replaced the evictions go on.
+func TestEvictionsKeepTheBudget(t *testing.T) {
+	access := controlPlaneOf(t, func(c *cluster.Config) { c.FakeNodes = 3 })
+	access.QPS = -1
+	c := kubernetes.NewForConfigOrDie(access)
+	budgeted(t, c)
+	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var least, evicted atomic.Int64
+	least.Store(budgetPods)
+	var watching sync.WaitGroup
+	watching.Go(func() { follow(w, &least) })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var evicting sync.WaitGroup
+	for range 20 {
+		evicting.Go(func() { evictAll(ctx, t, c, &evicted) })
+	}
+	evicting.Wait()
+	w.Stop()
+	watching.Wait()
+	if n := evicted.Load(); n < 2*budgetPods {
+		t.Errorf("%d pods were evicted in %s, want %d", n, 30*time.Second, 2*budgetPods)
+	}
+	if n := least.Load(); n < budgetPods-budgetMissing {
+		t.Errorf("at a time only %d pods were healthy, want %d at least", n, budgetPods-budgetMissing)
+	}
+}
+
+// budgeted makes a Deployment and its budget, and waits until evictions are allowed.
+func budgeted(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	labels, replicas, missing := map[string]string{"app": "web"}, int32(budgetPods), intstr.FromInt32(budgetMissing)
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	d.Spec.Replicas, d.Spec.Selector, d.Spec.Template.Labels = &replicas, &metav1.LabelSelector{MatchLabels: labels}, labels
+	d.Spec.Template.Spec = corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "main", Image: "example.com/web"}}, TerminationGracePeriodSeconds: new(int64),
+		Tolerations: []corev1.Toleration{{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists}},
+	}
+	if _, err := c.AppsV1().Deployments("default").Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	b.Spec.MaxUnavailable, b.Spec.Selector = &missing, d.Spec.Selector
+	if _, err := c.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "budget", func() string {
+		b, err := c.PolicyV1().PodDisruptionBudgets("default").Get(t.Context(), "web", metav1.GetOptions{})
+		switch {
+		case err != nil:
+			return err.Error()
+		case b.Status.DisruptionsAllowed != budgetMissing || b.Status.CurrentHealthy != budgetPods:
+			return b.Status.String()
+		}
+		return ""
+	})
+}
+
+// follow keeps the smallest number of healthy pods that was ever left.
+func follow(w watch.Interface, least *atomic.Int64) {
+	healthy := map[string]bool{}
+	for ev := range w.ResultChan() {
+		p, ok := ev.Object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		ready := false
+		for _, cond := range p.Status.Conditions {
+			ready = ready || cond.Type == corev1.PodReady && cond.Status == corev1.ConditionTrue
+		}
+		was := healthy[p.Name]
+		if ready && p.DeletionTimestamp == nil && ev.Type != watch.Deleted {
+			healthy[p.Name] = true
+		} else {
+			delete(healthy, p.Name)
+		}
+		if was && !healthy[p.Name] {
+			least.Store(min(least.Load(), int64(len(healthy))))
+		}
+	}
+}
+
+// evictAll evicts whatever runs until every pod has been replaced three times or time is over.
+func evictAll(ctx context.Context, t *testing.T, c kubernetes.Interface, evicted *atomic.Int64) {
+	for ctx.Err() == nil && evicted.Load() < 3*budgetPods {
+		pods, err := c.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: "app=web"})
+		if err != nil {
+			return
+		}
+		for _, p := range pods.Items {
+			if p.Status.Phase != corev1.PodRunning || p.DeletionTimestamp != nil {
+				continue
+			}
+			err := c.PolicyV1().Evictions("default").Evict(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace}})
+			switch {
+			case err == nil:
+				evicted.Add(1)
+			case apierrors.IsTooManyRequests(err):
+				if !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+					t.Errorf("refused without a cause: %v", err)
+				}
+			case !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+				t.Errorf("evict %s: %v", p.Name, err)
+			}
+		}
+	}
+}

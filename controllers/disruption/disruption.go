@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package disruption keeps the status of PodDisruptionBudgets: how many of their
+// pods are healthy, how many must be, and how many may be evicted now. The table
+// of controllers starts it. The API server's eviction subresource spends what
+// the status allows; this controller never evicts. What a budget's status should
+// be is decided purely (plan.go); scale.go finds how many pods are expected. It
+// also withdraws conditions DisruptionTarget that no deletion followed.
+package disruption
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	policylisters "k8s.io/client-go/listers/policy/v1"
+
+	podkind "keelson/api/core/pod"
+	"keelson/controllers/framework"
+)
+
+// item is what a pass is about: a budget or, if pod is set, a pod whose DisruptionTarget may be stale.
+type item struct {
+	framework.Key
+	pod bool
+}
+
+// Controller keeps all budgets.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[item]
+	budgets policylisters.PodDisruptionBudgetLister
+	pods    corelisters.PodLister
+
+	sets         appslisters.ReplicaSetLister
+	deployments  appslisters.DeploymentLister
+	statefulSets appslisters.StatefulSetLister
+	controllers  corelisters.ReplicationControllerLister
+
+	mu sync.Mutex
+	// scalable remembers what discovery said of kinds that are none of the above.
+	scalable map[metav1.TypeMeta]resource
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	core, apps, budgets := env.Shared.Core().V1(), env.Shared.Apps().V1(), env.Shared.Policy().V1().PodDisruptionBudgets()
+	c := &Controller{
+		env: env, budgets: budgets.Lister(), pods: core.Pods().Lister(), sets: apps.ReplicaSets().Lister(),
+		deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(), controllers: core.ReplicationControllers().Lister(),
+		scalable: map[metav1.TypeMeta]resource{},
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, budgets.Informer(), framework.Handlers[*policyv1.PodDisruptionBudget]{
+			Add:    c.budgetChanged,
+			Update: func(_, b *policyv1.PodDisruptionBudget) { c.budgetChanged(b) },
+		}),
+		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
+			Update: c.podChanged,
+			Delete: func(p *corev1.Pod) { c.podChanged(p, nil) },
+		}),
+		framework.On(c.loop, apps.ReplicaSets().Informer(), scaled(c, func(o *appsv1.ReplicaSet) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.Deployments().Informer(), scaled(c, func(o *appsv1.Deployment) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, apps.StatefulSets().Informer(), scaled(c, func(o *appsv1.StatefulSet) *int32 { return o.Spec.Replicas })),
+		framework.On(c.loop, core.ReplicationControllers().Informer(), scaled(c, func(o *corev1.ReplicationController) *int32 { return o.Spec.Replicas })),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("disruption controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) budgetChanged(b *policyv1.PodDisruptionBudget) {
+	c.loop.Add(item{Key: framework.KeyOf(b)})
+}
+
+// scaled wakes the namespace's budgets when an owner of pods is scaled, or is seen later than its pods.
+func scaled[T metav1.Object](c *Controller, replicas func(T) *int32) framework.Handlers[T] {
+	wake := func(o T) {
+		for _, b := range c.of(o.GetNamespace()) {
+			c.budgetChanged(b)
+		}
+	}
+	return framework.Handlers[T]{Add: wake, Update: func(old, cur T) {
+		if !equality.Semantic.DeepEqual(replicas(old), replicas(cur)) {
+			wake(cur)
+		}
+	}}
+}
+
+// of returns a namespace's budgets, ordered by name.
+func (c *Controller) of(namespace string) []*policyv1.PodDisruptionBudget {
+	all, err := c.budgets.PodDisruptionBudgets(namespace).List(labels.Everything())
+	if err != nil || len(all) < 2 {
+		return all
+	}
+	slices.SortFunc(all, func(a, b *policyv1.PodDisruptionBudget) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// podChanged wakes the budgets that old or p counts for; either may be nil.
+func (c *Controller) podChanged(old, p *corev1.Pod) {
+	if p != nil {
+		if left, stale := staleTarget(p, time.Now()); stale {
+			c.loop.AddAfter(item{framework.KeyOf(p), true}, left)
+		}
+	}
+	if old != nil && p != nil && countsSame(old, p) {
+		return
+	}
+	either := cmpOr(p, old)
+	var matching []string
+	for _, b := range c.of(either.Namespace) {
+		is := matches(b, p)
+		if is {
+			matching = append(matching, b.Name)
+		}
+		if is || matches(b, old) {
+			c.budgetChanged(b)
+		}
+	}
+	if len(matching) > 1 && (old == nil || !maps.Equal(old.Labels, p.Labels)) {
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "MultiplePodDisruptionBudgets",
+			"Pod %q/%q matches multiple PodDisruptionBudgets.  Chose %q arbitrarily.", p.Namespace, p.Name, matching[0])
+	}
+}
+
+func cmpOr(p, other *corev1.Pod) *corev1.Pod {
+	if p != nil {
+		return p
+	}
+	return other
+}
+
+// countsSame reports whether two states of a pod are the same to every budget.
+func countsSame(a, b *corev1.Pod) bool {
+	return a.UID == b.UID && podkind.Ready(a) == podkind.Ready(b) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
+		maps.Equal(a.Labels, b.Labels) && equality.Semantic.DeepEqual(metav1.GetControllerOfNoCopy(a), metav1.GetControllerOfNoCopy(b))
+}
+
+// matches reports whether b's selector selects p; a budget without selector selects nothing, with an empty one everything.
+func matches(b *policyv1.PodDisruptionBudget, p *corev1.Pod) bool {
+	if p == nil {
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	return err == nil && s.Matches(labels.Set(p.Labels))
+}
+
+func (c *Controller) sync(ctx context.Context, it item) error {
+	if it.pod {
+		return c.withdraw(ctx, it)
+	}
+	b, err := c.budgets.PodDisruptionBudgets(it.Namespace).Get(it.Name)
+	if apierrors.IsNotFound(err) || err == nil && b.DeletionTimestamp != nil && len(b.Finalizers) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	next, recheck, err := c.decide(ctx, b, now)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		c.env.Log.Debug("budget cannot be counted", "budget", it.String(), "err", err)
+		next = failed(b, err)
+	case recheck > 0:
+		c.loop.AddAfter(it, recheck)
+	}
+	if equality.Semantic.DeepEqual(next, &b.Status) {
+		return nil
+	}
+	changed := b.DeepCopy()
+	changed.Status = *next
+	_, err = c.env.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// decide finds out what b's status should be, and tells users what is odd about b.
+func (c *Controller) decide(ctx context.Context, b *policyv1.PodDisruptionBudget, now time.Time) (*policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	var pods []*corev1.Pod
+	if err == nil {
+		pods, err = c.pods.Pods(b.Namespace).List(selector)
+	}
+	if err != nil {
+		c.env.Events.Eventf(b, corev1.EventTypeWarning, "NoPods", "Failed to get pods: %v", err)
+		return nil, 0, err
+	}
+	if len(pods) == 0 {
+		c.env.Events.Event(b, corev1.EventTypeNormal, "NoPods", "No matching pods found")
+	}
+	expected := int32(len(pods)) //nolint:gosec // a cluster has fewer pods
+	if byScale(b) {
+		var unmanaged bool
+		expected, unmanaged, err = c.expected(ctx, pods)
+		if unmanaged {
+			c.env.Events.Eventf(b, corev1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
+				"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
+		}
+	}
+	healthy := int32(0)
+	if err == nil {
+		healthy, err = desired(b, expected)
+	}
+	if err != nil {
+		c.env.Events.Eventf(b, corev1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+		return nil, 0, err
+	}
+	st, recheck, overdue := status(b, pods, expected, healthy, now)
+	for _, p := range overdue {
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+	}
+	return st, recheck, nil
+}
+
+// withdraw takes DisruptionTarget back from a pod that was not deleted after all.
+func (c *Controller) withdraw(ctx context.Context, it item) error {
+	p, err := c.pods.Pods(it.Namespace).Get(it.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	left, stale := staleTarget(p, now)
+	switch {
+	case !stale:
+		return nil
+	case left > 0:
+		c.loop.AddAfter(it, left)
+		return nil
+	}
+	b, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion}, // it may be evicted in earnest by now
+		"status": map[string]any{"conditions": []map[string]any{{
+			"type": corev1.DisruptionTarget, "status": corev1.ConditionFalse, "reason": nil, "message": nil, "lastTransitionTime": metav1.NewTime(now),
+		}}},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disruption
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	budgets "k8s.io/component-helpers/apps/poddisruptionbudget"
+
+	podkind "keelson/api/core/pod"
+)
+
+const (
+	// deletionTimeout is how long an eviction may take to show as a deletion before it counts as not done.
+	deletionTimeout = 2 * time.Minute
+	// staleAfter is how long a pod may have the condition DisruptionTarget without being deleted.
+	staleAfter = 2 * time.Minute
+)
+
+// byScale reports whether b counts against how many pods their owners want, not against those that exist.
+func byScale(b *policyv1.PodDisruptionBudget) bool {
+	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
+}
+
+// desired is how many of expected pods must be healthy. Percentages are rounded up, of what may be missing too.
+func desired(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
+	switch {
+	case b.Spec.MaxUnavailable != nil:
+		missing, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MaxUnavailable, int(expected), true)
+		if err != nil {
+			return 0, err
+		}
+		return int32(max(0, int(expected)-missing)), nil //nolint:gosec // at most expected
+	case b.Spec.MinAvailable != nil:
+		n, err := intstr.GetScaledValueFromIntOrPercent(b.Spec.MinAvailable, int(expected), true)
+		return int32(n), err //nolint:gosec // it came from an int32 or is a share of one
+	}
+	return 0, nil
+}
+
+// status is what b's status should be, given its pods, how many are expected and how many of them must be healthy. recheck is
+// when to look again at evictions that show no deletion yet, 0: there are none; overdue are the pods where none will come.
+func status(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, expected, healthy int32, now time.Time) (
+	st *policyv1.PodDisruptionBudgetStatus, recheck time.Duration, overdue []*corev1.Pod,
+) {
+	next := b.DeepCopy()
+	st = &next.Status
+	st.DisruptedPods, st.CurrentHealthy = nil, 0
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		if at, evicted := b.Status.DisruptedPods[p.Name]; evicted {
+			if left := at.Add(deletionTimeout).Sub(now); left > 0 {
+				if st.DisruptedPods == nil {
+					st.DisruptedPods = map[string]metav1.Time{}
+				}
+				st.DisruptedPods[p.Name] = at
+				if recheck == 0 || left < recheck {
+					recheck = left
+				}
+				continue
+			}
+			overdue = append(overdue, p)
+		}
+		if podkind.Ready(p) {
+			st.CurrentHealthy++
+		}
+	}
+	st.ExpectedPods, st.DesiredHealthy, st.ObservedGeneration = expected, healthy, b.Generation
+	st.DisruptionsAllowed = max(0, st.CurrentHealthy-healthy)
+	if expected <= 0 {
+		st.DisruptionsAllowed = 0 // the first pods of a budget are not evicted before they have been counted
+	}
+	budgets.UpdateDisruptionAllowedCondition(next)
+	return st, recheck, overdue
+}
+
+// failed is b's status when it cannot be told: then nothing may be evicted.
+func failed(b *policyv1.PodDisruptionBudget, err error) *policyv1.PodDisruptionBudgetStatus {
+	st := b.Status.DeepCopy()
+	st.DisruptionsAllowed = 0
+	meta.SetStatusCondition(&st.Conditions, metav1.Condition{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason,
+		Message: err.Error(), ObservedGeneration: st.ObservedGeneration,
+	})
+	return st
+}
+
+// staleTarget reports whether p says it is about to be disrupted though nobody deletes it, and how long it may still say so. A
+// kubelet that ends a pod takes its time, and what a finished pod says stays.
+func staleTarget(p *corev1.Pod, now time.Time) (left time.Duration, stale bool) {
+	if p.DeletionTimestamp != nil || podkind.Terminal(p) {
+		return 0, false
+	}
+	c := podkind.Condition(p, corev1.DisruptionTarget)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason == corev1.PodReasonTerminationByKubelet {
+		return 0, false
+	}
+	return max(0, c.LastTransitionTime.Add(staleAfter).Sub(now)), true
+}
