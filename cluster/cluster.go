@@ -39,6 +39,7 @@ import (
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/scheduler"
+	"keelson/store"
 	"keelson/timeline"
 )
 
@@ -55,8 +56,10 @@ type Cluster struct {
 	shares   connlimit.Shares
 	etcd     net.Listener // nil unless Config.EtcdListen
 	keys     *keys
-	fresh    bool     // no cluster has run in the directory before
-	before   []string // what was in a fresh directory nevertheless: keys of another server on the same etcd, static pods
+	fresh    bool // no cluster has run in the directory before
+	// listeners hear of marks beside the timeline.
+	listeners []mark.Listener
+	before    []string // what was in a fresh directory nevertheless: keys of another server on the same etcd, static pods
 }
 
 // New takes the data directory, the port and the keys. It starts nothing. Every error is one sentence a user can act on, and
@@ -244,28 +247,59 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("open store: %w", err)
 	}
 	defer func() { _ = st.Close() }()
+	made, err := c.assemble(st)
+	if err != nil {
+		return err
+	}
+	as := func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) }
+	g := &run.Group{}
+	first := append([]run.Part{{Name: "apiserver", Run: made.server.Run}}, made.live.part()...)
+	if c.etcd != nil {
+		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
+	}
+	second := c.agents(as, made.marks)
+	node, err := c.node(as, made.marks)
+	if err != nil {
+		return err
+	}
+	g.Add("control plane", run.Together(c.cfg.Progress, append(first, node.before...)...))
+	if agents := append(second, node.after...); len(agents) > 0 { // none: the API server alone
+		g.Add("agents", run.Together(c.cfg.Progress, agents...))
+	}
+	return g.Run(ctx, ready)
+}
+
+// assembled is an API server with what belongs to it.
+type assembled struct {
+	server *apiserver.Server
+	live   *liveFiles
+	marks  *mark.Recorder
+}
+
+// assemble builds the API server over st.
+func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	tl := timeline.New(timeline.Config{Log: c.log.With("room", "timeline")})
-	marks := mark.NewRecorder(tl.Listen)
+	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	live := &liveFiles{log: c.log.With("room", "cluster")}
 	if err := live.certificatesShown(c.keys.serving); err != nil {
-		return err
+		return assembled{}, err
 	}
 	served, err := live.encrypted(&c.cfg.API, st)
 	if err != nil {
-		return err
+		return assembled{}, err
 	}
 	auditor, err := c.cfg.API.audit()
 	if err != nil {
-		return err
+		return assembled{}, err
 	}
 	tracing, err := c.cfg.API.tracing()
 	if err != nil {
-		return err
+		return assembled{}, err
 	}
-	services, err := c.cfg.Services.settle(c.listener.Addr())
+	services, err := c.cfg.Services.settle(c.listener)
 	if err != nil {
-		return err
+		return assembled{}, err
 	}
 	var server *apiserver.Server
 	server, err = apiserver.New(apiserver.Config{
@@ -294,26 +328,10 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 		Log:          c.log.With("room", "apiserver"),
 	})
 	if err != nil {
-		return err
+		return assembled{}, err
 	}
 	live.told = func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
-	as := func(u *auth.User, agent string) *client.Client { return inProcess(server, u, agent) }
-	g := &run.Group{}
-	first := []run.Part{{Name: "apiserver", Run: server.Run}}
-	first = append(first, live.part()...)
-	if c.etcd != nil {
-		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
-	}
-	second := c.agents(as, marks)
-	node, err := c.node(as, marks)
-	if err != nil {
-		return err
-	}
-	g.Add("control plane", run.Together(c.cfg.Progress, append(first, node.before...)...))
-	if agents := append(second, node.after...); len(agents) > 0 { // none: the API server alone
-		g.Add("agents", run.Together(c.cfg.Progress, agents...))
-	}
-	return g.Run(ctx, ready)
+	return assembled{server, live, marks}, nil
 }
 
 // otherListeners are where this process serves beside the API.
@@ -334,16 +352,7 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 		return nil
 	}
 	boss := as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
-	manager := controllers.Config{
-		Clients: func(name string) *client.Client {
-			if name == "" {
-				return boss
-			}
-			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
-		},
-		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
-		Options: c.cfg.Controllers,
-	}
+	manager := c.controllers(as, marks)
 	sched := scheduler.Config{
 		Client: as(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: marks, Log: c.log.With("room", "scheduler"),
 	}
@@ -354,6 +363,20 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 		schedule = elected(sched.Client, ElectionOptions{}.election(schedulerLease), true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
 	}
 	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}
+}
+
+// controllers is what the controllers of this process work with.
+func (c *Cluster) controllers(as func(*auth.User, string) *client.Client, marks *mark.Recorder) controllers.Config {
+	return controllers.Config{
+		Clients: func(name string) *client.Client {
+			if name == "" {
+				return as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+			}
+			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
+		},
+		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
+		Options: c.cfg.Controllers,
+	}
 }
 
 func user(name string, groups ...string) *auth.User {

@@ -32,14 +32,14 @@ type settled struct {
 	advertise string
 }
 
-func (o ServiceOptions) settle(listener net.Addr) (s settled, err error) {
+func (o ServiceOptions) settle(listener net.Listener) (s settled, err error) {
 	if s.ranges, err = o.ranges(); err != nil {
 		return s, err
 	}
-	if s.nodePorts, err = o.nodePorts(); err != nil || o.Advertise == "" {
+	if s.nodePorts, err = o.nodePorts(); err != nil || o.Advertise == "" || listener == nil {
 		return s, err
 	}
-	_, port, err := net.SplitHostPort(listener.String())
+	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		return s, fmt.Errorf("port of the API server: %w", err)
 	}

@@ -38,7 +38,7 @@ const (
 	skew = 5 * time.Minute
 )
 
-// Authority is a CA in a directory.
+// Authority is a CA in a directory, or in memory.
 type Authority struct {
 	dir  string
 	cert *x509.Certificate
@@ -64,13 +64,15 @@ type Subject struct {
 	IPs []net.IP
 }
 
-// Open reads the CA called name ("ca") in dir, making it when there is none, or when making it was interrupted.
+// Open reads the CA called name ("ca") in dir, or keeps it in memory alone where dir is "", making it when there is none, or when making it was interrupted.
 // Another half-present CA, or an unreadable one, is an error: nothing is overwritten.
 func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
 
 func open(dir, name string, now func() time.Time) (*Authority, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make certificate directory: %w", err)
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make certificate directory: %w", err)
+		}
 	}
 	a := &Authority{dir: dir, now: now}
 	p, err := readPair(dir, name)
@@ -94,6 +96,9 @@ func open(dir, name string, now func() time.Time) (*Authority, error) {
 
 // interrupted is nil if a certificate without a key may be replaced: there is none, or it is one that writePair left half done.
 func interrupted(dir, name string) error {
+	if dir == "" {
+		return nil
+	}
 	b, err := os.ReadFile(filepath.Join(dir, name+".crt"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -262,6 +267,9 @@ func parsePair(p Pair) (*x509.Certificate, crypto.Signer, error) {
 var errHalf = errors.New("half of the pair is missing")
 
 func readPair(dir, name string) (Pair, error) {
+	if dir == "" {
+		return Pair{}, fs.ErrNotExist
+	}
 	key, err := os.ReadFile(filepath.Join(dir, name+".key"))
 	if err != nil {
 		return Pair{}, err
@@ -275,6 +283,9 @@ func readPair(dir, name string) (Pair, error) {
 
 // writePair writes the certificate first: a key without a certificate is then the sign of tampering, not of a crash.
 func writePair(dir, name string, p Pair) error {
+	if dir == "" {
+		return nil
+	}
 	if err := WriteFile(filepath.Join(dir, name+".crt"), p.CertPEM, 0o644); err != nil {
 		return err
 	}

@@ -17,7 +17,11 @@ import (
 )
 
 // ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, so ES256), kept in dir/sa.key; it makes one when there is none.
+// Where dir is "" the key is a new one, in memory alone.
 func ServiceAccountKey(dir string) (crypto.Signer, error) {
+	if dir == "" {
+		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	}
 	path := filepath.Join(dir, "sa.key")
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clustertest gives a Go test a Kubernetes cluster in one line:
+//
+//	c := clustertest.Start(t, clustertest.Config{})
+//
+// It is a whole API server (validation, admission, RBAC, custom resources, server-side
+// apply, watches), with garbage collector and namespaces, in this process and in memory: there is
+// nothing to download, nothing to clean up, and hundreds may run in parallel. Inside a testing/synctest
+// bubble time is the test's: minutes of waiting take milliseconds. See docs/clustertest.md.
+// Tests call it; nothing else may.
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"k8s.io/client-go/rest"
+
+	"keelson/auth"
+	"keelson/client"
+	"keelson/cluster"
+	"keelson/lib/run"
+	"keelson/simulate"
+	"keelson/store"
+	"keelson/store/embed"
+)
+
+// Config says what the cluster has. The zero value is an API server with the controllers that make objects
+// come and go as in any cluster: Essential.
+type Config struct {
+	// Controllers are which controllers run, in the syntax of kube-controller-manager's --controllers: "*" for all, a name, "-name".
+	// nil: Essential. An empty slice: none.
+	Controllers []string
+	// ControllerOptions are further choices about them.
+	ControllerOptions cluster.ControllerOptions
+	// Scheduler binds pods to nodes.
+	Scheduler bool
+	// Nodes is how many nodes there are, node-0, node-1 and so on. They run nothing: a pod that is bound to one of them is Running a
+	// moment later, and gone when it is deleted. With nodes there is a scheduler.
+	Nodes int
+	// Node describes them; the zero value has 32 CPUs, 256 Gi of memory and room for 110 pods. Renew is 10 s by default: a node
+	// that falls silent is noticed 40 s later.
+	Node simulate.Config
+	// CRDs are files, or directories of files, with CustomResourceDefinitions in YAML or JSON. They are served when Start returns.
+	CRDs []string
+	// HTTPS serves the API on a loopback port too, for programs that need a kubeconfig. It cannot be combined with a synctest bubble.
+	HTTPS bool
+	// API are flags of kube-apiserver: admission plugins, authorization modes and the like.
+	API cluster.APIOptions
+	// Log gets what the cluster logs; nil: nobody.
+	Log *slog.Logger
+	// FS holds the store; nil: a new one in memory.
+	FS vfs.FS
+}
+
+// Essential controllers make objects come and go: garbage, namespaces, and what every namespace has.
+var Essential = []string{
+	"garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller",
+	"clusterrole-aggregation-controller", "serviceaccount-token-controller",
+}
+
+// Cluster is a running cluster. Its clients act as an administrator.
+type Cluster struct {
+	*client.Client
+	mem    *cluster.InMemory
+	config Config
+	nodes  *simulate.Simulator
+	store  store.Store
+	stop   func()
+	ended  chan error
+}
+
+// Start starts a cluster that ends with the test. It returns when the API serves, controllers have seen its state and nodes are Ready.
+func Start(t testing.TB, cfg Config) *Cluster {
+	t.Helper()
+	c, err := start(context.WithoutCancel(t.Context()), cfg)
+	if err != nil {
+		t.Fatalf("start cluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.close(); err != nil {
+			t.Errorf("cluster ended with %v", err)
+		}
+	})
+	for _, path := range cfg.CRDs {
+		if err := c.InstallCRDs(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// start starts the parts in order.
+func start(ctx context.Context, cfg Config) (*Cluster, error) {
+	if cfg.FS == nil {
+		cfg.FS = vfs.NewMem()
+	}
+	o := cfg.ControllerOptions
+	o.Controllers = cfg.Controllers
+	if cfg.Controllers == nil {
+		o.Controllers = Essential
+	}
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	st, err := embed.Open(embed.Options{Dir: "store", FS: cfg.FS, CacheBytes: cacheBytes})
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{config: cfg, store: st}
+	mem := cluster.InMemoryConfig{Store: st, API: cfg.API, Log: cfg.Log}
+	if cfg.HTTPS {
+		if mem.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return nil, errors.Join(err, st.Close())
+		}
+	}
+	if c.mem, err = cluster.NewInMemory(mem); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	c.Client = c.mem.Client("admin", auth.Masters)
+	var agents []run.Part
+	if len(o.Controllers) > 0 {
+		agents = append(agents, run.Part{Name: "controllers", Run: c.mem.Controllers(o, nil)})
+	}
+	if cfg.Scheduler || cfg.Nodes > 0 {
+		agents = append(agents, run.Part{Name: "scheduler", Run: c.mem.Scheduler(nil)})
+	}
+	if cfg.Nodes > 0 {
+		if c.nodes, err = c.mem.Nodes(nodesConfig(cfg), nil); err != nil {
+			return nil, errors.Join(err, st.Close())
+		}
+		agents = append(agents, run.Part{Name: "nodes", Run: c.nodes.Run})
+	}
+	g := &run.Group{}
+	g.Add("API server", c.mem.Run)
+	if len(agents) > 0 {
+		g.Add("agents", run.Together(nil, agents...))
+	}
+	return c, c.run(ctx, g)
+}
+
+// cacheBytes bounds the store's memory; what tests hold is small.
+const cacheBytes = 1 << 20
+
+// nodesConfig describes the nodes.
+func nodesConfig(cfg Config) simulate.Config {
+	n := cfg.Node
+	n.Nodes, n.Untainted = cfg.Nodes, true
+	if n.Prefix == "" {
+		n.Prefix = "node-"
+	}
+	if n.Renew == 0 {
+		n.Renew = 10 * time.Second
+	}
+	return n
+}
+
+// run starts g and returns when it is ready, or has failed.
+func (c *Cluster) run(ctx context.Context, g *run.Group) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- g.Run(ctx, func() { close(ready) }) }() // ends with ctx; close waits for it
+	c.stop = sync.OnceFunc(cancel)
+	select {
+	case <-ready:
+	case err := <-ended:
+		cancel()
+		return errors.Join(errors.New("the cluster ended while it started"), err, c.store.Close())
+	}
+	c.ended = ended
+	return nil
+}
+
+// close ends everything.
+func (c *Cluster) close() error {
+	c.stop()
+	return errors.Join(<-c.ended, c.store.Close())
+}
+
+// As acts as another user, in groups beside system:authenticated. What it may do is what RBAC says.
+func (c *Cluster) As(user string, groups ...string) *client.Client {
+	return c.mem.Client(user, groups...)
+}
+
+// RESTConfig is for clients of other libraries, such as controller-runtime's: over loopback HTTPS with Config.HTTPS, else inside the
+// process. It acts as an administrator; set Impersonate to be somebody else.
+func (c *Cluster) RESTConfig() *rest.Config {
+	if c.config.HTTPS {
+		return c.mem.AdminConfig()
+	}
+	return rest.CopyConfig(c.Client.Config)
+}
+
+// Kubeconfig writes a kubeconfig below a directory of the test and returns its path. It needs Config.HTTPS.
+func (c *Cluster) Kubeconfig(t testing.TB) string {
+	t.Helper()
+	if !c.config.HTTPS {
+		t.Fatal("a kubeconfig needs clustertest.Config.HTTPS")
+	}
+	b, err := c.mem.AdminKubeconfig()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err == nil {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
+		t.Fatalf("write kubeconfig: %v", err)
+	}
+	return path
+}
+
+// Eventually asks cond until it is true, and fails the test when it is not within d. In a synctest bubble that is virtual time.
+func Eventually(t testing.TB, what string, d time.Duration, cond func() (bool, error)) {
+	t.Helper()
+	var last error
+	pause := time.Millisecond
+	for begin := time.Now(); ; {
+		ok, err := cond()
+		if ok && err == nil {
+			return
+		}
+		last = err
+		if time.Since(begin) > d {
+			t.Fatalf("not within %s: %s (%v)", d, what, last)
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, max(10*time.Millisecond, d/1000))
+	}
+}
+
+// InstallCRDs creates the definitions in a file, or in the files of a directory, and waits until they are served.
+func (c *Cluster) InstallCRDs(ctx context.Context, path string) error {
+	defs, err := readDefinitions(path)
+	if err != nil {
+		return fmt.Errorf("definitions in %s: %w", path, err)
+	}
+	for _, d := range defs {
+		if err := c.define(ctx, d); err != nil {
+			return fmt.Errorf("definitions in %s: %s: %w", path, d.GetName(), err)
+		}
+	}
+	return nil
+}
