@@ -133,8 +133,8 @@ func TestIndexes(t *testing.T) {
 		{"1-2-3", `the fragment "1-2-3" violates the requirement that an index interval can have at most two parts separated by '-'`, 0},
 	} {
 		list, err := parseIndexes(c.text, 10)
-		if msg := errText(err); msg != c.err || list.count() != c.n {
-			t.Errorf("%q: got %d, %q, want %d, %q", c.text, list.count(), msg, c.n, c.err)
+		if msg := errText(err); msg != c.err || list.Count() != c.n {
+			t.Errorf("%q: got %d, %q, want %d, %q", c.text, list.Count(), msg, c.n, c.err)
 		}
 	}
 	a, _ := parseIndexes("0-2,5", 10)

@@ -286,7 +286,7 @@ func validateSuccessRule(l *check.List, r *batchv1.SuccessPolicyRule, completion
 		if err != nil {
 			l.Invalid("succeededIndexes", *text, "error parsing succeededIndexes: "+err.Error())
 		}
-		total = list.count()
+		total = list.Count()
 	}
 	if n := r.SucceededCount; n != nil {
 		l.NotNegative("succeededCount", int64(*n))
