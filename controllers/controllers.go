@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 
 	"keelson/client"
 	"keelson/controllers/framework"
+	"keelson/controllers/job"
 	"keelson/lib/mark"
 	"keelson/pki"
 )
@@ -57,8 +59,10 @@ func (c Config) Default() Config {
 	return c
 }
 
-// Collectors are the metrics of the controllers' queues in this process.
-func Collectors() []prometheus.Collector { return framework.Collectors() }
+// Collectors are the metrics of the controllers and of their queues in this process.
+func Collectors() []prometheus.Collector {
+	return slices.Concat(framework.Collectors(), job.Collectors())
+}
 
 // Manager runs the controllers that its configuration asks for.
 type Manager struct{ cfg Config }

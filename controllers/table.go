@@ -9,6 +9,7 @@ import (
 	"keelson/controllers/disruption"
 	"keelson/controllers/framework"
 	"keelson/controllers/garbage"
+	"keelson/controllers/job"
 	"keelson/controllers/namespace"
 	"keelson/controllers/nodelifecycle"
 	"keelson/controllers/podgc"
@@ -48,6 +49,7 @@ var table = []row{
 	{name: "replicationcontroller-controller", alias: "replicationcontroller", account: "replication-controller", workers: 5, syncs: "rc", build: plain(replicationcontroller.New)},
 	{name: "replicaset-controller", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
 	{name: "deployment-controller", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
+	{name: "job-controller", alias: "job", workers: 5, syncs: "job", build: plain(job.New)},
 	{name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
 	{name: "namespace-controller", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
 	{name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},

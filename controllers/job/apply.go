@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// atOnce bounds parallel deletions and patches of one job's pods.
+const atOnce = 100
+
+// act creates and deletes pods as planned and says what it achieved, with the first failure.
+func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time, s snapshot, p plan) (o outcome, err error) {
+	if p.create == 0 && len(p.remove) == 0 && len(p.end) == 0 {
+		return o, nil
+	}
+	detail := &mark.Reconcile{EventSeen: c.loop.Seen(work{Key: key}), Wants: int(p.wanted(s.job)), Has: len(p.active)}
+	switch {
+	case p.create > 0:
+		detail.Creates, err = c.create(ctx, key, s.job, p)
+		o.created = len(detail.Creates)
+	case len(p.remove) > 0:
+		o.gone, err = c.remove(ctx, key, s.job, p.remove, true)
+	default:
+		o.gone, err = c.remove(ctx, key, s.job, p.end, false)
+	}
+	for _, q := range o.gone {
+		detail.Deletes = append(detail.Deletes, q.Name)
+	}
+	c.env.Reconciled(mark.Subject{Resource: "jobs", Namespace: s.job.Namespace, Name: s.job.Name, UID: string(s.job.UID)}, begin, detail, err)
+	return o, err
+}
+
+// create makes pods and returns the names of those that exist now.
+func (c *Controller) create(ctx context.Context, key framework.Key, j *batchv1.Job, p plan) ([]string, error) {
+	var (
+		mu      sync.Mutex
+		names   []string
+		ended   int // creations that will not be heard of
+		indexes = p.indexes
+	)
+	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
+	c.expect.Expect(key, p.create)
+	done, pace, err := framework.SlowStart(p.create, c.memory.recall(j).pace, func() error {
+		one := *template // what pods share is only read
+		if indexed(j) {
+			mu.Lock()
+			n := indexes[0]
+			indexes = indexes[1:]
+			mu.Unlock()
+			giveIndex(j, &one, n, p.replaced[n])
+		}
+		made, err := pods.Create(ctx, &one, metav1.CreateOptions{})
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			ended++
+			return nil // nothing can be created there any more, and nothing needs to be
+		case err != nil:
+			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+			return err
+		}
+		c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", made.Name)
+		names = append(names, made.Name)
+		return nil
+	})
+	c.memory.with(j.UID, func(r *recollection) { r.pace = min(2*pace, burst) })
+	if lost := p.create - done + ended; lost > 0 {
+		c.expect.Created(key, lost)
+	}
+	metrics().created(j, p.tally, len(names), p.create-done)
+	return names, err
+}
+
+// remove deletes pods and returns those that are going. With forsake they lose the finalizer first: they are not counted.
+func (c *Controller) remove(ctx context.Context, key framework.Key, j *batchv1.Job, pods []*corev1.Pod, forsake bool) ([]*corev1.Pod, error) {
+	uids := make([]types.UID, len(pods))
+	for i, p := range pods {
+		uids[i] = p.UID
+	}
+	var (
+		mu   sync.Mutex
+		gone []*corev1.Pod
+	)
+	c.expect.Expect(key, 0, uids...)
+	err := framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+		var err error
+		if forsake {
+			err = c.free(ctx, j, p)
+		}
+		if err == nil {
+			uid := p.UID
+			err = c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		}
+		switch {
+		case err == nil:
+			c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+		default:
+			c.expect.Deleted(key, p.UID)
+			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		gone = append(gone, p)
+		return nil
+	})
+	return gone, err
+}
+
+// free takes the finalizer from a pod, which the cache will show a little later. A pod that is gone is no error.
+func (c *Controller) free(ctx context.Context, j *batchv1.Job, p *corev1.Pod) error {
+	if !tracked(p) {
+		return nil
+	}
+	c.memory.with(j.UID, func(r *recollection) { r.freed[p.UID] = struct{}{} })
+	err := c.unfinalize(ctx, p, "")
+	if err != nil {
+		c.memory.with(j.UID, func(r *recollection) { delete(r.freed, p.UID) })
+	}
+	return err
+}
+
+// unfinalize takes the finalizer from this very pod, and only from that version of it unless version is "".
+func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version string) error {
+	meta := map[string]any{"uid": p.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
+	if version != "" {
+		meta["resourceVersion"] = version
+	}
+	b, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
+	// Conflict: another pod has its name by now.
+	if apierrors.IsNotFound(err) || version == "" && apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove finalizer of pod %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// settle writes what a says, in the order that account describes.
+func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
+	j, err := c.writeStatus(ctx, s.job, &a.status)
+	if err != nil {
+		return err
+	}
+	c.memory.with(j.UID, func(r *recollection) { r.failures = a.failures })
+	if a.suspended {
+		c.env.Events.Event(j, corev1.EventTypeNormal, "Suspended", "Job suspended")
+	}
+	if a.resumed {
+		c.env.Events.Event(j, corev1.EventTypeNormal, "Resumed", "Job resumed")
+	}
+	metrics().judged(a.ruled)
+	var (
+		mu    sync.Mutex
+		freed []*corev1.Pod
+	)
+	failure := framework.Parallel(a.free, atOnce, func(p *corev1.Pod) error {
+		if err := c.free(ctx, j, p); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		freed = append(freed, p)
+		return nil
+	})
+	over := a.settle(s, freed)
+	if j, err = c.writeStatus(ctx, j, &a.status); err != nil {
+		return err
+	}
+	if over {
+		c.conclude(j, a.verdict)
+	}
+	return failure
+}
+
+// writeStatus stores st unless it is what j has, and returns the job that the server has now.
+func (c *Controller) writeStatus(ctx context.Context, j *batchv1.Job, st *batchv1.JobStatus) (*batchv1.Job, error) {
+	if equality.Semantic.DeepEqual(&j.Status, st) {
+		return j, nil
+	}
+	next := *j
+	next.Status = *st
+	written, err := c.env.Client.BatchV1().Jobs(j.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if err != nil {
+		return j, fmt.Errorf("write status: %w", err)
+	}
+	c.memory.with(j.UID, func(r *recollection) { r.wrote = written.ResourceVersion })
+	metrics().counted(written, &j.Status)
+	return written, nil
+}
+
+// conclude tells of the end of a job.
+func (c *Controller) conclude(j *batchv1.Job, v *verdict) {
+	metrics().ended(j, v)
+	if v.failed() {
+		c.env.Events.Event(j, corev1.EventTypeWarning, v.reason, v.message)
+		return
+	}
+	if n := j.Spec.Completions; n != nil && j.Status.Succeeded > *n {
+		c.env.Events.Event(j, corev1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+	}
+	c.env.Events.Event(j, corev1.EventTypeNormal, "Completed", "Job completed")
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package job runs the pods of batch/v1 Jobs to completion. What to do is decided
+// by pure functions of a snapshot: plan.go says which pods to create and delete
+// and whether the job has ended, account.go counts pods that have ended, each
+// exactly once over crashes; this file and apply.go act. It never looks at jobs
+// that spec.managedBy gives to another controller.
+package job
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+var kind = batchv1.SchemeGroupVersion.WithKind("Job")
+
+// work is a job to look after, or a pod that may have been left with the finalizer of a job.
+type work struct {
+	framework.Key
+	orphan bool
+}
+
+// Controller looks after all jobs.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[work]
+	expect *framework.Expectations
+	own    framework.Ownership[*corev1.Pod]
+	memory *memory
+	jobs   cache.Indexer
+	pods   cache.Indexer
+}
+
+// New registers with the shared informers; Run works.
+func New(env *framework.Env) (framework.Controller, error) {
+	c := &Controller{env: env, expect: framework.NewExpectations(), memory: newMemory()}
+	c.own = framework.PodOwnership(env, kind, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+		return env.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+	c.own.Finalizer = batchv1.JobTrackingFinalizer
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	pods, jobs := env.Shared.Core().V1().Pods().Informer(), env.Shared.Batch().V1().Jobs().Informer()
+	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
+		return nil, err
+	}
+	c.pods, c.jobs = pods.GetIndexer(), jobs.GetIndexer()
+	err := errors.Join(
+		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.jobAdded, Update: c.jobUpdated, Delete: c.jobGone}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podGone}),
+	)
+	return c, err
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// external is the name of the controller that the job is given to, or "".
+func external(j *batchv1.Job) string {
+	if m := j.Spec.ManagedBy; m != nil && *m != batchv1.JobControllerName {
+		return *m
+	}
+	return ""
+}
+
+// soon makes the job pending after a moment in which more of its pods may change: big jobs are not counted for every pod.
+func (c *Controller) soon(j *batchv1.Job) {
+	n := int32(1)
+	if p := j.Spec.Parallelism; p != nil {
+		n = *p
+	}
+	c.loop.AddAfter(work{Key: framework.KeyOf(j)}, time.Duration(min(n, 100))*time.Millisecond)
+}
+
+func (c *Controller) jobAdded(j *batchv1.Job) {
+	if name := external(j); name != "" {
+		metrics().external.WithLabelValues(name).Inc()
+	}
+	c.loop.Add(work{Key: framework.KeyOf(j)})
+}
+
+func (c *Controller) jobUpdated(old, cur *batchv1.Job) {
+	if old.UID != cur.UID {
+		c.jobGone(old)
+		c.jobAdded(cur)
+		return
+	}
+	if ended(cur) {
+		c.leave(cur)
+	}
+	if old.Generation == cur.Generation {
+		c.soon(cur)
+		return
+	}
+	c.loop.Add(work{Key: framework.KeyOf(cur)})
+}
+
+func (c *Controller) jobGone(j *batchv1.Job) {
+	c.expect.Forget(framework.KeyOf(j))
+	c.memory.forget(j.UID)
+	c.leave(j)
+}
+
+// leave frees what pods the job leaves behind.
+func (c *Controller) leave(j *batchv1.Job) {
+	pods, err := framework.PodsOf(c.pods, j.UID)
+	if err != nil {
+		return
+	}
+	for _, p := range pods {
+		c.orphaned(p)
+	}
+}
+
+// orphaned makes p pending if it has the finalizer, which nobody else will take.
+func (c *Controller) orphaned(p *corev1.Pod) {
+	if tracked(p) {
+		c.loop.Add(work{framework.KeyOf(p), true})
+	}
+}
+
+// owner resolves a controller reference to its job in the cache; nil: it is none, or gone.
+func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *batchv1.Job {
+	if ref == nil || ref.Kind != kind.Kind {
+		return nil
+	}
+	obj, ok, err := c.jobs.GetByKey(framework.Key{Namespace: namespace, Name: ref.Name}.String())
+	if err != nil || !ok {
+		return nil
+	}
+	j, ok := obj.(*batchv1.Job)
+	if !ok || j.UID != ref.UID {
+		return nil
+	}
+	return j
+}
+
+func (c *Controller) podAdded(p *corev1.Pod) {
+	metrics().held(nil, p)
+	if p.DeletionTimestamp != nil {
+		c.podGoing(p) // seen for the first time while going: after a restart
+		return
+	}
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil {
+		c.orphanChanged(p)
+		return
+	}
+	j := c.owner(p.Namespace, ref)
+	if j == nil || ended(j) {
+		c.orphaned(p)
+	}
+	if j != nil {
+		c.expect.Created(framework.KeyOf(j), 1)
+		c.soon(j)
+	}
+}
+
+func (c *Controller) podUpdated(old, cur *corev1.Pod) {
+	metrics().held(old, cur)
+	if old.UID != cur.UID {
+		c.podGone(old)
+		c.podAdded(cur)
+		return
+	}
+	if old.ResourceVersion == cur.ResourceVersion {
+		return
+	}
+	was, ref := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
+	freed := false
+	if ref != nil && !tracked(cur) {
+		freed = c.memory.seen(ref.UID, cur)
+	}
+	moved := (was == nil) != (ref == nil) || was != nil && ref != nil && was.UID != ref.UID
+	if moved {
+		if was != nil {
+			c.memory.seen(was.UID, cur)
+		}
+		if j := c.owner(old.Namespace, was); j != nil {
+			c.soon(j)
+		}
+	}
+	relabelled := !maps.Equal(old.Labels, cur.Labels)
+	switch {
+	case cur.DeletionTimestamp != nil:
+		c.podGoing(cur)
+	case ref == nil:
+		if moved || relabelled || tracked(cur) {
+			c.orphanChanged(cur)
+		}
+	case freed && !moved && !relabelled && old.Status.Phase == cur.Status.Phase:
+		// The pass that took the finalizer has counted the pod.
+	default:
+		if j := c.owner(cur.Namespace, ref); j != nil {
+			c.soon(j)
+		}
+	}
+}
+
+// podGoing hears that p is being deleted.
+func (c *Controller) podGoing(p *corev1.Pod) {
+	j := c.owner(p.Namespace, metav1.GetControllerOfNoCopy(p))
+	if j == nil || ended(j) {
+		c.orphaned(p)
+		return
+	}
+	c.expect.Deleted(framework.KeyOf(j), p.UID)
+	c.soon(j)
+}
+
+func (c *Controller) podGone(p *corev1.Pod) {
+	metrics().held(p, nil)
+	ref := metav1.GetControllerOfNoCopy(p)
+	if ref == nil {
+		return
+	}
+	c.memory.seen(ref.UID, p)
+	if j := c.owner(p.Namespace, ref); j != nil {
+		c.expect.Deleted(framework.KeyOf(j), p.UID)
+		c.soon(j)
+	}
+}
+
+// orphanChanged looks after a pod that has no controller: it keeps no finalizer, and a job may want to adopt it.
+func (c *Controller) orphanChanged(p *corev1.Pod) {
+	c.orphaned(p)
+	if len(p.Labels) == 0 {
+		return
+	}
+	objs, err := c.jobs.ByIndex(cache.NamespaceIndex, p.Namespace)
+	if err != nil {
+		return
+	}
+	for _, obj := range objs {
+		j, ok := obj.(*batchv1.Job)
+		if !ok || ended(j) || external(j) != "" {
+			continue
+		}
+		if sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector); err == nil && !sel.Empty() && sel.Matches(labels.Set(p.Labels)) {
+			c.soon(j)
+		}
+	}
+}
+
+// sync is one pass over a job, or over a pod that a job has left.
+func (c *Controller) sync(ctx context.Context, w work) error {
+	if w.orphan {
+		return c.release(ctx, w.Key)
+	}
+	obj, ok, err := c.jobs.GetByKey(w.String())
+	if err != nil {
+		return err
+	}
+	j, isJob := obj.(*batchv1.Job)
+	switch {
+	case !ok || !isJob:
+		c.expect.Forget(w.Key)
+		return nil
+	case external(j) != "":
+		return nil
+	case ended(j):
+		c.expect.Forget(w.Key)
+		c.memory.forget(j.UID)
+		return nil
+	}
+	return c.run(ctx, w.Key, j)
+}
+
+func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job) error {
+	known := c.memory.recall(j)
+	if known.ahead(j) {
+		return nil // the event that brings the cache up to date makes the job pending again
+	}
+	s := snapshot{job: j, freed: known.freed, failures: known.failures, settled: c.expect.Met(key), now: time.Now()}
+	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
+		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
+		return nil
+	}
+	sel, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
+	if err != nil {
+		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // only a change of the job can mend it
+	}
+	if s.pods, err = c.claim(ctx, j, sel); err != nil {
+		return err
+	}
+	p := decide(s)
+	o, failure := c.act(ctx, key, s.now, s, p)
+	a := record(s, p, o)
+	err = errors.Join(failure, c.settle(ctx, s, &a))
+	metrics().synced(j, p, time.Since(s.now), err)
+	if p.again > 0 {
+		c.loop.AddAfter(work{Key: key}, p.again)
+	}
+	if a.full && err == nil {
+		c.soon(j)
+	}
+	return err
+}
+
+// claim returns the job's pods after adopting and releasing.
+func (c *Controller) claim(ctx context.Context, j *batchv1.Job, sel labels.Selector) ([]*corev1.Pod, error) {
+	mine, err := framework.PodsOf(c.pods, j.UID)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := framework.Orphans(c.pods, j.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	mine, adopted, err := c.own.Settle(ctx, j, sel, append(mine, orphans...))
+	for _, p := range adopted {
+		if !tracked(p) {
+			p = p.DeepCopy()
+			p.Finalizers = append(p.Finalizers, batchv1.JobTrackingFinalizer)
+		}
+		mine = append(mine, p)
+	}
+	return mine, err
+}
+
+// release takes the finalizer from a pod whose job does not look after it any more: it has ended or is gone, or the pod has
+// lost it.
+func (c *Controller) release(ctx context.Context, key framework.Key) error {
+	obj, ok, err := c.pods.GetByKey(key.String())
+	if err != nil || !ok {
+		return err
+	}
+	p, ok := obj.(*corev1.Pod)
+	if !ok || !slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) {
+		return nil
+	}
+	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
+		if ref.Kind != kind.Kind || ref.APIVersion != kind.GroupVersion().String() {
+			return nil
+		}
+		if j := c.owner(p.Namespace, ref); j != nil && (!ended(j) || external(j) != "") {
+			return nil
+		}
+	}
+	// The version guards against a job that adopts the pod at this moment.
+	return c.unfinalize(ctx, p, p.ResourceVersion)
+}

@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/batch"
+	"keelson/api/core/pod"
+)
+
+// burst is the most pods that one pass creates, deletes or counts. It also bounds the size of uncountedTerminatedPods.
+const burst = 500
+
+// snapshot is all that a pass decides from. Nothing in it is modified.
+type snapshot struct {
+	job *batchv1.Job
+	// pods are those that the job controls and selects, in any state.
+	pods []*corev1.Pod
+	// freed are the pods that the controller has taken the finalizer from; the cache may not show it yet.
+	freed map[types.UID]struct{}
+	// settled is false while creations or deletions are still expected: nothing may be created or deleted then, and the job
+	// cannot be declared finished.
+	settled bool
+	// failures are what earlier passes remember.
+	failures failures
+	now      time.Time
+}
+
+// tracked reports whether p still has to be counted.
+func (s snapshot) tracked(p *corev1.Pod) bool {
+	_, freed := s.freed[p.UID]
+	return tracked(p) && !freed
+}
+
+// tracked reports whether p has the finalizer that keeps it until it is counted.
+func tracked(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, batchv1.JobTrackingFinalizer) }
+
+// terminating pods are being deleted and have not ended.
+func terminating(p *corev1.Pod) bool { return p.DeletionTimestamp != nil && !pod.Terminal(p) }
+
+// suspended reports spec.suspend.
+func suspended(j *batchv1.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }
+
+// onlyFailed reports whether a pod is replaced, and counted as failed, only when it has ended.
+func onlyFailed(j *batchv1.Job) bool {
+	return j.Spec.PodFailurePolicy != nil || j.Spec.PodReplacementPolicy != nil && *j.Spec.PodReplacementPolicy == batchv1.Failed
+}
+
+// failedPod reports whether p counts as failed. A pod that is being deleted may never get to the phase Failed.
+func failedPod(j *batchv1.Job, p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || !onlyFailed(j) && terminating(p)
+}
+
+// verdict says how the job ends: a condition FailureTarget or SuccessCriteriaMet. The final condition follows when all pods
+// have ended and are counted.
+type verdict struct {
+	kind            batchv1.JobConditionType
+	reason, message string
+}
+
+func failure(reason, message string) *verdict {
+	return &verdict{batchv1.JobFailureTarget, reason, message}
+}
+
+func (v *verdict) failed() bool { return v != nil && v.kind == batchv1.JobFailureTarget }
+
+// final is the condition that ends the job.
+func (v *verdict) final() batchv1.JobConditionType {
+	if v.failed() {
+		return batchv1.JobFailed
+	}
+	return batchv1.JobComplete
+}
+
+// tally is what the pods of a job amount to.
+type tally struct {
+	active             []*corev1.Pod
+	ready, terminating int32
+	// succeeded and failed are all so far, those included that the status does not count yet.
+	succeeded, failed int32
+	failures          failures
+	// Of an indexed job: the indexes that the status lists as completed, and those that are; those that have failed; and the
+	// pods that wait to be replaced.
+	before, completed, lost batch.Indexes
+	replaced                map[int32]*corev1.Pod
+}
+
+// plan is what a pass will do.
+type plan struct {
+	tally
+	verdict *verdict
+	// managed is set when the number of pods could be decided on.
+	managed bool
+	create  int
+	indexes []int32       // to create, for an indexed job
+	remove  []*corev1.Pod // are too many: they are deleted and never counted
+	end     []*corev1.Pod // still run although the job has ended: they are deleted, then counted
+	again   time.Duration // when time alone will change something; 0: never
+}
+
+// decide says what to do about the job's pods.
+func decide(s snapshot) plan {
+	p := plan{tally: count(s)}
+	p.verdict = p.judge(s)
+	if d := s.job.Spec.ActiveDeadlineSeconds; p.verdict == nil && d != nil && !suspended(s.job) {
+		start := s.now
+		if t := s.job.Status.StartTime; t != nil {
+			start = t.Time
+		}
+		p.again = start.Add(time.Duration(*d) * time.Second).Sub(s.now)
+	}
+	switch {
+	case p.verdict != nil && !s.settled:
+		p.verdict = nil // what was created is not all known: it could not all be ended and counted
+	case p.verdict != nil:
+		p.end = p.active
+	case s.settled && s.job.DeletionTimestamp == nil:
+		p.managed = true
+		p.manage(s)
+	}
+	return p
+}
+
+func count(s snapshot) tally {
+	var t tally
+	for _, p := range s.pods {
+		switch {
+		case pod.Active(p):
+			t.active = append(t.active, p)
+			if pod.Ready(p) {
+				t.ready++
+			}
+		case terminating(p):
+			t.terminating++
+		}
+	}
+	var won, lost []*corev1.Pod
+	listed := listed(&s.job.Status)
+	for _, p := range s.pods {
+		_, valid := indexOf(s.job, p)
+		_, known := listed[p.UID]
+		switch {
+		case known || !s.tracked(p) || indexed(s.job) && !valid:
+		case p.Status.Phase == corev1.PodSucceeded:
+			won = append(won, p)
+		case failedPod(s.job, p):
+			lost = append(lost, p)
+		}
+	}
+	t.failures = s.failures.and(won, lost)
+	lost = slices.DeleteFunc(lost, func(p *corev1.Pod) bool { return !rule(s.job.Spec.PodFailurePolicy, p).counts() })
+	t.succeeded, t.failed = s.job.Status.Succeeded+int32(len(won)), s.job.Status.Failed+int32(len(lost))
+	if u := s.job.Status.UncountedTerminatedPods; u != nil {
+		t.succeeded += int32(len(u.Succeeded))
+		t.failed += int32(len(u.Failed))
+	}
+	if indexed(s.job) {
+		t.indexes(s)
+	}
+	return t
+}
+
+// listed are the pods that the status lists as ended but not counted.
+func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
+	out := map[types.UID]struct{}{}
+	if u := st.UncountedTerminatedPods; u != nil {
+		for _, uid := range u.Succeeded {
+			out[uid] = struct{}{}
+		}
+		for _, uid := range u.Failed {
+			out[uid] = struct{}{}
+		}
+	}
+	return out
+}
+
+// judge says whether and how the job has ended; nil: it goes on.
+func (t *tally) judge(s snapshot) *verdict {
+	j := s.job
+	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
+		if c := condition(j.Status.Conditions, kind); c != nil && c.Status == corev1.ConditionTrue {
+			return &verdict{kind, c.Reason, c.Message}
+		}
+	}
+	if j.Spec.PodFailurePolicy != nil {
+		for _, p := range s.pods {
+			if !failedPod(j, p) {
+				continue
+			}
+			if r := rule(j.Spec.PodFailurePolicy, p); r.action == batchv1.PodFailurePolicyActionFailJob {
+				return failure(batchv1.JobReasonPodFailurePolicy, r.message)
+			}
+		}
+	}
+	switch limit := *j.Spec.BackoffLimit; {
+	case t.failed > limit || restartedTooOften(s, limit):
+		return failure(batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit")
+	case pastDeadline(s):
+		return failure(batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline")
+	}
+	if !indexed(j) {
+		return nil
+	}
+	if n := t.lost.Count(); n > 0 {
+		if most := j.Spec.MaxFailedIndexes; most != nil && n > *most {
+			return failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+		}
+		if n+t.completed.Count() >= *j.Spec.Completions {
+			return failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
+		}
+	}
+	if message, met := succeeded(j.Spec.SuccessPolicy, t.completed, *j.Spec.Completions); met {
+		return &verdict{batchv1.JobSuccessCriteriaMet, batchv1.JobReasonSuccessPolicy, message}
+	}
+	return nil
+}
+
+// restartedTooOften: with restartPolicy OnFailure it is the containers that fail, not the pods.
+func restartedTooOften(s snapshot, limit int32) bool {
+	if s.job.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyOnFailure {
+		return false
+	}
+	var n int32
+	for _, p := range s.pods {
+		if p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodPending {
+			continue
+		}
+		for _, c := range p.Status.InitContainerStatuses {
+			n += c.RestartCount
+		}
+		for _, c := range p.Status.ContainerStatuses {
+			n += c.RestartCount
+		}
+	}
+	return n > 0 && n >= limit
+}
+
+func pastDeadline(s snapshot) bool {
+	d, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
+	return d != nil && start != nil && !suspended(s.job) && s.now.Sub(start.Time) >= time.Duration(*d)*time.Second
+}
+
+// manage decides how many pods to create, or which to delete; never both in one pass.
+func (p *plan) manage(s snapshot) {
+	if suspended(s.job) {
+		p.remove = p.active
+		return
+	}
+	active, want := int32(len(p.active)), p.wanted(s.job)
+	if p.remove = p.surplus(s.job, int(max(0, active-want))); len(p.remove) > 0 {
+		p.remove = p.remove[:min(len(p.remove), burst)]
+		return
+	}
+	missing := want - active
+	if onlyFailed(s.job) {
+		missing -= p.terminating
+	}
+	if missing <= 0 {
+		return
+	}
+	missing = min(missing, burst)
+	var wait time.Duration
+	if !perIndex(s.job) {
+		wait = p.failures.wait(s.now)
+	}
+	switch {
+	case wait > 0:
+	case indexed(s.job):
+		p.indexes, wait = p.pending(s, missing)
+		p.create = len(p.indexes)
+	default:
+		p.create = int(missing)
+	}
+	if wait > 0 && (p.again == 0 || wait < p.again) {
+		p.again = wait
+	}
+}
+
+// wanted is how many pods should be active.
+func (t *tally) wanted(j *batchv1.Job) int32 {
+	parallelism := *j.Spec.Parallelism
+	switch {
+	case j.Spec.Completions != nil:
+		return max(0, min(parallelism, *j.Spec.Completions-t.succeeded))
+	case t.succeeded > 0:
+		return int32(len(t.active)) // the first success ends the work: what runs may finish, nothing is added
+	}
+	return parallelism
+}
+
+// surplus are the active pods to delete: n at least, and those of an indexed job that have no index or another pod's.
+func (t *tally) surplus(j *batchv1.Job, n int) []*corev1.Pod {
+	rest := slices.SortedFunc(slices.Values(t.active), sooner)
+	var out []*corev1.Pod
+	if indexed(j) {
+		out, rest = duplicates(j, rest)
+	}
+	if more := n - len(out); more > 0 {
+		out = append(out, rest[:more]...)
+	}
+	return out
+}
+
+// duplicates takes the pods out that are not the only one of an index of the job. Of several the last in order stays.
+func duplicates(j *batchv1.Job, pods []*corev1.Pod) (out, rest []*corev1.Pod) {
+	keep := map[int32]*corev1.Pod{}
+	for _, p := range pods {
+		n, ok := indexOf(j, p)
+		if old := keep[n]; ok && old != nil {
+			out = append(out, old)
+		}
+		if ok {
+			keep[n] = p
+		} else {
+			out = append(out, p)
+		}
+	}
+	return out, slices.SortedFunc(maps.Values(keep), sooner)
+}
+
+// sooner orders pods: those that are less far on are deleted first.
+func sooner(a, b *corev1.Pod) int {
+	return cmp.Or(
+		cmp.Compare(bit(a.Spec.NodeName != ""), bit(b.Spec.NodeName != "")),
+		cmp.Compare(progress(a.Status.Phase), progress(b.Status.Phase)),
+		cmp.Compare(bit(pod.Ready(a)), bit(pod.Ready(b))),
+		b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+		cmp.Compare(a.UID, b.UID),
+	)
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func progress(p corev1.PodPhase) int {
+	switch p {
+	case corev1.PodRunning:
+		return 2
+	case corev1.PodUnknown:
+		return 1
+	}
+	return 0
+}
+
+// condition finds a condition, which is part of list; nil: there is none.
+func condition(list []batchv1.JobCondition, t batchv1.JobConditionType) *batchv1.JobCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// setCondition changes list, which is the caller's, and reports whether anything changed. A condition that was never True is
+// not made False.
+func setCondition(list *[]batchv1.JobCondition, t batchv1.JobConditionType, status corev1.ConditionStatus, reason, message string, now time.Time) bool {
+	c := batchv1.JobCondition{
+		Type: t, Status: status, LastProbeTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now), Reason: reason, Message: message,
+	}
+	switch old := condition(*list, t); {
+	case old == nil && status == corev1.ConditionFalse:
+		return false
+	case old == nil:
+		*list = append(*list, c)
+	case old.Status == status && old.Reason == reason && old.Message == message:
+		return false
+	default:
+		*old = c
+	}
+	return true
+}
+
+// ended reports whether the job is Complete or Failed.
+func ended(j *batchv1.Job) bool {
+	return slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
+}

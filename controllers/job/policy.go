@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/batch"
+)
+
+// ruling is what the podFailurePolicy says about a failed pod.
+type ruling struct {
+	// action of the rule that matches; "": none does.
+	action batchv1.PodFailurePolicyAction
+	// message says why, where the action is FailJob.
+	message string
+}
+
+// counts reports whether the failure counts towards the back-off limits.
+func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
+
+// rule finds the first rule that matches a failed pod. No policy and no match are the same.
+func rule(policy *batchv1.PodFailurePolicy, p *corev1.Pod) ruling {
+	if policy == nil {
+		return ruling{}
+	}
+	for i := range policy.Rules {
+		r := &policy.Rules[i]
+		if c := exited(p, r.OnExitCodes); c != nil {
+			return ruling{r.Action, fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v matching %v rule at index %d",
+				c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i)}
+		}
+		if t := conditioned(p, r.OnPodConditions); t != "" {
+			return ruling{r.Action, fmt.Sprintf("Pod %s/%s has condition %v matching %v rule at index %d", p.Namespace, p.Name, t, r.Action, i)}
+		}
+	}
+	return ruling{}
+}
+
+// exited finds a container that has ended with a code that the rule is about; 0 never is.
+func exited(p *corev1.Pod, r *batchv1.PodFailurePolicyOnExitCodesRequirement) *corev1.ContainerStatus {
+	if r == nil {
+		return nil
+	}
+	for _, list := range [][]corev1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i := range list {
+			t := list[i].State.Terminated
+			if t == nil || t.ExitCode == 0 || r.ContainerName != nil && *r.ContainerName != list[i].Name {
+				continue
+			}
+			in := slices.Contains(r.Values, t.ExitCode)
+			if r.Operator == batchv1.PodFailurePolicyOnExitCodesOpIn && in || r.Operator == batchv1.PodFailurePolicyOnExitCodesOpNotIn && !in {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// conditioned is the type of a condition that one of the patterns is about, or "".
+func conditioned(p *corev1.Pod, patterns []batchv1.PodFailurePolicyOnPodConditionsPattern) corev1.PodConditionType {
+	for _, c := range p.Status.Conditions {
+		for _, pattern := range patterns {
+			if c.Type == pattern.Type && c.Status == pattern.Status {
+				return c.Type
+			}
+		}
+	}
+	return ""
+}
+
+// succeeded tells which rule of the successPolicy the completed indexes meet.
+func succeeded(policy *batchv1.SuccessPolicy, completed batch.Indexes, completions int32) (message string, met bool) {
+	if policy == nil || len(completed) == 0 {
+		return "", false
+	}
+	for i, r := range policy.Rules {
+		n := completed.Count()
+		enough := r.SucceededCount != nil && n >= *r.SucceededCount
+		if r.SucceededIndexes != nil {
+			required := batch.ReadIndexes(*r.SucceededIndexes, completions)
+			if len(required) == 0 {
+				continue
+			}
+			n = completed.Common(required)
+			enough = n == required.Count() || r.SucceededCount != nil && n >= *r.SucceededCount
+		}
+		if enough {
+			return fmt.Sprintf("Matched rules at index %d", i), true
+		}
+	}
+	return "", false
+}
