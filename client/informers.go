@@ -173,3 +173,13 @@ func (s sharing) Scheduling() scheduling.Interface {
 
 // Storage is storage.k8s.io.
 func (s sharing) Storage() storage.Interface { return storage.New(s, s.scope.Namespace, s.scope.Tweak) }
+
+// Delivered is what an informer's handler was given, as a T. Where the informer has missed a deletion, that is the last version
+// it knew (a tombstone). false: it is something else.
+func Delivered[T any](obj any) (T, bool) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	t, ok := obj.(T)
+	return t, ok
+}

@@ -13,11 +13,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/client"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
 	"keelson/kubelet/node"
@@ -31,22 +29,21 @@ import (
 
 // Kubelet is one node's agent. Make it with New.
 type Kubelet struct {
-	cfg         Config
-	component   string
-	broadcaster record.EventBroadcaster
-	events      record.EventRecorder
-	node        *node.Keeper
-	refs        *refs.Store
-	volumes     *volume.Manager
-	users       *userns.Manager
-	images      *image.Manager
-	probes      *probe.Manager
-	env         *pod.Env
-	services    services
-	eviction    *eviction.Manager
-	stats       *stats.Source
-	classes     classes
-	sysctls     *sysctls
+	cfg       Config
+	component string
+	events    *client.Events
+	node      *node.Keeper
+	refs      *refs.Store
+	volumes   *volume.Manager
+	users     *userns.Manager
+	images    *image.Manager
+	probes    *probe.Manager
+	env       *pod.Env
+	services  services
+	eviction  *eviction.Manager
+	stats     *stats.Source
+	classes   classes
+	sysctls   *sysctls
 
 	mu       sync.Mutex
 	workers  map[string]*entry // by uid
@@ -69,9 +66,8 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{},
-		admitted: map[string]*corev1.Pod{}, broadcaster: record.NewBroadcaster(),
+		admitted: map[string]*corev1.Pod{}, events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
-	k.events = k.broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: cfg.NodeName})
 	ips := make([]string, 0, len(cfg.NodeIPs))
 	for _, ip := range cfg.NodeIPs {
 		ips = append(ips, ip.String())
@@ -127,15 +123,13 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	sink := k.broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.cfg.Client.CoreV1().Events("")})
-	defer k.broadcaster.Shutdown()
-	defer sink.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer k.probes.Close()
 	defer k.stopWorkers(cancel)
+	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() { k.refs.Run(ctx) })
 	wg.Go(func() { k.services.run(ctx) })
 	failed := make(chan error, 1)

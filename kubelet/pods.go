@@ -160,10 +160,7 @@ func (k *Kubelet) dropMirror(ctx context.Context, p *corev1.Pod) {
 }
 
 func (k *Kubelet) vanished(o any) {
-	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = d.Obj
-	}
-	p, ok := o.(*corev1.Pod)
+	p, ok := client.Delivered[*corev1.Pod](o)
 	if !ok {
 		return
 	}

@@ -65,36 +65,27 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 	return wait, nil
 }
 
-// object unwraps what an informer delivers when it missed a deletion.
-func object[T any](o any) (T, bool) {
-	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = gone.Obj
-	}
-	t, ok := o.(T)
-	return t, ok
-}
-
 func (s *Scheduler) setNamespace(o any) {
-	if ns, ok := object[*corev1.Namespace](o); ok {
+	if ns, ok := client.Delivered[*corev1.Namespace](o); ok {
 		s.cache.SetNamespace(ns.Name, ns.Labels)
 		s.queue.Happened(framework.Event{Kinds: framework.NamespaceLabels})
 	}
 }
 
 func (s *Scheduler) dropNamespace(o any) {
-	if ns, ok := object[*corev1.Namespace](o); ok {
+	if ns, ok := client.Delivered[*corev1.Namespace](o); ok {
 		s.cache.RemoveNamespace(ns.Name)
 	}
 }
 
 func (s *Scheduler) setNode(before, after any) {
-	node, ok := object[*corev1.Node](after)
+	node, ok := client.Delivered[*corev1.Node](after)
 	if !ok {
 		return
 	}
 	s.cache.SetNode(node)
 	e := framework.Event{Kinds: framework.NodeAdd, NewNode: node}
-	if old, ok := object[*corev1.Node](before); ok {
+	if old, ok := client.Delivered[*corev1.Node](before); ok {
 		e.OldNode, e.Kinds = old, nodeChange(old, node)
 	}
 	s.queue.Happened(e)
@@ -119,17 +110,17 @@ func nodeChange(old, node *corev1.Node) framework.Kinds {
 }
 
 func (s *Scheduler) dropNode(o any) {
-	if node, ok := object[*corev1.Node](o); ok {
+	if node, ok := client.Delivered[*corev1.Node](o); ok {
 		s.cache.RemoveNode(node.Name)
 	}
 }
 
 func (s *Scheduler) setPod(before, after any) {
-	pod, ok := object[*corev1.Pod](after)
+	pod, ok := client.Delivered[*corev1.Pod](after)
 	if !ok {
 		return
 	}
-	old, _ := object[*corev1.Pod](before)
+	old, _ := client.Delivered[*corev1.Pod](before)
 	if old != nil && old.UID != pod.UID { // deleted and made again while nobody looked
 		s.dropPod(old)
 		old = nil
@@ -178,7 +169,7 @@ func podChange(old, pod *corev1.Pod) framework.Kinds {
 }
 
 func (s *Scheduler) dropPod(o any) {
-	pod, ok := object[*corev1.Pod](o)
+	pod, ok := client.Delivered[*corev1.Pod](o)
 	if !ok {
 		return
 	}

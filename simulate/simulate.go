@@ -173,10 +173,7 @@ func (s *Simulator) index(node string) (int, bool) {
 
 // mine returns obj as a pod of one of our nodes with the node's number.
 func (s *Simulator) mine(obj any) (*corev1.Pod, int, bool) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	p, ok := obj.(*corev1.Pod)
+	p, ok := client.Delivered[*corev1.Pod](obj)
 	if !ok {
 		return nil, 0, false
 	}

@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func get(t *testing.T, c *controllertest.Cluster) *appsv1.Deployment {
@@ -101,7 +102,9 @@ func TestDeadline(t *testing.T) {
 		c := controllertest.New(deploy(2, "1", "0"))
 		c.Start(t, "deployment-controller", New)
 		time.Sleep(9 * time.Minute)
-		reason := func() string { return condition(get(t, c).Status.Conditions, appsv1.DeploymentProgressing).Reason }
+		reason := func() string {
+			return framework.ConditionOf(get(t, c).Status.Conditions, appsv1.DeploymentProgressing).Reason
+		}
 		if got := reason(); got != newSetCreated {
 			t.Errorf("before the deadline: got %s", got)
 		}
@@ -143,7 +146,7 @@ func TestCreateErrorIsReported(t *testing.T) {
 		})
 		c.Start(t, "deployment-controller", New)
 		time.Sleep(time.Second)
-		cond := condition(get(t, c).Status.Conditions, appsv1.DeploymentProgressing)
+		cond := framework.ConditionOf(get(t, c).Status.Conditions, appsv1.DeploymentProgressing)
 		if cond == nil || cond.Reason != setCreateError || cond.Status != "False" {
 			t.Errorf("progressing: got %+v", cond)
 		}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"keelson/controllers/framework"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -295,7 +297,7 @@ func TestRolloutKeepsItsPromises(t *testing.T) {
 			if w.pass() {
 				t.Fatal("a finished rollout changed something")
 			}
-			if c := condition(w.d.Status.Conditions, appsv1.DeploymentProgressing); c == nil || c.Reason != newSetAvailable {
+			if c := framework.ConditionOf(w.d.Status.Conditions, appsv1.DeploymentProgressing); c == nil || c.Reason != newSetAvailable {
 				t.Fatalf("progressing: got %+v", c)
 			}
 		}

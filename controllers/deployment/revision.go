@@ -10,6 +10,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/controllers/framework"
 )
 
 // Annotations that kubectl rollout and other control planes read.
@@ -115,7 +117,7 @@ func (p *plan) refreshCurrent(s snapshot) {
 		p.changes = p.changes[:n]
 	}
 	p.revision = next.Annotations[revisionAnnotation]
-	if hasDeadline(s.d) && condition(p.conditions, appsv1.DeploymentProgressing) == nil {
+	if hasDeadline(s.d) && framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing) == nil {
 		p.setCondition(s, appsv1.DeploymentProgressing, corev1.ConditionTrue, foundNewSet, fmt.Sprintf("Found new replica set %q", p.current.Name))
 	}
 }

@@ -10,6 +10,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/controllers/framework"
 )
 
 // Reasons of the conditions Progressing and Available, as kubectl rollout status reads them.
@@ -26,29 +28,12 @@ const (
 	minimumUnavailable = "MinimumReplicasUnavailable"
 )
 
-func condition(conds []appsv1.DeploymentCondition, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
-	i := slices.IndexFunc(conds, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
-	if i < 0 {
-		return nil
-	}
-	return &conds[i]
-}
-
-func without(conds []appsv1.DeploymentCondition, t appsv1.DeploymentConditionType) []appsv1.DeploymentCondition {
-	return slices.DeleteFunc(conds, func(c appsv1.DeploymentCondition) bool { return c.Type == t })
-}
-
-// with sets a condition. Same status and reason: it stays as it is. Same status: it keeps the time of its last transition.
+// with sets a condition. Same status and reason: it stays as it is, as its times tell when the rollout came to this reason.
 func with(conds []appsv1.DeploymentCondition, c appsv1.DeploymentCondition) []appsv1.DeploymentCondition {
-	if old := condition(conds, c.Type); old != nil {
-		if old.Status == c.Status && old.Reason == c.Reason {
-			return conds
-		}
-		if old.Status == c.Status {
-			c.LastTransitionTime = old.LastTransitionTime
-		}
+	if old := framework.ConditionOf(conds, c.Type); old != nil && old.Status == c.Status && old.Reason == c.Reason {
+		return conds
 	}
-	return append(without(conds, c.Type), c)
+	return framework.WithCondition(conds, c)
 }
 
 func newCondition(now time.Time, t appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
@@ -62,7 +47,7 @@ func (p *plan) setCondition(s snapshot, t appsv1.DeploymentConditionType, status
 
 // notePause keeps the clock of the progress deadline from running while a rollout is paused.
 func (p *plan) notePause(s snapshot) {
-	c := condition(p.conditions, appsv1.DeploymentProgressing)
+	c := framework.ConditionOf(p.conditions, appsv1.DeploymentProgressing)
 	if s.d.Spec.ProgressDeadlineSeconds == nil || c != nil && c.Reason == timedOut {
 		return
 	}
@@ -129,13 +114,13 @@ func status(s snapshot, p plan, current *appsv1.ReplicaSet, sets []*appsv1.Repli
 		return st, 0
 	}
 	if !hasDeadline(s.d) {
-		st.Conditions = without(st.Conditions, appsv1.DeploymentProgressing)
+		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentProgressing)
 	}
 	estimate(s, &st, current)
 	if f := setFailure(current, sets); f != nil {
 		st.Conditions = with(st.Conditions, *f)
 	} else {
-		st.Conditions = without(st.Conditions, appsv1.DeploymentReplicaFailure)
+		st.Conditions = framework.WithoutCondition(st.Conditions, appsv1.DeploymentReplicaFailure)
 	}
 	return st, nextCheck(s, &st)
 }
@@ -154,7 +139,7 @@ func terminating(sets []*appsv1.ReplicaSet) *int32 {
 
 // estimate sets the condition Progressing of a rollout that is not known to be finished.
 func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSet) {
-	c := condition(st.Conditions, appsv1.DeploymentProgressing)
+	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(s.d) || st.Replicas == st.UpdatedReplicas && c != nil && c.Reason == newSetAvailable {
 		return
 	}
@@ -167,11 +152,8 @@ func estimate(s snapshot, st *appsv1.DeploymentStatus, current *appsv1.ReplicaSe
 		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, newSetAvailable, who+" has successfully progressed."))
 	case progressing(s.d, st):
 		// Every step forward moves lastUpdateTime, from which the deadline counts, even if nothing else changes.
-		n := newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing.")
-		if c != nil && c.Status == corev1.ConditionTrue {
-			n.LastTransitionTime = c.LastTransitionTime
-		}
-		st.Conditions = append(without(st.Conditions, appsv1.DeploymentProgressing), n)
+		st.Conditions = framework.WithCondition(st.Conditions,
+			newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionTrue, setUpdated, who+" is progressing."))
 	case overdue(s.d, c, s.now):
 		st.Conditions = with(st.Conditions, newCondition(s.now, appsv1.DeploymentProgressing, corev1.ConditionFalse, timedOut, who+" has timed out progressing."))
 	}
@@ -197,7 +179,7 @@ func setFailure(current *appsv1.ReplicaSet, sets []*appsv1.ReplicaSet) *appsv1.D
 
 // nextCheck is when the progress deadline will be over.
 func nextCheck(s snapshot, st *appsv1.DeploymentStatus) time.Duration {
-	c := condition(st.Conditions, appsv1.DeploymentProgressing)
+	c := framework.ConditionOf(st.Conditions, appsv1.DeploymentProgressing)
 	if !hasDeadline(s.d) || c == nil || c.Reason == timedOut || c.Reason == newSetAvailable || complete(s.d, st) {
 		return 0
 	}

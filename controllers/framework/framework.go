@@ -2,7 +2,8 @@
 
 // Package framework is the little that all controllers share: what a controller
 // is given (Env), the loop that works off its keys (Loop), the expectations that
-// keep it from creating twice, slow-start batches, and lookups of pods by owner.
+// keep it from creating twice, slow-start batches, ownership, conditions, the
+// writing of a status, and lookups of pods by owner.
 // Each controllers/<name> uses it; it decides nothing about any kind of object.
 //
 // Invariants:
@@ -105,10 +106,7 @@ func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.InformerSynced
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
-			if o, ok := obj.(T); ok && h.Delete != nil {
+			if o, ok := client.Delivered[T](obj); ok && h.Delete != nil {
 				h.Delete(o)
 			}
 		},

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"keelson/controllers/framework"
 )
 
 // findings are what one pass over a namespace's content saw.
@@ -62,24 +64,13 @@ func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []
 		slices.Sort(texts)
 		content = fmt.Sprintf("Failed to delete all resource types, %d remaining: %s", len(texts), strings.Join(texts, ", "))
 	}
-	conds := slices.Clone(was)
+	conds := was
 	set := func(t corev1.NamespaceConditionType, problem, badReason, goodReason, good string) {
 		c := corev1.NamespaceCondition{Type: t, Status: corev1.ConditionFalse, Reason: goodReason, Message: good, LastTransitionTime: metav1.NewTime(now)}
 		if problem != "" {
 			c.Status, c.Reason, c.Message = corev1.ConditionTrue, badReason, problem
 		}
-		i := slices.IndexFunc(conds, func(o corev1.NamespaceCondition) bool { return o.Type == t })
-		if i < 0 {
-			conds = append(conds, c)
-			return
-		}
-		if o := conds[i]; o.Status == c.Status {
-			if o.Reason == c.Reason && o.Message == c.Message {
-				return
-			}
-			c.LastTransitionTime = o.LastTransitionTime
-		}
-		conds[i] = c
+		conds = framework.WithCondition(conds, c)
 	}
 	set(corev1.NamespaceDeletionDiscoveryFailure, discovery, "DiscoveryFailed", "ResourcesDiscovered", "All resources successfully discovered")
 	set(corev1.NamespaceDeletionGVParsingFailure, "", "GroupVersionParsingFailed", "ParsedGroupVersions", "All legacy kube types successfully parsed")

@@ -6,11 +6,9 @@
 package replicaset
 
 import (
-	"context"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -42,13 +40,6 @@ func (sets) Of(obj any) *appsv1.ReplicaSet {
 	return set
 }
 
-func (s sets) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	return s.client.AppsV1().ReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-func (s sets) WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
-	next := *set // the rest is only encoded
-	next.Status = st
-	_, err := s.client.AppsV1().ReplicaSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	return err
+func (s sets) Sets(namespace string) framework.StatusClient[*appsv1.ReplicaSet] {
+	return s.client.AppsV1().ReplicaSets(namespace)
 }

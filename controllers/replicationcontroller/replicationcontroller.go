@@ -49,15 +49,27 @@ func (controllers) Of(obj any) *appsv1.ReplicaSet {
 	return toSet(rc)
 }
 
-func (c controllers) Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error) {
-	rc, err := c.client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
+func (c controllers) Sets(namespace string) framework.StatusClient[*appsv1.ReplicaSet] {
+	return converted{c.client.CoreV1().ReplicationControllers(namespace)}
+}
+
+// converted reads and writes replication controllers as the sets that stand for them.
+type converted struct {
+	client framework.StatusClient[*corev1.ReplicationController]
+}
+
+func (c converted) Get(ctx context.Context, name string, o metav1.GetOptions) (*appsv1.ReplicaSet, error) {
+	rc, err := c.client.Get(ctx, name, o)
 	if err != nil {
 		return nil, err
 	}
 	return toSet(rc), nil
 }
 
-func (c controllers) WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
-	_, err := c.client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, fromSet(set, st), metav1.UpdateOptions{})
-	return err
+func (c converted) UpdateStatus(ctx context.Context, set *appsv1.ReplicaSet, o metav1.UpdateOptions) (*appsv1.ReplicaSet, error) {
+	rc, err := c.client.UpdateStatus(ctx, fromSet(set, set.Status), o)
+	if err != nil {
+		return nil, err
+	}
+	return toSet(rc), nil
 }

@@ -169,10 +169,7 @@ func (n *counter) Update(obj any) error { return n.Add(obj) }
 
 // Delete forgets an object.
 func (n *counter) Delete(obj any) error {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	o, ok := obj.(metav1.Object)
+	o, ok := client.Delivered[metav1.Object](obj)
 	if !ok {
 		return nil
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/client"
 	"keelson/kubelet/podinfo"
 )
 
@@ -251,10 +252,7 @@ func (s *Store) informer(r Ref) cache.SharedIndexInformer {
 	}
 	must(inf.SetWatchErrorHandlerWithContext(s.watchFailed))
 	named := func(o any) bool {
-		if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = d.Obj
-		}
-		m, ok := o.(metav1.Object)
+		m, ok := client.Delivered[metav1.Object](o)
 		return ok && (!one(r.Kind) || m.GetName() == r.Name)
 	}
 	_, err := inf.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{

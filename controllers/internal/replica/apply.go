@@ -5,7 +5,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,35 +121,6 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.
 		return err
 	})
 	return names, err
-}
-
-// writeStatus stores st unless it is what the set has. On a conflict it tries once more from the server's state.
-func (c *Controller) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error {
-	if equality.Semantic.DeepEqual(set.Status, st) {
-		return nil
-	}
-	err := c.kind.WriteStatus(ctx, set, st)
-	if apierrors.IsConflict(err) {
-		live, getErr := c.kind.Live(ctx, set.Namespace, set.Name)
-		if apierrors.IsNotFound(getErr) || getErr == nil && live.UID != set.UID {
-			return nil
-		}
-		if getErr != nil {
-			return fmt.Errorf("read after conflict: %w", getErr)
-		}
-		// Claim only the generation that this pass has acted on.
-		if equality.Semantic.DeepEqual(live.Status, st) {
-			return nil
-		}
-		err = c.kind.WriteStatus(ctx, live, st)
-	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("write status: %w", err)
-	}
-	return nil
 }
 
 func (c *Controller) getPace(key framework.Key) int {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	podkind "keelson/api/core/pod"
+	"keelson/controllers/framework"
 )
 
 // burst is the most pods that one pass creates or deletes.
@@ -107,23 +108,18 @@ func status(s snapshot, p plan, failure error) (st appsv1.ReplicaSetStatus, next
 }
 
 func failureCondition(conds []appsv1.ReplicaSetCondition, s snapshot, p plan, failure error) []appsv1.ReplicaSetCondition {
-	at := -1
-	for i := range conds {
-		if conds[i].Type == appsv1.ReplicaSetReplicaFailure {
-			at = i
-		}
-	}
+	had := framework.ConditionOf(conds, appsv1.ReplicaSetReplicaFailure) != nil
 	switch {
-	case failure == nil && at >= 0 && s.settled:
-		return append(conds[:at:at], conds[at+1:]...)
-	case failure == nil || at >= 0:
+	case failure == nil && had && s.settled:
+		return framework.WithoutCondition(conds, appsv1.ReplicaSetReplicaFailure)
+	case failure == nil || had:
 		return conds
 	}
 	reason := "FailedCreate"
 	if len(p.active) > wanted(s.set) {
 		reason = "FailedDelete"
 	}
-	return append(conds, appsv1.ReplicaSetCondition{
+	return framework.WithCondition(conds, appsv1.ReplicaSetCondition{
 		Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: reason,
 		Message: failure.Error(), LastTransitionTime: metav1.NewTime(s.now),
 	})

@@ -35,10 +35,8 @@ type Kind interface {
 	// Informer delivers the real objects; Of turns one of them, or nil, into a set.
 	Informer() cache.SharedIndexInformer
 	Of(obj any) *appsv1.ReplicaSet
-	// Live reads the set from the server.
-	Live(ctx context.Context, namespace, name string) (*appsv1.ReplicaSet, error)
-	// WriteStatus stores st as the status of set, which has the resourceVersion to start from.
-	WriteStatus(ctx context.Context, set *appsv1.ReplicaSet, st appsv1.ReplicaSetStatus) error
+	// Sets reads and writes the sets of a namespace at the server.
+	Sets(namespace string) framework.StatusClient[*appsv1.ReplicaSet]
 }
 
 // Controller keeps all sets of one kind.
@@ -60,7 +58,7 @@ type Controller struct {
 func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c := &Controller{env: env, kind: kind, gvk: kind.GVK(), expect: framework.NewExpectations(), pace: map[framework.Key]int{}}
 	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
-		return kind.Live(ctx, namespace, name)
+		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	pods := env.Shared.Core().V1().Pods().Informer()
@@ -237,7 +235,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	p := decide(s)
 	failure := c.act(ctx, key, begin, s, p)
 	st, next := status(s, p, failure)
-	if err := c.writeStatus(ctx, set, st); err != nil {
+	if _, err := framework.WriteStatus(ctx, c.kind.Sets(set.Namespace), set, statusOf, st); err != nil {
 		return errors.Join(failure, err)
 	}
 	if next > 0 {
@@ -245,6 +243,8 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	return failure
 }
+
+func statusOf(set *appsv1.ReplicaSet) *appsv1.ReplicaSetStatus { return &set.Status }
 
 // claim returns the set's pods after adopting and releasing.
 func (c *Controller) claim(ctx context.Context, set *appsv1.ReplicaSet, sel labels.Selector) ([]*corev1.Pod, error) {
