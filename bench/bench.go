@@ -57,6 +57,7 @@ var scenarios = []scenario{
 	{name: "pods50", run: podsScenario, root: true},
 	{name: "idle", run: idleScenario},
 	{name: "schedule", args: []string{"--fake-nodes", "1000"}, run: scheduleScenario},
+	{name: "workloads", args: []string{"--fake-nodes", "1000"}, run: workloadsScenario},
 	{name: "api", alone: true, run: apiScenario},
 }
 

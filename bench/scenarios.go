@@ -205,29 +205,13 @@ func scheduleScenario(ctx context.Context, e *env) ([]Result, error) {
 	if err := waitNodes(ctx, e.client, 1000); err != nil {
 		return nil, err
 	}
-	n := int32(replicas)
-	labels := map[string]string{"app": "many"}
-	d := &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "many"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: labels},
-				Spec: corev1.PodSpec{
-					Containers:   []corev1.Container{{Name: "main", Image: image}},
-					NodeSelector: map[string]string{"type": "keelson-fake"},
-					Tolerations:  []corev1.Toleration{{Key: "keelson.dev/fake", Operator: corev1.TolerationOpExists}},
-				},
-			},
-		},
-	}
 	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=many"})
 	if err != nil {
 		return nil, err
 	}
 	defer w.Stop()
 	begin := time.Now()
-	if _, err := e.client.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
+	if _, err := e.client.AppsV1().Deployments(namespace).Create(ctx, fakeDeployment("many", replicas), metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
 	if err := waitPods(ctx, w, replicas, func(p *corev1.Pod) bool { return p.Spec.NodeName != "" }); err != nil {
