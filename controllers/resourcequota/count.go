@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -78,26 +79,58 @@ func (c *counters) wait() { c.wg.Wait() }
 // errUnknown says that the server serves no such resource; it may yet.
 var errUnknown = errors.New("no such resource")
 
-// count is how many objects of gr the namespace holds. It waits for the first list.
+// firstList bounds the wait for the first list of a resource: one that cannot be listed holds up no other quota.
+const firstList = time.Second
+
+// count is how many objects of gr the namespace holds. It waits for the first list, for a moment.
 func (c *counters) count(ctx context.Context, gr schema.GroupResource, namespace string) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n := c.all[gr]
-	if n == nil {
-		gvr, err := c.find(ctx, gr)
-		if err != nil {
-			return 0, err
-		}
-		n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed}
-		c.all[gr] = n
-		c.follow(ctx, gvr, n)
+	n, err := c.counter(ctx, gr)
+	if err != nil {
+		return 0, err
 	}
+	t := time.NewTimer(firstList)
+	defer t.Stop()
 	select {
 	case <-n.synced:
 		return n.in(namespace), nil
+	case <-t.C:
+		return 0, errors.New("the server has not listed them yet")
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
+}
+
+// counter returns the counter of gr, which follows from now on.
+func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*counter, error) {
+	c.mu.Lock()
+	n := c.all[gr]
+	c.mu.Unlock()
+	if n != nil {
+		return n, nil
+	}
+	gvr, err := c.find(ctx, gr)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.all[gr]; n != nil {
+		return n, nil
+	}
+	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed}
+	c.all[gr] = n
+	c.follow(ctx, gvr, n)
+	return n, nil
+}
+
+// drop ends the counting of a resource that is no longer served; another count looks for it again.
+func (c *counters) drop(gr schema.GroupResource, n *counter) {
+	c.mu.Lock()
+	if c.all[gr] == n {
+		delete(c.all, gr)
+	}
+	c.mu.Unlock()
+	_ = n.Replace(nil, "") // it knows no error
 }
 
 func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.GroupVersionResource, error) {
@@ -115,8 +148,16 @@ func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.Gr
 
 func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, n *counter) {
 	objs := c.client.Metadata.Resource(gvr)
+	ctx, cancel := context.WithCancel(ctx)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return objs.List(ctx, o) },
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			l, err := objs.List(ctx, o)
+			if apierrors.IsNotFound(err) { // its definition was deleted
+				c.drop(gvr.GroupResource(), n)
+				cancel()
+			}
+			return l, err
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			return objs.Watch(ctx, o)
 		},
@@ -124,7 +165,10 @@ func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, 
 	r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, n, cache.ReflectorOptions{
 		Name: "quota " + gvr.String(), TypeDescription: gvr.String(),
 	})
-	c.wg.Go(func() { r.RunWithContext(ctx) })
+	c.wg.Go(func() {
+		defer cancel()
+		r.RunWithContext(ctx)
+	})
 }
 
 // counter is the store of a reflector: it keeps the names of a resource's objects and nothing else.

@@ -208,16 +208,18 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil
 	}
 	lower := c.mayLower(key, fresh)
-	used, err := c.count(ctx, q)
-	if err != nil {
-		c.changed(key.Namespace, gather)
-		return err
+	used, failure := c.count(ctx, q)
+	if failure != nil && lower {
+		c.owe(key)
+	}
+	if used == nil {
+		return failure
 	}
 	if !lower {
 		raise(used, q.Status.Used)
 	}
 	if !fresh && quota.Equal(used, q.Status.Used) {
-		return nil
+		return failure
 	}
 	next := q.DeepCopy()
 	next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
@@ -229,11 +231,18 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return nil
 	}
 	if err != nil && lower {
-		c.changed(key.Namespace, gather) // what went is still to be told
+		c.owe(key)
 	}
 	subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
 	c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
-	return err
+	return errors.Join(failure, err)
+}
+
+// owe lets the retry of a failed pass lower the usage, too: what went is still to be told.
+func (c *Controller) owe(key framework.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.freed[key] = true
 }
 
 // mayLower tells whether something went since the last time. New limits take effect at once, at no less than the usage there was,
@@ -276,7 +285,8 @@ func (c *Controller) unsettled(key framework.Key) bool {
 	return true
 }
 
-// count adds up what the namespace's objects use of q. A name that nothing measures stays out.
+// count adds up what the namespace's objects use of q. A name that nothing measures stays out. What could not be counted keeps
+// the usage it had, and the error tells why; the others are right nevertheless.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	pods, err := c.pods.Pods(q.Namespace).List(labels.Everything())
@@ -302,6 +312,7 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 			return nil, err
 		}
 	}
+	var failed error
 	scoped := len(quota.Scopes(q)) > 0
 	for name := range q.Spec.Hard {
 		gr, ok := quota.Counted(name)
@@ -318,9 +329,13 @@ func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("count %s: %w", gr, err)
+			failed = errors.Join(failed, fmt.Errorf("count %s: %w", gr, err))
+			if was, ok := q.Status.Used[name]; ok {
+				used[name] = was
+			}
+			continue
 		}
 		used[name] = number(n)
 	}
-	return used, nil
+	return used, failed
 }

@@ -3,14 +3,20 @@
 package resourcequota
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	metafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/api/quota"
 	"keelson/controllers/controllertest"
@@ -127,5 +133,49 @@ func TestChargedButNotThereYet(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		wantUsed(t, c, "q", amounts("pods", "10"))
+	})
+}
+
+// TestUncountable: what the server cannot list keeps the usage it had and holds up no other quota; deleted definitions are let go.
+func TestUncountable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := runtime.NewScheme()
+		if err := metav1.AddMetaToScheme(s); err != nil {
+			t.Fatal(err)
+		}
+		meta := metafake.NewSimpleMetadataClient(s)
+		refusal, lists := errors.New("conversion webhook does not answer"), 0
+		meta.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+			lists++
+			return true, nil, refusal
+		})
+		broken := newQuota("broken", amounts("pods", "5", "count/widgets.example.com", "3"))
+		broken.Status = corev1.ResourceQuotaStatus{Hard: broken.Spec.Hard, Used: amounts("pods", "0", "count/widgets.example.com", "2")}
+		c := controllertest.New(broken, newQuota("plain", amounts("pods", "5")))
+		c.Metadata = meta
+		c.Fake.Resources = []*metav1.APIResourceList{{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+			{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: metav1.Verbs{"list", "watch"}},
+		}}}
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(5 * time.Second)
+		if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod("a", ""), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		wantUsed(t, c, "plain", amounts("pods", "1"))
+		wantUsed(t, c, "broken", amounts("pods", "1", "count/widgets.example.com", "2"))
+		if lists > 40 {
+			t.Errorf("%d lists in five minutes", lists)
+		}
+
+		refusal = apierrors.NewNotFound(schema.GroupResource{Group: "example.com", Resource: "widgets"}, "")
+		time.Sleep(5 * time.Minute)
+		c.Fake.Resources = nil
+		time.Sleep(5 * time.Minute)
+		lists = 0
+		time.Sleep(time.Hour)
+		if lists > 0 {
+			t.Errorf("%d lists of a resource that is no longer served", lists)
+		}
 	})
 }
