@@ -138,7 +138,8 @@ func (c *Controller) attemptOrphan(ctx context.Context, uid types.UID) error {
 // reportForeign tells of references that cross namespaces: they are treated as absent.
 func (c *Controller) reportForeign(v *view, absent []metav1.OwnerReference) {
 	for _, r := range v.foreign {
-		if !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
+		// A cluster-scoped object cannot have a namespaced owner at all: the reference holds, and is as wrong.
+		if v.namespace != "" && !slices.ContainsFunc(absent, func(a metav1.OwnerReference) bool { return sameRef(a, r) }) {
 			continue
 		}
 		ref := &corev1.ObjectReference{

@@ -4,6 +4,7 @@ package namespace
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
 )
 
 // findings are what one pass over a namespace's content saw.
@@ -54,7 +56,11 @@ func (f *findings) add(gvr schema.GroupVersionResource, left []metav1.PartialObj
 func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []corev1.NamespaceCondition {
 	discovery, content := "", ""
 	if f.discovery != nil {
-		discovery = "Discovery failed for some groups, " + f.discovery.Error()
+		discovery = f.discovery.Error()
+		var partial *catalog.Partial
+		if errors.As(f.discovery, &partial) {
+			discovery = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(partial.Groups), partial)
+		}
 	}
 	if len(f.failures) > 0 {
 		texts := make([]string, len(f.failures))
