@@ -203,6 +203,7 @@ func (e *env) deleteDeployment(ctx context.Context, name string) (time.Duration,
 		return 0, err
 	}
 	watch := func(o metav1.ListOptions) (watch.Interface, error) {
+		o.ResourceVersion = pods.ResourceVersion // some may be on their way out
 		return e.client.CoreV1().Pods(namespace).Watch(ctx, o)
 	}
 	return e.untilGone(ctx, watch, "app="+name, len(pods.Items), func() error {
