@@ -117,8 +117,8 @@ func TestRemoveTakesTheCgroupOfAnInterruptedStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the supervisor has removed its cgroup", func() bool { _, err := os.Stat(dirs[0]); return os.IsNotExist(err) })
 	for _, d := range dirs {
+		eventually(t, "the supervisor has removed its cgroup "+d, func() bool { _, err := os.Stat(d); return os.IsNotExist(err) })
 		if err := os.Mkdir(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
