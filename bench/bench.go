@@ -58,6 +58,7 @@ var scenarios = []scenario{
 	{name: "idle", run: idleScenario},
 	{name: "schedule", args: []string{"--fake-nodes", "1000"}, run: scheduleScenario},
 	{name: "workloads", args: []string{"--fake-nodes", "1000"}, run: workloadsScenario},
+	{name: "endpoints", args: []string{"--fake-nodes", "10"}, run: endpointsScenario},
 	{name: "api", alone: true, run: apiScenario},
 }
 

@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/informers"
 
 	"keelson/client"
+	"keelson/controllers/endpointslice"
+	"keelson/controllers/endpointslicemirroring"
 	"keelson/controllers/framework"
 	"keelson/controllers/job"
 	"keelson/lib/mark"
@@ -61,7 +63,7 @@ func (c Config) Default() Config {
 
 // Collectors are the metrics of the controllers and of their queues in this process.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(framework.Collectors(), job.Collectors())
+	return slices.Concat(framework.Collectors(), job.Collectors(), endpointslice.Collectors(), endpointslicemirroring.Collectors())
 }
 
 // Manager runs the controllers that its configuration asks for.

@@ -7,6 +7,9 @@ import (
 	"keelson/controllers/clusterroleaggregation"
 	"keelson/controllers/deployment"
 	"keelson/controllers/disruption"
+	"keelson/controllers/endpoints"
+	"keelson/controllers/endpointslice"
+	"keelson/controllers/endpointslicemirroring"
 	"keelson/controllers/framework"
 	"keelson/controllers/garbage"
 	"keelson/controllers/job"
@@ -50,6 +53,9 @@ var table = []row{
 	{name: "replicaset-controller", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
 	{name: "deployment-controller", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
 	{name: "job-controller", alias: "job", workers: 5, syncs: "job", build: plain(job.New)},
+	{name: "endpointslice-controller", alias: "endpointslice", workers: 5, syncs: "service-endpoint", build: plain(endpointslice.New)},
+	{name: "endpoints-controller", alias: "endpoint", account: "endpoint-controller", workers: 5, syncs: "endpoint", build: plain(endpoints.New)},
+	{name: "endpointslice-mirroring-controller", alias: "endpointslicemirroring", account: "endpointslicemirroring-controller", workers: 5, build: plain(endpointslicemirroring.New)},
 	{name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
 	{name: "namespace-controller", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
 	{name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},

@@ -147,6 +147,10 @@ func (v *versioned) check(gvr schema.GroupVersionResource, obj runtime.Object, n
 	if rv := a.GetResourceVersion(); rv != "" && rv != o.GetResourceVersion() {
 		return apierrors.NewConflict(gvr.GroupResource(), a.GetName(), fmt.Errorf("stored is %s, given %s", o.GetResourceVersion(), rv))
 	}
+	if a.GetUID() == "" { // as a server does with an unconditional update
+		a.SetUID(o.GetUID())
+		a.SetCreationTimestamp(o.GetCreationTimestamp())
+	}
 	v.stamp(a)
 	return nil
 }

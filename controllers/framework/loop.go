@@ -4,6 +4,7 @@ package framework
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -20,6 +21,9 @@ const (
 	firstRetry = 5 * time.Millisecond
 	lastRetry  = 2 * time.Minute
 )
+
+// ErrStale ends a pass whose cache is behind what the controller itself has written: it is tried again in a moment.
+var ErrStale = errors.New("the cache is behind")
 
 // Loop works off keys (Key for most): informer handlers add them, workers pass each to sync. A sync that fails is retried with backoff.
 type Loop[K comparable] struct {
@@ -152,8 +156,8 @@ func (l *Loop[K]) step(ctx context.Context) bool {
 		return true
 	default:
 		level := slog.LevelWarn
-		if apierrors.IsConflict(err) {
-			level = slog.LevelDebug // somebody else wrote first: the retry reads what they wrote
+		if apierrors.IsConflict(err) || errors.Is(err, ErrStale) {
+			level = slog.LevelDebug // somebody else wrote first, or we did: the retry reads what was written
 		}
 		l.log.Log(ctx, level, "pass will be retried", "controller", l.name, "key", key, "tries", l.queue.NumRequeues(key)+1, "err", err)
 		l.queue.AddRateLimited(key)

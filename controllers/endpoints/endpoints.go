@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpoints keeps the Endpoints of services that select pods: the form
+// that clients read before there were EndpointSlices, and that older ones still
+// do. The table of controllers starts it. plan.go decides, this file acts. Those
+// of services without a selector are their users', and the mirroring controller's.
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	endpointutil "k8s.io/endpointslice/util"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/servicepods"
+)
+
+// Controller keeps Endpoints.
+type Controller struct {
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	services  corelisters.ServiceLister
+	endpoints corelisters.EndpointsLister
+	members   *servicepods.Services
+	triggers  *endpointutil.TriggerTimeTracker
+	pace      servicepods.Pace
+
+	mu sync.Mutex
+	// replaced has, of each Endpoints that was updated, the resourceVersion before: while the cache shows that, it is behind.
+	replaced map[framework.Key]string
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{
+		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
+		triggers: endpointutil.NewTriggerTimeTracker(), replaced: map[framework.Key]string{},
+		pace: servicepods.Pace{Rest: 9}, // all addresses are one object, and few clients still read it
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	var err error
+	if c.members, err = servicepods.Of(env); err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	err = errors.Join(
+		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.loop.Add(framework.KeyOf(s)) })),
+		framework.On(c.loop, core.Pods().Informer(), c.members.Watch(c.loop.Add)),
+		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
+			// What is ours is put right again, or deleted if its service went while nobody watched.
+			Add: c.ours, Delete: c.ours, Update: func(_, cur *corev1.Endpoints) { c.ours(cur) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) ours(e *corev1.Endpoints) {
+	if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock && e.Labels[managedBy] == manager {
+		c.loop.Add(framework.KeyOf(e))
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	if left := c.pace.Left(key); left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return c.drop(ctx, key)
+	}
+	if err != nil || !servicepods.Selects(service) {
+		return err
+	}
+	begin := time.Now()
+	defer func() { c.pace.Took(key, time.Since(begin)) }()
+	pods, err := c.members.Pods(service)
+	if err != nil {
+		return err
+	}
+	current, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		current, err = nil, nil
+	}
+	if err != nil {
+		return err
+	}
+	if current != nil && c.behind(key, current.ResourceVersion) {
+		return fmt.Errorf("endpoints of service %s: %w", key, framework.ErrStale)
+	}
+	want := plan(current, service, pods, c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods))
+	if want == nil {
+		return nil
+	}
+	if current == nil {
+		return c.create(ctx, service, want)
+	}
+	return c.update(ctx, current, want)
+}
+
+func (c *Controller) create(ctx context.Context, service *corev1.Service, want *corev1.Endpoints) error {
+	_, err := c.env.Client.CoreV1().Endpoints(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	switch {
+	case err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("endpoints of service %s/%s: %w", want.Namespace, want.Name, framework.ErrStale)
+	}
+	c.env.Events.Eventf(service, corev1.EventTypeWarning, "FailedToCreateEndpoint",
+		"Failed to create endpoint for service %s/%s: %v", want.Namespace, want.Name, err)
+	return fmt.Errorf("create endpoints: %w", err)
+}
+
+func (c *Controller) update(ctx context.Context, current, want *corev1.Endpoints) error {
+	done, err := c.env.Client.CoreV1().Endpoints(want.Namespace).Update(ctx, want, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		if done.ResourceVersion != current.ResourceVersion {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.replaced[framework.KeyOf(want)] = current.ResourceVersion
+		}
+		return nil
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return fmt.Errorf("endpoints of service %s/%s: %w", want.Namespace, want.Name, framework.ErrStale)
+	}
+	c.env.Events.Eventf(want, corev1.EventTypeWarning, "FailedToUpdateEndpoint",
+		"Failed to update endpoint %s/%s: %v", want.Namespace, want.Name, err)
+	return fmt.Errorf("update endpoints: %w", err)
+}
+
+// behind reports whether the cache shows what an update has replaced; once it does not, that is forgotten.
+func (c *Controller) behind(key framework.Key, version string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.replaced[key] == version {
+		return true
+	}
+	delete(c.replaced, key)
+	return false
+}
+
+// drop deletes the Endpoints of a service that is gone.
+func (c *Controller) drop(ctx context.Context, key framework.Key) error {
+	c.triggers.DeleteService(key.Namespace, key.Name)
+	c.mu.Lock()
+	delete(c.replaced, key)
+	c.mu.Unlock()
+	c.pace.Forget(key)
+	err := c.env.Client.CoreV1().Endpoints(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete endpoints of a service that is gone: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpoints
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/endpointslice"
+	endpointutil "k8s.io/endpointslice/util"
+	utilnet "k8s.io/utils/net"
+	"k8s.io/utils/ptr"
+
+	"keelson/api/core/pod"
+)
+
+const (
+	// managedBy marks the Endpoints that the controller made, which go with their service.
+	managedBy = "endpoints.kubernetes.io/managed-by"
+	manager   = "endpoint-controller"
+	// capacity is how many addresses an Endpoints has at most; the annotation EndpointsOverCapacity says that there were more.
+	capacity  = 1000
+	truncated = "truncated"
+)
+
+// plan returns what the Endpoints of the service shall be, nil when current (nil: there is none) is that already. since is when the
+// change that led here was made, zero when nothing is known of it.
+func plan(current *corev1.Endpoints, service *corev1.Service, pods []*corev1.Pod, since time.Time) *corev1.Endpoints {
+	subsets, over := fit(subsetsOf(service, pods))
+	want := &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name}}
+	if current != nil {
+		if sameSubsets(current.Subsets, subsets) && maps.Equal(current.Labels, labelsOf(service)) &&
+			(current.Annotations[corev1.EndpointsOverCapacity] != "") == over {
+			return nil
+		}
+		want = current.DeepCopy()
+	}
+	want.Subsets, want.Labels = subsets, labelsOf(service)
+	if want.Annotations == nil {
+		want.Annotations = map[string]string{}
+	}
+	delete(want.Annotations, corev1.EndpointsLastChangeTriggerTime)
+	delete(want.Annotations, corev1.EndpointsOverCapacity)
+	if !since.IsZero() {
+		want.Annotations[corev1.EndpointsLastChangeTriggerTime] = since.UTC().Format(time.RFC3339Nano)
+	}
+	if over {
+		want.Annotations[corev1.EndpointsOverCapacity] = truncated
+	}
+	return want
+}
+
+// labelsOf are the service's, with those that tell what kind of Endpoints these are.
+func labelsOf(service *corev1.Service) map[string]string {
+	l := maps.Clone(service.Labels)
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[managedBy] = manager
+	delete(l, corev1.IsHeadlessService)
+	if service.Spec.ClusterIP == corev1.ClusterIPNone || service.Spec.ClusterIP == "" {
+		l[corev1.IsHeadlessService] = ""
+	}
+	return l
+}
+
+// member is a pod as an address of the service.
+type member struct {
+	address corev1.EndpointAddress
+	ready   bool
+	pod     *corev1.Pod
+}
+
+// members are the pods that have an address of the service's first family, by address.
+func members(service *corev1.Service, pods []*corev1.Pod) []member {
+	var all []member
+	for _, p := range pods {
+		if !endpointutil.ShouldPodBeInEndpoints(p, service.Spec.PublishNotReadyAddresses) {
+			continue
+		}
+		ip := addressOf(service, p)
+		if ip == "" {
+			continue
+		}
+		m := member{
+			pod: p, ready: service.Spec.PublishNotReadyAddresses || pod.Ready(p),
+			address: corev1.EndpointAddress{IP: ip, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID}},
+		}
+		if p.Spec.NodeName != "" {
+			m.address.NodeName = &p.Spec.NodeName
+		}
+		if endpointutil.ShouldSetHostname(p, service) {
+			m.address.Hostname = p.Spec.Hostname
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b member) int {
+		return cmp.Or(strings.Compare(a.address.IP, b.address.IP), strings.Compare(string(a.pod.UID), string(b.pod.UID)))
+	})
+	return all
+}
+
+// addressOf is the pod's address of the service's first family, "" if it has none.
+func addressOf(service *corev1.Service, p *corev1.Pod) string {
+	v6 := utilnet.IsIPv6String(service.Spec.ClusterIP)
+	if len(service.Spec.IPFamilies) > 0 {
+		v6 = service.Spec.IPFamilies[0] == corev1.IPv6Protocol
+	}
+	for _, ip := range p.Status.PodIPs {
+		if utilnet.IsIPv6String(ip.IP) == v6 {
+			return ip.IP
+		}
+	}
+	return ""
+}
+
+// port is an EndpointPort that can be compared.
+type port struct {
+	name        string
+	port        int32
+	protocol    corev1.Protocol
+	appProtocol string
+	hasApp      bool
+}
+
+// subsetsOf packs the service's pods: each port with the pods that serve it, and ports that the same pods serve together. The order
+// is that of ports and addresses.
+func subsetsOf(service *corev1.Service, pods []*corev1.Pod) []corev1.EndpointSubset {
+	all := members(service, pods)
+	if len(service.Spec.Ports) == 0 {
+		if service.Spec.ClusterIP != corev1.ClusterIPNone || len(all) == 0 {
+			return nil
+		}
+		return []corev1.EndpointSubset{subset(all, nil, nil)}
+	}
+	serving := map[port][]byte{} // the numbers of the members, four bytes each: a list that can be a key
+	for i, m := range all {
+		for j := range service.Spec.Ports {
+			sp := &service.Spec.Ports[j]
+			number, err := endpointslice.FindPort(m.pod, sp)
+			if err != nil {
+				continue // this pod has no port of that name
+			}
+			k := port{name: sp.Name, port: int32(number), protocol: sp.Protocol} //nolint:gosec // the API admits ports only
+			if sp.AppProtocol != nil {
+				k.appProtocol, k.hasApp = *sp.AppProtocol, true
+			}
+			list := serving[k]
+			if n := len(list); n == 0 || binary.BigEndian.Uint32(list[n-4:]) != uint32(i) {
+				serving[k] = binary.BigEndian.AppendUint32(list, uint32(i))
+			}
+		}
+	}
+	together := map[string][]port{}
+	for p, list := range serving {
+		together[string(list)] = append(together[string(list)], p)
+	}
+	var subsets []corev1.EndpointSubset
+	for list, ports := range together {
+		subsets = append(subsets, subset(all, []byte(list), ports))
+	}
+	slices.SortFunc(subsets, func(a, b corev1.EndpointSubset) int { return slices.CompareFunc(a.Ports, b.Ports, comparePorts) })
+	return subsets
+}
+
+// subset has the members of the list, or all where there are no ports.
+func subset(all []member, list []byte, ports []port) corev1.EndpointSubset {
+	var s corev1.EndpointSubset
+	add := func(m member) {
+		if m.ready {
+			s.Addresses = append(s.Addresses, m.address)
+		} else {
+			s.NotReadyAddresses = append(s.NotReadyAddresses, m.address)
+		}
+	}
+	if ports == nil {
+		for _, m := range all {
+			add(m)
+		}
+	}
+	for ; len(list) > 0; list = list[4:] {
+		add(all[binary.BigEndian.Uint32(list)])
+	}
+	for _, p := range ports {
+		ep := corev1.EndpointPort{Name: p.name, Port: p.port, Protocol: p.protocol}
+		if p.hasApp {
+			ep.AppProtocol = &p.appProtocol
+		}
+		s.Ports = append(s.Ports, ep)
+	}
+	slices.SortFunc(s.Ports, comparePorts)
+	return s
+}
+
+func comparePorts(a, b corev1.EndpointPort) int {
+	app := func(p corev1.EndpointPort) string {
+		if p.AppProtocol == nil {
+			return ""
+		}
+		return *p.AppProtocol
+	}
+	return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), strings.Compare(string(a.Protocol), string(b.Protocol)),
+		strings.Compare(app(a), app(b)))
+}
+
+// fit leaves at most capacity addresses, ready ones first, each subset its share, and tells whether any had to go.
+func fit(subsets []corev1.EndpointSubset) ([]corev1.EndpointSubset, bool) {
+	ready, notReady := 0, 0
+	for i := range subsets {
+		ready, notReady = ready+len(subsets[i].Addresses), notReady+len(subsets[i].NotReadyAddresses)
+	}
+	if ready+notReady <= capacity {
+		return subsets, false
+	}
+	list := func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.NotReadyAddresses }
+	total, room := notReady, capacity-ready
+	if ready > capacity {
+		list = func(s *corev1.EndpointSubset) *[]corev1.EndpointAddress { return &s.Addresses }
+		total, room = ready, capacity
+	}
+	left := room
+	for i := range subsets {
+		if ready > capacity {
+			subsets[i].NotReadyAddresses = nil
+		}
+		l := list(&subsets[i])
+		share := min(int(math.Ceil(float64(len(*l))/float64(total)*float64(room))), left, len(*l))
+		*l = (*l)[:share]
+		left -= share
+	}
+	// A subset without addresses is not valid.
+	return slices.DeleteFunc(subsets, func(s corev1.EndpointSubset) bool { return len(s.Addresses)+len(s.NotReadyAddresses) == 0 }), true
+}
+
+// sameSubsets compares by hand what reflection takes twenty times as long for: there may be a thousand addresses, and each pod that
+// becomes ready compares all of them.
+func sameSubsets(a, b []corev1.EndpointSubset) bool {
+	return slices.EqualFunc(a, b, func(a, b corev1.EndpointSubset) bool {
+		return slices.EqualFunc(a.Addresses, b.Addresses, sameAddress) && slices.EqualFunc(a.NotReadyAddresses, b.NotReadyAddresses, sameAddress) &&
+			slices.EqualFunc(a.Ports, b.Ports, func(a, b corev1.EndpointPort) bool {
+				return a.Name == b.Name && a.Port == b.Port && a.Protocol == b.Protocol && ptr.Equal(a.AppProtocol, b.AppProtocol)
+			})
+	})
+}
+
+func sameAddress(a, b corev1.EndpointAddress) bool {
+	return a.IP == b.IP && a.Hostname == b.Hostname && ptr.Equal(a.NodeName, b.NodeName) && ptr.Equal(a.TargetRef, b.TargetRef)
+}

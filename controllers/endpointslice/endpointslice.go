@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointslice keeps the EndpointSlices of services that select pods:
+// slices per address family and set of ports, at most 100 endpoints in each. The
+// table of controllers starts it. What a service's slices shall be is worked out
+// by the library k8s.io/endpointslice, as in Kubernetes; this package decides when.
+package endpointslice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/endpointslice"
+	slicemetrics "k8s.io/endpointslice/metrics"
+	"k8s.io/endpointslice/topologycache"
+	endpointutil "k8s.io/endpointslice/util"
+	"k8s.io/klog/v2"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/servicepods"
+)
+
+const (
+	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
+	manager = "endpointslice-controller.k8s.io"
+	// mostEndpoints is how many endpoints a slice has, as in Kubernetes by default (--max-endpoints-per-slice).
+	mostEndpoints = 100
+	// settle is how long a change of a slice waits for the answer to the write that may have made it, and for more of its kind.
+	settle = 100 * time.Millisecond
+)
+
+// job is one thing to look at: a service, the slices of one (has anybody else changed them?), or how the nodes are spread over zones.
+type job struct {
+	service framework.Key
+	what    what
+}
+
+type what uint8
+
+const (
+	aService what = iota
+	itsSlices
+	allNodes
+)
+
+// Controller keeps the slices.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[job]
+	services corelisters.ServiceLister
+	nodes    corelisters.NodeLister
+	members  *servicepods.Services
+	slices   *servicepods.Slices
+	pods     cache.Indexer
+
+	reconciler *endpointslice.Reconciler
+	// tracker knows the generations of slices that were written, and so when the cache is behind.
+	tracker  *endpointutil.EndpointSliceTracker
+	triggers *endpointutil.TriggerTimeTracker
+	zones    *topologycache.TopologyCache
+	pace     servicepods.Pace
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{
+		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Informer().GetIndexer(),
+		tracker: endpointutil.NewEndpointSliceTracker(), triggers: endpointutil.NewTriggerTimeTracker(), zones: topologycache.NewTopologyCache(),
+		pace: servicepods.Pace{Rest: 1},
+	}
+	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, mostEndpoints, c.tracker, c.zones, env.Events, manager,
+		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	var err, err2 error
+	c.members, err = servicepods.Of(env)
+	c.slices, err2 = servicepods.SlicesOf(env, manager)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("endpoint slices: %w", err)
+	}
+	err = errors.Join(
+		framework.EnsureIndex(core.Pods().Informer(), framework.ByNode, framework.IndexByNode),
+		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) { c.add(framework.KeyOf(s)) })),
+		framework.On(c.loop, core.Pods().Informer(), c.members.Watch(c.add)),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add: c.nodeChanged, Delete: func(*corev1.Node) { c.loop.Add(job{what: allNodes}) },
+			Update: func(old, cur *corev1.Node) {
+				if zone(old) != zone(cur) || ready(old) != ready(cur) {
+					c.nodeChanged(cur)
+				}
+			},
+		}),
+		framework.On(c.loop, env.Shared.Discovery().V1().EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+			Add: c.sliceChanged, Update: c.sliceUpdated, Delete: c.sliceDeleted,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint slices: %w", err)
+	}
+	slicemetrics.RegisterMetrics()
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) add(service framework.Key) { c.loop.Add(job{service: service}) }
+
+// nodeChanged looks again at the spread over zones, and at the services of the node's pods: their endpoints say the zone.
+func (c *Controller) nodeChanged(n *corev1.Node) {
+	c.loop.Add(job{what: allNodes})
+	pods, err := framework.PodsOn(c.pods, n.Name)
+	if err != nil {
+		return // the index exists: New made it
+	}
+	for _, p := range pods {
+		c.members.Each(p, c.add)
+	}
+}
+
+func zone(n *corev1.Node) string { return n.Labels[corev1.LabelTopologyZone] }
+
+func ready(n *corev1.Node) bool {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			return n.Status.Conditions[i].Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// sliceChanged makes the slices of a service pending, which most often turn out to be as they were written.
+func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
+	if c.slices.Managed(s) && s.Labels[discoveryv1.LabelServiceName] != "" {
+		c.loop.AddAfter(job{servicepods.KeyOf(s), itsSlices}, settle)
+	}
+}
+
+func (c *Controller) sliceUpdated(old, cur *discoveryv1.EndpointSlice) {
+	if c.slices.Managed(old) == c.slices.Managed(cur) && servicepods.KeyOf(old) == servicepods.KeyOf(cur) {
+		if old.Generation != cur.Generation {
+			c.sliceChanged(cur)
+		}
+		return
+	}
+	for _, s := range []*discoveryv1.EndpointSlice{old, cur} {
+		if s.Labels[discoveryv1.LabelServiceName] != "" {
+			c.loop.AddAfter(job{service: servicepods.KeyOf(s)}, settle)
+		}
+	}
+}
+
+func (c *Controller) sliceDeleted(s *discoveryv1.EndpointSlice) {
+	if c.slices.Managed(s) && !c.tracker.HandleDeletion(s) {
+		c.loop.AddAfter(job{service: servicepods.KeyOf(s)}, settle)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, j job) error {
+	switch j.what {
+	case allNodes:
+		return c.spread()
+	case itsSlices:
+		slices, err := c.slices.Of(j.service)
+		if err != nil {
+			return err
+		}
+		for _, s := range slices {
+			if c.tracker.ShouldSync(s) {
+				c.add(j.service)
+			}
+		}
+		return nil
+	case aService:
+	}
+	if left := c.pace.Left(j.service); left > 0 {
+		c.loop.AddAfter(j, left)
+		return nil
+	}
+	err := c.service(ctx, j.service)
+	result := "success"
+	switch {
+	case errors.Is(err, framework.ErrStale):
+		result = "stale"
+	case err != nil:
+		result = "error"
+	}
+	slicemetrics.EndpointSliceSyncs.WithLabelValues(result).Inc()
+	return err
+}
+
+// quiet is the library's log: what it has to say of each node without a zone and each pod without a node is nothing for everybody.
+func quiet() klog.Logger { return klog.Background().V(4) }
+
+// spread tells the zones what nodes they have, and wakes the services whose hints no longer suit them.
+func (c *Controller) spread() error {
+	nodes, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	c.zones.SetNodes(quiet(), nodes)
+	for _, text := range c.zones.GetOverloadedServices() {
+		if namespace, name, err := cache.SplitMetaNamespaceKey(text); err == nil {
+			c.add(framework.Key{Namespace: namespace, Name: name})
+		}
+	}
+	return nil
+}
+
+func (c *Controller) service(ctx context.Context, key framework.Key) error {
+	service, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) { // the garbage collector deletes its slices
+		c.triggers.DeleteService(key.Namespace, key.Name)
+		c.reconciler.DeleteService(key.Namespace, key.Name)
+		c.tracker.DeleteService(key.Namespace, key.Name)
+		c.pace.Forget(key)
+		return nil
+	}
+	if err != nil || !servicepods.Selects(service) {
+		return err
+	}
+	begin := time.Now()
+	defer func() { c.pace.Took(key, time.Since(begin)) }()
+	pods, err := c.members.Pods(service)
+	if err != nil {
+		return err
+	}
+	slices, err := c.slices.Of(key)
+	if err != nil {
+		return err
+	}
+	if c.tracker.StaleSlices(service, slices) {
+		return fmt.Errorf("slices of service %s: %w", key, framework.ErrStale)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	since := c.triggers.ComputeEndpointLastChangeTriggerTime(key.Namespace, service, pods)
+	if err := c.reconciler.Reconcile(quiet(), service, pods, slices, since); err != nil {
+		c.env.Events.Eventf(service, corev1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Service %s/%s: %v", key.Namespace, key.Name, err)
+		return err
+	}
+	return nil
+}

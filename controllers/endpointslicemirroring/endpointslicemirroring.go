@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package endpointslicemirroring copies the Endpoints that users made for services
+// without a selector to EndpointSlices, which is what proxies and DNS read. The
+// table of controllers starts it. plan.go decides, this file acts.
+package endpointslicemirroring
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	endpointutil "k8s.io/endpointslice/util"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/servicepods"
+)
+
+const (
+	// manager is the value of the label endpointslice.kubernetes.io/managed-by.
+	manager = "endpointslicemirroring-controller.k8s.io"
+	// settle is how long a change of a slice waits for the answer to the write that may have made it.
+	settle = 100 * time.Millisecond
+)
+
+// Controller mirrors.
+type Controller struct {
+	env       *framework.Env
+	loop      *framework.Loop[framework.Key]
+	services  corelisters.ServiceLister
+	endpoints corelisters.EndpointsLister
+	slices    *servicepods.Slices
+	tracker   *endpointutil.EndpointSliceTracker
+	metrics   *metrics
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{
+		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), tracker: endpointutil.NewEndpointSliceTracker(),
+		metrics: theMetrics(),
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	var err error
+	if c.slices, err = servicepods.SlicesOf(env, manager); err != nil {
+		return nil, fmt.Errorf("endpoint slice mirroring: %w", err)
+	}
+	selectorless := func(s *corev1.Service) bool { return len(s.Spec.Selector) == 0 }
+	ifSelectorless := func(s *corev1.Service) {
+		if selectorless(s) {
+			c.loop.Add(framework.KeyOf(s))
+		}
+	}
+	ifMirrored := func(e *corev1.Endpoints) {
+		if mirrored(e) {
+			c.loop.Add(framework.KeyOf(e))
+		}
+	}
+	err = errors.Join(
+		framework.On(c.loop, core.Services().Informer(), framework.Handlers[*corev1.Service]{
+			Add: ifSelectorless, Delete: ifSelectorless,
+			Update: func(old, cur *corev1.Service) {
+				if selectorless(old) != selectorless(cur) {
+					c.loop.Add(framework.KeyOf(cur))
+				}
+			},
+		}),
+		framework.On(c.loop, core.Endpoints().Informer(), framework.Handlers[*corev1.Endpoints]{
+			Add: ifMirrored, Delete: ifMirrored,
+			Update: func(old, cur *corev1.Endpoints) {
+				if mirrored(old) || mirrored(cur) {
+					c.loop.Add(framework.KeyOf(cur))
+				}
+			},
+		}),
+		framework.On(c.loop, env.Shared.Discovery().V1().EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+			Add: c.sliceChanged, Update: func(old, cur *discoveryv1.EndpointSlice) {
+				c.sliceChanged(cur)
+				if servicepods.KeyOf(old) != servicepods.KeyOf(cur) || c.slices.Managed(old) != c.slices.Managed(cur) {
+					c.sliceChanged(old)
+				}
+			},
+			Delete: func(s *discoveryv1.EndpointSlice) {
+				if c.slices.Managed(s) && !c.tracker.HandleDeletion(s) {
+					c.loop.AddAfter(servicepods.KeyOf(s), settle)
+				}
+			},
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("endpoint slice mirroring: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
+	if c.slices.Managed(s) && s.Labels[discoveryv1.LabelServiceName] != "" {
+		c.loop.AddAfter(servicepods.KeyOf(s), settle)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	defer func() { c.metrics.took.Observe(time.Since(begin).Seconds()) }()
+	slices, err := c.slices.Of(key)
+	if err != nil {
+		return err
+	}
+	e, service, err := c.source(key)
+	if err != nil {
+		return err
+	}
+	if e == nil {
+		c.tracker.DeleteService(key.Namespace, key.Name)
+		c.metrics.count(key, 0, 0, 0)
+		return c.remove(ctx, slices)
+	}
+	if c.tracker.StaleSlices(service, slices) {
+		return fmt.Errorf("mirrored slices of %s: %w", key, framework.ErrStale)
+	}
+	p := plan(e, slices)
+	c.tell(e, p)
+	c.metrics.observe(key, p)
+	return c.apply(ctx, e, p)
+}
+
+// source returns what is to be mirrored, nil when nothing is: there is no such Endpoints or service, or it is not for mirroring.
+func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Service, error) {
+	e, err := c.endpoints.Endpoints(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && !mirrored(e) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := c.services.Services(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && len(s.Spec.Selector) > 0 {
+		return nil, nil, nil
+	}
+	return e, s, err
+}
+
+// tell records what of e is not mirrored.
+func (c *Controller) tell(e *corev1.Endpoints, p *changes) {
+	if p.invalid > 0 {
+		c.env.Events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",
+			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", p.invalid)
+	}
+	if p.skipped > p.invalid {
+		c.env.Events.Eventf(e, corev1.EventTypeWarning, "TooManyAddressesToMirror",
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", mostAddresses, p.skipped)
+	}
+}
+
+func (c *Controller) apply(ctx context.Context, e *corev1.Endpoints, p *changes) error {
+	client := c.env.Client.DiscoveryV1().EndpointSlices(e.Namespace)
+	if e.DeletionTimestamp == nil {
+		for _, s := range p.create {
+			done, err := client.Create(ctx, s, metav1.CreateOptions{})
+			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("create slice for endpoints %s/%s: %w", e.Namespace, e.Name, err)
+			}
+			c.tracker.Update(done)
+			c.metrics.changes.WithLabelValues("create").Inc()
+		}
+	}
+	for _, s := range p.update {
+		done, err := client.Update(ctx, s, metav1.UpdateOptions{})
+		if err != nil {
+			return fmt.Errorf("update slice %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		c.tracker.Update(done)
+		c.metrics.changes.WithLabelValues("update").Inc()
+	}
+	return c.remove(ctx, p.remove)
+}
+
+func (c *Controller) remove(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
+	for _, s := range slices {
+		err := c.env.Client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("delete slice %s/%s: %w", s.Namespace, s.Name, err)
+		}
+		c.tracker.ExpectDeletion(s)
+		c.metrics.changes.WithLabelValues("delete").Inc()
+	}
+	return nil
+}

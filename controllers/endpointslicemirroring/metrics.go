@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslicemirroring
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson/controllers/framework"
+)
+
+// metrics are those of Kubernetes' controller, by its names. One set is for the process.
+type metrics struct {
+	added, updated, removed, skipped, took prometheus.Histogram
+	desired, slices, ideal                 prometheus.Gauge
+	changes                                *prometheus.CounterVec
+
+	mu  sync.Mutex
+	all map[framework.Key]counts
+}
+
+// counts are how many endpoints an Endpoints has, in how many slices, and in how many it would have them at best.
+type counts struct{ desired, slices, ideal int }
+
+var theMetrics = sync.OnceValue(func() *metrics {
+	const system = "endpoint_slice_mirroring_controller"
+	histogram := func(name, help string, first float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Subsystem: system, Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, 15),
+		})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Subsystem: system, Name: name, Help: help})
+	}
+	return &metrics{
+		added:   histogram("endpoints_added_per_sync", "Number of endpoints added on each Endpoints sync", 2),
+		updated: histogram("endpoints_updated_per_sync", "Number of endpoints updated on each Endpoints sync", 2),
+		removed: histogram("endpoints_removed_per_sync", "Number of endpoints removed on each Endpoints sync", 2),
+		skipped: histogram("addresses_skipped_per_sync",
+			"Number of addresses skipped on each Endpoints sync due to being invalid or exceeding MaxEndpointsPerSubset", 2),
+		took:    histogram("endpoints_sync_duration", "Duration of syncEndpoints() in seconds", 0.001),
+		desired: gauge("endpoints_desired", "Number of endpoints desired"),
+		slices:  gauge("num_endpoint_slices", "Number of EndpointSlices"),
+		ideal:   gauge("desired_endpoint_slices", "Number of EndpointSlices that would exist with perfect endpoint allocation"),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: system, Name: "changes", Help: "Number of EndpointSlice changes"}, []string{"operation"}),
+		all:     map[framework.Key]counts{},
+	}
+})
+
+// Collectors are the metrics of the mirroring of this process.
+func Collectors() []prometheus.Collector {
+	m := theMetrics()
+	return []prometheus.Collector{m.added, m.updated, m.removed, m.skipped, m.took, m.desired, m.slices, m.ideal, m.changes}
+}
+
+func (m *metrics) observe(key framework.Key, p *changes) {
+	m.added.Observe(float64(p.added))
+	m.updated.Observe(float64(p.updated))
+	m.removed.Observe(float64(p.removedAddress))
+	m.skipped.Observe(float64(p.skipped))
+	m.count(key, p.desired, p.slices, p.slices)
+}
+
+// count replaces what is counted for key.
+func (m *metrics) count(key framework.Key, desired, slices, ideal int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was, now := m.all[key], counts{desired, slices, ideal}
+	m.desired.Add(float64(now.desired - was.desired))
+	m.slices.Add(float64(now.slices - was.slices))
+	m.ideal.Add(float64(now.ideal - was.ideal))
+	if m.all[key] = now; now == (counts{}) {
+		delete(m.all, key)
+	}
+}

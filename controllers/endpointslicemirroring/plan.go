@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslicemirroring
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	endpointutil "k8s.io/endpointslice/util"
+	utilnet "k8s.io/utils/net"
+)
+
+// mostAddresses is how many addresses of a subset are mirrored (--mirroring-max-endpoints-per-subset).
+const mostAddresses = 1000
+
+// mirrored reports whether the Endpoints is for mirroring at all: not if it says so, nor if it is the lock of an election.
+func mirrored(e *corev1.Endpoints) bool {
+	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
+	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
+}
+
+// changes are what has to be done, and what metrics and events say of it.
+type changes struct {
+	create, update, remove []*discoveryv1.EndpointSlice
+	// desired and slices are how many endpoints there shall be in how many slices.
+	desired, slices int
+	// invalid addresses are no IP addresses; skipped ones are those and the ones beyond mostAddresses.
+	invalid, skipped               int
+	added, updated, removedAddress int
+}
+
+// group is what one slice shall have.
+type group struct {
+	family    discoveryv1.AddressType
+	ports     []discoveryv1.EndpointPort
+	endpoints []discoveryv1.Endpoint
+}
+
+type groupKey struct {
+	family discoveryv1.AddressType
+	ports  endpointutil.PortMapKey
+}
+
+func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) groupKey {
+	return groupKey{family, endpointutil.NewPortMapKey(slices.Clone(ports))}
+}
+
+// plan compares the mirrored slices of an Endpoints with what they shall be: one for each set of ports and address family.
+func plan(e *corev1.Endpoints, existing []*discoveryv1.EndpointSlice) *changes {
+	c := &changes{}
+	groups := c.groupsOf(e)
+	have := map[groupKey]*discoveryv1.EndpointSlice{}
+	existing = slices.SortedFunc(slices.Values(existing), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	for _, s := range existing {
+		k := keyOf(s.AddressType, s.Ports)
+		if groups[k] == nil || have[k] != nil || !ownedBy(s, e) {
+			c.remove = append(c.remove, s)
+			c.removedAddress += len(s.Endpoints)
+			continue
+		}
+		have[k] = s
+	}
+	order := slices.SortedFunc(maps.Keys(groups), func(a, b groupKey) int {
+		return cmp.Or(strings.Compare(string(a.family), string(b.family)), strings.Compare(string(a.ports), string(b.ports)))
+	})
+	for _, k := range order {
+		g := groups[k]
+		c.desired += len(g.endpoints)
+		c.slices++
+		if s := have[k]; s != nil {
+			c.compare(e, s, g)
+			continue
+		}
+		c.added += len(g.endpoints)
+		if i := slices.IndexFunc(c.remove, func(s *discoveryv1.EndpointSlice) bool { return s.AddressType == g.family && ownedBy(s, e) }); i >= 0 {
+			c.update = append(c.update, sliceOf(e, c.remove[i], g))
+			c.remove = slices.Delete(c.remove, i, i+1)
+			continue
+		}
+		c.create = append(c.create, sliceOf(e, nil, g))
+	}
+	return c
+}
+
+// compare makes s pending if it is not what g says.
+func (c *changes) compare(e *corev1.Endpoints, s *discoveryv1.EndpointSlice, g *group) {
+	want := sliceOf(e, s, g)
+	if apiequality.Semantic.DeepEqual(s.Endpoints, want.Endpoints) && maps.Equal(s.Labels, want.Labels) && maps.Equal(s.Annotations, want.Annotations) {
+		return
+	}
+	c.update = append(c.update, want)
+	was := map[string]*discoveryv1.Endpoint{}
+	for i := range s.Endpoints {
+		was[identity(&s.Endpoints[i])] = &s.Endpoints[i]
+	}
+	for i := range g.endpoints {
+		id := identity(&g.endpoints[i])
+		switch old := was[id]; {
+		case old == nil:
+			c.added++
+		case !apiequality.Semantic.DeepEqual(old, &g.endpoints[i]):
+			c.updated++
+		}
+		delete(was, id)
+	}
+	c.removedAddress += len(was)
+}
+
+// groupsOf sorts the addresses of an Endpoints by family and ports.
+func (c *changes) groupsOf(e *corev1.Endpoints) map[groupKey]*group {
+	groups := map[groupKey]*group{}
+	at := map[groupKey]map[string]int{}
+	for i := range e.Subsets {
+		subset := &e.Subsets[i]
+		ports := portsOf(subset.Ports)
+		n := 0
+		add := func(a *corev1.EndpointAddress, ready bool) {
+			if n >= mostAddresses {
+				c.skipped++
+				return
+			}
+			endpoint, family, ok := endpointOf(a, ready)
+			if !ok {
+				c.invalid++
+				c.skipped++
+				return
+			}
+			n++
+			k := keyOf(family, ports)
+			g := groups[k]
+			if g == nil {
+				g = &group{family: family, ports: ports}
+				groups[k], at[k] = g, map[string]int{}
+			}
+			id := identity(&endpoint)
+			if j, ok := at[k][id]; ok { // the same address again: what is said last is so
+				g.endpoints[j] = endpoint
+			} else if len(g.endpoints) < mostAddresses {
+				at[k][id] = len(g.endpoints)
+				g.endpoints = append(g.endpoints, endpoint)
+			}
+		}
+		for j := range subset.Addresses {
+			add(&subset.Addresses[j], true)
+		}
+		for j := range subset.NotReadyAddresses {
+			add(&subset.NotReadyAddresses[j], false)
+		}
+	}
+	return groups
+}
+
+// identity is what makes an endpoint the same as another one.
+func identity(e *discoveryv1.Endpoint) string {
+	id := strings.Join(e.Addresses, ",")
+	if e.Hostname != nil {
+		id += " " + *e.Hostname
+	}
+	if e.TargetRef != nil {
+		id += " " + e.TargetRef.Kind + " " + e.TargetRef.Namespace + "/" + e.TargetRef.Name + " " + string(e.TargetRef.UID)
+	}
+	return id
+}
+
+func endpointOf(a *corev1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discoveryv1.AddressType, bool) {
+	ip := utilnet.ParseIPSloppy(a.IP)
+	if ip == nil {
+		return discoveryv1.Endpoint{}, "", false
+	}
+	family := discoveryv1.AddressTypeIPv6
+	if ip.To4() != nil {
+		family = discoveryv1.AddressTypeIPv4
+	}
+	e := discoveryv1.Endpoint{
+		Addresses: []string{ip.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
+	}
+	if a.Hostname != "" {
+		e.Hostname = &a.Hostname
+	}
+	return e, family, true
+}
+
+func portsOf(ports []corev1.EndpointPort) []discoveryv1.EndpointPort {
+	out := []discoveryv1.EndpointPort{}
+	for i := range ports {
+		p := &ports[i]
+		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+	}
+	return out
+}
+
+func ownedBy(s *discoveryv1.EndpointSlice, e *corev1.Endpoints) bool {
+	return slices.ContainsFunc(s.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == e.UID })
+}
+
+// sliceOf is the slice for g; was, which may be nil, is the one that it replaces.
+func sliceOf(e *corev1.Endpoints, was *discoveryv1.EndpointSlice, g *group) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.Namespace, GenerateName: prefix(e.Name),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(e, corev1.SchemeGroupVersion.WithKind("Endpoints"))},
+		},
+		AddressType: g.family,
+	}
+	if was != nil {
+		s = was.DeepCopy()
+	}
+	s.Ports, s.Endpoints = g.ports, g.endpoints
+	s.Labels, s.Annotations = map[string]string{}, map[string]string{}
+	maps.Copy(s.Labels, e.Labels)
+	s.Labels[discoveryv1.LabelServiceName], s.Labels[discoveryv1.LabelManagedBy] = e.Name, manager
+	for name, value := range e.Annotations {
+		if name != corev1.EndpointsLastChangeTriggerTime && name != corev1.LastAppliedConfigAnnotation {
+			s.Annotations[name] = value
+		}
+	}
+	return s
+}
+
+func prefix(name string) string {
+	if p := name + "-"; len(apivalidation.NameIsDNSSubdomain(p, true)) == 0 {
+		return p
+	}
+	return name
+}

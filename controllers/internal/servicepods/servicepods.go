@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicepods tells the controllers of endpoints which services a pod
+// belongs to, and which changes of a pod concern them. It writes nothing.
+package servicepods
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	endpointutil "k8s.io/endpointslice/util"
+
+	"keelson/api/core/pod"
+	"keelson/controllers/framework"
+)
+
+// bySelector finds services by the first label of their selector, so that the cost of a pod's event follows the labels of the
+// pod and not the services of its namespace.
+const bySelector = "keelson.selector"
+
+// Services finds the services of pods and the pods of services.
+type Services struct {
+	index cache.Indexer
+	pods  corelisters.PodLister
+}
+
+// Of adds the index to the services' informer.
+func Of(env *framework.Env) (*Services, error) {
+	core := env.Shared.Core().V1()
+	services := core.Services().Informer()
+	if err := framework.EnsureIndex(services, bySelector, indexBySelector); err != nil {
+		return nil, err
+	}
+	return &Services{index: services.GetIndexer(), pods: core.Pods().Lister()}, nil
+}
+
+func indexBySelector(obj any) ([]string, error) {
+	s, ok := obj.(*corev1.Service)
+	if !ok || !Selects(s) {
+		return nil, nil
+	}
+	first := slices.Min(slices.Collect(maps.Keys(s.Spec.Selector)))
+	return []string{entry(s.Namespace, first, s.Spec.Selector[first])}, nil
+}
+
+func entry(namespace, label, value string) string { return namespace + "/" + label + "=" + value }
+
+// Selects reports whether the endpoints of the service are pods that its selector chooses. Those of others are made by hand.
+func Selects(s *corev1.Service) bool {
+	return len(s.Spec.Selector) > 0 && s.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// Pods are those that the service selects, in no order.
+func (s *Services) Pods(service *corev1.Service) ([]*corev1.Pod, error) {
+	return s.pods.Pods(service.Namespace).List(labels.Set(service.Spec.Selector).AsSelectorPreValidated())
+}
+
+// Watch calls add for each service that a change of a pod concerns, as often as it does.
+func (s *Services) Watch(add func(framework.Key)) framework.Handlers[*corev1.Pod] {
+	all := func(p *corev1.Pod) { s.Each(p, add) }
+	return framework.Handlers[*corev1.Pod]{
+		Add: all, Delete: all,
+		Update: func(old, cur *corev1.Pod) {
+			relabelled := !maps.Equal(old.Labels, cur.Labels)
+			if !relabelled && !changed(old, cur) {
+				return
+			}
+			all(cur)
+			if relabelled {
+				all(old)
+			}
+		},
+	}
+}
+
+// Each calls add for each service that selects p.
+func (s *Services) Each(p *corev1.Pod, add func(framework.Key)) {
+	for label, value := range p.Labels {
+		found, err := s.index.ByIndex(bySelector, entry(p.Namespace, label, value))
+		if err != nil {
+			return // the index exists: Of made it
+		}
+		for _, obj := range found {
+			service, ok := obj.(*corev1.Service)
+			if ok && labels.Set(service.Spec.Selector).AsSelectorPreValidated().Matches(labels.Set(p.Labels)) {
+				add(framework.KeyOf(service))
+			}
+		}
+	}
+}
+
+// changed reports whether a pod is another endpoint than before, its labels apart.
+func changed(old, cur *corev1.Pod) bool {
+	sameIPs := slices.EqualFunc(old.Status.PodIPs, cur.Status.PodIPs, func(a, b corev1.PodIP) bool { return a.IP == b.IP })
+	return !sameIPs || old.Status.PodIP != cur.Status.PodIP ||
+		endpointutil.ShouldPodBeInEndpoints(old, true) != endpointutil.ShouldPodBeInEndpoints(cur, true) ||
+		pod.Ready(old) != pod.Ready(cur) || (old.DeletionTimestamp == nil) != (cur.DeletionTimestamp == nil) ||
+		old.Spec.Hostname != cur.Spec.Hostname || old.Spec.Subdomain != cur.Spec.Subdomain || old.UID != cur.UID
+}

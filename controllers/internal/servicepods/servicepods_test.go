@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicepods
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/client"
+	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
+)
+
+func service(namespace, name string, selector map[string]string) *corev1.Service {
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ServiceSpec{Selector: selector}}
+}
+
+// TestWatch: a change of a pod wakes the services that it concerns and no other.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ext := service("a", "external", map[string]string{"app": "web"})
+		ext.Spec.Type = corev1.ServiceTypeExternalName
+		c := controllertest.New(
+			service("a", "web", map[string]string{"app": "web"}), service("a", "blue", map[string]string{"app": "web", "color": "blue"}),
+			service("a", "manual", nil), service("b", "web", map[string]string{"app": "web"}), ext,
+		)
+		shared := c.Informers(0, client.Scope{})
+		s, err := Of(&framework.Env{Client: c.Client, Shared: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop := make(chan struct{})
+		shared.Start(stop)
+		shared.WaitForCacheSync(stop)
+		defer shared.Shutdown()
+		defer close(stop)
+		var woken []string
+		h := s.Watch(func(k framework.Key) { woken = append(woken, k.String()) })
+		base := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", Labels: map[string]string{"app": "web"}},
+			Status:     corev1.PodStatus{PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}}},
+		}
+		with := func(f func(*corev1.Pod)) *corev1.Pod {
+			p := base.DeepCopy()
+			f(p)
+			return p
+		}
+		ready := func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		for _, tc := range []struct {
+			name string
+			cur  *corev1.Pod
+			want []string
+		}{
+			{"an annotation", with(func(p *corev1.Pod) { p.Annotations = map[string]string{"x": "y"} }), nil},
+			{"ready", with(ready), []string{"a/web"}},
+			{"ended, and never was ready", with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), []string{"a/web"}},
+			{"another address", with(func(p *corev1.Pod) { p.Status.PodIPs[0].IP = "10.0.0.2" }), []string{"a/web"}},
+			{"going", with(func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }), []string{"a/web"}},
+			{"a hostname", with(func(p *corev1.Pod) { p.Spec.Hostname = "h" }), []string{"a/web"}},
+			{"one label more", with(func(p *corev1.Pod) { p.Labels["color"] = "blue" }), []string{"a/blue", "a/web"}},
+			{"no label left", with(func(p *corev1.Pod) { p.Labels = nil }), []string{"a/web"}},
+		} {
+			woken = nil
+			h.Update(base, tc.cur)
+			slices.Sort(woken)
+			if got := slices.Compact(woken); !slices.Equal(got, tc.want) {
+				t.Errorf("%s: %v are woken, want %v", tc.name, got, tc.want)
+			}
+		}
+	})
+}
