@@ -4,6 +4,7 @@ package cli
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,9 @@ func controllerFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
 		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs", "how many objects the "+c.Name+" works on at once")
 	}
 	fl.DurationVar(&o.NodeGrace, "node-monitor-grace-period", 40*time.Second, "how long a node may be silent before it is Unknown")
+	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "give nodes that bring no range of pod addresses one out of `CIDR`, or out of one of each IP family, separated by a comma")
+	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
+	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
 	o.TerminatedPods = 12500
 	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
 }
@@ -54,6 +58,34 @@ func controllersUsage(all []cluster.ControllerInfo) string {
 	}
 	return usage
 }
+
+// prefixes are CIDRs, separated by commas.
+type prefixes []netip.Prefix
+
+// String is the flag's value.
+func (p *prefixes) String() string {
+	var texts []string
+	for _, x := range *p {
+		texts = append(texts, x.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// Set reads the flag's value.
+func (p *prefixes) Set(text string) error {
+	*p = nil
+	for one := range strings.SplitSeq(text, ",") {
+		x, err := netip.ParsePrefix(one)
+		if err != nil {
+			return fmt.Errorf("%q is not a CIDR", one)
+		}
+		*p = append(*p, x.Masked())
+	}
+	return nil
+}
+
+// Type is how the usage text names it.
+func (*prefixes) Type() string { return "strings" }
 
 // threshold is a number of which 0 means the same as -1.
 type threshold int

@@ -367,6 +367,8 @@ func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark
 
 // controllers is what the controllers of this process work with.
 func (c *Cluster) controllers(as func(*auth.User, string) *client.Client, marks *mark.Recorder) controllers.Config {
+	options := c.cfg.Controllers
+	options.PodRanges.Reserved, _ = c.cfg.Services.ranges() // Validate has seen to them
 	return controllers.Config{
 		Clients: func(name string) *client.Client {
 			if name == "" {
@@ -375,7 +377,7 @@ func (c *Cluster) controllers(as func(*auth.User, string) *client.Client, marks 
 			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
 		},
 		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
-		Options: c.cfg.Controllers,
+		Options: options,
 	}
 }
 

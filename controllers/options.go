@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"keelson/controllers/nodeipam"
 )
 
 // Options are what users choose, by the flags of kube-controller-manager. The zero value is their default.
@@ -21,13 +23,15 @@ type Options struct {
 	NodeGrace time.Duration
 	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
 	TerminatedPods int
+	// PodRanges are for the nodes that bring no range of pod addresses.
+	PodRanges nodeipam.Config
 }
 
 // absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
 var absent = []string{
 	"service-lb-controller", "service", "node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
 	"resourceclaim-controller", "resource-claim-controller", "device-taint-eviction-controller", "selinux-warning-controller",
-	"storage-version-migrator-controller", "kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
+	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
 }
 
 // Info describes one controller to users.
@@ -85,7 +89,7 @@ func (o Options) Validate() error {
 	if o.NodeGrace < 0 {
 		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.NodeGrace))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.PodRanges.Validate())...)
 }
 
 func (r row) is(name string) bool { return name != "" && (name == r.name || name == r.alias) }

@@ -3,6 +3,7 @@
 package controllers
 
 import (
+	"keelson/controllers/bootstrap"
 	"keelson/controllers/certificates"
 	"keelson/controllers/clusterroleaggregation"
 	"keelson/controllers/deployment"
@@ -14,6 +15,7 @@ import (
 	"keelson/controllers/garbage"
 	"keelson/controllers/job"
 	"keelson/controllers/namespace"
+	"keelson/controllers/nodeipam"
 	"keelson/controllers/nodelifecycle"
 	"keelson/controllers/podgc"
 	"keelson/controllers/policystatus"
@@ -25,8 +27,10 @@ import (
 	"keelson/controllers/rootca"
 	"keelson/controllers/serviceaccount"
 	"keelson/controllers/servicecidr"
+	"keelson/controllers/storageversionmigrator"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/tokens"
+	"keelson/controllers/ttl"
 	"keelson/controllers/vacprotection"
 )
 
@@ -75,6 +79,13 @@ var table = []row{
 			return nodelifecycle.New(env, cfg.NodeGrace)
 		},
 	},
+	{
+		name: "node-ipam-controller", alias: "nodeipam", account: "node-controller", workers: 4,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return nodeipam.New(env, cfg.PodRanges)
+		},
+	},
+	{name: "ttl-controller", alias: "ttl", workers: 5, build: plain(ttl.New)},
 	{name: "taint-eviction-controller", workers: 8, build: plain(tainteviction.New)},
 	{name: "disruption-controller", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
 	{name: "resourcequota-controller", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
@@ -89,9 +100,12 @@ var table = []row{
 			return tokens.New(env, cfg.TokenKey, cfg.RootCA)
 		},
 	},
+	{name: "bootstrap-signer-controller", alias: "bootstrapsigner", account: "bootstrap-signer", workers: 1, build: plain(bootstrap.NewSigner)},
+	{name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner", workers: 1, build: plain(bootstrap.NewCleaner)},
 	{name: "persistentvolumeclaim-protection-controller", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
 	{name: "persistentvolume-protection-controller", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
 	{name: "volumeattributesclass-protection-controller", workers: 1, build: plain(vacprotection.New)},
+	{name: "storage-version-migrator-controller", workers: 1, build: plain(storageversionmigrator.New)},
 	{name: "validatingadmissionpolicy-status-controller", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
 }
 

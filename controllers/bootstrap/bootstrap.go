@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootstrap keeps what nodes join by with a bootstrap token: Sign signs
+// the config map kube-public/cluster-info with each token, so that who has one can
+// trust what strangers may read, and Clean deletes tokens that have expired. The
+// table of controllers starts both.
+package bootstrap
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/client"
+	"keelson/controllers/framework"
+)
+
+// The form of a bootstrap token's secret (Kubernetes documentation, "Authenticating with Bootstrap Tokens").
+const (
+	prefix     = "bootstrap-token-"
+	idKey      = "token-id"
+	secretKey  = "token-secret"
+	expiration = "expiration"
+	signing    = "usage-bootstrap-signing"
+)
+
+// The config map that is signed: its kubeconfig, and a key for each signature.
+const (
+	infoName     = "cluster-info"
+	infoKey      = "kubeconfig"
+	signatureKey = "jws-kubeconfig-"
+)
+
+var (
+	tokenID     = regexp.MustCompile(`^[a-z0-9]{6}$`)
+	tokenSecret = regexp.MustCompile(`^[a-z0-9]{16}$`)
+)
+
+// secretsOf watches the bootstrap tokens alone.
+func secretsOf(env *framework.Env) informers.SharedInformerFactory {
+	return env.Client.Informers(0, client.Scope{
+		Namespace: metav1.NamespaceSystem,
+		Tweak:     func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) },
+	})
+}
+
+// Signer signs cluster-info.
+type Signer struct {
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	secrets corelisters.SecretLister
+	infos   corelisters.ConfigMapLister
+	own     []informers.SharedInformerFactory
+}
+
+// NewSigner builds the signer.
+func NewSigner(env *framework.Env) (framework.Controller, error) {
+	tokens := secretsOf(env)
+	public := env.Client.Informers(0, client.Scope{
+		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + infoName },
+	})
+	secrets, infos := tokens.Core().V1().Secrets(), public.Core().V1().ConfigMaps()
+	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), own: []informers.SharedInformerFactory{tokens, public}}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	key := framework.Key{Namespace: metav1.NamespacePublic, Name: infoName}
+	err := errors.Join(
+		framework.On(c.loop, secrets.Informer(), framework.Each(func(*corev1.Secret) { c.loop.Add(key) })),
+		framework.On(c.loop, infos.Informer(), framework.Each(func(*corev1.ConfigMap) { c.loop.Add(key) })),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap signer: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Signer) Run(ctx context.Context, ready func()) error {
+	return runWith(ctx, ready, c.loop, c.own...)
+}
+
+func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.Key], own ...informers.SharedInformerFactory) error {
+	for _, f := range own {
+		f.StartWithContext(ctx)
+		defer f.Shutdown()
+	}
+	return loop.Run(ctx, ready)
+}
+
+func (c *Signer) sync(ctx context.Context, key framework.Key) error {
+	info, err := c.infos.ConfigMaps(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil // nobody made one: nodes join by other means
+	}
+	if err != nil {
+		return err
+	}
+	secrets, err := c.secrets.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	want, err := signed(info.Data, secrets, now)
+	if err != nil {
+		return err
+	}
+	for _, s := range secrets {
+		if end, ok := endOf(s); ok && end.After(now) {
+			c.loop.AddAfter(key, end.Sub(now))
+		}
+	}
+	if want == nil || maps.Equal(want, info.Data) {
+		return nil
+	}
+	next := info.DeepCopy()
+	next.Data = want
+	_, err = c.env.Client.CoreV1().ConfigMaps(key.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("sign %s: %w", key, err)
+	}
+	return nil
+}
+
+// signed is data with a signature of its kubeconfig for each token that may sign, and no other; nil if it has no kubeconfig.
+func signed(data map[string]string, secrets []*corev1.Secret, now time.Time) (map[string]string, error) {
+	content, ok := data[infoKey]
+	if !ok {
+		return nil, nil //nolint:nilnil // there is nothing to sign, which is no error
+	}
+	want := maps.Clone(data)
+	maps.DeleteFunc(want, func(k, _ string) bool { return strings.HasPrefix(k, signatureKey) })
+	for _, s := range secrets {
+		id, secret := string(s.Data[idKey]), string(s.Data[secretKey])
+		if s.Type != corev1.SecretTypeBootstrapToken || s.DeletionTimestamp != nil || s.Name != prefix+id || string(s.Data[signing]) != "true" ||
+			!tokenID.MatchString(id) || !tokenSecret.MatchString(secret) || ended(s, now) {
+			continue
+		}
+		signature, err := detached(content, id, secret)
+		if err != nil {
+			return nil, fmt.Errorf("sign with token %s: %w", id, err)
+		}
+		want[signatureKey+id] = signature
+	}
+	return want, nil
+}
+
+// detached is the JSON web signature (HS256, RFC 7515 appendix F) of content, without the content. Tokens are shorter than libraries
+// let keys of HS256 be.
+func detached(content, id, secret string) (string, error) {
+	header, err := json.Marshal(struct {
+		Algorithm string `json:"alg"`
+		Key       string `json:"kid"`
+	}{"HS256", id})
+	if err != nil {
+		return "", err
+	}
+	text := base64.RawURLEncoding.EncodeToString
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = mac.Write([]byte(text(header) + "." + text([]byte(content)))) // a hash takes everything
+	return text(header) + ".." + text(mac.Sum(nil)), nil
+}
+
+// endOf is when a token expires; ok is false for one that does not.
+func endOf(s *corev1.Secret) (end time.Time, ok bool) {
+	text := string(s.Data[expiration])
+	if text == "" {
+		return time.Time{}, false
+	}
+	end, err := time.Parse(time.RFC3339, text)
+	if err != nil { // what cannot be read has ended
+		return time.Time{}, true
+	}
+	return end, true
+}
+
+func ended(s *corev1.Secret, now time.Time) bool {
+	end, ok := endOf(s)
+	return ok && !now.Before(end)
+}
+
+// Cleaner deletes tokens that have expired.
+type Cleaner struct {
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	secrets corelisters.SecretLister
+	own     informers.SharedInformerFactory
+}
+
+// NewCleaner builds the cleaner.
+func NewCleaner(env *framework.Env) (framework.Controller, error) {
+	own := secretsOf(env)
+	secrets := own.Core().V1().Secrets()
+	c := &Cleaner{env: env, secrets: secrets.Lister(), own: own}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	add := func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) }
+	err := framework.On(c.loop, secrets.Informer(), framework.Handlers[*corev1.Secret]{
+		Add: add, Update: func(_, cur *corev1.Secret) { add(cur) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap tokens: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Cleaner) Run(ctx context.Context, ready func()) error {
+	return runWith(ctx, ready, c.loop, c.own)
+}
+
+func (c *Cleaner) sync(ctx context.Context, key framework.Key) error {
+	s, err := c.secrets.Secrets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	end, ok := endOf(s)
+	if !ok || s.DeletionTimestamp != nil {
+		return nil
+	}
+	if left := time.Until(end); left > 0 {
+		c.loop.AddAfter(key, left)
+		return nil
+	}
+	err = c.env.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete expired bootstrap token %s: %w", key, err)
+	}
+	return nil
+}

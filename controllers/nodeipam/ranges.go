@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeipam
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"net/netip"
+)
+
+// mostBits is how many bits a cluster's range may be longer than a node's: 65,536 nodes.
+const mostBits = 16
+
+// errFull: no range is left.
+var errFull = errors.New("every range is in use")
+
+// ranges is a cluster's range, cut into the nodes' of one size. Who uses each is counted: nodes may have brought ranges of other
+// sizes, and even the same ones.
+type ranges struct {
+	cluster netip.Prefix
+	bits    int // of a node's range
+	used    []uint16
+	next    int // where the search goes on, so that a range is not used again at once
+}
+
+func newRanges(cluster netip.Prefix, bits int) (*ranges, error) {
+	cluster = cluster.Masked()
+	switch {
+	case bits < cluster.Bits() || bits > cluster.Addr().BitLen():
+		return nil, fmt.Errorf("a node's range of /%d is no part of the cluster's range %s", bits, cluster)
+	case bits-cluster.Bits() > mostBits:
+		return nil, fmt.Errorf("a node's range of /%d makes more than %d of the cluster's range %s", bits, 1<<mostBits, cluster)
+	}
+	return &ranges{cluster: cluster, bits: bits, used: make([]uint16, 1<<(bits-cluster.Bits()))}, nil
+}
+
+// take returns a range that nobody uses, and counts it as used.
+func (r *ranges) take() (netip.Prefix, error) {
+	for i := range r.used {
+		at := (r.next + i) % len(r.used)
+		if r.used[at] == 0 {
+			r.used[at]++
+			r.next = (at + 1) % len(r.used)
+			return r.at(at), nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("%w of %s", errFull, r.cluster)
+}
+
+// at is node range number i.
+func (r *ranges) at(i int) netip.Prefix {
+	base := new(big.Int).SetBytes(r.cluster.Addr().AsSlice())
+	step := new(big.Int).Lsh(big.NewInt(int64(i)), uint(r.cluster.Addr().BitLen()-r.bits)) //nolint:gosec // newRanges has seen to it
+	a, _ := netip.AddrFromSlice(base.Add(base, step).FillBytes(make([]byte, r.cluster.Addr().BitLen()/8)))
+	return netip.PrefixFrom(a, r.bits)
+}
+
+// span are the numbers of the node ranges that p overlaps: from first to before end.
+func (r *ranges) span(p netip.Prefix) (first, end int) {
+	switch p = p.Masked(); {
+	case !p.Overlaps(r.cluster):
+		return 0, 0
+	case p.Bits() <= r.cluster.Bits():
+		return 0, len(r.used)
+	}
+	distance := new(big.Int).Sub(new(big.Int).SetBytes(p.Addr().AsSlice()), new(big.Int).SetBytes(r.cluster.Addr().AsSlice()))
+	first = int(distance.Rsh(distance, uint(p.Addr().BitLen()-r.bits)).Int64()) //nolint:gosec // newRanges has seen to it
+	return first, first + 1<<max(0, r.bits-p.Bits())
+}
+
+// occupy counts p as used once more; it reports whether another one overlaps it.
+func (r *ranges) occupy(p netip.Prefix) (shared bool) {
+	first, end := r.span(p)
+	for i := first; i < end; i++ {
+		shared = shared || r.used[i] > 0
+		r.used[i]++
+	}
+	return shared
+}
+
+// release takes back what occupy or take counted.
+func (r *ranges) release(p netip.Prefix) {
+	first, end := r.span(p)
+	for i := first; i < end; i++ {
+		if r.used[i] > 0 {
+			r.used[i]--
+		}
+	}
+}

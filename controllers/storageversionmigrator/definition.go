@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storageversionmigrator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	migrationv1 "k8s.io/api/storagemigration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// migrating is the condition of a definition whose objects are being migrated.
+const migrating = "StorageMigrating"
+
+// definition is what the resource of the order is defined by; nil for resources that are built in.
+func (c *Controller) definition(ctx context.Context, m *migrationv1.StorageVersionMigration) (*unstructured.Unstructured, error) {
+	if m.Spec.Resource.Group == "" {
+		return nil, nil //nolint:nilnil // built in
+	}
+	d, err := c.env.Client.Dynamic.Resource(definitions).Get(ctx, m.Spec.Resource.Resource+"."+m.Spec.Resource.Group, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // built in
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the definition of %s: %w", m.Spec.Resource.Resource, err)
+	}
+	return d, nil
+}
+
+func (c *Controller) definitionBegins(ctx context.Context, m *migrationv1.StorageVersionMigration) error {
+	d, err := c.definition(ctx, m)
+	if d == nil || err != nil {
+		return err
+	}
+	return c.tellDefinition(ctx, d, nil, metav1.Condition{
+		Status: metav1.ConditionTrue, Reason: "MigrationRunning", Message: "Migration " + m.Name + " is running", ObservedGeneration: d.GetGeneration(),
+	})
+}
+
+// definitionEnds leaves the version that is stored as the only one, if the definition is still the one whose objects were written.
+func (c *Controller) definitionEnds(ctx context.Context, m *migrationv1.StorageVersionMigration, succeeded bool) error {
+	d, err := c.definition(ctx, m)
+	if d == nil || err != nil {
+		return err
+	}
+	now := metav1.Condition{Status: metav1.ConditionTrue, Reason: "MigrationFailed", Message: "The migration has failed", ObservedGeneration: d.GetGeneration()}
+	var stored []string
+	if succeeded {
+		now.Status, now.Reason = metav1.ConditionFalse, "MigrationSucceeded"
+		now.Message = "The migration has succeeded but the stored versions have not been updated due to a generation mismatch"
+		if began := conditionOf(d, migrating); began != nil && began["observedGeneration"] == d.GetGeneration() {
+			stored = []string{storageVersion(d)}
+			now.Message = "The migration has succeeded and the stored versions have been updated"
+		}
+	}
+	return c.tellDefinition(ctx, d, stored, now)
+}
+
+// tellDefinition writes the condition and, unless nil, the stored versions, provided that d is as it was read.
+func (c *Controller) tellDefinition(ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition) error {
+	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
+	all = slices.DeleteFunc(slices.Clone(all), func(x any) bool {
+		o, ok := x.(map[string]any)
+		return ok && o["type"] == migrating
+	})
+	all = append(all, map[string]any{
+		"type": migrating, "status": string(now.Status), "reason": now.Reason, "message": now.Message,
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339), "observedGeneration": now.ObservedGeneration,
+	})
+	status := map[string]any{"conditions": all}
+	if stored != nil {
+		status["storedVersions"] = stored
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": d.GetResourceVersion()}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.Dynamic.Resource(definitions).Patch(ctx, d.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("write the status of definition %s: %w", d.GetName(), err)
+	}
+	return nil
+}
+
+func conditionOf(d *unstructured.Unstructured, t string) map[string]any {
+	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
+	for _, x := range all {
+		if o, ok := x.(map[string]any); ok && o["type"] == t {
+			return o
+		}
+	}
+	return nil
+}
+
+// storageVersion is the version that objects are stored in.
+func storageVersion(d *unstructured.Unstructured) string {
+	all, _, _ := unstructured.NestedSlice(d.Object, "spec", "versions")
+	for _, x := range all {
+		if o, ok := x.(map[string]any); ok && o["storage"] == true {
+			name, _ := o["name"].(string)
+			return name
+		}
+	}
+	return ""
+}

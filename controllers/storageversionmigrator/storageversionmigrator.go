@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storageversionmigrator carries out StorageVersionMigrations: every object
+// of a resource is written again, in the version and under the encryption key that
+// new objects are stored with, and a CustomResourceDefinition then forgets the older
+// versions. The table of controllers starts it. It changes nothing of any object.
+package storageversionmigrator
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	migrationv1 "k8s.io/api/storagemigration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	migrationlisters "k8s.io/client-go/listers/storagemigration/v1"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/catalog"
+)
+
+const (
+	// served is how long a resource may be unknown after the order to migrate it: its definition may be that new.
+	served   = time.Minute
+	askAgain = 10 * time.Second
+	page     = 500
+	atOnce   = 8
+)
+
+// Controller migrates.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key]
+	orders migrationlisters.StorageVersionMigrationLister
+
+	mu sync.Mutex
+	// ended are those whose end is written and not yet in the cache.
+	ended map[types.UID]struct{}
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	orders := env.Shared.Storagemigration().V1().StorageVersionMigrations()
+	c := &Controller{env: env, orders: orders.Lister(), ended: map[types.UID]struct{}{}}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {
+		// One order of a resource is carried out at a time: the end of one is the turn of another.
+		for _, o := range c.of(m.Spec.Resource) {
+			c.loop.Add(framework.KeyOf(o))
+		}
+		c.loop.Add(framework.KeyOf(m))
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("storage version migrations: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// of are the orders for a resource that are not carried out yet, the oldest first.
+func (c *Controller) of(r metav1.GroupResource) []*migrationv1.StorageVersionMigration {
+	all, err := c.orders.List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache has no errors
+	}
+	all = slices.DeleteFunc(slices.Clone(all), func(m *migrationv1.StorageVersionMigration) bool { return m.Spec.Resource != r || c.done(m) })
+	slices.SortFunc(all, func(a, b *migrationv1.StorageVersionMigration) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// done reports whether the order has ended, though the cache may not say so yet.
+func (c *Controller) done(m *migrationv1.StorageVersionMigration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is(m, migrationv1.MigrationSucceeded) || is(m, migrationv1.MigrationFailed) {
+		delete(c.ended, m.UID)
+		return true
+	}
+	_, ended := c.ended[m.UID]
+	return ended
+}
+
+func is(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType) bool {
+	return meta.IsStatusConditionTrue(m.Status.Conditions, string(t))
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	m, err := c.orders.Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && c.done(m) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if first := c.of(m.Spec.Resource); len(first) > 0 && first[0].UID != m.UID {
+		return nil
+	}
+	r, err := c.resource(ctx, m.Spec.Resource)
+	if err != nil {
+		return err
+	}
+	if r == nil || !r.Can("list", "patch") {
+		if left := time.Until(m.CreationTimestamp.Add(served)); left > 0 {
+			c.loop.AddAfter(key, min(left, askAgain))
+			return nil
+		}
+		return c.end(ctx, m, migrationv1.MigrationFailed, "resource not found")
+	}
+	if m, err = c.begin(ctx, m, r); err != nil {
+		return err
+	}
+	err = c.rewrite(ctx, r)
+	var refused *refusedError
+	if errors.As(err, &refused) {
+		c.env.Log.Warn("an object could not be written again", "migration", m.Name, "resource", r.GVR, "err", err)
+		return c.end(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
+	}
+	if err != nil {
+		return err // it goes on from the start, which does no harm
+	}
+	return c.end(ctx, m, migrationv1.MigrationSucceeded, "")
+}
+
+// resource is what the API serves by that name; nil: nothing.
+func (c *Controller) resource(ctx context.Context, want metav1.GroupResource) (*catalog.Resource, error) {
+	all, err := catalog.Load(ctx, c.env.Client.Discovery())
+	var partial *catalog.Partial
+	if err != nil && !errors.As(err, &partial) {
+		return nil, err
+	}
+	for _, r := range all {
+		if r.GVR.Group == want.Group && r.GVR.Resource == want.Resource {
+			return r, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // that nothing is served is an answer
+}
+
+// begin says that the migration runs, and of which state of the resource on.
+func (c *Controller) begin(ctx context.Context, m *migrationv1.StorageVersionMigration, r *catalog.Resource) (*migrationv1.StorageVersionMigration, error) {
+	if is(m, migrationv1.MigrationRunning) && m.Status.ResourceVersion != "" {
+		return m, nil
+	}
+	if err := c.definitionBegins(ctx, m); err != nil {
+		return nil, err
+	}
+	next := m.DeepCopy()
+	if next.Status.ResourceVersion == "" {
+		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return nil, fmt.Errorf("find the version of %s: %w", r.GVR.Resource, err)
+		}
+		next.Status.ResourceVersion = list.ResourceVersion
+	}
+	set(next, migrationv1.MigrationRunning, "MigrationRunning", "The migration is running")
+	next, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("begin migration %s: %w", m.Name, err)
+	}
+	return next, nil
+}
+
+// end says what has become of the migration.
+func (c *Controller) end(ctx context.Context, m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, message string) error {
+	if err := c.definitionEnds(ctx, m, t == migrationv1.MigrationSucceeded); err != nil {
+		return err
+	}
+	next := m.DeepCopy()
+	meta.RemoveStatusCondition(&next.Status.Conditions, string(migrationv1.MigrationRunning))
+	reason := "StorageVersionMigrationSucceeded"
+	if t == migrationv1.MigrationFailed {
+		reason = "StorageVersionMigrationFailed"
+	}
+	set(next, t, reason, message)
+	_, err := c.env.Client.StoragemigrationV1().StorageVersionMigrations().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("end migration %s: %w", m.Name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended[m.UID] = struct{}{}
+	return nil
+}
+
+func set(m *migrationv1.StorageVersionMigration, t migrationv1.MigrationConditionType, reason, message string) {
+	meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{Type: string(t), Status: metav1.ConditionTrue, Reason: reason, Message: message})
+}
+
+// refusedError: an object is not taken as it is, which no repetition changes.
+type refusedError struct{ err error }
+
+// Error is the server's.
+func (e *refusedError) Error() string { return e.err.Error() }
+
+// Unwrap is the server's.
+func (e *refusedError) Unwrap() error { return e.err }
+
+// rewrite patches every object with what it has. Who changed one meanwhile has written it in its new form.
+func (c *Controller) rewrite(ctx context.Context, r *catalog.Resource) error {
+	next := ""
+	for {
+		list, err := c.env.Client.Metadata.Resource(r.GVR).List(ctx, metav1.ListOptions{Limit: page, Continue: next})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", r.GVR.Resource, err)
+		}
+		err = framework.Parallel(list.Items, atOnce, func(o metav1.PartialObjectMetadata) error { return c.touch(ctx, r, &o) })
+		if err != nil {
+			return err
+		}
+		if next = list.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+func (c *Controller) touch(ctx context.Context, r *catalog.Resource, o *metav1.PartialObjectMetadata) error {
+	// By the UID a successor of the name is left alone, and nothing is made where the object has gone.
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.Metadata.Resource(r.GVR).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsMethodNotSupported(err):
+		return &refusedError{fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)}
+	}
+	return fmt.Errorf("write %s %s/%s again: %w", r.GVR.Resource, o.Namespace, o.Name, err)
+}

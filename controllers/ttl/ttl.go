@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ttl notes on each node how long its kubelet may keep secrets and config
+// maps before it asks for them again: the more nodes, the longer. The table of
+// controllers starts it. It owns that annotation and nothing else of a node.
+package ttl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+// steps are clusters' sizes and their seconds. They overlap, so that a node that comes and goes does not change all others.
+var steps = []struct{ least, most, seconds int }{
+	{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, int(^uint(0) >> 1), 300},
+}
+
+// next is the step for a cluster of n nodes that was at step.
+func next(step, n int) int {
+	for n > steps[step].most {
+		step++
+	}
+	for n < steps[step].least {
+		step--
+	}
+	return step
+}
+
+// Controller annotates nodes.
+type Controller struct {
+	env   *framework.Env
+	loop  *framework.Loop[framework.Key]
+	nodes corelisters.NodeLister
+
+	mu    sync.Mutex
+	count int
+	step  int
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	nodes := env.Shared.Core().V1().Nodes()
+	c := &Controller{env: env, nodes: nodes.Lister()}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+		Add: func(n *corev1.Node) {
+			c.counted(1)
+			c.loop.Add(framework.KeyOf(n))
+		},
+		// The others follow when something of them changes, which a kubelet sees to every few minutes.
+		Update: func(_, cur *corev1.Node) {
+			if cur.Annotations[corev1.ObjectTTLAnnotationKey] != c.want() {
+				c.loop.Add(framework.KeyOf(cur))
+			}
+		},
+		Delete: func(*corev1.Node) { c.counted(-1) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ttl: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) counted(d int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count += d
+	c.step = next(c.step, c.count)
+}
+
+// want is the annotation's value.
+func (c *Controller) want() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strconv.Itoa(steps[c.step].seconds)
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	n, err := c.nodes.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	want := c.want()
+	if n.Annotations[corev1.ObjectTTLAnnotationKey] == want {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{corev1.ObjectTTLAnnotationKey: want}}})
+	if err != nil {
+		return err
+	}
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("annotate node %s: %w", n.Name, err)
+	}
+	return nil
+}
