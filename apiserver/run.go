@@ -56,6 +56,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	err := g.Wait()
 	s.beginStop()
 	s.watches.Wait()
+	s.usage.Close()
 	s.handler.CloseIdle()
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return nil

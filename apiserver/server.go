@@ -43,6 +43,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/servicealloc"
+	"keelson/apiserver/usage"
 	"keelson/auth"
 	"keelson/lib/connlimit"
 	"keelson/lib/mark"
@@ -149,6 +150,7 @@ type Server struct {
 	listener    *connlimit.Listener // nil without Config.Listener
 	follow      []Follower
 	addresses   *servicealloc.Allocator
+	usage       *usage.Collector
 	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
 	root        http.Handler
 
@@ -233,6 +235,9 @@ func New(c Config) (*Server, error) {
 // openResources makes a Resource of every row; views share the storage of the row they show.
 func (s *Server) openResources(rows []registry.Row) {
 	s.storage = newStorage(s.config.Store, s.log)
+	s.usage = usage.New(func(ctx context.Context, node string) (*http.Response, error) {
+		return s.handler.Kubelet(ctx, node, "metrics", "resource")
+	}, s.log)
 	s.reader = &Reader{resources: map[schema.GroupVersionResource]*registry.Resource{}}
 	s.reader.noteAlike(rows)
 	stored := map[schema.GroupResource]objects.Storage{}
@@ -247,6 +252,8 @@ func (s *Server) openResources(rows []registry.Row) {
 		var st objects.Storage
 		if row.Fixed != nil {
 			st = registry.Fixed(row.Kind.GVR().GroupResource(), row.Fixed)
+		} else if row.Computed {
+			st = s.computed(row.Kind.GVR())
 		} else if !row.Kind.CreateOnly {
 			st = s.storage.open(row)
 			stored[row.Kind.GVR().GroupResource()] = st
@@ -258,6 +265,14 @@ func (s *Server) openResources(rows []registry.Row) {
 			add(registry.New(row, registry.Viewed(stored[row.View.Of], row.View)))
 		}
 	}
+}
+
+// computed is the storage of a row that says so: those of metrics.k8s.io.
+func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
+	if gvr.Resource == "nodes" {
+		return registry.Computed(usage.Nodes{Reader: s.reader, Collector: s.usage})
+	}
+	return registry.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})
 }
 
 // define puts custom resources to work.

@@ -40,7 +40,7 @@ func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{}
 	for _, row := range registry.Table() {
-		if row.View == nil && !row.Kind.CreateOnly {
+		if row.View == nil && !row.Kind.CreateOnly && !row.Computed {
 			gr := row.Kind.GVR().GroupResource()
 			out[objects.StorePrefix(gr)] = gr
 		}

@@ -35,13 +35,13 @@ var groupPriority = map[string]int32{
 	"authorization.k8s.io": 17600, "autoscaling": 17500, "batch": 17400, "certificates.k8s.io": 17300, "networking.k8s.io": 17200,
 	"policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700,
 	"apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
-	"resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800,
+	"resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800, "metrics.k8s.io": 100,
 }
 
 // versionPriority is the place of versions in their groups where that is not the usual one.
 var versionPriority = map[schema.GroupVersion]int32{
 	{Version: "v1"}: 1, {Group: "autoscaling", Version: "v2"}: 30, {Group: "flowcontrol.apiserver.k8s.io", Version: "v1"}: 21,
-	{Group: "resource.k8s.io", Version: "v1"}: 21,
+	{Group: "resource.k8s.io", Version: "v1"}: 21, {Group: "metrics.k8s.io", Version: "v1beta1"}: 100,
 }
 
 // Remote is a group version that another server answers for.
@@ -228,7 +228,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK().Kind,
 			Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
 		}
-		if r.Storage != nil && r.Fixed == nil {
+		if r.Storage != nil && r.Fixed == nil && !r.Computed {
 			main.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, main)

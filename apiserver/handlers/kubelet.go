@@ -53,6 +53,19 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: net.JoinHostPort(node.Name, strconv.Itoa(int(port))), Path: "/"}, nil
 }
 
+// Kubelet asks a node's kubelet for a document.
+func (h *Handler) Kubelet(ctx context.Context, node string, path ...string) (*http.Response, error) {
+	target, err := h.connect.kubelet(ctx, node, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return h.connect.kubelets.RoundTrip(req)
+}
+
 // nodeAddress is the host at which a node is called.
 func (h *Handler) nodeAddress(ctx context.Context, name string) (string, error) {
 	node, err := h.node(ctx, name)

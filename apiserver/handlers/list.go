@@ -35,7 +35,9 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request, rq *pipeline.Requ
 }
 
 func listMeta(page *objects.List) metav1.ListMeta {
-	return metav1.ListMeta{
-		ResourceVersion: strconv.FormatInt(page.Revision, 10), Continue: page.Continue, RemainingItemCount: page.Remaining,
+	m := metav1.ListMeta{Continue: page.Continue, RemainingItemCount: page.Remaining}
+	if page.Revision != 0 { // else the objects have none
+		m.ResourceVersion = strconv.FormatInt(page.Revision, 10)
 	}
+	return m
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -14,47 +15,81 @@ import (
 	"keelson/apiserver/objects"
 )
 
+// Computer makes objects when somebody asks for them.
+type Computer interface {
+	// Get answers 404 when there is no such object.
+	Get(ctx context.Context, namespace, name string) (kind.Object, error)
+	List(ctx context.Context, namespace string, l labels.Selector, f fields.Selector) ([]kind.Object, error)
+}
+
+// Computed is storage of objects that c makes; they have no revisions, and cannot be changed or watched.
+func Computed(c Computer) objects.Storage { return &computed{of: c} }
+
 // Fixed is storage that always holds the objects of all, in their order, and takes no other.
-func Fixed(gr schema.GroupResource, all func() []kind.Object) objects.Storage { return &fixed{gr, all} }
+func Fixed(gr schema.GroupResource, all func() []kind.Object) objects.Storage {
+	return &computed{of: &fixed{gr, all}}
+}
 
 type fixed struct {
 	gr  schema.GroupResource
 	all func() []kind.Object
 }
 
-var errFixed = errors.New("objects of this kind cannot be changed or watched")
-
-func (f *fixed) Get(_ context.Context, _, name, _ string) (*objects.Entry, error) {
+func (f *fixed) Get(_ context.Context, _, name string) (kind.Object, error) {
 	for _, obj := range f.all() {
 		if obj.GetName() == name {
-			return objects.NewEntry(name, obj, 0, nil), nil
+			return obj, nil
 		}
 	}
 	return nil, apierrors.NewNotFound(f.gr, name)
 }
 
-func (f *fixed) List(_ context.Context, q objects.ListQuery) (*objects.List, error) {
-	page := &objects.List{}
+func (f *fixed) List(_ context.Context, _ string, l labels.Selector, _ fields.Selector) ([]kind.Object, error) {
+	var out []kind.Object
 	for _, obj := range f.all() {
-		if q.Labels == nil || q.Labels.Matches(labels.Set(obj.GetLabels())) {
-			page.Items = append(page.Items, objects.NewEntry(obj.GetName(), obj, 0, nil))
+		if l == nil || l.Matches(labels.Set(obj.GetLabels())) {
+			out = append(out, obj)
 		}
+	}
+	return out, nil
+}
+
+type computed struct{ of Computer }
+
+var errFixed = errors.New("objects of this kind cannot be changed or watched")
+
+func (c *computed) Get(ctx context.Context, namespace, name, _ string) (*objects.Entry, error) {
+	obj, err := c.of.Get(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return objects.NewEntry(name, obj, 0, nil), nil
+}
+
+func (c *computed) List(ctx context.Context, q objects.ListQuery) (*objects.List, error) {
+	all, err := c.of.List(ctx, q.Namespace, q.Labels, q.Fields)
+	if err != nil {
+		return nil, err
+	}
+	page := &objects.List{}
+	for _, obj := range all {
+		page.Items = append(page.Items, objects.NewEntry(obj.GetName(), obj, 0, nil))
 	}
 	return page, nil
 }
 
-func (f *fixed) Watch(context.Context, objects.ListQuery) (objects.Watch, error) {
+func (c *computed) Watch(context.Context, objects.ListQuery) (objects.Watch, error) {
 	return nil, errFixed
 }
 
-func (f *fixed) Create(context.Context, kind.Object) (*objects.Entry, objects.Receipt, error) {
+func (c *computed) Create(context.Context, kind.Object) (*objects.Entry, objects.Receipt, error) {
 	return nil, objects.Receipt{}, errFixed
 }
 
-func (f *fixed) Update(context.Context, string, string, bool, objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error) {
+func (c *computed) Update(context.Context, string, string, bool, objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error) {
 	return nil, false, objects.Receipt{}, errFixed
 }
 
-func (f *fixed) Delete(context.Context, string, string, func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
+func (c *computed) Delete(context.Context, string, string, func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
 	return nil, objects.Receipt{}, errFixed
 }

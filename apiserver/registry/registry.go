@@ -41,6 +41,9 @@ type Row struct {
 	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
 	// Fixed are the objects of a kind that is never stored; the row is Without the verbs that change and watch.
 	Fixed func() []kind.Object
+	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row is Without the
+	// verbs that change and watch.
+	Computed bool
 	// Keeps, if not nil, tells why an object of that name may not be deleted.
 	Keeps func(name string) error
 	// Preserves is what a client is told that deletes an object without saying what shall become of its dependents, where they stay.

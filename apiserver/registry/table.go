@@ -30,6 +30,7 @@ import (
 	"keelson/api/events"
 	"keelson/api/flowcontrol"
 	"keelson/api/kind"
+	"keelson/api/metrics"
 	"keelson/api/networking"
 	"keelson/api/node"
 	"keelson/api/policy"
@@ -58,7 +59,7 @@ func Table() []Row {
 		{Kind: volume.PersistentVolumeClaim(), ReturnsDeleted: true},
 		{
 			Kind: core.ComponentStatus(), Fixed: core.Components, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
-			Without: []string{"create", "delete", "deletecollection", "patch", "update", "watch"},
+			Without: readOnly,
 		},
 		{Kind: core.PodTemplate(), ReturnsDeleted: true},
 		{Kind: core.Event(), TTL: true},
@@ -86,6 +87,8 @@ func Table() []Row {
 		{Kind: discovery.EndpointSlice()},
 		{Kind: flowcontrol.FlowSchema(), Reset: statusAlone},
 		{Kind: flowcontrol.PriorityLevelConfiguration(), Reset: statusAlone},
+		{Kind: metrics.NodeMetrics(), Computed: true, Without: readOnly},
+		{Kind: metrics.PodMetrics(), Computed: true, Without: readOnly},
 		{Kind: networking.Ingress()},
 		{Kind: networking.IngressClass()},
 		{Kind: networking.NetworkPolicy()},
@@ -114,6 +117,9 @@ func Table() []Row {
 		{Kind: apiextensions.CustomResourceDefinition(), Held: apiextensions.Held, Terminate: apiextensions.Terminate},
 	}, reviews()...)
 }
+
+// readOnly are the verbs that kinds lack which are not stored.
+var readOnly = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}
 
 var (
 	get       = []string{"get"}

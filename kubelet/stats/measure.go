@@ -73,11 +73,23 @@ func (s *Source) imageDir(ctx context.Context) string {
 	return s.images
 }
 
-// memoryOf is what Kubernetes calls available: what is free, and what the page cache can give back at once.
+// memoryOf is the machine's memory.
 func memoryOf(path string) (total, available int64, err error) {
+	info, err := memoryInfo(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	return info["MemTotal"], availableOf(info), nil
+}
+
+// availableOf is what Kubernetes calls available: what is free, and what the page cache can give back at once.
+func availableOf(info map[string]int64) int64 { return info["MemFree"] + info["Inactive(file)"] }
+
+// memoryInfo reads /proc/meminfo, in bytes.
+func memoryInfo(path string) (map[string]int64, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("read memory: %w", err)
+		return nil, fmt.Errorf("read memory: %w", err)
 	}
 	fields := map[string]int64{}
 	for line := range bytes.Lines(b) {
@@ -90,9 +102,9 @@ func memoryOf(path string) (total, available int64, err error) {
 		}
 	}
 	if fields["MemTotal"] == 0 {
-		return 0, 0, fmt.Errorf("read memory: %s does not tell the total", path)
+		return nil, fmt.Errorf("read memory: %s does not tell the total", path)
 	}
-	return fields["MemTotal"], fields["MemFree"] + fields["Inactive(file)"], nil
+	return fields, nil
 }
 
 // processes counts the machine's threads, and how many process ids there are.

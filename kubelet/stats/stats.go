@@ -8,8 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,6 +24,8 @@ import (
 type Source struct {
 	Config
 	meter *Meter
+
+	cpu nodeRate
 
 	mu     sync.Mutex
 	asked  bool   // the runtime has said where images lie
@@ -46,130 +48,44 @@ type Config struct {
 // New returns a Source that has measured nothing.
 func New(cfg Config) *Source { return &Source{Config: cfg, meter: NewMeter()} }
 
-// The wire format of the summary API: only what the runtime can tell.
-type (
-	cpu struct {
-		Time                 metav1.Time `json:"time"`
-		UsageNanoCores       *uint64     `json:"usageNanoCores,omitempty"`
-		UsageCoreNanoSeconds *uint64     `json:"usageCoreNanoSeconds,omitempty"`
-	}
-	memory struct {
-		Time            metav1.Time `json:"time"`
-		AvailableBytes  *uint64     `json:"availableBytes,omitempty"`
-		UsageBytes      *uint64     `json:"usageBytes,omitempty"`
-		WorkingSetBytes *uint64     `json:"workingSetBytes,omitempty"`
-		RSSBytes        *uint64     `json:"rssBytes,omitempty"`
-	}
-	fileSystem struct {
-		Time           metav1.Time `json:"time"`
-		AvailableBytes *uint64     `json:"availableBytes,omitempty"`
-		CapacityBytes  *uint64     `json:"capacityBytes,omitempty"`
-		UsedBytes      *uint64     `json:"usedBytes,omitempty"`
-		InodesFree     *uint64     `json:"inodesFree,omitempty"`
-		Inodes         *uint64     `json:"inodes,omitempty"`
-		InodesUsed     *uint64     `json:"inodesUsed,omitempty"`
-	}
-	container struct {
-		Name   string      `json:"name"`
-		CPU    *cpu        `json:"cpu,omitempty"`
-		Memory *memory     `json:"memory,omitempty"`
-		Rootfs *fileSystem `json:"rootfs,omitempty"`
-		Logs   *fileSystem `json:"logs,omitempty"`
-	}
-	volume struct {
-		fileSystem
-		Name string `json:"name"`
-	}
-	podRef struct {
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
-		UID       string `json:"uid"`
-	}
-	pod struct {
-		Ref        podRef      `json:"podRef"`
-		Containers []container `json:"containers"`
-		Volumes    []volume    `json:"volume,omitempty"`
-		Ephemeral  *fileSystem `json:"ephemeral-storage,omitempty"`
-	}
-	node struct {
-		Name    string        `json:"nodeName"`
-		Memory  *memory       `json:"memory,omitempty"`
-		Fs      *fileSystem   `json:"fs,omitempty"`
-		Runtime *runtimeStats `json:"runtime,omitempty"`
-		Rlimit  *rlimit       `json:"rlimit,omitempty"`
-	}
-	runtimeStats struct {
-		ImageFs *fileSystem `json:"imageFs,omitempty"`
-	}
-	rlimit struct {
-		Time      metav1.Time `json:"time"`
-		MaxPID    *int64      `json:"maxpid,omitempty"`
-		Processes *int64      `json:"curproc,omitempty"`
-	}
-	summary struct {
-		Node node  `json:"node"`
-		Pods []pod `json:"pods"`
-	}
-)
-
-// Summary serves /stats/summary.
+// Summary serves /stats/summary; with only_cpu_and_memory=true nothing else is measured.
 func (s *Source) Summary(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.pods(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	s.addDisk(r.Context(), pods)
 	n, err := s.node(r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+	if only, err := strconv.ParseBool(r.URL.Query().Get("only_cpu_and_memory")); err == nil && only {
+		n.Fs, n.Runtime, n.Rlimit = nil, nil, nil
+		for i := range pods {
+			p := &pods[i]
+			p.Network, p.Processes = nil, nil
+			for j := range p.Containers {
+				p.Containers[j].Rootfs = nil
+			}
+		}
+	} else {
+		s.addDisk(r.Context(), pods)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(summary{Node: n, Pods: pods}) // the client may have gone
 }
 
-// Metrics serves /metrics/resource in Prometheus' text format.
-func (s *Source) Metrics(w http.ResponseWriter, r *http.Request) {
-	pods, err := s.pods(r.Context())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-	writeMetric(w, "container_cpu_usage_seconds_total", "counter", "Cumulative cpu time consumed by the container in core-seconds", pods,
-		func(c container) (float64, time.Time, bool) {
-			if c.CPU == nil || c.CPU.UsageCoreNanoSeconds == nil {
-				return 0, time.Time{}, false
-			}
-			return float64(*c.CPU.UsageCoreNanoSeconds) / 1e9, c.CPU.Time.Time, true
-		})
-	writeMetric(w, "container_memory_working_set_bytes", "gauge", "Current working set of the container in bytes", pods,
-		func(c container) (float64, time.Time, bool) {
-			if c.Memory == nil || c.Memory.WorkingSetBytes == nil {
-				return 0, time.Time{}, false
-			}
-			return float64(*c.Memory.WorkingSetBytes), c.Memory.Time.Time, true
-		})
-}
-
-func writeMetric(w io.Writer, name, kind, help string, pods []pod, value func(container) (float64, time.Time, bool)) {
-	_, _ = fmt.Fprintf(w, "# HELP %s [STABLE] %s\n# TYPE %s %s\n", name, help, name, kind) // the client may have gone
-	for _, p := range pods {
-		for _, c := range p.Containers {
-			if v, at, ok := value(c); ok {
-				_, _ = fmt.Fprintf(w, "%s{container=%q,namespace=%q,pod=%q} %g %d\n", name, c.Name, p.Ref.Namespace, p.Ref.Name, v, at.UnixMilli())
-			}
-		}
-	}
-}
-
+// pods is what the pods use whose sandbox is ready, without volumes and logs.
 func (s *Source) pods(ctx context.Context) ([]pod, error) {
-	resp, err := s.Runtime.ListContainerStats(ctx, &runtimeapi.ListContainerStatsRequest{})
+	resp, err := s.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("list container stats: %w", err)
+		return nil, fmt.Errorf("list pod stats: %w", err)
 	}
-	at := map[string]int{}
+	started, err := s.started(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := []pod{}
 	for _, st := range resp.GetStats() {
 		l := st.GetAttributes().GetLabels()
@@ -177,26 +93,54 @@ func (s *Source) pods(ctx context.Context) ([]pod, error) {
 		if uid == "" {
 			continue
 		}
-		i, ok := at[uid]
-		if !ok {
-			i = len(out)
-			at[uid] = i
-			out = append(out, pod{Ref: podRef{Name: l[observed.LabelPodName], Namespace: l[observed.LabelPodNamespace], UID: uid}})
+		p := pod{
+			Ref:        podRef{Name: l[observed.LabelPodName], Namespace: l[observed.LabelPodNamespace], UID: uid},
+			Start:      stamp(started[st.GetAttributes().GetId()]),
+			Containers: []container{}, CPU: cpuOf(st.GetLinux().GetCpu()), Memory: memoryOfUsage(st.GetLinux().GetMemory()), Network: networkOf(st.GetLinux().GetNetwork()),
 		}
-		out[i].Containers = append(out[i].Containers, containerOf(l[observed.LabelContainerName], st))
+		if n := value(st.GetLinux().GetProcess().GetProcessCount()); n != nil {
+			p.Processes = &processStats{n}
+		}
+		for _, c := range st.GetLinux().GetContainers() {
+			name := c.GetAttributes().GetLabels()[observed.LabelContainerName]
+			if name == "" {
+				name = c.GetAttributes().GetMetadata().GetName()
+			}
+			p.Containers = append(p.Containers, containerOf(name, started[c.GetAttributes().GetId()], c))
+		}
+		out = append(out, p)
 	}
 	return out, nil
 }
 
-func containerOf(name string, st *runtimeapi.ContainerStats) container {
-	c := container{Name: name}
-	if u := st.GetCpu(); u != nil {
-		c.CPU = &cpu{Time: stamp(u.GetTimestamp()), UsageNanoCores: value(u.GetUsageNanoCores()), UsageCoreNanoSeconds: value(u.GetUsageCoreNanoSeconds())}
+// started is when each running container was made, and each sandbox, by id, in nanoseconds; the statistics do not say it.
+func (s *Source) started(ctx context.Context) (map[string]int64, error) {
+	out := map[string]int64{}
+	containers, err := s.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list containers: %w", err)
 	}
-	if m := st.GetMemory(); m != nil {
-		c.Memory = &memory{
-			Time: stamp(m.GetTimestamp()), UsageBytes: value(m.GetUsageBytes()), WorkingSetBytes: value(m.GetWorkingSetBytes()), RSSBytes: value(m.GetRssBytes()),
-		}
+	for _, c := range containers.GetContainers() {
+		out[c.GetId()] = c.GetCreatedAt()
+	}
+	sandboxes, err := s.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+		State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("list pod sandboxes: %w", err)
+	}
+	for _, sb := range sandboxes.GetItems() {
+		out[sb.GetId()] = sb.GetCreatedAt()
+	}
+	return out, nil
+}
+
+func containerOf(name string, start int64, st *runtimeapi.ContainerStats) container {
+	c := container{Name: name, Start: stamp(start), CPU: cpuOf(st.GetCpu()), Memory: memoryOfUsage(st.GetMemory())}
+	if u := st.GetSwap(); u != nil {
+		c.Swap = &swap{Time: stamp(u.GetTimestamp()), UsageBytes: value(u.GetSwapUsageBytes()), AvailableBytes: value(u.GetSwapAvailableBytes())}
 	}
 	if d := layer(st); d != nil {
 		c.Rootfs = taken(*d)
@@ -204,7 +148,46 @@ func containerOf(name string, st *runtimeapi.ContainerStats) container {
 	return c
 }
 
-func stamp(ns int64) metav1.Time { return metav1.NewTime(time.Unix(0, ns)) }
+func cpuOf(u *runtimeapi.CpuUsage) *cpu {
+	if u == nil {
+		return nil
+	}
+	return &cpu{Time: stamp(u.GetTimestamp()), UsageNanoCores: value(u.GetUsageNanoCores()), UsageCoreNanoSeconds: value(u.GetUsageCoreNanoSeconds())}
+}
+
+func memoryOfUsage(m *runtimeapi.MemoryUsage) *memory {
+	if m == nil {
+		return nil
+	}
+	return &memory{
+		Time: stamp(m.GetTimestamp()), AvailableBytes: value(m.GetAvailableBytes()), UsageBytes: value(m.GetUsageBytes()),
+		WorkingSetBytes: value(m.GetWorkingSetBytes()), RSSBytes: value(m.GetRssBytes()),
+		PageFaults: value(m.GetPageFaults()), MajorPageFaults: value(m.GetMajorPageFaults()),
+	}
+}
+
+func networkOf(u *runtimeapi.NetworkUsage) *network {
+	if u == nil {
+		return nil
+	}
+	of := func(i *runtimeapi.NetworkInterfaceUsage) netInterface {
+		return netInterface{
+			Name: i.GetName(), RxBytes: value(i.GetRxBytes()), RxErrors: value(i.GetRxErrors()), TxBytes: value(i.GetTxBytes()), TxErrors: value(i.GetTxErrors()),
+		}
+	}
+	n := &network{Time: stamp(u.GetTimestamp()), netInterface: of(u.GetDefaultInterface())}
+	for _, i := range u.GetInterfaces() {
+		n.Interfaces = append(n.Interfaces, of(i))
+	}
+	return n
+}
+
+func stamp(ns int64) metav1.Time {
+	if ns == 0 {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(time.Unix(0, ns))
+}
 
 func value(v *runtimeapi.UInt64Value) *uint64 {
 	if v == nil {

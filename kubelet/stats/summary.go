@@ -3,9 +3,16 @@
 package stats
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,14 +24,95 @@ import (
 // node is the node's part of the summary.
 func (s *Source) node(ctx context.Context) (node, error) {
 	m, err := s.Machine(ctx)
+	if err != nil {
+		return node{}, err
+	}
 	now := metav1.NewTime(time.Now())
-	return node{
-		Name:    s.NodeName,
-		Memory:  &memory{Time: now, AvailableBytes: unsigned(m.MemoryAvailable), WorkingSetBytes: unsigned(m.MemoryTotal - m.MemoryAvailable)},
-		Fs:      whole(m.NodeFs, now),
-		Runtime: &runtimeStats{ImageFs: whole(m.ImageFs, now)},
-		Rlimit:  &rlimit{Time: now, MaxPID: &m.MaxPID, Processes: &m.Processes},
-	}, err
+	n, err := s.usage(now.Time)
+	n.Fs, n.Runtime = whole(m.NodeFs, now), &runtimeStats{ImageFs: whole(m.ImageFs, now)}
+	n.Rlimit = &rlimit{Time: now, MaxPID: &m.MaxPID, Processes: &m.Processes}
+	return n, err
+}
+
+// usage is the node's cpu and memory.
+func (s *Source) usage(at time.Time) (node, error) {
+	now := metav1.NewTime(at)
+	n := node{Name: s.NodeName}
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return n, fmt.Errorf("read processor time: %w", err)
+	}
+	used, boot, err := processorTime(stat)
+	if err != nil {
+		return n, err
+	}
+	n.Start = metav1.NewTime(boot)
+	n.CPU = &cpu{Time: now, UsageCoreNanoSeconds: &used, UsageNanoCores: s.cpu.next(at, used)}
+	info, err := memoryInfo("/proc/meminfo")
+	if err != nil {
+		return n, err
+	}
+	total, available := info["MemTotal"], availableOf(info)
+	n.Memory = &memory{
+		Time: now, AvailableBytes: unsigned(available), WorkingSetBytes: unsigned(total - available), UsageBytes: unsigned(total - info["MemFree"]),
+		RSSBytes: unsigned(info["AnonPages"]),
+	}
+	n.Swap = &swap{Time: now, AvailableBytes: unsigned(info["SwapFree"]), UsageBytes: unsigned(info["SwapTotal"] - info["SwapFree"])}
+	return n, nil
+}
+
+// nodeRate is an earlier reading of the machine's processor time.
+type nodeRate struct {
+	mu   sync.Mutex
+	at   time.Time
+	used uint64
+	rate uint64
+}
+
+// next is the rate since the reading before; nil: there was none.
+func (r *nodeRate) next(now time.Time, used uint64) *uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	took := now.Sub(r.at)
+	if r.at.IsZero() || used < r.used {
+		r.at, r.used, r.rate = now, used, 0
+		return nil
+	}
+	if took >= time.Second {
+		r.rate, r.at, r.used = uint64(float64(used-r.used)/took.Seconds()), now, used
+	}
+	rate := r.rate
+	return &rate
+}
+
+// tick is the unit of /proc/stat, which is the same on every machine that Linux runs on.
+const tick = uint64(10 * time.Millisecond)
+
+// processorTime reads /proc/stat: for how long the processors have been busy, in nanoseconds, and when the machine was started.
+func processorTime(stat []byte) (used uint64, boot time.Time, err error) {
+	for line := range bytes.Lines(stat) {
+		f := strings.Fields(string(line))
+		switch {
+		case len(f) >= 8 && f[0] == "cpu": // user nice system idle iowait irq softirq; a guest's time is user's
+			for _, i := range []int{1, 2, 3, 6, 7} {
+				n, err := strconv.ParseUint(f[i], 10, 64)
+				if err != nil {
+					return 0, time.Time{}, fmt.Errorf("read processor time: %w", err)
+				}
+				used += n * tick
+			}
+		case len(f) == 2 && f[0] == "btime":
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0, time.Time{}, fmt.Errorf("read start of the machine: %w", err)
+			}
+			boot = time.Unix(n, 0)
+		}
+	}
+	if used == 0 {
+		return 0, time.Time{}, errors.New("read processor time: /proc/stat has no line for all processors")
+	}
+	return used, boot, nil
 }
 
 // addDisk adds what pods take of the disk, as eviction sees it.

@@ -3,6 +3,8 @@
 package bootstrap
 
 import (
+	"slices"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,21 +28,23 @@ func userFacing() map[string][]rbacv1.PolicyRule {
 // exist at start; later parts (labelled rbac.authorization.k8s.io/aggregate-to-*) are added by the aggregation controller.
 func aggregated() []runtime.Object {
 	parts := map[string][]rbacv1.PolicyRule{"admin": adminRules(), "edit": editRules(), "view": viewRules()}
-	var out []runtime.Object
+	// By the name that metrics-server gives it.
+	usage := &rbacv1.ClusterRole{ObjectMeta: meta("system:aggregated-metrics-reader"), Rules: []rbacv1.PolicyRule{on(read, "metrics.k8s.io", "pods nodes")}}
+	out := []runtime.Object{usage}
 	for _, name := range []string{"admin", "edit", "view"} {
 		label := "rbac.authorization.k8s.io/aggregate-to-" + name
 		part := &rbacv1.ClusterRole{ObjectMeta: meta("system:aggregate-to-" + name), Rules: parts[name]}
-		part.Labels[label] = "true"
+		part.Labels[label], usage.Labels[label] = "true", "true"
 		whole := &rbacv1.ClusterRole{
 			ObjectMeta:      meta(name),
 			AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}},
-			Rules:           parts[name],
+			Rules:           append(slices.Clone(parts[name]), usage.Rules...),
 		}
 		switch name {
 		case "admin":
-			whole.Rules = append(append(append([]rbacv1.PolicyRule{}, parts["admin"]...), parts["edit"]...), parts["view"]...)
+			whole.Rules = slices.Concat(parts["admin"], usage.Rules, parts["edit"], parts["view"])
 		case "edit":
-			whole.Rules = append(append([]rbacv1.PolicyRule{}, parts["edit"]...), parts["view"]...)
+			whole.Rules = slices.Concat(parts["edit"], usage.Rules, parts["view"])
 			whole.Labels["rbac.authorization.k8s.io/aggregate-to-admin"] = "true"
 		case "view":
 			whole.Labels["rbac.authorization.k8s.io/aggregate-to-edit"] = "true"

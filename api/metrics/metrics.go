@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics describes NodeMetrics and PodMetrics of metrics.k8s.io/v1beta1: what nodes, and the containers of pods, use of cpu
+// and memory. They are computed when somebody asks and never stored. It also knows the annotations that say what fake nodes and their
+// pods pretend to use.
+package metrics
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	corev1 "k8s.io/api/core/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"keelson/api/kind"
+)
+
+// NodeMetrics describes metrics.k8s.io/v1beta1 NodeMetrics, whose resource is called nodes.
+func NodeMetrics() *kind.Kind {
+	return kind.Spec[*metricsv1beta1.NodeMetrics]{
+		Names: kind.Names{
+			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "NodeMetrics", Resource: "nodes", Singular: "node",
+		},
+		New:     func() *metricsv1beta1.NodeMetrics { return &metricsv1beta1.NodeMetrics{} },
+		NewList: func() runtime.Object { return &metricsv1beta1.NodeMetricsList{} },
+		Columns: columns,
+		Row: func(m *metricsv1beta1.NodeMetrics) []any {
+			return row(m.Name, m.Usage, m.Window)
+		},
+	}.Erase()
+}
+
+// PodMetrics describes metrics.k8s.io/v1beta1 PodMetrics, whose resource is called pods.
+func PodMetrics() *kind.Kind {
+	return kind.Spec[*metricsv1beta1.PodMetrics]{
+		Names: kind.Names{
+			Group: metricsv1beta1.GroupName, Version: "v1beta1", Kind: "PodMetrics", Resource: "pods", Singular: "pod", Namespaced: true,
+		},
+		New:     func() *metricsv1beta1.PodMetrics { return &metricsv1beta1.PodMetrics{} },
+		NewList: func() runtime.Object { return &metricsv1beta1.PodMetricsList{} },
+		Columns: columns,
+		Row: func(m *metricsv1beta1.PodMetrics) []any {
+			sum := corev1.ResourceList{}
+			for i := range m.Containers {
+				for name, q := range m.Containers[i].Usage {
+					total := sum[name]
+					total.Add(q)
+					sum[name] = total
+				}
+			}
+			return row(m.Name, sum, m.Window)
+		},
+	}.Erase()
+}
+
+var columns = []metav1.TableColumnDefinition{
+	{Name: "Name", Type: "string", Format: "name", Description: "Name of the resource"},
+	{Name: "cpu", Type: "string", Format: "quantity"},
+	{Name: "memory", Type: "string", Format: "quantity"},
+	{Name: "Window", Type: "string", Format: "duration"},
+}
+
+func row(name string, usage corev1.ResourceList, window metav1.Duration) []any {
+	return []any{name, text(usage, corev1.ResourceCPU), text(usage, corev1.ResourceMemory), window.Duration.String()}
+}
+
+func text(usage corev1.ResourceList, name corev1.ResourceName) string {
+	q := usage[name]
+	return q.String()
+}
+
+// Usage is an amount of cpu, in billionths of a core, and of memory, in bytes, as the API writes it.
+func Usage(nanocores, bytes uint64) corev1.ResourceList {
+	return corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewScaledQuantity(int64(min(nanocores, 1<<62)), resource.Nano), //nolint:gosec // bounded
+		corev1.ResourceMemory: *resource.NewQuantity(int64(min(bytes, 1<<62)), resource.BinarySI),       //nolint:gosec // bounded
+	}
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Bounds of what a kubelet may say. A node of 500 pods says 300 KB.
+const (
+	maxBytes      = 32 << 20
+	maxLine       = 64 << 10
+	maxContainers = 50_000
+)
+
+// point is what something has used of the processor since it started, in seconds, and of memory now, in bytes.
+type point struct {
+	at          time.Time
+	start       time.Time // zero: unknown
+	cpu, memory float64
+	has         parts
+}
+
+type parts uint8
+
+const (
+	hasCPU parts = 1 << iota
+	hasMemory
+)
+
+func (p *point) whole() bool { return p.has == hasCPU|hasMemory }
+
+// sample is what a kubelet said at one time.
+type sample struct {
+	node       point
+	containers map[container]*point
+}
+
+type container struct{ namespace, pod, name string }
+
+// parse reads the kubelet's /metrics/resource, in Prometheus' text format. now stands for times that it leaves out. Lines about other
+// things are skipped.
+func parse(r io.Reader, now time.Time) (*sample, error) {
+	out := &sample{containers: map[container]*point{}}
+	limited := &io.LimitedReader{R: r, N: maxBytes + 1}
+	lines := bufio.NewScanner(limited)
+	lines.Buffer(make([]byte, 0, 4096), maxLine)
+	for lines.Scan() {
+		if err := out.line(lines.Text(), now); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case lines.Err() != nil:
+		return nil, fmt.Errorf("read metrics: %w", lines.Err())
+	case limited.N <= 0:
+		return nil, fmt.Errorf("metrics are longer than %d bytes", maxBytes)
+	}
+	return out, nil
+}
+
+func (s *sample) line(line string, now time.Time) error {
+	name, rest, labelled := strings.Cut(line, "{")
+	if !labelled {
+		name, rest, _ = strings.Cut(line, " ")
+	}
+	var to *point
+	switch name {
+	case "node_cpu_usage_seconds_total", "node_memory_working_set_bytes":
+		to = &s.node
+	case "container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds":
+		if !labelled {
+			return fmt.Errorf("metric %s names no container", name)
+		}
+	default:
+		return nil
+	}
+	var labels map[string]string
+	if labelled {
+		var err error
+		if labels, rest, err = readLabels(rest); err != nil {
+			return fmt.Errorf("metric %s: %w", name, err)
+		}
+	}
+	value, at, err := readValue(rest, now)
+	if err != nil {
+		return fmt.Errorf("metric %s: %w", name, err)
+	}
+	if to == nil {
+		key := container{labels["namespace"], labels["pod"], labels["container"]}
+		if to = s.containers[key]; to == nil {
+			if len(s.containers) >= maxContainers {
+				return fmt.Errorf("metrics of more than %d containers", maxContainers)
+			}
+			to = &point{}
+			s.containers[key] = to
+		}
+	}
+	to.set(name, value, at)
+	return nil
+}
+
+func (p *point) set(name string, value float64, at time.Time) {
+	switch {
+	case math.IsNaN(value) || value < 0 || value > math.MaxInt64/2:
+	case strings.HasSuffix(name, "_cpu_usage_seconds_total"):
+		p.cpu, p.at, p.has = value, at, p.has|hasCPU // the rate is taken at the times of this one
+	case strings.HasSuffix(name, "_memory_working_set_bytes"):
+		p.memory, p.has = value, p.has|hasMemory
+	case value < 1e11: // seconds
+		p.start = time.UnixMilli(int64(value * 1000))
+	}
+}
+
+var errLabels = errors.New("its labels are not understood")
+
+// readLabels reads `a="x",b="y"} rest`, after the opening brace.
+func readLabels(s string) (labels map[string]string, rest string, err error) {
+	labels = map[string]string{}
+	for {
+		s = strings.TrimLeft(s, " ,")
+		if after, done := strings.CutPrefix(s, "}"); done {
+			return labels, after, nil
+		}
+		name, value, ok := strings.Cut(s, `="`)
+		if !ok {
+			return nil, "", errLabels
+		}
+		end := closing(value)
+		if end < 0 {
+			return nil, "", errLabels
+		}
+		labels[name], s = unescape.Replace(value[:end]), value[end+1:]
+	}
+}
+
+// closing is where the quote is that ends a label's value; -1: nowhere.
+func closing(s string) int {
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i
+		}
+	}
+	return -1
+}
+
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
+
+// readValue reads "value" or "value milliseconds".
+func readValue(s string, now time.Time) (float64, time.Time, error) {
+	f := strings.Fields(s)
+	if len(f) == 0 || len(f) > 2 {
+		return 0, time.Time{}, errors.New("want a value and a time")
+	}
+	v, err := strconv.ParseFloat(f[0], 64)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("value: %w", err)
+	}
+	if len(f) == 1 {
+		return v, now, nil
+	}
+	ms, err := strconv.ParseInt(f[1], 10, 64)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("time: %w", err)
+	}
+	return v, time.UnixMilli(ms), nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"keelson/api/metrics"
+)
+
+// youngest is the age from which a container's use since its start is a rate that means something.
+const youngest = 2 * time.Second
+
+// reading is a usage: the rate of cpu over window, which ended at, and memory then.
+type reading struct {
+	usage  corev1.ResourceList
+	at     time.Time
+	window time.Duration
+}
+
+// figures are what a node and the containers of its pods use.
+type figures struct {
+	node *reading // nil: unknown
+	pods map[podKey]*podReading
+}
+
+type podKey struct{ namespace, name string }
+
+type podReading struct {
+	containers []metricsv1beta1.ContainerMetrics // by name
+	at         time.Time
+	window     time.Duration
+}
+
+// rate is what was used between two points, of which was may be nil; nil: that cannot be said.
+func rate(was, now *point) *reading {
+	if !now.whole() || now.memory == 0 {
+		return nil
+	}
+	from, used := now.start, now.cpu // since it began
+	if was != nil && was.has&hasCPU != 0 && !was.at.Before(now.start) && was.cpu <= now.cpu {
+		from, used = was.at, now.cpu-was.cpu
+	} else if now.start.IsZero() || now.at.Sub(now.start) < youngest || now.at.Sub(now.start) > oldest {
+		return nil
+	}
+	window := now.at.Sub(from)
+	if window <= 0 {
+		return nil
+	}
+	return &reading{usage: metrics.Usage(uint64(used/window.Seconds()*1e9), uint64(now.memory)), at: now.at, window: window}
+}
+
+// compute turns two samples into figures. A pod has figures when all of its containers have.
+func compute(was, now *sample) figures {
+	out := figures{pods: map[podKey]*podReading{}}
+	if was == nil {
+		was = &sample{}
+	}
+	out.node = rate(&was.node, &now.node)
+	incomplete := map[podKey]bool{}
+	for _, c := range slices.SortedFunc(maps.Keys(now.containers), func(a, b container) int { return strings.Compare(a.name, b.name) }) {
+		key := podKey{c.namespace, c.pod}
+		r := rate(was.containers[c], now.containers[c])
+		if r == nil {
+			incomplete[key] = true
+			continue
+		}
+		p := out.pods[key]
+		if p == nil {
+			p = &podReading{at: r.at, window: r.window}
+			out.pods[key] = p
+		}
+		if r.at.Before(p.at) {
+			p.at, p.window = r.at, r.window
+		}
+		p.containers = append(p.containers, metricsv1beta1.ContainerMetrics{Name: c.name, Usage: r.usage})
+	}
+	for key := range incomplete {
+		delete(out.pods, key)
+	}
+	return out
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// kubelets answers as nodes do that have used half a core since ever; nodes called dead never answer, the node gone is not reached.
+type kubelets struct{ asked atomic.Int64 }
+
+func (k *kubelets) fetch(ctx context.Context, node string) (*http.Response, error) {
+	k.asked.Add(1)
+	switch kind, _, _ := strings.Cut(node, "-"); kind {
+	case "dead":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "gone":
+		return nil, errors.New("no route to host")
+	}
+	now := time.Now()
+	body := fmt.Sprintf("node_cpu_usage_seconds_total %v %d\nnode_memory_working_set_bytes 1e6\n", now.Sub(time.Unix(0, 0)).Seconds()/2, now.UnixMilli())
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(body))}, nil
+}
+
+func TestCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelets{}
+		c := New(k.fetch, slog.New(slog.DiscardHandler))
+		defer c.Close()
+		ask := func(nodes ...string) (map[string]figures, time.Duration) {
+			begin := time.Now()
+			return c.of(t.Context(), nodes), time.Since(begin)
+		}
+		got, took := ask("a")
+		if n := got["a"].node; n == nil || n.usage.Cpu().String() != "500m" || n.window != pause || took != pause || k.asked.Load() != 2 {
+			t.Fatalf("at first: got %+v in %v with %d requests, want 500m over a second from two", got["a"].node, took, k.asked.Load())
+		}
+		// while it is fresh nobody is asked again
+		time.Sleep(fresh / 2)
+		if _, took = ask("a"); took != 0 || k.asked.Load() != 2 {
+			t.Errorf("fresh: %v and %d requests", took, k.asked.Load())
+		}
+		// many at once make one request
+		time.Sleep(fresh)
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if n := c.of(t.Context(), []string{"a"})["a"].node; n == nil || n.window != fresh+fresh/2 {
+					t.Errorf("later: got %+v, want a window since the last sample", n)
+				}
+			})
+		}
+		all.Wait()
+		if k.asked.Load() != 3 {
+			t.Errorf("20 at once: %d requests, want one more", k.asked.Load())
+		}
+		// nobody asks: nothing happens, and in the end nothing is remembered
+		time.Sleep(time.Hour)
+		if k.asked.Load() != 3 || len(c.nodes) != 0 || c.forget != nil {
+			t.Errorf("after an hour: %d requests, %d nodes remembered", k.asked.Load(), len(c.nodes))
+		}
+	})
+}
+
+func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelets{}
+		c := New(k.fetch, slog.New(slog.DiscardHandler))
+		defer c.Close()
+		for i, want := range []time.Duration{patience, 0, 0} {
+			begin := time.Now()
+			got := c.of(t.Context(), []string{"a", "dead", "gone"})
+			if took := time.Since(begin); got["a"].node == nil || got["dead"].node != nil || got["gone"].node != nil || took != want {
+				t.Errorf("time %d: got %+v in %v, want a's in %v", i, got, took, want)
+			}
+			time.Sleep(timeout + fresh)
+		}
+		// so many dead ones that all turns are taken: once they are known, the living do not wait for them
+		var many []string
+		for i := range 3 * atOnce {
+			many = append(many, fmt.Sprint("dead-", i))
+		}
+		c.of(t.Context(), many)
+		time.Sleep(4 * timeout)
+		begin := time.Now()
+		if got := c.of(t.Context(), append(many, "b")); got["b"].node == nil || time.Since(begin) != pause {
+			t.Errorf("among the dead: got %+v in %v", got["b"].node, time.Since(begin))
+		}
+	})
+}
+
+func TestCloseEndsRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		c.of(ctx, []string{"dead", "a"})
+		begin := time.Now()
+		c.Close()
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("took %v", took)
+		}
+		if got := c.of(t.Context(), []string{"a"}); len(got) != 0 {
+			t.Errorf("closed: got %v", got)
+		}
+	})
+}

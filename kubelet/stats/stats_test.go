@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/cri"
+	"keelson/cri/critest"
+	"keelson/kubelet/observed"
+)
+
+// running is a source over a runtime that has run one pod with one container for ten seconds; the container uses a tenth of a core.
+func running(t *testing.T) *Source {
+	t.Helper()
+	f := critest.NewFake()
+	client := cri.InProcess(f).Runtime
+	labels := map[string]string{observed.LabelPodName: "web", observed.LabelPodNamespace: "default", observed.LabelPodUID: "u"}
+	sandbox := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "u"}, Labels: labels, LogDirectory: t.TempDir(),
+	}
+	sb, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: sandbox})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.AddImage("i", 1)
+	c, err := client.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+		PodSandboxId: sb.GetPodSandboxId(), SandboxConfig: sandbox, Config: &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: "i"},
+			Labels: map[string]string{observed.LabelContainerName: "app", observed.LabelPodUID: "u"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: c.GetContainerId()}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * time.Second)
+	return New(Config{Runtime: client, NodeName: "n", RootDir: t.TempDir(), LogDir: t.TempDir()})
+}
+
+// ask returns what h answers.
+func ask(t *testing.T, h http.HandlerFunc, url string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h(w, httptest.NewRequest(http.MethodGet, url, http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%s: %d %s", url, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func TestResourceMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := ask(t, running(t).Metrics, "/metrics/resource")
+		for _, want := range []string{
+			`(?m)^# HELP container_cpu_usage_seconds_total \[STABLE\] Cumulative cpu time consumed by the container in core-seconds$`,
+			`(?m)^# TYPE container_cpu_usage_seconds_total counter$`,
+			`(?m)^container_cpu_usage_seconds_total\{container="app",namespace="default",pod="web"\} 1 946684810000$`,
+			`(?m)^container_memory_working_set_bytes\{container="app",namespace="default",pod="web"\} 1.048576e\+07 946684810000$`,
+			`(?m)^container_start_time_seconds\{container="app",namespace="default",pod="web"\} 9.466848e\+08$`,
+			`(?m)^node_cpu_usage_seconds_total [0-9.e+]+ 946684810000$`,
+			`(?m)^node_memory_working_set_bytes [0-9.e+]+ 946684810000$`,
+			`(?m)^resource_scrape_error 0$`,
+		} {
+			if !regexp.MustCompile(want).MatchString(got) {
+				t.Errorf("no line %s in\n%s", want, got)
+			}
+		}
+	})
+}
+
+func TestSummary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := running(t)
+		var first, second summary
+		if err := json.Unmarshal([]byte(ask(t, s.Summary, "/stats/summary")), &first); err != nil {
+			t.Fatal(err)
+		}
+		if len(first.Pods) != 1 || len(first.Pods[0].Containers) != 1 {
+			t.Fatalf("got %+v", first)
+		}
+		c := first.Pods[0].Containers[0]
+		if c.Name != "app" || c.Start.Unix() != 946684800 || c.CPU == nil || *c.CPU.UsageCoreNanoSeconds != 1e9 || *c.Memory.WorkingSetBytes != 10<<20 {
+			t.Errorf("container: got %+v", c)
+		}
+		if p := first.Pods[0]; p.Start.Unix() != 946684800 || p.Ref != (podRef{"web", "default", "u"}) {
+			t.Errorf("pod: got %+v", p)
+		}
+		n := first.Node
+		if n.Name != "n" || n.Start.IsZero() || *n.CPU.UsageCoreNanoSeconds == 0 || n.CPU.UsageNanoCores != nil || *n.Memory.WorkingSetBytes == 0 || n.Fs == nil {
+			t.Errorf("node: got %+v", n)
+		}
+		time.Sleep(time.Second)
+		text := ask(t, s.Summary, "/stats/summary?only_cpu_and_memory=true")
+		if err := json.Unmarshal([]byte(text), &second); err != nil {
+			t.Fatal(err)
+		}
+		if second.Node.CPU.UsageNanoCores == nil || second.Node.Fs != nil || strings.Contains(text, "ephemeral") {
+			t.Errorf("cpu and memory only, with a rate: got %s", text)
+		}
+	})
+}
+
+func TestProcessorTime(t *testing.T) {
+	used, boot, err := processorTime([]byte("cpu  10 1 2 1000 50 3 4 5 6 7\ncpu0 10 1 2 1000 50 3 4 5 6 7\nbtime 1700000000\n"))
+	if err != nil || used != 20*tick || boot.Unix() != 1700000000 {
+		t.Errorf("got %d, %v, %v", used, boot, err)
+	}
+	for _, bad := range []string{"", "cpu 1 2", "cpu a b c d e f g h", "cpu  1 1 1 1 1 1 1 1\nbtime x\n"} {
+		if _, _, err := processorTime([]byte(bad)); err == nil {
+			t.Errorf("%q: no error", bad)
+		}
+	}
+}
