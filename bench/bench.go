@@ -97,9 +97,8 @@ func Run(ctx context.Context, bin string, names []string, asJSON bool, out io.Wr
 		rs, err := s.measure(ctx, bin)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", s.name, err))
-			continue
 		}
-		results = append(results, rs...)
+		results = append(results, rs...) // of the parts that were measured
 	}
 	if err := report(out, results, asJSON); err != nil {
 		return err
