@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podgc deletes pods that nobody else will: those bound to nodes that are
-// gone, those being deleted before they were ever bound, and the oldest of too
+// gone, those being deleted on nodes that an administrator has declared out of
+// service, those being deleted before they were ever bound, and the oldest of too
 // many finished ones. The table of controllers starts it. It waits for events
 // (a node's end, a pod's end) and never scans.
 package podgc
@@ -33,9 +34,11 @@ const (
 	atOnce     = 20
 )
 
-// job is one thing to look at: the pods of a node, one unbound pod, or (the zero job) the number of finished pods.
+// job is one thing to look at: the pods of a node (of one that is gone or, with out, of one that is out of service), one unbound pod,
+// or (the zero job) the number of finished pods.
 type job struct {
 	node string
+	out  bool
 	pod  framework.Key
 }
 
@@ -64,6 +67,8 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add:    c.nodeChanged,
+			Update: func(_, n *corev1.Node) { c.nodeChanged(n) },
 			Delete: func(n *corev1.Node) { c.loop.AddAfter(job{node: n.Name}, quarantine) },
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
@@ -81,8 +86,30 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 // Run is a run.Func.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
+func (c *Controller) nodeChanged(n *corev1.Node) {
+	if outOfService(n) {
+		c.loop.Add(job{node: n.Name, out: true})
+	}
+}
+
+// outOfService reports a node of which an administrator says that it is shut down and will not come back as it was.
+func outOfService(n *corev1.Node) bool {
+	if !slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }) {
+		return false
+	}
+	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
 func (c *Controller) podChanged(old, p *corev1.Pod) {
 	switch {
+	case p.Spec.NodeName != "" && p.DeletionTimestamp != nil && (old == nil || old.DeletionTimestamp == nil):
+		if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && outOfService(n) {
+			c.loop.Add(job{node: n.Name, out: true})
+		} else if apierrors.IsNotFound(err) {
+			c.loop.AddAfter(job{node: p.Spec.NodeName}, quarantine)
+		}
 	case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
 		c.loop.Add(job{pod: framework.KeyOf(p)})
 	case p.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == ""):
@@ -111,6 +138,8 @@ func (c *Controller) count(uid types.UID, finished bool) {
 
 func (c *Controller) sync(ctx context.Context, j job) error {
 	switch {
+	case j.out:
+		return c.outOfService(ctx, j.node)
 	case j.node != "":
 		return c.lost(ctx, j.node)
 	case j.pod.Name != "":
@@ -134,12 +163,49 @@ func (c *Controller) lost(ctx context.Context, node string) error {
 	}
 	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
 		d := framework.Disruption{Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists", Fail: true}
-		if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
-			return err
-		}
 		c.env.Log.Info("pod of a lost node deleted", "pod", framework.KeyOf(p).String(), "node", node)
-		return framework.DeletePod(ctx, c.env, p, new(int64))
+		return c.remove(ctx, p, "orphaned", framework.Disrupt(ctx, c.env, p, d))
 	})
+}
+
+// outOfService ends the pods of a node that are being deleted and that its kubelet will never end.
+func (c *Controller) outOfService(ctx context.Context, node string) error {
+	n, err := c.nodes.Get(node)
+	if apierrors.IsNotFound(err) || err == nil && !outOfService(n) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pods, err := framework.PodsOn(c.index, node)
+	if err != nil {
+		return err
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp == nil })
+	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
+		c.env.Log.Info("pod of a node out of service deleted", "pod", framework.KeyOf(p).String(), "node", node)
+		return c.remove(ctx, p, "out-of-service", c.fail(ctx, p))
+	})
+}
+
+// fail makes a pod that has not ended Failed: nobody else will say how it ended.
+func (c *Controller) fail(ctx context.Context, p *corev1.Pod) error {
+	if podkind.Terminal(p) {
+		return nil
+	}
+	return framework.PatchPodStatus(ctx, c.env, p, map[string]any{"phase": corev1.PodFailed})
+}
+
+// remove deletes p at once, unless marking it ended with err, and counts that.
+func (c *Controller) remove(ctx context.Context, p *corev1.Pod, reason string, err error) error {
+	metrics().deleted.WithLabelValues(p.Namespace, reason).Inc()
+	if err == nil {
+		err = framework.DeletePod(ctx, c.env, p, new(int64))
+	}
+	if err != nil {
+		metrics().failed.WithLabelValues(p.Namespace, reason).Inc()
+	}
+	return err
 }
 
 // unbound ends a pod that is being deleted and that no kubelet will end.
@@ -151,7 +217,7 @@ func (c *Controller) unbound(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	return framework.DeletePod(ctx, c.env, p, new(int64))
+	return c.remove(ctx, p, "unscheduled", c.fail(ctx, p))
 }
 
 // tooMany deletes the oldest finished pods above the number to keep.
@@ -160,7 +226,7 @@ func (c *Controller) tooMany(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return framework.Parallel(excess(all, c.keep), atOnce, func(p *corev1.Pod) error { return framework.DeletePod(ctx, c.env, p, new(int64)) })
+	return framework.Parallel(excess(all, c.keep), atOnce, func(p *corev1.Pod) error { return c.remove(ctx, p, "terminated", nil) })
 }
 
 // excess returns the finished pods above keep: evicted ones first, then the oldest.

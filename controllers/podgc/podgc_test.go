@@ -103,3 +103,40 @@ func TestTooManyFinished(t *testing.T) {
 		}
 	})
 }
+
+// TestOutOfService: what is being deleted on a node that is declared out of service goes at once, unless the node is ready.
+func TestOutOfService(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		going := func(name, node string) *corev1.Pod {
+			p := pod(name, node, corev1.PodRunning, time.Hour)
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			p.Finalizers = []string{"test/hold"}
+			return p
+		}
+		node := func(name string, ready corev1.ConditionStatus, taints ...corev1.Taint) *corev1.Node {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{Taints: taints}}
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+			return n
+		}
+		out := corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}
+		c := controllertest.New(node("down", "Unknown", out), node("up", "True", out), node("silent", "Unknown"),
+			going("a", "down"), pod("stays", "down", corev1.PodRunning, time.Hour), going("b", "up"), going("c", "silent"))
+		start(t, c, -1)
+		time.Sleep(time.Minute)
+		if got, want := names(t, c), []string{"b", "c", "stays"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		n, err := c.CoreV1().Nodes().Get(t.Context(), "silent", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Spec.Taints = []corev1.Taint{out}
+		if _, err := c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got, want := names(t, c), []string{"b", "stays"}; !slices.Equal(got, want) {
+			t.Errorf("after silent was declared out of service: got %v, want %v", got, want)
+		}
+	})
+}

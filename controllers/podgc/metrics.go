@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podgc
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// counts are the metrics of this controller, by Kubernetes' names.
+type counts struct{ deleted, failed *prometheus.CounterVec }
+
+// metrics is one for the process, as Kubernetes' is.
+var metrics = sync.OnceValue(func() *counts {
+	counter := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Subsystem: "pod_gc_collector", Name: name, Help: help}, []string{"namespace", "reason"})
+	}
+	return &counts{
+		deleted: counter("force_delete_pods_total", "Number of pods that are being forcefully deleted since the Pod GC Controller started."),
+		failed:  counter("force_delete_pod_errors_total", "Number of errors encountered when forcefully deleting the pods since the Pod GC Controller started."),
+	}
+})
+
+// Collectors are the metrics of all collectors of pods in this process.
+func Collectors() []prometheus.Collector {
+	return []prometheus.Collector{metrics().deleted, metrics().failed}
+}
