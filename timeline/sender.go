@@ -35,7 +35,7 @@ var (
 		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady, mark.StepTerminated,
 	}
 	SchedulerSteps  = []mark.Step{mark.StepQueued, mark.StepDecision, mark.StepBind}
-	ControllerSteps = []mark.Step{mark.StepReconcile}
+	ControllerSteps = []mark.Step{mark.StepReconcile, mark.StepEviction}
 )
 
 // Bounds of what a node says. A mark of a node's kubelet has a few hundred bytes.

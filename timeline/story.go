@@ -261,6 +261,9 @@ func (w *writer) write(m mark.Mark) {
 	case *mark.Reconcile:
 		w.flush()
 		w.steps = append(w.steps, w.reconcile(m, d))
+	case *mark.Eviction:
+		w.flush()
+		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d)})
 	case *mark.Queued, *mark.Decision, *mark.Bind:
 		w.part("scheduler", m)
 	default:

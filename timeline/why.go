@@ -29,6 +29,9 @@ type Why struct {
 	Partial bool `json:"partial,omitempty"`
 	// Decision is the last attempt; absent when there was none yet.
 	Decision *mark.Decision `json:"decision,omitempty"`
+	// Eviction says when a taint of its node ends the pod; absent while none does. Left is how long until then.
+	Eviction *mark.Eviction `json:"eviction,omitempty"`
+	Left     time.Duration  `json:"left,omitempty"`
 }
 
 // Why tells what the scheduler thought of a pod; ErrUnknown if nothing is remembered.
@@ -63,6 +66,11 @@ func reason(pod *record, now time.Time) Why {
 			if m.Err != "" {
 				w.Node, w.Next, until = "", "its backoff is over", now
 			}
+		case *mark.Eviction:
+			w.Eviction, w.Left = d, max(0, d.Deadline.Sub(now))
+			if d.Cancelled {
+				w.Eviction, w.Left = nil, 0
+			}
 		}
 	}
 	if !w.Since.IsZero() {
@@ -92,11 +100,28 @@ func RenderWhy(out io.Writer, w *Why, color bool) {
 		fmt.Fprintf(&b, "on %s   chosen after %s from %s, %d of which fit; filter %s, score %s\n",
 			p.with(green, w.Node), Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
 	}
+	if w.Eviction != nil {
+		eviction(&b, p, w)
+	}
 	if d != nil {
 		scoreTable(&b, p, d)
 		refusals(&b, p, d)
 	}
 	_, _ = io.WriteString(out, b.String())
+}
+
+// eviction prints when the pod must leave its node.
+func eviction(b *strings.Builder, p paint, w *Why) {
+	e := w.Eviction
+	when := "now"
+	if w.Left > 0 {
+		when = fmt.Sprintf("in %s, at %s", about(w.Left), e.Deadline.Local().Format(time.TimeOnly))
+	}
+	tolerated := "which the pod does not tolerate"
+	if e.Tolerated > 0 {
+		tolerated = "which the pod tolerates for " + about(e.Tolerated)
+	}
+	fmt.Fprintf(b, "   %s %s: %s has the taint %s, %s\n", p.with(red, "evicted"), when, e.Node, e.Taint, tolerated)
 }
 
 func tries(n int) string {

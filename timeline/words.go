@@ -129,6 +129,15 @@ func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
 	return s
 }
 
+// evicted tells what a taint of its node means for the pod.
+func evicted(d *mark.Eviction) string {
+	if d.Cancelled {
+		return "taint-eviction: stays on " + d.Node
+	}
+	return fmt.Sprintf("taint-eviction: leaves %s at %s for taint %s, tolerated for %s",
+		d.Node, d.Deadline.Local().Format(time.TimeOnly), d.Taint, about(d.Tolerated))
+}
+
 const shown = 4
 
 func some(names []string) string {

@@ -3,7 +3,9 @@
 // Package tainteviction deletes pods from nodes with NoExecute taints that they do
 // not tolerate, or no longer after their tolerationSeconds. The table of
 // controllers starts it. When to delete is decided purely (when.go) each time a
-// taint or a toleration changes; a taint that goes cancels the deletion.
+// taint or a toleration changes; a taint that goes cancels the deletion. What is
+// to come is told beforehand: as an event of the node (notice.go), and as a mark
+// for `keelson why`.
 package tainteviction
 
 import (
@@ -21,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
+	"keelson/lib/mark"
 )
 
 // Controller evicts pods.
@@ -38,6 +41,7 @@ type Controller struct {
 // pending is a deletion to come.
 type pending struct {
 	since, at time.Time
+	because   string // the taint
 }
 
 // New builds the controller; it registers with env's informers.
@@ -84,6 +88,9 @@ func (c *Controller) nodeChanged(old, n *corev1.Node) {
 	for _, p := range pods {
 		c.loop.Add(framework.KeyOf(p))
 	}
+	if len(is) > 0 && len(pods) > 0 {
+		c.loop.Add(framework.Key{Name: n.Name})
+	}
 }
 
 func (c *Controller) podChanged(old, p *corev1.Pod) {
@@ -109,8 +116,11 @@ func (c *Controller) take(key framework.Key) (pending, bool) {
 	return p, ok
 }
 
-// sync decides about one pod.
+// sync decides about one pod, or, where the key has no namespace, tells of a node's pods.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	if key.Namespace == "" {
+		return c.announce(key.Name)
+	}
 	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
 		c.take(key)
@@ -125,22 +135,23 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	was, waiting := c.take(key)
 	now := time.Now()
-	if !waiting {
-		was.since = now
-	}
-	stays, must := toleration(taints, p.Spec.Tolerations)
-	if !must {
+	stays, because := toleration(taints, p.Spec.Tolerations)
+	if because == nil {
 		if waiting {
 			c.env.Events.Eventf(p, corev1.EventTypeNormal, "TaintManagerEviction", "Cancelling deletion of Pod %s", key)
+			c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Cancelled: true})
 		}
 		return nil
 	}
-	at := was.since.Add(stays)
-	if waiting && was.at.Before(at) {
-		at = was.at // a taint added later does not lengthen the stay
+	if !waiting {
+		was.since = began(p, because, now)
 	}
-	c.keep(key, pending{since: was.since, at: at})
-	if left := at.Sub(now); left > 0 {
+	next := pending{since: was.since, at: was.since.Add(stays), because: because.ToString()}
+	c.keep(key, next)
+	if !next.at.Equal(was.at) || next.because != was.because {
+		c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Taint: next.because, Tolerated: stays, Deadline: next.at})
+	}
+	if left := next.at.Sub(now); left > 0 {
 		c.loop.AddAfter(key, left)
 		return nil
 	}
@@ -153,7 +164,20 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err // still pending: the next try does not start to wait anew
 	}
 	c.take(key)
+	metrics().deletions.Inc()
+	metrics().latency.Observe(time.Since(next.at).Seconds())
 	return nil
+}
+
+// mark notes for the pod's story what is to come.
+func (c *Controller) mark(p *corev1.Pod, d *mark.Eviction) {
+	if c.env.Marks == nil {
+		return
+	}
+	c.env.Marks.Emit(mark.Mark{
+		Step: mark.StepEviction, Component: "controllers", At: time.Now(), Detail: d,
+		Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+	})
 }
 
 func (c *Controller) keep(key framework.Key, p pending) {

@@ -47,8 +47,8 @@ func TestToleration(t *testing.T) {
 		{"zero seconds", []corev1.Taint{taint("a", "")}, []corev1.Toleration{tolerates("a", 0)}, 0, true},
 	}
 	for _, tt := range tests {
-		if stays, must := toleration(tt.taints, tt.tols); stays != tt.stays || must != tt.must {
-			t.Errorf("%s: got %v, %v; want %v, %v", tt.name, stays, must, tt.stays, tt.must)
+		if stays, because := toleration(tt.taints, tt.tols); stays != tt.stays || (because != nil) != tt.must {
+			t.Errorf("%s: got %v, %v; want %v, %v", tt.name, stays, because, tt.stays, tt.must)
 		}
 	}
 }
@@ -88,8 +88,14 @@ func TestEvicts(t *testing.T) {
 		if got, want := there(), []string{"soon", "late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after a second: got %v, want %v", got, want)
 		}
-		if got, want := c.Said(), "Normal TaintManagerEviction Marking for deletion Pod default/now"; !slices.Equal(got, []string{want}) {
-			t.Errorf("events: got %q, want %q", got, want)
+		said := c.Said()
+		slices.Sort(said)
+		if want := []string{
+			"Normal TaintManagerEviction Deleting 2 Pods: at 2000-01-01T00:00:31Z (in 30s) for taint a:NoExecute: default/soon; " +
+				"at 2000-01-01T00:10:01Z (in 10m0s) for taint a:NoExecute: default/late; 1 other stays",
+			"Normal TaintManagerEviction Marking for deletion Pod default/now",
+		}; !slices.Equal(said, want) {
+			t.Errorf("events: got %q, want %q", said, want)
 		}
 		time.Sleep(time.Minute)
 		if got, want := there(), []string{"late", "never"}; !slices.Equal(got, want) {
@@ -103,6 +109,52 @@ func TestEvicts(t *testing.T) {
 		time.Sleep(time.Hour)
 		if got, want := there(), []string{"late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after the taint went: got %v, want %v", got, want)
+		}
+	})
+}
+
+// TestRestartKeepsCounting: a taint that says when it was added is counted from then, and a pod that came later from its own start.
+func TestRestartKeepsCounting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		added := metav1.NewTime(time.Now().Add(-50 * time.Second))
+		old, later := pod("old", tolerates("a", 60)), pod("later", tolerates("a", 60))
+		old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+		later.CreationTimestamp = old.CreationTimestamp
+		later.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-20 * time.Second))}}
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+		n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: corev1.TaintEffectNoExecute, TimeAdded: &added}}
+		c := controllertest.New(n, old, later)
+		c.Start(t, "taint-eviction-controller", New)
+		for _, tt := range []struct {
+			wait time.Duration
+			want int
+		}{{9 * time.Second, 2}, {2 * time.Second, 1}, {28 * time.Second, 1}, {2 * time.Second, 0}} {
+			time.Sleep(tt.wait)
+			all, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(all.Items) != tt.want {
+				t.Errorf("after another %v: %d pods, want %d (%v)", tt.wait, len(all.Items), tt.want, err)
+			}
+		}
+	})
+}
+
+// TestLongerWithoutATaint: when the taint with the shorter toleration goes, the longer one counts, from the same moment.
+func TestLongerWithoutATaint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("p", tolerates("a", 30), tolerates("b", 120)))
+		c.Start(t, "taint-eviction-controller", New)
+		time.Sleep(time.Second)
+		setTaints(t, c, taint("a", ""), taint("b", ""))
+		time.Sleep(10 * time.Second)
+		setTaints(t, c, taint("b", ""))
+		for _, tt := range []struct {
+			wait time.Duration
+			gone bool
+		}{{100 * time.Second, false}, {10 * time.Second, true}} {
+			time.Sleep(tt.wait)
+			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(err) != tt.gone {
+				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
+			}
 		}
 	})
 }

@@ -25,6 +25,7 @@ const (
 	StepProbe            Step = "probe"            // *Probe: a probe's result changed
 	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
 	StepReady            Step = "ready"            // *Status: first write with Ready true
+	StepEviction         Step = "eviction"         // *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
 	StepTerminated       Step = "terminated"       // *Status: the pod's containers are gone from the node
 )
 
@@ -45,6 +46,7 @@ var details = map[Step]func() any{
 	StepProbe:            func() any { return new(Probe) },
 	StepStatus:           func() any { return new(Status) },
 	StepReady:            func() any { return new(Status) },
+	StepEviction:         func() any { return new(Eviction) },
 	StepTerminated:       func() any { return new(Status) },
 }
 
@@ -199,4 +201,13 @@ type Status struct {
 	From  string `json:"from,omitempty"` // phase before
 	To    string `json:"to"`             // phase after
 	Ready bool   `json:"ready"`
+}
+
+// Eviction is what a NoExecute taint of a pod's node means for the pod.
+type Eviction struct {
+	Node      string        `json:"node"`
+	Taint     string        `json:"taint,omitempty"`     // key=value:effect
+	Tolerated time.Duration `json:"tolerated,omitempty"` // how long the pod tolerates it; 0: not at all
+	Deadline  time.Time     `json:"deadline,omitzero"`   // when the pod will be deleted
+	Cancelled bool          `json:"cancelled,omitempty"` // the taint is gone, or tolerated for ever: the pod stays
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tainteviction
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/controllers/framework"
+)
+
+// departure is when a pod of a tainted node goes, and because of which taint.
+type departure struct {
+	pod     framework.Key
+	at      time.Time
+	because string
+}
+
+// namedAtMost bounds the pods that a notice names.
+const namedAtMost = 8
+
+// announce tells, as an event of the node that `kubectl describe node` prints, which of its pods go later, and when.
+func (c *Controller) announce(node string) error {
+	n, err := c.nodes.Get(node)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	pods, err := framework.PodsOn(c.index, node)
+	if err != nil {
+		return err
+	}
+	taints, now, stay := evicting(n.Spec.Taints), time.Now(), 0
+	var leaving []departure
+	for _, p := range pods {
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		stays, because := toleration(taints, p.Spec.Tolerations)
+		if because == nil {
+			stay++
+			continue
+		}
+		since := c.since(framework.KeyOf(p))
+		if since.IsZero() {
+			since = began(p, because, now)
+		}
+		if at := since.Add(stays); at.After(now) { // the others are deleted by now, and told of as they are
+			leaving = append(leaving, departure{framework.KeyOf(p), at, because.ToString()})
+		}
+	}
+	if len(leaving) == 0 {
+		return nil
+	}
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
+	c.env.Events.Event(ref, corev1.EventTypeNormal, "TaintManagerEviction", notice(leaving, stay, now))
+	return nil
+}
+
+func (c *Controller) since(key framework.Key) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pending[key].since
+}
+
+// notice says in one line when pods go: those that go first are named first.
+func notice(leaving []departure, stay int, now time.Time) string {
+	slices.SortFunc(leaving, func(a, b departure) int {
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.because, b.because), strings.Compare(a.pod.String(), b.pod.String()))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "Deleting %s: ", count(len(leaving), "Pod"))
+	for i, d := range leaving {
+		if i == namedAtMost {
+			fmt.Fprintf(&b, " and %d more", len(leaving)-i)
+			break
+		}
+		if i > 0 && d.because == leaving[i-1].because && !d.at.Truncate(time.Second).After(leaving[i-1].at) {
+			b.WriteString(", " + d.pod.String())
+			continue
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "at %s (in %s) for taint %s: %s", d.at.UTC().Format(time.RFC3339), d.at.Sub(now).Round(time.Second), d.because, d.pod)
+	}
+	if stay > 0 {
+		fmt.Fprintf(&b, "; %s", count(stay, "other"))
+		b.WriteString(map[bool]string{true: " stays", false: " stay"}[stay == 1])
+	}
+	return b.String()
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
