@@ -28,7 +28,7 @@ func controllerFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
 		seen[c.Syncs] = true
 		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs", "how many objects the "+c.Name+" works on at once")
 	}
-	fl.DurationVar(&o.NodeGrace, "node-monitor-grace-period", 40*time.Second, "how long a node may be silent before it is Unknown")
+	lifecycleFlags(fl, o)
 	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "give nodes that bring no range of pod addresses one out of `CIDR`, or out of one of each IP family, separated by a comma")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
@@ -108,6 +108,40 @@ func (t *threshold) Set(text string) error {
 
 // Type is how the usage text names it.
 func (*threshold) Type() string { return "int32" }
+
+// lifecycleFlags say when nodes are given up, and how fast they are evicted from.
+func lifecycleFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
+	n := &o.Nodes
+	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent before it is Unknown")
+	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never said how it is")
+	n.Rate, n.SecondaryRate, n.Unhealthy, n.Large = 0.1, 0.01, 0.55, 50
+	fl.Var((*perSecond)(&n.Rate), "node-eviction-rate", "pods are evicted from `N` lost nodes per second of each zone; 0: from none")
+	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "and from `N` where most of a large zone is lost")
+	fl.Float64Var(&n.Unhealthy, "unhealthy-zone-threshold", 0.55, "the `SHARE` of nodes not ready from which on most of a zone counts as lost")
+	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: when most of it is lost, nothing is evicted there")
+}
+
+// perSecond is a rate of which 0 means the same as -1: never.
+type perSecond float64
+
+// String is the flag's value.
+func (r *perSecond) String() string { return strconv.FormatFloat(max(0, float64(*r)), 'g', -1, 64) }
+
+// Set reads the flag's value.
+func (r *perSecond) Set(text string) error {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0) {
+		return fmt.Errorf("%q is not a rate", text)
+	}
+	if f == 0 {
+		f = -1
+	}
+	*r = perSecond(f)
+	return nil
+}
+
+// Type is how the usage text names it.
+func (*perSecond) Type() string { return "float32" }
 
 // workersFlag is a number of workers.
 type workersFlag struct {

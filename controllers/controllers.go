@@ -27,6 +27,9 @@ import (
 	"keelson/controllers/endpointslicemirroring"
 	"keelson/controllers/framework"
 	"keelson/controllers/job"
+	"keelson/controllers/nodelifecycle"
+	"keelson/controllers/podgc"
+	"keelson/controllers/tainteviction"
 	"keelson/lib/mark"
 	"keelson/pki"
 )
@@ -63,7 +66,8 @@ func (c Config) Default() Config {
 
 // Collectors are the metrics of the controllers and of their queues in this process.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(framework.Collectors(), job.Collectors(), endpointslice.Collectors(), endpointslicemirroring.Collectors())
+	return slices.Concat(framework.Collectors(), job.Collectors(), endpointslice.Collectors(), endpointslicemirroring.Collectors(),
+		nodelifecycle.Collectors(), podgc.Collectors(), tainteviction.Collectors())
 }
 
 // Manager runs the controllers that its configuration asks for.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"keelson/controllers/nodeipam"
+	"keelson/controllers/nodelifecycle"
 )
 
 // Options are what users choose, by the flags of kube-controller-manager. The zero value is their default.
@@ -19,8 +19,8 @@ type Options struct {
 	Controllers []string
 	// Workers is how many objects are worked on at once, by Info.Syncs. What is not named has its default.
 	Workers map[string]int
-	// NodeGrace is how long a node may be silent before it is Unknown. Default 40 s.
-	NodeGrace time.Duration
+	// Nodes says when a node is given up, and how fast nodes are evicted from.
+	Nodes nodelifecycle.Config
 	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
 	TerminatedPods int
 	// PodRanges are for the nodes that bring no range of pod addresses.
@@ -55,9 +55,7 @@ func Known() []Info {
 
 // Default returns o with its gaps filled.
 func (o Options) Default() Options {
-	if o.NodeGrace == 0 {
-		o.NodeGrace = 40 * time.Second
-	}
+	o.Nodes = o.Nodes.Default()
 	if o.TerminatedPods == 0 {
 		o.TerminatedPods = 12500
 	}
@@ -86,8 +84,14 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--concurrent-%s-syncs %d is not between 1 and 1000", syncs, n))
 		}
 	}
-	if o.NodeGrace < 0 {
-		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.NodeGrace))
+	if o.Nodes.Grace < 0 {
+		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.Nodes.Grace))
+	}
+	if o.Nodes.StartupGrace < 0 {
+		errs = append(errs, fmt.Errorf("--node-startup-grace-period %s is negative", o.Nodes.StartupGrace))
+	}
+	if u := o.Nodes.Unhealthy; u < 0 || u > 1 {
+		errs = append(errs, fmt.Errorf("--unhealthy-zone-threshold %v is not between 0 and 1", u))
 	}
 	return errors.Join(append(errs, o.PodRanges.Validate())...)
 }

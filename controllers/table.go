@@ -76,7 +76,7 @@ var table = []row{
 	{
 		name: "node-lifecycle-controller", alias: "nodelifecycle", account: "node-controller", workers: 4,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
-			return nodelifecycle.New(env, cfg.NodeGrace)
+			return nodelifecycle.New(env, cfg.Nodes)
 		},
 	},
 	{

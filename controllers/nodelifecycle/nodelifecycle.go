@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -32,22 +33,28 @@ import (
 	"keelson/controllers/framework"
 )
 
-const atOnce = 20
+const (
+	atOnce = 20
+	// Nodes that register are told of in events, but not thousands of them at once.
+	toldBurst, toldPerSec = 100, 1
+	// young are nodes that may have registered while nobody looked.
+	young = time.Minute
+)
 
 // Controller watches over nodes.
 type Controller struct {
 	env   *framework.Env
+	cfg   Config
 	loop  *framework.Loop[string]
-	grace time.Duration
 	nodes corelisters.NodeLister
 	pods  cache.Indexer
+	zones *zones
+	told  *rate.Limiter
 	// leases holds the leases of kube-node-lease only.
 	leases informers.SharedInformerFactory
 
 	mu    sync.Mutex
 	alive map[string]sign
-	// evicted is when a zone last lost a node to NoExecute.
-	evicted map[string]time.Time
 }
 
 // sign is the last sign of life of a node.
@@ -56,14 +63,16 @@ type sign struct {
 	lease time.Duration // how long its lease says it lasts; 0: it has none
 }
 
-// New builds the controller; a node may be silent for grace, or for its lease's own duration if that is longer.
-func New(env *framework.Env, grace time.Duration) (framework.Controller, error) {
+// New builds the controller; a node may be silent for cfg.Grace, or for its lease's own duration if that is longer.
+func New(env *framework.Env, cfg Config) (framework.Controller, error) {
+	cfg = cfg.Default()
 	core := env.Shared.Core().V1()
 	pods := core.Pods().Informer()
 	c := &Controller{
-		env: env, grace: grace, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
+		env: env, cfg: cfg, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
+		zones: newZones(cfg), told: rate.NewLimiter(toldPerSec, toldBurst),
 		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
-		alive:  map[string]sign{}, evicted: map[string]time.Time{},
+		alive:  map[string]sign{},
 	}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -73,8 +82,11 @@ func New(env *framework.Env, grace time.Duration) (framework.Controller, error) 
 			Add:    c.leaseRenewed,
 			Update: func(_, l *coordination.Lease) { c.leaseRenewed(l) },
 		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
+			Update: c.podChanged,
+		}),
 	)
-	c.loop.WaitFor(pods.HasSynced)
 	if err != nil {
 		return nil, fmt.Errorf("node controller: %w", err)
 	}
@@ -90,7 +102,11 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 
 func (c *Controller) nodeAdded(n *corev1.Node) {
 	c.heard(n.Name, nil)
+	c.seen(n)
 	c.loop.Add(n.Name)
+	if time.Since(n.CreationTimestamp.Time) < young && c.told.Allow() {
+		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RegisteredNode", "Registered Node %s in Controller", n.Name)
+	}
 }
 
 func (c *Controller) nodeUpdated(old, n *corev1.Node) {
@@ -98,10 +114,24 @@ func (c *Controller) nodeUpdated(old, n *corev1.Node) {
 		(was == nil || !was.LastHeartbeatTime.Equal(&is.LastHeartbeatTime)) {
 		c.heard(n.Name, nil)
 	}
+	c.seen(n)
 	c.loop.Add(n.Name)
-	// When the last or the first node is ready, what may happen to the others changes.
-	if (readiness(old) == corev1.ConditionTrue) != (readiness(n) == corev1.ConditionTrue) {
+}
+
+// seen counts n in its zone, and wakes the other nodes for which that changes something.
+func (c *Controller) seen(n *corev1.Node) {
+	if c.zones.see(n) {
 		c.wakeSilent()
+	}
+}
+
+// podChanged looks at a node that is not heard of when one of its pods is said to be ready: by a cache that was behind.
+func (c *Controller) podChanged(old, p *corev1.Pod) {
+	if p.Spec.NodeName == "" || !podkind.Ready(p) || old != nil && podkind.Ready(old) {
+		return
+	}
+	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && unheard(n) {
+		c.loop.Add(n.Name)
 	}
 }
 
@@ -120,8 +150,14 @@ func (c *Controller) wakeSilent() {
 
 func (c *Controller) nodeGone(n *corev1.Node) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	delete(c.alive, n.Name)
+	c.mu.Unlock()
+	if c.zones.forget(n.Name) {
+		c.wakeSilent()
+	}
+	if c.told.Allow() {
+		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RemovingNode", "Removing Node %s from Controller", n.Name)
+	}
 }
 
 func (c *Controller) leaseRenewed(l *coordination.Lease) { c.heard(l.Name, l) }
@@ -129,13 +165,17 @@ func (c *Controller) leaseRenewed(l *coordination.Lease) { c.heard(l.Name, l) }
 // heard notes a sign of life.
 func (c *Controller) heard(node string, l *coordination.Lease) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	s := c.alive[node]
+	was := s.lease
 	s.at = time.Now()
 	if l != nil && l.Spec.LeaseDurationSeconds != nil {
 		s.lease = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
 	c.alive[node] = s
+	c.mu.Unlock()
+	if s.lease < was { // its timer runs for the longer one
+		c.loop.Add(node)
+	}
 }
 
 func (c *Controller) lastSign(node string) sign {
@@ -159,8 +199,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	now := time.Now()
-	s := c.lastSign(name)
-	giveUp, again := silent(n, s.at, now, max(c.grace, s.lease))
+	defer func() { metrics().update.Observe(time.Since(now).Seconds()) }()
+	s, grace := c.lastSign(name), c.cfg.Grace
+	if condition(n, corev1.NodeReady) == nil {
+		grace = c.cfg.StartupGrace
+	}
+	giveUp, again := silent(n, s.at, now, max(grace, s.lease))
 	if again > 0 {
 		c.loop.AddAfter(name, again)
 	}
@@ -168,8 +212,9 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		if n, err = c.giveUp(ctx, n, now); err != nil || n == nil {
 			return err
 		}
+		c.seen(n) // the informer will say so too, but later than the taints are decided
 	}
-	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
+	if unheard(n) {
 		if err := c.unreadyPods(ctx, n); err != nil {
 			return err
 		}
@@ -201,7 +246,8 @@ func nodeRef(n *corev1.Node) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}
 }
 
-// unreadyPods marks the pods of a node that is not ready, so that services stop sending to them.
+// unreadyPods marks the pods of a node that is not heard of, so that services stop sending to them. While a kubelet talks, the
+// readiness of its pods is its own affair.
 func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
@@ -221,34 +267,56 @@ func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 	})
 }
 
-// taint brings the node's taints in line with its conditions.
+// taint brings the node's taints, and the older ones of its labels, in line with what it says.
 func (c *Controller) taint(ctx context.Context, n *corev1.Node, now time.Time) error {
-	want := taints(n, false, now)
-	if readiness(n) != corev1.ConditionTrue {
+	want, evicted := taints(n, false, now), false
+	if readiness(n) != corev1.ConditionTrue && condition(n, corev1.NodeReady) != nil {
 		all := taints(n, true, now)
-		switch wait, calm, ok := c.turn(n, len(all) > len(want), now); {
-		case calm:
+		switch {
+		case c.zones.calm():
 			want = slices.DeleteFunc(want, evicts)
-		case ok:
-			want = all
-		case wait > 0:
-			c.loop.AddAfter(n.Name, wait)
+		case len(all) == len(want): // it has them
+		case slices.ContainsFunc(n.Spec.Taints, evicts):
+			want = all // one reason took another's place: its pods are being evicted already
+		default:
+			wait, turn := c.zones.turn(zone(n), now)
+			switch {
+			case turn:
+				want, evicted = all, true
+			case wait > 0:
+				c.loop.AddAfter(n.Name, wait)
+			}
 		}
 	}
-	if equality.Semantic.DeepEqual(n.Spec.Taints, want) {
+	patch := map[string]any{}
+	if l := missingLabels(n); l != nil {
+		patch["labels"] = l
+	}
+	changed := !equality.Semantic.DeepEqual(n.Spec.Taints, want)
+	if !changed && len(patch) == 0 {
 		return nil
 	}
 	// Taints are replaced as a whole: the resourceVersion keeps those that others set meanwhile.
-	b, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": n.UID, "resourceVersion": n.ResourceVersion},
-		"spec":     map[string]any{"taints": want},
-	})
+	patch["uid"], patch["resourceVersion"] = n.UID, n.ResourceVersion
+	whole := map[string]any{"metadata": patch}
+	if changed {
+		whole["spec"] = map[string]any{"taints": want}
+	}
+	b, err := json.Marshal(whole)
 	if err != nil {
 		return err
 	}
 	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, b, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		if evicted {
+			c.zones.giveBack(zone(n), now)
+		}
 		return fmt.Errorf("taint: %w", err)
+	case evicted:
+		metrics().evictions.WithLabelValues(zone(n)).Inc()
 	}
 	return nil
 }
@@ -258,38 +326,8 @@ func evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && slices.Contains(ours[t.Effect], t.Key)
 }
 
-// turn says whether n, which is not ready, may get NoExecute taints now (if it needs any: asks); if not, how long to wait,
-// 0: until the state of nodes changes. calm says that no node at all is ready: then nothing is to be evicted anywhere.
-func (c *Controller) turn(n *corev1.Node, asks bool, now time.Time) (wait time.Duration, calm, ok bool) {
-	all, err := c.nodes.List(labels.Everything())
-	if err != nil {
-		return 0, false, false
-	}
-	ready, not, anywhere := 0, 0, 0
-	for _, m := range all {
-		up := m.Name != n.Name && readiness(m) == corev1.ConditionTrue // the cache may not know yet that n is not
-		if up {
-			anywhere++
-		}
-		switch {
-		case zone(m) != zone(n):
-		case up:
-			ready++
-		default:
-			not++
-		}
-	}
-	every, ok := mayEvict(ready, not, anywhere)
-	if !ok || !asks {
-		return 0, anywhere == 0, false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if last, seen := c.evicted[zone(n)]; seen {
-		if left := last.Add(every).Sub(now); left > 0 {
-			return left, false, false
-		}
-	}
-	c.evicted[zone(n)] = now
-	return 0, false, true
+// unheard reports a node that was given up.
+func unheard(n *corev1.Node) bool {
+	c := condition(n, corev1.NodeReady)
+	return c != nil && c.Status == corev1.ConditionUnknown
 }

@@ -4,7 +4,9 @@ package nodelifecycle
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	podkind "keelson/api/core/pod"
 	"keelson/controllers/controllertest"
@@ -78,22 +81,40 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-func TestMayEvict(t *testing.T) {
+func TestPause(t *testing.T) {
 	tests := []struct {
-		ready, not, anywhere int
-		every                time.Duration
-		ok                   bool
+		name       string
+		cfg        Config
+		ready, not int
+		want       time.Duration
 	}{
-		{2, 1, 2, 10 * time.Second, true},
-		{0, 3, 0, 0, false},                   // everything is down
-		{0, 3, 5, 10 * time.Second, true},     // one zone of several
-		{2, 4, 2, 0, false},                   // most of a small zone
-		{30, 70, 30, 100 * time.Second, true}, // most of a large one
+		{"few are down", Config{}, 20, 2, 10 * time.Second},
+		{"all of the zone is down", Config{}, 0, 3, 10 * time.Second},
+		{"two of two are not enough to tell", Config{}, 1, 2, 10 * time.Second},
+		{"most of a small zone", Config{}, 2, 4, never},
+		{"most of a large one", Config{}, 30, 70, 100 * time.Second},
+		{"just under the threshold", Config{}, 46, 54, 10 * time.Second},
+		{"at the threshold", Config{}, 45, 55, 100 * time.Second},
+		{"other rates", Config{Rate: 2, SecondaryRate: 0.5, Unhealthy: 0.2, Large: 5}, 5, 5, 2 * time.Second},
+		{"another rate", Config{Rate: 2}, 5, 1, 500 * time.Millisecond},
+		{"none at all", Config{Rate: -1}, 5, 1, never},
+		{"no zone is small", Config{Large: -1}, 1, 4, 100 * time.Second},
 	}
 	for _, tt := range tests {
-		if every, ok := mayEvict(tt.ready, tt.not, tt.anywhere); every != tt.every || ok != tt.ok {
-			t.Errorf("mayEvict(%d, %d, %d) = %v, %v; want %v, %v", tt.ready, tt.not, tt.anywhere, every, ok, tt.every, tt.ok)
+		if got := tt.cfg.Default().pause(tt.ready, tt.not); got != tt.want {
+			t.Errorf("%s: pause(%d, %d) = %v, want %v", tt.name, tt.ready, tt.not, got, tt.want)
 		}
+	}
+}
+
+func TestMissingLabels(t *testing.T) {
+	n := node("n", "True")
+	if got := missingLabels(n); got != nil {
+		t.Errorf("no labels: got %v", got)
+	}
+	n.Labels = map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "arm64", "beta.kubernetes.io/os": "plan9"}
+	if got, want := missingLabels(n), map[string]string{"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": "arm64"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
@@ -127,7 +148,9 @@ func get(t *testing.T, c *controllertest.Cluster, name string) *corev1.Node {
 }
 
 func begin(t *testing.T, c *controllertest.Cluster) {
-	c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, 40*time.Second) })
+	c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+		return New(env, Config{Grace: 40 * time.Second})
+	})
 }
 
 func TestSilentNode(t *testing.T) {
@@ -215,6 +238,190 @@ func TestRenewalsCostNoRequests(t *testing.T) {
 			if a.GetResource().Resource != "leases" {
 				t.Errorf("request while all is well: %v", a)
 			}
+		}
+	})
+}
+
+// inZone puts a node in a zone.
+func inZone(name string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels = map[string]string{corev1.LabelTopologyZone: name} }
+}
+
+// evictedFrom counts the nodes that have a NoExecute taint.
+func evictedFrom(t *testing.T, c *controllertest.Cluster, prefix string) (n int) {
+	t.Helper()
+	all, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all.Items {
+		if strings.HasPrefix(m.Name, prefix) && slices.ContainsFunc(m.Spec.Taints, evicts) {
+			n++
+		}
+	}
+	return n
+}
+
+// silence lets n nodes of a zone fall silent at once, beside ready ones that the test keeps alive.
+func silence(t *testing.T, c *controllertest.Cluster, names []string) {
+	t.Helper()
+	for _, name := range names {
+		n := get(t, c, name)
+		n.Status.Conditions[0].Status = corev1.ConditionUnknown
+		if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// cluster makes n nodes of a zone, all ready, with leases that last.
+func cluster(zone string, n int) (objs []runtime.Object, names []string) {
+	for i := range n {
+		name := fmt.Sprint(zone, i)
+		objs, names = append(objs, node(name, "True", inZone(zone)), lease(name, 36000)), append(names, name)
+	}
+	return objs, names
+}
+
+// TestEvictionRate: of nodes lost together each ten seconds one is evicted from, in every zone by itself.
+func TestEvictionRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, inA := cluster("a", 20)
+		b, inB := cluster("b", 20)
+		c := controllertest.New(append(a, b...)...)
+		begin(t, c)
+		time.Sleep(time.Second)
+		silence(t, c, inA[:6])
+		silence(t, c, inB[:3])
+		time.Sleep(time.Second)
+		for i, want := range [][2]int{{1, 1}, {2, 2}, {3, 3}, {4, 3}, {5, 3}, {6, 3}} {
+			if got := [2]int{evictedFrom(t, c, "a"), evictedFrom(t, c, "b")}; got != want {
+				t.Errorf("%d s after they fell silent: evicted from %v, want %v", 10*i+1, got, want)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
+// TestZoneModes: when most of a small zone is down nothing more is evicted there; when all of it is, and other zones live, at the
+// usual rate; when no node at all is ready, nowhere, and what was begun is taken back.
+func TestZoneModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, inA := cluster("a", 6)
+		b, inB := cluster("b", 3)
+		c := controllertest.New(append(a, b...)...)
+		begin(t, c)
+		time.Sleep(time.Second)
+		silence(t, c, inA[:4])
+		time.Sleep(time.Minute)
+		if got := evictedFrom(t, c, "a"); got > 1 { // one may be, before the others are known to be silent
+			t.Errorf("most of a is down: evicted from %d", got)
+		}
+		silence(t, c, inA[4:])
+		time.Sleep(61 * time.Second)
+		if got := evictedFrom(t, c, "a"); got != 6 {
+			t.Errorf("all of a is down, b is not: evicted from %d, want 6", got)
+		}
+		silence(t, c, inB)
+		time.Sleep(time.Second)
+		if got := evictedFrom(t, c, ""); got != 0 {
+			t.Errorf("everything is down: evicted from %d, want 0", got)
+		}
+		n := get(t, c, "b0")
+		n.Status.Conditions[0].Status, n.Status.Conditions[0].LastHeartbeatTime = corev1.ConditionTrue, metav1.Now()
+		if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if a, b := evictedFrom(t, c, "a"), evictedFrom(t, c, "b"); a != 6 || b != 2 {
+			t.Errorf("b0 is back: evicted from %d of a and %d of b, want 6 and 2", a, b)
+		}
+	})
+}
+
+// TestExcludedNodes do not count when a zone's health is judged.
+func TestExcludedNodes(t *testing.T) {
+	z := newZones(Config{}.Default())
+	for i := range 4 {
+		n := node(fmt.Sprint("n", i), "False", inZone("z"))
+		n.Labels[excluded] = ""
+		z.see(n)
+	}
+	z.see(node("m", "True", inZone("z")))
+	if wait, ok := z.turn("z", start); !ok {
+		t.Errorf("one ready node counts, four do not: wait %v", wait)
+	}
+	if changed := z.forget("m"); !changed || !z.calm() || len(z.zones) != 0 {
+		t.Errorf("the last one is gone: changed %v, calm %v, zones %v", changed, z.calm(), z.zones)
+	}
+}
+
+// TestWordsAndLabels: registering and leaving are told of, and older labels follow the newer ones.
+func TestWordsAndLabels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New()
+		begin(t, c)
+		time.Sleep(time.Second)
+		n := node("n", "True")
+		n.Labels = map[string]string{corev1.LabelOSStable: "linux"}
+		if _, err := c.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got := get(t, c, "n").Labels["beta.kubernetes.io/os"]; got != "linux" {
+			t.Errorf("the older label is %q", got)
+		}
+		if err := c.CoreV1().Nodes().Delete(t.Context(), "n", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if got, want := c.Said(), []string{"Normal RegisteredNode Registered Node n in Controller", "Normal RemovingNode Removing Node n from Controller"}; !slices.Equal(got, want) {
+			t.Errorf("events: got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestReadyPodsOfANotReadyNode: while a kubelet talks it says itself how its pods are.
+func TestReadyPodsOfANotReadyNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		late := pod.DeepCopy()
+		late.Name, late.Spec.NodeName = "late", "b"
+		c := controllertest.New(node("a", "False"), node("b", "Unknown"), lease("a", 3600), pod)
+		begin(t, c)
+		time.Sleep(time.Second)
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		for name, want := range map[string]bool{"p": true, "late": false} {
+			p, err := c.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil || podkind.Ready(p) != want {
+				t.Errorf("%s: ready %v (%v), want %v", name, !want, err, want)
+			}
+		}
+	})
+}
+
+// TestShorterLease: a lease that no longer lasts as long as before counts from then on.
+func TestShorterLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(node("a", "True"), node("b", "True"), lease("a", 7200), lease("b", 7200))
+		begin(t, c)
+		time.Sleep(time.Minute)
+		l, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seconds := int32(40)
+		l.Spec.LeaseDurationSeconds = &seconds
+		if _, err := c.CoordinationV1().Leases(corev1.NamespaceNodeLease).Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(42 * time.Second)
+		if got := readiness(get(t, c, "a")); got != corev1.ConditionUnknown {
+			t.Errorf("a: got %s, want Unknown", got)
 		}
 	})
 }

@@ -3,15 +3,57 @@
 package nodelifecycle
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	topology "k8s.io/component-helpers/node/topology"
 )
 
-// startupGrace is how long a node that has never said anything may take.
-const startupGrace = 60 * time.Second
+// Config is what users choose, by the flags of kube-controller-manager; what is zero has the default that it names.
+type Config struct {
+	// Grace is how long a node may be silent before it is Unknown, StartupGrace the same for one that has never said how it is.
+	// Defaults: 50 s and a minute.
+	Grace, StartupGrace time.Duration
+	// Rate is how many nodes a second of a zone are evicted from, SecondaryRate the same where most of a large zone is down.
+	// Defaults: 0.1 and 0.01; negative: none.
+	Rate, SecondaryRate float64
+	// Unhealthy is the share of nodes that are not ready from which on a zone counts as mostly down. Default 0.55.
+	Unhealthy float64
+	// Large is how many nodes a zone has at most that counts as small: where most of a small one is down, none is evicted from.
+	// Default 50; negative: 0.
+	Large int
+}
+
+// Default returns c with its gaps filled.
+func (c Config) Default() Config {
+	c.Grace, c.StartupGrace = cmp.Or(c.Grace, 50*time.Second), cmp.Or(c.StartupGrace, time.Minute)
+	c.Rate, c.SecondaryRate = cmp.Or(c.Rate, 0.1), cmp.Or(c.SecondaryRate, 0.01)
+	c.Unhealthy, c.Large = cmp.Or(c.Unhealthy, 0.55), cmp.Or(c.Large, 50)
+	return c
+}
+
+// never is the pause between evictions where there are none.
+const never = time.Duration(math.MaxInt64)
+
+// pause is how long a zone with this many nodes ready and not goes between two nodes that are evicted from. Where all of a zone is
+// down it is that zone's own trouble, and what ran there is wanted elsewhere: the rate is the usual one.
+func (c Config) pause(ready, not int) time.Duration {
+	rate := c.Rate
+	if ready > 0 && not > 2 && float64(not)/float64(ready+not) >= c.Unhealthy {
+		rate = c.SecondaryRate
+		if ready+not <= c.Large {
+			rate = 0
+		}
+	}
+	if rate <= 0 {
+		return never
+	}
+	return time.Duration(float64(time.Second) / max(rate, 1e-6))
+}
 
 // watched are the conditions that become Unknown with a silent node.
 var watched = []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
@@ -58,9 +100,6 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 // silent decides whether a node last heard of at heard is to be given up, and if not yet, when to look again (0: it is known
 // to be unknown already).
 func silent(n *corev1.Node, heard, now time.Time, grace time.Duration) (giveUp bool, again time.Duration) {
-	if condition(n, corev1.NodeReady) == nil {
-		grace = max(grace, startupGrace)
-	}
 	if left := heard.Add(grace).Sub(now); left > 0 {
 		return false, left
 	}
@@ -131,23 +170,24 @@ func taints(n *corev1.Node, evict bool, now time.Time) []corev1.Taint {
 	return out
 }
 
-// mayEvict says how many nodes of a zone, with this many ready and not, may be evicted from: none when all nodes of the
-// cluster are down (then it is more likely we who are cut off) or when most of a small zone is; every ten seconds one
-// otherwise, and a tenth of that when most of a large zone is down. The figures are kube-controller-manager's defaults.
-func mayEvict(ready, not, readyAnywhere int) (every time.Duration, ok bool) {
-	const largeZone = 50
-	switch mostDown := not > 2 && not*100 >= 55*(ready+not); {
-	case readyAnywhere == 0:
-		return 0, false
-	case ready == 0 || !mostDown:
-		return 10 * time.Second, true
-	case ready+not > largeZone:
-		return 100 * time.Second, true
-	}
-	return 0, false
-}
+// zone is the failure domain that n is in, as metrics name it; empty for nodes that tell none.
+func zone(n *corev1.Node) string { return topology.GetZoneKey(n) }
 
-// zone is the failure domain that n is in.
-func zone(n *corev1.Node) string {
-	return n.Labels[corev1.LabelTopologyRegion] + "/" + n.Labels[corev1.LabelTopologyZone]
+// oldLabels are the labels by which a node's system and architecture were known before: what selects them still works.
+var oldLabels = map[string]string{corev1.LabelOSStable: "beta.kubernetes.io/os", corev1.LabelArchStable: "beta.kubernetes.io/arch"}
+
+// missingLabels are those of oldLabels that n lacks or has with another value.
+func missingLabels(n *corev1.Node) map[string]string {
+	var out map[string]string
+	for label, old := range oldLabels {
+		v, ok := n.Labels[label]
+		if have, there := n.Labels[old]; !ok || there && have == v {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[old] = v
+	}
+	return out
 }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodelifecycle
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// excluded is the label of nodes that do not count when a zone's health is judged.
+const excluded = "node.kubernetes.io/exclude-disruption"
+
+// zones counts the ready and other nodes of each zone, so that a node's turn is decided without a look at all nodes.
+type zones struct {
+	cfg Config
+
+	mu    sync.Mutex
+	nodes map[string]member
+	zones map[string]*tally
+	ready int // in all zones
+}
+
+// member is a node that counts.
+type member struct {
+	zone  string
+	ready bool
+}
+
+// tally is the state of one zone.
+type tally struct {
+	ready, not int
+	evicted    time.Time // when it last lost a node to NoExecute; zero: never
+	before     time.Time // the same, the time before
+}
+
+func newZones(cfg Config) *zones {
+	return &zones{cfg: cfg, nodes: map[string]member{}, zones: map[string]*tally{}}
+}
+
+// see counts n as it is now. It reports whether that changes what may happen to other nodes that are not ready.
+func (z *zones) see(n *corev1.Node) bool {
+	if _, ok := n.Labels[excluded]; ok {
+		return z.forget(n.Name)
+	}
+	return z.put(n.Name, &member{zone(n), readiness(n) == corev1.ConditionTrue})
+}
+
+// forget takes a node away.
+func (z *zones) forget(name string) bool { return z.put(name, nil) }
+
+func (z *zones) put(name string, now *member) bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	was, counted := z.nodes[name]
+	if counted == (now != nil) && (now == nil || *now == was) {
+		return false
+	}
+	before := z.modesLocked(was.zone, now)
+	if counted {
+		z.addLocked(was, -1)
+		delete(z.nodes, name)
+	}
+	if now != nil {
+		z.addLocked(*now, 1)
+		z.nodes[name] = *now
+	}
+	return before != z.modesLocked(was.zone, now)
+}
+
+func (z *zones) addLocked(m member, d int) {
+	t := z.zones[m.zone]
+	if t == nil {
+		t = &tally{}
+		z.zones[m.zone] = t
+		metrics().evictions.WithLabelValues(m.zone).Add(0)
+	}
+	if m.ready {
+		t.ready += d
+		z.ready += d
+	} else {
+		t.not += d
+	}
+	all := t.ready + t.not
+	if all == 0 { // nodes name their zones: those without nodes are not kept
+		delete(z.zones, m.zone)
+		metrics().drop(m.zone)
+		return
+	}
+	metrics().size.WithLabelValues(m.zone).Set(float64(all))
+	metrics().unhealthy.WithLabelValues(m.zone).Set(float64(t.not))
+	metrics().health.WithLabelValues(m.zone).Set(100 * float64(t.ready) / float64(all))
+}
+
+// modes is what decides about evictions in up to two zones.
+type modes struct {
+	calm   bool
+	of, to time.Duration
+}
+
+func (z *zones) modesLocked(of string, to *member) modes {
+	m := modes{calm: z.ready == 0}
+	if t := z.zones[of]; t != nil {
+		m.of = z.cfg.pause(t.ready, t.not)
+	}
+	if to != nil {
+		if t := z.zones[to.zone]; t != nil {
+			m.to = z.cfg.pause(t.ready, t.not)
+		}
+	}
+	return m
+}
+
+// calm reports that no node at all is ready: then it is more likely we who are cut off, and nothing is evicted anywhere.
+func (z *zones) calm() bool {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return z.ready == 0
+}
+
+// turn says whether a node of a zone may get its NoExecute taint now; if not, how long to wait, 0: until see reports a change.
+func (z *zones) turn(name string, now time.Time) (wait time.Duration, ok bool) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if z.ready == 0 {
+		return 0, false
+	}
+	t := z.zones[name]
+	if t == nil {
+		return 0, true // all nodes of the zone are excluded from its health, and from its rate
+	}
+	pause := z.cfg.pause(t.ready, t.not)
+	if pause == never {
+		return 0, false
+	}
+	if !t.evicted.IsZero() {
+		if left := t.evicted.Add(pause).Sub(now); left > 0 {
+			return left, false
+		}
+	}
+	t.evicted, t.before = now, t.evicted
+	return 0, true
+}
+
+// giveBack undoes a turn that was taken at now and not used: the node could not be written.
+func (z *zones) giveBack(name string, now time.Time) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if t := z.zones[name]; t != nil && t.evicted.Equal(now) {
+		t.evicted = t.before
+	}
+}
