@@ -22,6 +22,7 @@ import (
 type upFlags struct {
 	dataDir, runtimeEndpoint, nodeName string
 	port, fakeNodes, notifyFD          int
+	fakeHeartbeat                      time.Duration
 	detach, writeKubeconfig, verbose   bool
 	acceptDataLoss                     bool
 	mirrors                            []string
@@ -58,6 +59,7 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.IntVar(&f.port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
 	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
 	fl.IntVar(&f.fakeNodes, "fake-nodes", 0, "add `N` nodes whose pods become Running by themselves")
+	fl.DurationVar(&f.fakeHeartbeat, "fake-nodes-heartbeat", 30*time.Minute, "how often each of them renews its lease; a kubelet does every 10 s")
 	fl.StringArrayVar(&f.mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`; may be repeated")
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
@@ -80,7 +82,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg := cluster.Default()
 	cfg.DataDir = cluster.DataDir(f.dataDir)
 	cfg.Port = f.port
-	cfg.FakeNodes = f.fakeNodes
+	cfg.FakeNodes, cfg.FakeHeartbeat = f.fakeNodes, f.fakeHeartbeat
 	cfg.RuntimeEndpoint = f.runtimeEndpoint
 	cfg.Etcd = f.etcd
 	cfg.AcceptDataLoss = f.acceptDataLoss

@@ -32,6 +32,8 @@ type Config struct {
 	NodeName string
 	// FakeNodes are added nodes whose pods become Running by themselves.
 	FakeNodes int
+	// FakeHeartbeat is how often each of them renews its lease; 0 is simulate's default.
+	FakeHeartbeat time.Duration
 	// Rootless clusters have no real node, one fake node in its place.
 	Rootless bool
 	// NoNode leaves out this machine's node: an API server with controllers and scheduler alone.
@@ -98,6 +100,9 @@ func (c Config) Validate() error {
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		errs = append(errs, fmt.Errorf("port %d is not between 0 and 65535", c.Port))
+	}
+	if c.FakeHeartbeat != 0 && c.FakeHeartbeat < time.Second {
+		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least", c.FakeHeartbeat))
 	}
 	if c.FakeNodes < 0 || c.FakeNodes > 20000 {
 		errs = append(errs, fmt.Errorf("%d fake nodes: between 0 and 20000 are possible", c.FakeNodes))

@@ -42,7 +42,7 @@ func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.R
 	if fake > 0 || !c.cfg.NoAgents { // none: those of an earlier run are removed
 		sim, err := simulate.New(simulate.Config{
 			Client: as(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
-			Nodes:  fake, Untainted: c.cfg.Rootless, Marks: marks, Log: c.log.With("room", "simulate"),
+			Nodes:  fake, Renew: c.cfg.FakeHeartbeat, Untainted: c.cfg.Rootless, Marks: marks, Log: c.log.With("room", "simulate"),
 		})
 		if err != nil {
 			return parts, err

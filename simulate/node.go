@@ -31,6 +31,7 @@ func (s *Simulator) node(i int) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			LabelType: TypeFake, corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
 		}, Annotations: map[string]string{AnnotationBy: s.cfg.By}},
 		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
@@ -195,29 +196,65 @@ func (s *Simulator) renew(ctx context.Context, i int, n *corev1.Node) error {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: corev1.NamespaceNodeLease},
 		Spec:       coordination.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now},
 	}
+	if last := s.lastLease(i); last > 0 {
+		seconds := int32(last / time.Second)
+		l.Spec.LeaseDurationSeconds = &seconds
+	}
 	leases := s.cfg.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
 	if n != nil {
 		l.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: n.UID}}
-		_, err := leases.Create(ctx, l, metav1.CreateOptions{})
+		made, err := leases.Create(ctx, l, metav1.CreateOptions{})
 		if err == nil {
+			s.keepLease(i, made)
 			return nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create lease of %s: %w", name, err)
 		}
+		s.keepLease(i, nil)
 	}
-	old, err := leases.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read lease of %s: %w", name, err)
-	}
-	old.Spec = l.Spec
-	if n != nil {
-		old.OwnerReferences = l.OwnerReferences // the node may be a new one of its name
-	}
-	if _, err := leases.Update(ctx, old, metav1.UpdateOptions{}); err != nil {
+	old := s.lease(i)
+	for try := 1; ; try++ {
+		if old == nil {
+			var err error
+			if old, err = leases.Get(ctx, name, metav1.GetOptions{}); err != nil {
+				return fmt.Errorf("read lease of %s: %w", name, err)
+			}
+		}
+		old = old.DeepCopy()
+		old.Spec = l.Spec
+		if n != nil {
+			old.OwnerReferences = l.OwnerReferences // the node may be a new one of its name
+		}
+		renewed, err := leases.Update(ctx, old, metav1.UpdateOptions{})
+		switch {
+		case err == nil:
+			s.keepLease(i, renewed)
+			return nil
+		case try == 1 && apierrors.IsConflict(err):
+			old = nil
+			continue
+		}
+		s.keepLease(i, nil)
 		return fmt.Errorf("renew lease of %s: %w", name, err)
 	}
-	return nil
+}
+
+// lease is the lease of node i as it was last written, nil if that is not known.
+func (s *Simulator) lease(i int) *coordination.Lease {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leases[i]
+}
+
+func (s *Simulator) keepLease(i int, l *coordination.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l == nil {
+		delete(s.leases, i)
+		return
+	}
+	s.leases[i] = l
 }
 
 // renewLeases renews all leases in turn, one at a time, each once per cfg.Renew.
@@ -232,6 +269,9 @@ func (s *Simulator) renewLeases(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if s.silent(i) {
+			continue
 		}
 		// A node that somebody deleted stays away.
 		if err := s.renew(ctx, i, nil); err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {

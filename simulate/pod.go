@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	podkind "keelson/api/core/pod"
 	"keelson/lib/mark"
 )
 
@@ -32,6 +33,7 @@ const (
 	end              // its time is over: becomes Succeeded or Failed
 	later            // will end after step.wait
 	remove           // is being deleted: goes
+	ready            // Running, but somebody has said that it is not ready: says that it is
 )
 
 // step is what a fake kubelet does next about a pod.
@@ -48,6 +50,8 @@ func next(p *corev1.Pod, now time.Time) step {
 		return step{what: remove}
 	case p.Status.Phase == corev1.PodPending || p.Status.Phase == "":
 		return step{what: start}
+	case p.Status.Phase == corev1.PodRunning && podkind.Condition(p, corev1.PodReady) != nil && !podkind.Ready(p):
+		return step{what: ready}
 	case p.Status.Phase != corev1.PodRunning || p.Spec.RestartPolicy == corev1.RestartPolicyAlways || p.Status.StartTime == nil:
 		return step{}
 	}
@@ -116,6 +120,17 @@ func withCondition(conds []corev1.PodCondition, c corev1.PodCondition) []corev1.
 	return append(conds, c)
 }
 
+// again is the status of a running pod that is ready after all.
+func again(p *corev1.Pod, now time.Time) corev1.PodStatus {
+	st := *p.Status.DeepCopy()
+	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		st.Conditions = withCondition(st.Conditions, corev1.PodCondition{
+			Type: t, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now), ObservedGeneration: p.Generation,
+		})
+	}
+	return st
+}
+
 // ended is the status of a pod whose containers have all exited with code.
 func ended(p *corev1.Pod, code int32, now time.Time) corev1.PodStatus {
 	at := metav1.NewTime(now)
@@ -176,7 +191,7 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 		return err
 	}
 	i, ok := s.index(p.Spec.NodeName)
-	if !ok {
+	if !ok || s.silent(i) {
 		return nil
 	}
 	//exhaustive:enforce
@@ -194,6 +209,8 @@ func (s *Simulator) move(ctx context.Context, key types.NamespacedName) error {
 		s.queue.AddAfter(key, next(p, now).wait)
 	case end:
 		return s.write(ctx, p, ended(p, next(p, now).code, now))
+	case ready:
+		return s.write(ctx, p, again(p, now))
 	case start:
 		ip := s.ips.take(i)
 		if err := s.write(ctx, p, running(p, i, ip, now)); err != nil {

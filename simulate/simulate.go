@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	coordination "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,6 +39,9 @@ const (
 	fakePrefix = "fake-"
 	// AnnotationBy says who simulates a fake node: Config.By.
 	AnnotationBy = "keelson.dev/simulated-by"
+	// AnnotationSilent makes a fake node behave as one whose power fails: it says nothing any more, and its pods stay as they are. Its
+	// value is how long the node's last lease lasts (a Go duration), otherwise 40 s. Without the annotation the node comes back.
+	AnnotationSilent = "keelson.dev/silent"
 )
 
 // workers is how many pods are moved on at once; a durable write takes a millisecond or two. Few of them leave the machine to
@@ -96,7 +100,14 @@ type Simulator struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	pods  corelisters.PodLister
+	nodes corelisters.NodeLister
 	ips   *addresses
+	// turned are the nodes that fell silent or came back.
+	turned workqueue.TypedRateLimitingInterface[int]
+
+	mu     sync.Mutex
+	leases map[int]*coordination.Lease // as last written
+	mute   map[int]time.Duration       // silent nodes, and how long their last leases last
 }
 
 // New checks cfg. It starts nothing.
@@ -109,14 +120,16 @@ func New(cfg Config) (*Simulator, error) {
 		return nil, fmt.Errorf("simulate: %d nodes: want 0 to %d", cfg.Nodes, maxNodes)
 	}
 	return &Simulator{
-		cfg: cfg, ips: newAddresses(),
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, 30*time.Second)),
+		cfg: cfg, ips: newAddresses(), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
+		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](5*time.Millisecond, 30*time.Second)),
+		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, 30*time.Second)),
 	}, nil
 }
 
 // Run registers the nodes, calls ready, and keeps their pods and leases until ctx is done. The nodes stay registered.
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer s.queue.ShutDown()
+	defer s.turned.ShutDown()
 	if s.cfg.Nodes == 0 {
 		ready() // nobody waits for what is gone
 		if err := s.register(ctx); err != nil && ctx.Err() == nil {
@@ -141,9 +154,15 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		}
 		return err
 	}
+	heard, ours, err := s.watchNodes()
+	if err != nil {
+		return err
+	}
 	factory.StartWithContext(ctx)
 	defer factory.Shutdown()
-	if !cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+	ours.StartWithContext(ctx)
+	defer ours.Shutdown()
+	if !cache.WaitForCacheSync(ctx.Done(), heard, reg.HasSynced) {
 		return nil
 	}
 	var wg sync.WaitGroup
@@ -154,9 +173,14 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		})
 	}
 	wg.Go(func() { s.renewLeases(ctx) })
+	wg.Go(func() {
+		for s.turn(ctx) {
+		}
+	})
 	ready()
 	<-ctx.Done()
 	s.queue.ShutDown()
+	s.turned.ShutDown()
 	wg.Wait()
 	return nil
 }
@@ -194,7 +218,7 @@ func (s *Simulator) seen(obj any) {
 }
 
 func (s *Simulator) changed(obj any) {
-	if p, _, ok := s.mine(obj); ok && next(p, time.Now()).what != nothing {
+	if p, i, ok := s.mine(obj); ok && !s.silent(i) && next(p, time.Now()).what != nothing {
 		s.queue.Add(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	podkind "keelson/api/core/pod"
 	"keelson/client"
 )
 
@@ -209,4 +210,62 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilence: a silent node renews nothing and leaves its pods as they are; when it is back both go on.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake.NewClientset(pod("a", "fake-0"))
+		run(t, f, Config{Nodes: 2, Renew: 10 * time.Second})
+		time.Sleep(time.Second)
+		annotate := func(change func(map[string]string)) {
+			n, err := f.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(n.Annotations)
+			if _, err := f.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		renewed := func(node string) time.Time {
+			l, err := f.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l.Spec.RenewTime.Time
+		}
+		annotate(func(a map[string]string) { a[AnnotationSilent] = "" })
+		last := renewed("fake-0")
+		p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Status.Conditions = withCondition(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse})
+		if _, err := f.CoreV1().Pods("default").UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := renewed("fake-0"); !got.Equal(last) {
+			t.Errorf("silent, but renewed at %v after %v", got, last)
+		}
+		if got := renewed("fake-1"); time.Since(got) > 11*time.Second {
+			t.Errorf("the other node last renewed at %v", got)
+		}
+		ready := func() corev1.ConditionStatus {
+			p, err := f.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return podkind.Condition(p, corev1.PodReady).Status
+		}
+		if ready() != corev1.ConditionFalse {
+			t.Error("the pod of a silent node became ready")
+		}
+		annotate(func(a map[string]string) { delete(a, AnnotationSilent) })
+		if ready() != corev1.ConditionTrue || !renewed("fake-0").After(last) {
+			t.Errorf("back: ready %s, renewed %v", ready(), renewed("fake-0"))
+		}
+	})
 }
