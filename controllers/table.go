@@ -17,6 +17,7 @@ import (
 	"keelson/controllers/namespace"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/nodelifecycle"
+	"keelson/controllers/podautoscaler"
 	"keelson/controllers/podgc"
 	"keelson/controllers/policystatus"
 	"keelson/controllers/pvcprotection"
@@ -90,6 +91,10 @@ var table = []row{
 	{name: "disruption-controller", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
 	{name: "resourcequota-controller", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
 	{name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
+	{
+		name: "horizontal-pod-autoscaler-controller", alias: "horizontalpodautoscaling", account: "horizontal-pod-autoscaler", workers: 5,
+		syncs: "horizontal-pod-autoscaler", build: plain(podautoscaler.New),
+	},
 	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
 	{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},
 	{name: "certificatesigningrequest-signing-controller", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},

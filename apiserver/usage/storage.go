@@ -64,13 +64,13 @@ func (n Nodes) List(ctx context.Context, _ string, l labels.Selector, f fields.S
 }
 
 func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Object {
-	var real []string
+	var ask []string
 	for _, obj := range nodes {
 		if node, ok := obj.(*corev1.Node); ok && !metrics.Fake(node) {
-			real = append(real, node.Name)
+			ask = append(ask, node.Name)
 		}
 	}
-	known := n.Collector.of(ctx, real)
+	known := n.Collector.of(ctx, ask)
 	now := time.Now()
 	var out []kind.Object
 	for _, obj := range nodes {
@@ -92,8 +92,8 @@ func (n Nodes) metrics(ctx context.Context, nodes []runtime.Object) []kind.Objec
 	return out
 }
 
-// fakeWindow is the window of figures that were not measured.
-const fakeWindow = 15 * time.Second
+// fakeWindow is the window of figures that were not measured: autoscalers believe those of a pod that has been ready for that long.
+const fakeWindow = time.Second
 
 func (n Nodes) fake(node *corev1.Node, now time.Time) *reading {
 	var used corev1.ResourceList
@@ -162,13 +162,13 @@ func (p Pods) metrics(ctx context.Context, pods []runtime.Object) []kind.Object 
 			fake[node.Name] = metrics.Fake(node)
 		}
 	}
-	var real []string
+	var ask []string
 	for name, is := range fake {
 		if !is {
-			real = append(real, name)
+			ask = append(ask, name)
 		}
 	}
-	known := p.Collector.of(ctx, real)
+	known := p.Collector.of(ctx, ask)
 	now := time.Now()
 	var out []kind.Object
 	for _, pod := range running {

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+)
+
+// defaultWindow is for how long less is not believed when nothing else is said.
+const defaultWindow = 300 * time.Second
+
+// history is what is remembered of one autoscaler. It is lost at a restart, and then begins with the replicas there are.
+type history struct {
+	recommended []moment // replicas, before anything limited them
+	up, down    []moment // changes that were made, as positive numbers
+}
+
+// moment is a number at a time.
+type moment struct {
+	n  int32
+	at time.Time
+}
+
+// verdict is a number of replicas, and why it is not another one.
+type verdict struct {
+	n               int32
+	reason, message string
+}
+
+const (
+	lowest  = "recent recommendations were lower than current one, applying the lowest recent recommendation"
+	highest = "recent recommendations were higher than current one, applying the highest recent recommendation"
+)
+
+// windows are for how long a higher, and a lower, recommendation is not believed.
+func windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Duration) {
+	down = defaultWindow
+	if b := h.Spec.Behavior; b != nil {
+		if b.ScaleUp != nil && b.ScaleUp.StabilizationWindowSeconds != nil {
+			up = time.Duration(*b.ScaleUp.StabilizationWindowSeconds) * time.Second
+		}
+		if b.ScaleDown != nil && b.ScaleDown.StabilizationWindowSeconds != nil {
+			down = time.Duration(*b.ScaleDown.StabilizationWindowSeconds) * time.Second
+		}
+	}
+	return up, down
+}
+
+// stabilize keeps desired within what was recommended lately: up goes no higher than the lowest of its window, down no lower than the
+// highest of its own. Without behavior the highest of that window is what is wanted.
+func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) verdict {
+	up, down := windows(hpa)
+	low, high := desired, desired
+	for _, r := range h.recommended {
+		if r.at.After(now.Add(-up)) {
+			low = min(low, r.n)
+		}
+		if r.at.After(now.Add(-down)) {
+			high = max(high, r.n)
+		}
+	}
+	n := high
+	if hpa.Spec.Behavior != nil {
+		n = min(max(current, low), high)
+	}
+	switch {
+	case n == desired:
+		return verdict{n, "ReadyForNewScale", "recommended size matches current size"}
+	case desired >= current && hpa.Spec.Behavior != nil:
+		return verdict{n, "ScaleUpStabilized", lowest}
+	}
+	return verdict{n, "ScaleDownStabilized", highest}
+}
+
+// recommend remembers a recommendation and forgets those that no window reaches.
+func (h *history) recommend(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
+	up, down := windows(hpa)
+	cut := now.Add(-max(up, down))
+	h.recommended = append(slices.DeleteFunc(h.recommended, func(m moment) bool { return m.at.Before(cut) }), moment{n, now})
+}
+
+// changed remembers a change and forgets those that no policy asks about.
+func (h *history) changed(hpa *scalingv2.HorizontalPodAutoscaler, from, to int32, now time.Time) {
+	b := hpa.Spec.Behavior
+	if b == nil {
+		h.up, h.down = nil, nil
+		return
+	}
+	var longest int32
+	for _, r := range []*scalingv2.HPAScalingRules{b.ScaleUp, b.ScaleDown} {
+		if r != nil {
+			for _, p := range r.Policies {
+				longest = max(longest, p.PeriodSeconds)
+			}
+		}
+	}
+	cut := now.Add(-time.Duration(longest) * time.Second)
+	old := func(m moment) bool { return m.at.Before(cut) }
+	h.up, h.down = slices.DeleteFunc(h.up, old), slices.DeleteFunc(h.down, old)
+	if to > from {
+		h.up = append(h.up, moment{to - from, now})
+	} else {
+		h.down = append(h.down, moment{from - to, now})
+	}
+}
+
+// limit keeps desired between least and most, and a change within what the policies allow.
+func (h *history) limit(hpa *scalingv2.HorizontalPodAutoscaler, current, desired, least, most int32, now time.Time) verdict {
+	const (
+		tooFast = "the desired replica count is increasing faster than the maximum scale rate"
+		tooSlow = "the desired replica count is decreasing faster than the maximum scale rate"
+		tooMany = "the desired replica count is more than the maximum replica count"
+		tooFew  = "the desired replica count is less than the minimum replica count"
+	)
+	up, down := verdict{most, "TooManyReplicas", tooMany}, verdict{least, "TooFewReplicas", tooFew}
+	if b := hpa.Spec.Behavior; b == nil {
+		if n := max(current, current*2, 4); current < math.MaxInt32/2 && n < most {
+			up = verdict{n, "ScaleUpLimit", tooFast}
+		}
+	} else {
+		if n := max(h.reach(b.ScaleUp, current, now, 1), current); n < most {
+			up = verdict{n, "ScaleUpLimit", tooFast}
+		}
+		if n := min(h.reach(b.ScaleDown, current, now, -1), current); n > least {
+			down = verdict{n, "ScaleDownLimit", tooSlow}
+		}
+	}
+	switch {
+	case (desired > current || hpa.Spec.Behavior == nil) && desired > up.n:
+		return up
+	case (desired < current || hpa.Spec.Behavior == nil) && desired < down.n:
+		return down
+	}
+	return verdict{desired, "DesiredWithinRange", "the desired count is within the acceptable range"}
+}
+
+// reach is how far the rules of one direction (1 up, -1 down) let the replicas go from where they were when each policy's period began.
+func (h *history) reach(rules *scalingv2.HPAScalingRules, current int32, now time.Time, direction int32) int32 {
+	if rules == nil {
+		if direction > 0 {
+			return math.MaxInt32
+		}
+		return 0
+	}
+	furthest := true
+	if s := rules.SelectPolicy; s != nil {
+		if *s == scalingv2.DisabledPolicySelect {
+			return current
+		}
+		furthest = *s != scalingv2.MinChangePolicySelect
+	}
+	var all []int32
+	for _, p := range rules.Policies {
+		since := now.Add(-time.Duration(p.PeriodSeconds) * time.Second)
+		start := int64(current) - sum(h.up, since) + sum(h.down, since)
+		n := start + int64(direction)*int64(p.Value)
+		if p.Type == scalingv2.PercentScalingPolicy {
+			f := float64(start) * (1 + float64(direction)*float64(p.Value)/100)
+			if direction > 0 {
+				f = math.Ceil(f) // else few replicas would never become more
+			}
+			n = int64(f)
+		}
+		all = append(all, int32(max(min(n, math.MaxInt32), math.MinInt32))) //nolint:gosec // bounded
+	}
+	switch {
+	case len(all) == 0:
+		return current
+	case furthest == (direction > 0):
+		return slices.Max(all)
+	}
+	return slices.Min(all)
+}
+
+func sum(all []moment, since time.Time) (n int64) {
+	for _, m := range all {
+		if m.at.After(since) {
+			n += int64(m.n)
+		}
+	}
+	return n
+}

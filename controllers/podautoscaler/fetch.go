@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/discovery"
+	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
+	external "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+)
+
+// defaultMetricWindow is the window of a custom metric that names none.
+const defaultMetricWindow = time.Minute
+
+// metricsAPI reads the three metrics APIs, whoever serves them.
+type metricsAPI interface {
+	// Read decodes the JSON answer to a GET of path with the parameters of query.
+	Read(ctx context.Context, into any, query map[string]string, path ...string) error
+	// Resource is where objects of a kind are: "deployments.apps".
+	Resource(ctx context.Context, apiVersion, kind string) (target, error)
+}
+
+// fetch reads one metric of an autoscaler whose target's pods are selected by selector.
+func fetch(ctx context.Context, api metricsAPI, h *scalingv2.HorizontalPodAutoscaler, m *scalingv2.MetricSpec, selector labels.Selector) fetched {
+	var f fetched
+	switch {
+	case m.Type == scalingv2.ResourceMetricSourceType && m.Resource != nil:
+		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.Resource.Name, "")
+	case m.Type == scalingv2.ContainerResourceMetricSourceType && m.ContainerResource != nil:
+		f.pods, f.err = resourceMetrics(ctx, api, h.Namespace, selector, m.ContainerResource.Name, m.ContainerResource.Container)
+	case m.Type == scalingv2.PodsMetricSourceType && m.Pods != nil:
+		var list *custom.MetricValueList
+		if list, f.err = customMetrics(ctx, api, h.Namespace, "pods", "*", &m.Pods.Metric, selector); f.err == nil {
+			f.pods = byPod(list)
+		}
+	case m.Type == scalingv2.ObjectMetricSourceType && m.Object != nil:
+		f.value, f.err = objectMetric(ctx, api, h.Namespace, m.Object)
+	case m.Type == scalingv2.ExternalMetricSourceType && m.External != nil:
+		f.value, f.err = externalMetric(ctx, api, h.Namespace, &m.External.Metric)
+	}
+	return f
+}
+
+func resourceMetrics(
+	ctx context.Context, api metricsAPI, namespace string, selector labels.Selector, name corev1.ResourceName, container string,
+) (map[string]podMetric, error) {
+	list := &metricsv1beta1.PodMetricsList{}
+	query := map[string]string{"labelSelector": selector.String()}
+	if err := api.Read(ctx, list, query, "apis", metricsv1beta1.GroupName, "v1beta1", "namespaces", namespace, "pods"); err != nil {
+		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, errors.New("no metrics returned from resource metrics API")
+	}
+	return usages(list, name, container)
+}
+
+// usages are the pods' uses of a resource, or those of one of their containers. A pod of which some are missing is left out.
+func usages(list *metricsv1beta1.PodMetricsList, name corev1.ResourceName, container string) (map[string]podMetric, error) {
+	out := map[string]podMetric{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		m := podMetric{at: p.Timestamp.Time, window: p.Window.Duration}
+		whole, found := len(p.Containers) > 0, container == ""
+		for j := range p.Containers {
+			if container != "" && p.Containers[j].Name != container {
+				continue
+			}
+			found = true
+			q, ok := p.Containers[j].Usage[name]
+			whole = whole && ok
+			m.value = add(m.value, q.MilliValue())
+		}
+		switch {
+		case !found:
+			return nil, fmt.Errorf("container %s not present in metrics for pod %s/%s", container, p.Namespace, p.Name)
+		case whole:
+			out[p.Name] = m
+		}
+	}
+	if len(out) == 0 && container == "" {
+		return nil, errors.New("no metrics returned from resource metrics API")
+	}
+	return out, nil
+}
+
+func customMetrics(
+	ctx context.Context, api metricsAPI, namespace, resource, name string, m *scalingv2.MetricIdentifier, objects labels.Selector,
+) (*custom.MetricValueList, error) {
+	query := map[string]string{}
+	if objects != nil {
+		query["labelSelector"] = objects.String()
+	}
+	if m.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(m.Selector)
+		if err != nil {
+			return nil, err
+		}
+		query["metricLabelSelector"] = selector.String()
+	}
+	path := []string{"namespaces", namespace, resource, name, m.Name}
+	if resource == "namespaces" {
+		path = []string{"namespaces", namespace, "metrics", m.Name}
+	} else if namespace == "" {
+		path = []string{resource, name, m.Name}
+	}
+	list := &custom.MetricValueList{}
+	err := api.Read(ctx, list, query, append([]string{"apis", custom.GroupName, "v1beta2"}, path...)...)
+	if isNoSuchVersion(err) {
+		if old := readOldCustom(ctx, api, list, query, path); old == nil || !isNoSuchVersion(old) {
+			err = old
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return nil, errors.New("no metrics returned from custom metrics API")
+	}
+	return list, nil
+}
+
+func byPod(list *custom.MetricValueList) map[string]podMetric {
+	out := map[string]podMetric{}
+	for i := range list.Items {
+		v := &list.Items[i]
+		m := podMetric{value: v.Value.MilliValue(), at: v.Timestamp.Time, window: defaultMetricWindow}
+		if v.WindowSeconds != nil {
+			m.window = time.Duration(*v.WindowSeconds) * time.Second
+		}
+		out[v.DescribedObject.Name] = m
+	}
+	return out
+}
+
+func objectMetric(ctx context.Context, api metricsAPI, namespace string, m *scalingv2.ObjectMetricSource) (int64, error) {
+	o := m.DescribedObject
+	var list *custom.MetricValueList
+	var err error
+	if o.Kind == "Namespace" && o.APIVersion == "v1" { // the object is its own namespace
+		list, err = customMetrics(ctx, api, o.Name, "namespaces", "", &m.Metric, nil)
+	} else {
+		var at target
+		if at, err = api.Resource(ctx, o.APIVersion, o.Kind); err != nil {
+			return 0, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
+		}
+		if !at.namespaced {
+			namespace = ""
+		}
+		list, err = customMetrics(ctx, api, namespace, at.gvr.GroupResource().String(), o.Name, &m.Metric, nil)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return list.Items[0].Value.MilliValue(), nil
+}
+
+// externalMetric is the sum of all values that an external metric has.
+func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *scalingv2.MetricIdentifier) (int64, error) {
+	query := map[string]string{}
+	if m.Selector != nil {
+		selector, err := metav1.LabelSelectorAsSelector(m.Selector)
+		if err != nil {
+			return 0, err
+		}
+		query["labelSelector"] = selector.String()
+	}
+	list := &external.ExternalMetricValueList{}
+	if err := api.Read(ctx, list, query, "apis", external.GroupName, "v1beta1", "namespaces", namespace, m.Name); err != nil {
+		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
+	}
+	if len(list.Items) == 0 {
+		return 0, errors.New("no metrics returned from external metrics API")
+	}
+	var all int64
+	for i := range list.Items {
+		all = add(all, list.Items[i].Value.MilliValue())
+	}
+	return all, nil
+}
+
+// rest is the metricsAPI of a cluster.
+type rest struct{ discovery.DiscoveryInterface }
+
+// longest bounds an answer of a metrics API, which may be anybody's.
+const longest = 64 << 20
+
+// Read reads path from whoever serves it.
+func (r rest) Read(ctx context.Context, into any, query map[string]string, path ...string) error {
+	req := r.RESTClient().Get().AbsPath(path...).SetHeader("Accept", "application/json").Timeout(fetchTimeout)
+	for name, value := range query {
+		req = req.Param(name, value)
+	}
+	b, err := req.DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	if len(b) > longest {
+		return fmt.Errorf("the answer is longer than %d bytes", longest)
+	}
+	return json.Unmarshal(b, into)
+}

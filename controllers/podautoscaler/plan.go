@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// snapshot is all that a decision is made from. Nothing of it is modified but past, by remember.
+type snapshot struct {
+	hpa   *scalingv2.HorizontalPodAutoscaler
+	scale scale
+	// pods are those of the target; selected says why they are not known.
+	pods     []*corev1.Pod
+	selected error
+	// rivals are all autoscalers that select some of the pods, this one included, as namespace/name.
+	rivals []string
+	// fetched are the metrics of the spec, in its order; nil when they are not needed.
+	fetched []fetched
+	past    *history
+	now     time.Time
+}
+
+// scale is what the target's scale subresource says.
+type scale struct {
+	spec, status int32
+	selector     string
+}
+
+// fetched is one metric as its API gave it.
+type fetched struct {
+	pods  map[string]podMetric // of pods
+	value int64                // of anything else, in thousandths
+	err   error
+}
+
+// plan is what to do about an autoscaler.
+type plan struct {
+	// replicas are wanted; rescale says that the target must be changed for that.
+	replicas int32
+	rescale  bool
+	reason   string
+	status   *scalingv2.HorizontalPodAutoscalerStatus
+	events   []event
+	// recommended is what the metrics say; -1: they say nothing.
+	recommended int32
+}
+
+type event struct{ kind, reason, message string }
+
+func (p *plan) warn(reason, message string) {
+	p.events = append(p.events, event{corev1.EventTypeWarning, reason, message})
+}
+
+func least(h *scalingv2.HorizontalPodAutoscaler) int32 {
+	if h.Spec.MinReplicas != nil {
+		return *h.Spec.MinReplicas
+	}
+	return 1
+}
+
+// wakes reports whether an autoscaler may take a target from zero replicas: only one that it took there itself.
+func wakes(h *scalingv2.HorizontalPodAutoscaler) bool {
+	c := condition(&h.Status, scalingv2.ScaledToZero)
+	return c != nil && c.Status == corev1.ConditionTrue && (least(h) != 0 || beyondPods(h))
+}
+
+// beyondPods reports whether one of the metrics has a value when there are no pods.
+func beyondPods(h *scalingv2.HorizontalPodAutoscaler) bool {
+	return slices.ContainsFunc(h.Spec.Metrics, func(m scalingv2.MetricSpec) bool {
+		return m.Type == scalingv2.ObjectMetricSourceType || m.Type == scalingv2.ExternalMetricSourceType
+	})
+}
+
+// measures reports whether the metrics matter; else the replicas alone say what to do.
+func measures(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
+	if current == 0 {
+		return wakes(h)
+	}
+	return current <= h.Spec.MaxReplicas && current >= least(h)
+}
+
+// decide says what to do. It never fails: what is wrong is in conditions and events.
+func decide(s *snapshot) plan {
+	h, current := s.hpa, s.scale.spec
+	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1}
+	p.status.CurrentReplicas = current
+	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	switch lowest := least(h); {
+	case measures(h, current):
+		if !p.fromMetrics(s) {
+			return p
+		}
+	case current == 0:
+		p.status.CurrentMetrics = nil
+		p.set(s, scalingv2.ScalingActive, false, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+	case current > h.Spec.MaxReplicas:
+		p.replicas, p.reason, p.status.CurrentMetrics = h.Spec.MaxReplicas, "Current number of replicas above Spec.MaxReplicas", nil
+	default:
+		p.replicas, p.reason, p.status.CurrentMetrics = lowest, "Current number of replicas below Spec.MinReplicas", nil
+	}
+	p.rescale = p.replicas != current
+	p.status.DesiredReplicas = p.replicas
+	return p
+}
+
+// fromMetrics decides by the metrics; false: nothing can be decided.
+func (p *plan) fromMetrics(s *snapshot) bool {
+	h, current := s.hpa, s.scale.spec
+	n, name, err := p.compute(s)
+	if err != nil {
+		p.warn("FailedComputeMetricsReplicas", err.Error())
+		if n < 0 {
+			return false
+		}
+	}
+	p.recommended = n
+	switch {
+	case n > current:
+		p.reason = name + " above target"
+	case n < current:
+		p.reason = "All metrics below target"
+	}
+	v := s.past.stabilize(h, current, n, s.now)
+	p.set(s, scalingv2.AbleToScale, true, v.reason, v.message)
+	w := s.past.limit(h, current, v.n, least(h), h.Spec.MaxReplicas, s.now)
+	p.set(s, scalingv2.ScalingLimited, w.n != v.n, w.reason, w.message)
+	p.replicas = w.n
+	if current == 0 {
+		p.replicas = max(p.replicas, least(h))
+	}
+	return true
+}
+
+// compute is the most that any metric wants, and which. With an error and n >= 0 some metrics failed and the others are enough.
+func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
+	if err := p.checkPods(s); err != nil {
+		return -1, "", err
+	}
+	statuses := make([]scalingv2.MetricStatus, len(s.hpa.Spec.Metrics))
+	bad := 0
+	var first wish
+	for i := range s.hpa.Spec.Metrics {
+		m := &s.hpa.Spec.Metrics[i]
+		want := s.metric(m, &s.fetched[i], &statuses[i])
+		if want.err != nil {
+			if bad++; bad == 1 {
+				first = want
+			}
+			p.warn(want.reason, want.cause.Error())
+			continue
+		}
+		if n == 0 || want.n > n {
+			n, name = want.n, want.name
+		}
+	}
+	switch {
+	case len(s.hpa.Spec.Metrics) == 0:
+		err = errors.New("no metrics are specified")
+		first = wish{reason: "InvalidMetricSourceType", cause: err}
+	case bad > 0:
+		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics), first.err)
+	}
+	if bad >= len(s.hpa.Spec.Metrics) || bad > 0 && n < s.scale.spec {
+		p.set(s, scalingv2.ScalingActive, false, first.reason, "the HPA was unable to compute the replica count: "+first.cause.Error())
+		return -1, "", err
+	}
+	p.status.CurrentMetrics = statuses // else the last ones known stay
+	p.set(s, scalingv2.ScalingActive, true, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from "+name)
+	return n, name, err
+}
+
+// checkPods says why the pods of the target cannot be scaled by their number.
+func (p *plan) checkPods(s *snapshot) error {
+	switch {
+	case s.scale.selector == "":
+		p.warn("SelectorRequired", "selector is required")
+		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", "the HPA target's scale is missing a selector")
+		return errors.New("selector is required")
+	case s.selected != nil:
+		text := "couldn't convert selector into a corresponding internal selector object: " + s.selected.Error()
+		p.warn("InvalidSelector", text)
+		p.set(s, scalingv2.ScalingActive, false, "InvalidSelector", text)
+		return errors.New(text)
+	case len(s.rivals) > 1:
+		text := fmt.Sprintf("pods by selector %s are controlled by multiple HPAs: [%s]", s.scale.selector, strings.Join(s.rivals, " "))
+		p.warn("AmbiguousSelector", text)
+		p.set(s, scalingv2.ScalingActive, false, "AmbiguousSelector", text)
+		return errors.New(text)
+	}
+	return nil
+}
+
+// set sets a condition.
+func (p *plan) set(s *snapshot, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string) {
+	setCondition(p.status, kind, is, reason, message, s.now)
+}
+
+// rescaled notes that the target was changed.
+func (p *plan) rescaled(s *snapshot) {
+	at := metav1.NewTime(s.now)
+	p.status.LastScaleTime = &at
+	p.set(s, scalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.replicas))
+	if s.scale.spec > 0 && p.replicas == 0 && least(s.hpa) == 0 && beyondPods(s.hpa) {
+		p.set(s, scalingv2.ScaledToZero, true, "ScaledToZero", "the HPA controller scaled the workload to zero")
+	} else {
+		p.set(s, scalingv2.ScaledToZero, false, "NotScaledToZero", "the HPA controller did not scale the workload to zero")
+	}
+	p.events = append(p.events, event{corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.replicas, p.reason)})
+}
+
+// failed notes that the target could not be changed.
+func (p *plan) failed(s *snapshot, err error) {
+	p.status.DesiredReplicas, p.status.CurrentMetrics = s.hpa.Status.DesiredReplicas, s.hpa.Status.CurrentMetrics
+	p.warn("FailedRescale", fmt.Sprintf("New size: %d; reason: %s; error: %v", p.replicas, p.reason, err))
+	p.set(s, scalingv2.AbleToScale, false, "FailedUpdateScale", fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
+}
+
+func condition(st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType) *scalingv2.HorizontalPodAutoscalerCondition {
+	for i := range st.Conditions {
+		if st.Conditions[i].Type == kind {
+			return &st.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func setCondition(
+	st *scalingv2.HorizontalPodAutoscalerStatus, kind scalingv2.HorizontalPodAutoscalerConditionType, is bool, reason, message string, now time.Time,
+) {
+	c := condition(st, kind)
+	if c == nil {
+		st.Conditions = append(st.Conditions, scalingv2.HorizontalPodAutoscalerCondition{Type: kind})
+		c = &st.Conditions[len(st.Conditions)-1]
+	}
+	status := corev1.ConditionFalse
+	if is {
+		status = corev1.ConditionTrue
+	}
+	if c.Status != status {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	c.Status, c.Reason, c.Message = status, reason, message
+}
+
+func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podautoscaler scales what HorizontalPodAutoscalers refer to, anything with a scale subresource, so that their metrics come near
+// their targets. Every 15 seconds it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io, custom.metrics.k8s.io and
+// external.metrics.k8s.io, whoever serves these), decides purely (plan.go, replicas.go, behavior.go), and changes the scale and the
+// autoscaler's status. Without autoscalers it does nothing.
+package podautoscaler
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	scalinglisters "k8s.io/client-go/listers/autoscaling/v2"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+const (
+	// period is how often an autoscaler is looked at.
+	period = 15 * time.Second
+	// fetchTimeout bounds one request to a metrics API.
+	fetchTimeout = 10 * time.Second
+)
+
+// Controller scales the targets of all autoscalers.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key]
+	hpas   scalinglisters.HorizontalPodAutoscalerLister
+	pods   corelisters.PodLister
+	scaler scaler
+	api    metricsAPI
+
+	mu    sync.Mutex
+	known map[framework.Key]*memory
+}
+
+// memory is what is kept of an autoscaler between two passes. Only its own pass touches past.
+type memory struct {
+	uid      types.UID
+	past     history
+	selector labels.Selector // of its target's pods; nil: unknown
+}
+
+// New registers with the shared informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	api := rest{env.Client.Discovery()}
+	return build(env, api, scales{api, env.Client.Dynamic})
+}
+
+func build(env *framework.Env, api metricsAPI, s scaler) (*Controller, error) {
+	hpas, pods := env.Shared.Autoscaling().V2().HorizontalPodAutoscalers(), env.Shared.Core().V1().Pods()
+	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, known: map[framework.Key]*memory{}}
+	c.loop = framework.NewLoop(env.Name, max(env.Workers, 1), env.Log, c.sync)
+	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
+		Add: func(h *scalingv2.HorizontalPodAutoscaler) { c.loop.Add(framework.KeyOf(h)) },
+		Update: func(old, cur *scalingv2.HorizontalPodAutoscaler) {
+			if old.UID != cur.UID || !apiequality.Semantic.DeepEqual(old.Spec, cur.Spec) { // not when its own status is written
+				c.loop.Add(framework.KeyOf(cur))
+			}
+		},
+		Delete: func(h *scalingv2.HorizontalPodAutoscaler) { c.loop.Add(framework.KeyOf(h)) },
+	})
+	c.loop.WaitFor(pods.Informer().HasSynced)
+	return c, err
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// sync looks at one autoscaler, and comes back after a period: also when it failed, as what is wrong is seldom mended sooner.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	h, err := c.hpas.HorizontalPodAutoscalers(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		delete(c.known, key)
+		c.mu.Unlock()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if h.DeletionTimestamp == nil {
+		if err := c.pass(ctx, key, h); err != nil && ctx.Err() == nil {
+			c.env.Log.Debug("autoscaler is looked at again", "hpa", key, "err", err)
+		}
+	}
+	c.loop.AddAfter(key, period)
+	return nil
+}
+
+// pass reads, decides and acts.
+func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) error {
+	now := time.Now()
+	t, err := c.scaler.Get(ctx, h.Namespace, &h.Spec.ScaleTargetRef)
+	if err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		c.env.Events.Event(h, corev1.EventTypeWarning, "FailedGetScale", err.Error())
+		st := h.Status.DeepCopy()
+		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
+		return c.write(ctx, h, st)
+	}
+	m := c.remember(key, h, t.spec, now)
+	s := &snapshot{hpa: h, scale: t.scale, past: &m.past, now: now}
+	if measures(h, t.spec) {
+		c.gather(ctx, key, s)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	p := decide(s)
+	if p.recommended >= 0 {
+		m.past.recommend(h, p.recommended, now)
+	}
+	if p.rescale {
+		if err := c.scaler.Set(ctx, t, p.replicas); err != nil {
+			p.failed(s, err)
+		} else {
+			p.rescaled(s)
+			m.past.changed(h, t.spec, p.replicas, now)
+			c.env.Log.Info("scaled", "hpa", key, "from", t.spec, "to", p.replicas, "reason", p.reason)
+		}
+	}
+	for _, e := range p.events {
+		c.env.Events.Event(h, e.kind, e.reason, e.message)
+	}
+	return c.write(ctx, h, p.status)
+}
+
+// remember returns what is kept of an autoscaler. A new one's history begins with the replicas there are.
+func (c *Controller) remember(key framework.Key, h *scalingv2.HorizontalPodAutoscaler, current int32, now time.Time) *memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.known[key]
+	if m == nil || m.uid != h.UID {
+		m = &memory{uid: h.UID, past: history{recommended: []moment{{current, now}}}}
+		c.known[key] = m
+	}
+	return m
+}
+
+// gather reads the pods and the metrics.
+func (c *Controller) gather(ctx context.Context, key framework.Key, s *snapshot) {
+	h := s.hpa
+	s.fetched = make([]fetched, len(h.Spec.Metrics))
+	selector, err := labels.Parse(s.scale.selector)
+	if s.selected = err; err != nil || s.scale.selector == "" {
+		c.selects(key, nil)
+		return
+	}
+	c.selects(key, selector)
+	if s.pods, s.selected = c.pods.Pods(h.Namespace).List(selector); s.selected != nil {
+		return
+	}
+	if s.rivals = c.rivals(key, s.pods); len(s.rivals) > 1 {
+		return
+	}
+	for i := range h.Spec.Metrics {
+		s.fetched[i] = fetch(ctx, c.api, h, &h.Spec.Metrics[i], selector)
+	}
+}
+
+func (c *Controller) selects(key framework.Key, selector labels.Selector) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.known[key]; m != nil {
+		m.selector = selector
+	}
+}
+
+// rivals are all autoscalers of the namespace that select one of the pods.
+func (c *Controller) rivals(key framework.Key, pods []*corev1.Pod) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for other, m := range c.known {
+		if other.Namespace != key.Namespace || m.selector == nil {
+			continue
+		}
+		if other == key || slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return m.selector.Matches(labels.Set(p.Labels)) }) {
+			out = append(out, other.String())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// write stores a status that differs.
+func (c *Controller) write(ctx context.Context, h *scalingv2.HorizontalPodAutoscaler, st *scalingv2.HorizontalPodAutoscalerStatus) error {
+	for i := range st.Conditions { // a pass may have set one and set it back
+		c := &st.Conditions[i]
+		if was := condition(&h.Status, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	if apiequality.Semantic.DeepEqual(&h.Status, st) {
+		return nil
+	}
+	n := *h // the rest is only encoded
+	n.Status = *st
+	_, err := c.env.Client.AutoscalingV2().HorizontalPodAutoscalers(h.Namespace).UpdateStatus(ctx, &n, metav1.UpdateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		if !apierrors.IsConflict(err) {
+			c.env.Events.Event(h, corev1.EventTypeWarning, "FailedUpdateStatus", err.Error())
+		}
+		return fmt.Errorf("update status: %w", err)
+	}
+	return nil
+}

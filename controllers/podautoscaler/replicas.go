@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	resourcehelpers "k8s.io/component-helpers/resource"
+
+	"keelson/api/core/pod"
+)
+
+// What kube-controller-manager has by default, and Keelson has no flag for.
+const (
+	defaultTolerance      = 0.1
+	cpuInitialization     = 5 * time.Minute
+	initialReadinessDelay = 30 * time.Second
+)
+
+// podMetric is the value of a metric for one pod, in thousandths, over window, which ended at.
+type podMetric struct {
+	value  int64
+	at     time.Time
+	window time.Duration
+}
+
+// tolerance is how far a usage may be from its target before anything is done about it.
+type tolerance struct{ down, up float64 }
+
+func toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
+	t := tolerance{defaultTolerance, defaultTolerance}
+	if b := h.Spec.Behavior; b != nil {
+		if b.ScaleDown != nil && b.ScaleDown.Tolerance != nil {
+			t.down = b.ScaleDown.Tolerance.AsApproximateFloat64()
+		}
+		if b.ScaleUp != nil && b.ScaleUp.Tolerance != nil {
+			t.up = b.ScaleUp.Tolerance.AsApproximateFloat64()
+		}
+	}
+	return t
+}
+
+func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
+
+// grouped are pods by what their metrics are worth.
+type grouped struct {
+	ready            int
+	unready, missing []string
+	metrics          map[string]podMetric // of those that count
+}
+
+// group sorts pods. Those that end are left out; those that begin count as unready, whose cpu says nothing yet.
+func group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) grouped {
+	g := grouped{metrics: map[string]podMetric{}}
+	for _, p := range pods {
+		m, found := metrics[p.Name]
+		switch {
+		case p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed:
+			continue
+		case p.Status.Phase == corev1.PodPending:
+			g.unready = append(g.unready, p.Name)
+		case !found:
+			g.missing = append(g.missing, p.Name)
+		case resource == corev1.ResourceCPU && !counts(p, m, now):
+			g.unready = append(g.unready, p.Name)
+		default:
+			g.ready++
+			g.metrics[p.Name] = m
+		}
+	}
+	return g
+}
+
+// counts reports whether a pod's use of cpu says something about its load.
+func counts(p *corev1.Pod, m podMetric, now time.Time) bool {
+	c := pod.Condition(p, corev1.PodReady)
+	if c == nil || p.Status.StartTime == nil {
+		return false
+	}
+	since := c.LastTransitionTime.Time
+	if p.Status.StartTime.Add(cpuInitialization).After(now) { // it may still initialize: ready, and for a whole window
+		return c.Status != corev1.ConditionFalse && !m.at.Before(since.Add(m.window))
+	}
+	// unready from the beginning on
+	return c.Status != corev1.ConditionFalse || !p.Status.StartTime.Add(initialReadinessDelay).After(since)
+}
+
+// ratioOf is how a usage relates to its target, over all pods of metrics.
+type ratioOf func(metrics map[string]podMetric) (float64, error)
+
+// settle turns a ratio into replicas. missing is what a pod without a metric is taken to use when there is too little load.
+func (g *grouped) settle(current int32, t tolerance, ratio ratioOf, missing func(pod string) int64) (int32, error) {
+	first, err := ratio(g.metrics)
+	if err != nil {
+		return 0, err
+	}
+	unready := len(g.unready) > 0 && first > 1
+	if !unready && len(g.missing) == 0 {
+		if t.holds(first) {
+			return current, nil
+		}
+		return ceil(first * float64(g.ready)), nil
+	}
+	// What is not known is taken to speak against a change.
+	for _, name := range g.missing {
+		switch {
+		case first < 1:
+			g.metrics[name] = podMetric{value: missing(name)}
+		case first > 1:
+			g.metrics[name] = podMetric{}
+		}
+	}
+	if unready {
+		for _, name := range g.unready {
+			g.metrics[name] = podMetric{}
+		}
+	}
+	second, err := ratio(g.metrics)
+	if err != nil {
+		return 0, err
+	}
+	if t.holds(second) || first < 1 && second > 1 || first > 1 && second < 1 {
+		return current, nil
+	}
+	n := ceil(second * float64(len(g.metrics)))
+	if second < 1 && n > current || second > 1 && n < current {
+		return current, nil
+	}
+	return n, nil
+}
+
+// ceil rounds up, within what a count can be.
+func ceil(f float64) int32 {
+	switch f = math.Ceil(f); {
+	case math.IsNaN(f) || f < 0:
+		return 0
+	case f >= math.MaxInt32:
+		return math.MaxInt32
+	}
+	return int32(f)
+}
+
+var (
+	errNoPods    = errors.New("no pods returned by selector while calculating replica count")
+	errNoMetrics = errors.New("did not receive metrics for targeted pods (pods might be unready)")
+	errUnmatched = errors.New("no metrics returned matched known pods")
+)
+
+// utilization wants target percent of what the pods request. It returns the utilization and the average use now, too.
+func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resource corev1.ResourceName, container string) (n, percent int32, average int64, err error) {
+	if len(s.pods) == 0 {
+		return 0, 0, 0, errNoPods
+	}
+	g := group(s.pods, metrics, resource, s.now)
+	if len(g.metrics) == 0 {
+		return 0, 0, 0, errNoMetrics
+	}
+	requests := map[string]int64{}
+	for _, p := range s.pods {
+		if requests[p.Name], err = requestOf(p, container, resource); err != nil {
+			return 0, 0, 0, err
+		}
+	}
+	of := func(metrics map[string]podMetric) (int32, int64, error) {
+		var used, requested int64
+		for name, m := range metrics {
+			used, requested = add(used, m.value), add(requested, requests[name])
+		}
+		if requested == 0 {
+			return 0, 0, errUnmatched
+		}
+		percent := float64(used) * 100 / float64(requested)
+		return int32(min(math.Floor(percent), math.MaxInt32)), used / int64(len(metrics)), nil
+	}
+	if percent, average, err = of(g.metrics); err != nil {
+		return 0, 0, 0, err
+	}
+	ratio := func(metrics map[string]podMetric) (float64, error) {
+		now, _, err := of(metrics)
+		return float64(now) / float64(target), err
+	}
+	n, err = g.settle(s.scale.spec, toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
+	return n, percent, average, err
+}
+
+// averageValue wants target per pod, in thousandths.
+func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, resource corev1.ResourceName) (n int32, average int64, err error) {
+	if len(s.pods) == 0 {
+		return 0, 0, errNoPods
+	}
+	g := group(s.pods, metrics, resource, s.now)
+	if len(g.metrics) == 0 {
+		return 0, 0, errNoMetrics
+	}
+	of := func(metrics map[string]podMetric) int64 {
+		var used int64
+		for _, m := range metrics {
+			used = add(used, m.value)
+		}
+		return used / int64(len(metrics))
+	}
+	average = of(g.metrics)
+	ratio := func(metrics map[string]podMetric) (float64, error) {
+		return float64(of(metrics)) / float64(target), nil
+	}
+	n, err = g.settle(s.scale.spec, toleranceOf(s.hpa), ratio, func(string) int64 { return target })
+	return n, average, err
+}
+
+// value wants a metric that is not one of pods to be target, in thousandths.
+func (s *snapshot) value(usage, target int64) (int32, error) {
+	ratio := float64(usage) / float64(target)
+	if s.scale.spec == 0 {
+		return ceil(ratio), nil
+	}
+	if toleranceOf(s.hpa).holds(ratio) {
+		return s.scale.spec, nil
+	}
+	if len(s.pods) == 0 {
+		return 0, fmt.Errorf("unable to calculate ready pods: %w", errNoPods)
+	}
+	ready := 0
+	for _, p := range s.pods {
+		if p.Status.Phase == corev1.PodRunning && pod.Ready(p) {
+			ready++
+		}
+	}
+	return ceil(ratio * float64(ready)), nil
+}
+
+// perPod wants a metric that is not one of pods to be target for each pod, in thousandths. It returns what that is now, too.
+func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
+	n = s.scale.status
+	if ratio := float64(usage) / (float64(target) * float64(n)); !toleranceOf(s.hpa).holds(ratio) {
+		n = ceil(float64(usage) / float64(target))
+	}
+	if s.scale.status == 0 {
+		return n, usage
+	}
+	return n, int64(math.Ceil(float64(usage) / float64(s.scale.status)))
+}
+
+// requestOf is what a pod, or one of its containers, requests of a resource, in thousandths.
+func requestOf(p *corev1.Pod, container string, resource corev1.ResourceName) (int64, error) {
+	if container == "" && resourcehelpers.IsPodLevelRequestsSet(p) {
+		q, ok := resourcehelpers.PodRequests(p, resourcehelpers.PodResourcesOptions{})[resource]
+		if !ok {
+			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", resource, p.Name)
+		}
+		return q.MilliValue(), nil
+	}
+	var sum int64
+	found := false
+	each := func(c *corev1.Container) error {
+		if container != "" && container != c.Name {
+			return nil
+		}
+		q, ok := c.Resources.Requests[resource]
+		if !ok {
+			return fmt.Errorf("missing request for %s in container %s of Pod %s", resource, c.Name, p.Name)
+		}
+		found, sum = true, sum+q.MilliValue()
+		return nil
+	}
+	for i := range p.Spec.Containers {
+		if err := each(&p.Spec.Containers[i]); err != nil {
+			return 0, err
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			if err := each(c); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if container != "" && !found {
+		return 0, fmt.Errorf("container %s not found in Pod %s", container, p.Name)
+	}
+	return sum, nil
+}
+
+// add is a sum that stops at the most there is.
+func add(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
+)
+
+// target is where objects of a kind are.
+type target struct {
+	gvr        schema.GroupVersionResource
+	namespaced bool
+}
+
+// Resource looks for the kind in the version named, and in others of its group when that is not served (any more).
+func (r rest) Resource(_ context.Context, apiVersion, kind string) (target, error) {
+	gv, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return target{}, err
+	}
+	versions := []schema.GroupVersion{gv}
+	if t, ok := r.find(gv, kind); ok {
+		return t, nil
+	}
+	groups, err := r.ServerGroups()
+	if err != nil {
+		return target{}, err
+	}
+	for i := range groups.Groups {
+		if groups.Groups[i].Name != gv.Group {
+			continue
+		}
+		for _, v := range groups.Groups[i].Versions {
+			other := schema.GroupVersion{Group: gv.Group, Version: v.Version}
+			if t, ok := r.find(other, kind); ok {
+				return t, nil
+			}
+			versions = append(versions, other)
+		}
+	}
+	return target{}, &meta.NoKindMatchError{GroupKind: gv.WithKind(kind).GroupKind(), SearchedVersions: searched(versions)}
+}
+
+func searched(all []schema.GroupVersion) []string {
+	if len(all) < 2 {
+		return nil
+	}
+	var out []string
+	for _, gv := range all[1:] {
+		out = append(out, gv.Version)
+	}
+	return out
+}
+
+func (r rest) find(gv schema.GroupVersion, kind string) (target, bool) {
+	list, err := r.ServerResourcesForGroupVersion(gv.String())
+	if err != nil {
+		return target{}, false
+	}
+	for i := range list.APIResources {
+		if a := &list.APIResources[i]; a.Kind == kind && !strings.Contains(a.Name, "/") {
+			return target{gv.WithResource(a.Name), a.Namespaced}, true
+		}
+	}
+	return target{}, false
+}
+
+// scaler reads and writes the scale of what autoscalers refer to.
+type scaler interface {
+	Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error)
+	// Set changes the replicas, unless the target has changed since Get: the answer is a conflict then.
+	Set(ctx context.Context, s *scaled, replicas int32) error
+}
+
+// scaled is a target's scale as it was read.
+type scaled struct {
+	scale
+	at  dynamic.ResourceInterface
+	obj *unstructured.Unstructured
+}
+
+// scales is the scaler of a cluster.
+type scales struct {
+	api metricsAPI
+	dyn dynamic.Interface
+}
+
+func (s scales) Get(ctx context.Context, namespace string, ref *scalingv2.CrossVersionObjectReference) (*scaled, error) {
+	t, err := s.api.Resource(ctx, ref.APIVersion, ref.Kind)
+	if err != nil {
+		return nil, err
+	}
+	out := &scaled{at: s.dyn.Resource(t.gvr).Namespace(namespace)}
+	if out.obj, err = out.at.Get(ctx, ref.Name, metav1.GetOptions{}, "scale"); err != nil {
+		return nil, err
+	}
+	spec, _, err := unstructured.NestedInt64(out.obj.Object, "spec", "replicas")
+	if err != nil {
+		return nil, fmt.Errorf("scale of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	status, _, err := unstructured.NestedInt64(out.obj.Object, "status", "replicas")
+	if err != nil {
+		return nil, fmt.Errorf("scale of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	selector, _, err := unstructured.NestedString(out.obj.Object, "status", "selector")
+	if err != nil {
+		return nil, fmt.Errorf("scale of %s %s: %w", ref.Kind, ref.Name, err)
+	}
+	out.scale = scale{ceil(float64(spec)), ceil(float64(status)), selector}
+	return out, nil
+}
+
+func (s scales) Set(ctx context.Context, t *scaled, replicas int32) error {
+	next := t.obj.DeepCopy()
+	if err := unstructured.SetNestedField(next.Object, int64(replicas), "spec", "replicas"); err != nil {
+		return err
+	}
+	_, err := t.at.Update(ctx, next, metav1.UpdateOptions{}, "scale")
+	return err
+}
+
+// isNoSuchVersion reports an answer of a server that does not know the group version asked for.
+func isNoSuchVersion(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code == http.StatusNotFound && (s.Status().Details == nil || s.Status().Details.Name == "")
+}
+
+// oldCustomMetrics is what v1beta1 of custom.metrics.k8s.io answers, as far as it differs from v1beta2.
+type oldCustomMetrics struct {
+	Items []struct {
+		custom.MetricValue
+		MetricName    string `json:"metricName"`
+		WindowSeconds *int64 `json:"window"`
+	} `json:"items"`
+}
+
+// readOldCustom reads v1beta1 in place of v1beta2.
+func readOldCustom(ctx context.Context, api metricsAPI, into *custom.MetricValueList, query map[string]string, path []string) error {
+	var old oldCustomMetrics
+	if err := api.Read(ctx, &old, query, append([]string{"apis", custom.GroupName, "v1beta1"}, path...)...); err != nil {
+		return err
+	}
+	for i := range old.Items {
+		v := old.Items[i].MetricValue
+		v.Metric.Name, v.WindowSeconds = old.Items[i].MetricName, old.Items[i].WindowSeconds
+		into.Items = append(into.Items, v)
+	}
+	return nil
+}
