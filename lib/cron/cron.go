@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	_ "time/tzdata" // zones must not depend on what is installed on the node
 )
 
 // Schedule says when something is due.
