@@ -46,7 +46,9 @@ func NewLoop[K comparable](name string, workers int, log *slog.Logger, sync func
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](firstRetry, lastRetry)
 	// The queues are made one around the other, as each has the name and the metrics: with one configuration all would count the same.
 	plain := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, MetricsProvider: queues(), Clock: quietClock{}})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Name: name, MetricsProvider: queues(), Queue: plain})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+		Name: name, MetricsProvider: queues(), Queue: plain, Clock: quietClock{}, // it has a timer for what waits, and would tick every 10 s beside that
+	})
 	return &Loop[K]{
 		name: name, workers: max(workers, 1), sync: sync, log: log,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{DelayingQueue: delaying}),
