@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -98,6 +99,53 @@ func TestSuspendedJobMayMove(t *testing.T) {
 	if errs := k.ValidateUpdate(j, started); len(errs) != 1 || errs[0].Field != "spec.template" || !strings.Contains(errs[0].Detail, "field is immutable") {
 		t.Errorf("started: got %v, want spec.template: field is immutable", errs)
 	}
+}
+
+// TestStoppedJobMayMove: a job that ran, and was suspended since, may change like one that never did.
+func TestStoppedJobMayMove(t *testing.T) {
+	k := Job()
+	old := job(k)
+	old.Spec.Suspend = new(true)
+	old.Status = batchv1.JobStatus{StartTime: &metav1.Time{Time: time.Unix(1, 0)}, Conditions: conditions(batchv1.JobSuspended)}
+	j := old.DeepCopy()
+	j.Spec.Template.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	j.Spec.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	wantErrors(t, "suspended", k.ValidateUpdate(j, old))
+	busy := old.DeepCopy()
+	busy.Status.Active = 1
+	if errs := k.ValidateUpdate(j, busy); len(errs) != 1 || errs[0].Field != "spec.template" {
+		t.Errorf("with a pod: got %v, want spec.template: field is immutable", errs)
+	}
+	j.Spec.Template.Spec.Containers[0].Image = "other"
+	if errs := k.ValidateUpdate(j, old); len(errs) != 1 || errs[0].Field != "spec.template" {
+		t.Errorf("another image: got %v, want spec.template: field is immutable", errs)
+	}
+}
+
+// TestStatusOfChangedJobs: what a controller must be able to write after the spec has changed.
+func TestStatusOfChangedJobs(t *testing.T) {
+	k := Job()
+	sub := k.Subs["status"]
+	first, second := metav1.Unix(100, 0), metav1.Unix(200, 0)
+
+	stopped := job(k)
+	stopped.Status = batchv1.JobStatus{StartTime: &first, Conditions: conditions(batchv1.JobSuspended)}
+	resumed := stopped.DeepCopy()
+	resumed.Status = batchv1.JobStatus{StartTime: &second}
+	wantErrors(t, "resumed", sub.ValidateUpdate(resumed, stopped))
+
+	shrunk := job(k)
+	shrunk.Spec.CompletionMode, shrunk.Spec.Completions, shrunk.Spec.Parallelism = new(batchv1.IndexedCompletion), new(int32(2)), new(int32(2))
+	shrunk.Status = batchv1.JobStatus{StartTime: &first, Succeeded: 2, CompletedIndexes: "0,5"}
+	next := shrunk.DeepCopy()
+	next.Status.Succeeded, next.Status.CompletedIndexes = 1, "0"
+	wantErrors(t, "shrunk", sub.ValidateUpdate(next, shrunk))
+
+	empty := job(k)
+	empty.Spec.Suspend, empty.Spec.Completions = new(true), new(int32(0))
+	done := empty.DeepCopy()
+	done.Status = batchv1.JobStatus{CompletionTime: &first, Conditions: conditions(batchv1.JobSuccessCriteriaMet, batchv1.JobComplete)}
+	wantErrors(t, "nothing to do, suspended", sub.ValidateUpdate(done, empty))
 }
 
 func TestElasticIndexedJob(t *testing.T) {

@@ -48,13 +48,20 @@ func validateCompletions(l *check.List, s, old *batchv1.JobSpec) {
 	}
 }
 
+// movable reports whether the job is suspended and has no pods: where they will run, and what they will get, may change.
+func movable(j *batchv1.Job) bool {
+	return kind.Value(j.Spec.Suspend) && j.Status.Active == 0 && (j.Status.StartTime == nil || hasCondition(j, batchv1.JobSuspended))
+}
+
 // allowedTemplate is old's template with everything of j's in it that may still change.
 func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	was := &old.Spec.Template
-	if !kind.Value(old.Spec.Suspend) || old.Status.StartTime != nil {
+	if !movable(old) {
 		return was
 	}
 	was = was.DeepCopy()
+	allowResources(was.Spec.Containers, j.Spec.Template.Spec.Containers)
+	allowResources(was.Spec.InitContainers, j.Spec.Template.Spec.InitContainers)
 	t, now, before := &j.Spec.Template, j.Spec.Template.Spec.Affinity, was.Spec.Affinity
 	switch {
 	case now == nil && before != nil:
@@ -70,6 +77,15 @@ func allowedTemplate(j, old *batchv1.Job) *corev1.PodTemplateSpec {
 	was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates = t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates
 	was.Annotations, was.Labels = t.Annotations, t.Labels
 	return was
+}
+
+// allowResources gives the containers of was the resources that they have in now.
+func allowResources(was, now []corev1.Container) {
+	for i := range was[:min(len(was), len(now))] {
+		if was[i].Name == now[i].Name {
+			was[i].Resources = now[i].Resources
+		}
+	}
 }
 
 // validateJobStatus refuses states that contradict themselves or the past; what was wrong before may stay wrong.
@@ -88,13 +104,15 @@ func validateJobStatus(j, old *batchv1.Job) field.ErrorList {
 	if j.Status.Failed < old.Status.Failed {
 		l.Invalid("failed", j.Status.Failed, "cannot decrease the failed counter")
 	}
-	if j.Status.Succeeded < old.Status.Succeeded {
+	// An indexed job that has shrunk has lost the successes of the indexes that it has no more.
+	elastic := kind.Value(j.Spec.CompletionMode) == batchv1.IndexedCompletion && equality.Semantic.DeepEqual(j.Spec.Completions, j.Spec.Parallelism)
+	if j.Status.Succeeded < old.Status.Succeeded && !elastic {
 		l.Invalid("succeeded", j.Status.Succeeded, "cannot decrease the succeeded counter")
 	}
 	if a, b := j.Status.CompletionTime, old.Status.CompletionTime; a != nil && b != nil && !a.Equal(b) {
 		l.Invalid("completionTime", a, "completionTime cannot be mutated")
 	}
-	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) {
+	if b := old.Status.StartTime; b != nil && !b.Equal(j.Status.StartTime) && !kind.Value(j.Spec.Suspend) && !hasCondition(old, batchv1.JobSuspended) {
 		l.Required("startTime", "startTime cannot be removed for unsuspended job")
 	}
 	met, wasMet := hasCondition(j, batchv1.JobSuccessCriteriaMet), hasCondition(old, batchv1.JobSuccessCriteriaMet)
@@ -187,7 +205,8 @@ func validateFinished(l *check.List, j *batchv1.Job) {
 	if s.Active > 0 {
 		l.Invalid("active", s.Active, "active>0 is invalid for finished job")
 	}
-	if s.StartTime == nil {
+	neverStarted := kind.Value(j.Spec.Suspend) && j.Spec.Completions != nil && *j.Spec.Completions == 0
+	if s.StartTime == nil && !neverStarted {
 		l.Required("startTime", "startTime is required for finished job")
 	}
 	if u := s.UncountedTerminatedPods; u != nil && len(u.Failed)+len(u.Succeeded) > 0 {
