@@ -33,6 +33,9 @@ import (
 	"keelson/controllers/tokens"
 	"keelson/controllers/ttl"
 	"keelson/controllers/vacprotection"
+
+	"keelson/controllers/cronjob"
+	"keelson/controllers/ttlafterfinished"
 )
 
 // row is one controller.
@@ -61,6 +64,8 @@ var table = []row{
 	{name: "endpointslice-controller", alias: "endpointslice", workers: 5, syncs: "service-endpoint", build: plain(endpointslice.New)},
 	{name: "endpoints-controller", alias: "endpoint", account: "endpoint-controller", workers: 5, syncs: "endpoint", build: plain(endpoints.New)},
 	{name: "endpointslice-mirroring-controller", alias: "endpointslicemirroring", account: "endpointslicemirroring-controller", workers: 5, build: plain(endpointslicemirroring.New)},
+	{name: "cronjob-controller", alias: "cronjob", workers: 5, syncs: "cron-job", build: plain(cronjob.New)},
+	{name: "ttl-after-finished-controller", alias: "ttl-after-finished", workers: 5, syncs: "ttl-after-finished", build: plain(ttlafterfinished.New)},
 	{name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
 	{name: "namespace-controller", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
 	{name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},

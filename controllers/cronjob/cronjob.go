@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cronjob creates Jobs on the schedules of batch/v1 CronJobs and deletes
+// the old ones. plan.go decides from a cron job, its jobs and the time; this file
+// acts. A cron job has one timer, for the next time its schedule is due, and none
+// while it is suspended or its schedule cannot be used. It never looks at pods.
+package cronjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+var kind = batchv1.SchemeGroupVersion.WithKind("CronJob")
+
+// skew is one for the process.
+var skew = sync.OnceValue(func() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "cronjob_controller", Name: "job_creation_skew_duration_seconds",
+		Help:    "Time between when a cronjob is scheduled to be run, and when the corresponding job is created",
+		Buckets: prometheus.ExponentialBuckets(1, 2, 10),
+	})
+})
+
+// Collectors are the metrics of all cron job controllers of the process.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{skew()} }
+
+// Controller looks after all cron jobs.
+type Controller struct {
+	env   *framework.Env
+	loop  *framework.Loop[framework.Key]
+	crons cache.Indexer
+	jobs  cache.Indexer
+
+	mu sync.Mutex
+	// wrote is the resourceVersion of each cron job's status as last written: an older one in the cache lacks active jobs.
+	wrote map[types.UID]string
+}
+
+// New registers with the shared informers; Run works.
+func New(env *framework.Env) (framework.Controller, error) {
+	c := &Controller{env: env, wrote: map[types.UID]string{}}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	crons, jobs := env.Shared.Batch().V1().CronJobs().Informer(), env.Shared.Batch().V1().Jobs().Informer()
+	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
+		return nil, err
+	}
+	c.crons, c.jobs = crons.GetIndexer(), jobs.GetIndexer()
+	err := errors.Join(
+		framework.On(c.loop, crons, framework.Handlers[*batchv1.CronJob]{
+			Add: func(cj *batchv1.CronJob) { c.loop.Add(framework.KeyOf(cj)) }, Update: c.updated, Delete: c.deleted,
+		}),
+		framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{
+			Add: c.jobChanged,
+			Update: func(old, cur *batchv1.Job) {
+				if metav1.GetControllerOfNoCopy(cur) == nil {
+					c.jobChanged(old)
+				}
+				c.jobChanged(cur)
+			},
+			Delete: c.jobChanged,
+		}),
+	)
+	return c, err
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// updated waits for the next time of a new schedule: it was not in force when its earlier times went by.
+func (c *Controller) updated(old, cur *batchv1.CronJob) {
+	if old.UID == cur.UID && (old.Spec.Schedule != cur.Spec.Schedule || !equality.Semantic.DeepEqual(old.Spec.TimeZone, cur.Spec.TimeZone)) {
+		var p plan
+		now := time.Now()
+		if s := p.parse(cur); s != nil {
+			if next := s.Next(now); !next.IsZero() {
+				c.loop.AddAfter(framework.KeyOf(cur), next.Sub(now)+grace)
+				return
+			}
+		}
+	}
+	c.loop.Add(framework.KeyOf(cur))
+}
+
+func (c *Controller) deleted(cj *batchv1.CronJob) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.wrote, cj.UID)
+}
+
+func (c *Controller) jobChanged(j *batchv1.Job) {
+	if ref := metav1.GetControllerOfNoCopy(j); ref != nil && ref.Kind == kind.Kind {
+		c.loop.Add(framework.Key{Namespace: j.Namespace, Name: ref.Name})
+	}
+}
+
+// ahead reports whether cj is older than what the controller has written itself.
+func (c *Controller) ahead(cj *batchv1.CronJob) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	order, err := resourceversion.CompareResourceVersion(cj.ResourceVersion, c.wrote[cj.UID])
+	return err == nil && order < 0
+}
+
+// sync is one pass over one cron job.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	obj, ok, err := c.crons.GetByKey(key.String())
+	if err != nil || !ok {
+		return err
+	}
+	cj, ok := obj.(*batchv1.CronJob)
+	if !ok || c.ahead(cj) {
+		return nil // the event that brings the cache up to date makes it pending again
+	}
+	objs, err := c.jobs.ByIndex(framework.ByController, string(cj.UID))
+	if err != nil {
+		return err
+	}
+	jobs := make([]*batchv1.Job, 0, len(objs))
+	for _, o := range objs {
+		if j, ok := o.(*batchv1.Job); ok {
+			jobs = append(jobs, j)
+		}
+	}
+	p := decide(cj, jobs, begin)
+	err = c.apply(ctx, key, cj, &p, begin)
+	for _, e := range p.events {
+		c.env.Events.Event(cj, e.kind, e.reason, e.message)
+	}
+	if writeErr := c.writeStatus(ctx, cj, &p.status); writeErr != nil {
+		return errors.Join(err, writeErr)
+	}
+	if err == nil && !p.next.IsZero() {
+		c.loop.AddAfter(key, p.next.Sub(time.Now())+grace)
+	}
+	return err
+}
+
+// apply carries p out, and keeps its status true to what was achieved.
+func (c *Controller) apply(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
+	for _, j := range p.remove {
+		if err := c.delete(ctx, cj, p, j.Name, j.UID); err != nil {
+			return err
+		}
+	}
+	for _, r := range p.missing {
+		j, err := c.env.Client.BatchV1().Jobs(cj.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && j.UID != r.UID:
+			p.say(corev1.EventTypeNormal, "MissingJob", "Active job went missing: %v", r.Name)
+			p.forget(r.UID)
+		case err != nil:
+			return fmt.Errorf("look for active job %s: %w", r.Name, err)
+		}
+	}
+	p.settle(cj)
+	if p.due.IsZero() {
+		return nil
+	}
+	if p.replace {
+		for _, r := range append([]corev1.ObjectReference(nil), p.status.Active...) {
+			if err := c.delete(ctx, cj, p, r.Name, r.UID); err != nil {
+				return err
+			}
+		}
+	}
+	return c.start(ctx, key, cj, p, begin)
+}
+
+// delete deletes a job with its pods.
+func (c *Controller) delete(ctx context.Context, cj *batchv1.CronJob, p *plan, name string, uid types.UID) error {
+	background := metav1.DeletePropagationBackground
+	err := c.env.Client.BatchV1().Jobs(cj.Namespace).Delete(ctx, name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
+	})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		p.say(corev1.EventTypeWarning, "FailedDelete", "Deleted job: %v", err)
+		return fmt.Errorf("delete job %s: %w", name, err)
+	}
+	p.forget(uid)
+	p.say(corev1.EventTypeNormal, "SuccessfulDelete", "Deleted job %v", name)
+	return nil
+}
+
+// start creates the job that is due and lists it as active.
+func (c *Controller) start(ctx context.Context, key framework.Key, cj *batchv1.CronJob, p *plan, begin time.Time) error {
+	jobs := c.env.Client.BatchV1().Jobs(cj.Namespace)
+	j, err := jobs.Create(ctx, jobFor(cj, p.due), metav1.CreateOptions{})
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		p.next = time.Time{} // nothing can be created there any more, and nothing needs to be
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		// A pass that did not come to write the status has created it, or somebody else has taken its name.
+		if j, err = jobs.Get(ctx, name(cj, p.due), metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("read existing job: %w", err)
+		}
+		if !metav1.IsControlledBy(j, cj) {
+			return nil
+		}
+	case err != nil:
+		p.say(corev1.EventTypeWarning, "FailedCreate", "Error creating job: %v", err)
+		return fmt.Errorf("create job: %w", err)
+	default:
+		skew().Observe(j.CreationTimestamp.Sub(p.due).Seconds())
+		p.say(corev1.EventTypeNormal, "SuccessfulCreate", "Created job %v", j.Name)
+		c.env.Reconciled(mark.Subject{Resource: "cronjobs", Namespace: cj.Namespace, Name: cj.Name, UID: string(cj.UID)}, begin,
+			&mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: 1, Creates: []string{j.Name}}, nil)
+	}
+	p.status.Active = append(p.status.Active, corev1.ObjectReference{
+		Kind: "Job", Namespace: j.Namespace, Name: j.Name, UID: j.UID, APIVersion: batchv1.SchemeGroupVersion.String(), ResourceVersion: j.ResourceVersion,
+	})
+	p.status.LastScheduleTime = &metav1.Time{Time: p.due}
+	return nil
+}
+
+// writeStatus stores st unless it is what cj has.
+func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *batchv1.CronJobStatus) error {
+	if equality.Semantic.DeepEqual(&cj.Status, st) {
+		return nil
+	}
+	next := *cj
+	next.Status = *st
+	written, err := c.env.Client.BatchV1().CronJobs(cj.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write status: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wrote[cj.UID] = written.ResourceVersion
+	return nil
+}

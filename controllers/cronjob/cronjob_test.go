@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cronjob
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/controllers/controllertest"
+)
+
+// stored is a cron job as a server has it at the beginning of a test.
+func stored(name, schedule, zone string, f ...func(*batchv1.CronJob)) *batchv1.CronJob {
+	cj := newCron(schedule, f...)
+	cj.Name, cj.UID, cj.CreationTimestamp = name, types.UID(name), metav1.NewTime(time.Now())
+	cj.Spec.TimeZone = &zone
+	return cj
+}
+
+// finish makes each job complete as soon as it is created, and tells which there were.
+func finish(c *controllertest.Cluster) *[]string {
+	var started []string
+	c.Fake.PrependReactor("create", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		j, ok := a.(clienttesting.CreateAction).GetObject().(*batchv1.Job)
+		if !ok {
+			return false, nil, nil
+		}
+		started = append(started, j.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+		t := metav1.NewTime(time.Now())
+		j.Status.StartTime, j.Status.CompletionTime = &t, &t
+		j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+		return false, nil, nil
+	})
+	return &started
+}
+
+// TestYear runs a year in zones with changes of the clock. What is due in the hour that does not exist is not run that day, and
+// what is due in the hour that comes twice is run twice. On Lord Howe the clock moves by half an hour.
+func TestYear(t *testing.T) {
+	for zone, want := range map[string]struct {
+		runs        int
+		first, last string
+	}{
+		"America/New_York":    {364, "2000-01-01T02:30:00-05:00", "2000-12-30T02:30:00-05:00"}, // from midnight UTC the first is on January 1st
+		"Europe/Berlin":       {365, "2000-01-01T02:30:00+01:00", "2000-12-30T02:30:00+01:00"},
+		"Australia/Lord_Howe": {365, "2000-01-02T02:30:00+11:00", "2000-12-31T02:30:00+11:00"},
+		"Asia/Kolkata":        {365, "2000-01-02T02:30:00+05:30", "2000-12-31T02:30:00+05:30"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := controllertest.New(stored("tick", "30 2 * * *", zone))
+			started := finish(c)
+			c.Start(t, "cronjob-controller", New)
+			for range 365 {
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				c.Said() // it holds only so many
+			}
+			s := *started
+			if len(s) != want.runs || s[0] != want.first || s[len(s)-1] != want.last {
+				t.Errorf("%s: %d runs, want %d; the first %s, want %s; the last %s, want %s", zone, len(s), want.runs, s[0], want.first, s[len(s)-1], want.last)
+			}
+			cj, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(jobs.Items) != 2 || len(cj.Status.Active) != 0 || cj.Status.LastSuccessfulTime == nil {
+				t.Errorf("%s: %d jobs are kept, want 2; active %v, last success %v", zone, len(jobs.Items), cj.Status.Active, cj.Status.LastSuccessfulTime)
+			}
+		})
+	}
+}
+
+// TestBad: what cannot be used is told once, and nothing is tried again.
+func TestBad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(stored("a", "every day", "UTC"), stored("b", "* * * * *", "Mars/Base"), stored("c", "0 0 31 4 *", "UTC"))
+		c.Start(t, "cronjob-controller", New)
+		time.Sleep(1000 * time.Hour)
+		synctest.Wait()
+		said := strings.Join(c.Said(), "\n")
+		for _, want := range []string{
+			`Warning UnparseableSchedule unparseable schedule: "every day" : expected exactly 5 fields, found 2: [every day]`,
+			`Warning UnknownTimeZone invalid timeZone: "Mars/Base": unknown time zone Mars/Base`,
+			"Warning InvalidSchedule invalid schedule: 0 0 31 4 * : time difference between two schedules is less than 1 second",
+		} {
+			if strings.Count(said, want) != 1 {
+				t.Errorf("want once %q in\n%s", want, said)
+			}
+		}
+	})
+}
+
+// TestPolicies: jobs that do not end meet the next one.
+func TestPolicies(t *testing.T) {
+	for p, want := range map[batchv1.ConcurrencyPolicy]struct {
+		jobs, active int
+		event        string
+	}{
+		batchv1.AllowConcurrent:   {3, 3, "Normal SuccessfulCreate Created job tick-"},
+		batchv1.ForbidConcurrent:  {1, 1, "Normal JobAlreadyActive Not starting job because prior execution is running and concurrency policy is Forbid"},
+		batchv1.ReplaceConcurrent: {1, 1, "Normal SuccessfulDelete Deleted job tick-"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := controllertest.New(stored("tick", "* * * * *", "UTC", policy(p)))
+			c.Start(t, "cronjob-controller", New)
+			time.Sleep(3*time.Minute + time.Second)
+			synctest.Wait()
+			jobs, err := c.BatchV1().Jobs("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cj, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(jobs.Items) != want.jobs || len(cj.Status.Active) != want.active {
+				t.Errorf("%s: %d jobs, want %d; %d active, want %d", p, len(jobs.Items), want.jobs, len(cj.Status.Active), want.active)
+			}
+			if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, want.event) || strings.Contains(said, "UnexpectedJob") {
+				t.Errorf("%s: want %q in\n%s", p, want.event, said)
+			}
+		})
+	}
+}
+
+// TestRestart: a controller that ended between creating a job and noting it does not create another.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cj := stored("tick", "* * * * *", "UTC")
+		cj.CreationTimestamp = metav1.NewTime(time.Now().Add(-90 * time.Second))
+		due := time.Now()
+		j := jobFor(cj, due)
+		c := controllertest.New(cj, j)
+		c.Start(t, "cronjob-controller", New)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		got, err := c.BatchV1().CronJobs("default").Get(t.Context(), "tick", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != j.Name || !got.Status.LastScheduleTime.Time.Equal(due) {
+			t.Errorf("got %+v, want %s active since %s", got.Status, j.Name, due)
+		}
+	})
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cronjob
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/cron"
+)
+
+const (
+	// tooMany starts missed are worth an event: somebody stopped the cluster for long, or the clock is wrong.
+	tooMany = 100
+	// grace is how long after its time a job is created, as clocks are corrected by a little.
+	grace = 100 * time.Millisecond
+)
+
+// event is something to tell on the cron job.
+type event struct{ kind, reason, message string }
+
+// plan is what a pass will do.
+type plan struct {
+	status batchv1.CronJobStatus
+	// remove are finished jobs beyond the history limits.
+	remove []*batchv1.Job
+	// missing are active jobs that the cache does not have.
+	missing []corev1.ObjectReference
+	// due is the time to start a job for; zero: none.
+	due time.Time
+	// replace says that the job that is due ends the active ones.
+	replace bool
+	// next is when the schedule is due again; zero: never, as it is now.
+	next   time.Time
+	events []event
+}
+
+func (p *plan) say(kind, reason, format string, args ...any) {
+	p.events = append(p.events, event{kind, reason, fmt.Sprintf(format, args...)})
+}
+
+// decide says what to do for a cron job that controls these jobs. gone are active jobs that the server does not have.
+func decide(cj *batchv1.CronJob, jobs []*batchv1.Job, now time.Time) plan {
+	var p plan
+	cj.Status.DeepCopyInto(&p.status)
+	p.follow(jobs)
+	p.remove = append(surplus(jobs, batchv1.JobComplete, cj.Spec.SuccessfulJobsHistoryLimit),
+		surplus(jobs, batchv1.JobFailed, cj.Spec.FailedJobsHistoryLimit)...)
+	if cj.DeletionTimestamp == nil {
+		p.schedule(cj, now)
+	}
+	return p
+}
+
+// follow brings the list of active jobs up to date.
+func (p *plan) follow(jobs []*batchv1.Job) {
+	known := map[types.UID]bool{}
+	for _, j := range jobs {
+		known[j.UID] = true
+		active := slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == j.UID })
+		end := ended(j)
+		switch {
+		case end == "" && !active:
+			p.say(corev1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", j.Name)
+		case end != "" && active:
+			p.forget(j.UID)
+			p.say(corev1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", j.Name, end)
+		}
+		if t := j.Status.CompletionTime; end == batchv1.JobComplete && t != nil {
+			if last := p.status.LastSuccessfulTime; last == nil || t.After(last.Time) {
+				p.status.LastSuccessfulTime = t
+			}
+		}
+	}
+	for _, r := range p.status.Active {
+		if !known[r.UID] {
+			p.missing = append(p.missing, r)
+		}
+	}
+}
+
+// forget takes a job from the list of active ones.
+func (p *plan) forget(uid types.UID) {
+	p.status.Active = slices.DeleteFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == uid })
+	if len(p.status.Active) == 0 {
+		p.status.Active = nil
+	}
+}
+
+// schedule finds out whether a job is due, and when the next one is.
+func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
+	if cj.Spec.Suspend != nil && *cj.Spec.Suspend {
+		return
+	}
+	s := p.parse(cj)
+	if s == nil {
+		return
+	}
+	from := cj.CreationTimestamp.Time
+	if t := cj.Status.LastScheduleTime; t != nil {
+		from = t.Time
+	}
+	first := s.Next(from)
+	if first.IsZero() {
+		p.say(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "time difference between two schedules is less than 1 second")
+		return
+	}
+	if first.After(now) {
+		p.next = first
+		return
+	}
+	last, missed := s.Latest(from, now, tooMany+1)
+	p.next = s.Next(last)
+	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
+		limit := now.Add(-time.Duration(*d) * time.Second)
+		if last.Before(limit) {
+			return // too late for the last one
+		}
+		if limit.After(from) {
+			_, missed = s.Latest(limit, now, tooMany+1)
+		}
+	}
+	if missed > tooMany {
+		p.say(corev1.EventTypeWarning, "TooManyMissedTimes",
+			"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+	}
+	p.due = last
+}
+
+// settle decides about the job that is due when it is known which jobs are active.
+func (p *plan) settle(cj *batchv1.CronJob) {
+	if p.due.IsZero() {
+		return
+	}
+	if slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.Name == name(cj, p.due) }) {
+		p.due = time.Time{} // it runs already
+		return
+	}
+	switch {
+	case len(p.status.Active) == 0:
+	case cj.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent:
+		p.say(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		p.due = time.Time{}
+	case cj.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent:
+		p.replace = true
+	}
+}
+
+// parse reads the schedule; nil: it cannot be used, which only a change of the cron job can mend.
+func (p *plan) parse(cj *batchv1.CronJob) *cron.Schedule {
+	zone := time.UTC
+	if z := cj.Spec.TimeZone; z != nil {
+		var err error
+		if zone, err = time.LoadLocation(*z); err != nil {
+			p.say(corev1.EventTypeWarning, "UnknownTimeZone", "invalid timeZone: %q: %s", *z, err)
+			return nil
+		}
+	}
+	if strings.Contains(cj.Spec.Schedule, "TZ") {
+		p.say(corev1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, "+
+			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cj.Spec.Schedule)
+	}
+	s, err := cron.Parse(cj.Spec.Schedule)
+	if err != nil {
+		p.say(corev1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cj.Spec.Schedule, err)
+		return nil
+	}
+	if cj.Spec.TimeZone == nil {
+		zone = time.Local // as the clock of the machine has it
+	}
+	return s.In(zone)
+}
+
+// ended is the condition in which j has ended, or "".
+func ended(j *batchv1.Job) batchv1.JobConditionType {
+	for _, c := range j.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
+			return c.Type
+		}
+	}
+	return ""
+}
+
+// surplus are the oldest of the jobs that have ended in this way, beyond the limit.
+func surplus(jobs []*batchv1.Job, end batchv1.JobConditionType, limit *int32) []*batchv1.Job {
+	if limit == nil {
+		return nil
+	}
+	var list []*batchv1.Job
+	for _, j := range jobs {
+		if ended(j) == end && j.DeletionTimestamp == nil {
+			list = append(list, j)
+		}
+	}
+	slices.SortFunc(list, func(a, b *batchv1.Job) int {
+		x, y := a.Status.StartTime, b.Status.StartTime
+		switch {
+		case x == nil && y == nil, x != nil && y != nil && x.Equal(y):
+			return cmp.Compare(a.Name, b.Name)
+		case x == nil:
+			return 1
+		case y == nil:
+			return -1
+		}
+		return x.Compare(y.Time)
+	})
+	return list[:max(0, len(list)-int(*limit))]
+}
+
+// name is that of the job for a time. It is the same whoever creates it: no time gets two.
+func name(cj *batchv1.CronJob, due time.Time) string {
+	return fmt.Sprintf("%s-%d", cj.Name, due.Unix()/60)
+}
+
+// jobFor is the job to start for a time.
+func jobFor(cj *batchv1.CronJob, due time.Time) *batchv1.Job {
+	t := &cj.Spec.JobTemplate
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Name: name(cj, due), Namespace: cj.Namespace, Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cj, kind)},
+	}}
+	zone := time.UTC
+	if z := cj.Spec.TimeZone; z != nil {
+		if l, err := time.LoadLocation(*z); err == nil {
+			zone = l
+		}
+	}
+	if j.Annotations == nil {
+		j.Annotations = map[string]string{}
+	}
+	j.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = due.In(zone).Format(time.RFC3339)
+	t.Spec.DeepCopyInto(&j.Spec)
+	return j
+}

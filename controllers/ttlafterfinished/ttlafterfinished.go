@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ttlafterfinished deletes Jobs, with their pods, some time after they
+// have finished: spec.ttlSecondsAfterFinished. Jobs without it stay.
+package ttlafterfinished
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+// late is one for the process.
+var late = sync.OnceValue(func() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
+		Help: "The time it took to delete the job since it became eligible for deletion", Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+	})
+})
+
+// Collectors are the metrics of all these controllers of the process.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{late()} }
+
+type controller struct {
+	env  *framework.Env
+	loop *framework.Loop[framework.Key]
+	jobs cache.Indexer
+}
+
+// New registers with the shared informers; Run works.
+func New(env *framework.Env) (framework.Controller, error) {
+	c := &controller{env: env}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	jobs := env.Shared.Batch().V1().Jobs().Informer()
+	c.jobs = jobs.GetIndexer()
+	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.changed, Update: func(_, j *batchv1.Job) { c.changed(j) }})
+}
+
+// Run is a run.Func.
+func (c *controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *controller) changed(j *batchv1.Job) {
+	if t := expiry(j); !t.IsZero() {
+		c.loop.AddAfter(framework.KeyOf(j), time.Until(t))
+	}
+}
+
+// expiry is when j is to be deleted; zero: not as it is now.
+func expiry(j *batchv1.Job) time.Time {
+	if j.Spec.TTLSecondsAfterFinished == nil || j.DeletionTimestamp != nil {
+		return time.Time{}
+	}
+	for _, c := range j.Status.Conditions {
+		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second)
+		}
+	}
+	return time.Time{}
+}
+
+func (c *controller) sync(ctx context.Context, key framework.Key) error {
+	obj, ok, err := c.jobs.GetByKey(key.String())
+	if err != nil || !ok {
+		return err
+	}
+	j, ok := obj.(*batchv1.Job)
+	if !ok {
+		return nil
+	}
+	t := expiry(j)
+	if t.IsZero() {
+		return nil
+	}
+	if wait := time.Until(t); wait > 0 {
+		c.loop.AddAfter(key, wait)
+		return nil
+	}
+	// Somebody may have given it more time at the last moment: the version guards against that.
+	foreground := metav1.DeletePropagationForeground
+	err = c.env.Client.BatchV1().Jobs(j.Namespace).Delete(ctx, j.Name, metav1.DeleteOptions{
+		PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion},
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("delete expired job: %w", err)
+	}
+	late().Observe(time.Since(t).Seconds())
+	return nil
+}
