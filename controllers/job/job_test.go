@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package job
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/controllertest"
+)
+
+// podsOf lists the pods of a cluster, and how many have not ended.
+func podsOf(t *testing.T, c *controllertest.Cluster) (all []corev1.Pod, active int) {
+	t.Helper()
+	list, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		if p.Status.Phase == corev1.PodPending || p.Status.Phase == "" {
+			active++
+		}
+	}
+	return list.Items, active
+}
+
+// end ends the active pods of a cluster.
+func end(t *testing.T, c *controllertest.Cluster, code int32) {
+	t.Helper()
+	all, _ := podsOf(t, c)
+	for _, p := range all {
+		if p.Status.Phase != "" {
+			continue
+		}
+		exit(code, 0)(&p)
+		p.Status.ContainerStatuses[0].State.Terminated.FinishedAt = metav1.NewTime(time.Now())
+		if _, err := c.CoreV1().Pods("default").UpdateStatus(t.Context(), &p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func read(t *testing.T, c *controllertest.Cluster) *batchv1.Job {
+	t.Helper()
+	j, err := c.BatchV1().Jobs("default").Get(t.Context(), "pi", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newJob(3, 2))
+		c.Start(t, "job-controller", New)
+		for pass, want := range []int{2, 1} {
+			settle(time.Second)
+			if _, n := podsOf(t, c); n != want {
+				t.Fatalf("pass %d: %d pods run, want %d", pass, n, want)
+			}
+			end(t, c, 0)
+		}
+		settle(time.Second)
+		j := read(t, c)
+		if j.Status.Succeeded != 3 || !ended(j) || j.Status.CompletionTime == nil {
+			t.Errorf("got %+v", j.Status)
+		}
+		all, _ := podsOf(t, c)
+		for _, p := range all {
+			if tracked(&p) || p.Labels["job-name"] != "pi" || !metav1.IsControlledBy(&p, j) {
+				t.Errorf("pod %s: finalizers %v, labels %v, owners %v", p.Name, p.Finalizers, p.Labels, p.OwnerReferences)
+			}
+		}
+		said := strings.Join(c.Said(), "\n")
+		if strings.Count(said, "Normal SuccessfulCreate Created pod: pi-") != 3 || strings.Count(said, "Normal Completed Job completed") != 1 {
+			t.Errorf("events:\n%s", said)
+		}
+	})
+}
+
+// TestRetries: each failure is followed by a longer wait, until there were too many.
+func TestRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newJob(1, 1, func(j *batchv1.Job) { j.Spec.BackoffLimit = new(int32(2)) }))
+		c.Start(t, "job-controller", New)
+		settle(time.Second)
+		for _, wait := range []time.Duration{10 * time.Second, 20 * time.Second} {
+			end(t, c, 1)
+			settle(wait - time.Second)
+			if _, n := podsOf(t, c); n != 0 {
+				t.Errorf("after %s there is a pod already", wait-time.Second)
+			}
+			settle(2 * time.Second)
+			if _, n := podsOf(t, c); n != 1 {
+				t.Errorf("after %s there are %d pods, want one", wait+time.Second, n)
+			}
+		}
+		end(t, c, 1)
+		settle(time.Second)
+		j := read(t, c)
+		f := condition(j.Status.Conditions, batchv1.JobFailed)
+		if j.Status.Failed != 3 || f == nil || f.Reason != "BackoffLimitExceeded" || condition(j.Status.Conditions, batchv1.JobFailureTarget) == nil {
+			t.Errorf("got %+v", j.Status)
+		}
+		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
+			t.Errorf("events:\n%s", said)
+		}
+	})
+}
+
+// TestLeftBehind: a finalizer that nobody else will take is taken, others' pods are left alone.
+func TestLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		owned := func(by, apiVersion, uid string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", APIVersion: apiVersion, Name: by, UID: types.UID("uid-" + uid), Controller: new(true)}}
+			}
+		}
+		given := newJob(1, 1, func(j *batchv1.Job) { j.Name, j.UID, j.Spec.ManagedBy = "given", "uid-given", new("example.com/other") })
+		c := controllertest.New(given, newPod("orphan"), newPod("gone", owned("no", "batch/v1", "no")),
+			newPod("foreign", owned("x", "example.com/v1", "x")), newPod("given", owned("given", "batch/v1", "given")))
+		c.Start(t, "job-controller", New)
+		settle(time.Minute)
+		all, _ := podsOf(t, c)
+		if len(all) != 4 {
+			t.Errorf("%d pods, want 4", len(all))
+		}
+		for _, p := range all {
+			if want := p.Name == "foreign" || p.Name == "given"; tracked(&p) != want {
+				t.Errorf("pod %s has the finalizer: %v, want %v", p.Name, tracked(&p), want)
+			}
+		}
+	})
+}
