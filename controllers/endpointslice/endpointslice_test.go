@@ -13,12 +13,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 func node(name, zone string) *corev1.Node {
@@ -281,5 +283,60 @@ func TestTrafficDistribution(t *testing.T) {
 		c.check("same node", "IPv4 :8080 10.0.0.1/rs@z1>z1>>n1 10.0.0.2/rs@z2>z2>>n2")
 		c.setService(prefer(""))
 		c.check("anywhere", "IPv4 :8080 10.0.0.1/rs@z1 10.0.0.2/rs@z2")
+	})
+}
+
+// TestTopologyAnnotation: hints that share the endpoints out by the zones' processors need to know the nodes, and follow them.
+func TestTopologyAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sized := func(name, zone string) *corev1.Node {
+			n := node(name, zone)
+			n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+			return n
+		}
+		c := start(t, sized("n1", "z1"), sized("n2", "z2"), web(func(s *corev1.Service) {
+			s.Annotations = map[string]string{corev1.AnnotationTopologyMode: "Auto"}
+		}), pod("a", "n1", true, "10.0.0.1"), pod("b", "n1", true, "10.0.0.2"), pod("c", "n2", true, "10.0.0.3"), pod("d", "n2", true, "10.0.0.4"))
+		c.setPod(pod("a", "n1", false, "10.0.0.1"))
+		time.Sleep(time.Second)
+		c.setPod(pod("a", "n1", true, "10.0.0.1")) // by now the nodes are known
+		c.check("two zones", "IPv4 :8080 10.0.0.1/rs@z1>z1 10.0.0.2/rs@z1>z1 10.0.0.3/rs@z2>z2 10.0.0.4/rs@z2>z2")
+		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "TopologyAwareHintsEnabled") {
+			t.Errorf("events: %s", said)
+		}
+	})
+}
+
+// TestPortsAreNotSortedInPlace: the library sorts the ports of the slices it is given; those of the cache are everybody's.
+func TestPortsAreNotSortedInPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		three := web(func(s *corev1.Service) {
+			for i, name := range []string{"a", "b", "c"} {
+				s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(90 + i), TargetPort: intstr.FromInt32(int32(9000 + i)), Protocol: corev1.ProtocolTCP})
+			}
+		})
+		var env *framework.Env
+		c := controllertest.New(node("n1", "z1"), three, pod("p", "n1", true, "10.0.0.1"))
+		c.Start(t, "endpointslice-controller", func(e *framework.Env) (framework.Controller, error) {
+			env = e
+			return New(e)
+		})
+		k := cluster{c, t}
+		s := k.slices()[0].DeepCopy()
+		slices.Reverse(s.Ports)
+		s.Generation++
+		if _, err := c.DiscoveryV1().EndpointSlices("default").Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		held, err := env.Shared.Discovery().V1().EndpointSlices().Lister().EndpointSlices("default").Get(s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Ports {
+			if *held.Ports[i].Name != *s.Ports[i].Name {
+				t.Fatalf("port %d of the cached slice is %s, stored is %s", i, *held.Ports[i].Name, *s.Ports[i].Name)
+			}
+		}
 	})
 }
