@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package history keeps the pod templates of StatefulSets and DaemonSets as
+// ControllerRevisions: it claims a workload's revisions, finds or creates the one
+// of its present template, numbers them so that a rollback moves the old revision
+// to the end, and deletes those beyond revisionHistoryLimit. The controllers of
+// both kinds call it; it never touches pods or the workload itself.
+package history
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+)
+
+// Owner is a workload whose revisions are kept.
+type Owner struct {
+	metav1.Object
+	Selector labels.Selector
+	Template *corev1.PodTemplateSpec
+	// Collisions is status.collisionCount.
+	Collisions *int32
+	// HashLabel is the label under which a revision shows its hash.
+	HashLabel string
+}
+
+// Keeper keeps the revisions of one kind of workload.
+type Keeper struct {
+	env      *framework.Env
+	informer cache.SharedIndexInformer
+	own      framework.Ownership[*appsv1.ControllerRevision]
+}
+
+// New returns a keeper on the shared informer of ControllerRevisions. live reads a workload, of the kind owner, past all caches.
+func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Keeper, error) {
+	inf := env.Shared.Apps().V1().ControllerRevisions().Informer()
+	if err := framework.EnsureIndex(inf, framework.ByController, framework.IndexByController); err != nil {
+		return nil, err
+	}
+	return &Keeper{env, inf, framework.Ownership[*appsv1.ControllerRevision]{
+		Owner: owner, Live: live,
+		Patch: func(ctx context.Context, r *appsv1.ControllerRevision, patch []byte) error {
+			_, err := env.Client.AppsV1().ControllerRevisions(r.Namespace).Patch(ctx, r.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			return err
+		},
+	}}, nil
+}
+
+// Informer is where the revisions come from.
+func (k *Keeper) Informer() cache.SharedIndexInformer { return k.informer }
+
+// State is a workload's history after Advance.
+type State struct {
+	// Update is the revision of the present template, the last of All.
+	Update *appsv1.ControllerRevision
+	// All are the workload's revisions, oldest first. They may be shared: do not modify them.
+	All []*appsv1.ControllerRevision
+	// Collisions belongs in status.collisionCount.
+	Collisions int32
+}
+
+// Named returns the revision of this name, nil when there is none.
+func (s *State) Named(name string) *appsv1.ControllerRevision {
+	for _, r := range s.All {
+		if r.Name == name {
+			return r
+		}
+	}
+	return nil
+}
+
+// Advance claims o's revisions and makes the one of its present template the newest, creating it when there is none.
+func (k *Keeper) Advance(ctx context.Context, o Owner) (*State, error) {
+	s := &State{}
+	if o.Collisions != nil {
+		s.Collisions = *o.Collisions
+	}
+	var err error
+	if s.All, err = k.claim(ctx, o); err != nil {
+		return nil, err
+	}
+	sortByRevision(s.All)
+	patch, err := Patch(o.Template)
+	if err != nil {
+		return nil, err
+	}
+	next := int64(1)
+	if n := len(s.All); n > 0 {
+		next = s.All[n-1].Revision + 1
+	}
+	at := lastSame(s.All, patch, o.Template)
+	switch {
+	case at < 0:
+		if s.Update, err = k.create(ctx, o, patch, next, &s.Collisions); err != nil {
+			return nil, err
+		}
+		s.All = append(s.All, s.Update)
+	case at == len(s.All)-1:
+		s.Update = s.All[at]
+	default: // a rollback
+		r := s.All[at].DeepCopy()
+		r.Revision = next
+		if s.Update, err = k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Update(ctx, r, metav1.UpdateOptions{}); err != nil {
+			return nil, fmt.Errorf("renumber revision %s: %w", r.Name, err)
+		}
+		s.All = append(slices.Delete(s.All, at, at+1), s.Update)
+	}
+	return s, nil
+}
+
+// sortByRevision puts the oldest first.
+func sortByRevision(all []*appsv1.ControllerRevision) {
+	slices.SortStableFunc(all, func(a, b *appsv1.ControllerRevision) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func lastSame(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) int {
+	for i := len(all) - 1; i >= 0; i-- {
+		if same(all[i], patch, t) {
+			return i
+		}
+	}
+	return -1
+}
+
+// create stores the revision of o's template. Another revision of its name counts as a collision and the next name is tried.
+func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64, collisions *int32) (*appsv1.ControllerRevision, error) {
+	api := k.env.Client.AppsV1().ControllerRevisions(o.GetNamespace())
+	for {
+		want := k.revision(o, patch, number, *collisions)
+		r, err := api.Create(ctx, want, metav1.CreateOptions{})
+		if err == nil {
+			return r, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create revision %s: %w", want.Name, err)
+		}
+		r, err = api.Get(ctx, want.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read revision %s: %w", want.Name, err)
+		}
+		owner := metav1.GetControllerOfNoCopy(r)
+		switch {
+		case !same(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID():
+			*collisions++
+		case owner == nil:
+			return nil, fmt.Errorf("revision %s: waiting to adopt it", want.Name)
+		case r.Revision < number: // the cache had not seen it: it was created, and others since
+			r.Revision = number
+			return api.Update(ctx, r, metav1.UpdateOptions{})
+		default:
+			return r, nil
+		}
+	}
+}
+
+// revision is the object that stores o's template.
+func (k *Keeper) revision(o Owner, patch []byte, number int64, collisions int32) *appsv1.ControllerRevision {
+	h := fnv.New32()
+	_, _ = h.Write(patch) // a hash does not fail
+	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
+	hash := rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
+	const most = 223 // characters of the workload's name that leave room for the hash
+	name := o.GetName()[:min(len(o.GetName()), most)] + "-" + hash
+	l := maps.Clone(o.Template.Labels)
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[o.HashLabel] = hash
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: o.GetNamespace(), Labels: l, Annotations: maps.Clone(o.GetAnnotations()),
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(o.Object, k.own.Owner)},
+		},
+		Data: runtime.RawExtension{Raw: patch}, Revision: number,
+	}
+}
+
+// Truncate deletes the oldest revisions that live does not name until limit of those are left. A negative limit keeps all.
+func (k *Keeper) Truncate(ctx context.Context, s *State, limit int, live func(*appsv1.ControllerRevision) bool) error {
+	if limit < 0 || len(s.All) <= limit {
+		return nil
+	}
+	old := slices.DeleteFunc(slices.Clone(s.All), func(r *appsv1.ControllerRevision) bool { return r == s.Update || live(r) })
+	for _, r := range old[:max(0, len(old)-limit)] {
+		uid := r.UID
+		err := k.env.Client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete revision %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// claim returns o's revisions after adopting and releasing.
+func (k *Keeper) claim(ctx context.Context, o Owner) ([]*appsv1.ControllerRevision, error) {
+	var all []*appsv1.ControllerRevision
+	for _, at := range []string{string(o.GetUID()), framework.OrphanKey(o.GetNamespace())} {
+		objs, err := k.informer.GetIndexer().ByIndex(framework.ByController, at)
+		if err != nil {
+			return nil, err
+		}
+		for _, obj := range objs {
+			if r, ok := obj.(*appsv1.ControllerRevision); ok {
+				all = append(all, r)
+			}
+		}
+	}
+	mine, adopted, err := k.own.Settle(ctx, o.Object, o.Selector, all)
+	if err != nil {
+		return nil, fmt.Errorf("revisions: %w", err)
+	}
+	return append(mine, adopted...), nil
+}

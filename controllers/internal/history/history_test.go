@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
+)
+
+var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+
+// keeper returns a keeper on a cluster that holds objs, and set's history of a template with this image.
+func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func(image string) *State, *Keeper) {
+	t.Helper()
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}}
+	c := controllertest.New(append(objs, set)...)
+	env := &framework.Env{Client: c.Client, Shared: c.Informers(0, client.Scope{})}
+	k, err := New(env, gvk, func(context.Context, string, string) (metav1.Object, error) { return set, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	env.Shared.Start(ctx.Done())
+	t.Cleanup(func() { cancel(); env.Shared.Shutdown() })
+	if !cache.WaitForCacheSync(ctx.Done(), k.Informer().HasSynced) {
+		t.Fatal("no revisions")
+	}
+	return c, func(image string) *State {
+		t.Helper()
+		s, err := k.Advance(ctx, Owner{
+			Object: set, Selector: labels.SelectorFromSet(labels.Set{"app": "web"}), Template: template1(image), HashLabel: "hash",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}, k
+}
+
+func template1(image string) *corev1.PodTemplateSpec {
+	return &corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}},
+	}
+}
+
+// seen waits until the informer has n revisions.
+func seen(t *testing.T, k *Keeper, n int) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); len(k.Informer().GetIndexer().List()) != n; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the informer has %d revisions, want %d", len(k.Informer().GetIndexer().List()), n)
+		}
+	}
+}
+
+func TestPatchIsWhatKubectlSends(t *testing.T) {
+	b, err := Patch(template1("v1"))
+	if want := `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`; err != nil || string(b) != want {
+		t.Errorf("got %s, %v; want %s", b, err, want)
+	}
+	back, err := template(b)
+	if err != nil || back.Spec.Containers[0].Image != "v1" || back.Labels["app"] != "web" {
+		t.Errorf("back: got %+v, %v", back, err)
+	}
+	for _, bad := range []string{``, `[]`, `{}`, `{"spec":{"template":7}}`} {
+		if got, err := template([]byte(bad)); err == nil {
+			t.Errorf("%q: got %+v, want an error", bad, got)
+		}
+	}
+}
+
+// Asking again before the informer knows of the revision must not create another.
+func TestAdvanceTwiceIsOnce(t *testing.T) {
+	_, advance, k := keeper(t)
+	a, b := advance("v1"), advance("v1")
+	if a.Update.Name != b.Update.Name || b.Collisions != 0 || b.Update.Revision != 1 {
+		t.Errorf("got %s, then %s with number %d and %d collisions", a.Update.Name, b.Update.Name, b.Update.Revision, b.Collisions)
+	}
+	seen(t, k, 1)
+}
+
+func TestCollisions(t *testing.T) {
+	patch, err := Patch(template1("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
+	of := func() *appsv1.ControllerRevision {
+		o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
+		r := k.revision(o, patch, 1, 0)
+		r.OwnerReferences[0].UID = "other"
+		return r
+	}
+	_, advance, _ := keeper(t, of())
+	s := advance("v1")
+	if taken := of().Name; s.Collisions != 1 || s.Update.Name == taken || !strings.HasPrefix(s.Update.Name, "web-") {
+		t.Errorf("got %s with %d collisions, want another name than %s and 1", s.Update.Name, s.Collisions, taken)
+	}
+}
+
+func TestAdoptsRenumbersTruncates(t *testing.T) {
+	// As an older Kubernetes wrote it, and orphaned since.
+	raw := `{"spec":{"template":{"$patch":"replace","metadata":{"creationTimestamp":null,"labels":{"app":"web"}},"spec":{"containers":[{"image":"v1","name":"c","resources":{}}]}}}}`
+	orphan := &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-old", Namespace: "default", Labels: map[string]string{"app": "web"}},
+		Data:       runtime.RawExtension{Raw: []byte(raw)}, Revision: 4,
+	}
+	c, advance, k := keeper(t, orphan)
+	if s := advance("v1"); s.Update.Name != "web-old" || s.Update.Revision != 4 {
+		t.Fatalf("got %s with number %d, want the adopted web-old with 4", s.Update.Name, s.Update.Revision)
+	}
+	if s := advance("v2"); s.Update.Revision != 5 || len(s.All) != 2 {
+		t.Errorf("a new template: got number %d of %d revisions, want 5 of 2", s.Update.Revision, len(s.All))
+	}
+	seen(t, k, 2)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) { // until the informer shows the adoption
+		objs, err := k.Informer().GetIndexer().ByIndex(framework.ByController, "web")
+		if err == nil && len(objs) == 2 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the informer shows %d owned revisions, want 2", len(objs))
+		}
+	}
+	s := advance("v1")
+	var got []string
+	for _, r := range s.All {
+		got = append(got, fmt.Sprint(r.Revision))
+	}
+	if s.Update.Name != "web-old" || strings.Join(got, " ") != "5 6" {
+		t.Errorf("a rollback: got %s, numbers %v; want web-old, 5 6", s.Update.Name, got)
+	}
+	keep := func(*appsv1.ControllerRevision) bool { return true }
+	none := func(*appsv1.ControllerRevision) bool { return false }
+	for _, tt := range []struct {
+		limit int
+		live  func(*appsv1.ControllerRevision) bool
+		want  int
+	}{{-1, none, 2}, {1, none, 2}, {0, keep, 2}, {0, none, 1}} {
+		if err := k.Truncate(t.Context(), s, tt.limit, tt.live); err != nil {
+			t.Fatal(err)
+		}
+		l, err := c.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(l.Items) != tt.want {
+			t.Errorf("limit %d: got %d revisions, %v; want %d", tt.limit, len(l.Items), err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Patch is what a revision stores of a pod template: the strategic merge patch that puts it back, as kubectl rollout undo sends it.
+// kubectl compares these bytes, so keys are sorted as it sorts them.
+func Patch(t *corev1.PodTemplateSpec) ([]byte, error) {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("encode pod template: %w", err)
+	}
+	var template map[string]any
+	if err := json.Unmarshal(b, &template); err != nil {
+		return nil, fmt.Errorf("encode pod template: %w", err)
+	}
+	template["$patch"] = "replace"
+	return json.Marshal(map[string]any{"spec": map[string]any{"template": template}})
+}
+
+// Template reads the pod template that a revision stores.
+func Template(r *appsv1.ControllerRevision) (*corev1.PodTemplateSpec, error) {
+	return template(r.Data.Raw)
+}
+
+func template(patch []byte) (*corev1.PodTemplateSpec, error) {
+	var stored struct {
+		Spec struct {
+			Template *corev1.PodTemplateSpec `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(patch, &stored); err != nil {
+		return nil, fmt.Errorf("decode pod template: %w", err)
+	}
+	if stored.Spec.Template == nil {
+		return nil, fmt.Errorf("decode pod template: there is no spec.template")
+	}
+	return stored.Spec.Template, nil
+}
+
+// same reports whether r stores the template of which patch is the patch. Other versions of Kubernetes write some empty fields
+// that ours leaves out, so different bytes may mean the same template.
+func same(r *appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) bool {
+	if bytes.Equal(r.Data.Raw, patch) {
+		return true
+	}
+	stored, err := Template(r)
+	return err == nil && equality.Semantic.DeepEqual(stored, t)
+}
