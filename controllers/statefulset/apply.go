@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/history"
+	"keelson/lib/mark"
+)
+
+// act carries out the plan's stages; the first that fails is the last.
+func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan, h *history.State) error {
+	if len(p.stages) == 0 {
+		return nil
+	}
+	a := &acting{Controller: c, s: s, templates: map[string]*corev1.PodTemplateSpec{}}
+	for _, name := range []string{s.current, s.update} {
+		t, err := history.Template(h.Named(name))
+		if err != nil {
+			return fmt.Errorf("revision %s: %w", name, err)
+		}
+		a.templates[name] = t
+	}
+	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: replicas(s.set), Has: len(s.pods)}
+	all := slices.Concat(p.stages...)
+	var uids []types.UID
+	for _, x := range all {
+		switch x.verb {
+		case create:
+			detail.Creates = append(detail.Creates, podName(s.set, x.n))
+		case remove:
+			detail.Deletes = append(detail.Deletes, x.pod.Name)
+			uids = append(uids, x.pod.UID)
+		case identify, claimsAgain, own:
+		}
+	}
+	c.expect.Expect(key, len(detail.Creates), uids...)
+	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be heard of
+		switch x.verb {
+		case create:
+			c.expect.Created(key, 1)
+		case remove:
+			c.expect.Deleted(key, x.pod.UID)
+		case identify, claimsAgain, own:
+		}
+	})
+	if len(detail.Creates)+len(uids) > 0 {
+		c.env.Reconciled(mark.Subject{
+			Resource: "statefulsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+		}, s.now, detail, err)
+	}
+	return err
+}
+
+// acting carries out one pass.
+type acting struct {
+	*Controller
+	s         snapshot
+	templates map[string]*corev1.PodTemplateSpec // by revision
+}
+
+// run does the stages in order, up to the first that fails. It calls undone for every action that it did not do, or in vain.
+func (a *acting) run(ctx context.Context, stages [][]action, undone func(action)) (err error) {
+	for _, stage := range stages {
+		done := make([]bool, len(stage))
+		if err == nil {
+			var next atomic.Int64
+			_, _, err = framework.SlowStart(len(stage), 1, func() (err error) {
+				i := next.Add(1) - 1
+				done[i], err = a.do(ctx, stage[i])
+				return err
+			})
+		}
+		for i, x := range stage {
+			if !done[i] {
+				undone(x)
+			}
+		}
+	}
+	return err
+}
+
+// do reports whether the informer will tell of what it did.
+func (a *acting) do(ctx context.Context, x action) (bool, error) {
+	switch x.verb {
+	case create:
+		return a.create(ctx, x)
+	case remove:
+		return a.remove(ctx, x.pod)
+	case identify:
+		return true, a.identify(ctx, x)
+	case claimsAgain:
+		return true, a.ensureClaims(ctx, x.n)
+	case own:
+		return true, a.ownClaims(ctx, x)
+	}
+	return false, nil
+}
+
+func (a *acting) create(ctx context.Context, x action) (bool, error) {
+	name := podName(a.s.set, x.n)
+	if err := a.ensureClaims(ctx, x.n); err != nil {
+		a.told("create", name, err)
+		return false, err
+	}
+	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx, newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return false, nil // nothing can be created there any more, and nothing needs to be
+	case apierrors.IsAlreadyExists(err) && !a.foreign(name):
+		return false, err // the cache is late
+	}
+	a.told("create", name, err)
+	return err == nil, err
+}
+
+// foreign reports whether the cache has a pod of this name that is none of the set's.
+func (a *acting) foreign(name string) bool {
+	obj, ok, err := a.pods.GetByKey(a.s.set.Namespace + "/" + name)
+	p, isPod := obj.(*corev1.Pod)
+	return err == nil && ok && isPod && !metav1.IsControlledBy(p, a.s.set)
+}
+
+func (a *acting) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
+	uid := p.UID
+	err := a.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil // gone, or replaced by another of its name: its event comes
+	}
+	a.told("delete", p.Name, err)
+	return err == nil, err
+}
+
+func (a *acting) identify(ctx context.Context, x action) error {
+	p := x.pod.DeepCopy()
+	p.Labels = identified(a.s.set, x.n, p.Labels)
+	p.Spec.Volumes = volumes(a.s.set, x.n, p.Spec.Volumes)
+	_, err := a.env.Client.CoreV1().Pods(p.Namespace).Update(ctx, p, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if !apierrors.IsConflict(err) {
+		a.told("update", p.Name, err)
+	}
+	return err
+}
+
+// ensureClaims creates the claims of pod n that do not exist.
+func (a *acting) ensureClaims(ctx context.Context, n int) error {
+	var errs []error
+	for _, want := range newClaims(a.s.set, n) {
+		has := a.s.claim(want.Name)
+		switch {
+		case has == nil:
+			_, err := a.env.Client.CoreV1().PersistentVolumeClaims(want.Namespace).Create(ctx, want, metav1.CreateOptions{})
+			if err != nil {
+				errs = append(errs, fmt.Errorf("failed to create PVC %s: %w", want.Name, err))
+			}
+			if !apierrors.IsAlreadyExists(err) {
+				a.toldClaim("create", want.Name, podName(a.s.set, n), err)
+			}
+		case has.DeletionTimestamp != nil:
+			errs = append(errs, fmt.Errorf("pvc %s is being deleted", want.Name))
+		case claimOwners(has, a.s.set, n, "").foreign:
+			a.toldForeign(want.Name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ownClaims gives the claims of a pod the owners that the retention policy asks for.
+func (a *acting) ownClaims(ctx context.Context, x action) error {
+	for i := range a.s.set.Spec.VolumeClaimTemplates {
+		has := a.s.claim(claimName(a.s.set, &a.s.set.Spec.VolumeClaimTemplates[i], x.n))
+		if has == nil {
+			continue
+		}
+		o := claimOwners(has, a.s.set, x.n, x.pod.UID)
+		if !o.change {
+			continue
+		}
+		if o.foreign {
+			a.toldForeign(has.Name)
+		}
+		c := has.DeepCopy()
+		c.OwnerReferences = o.refs
+		_, err := a.env.Client.CoreV1().PersistentVolumeClaims(c.Namespace).Update(ctx, c, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("could not update claim %s for delete policy ownerRefs: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// reason is an event's: SuccessfulCreate, FailedCreate and so on.
+func reason(verb string, err error) (kind, reason string) {
+	verb = strings.ToUpper(verb[:1]) + verb[1:]
+	if err != nil {
+		return corev1.EventTypeWarning, "Failed" + verb
+	}
+	return corev1.EventTypeNormal, "Successful" + verb
+}
+
+// told records the event of what was done to a pod.
+func (a *acting) told(verb, pod string, err error) {
+	kind, reason := reason(verb, err)
+	if err != nil {
+		a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, a.s.set.Name, err)
+		return
+	}
+	a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s successful", verb, pod, a.s.set.Name)
+}
+
+func (a *acting) toldClaim(verb, claim, pod string, err error) {
+	kind, reason := reason(verb, err)
+	if err != nil {
+		a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s for Pod %s in StatefulSet %s failed error: %v", verb, claim, pod, a.s.set.Name, err)
+		return
+	}
+	a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s Pod %s in StatefulSet %s success", verb, claim, pod, a.s.set.Name)
+}
+
+func (a *acting) toldForeign(claim string) {
+	a.env.Events.Eventf(a.s.set, corev1.EventTypeWarning, "ConflictingController",
+		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
+}
+
+// writeStatus stores st unless it is what the set has. After a conflict the informer brings the newer set, and with it the next pass.
+func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, st appsv1.StatefulSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, st) {
+		return nil
+	}
+	next := *set // the rest is only encoded
+	next.Status = st
+	_, err := c.env.Client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("write status: %w", err)
+}

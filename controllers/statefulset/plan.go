@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package statefulset
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson/api/core/pod"
+)
+
+// burst is the most pods that one pass creates.
+const burst = 500
+
+// snapshot is all that a pass decides from. Nothing in it is modified.
+type snapshot struct {
+	set *appsv1.StatefulSet
+	// pods are those that the set controls, with names of its form, in any state.
+	pods []*corev1.Pod
+	// claim finds a claim of the set's namespace, nil when there is none.
+	claim func(name string) *corev1.PersistentVolumeClaim
+	// current and update name the revisions that a rollout leads from and to.
+	current, update string
+	collisions      int32
+	// settled is false while creations or deletions are still expected: only the status is computed then.
+	settled bool
+	now     time.Time
+}
+
+type verb int
+
+const (
+	create      verb = iota // the pod's claims, and the pod
+	remove                  // the pod
+	identify                // give the pod back its labels and volumes
+	claimsAgain             // create the claims that a waiting pod lacks
+	own                     // set the owners of the claims
+)
+
+// action is one thing to do about pod n. revision is what to create it from.
+type action struct {
+	verb     verb
+	n        int
+	pod      *corev1.Pod // nil for create
+	revision string
+}
+
+// plan is what a pass will do: the stages in order, each only if the one before went well.
+type plan struct {
+	stages [][]action
+	// next is when time alone will change something: a ready pod becomes available. 0: it will not.
+	next time.Duration
+}
+
+// member is one of the pods that the set wants: it exists or is to be created.
+type member struct {
+	n   int
+	pod *corev1.Pod
+}
+
+// decide compares the set with its pods. With OrderedReady the pods are looked at one by one, and the first that is not as it
+// should be holds up those after it; with Parallel none waits for another. Replicas come first, then scaling down, then updates.
+func decide(s snapshot) plan {
+	members, condemned := divide(s)
+	p := plan{next: nextAvailable(s)}
+	if !s.settled || s.set.DeletionTimestamp != nil {
+		return p
+	}
+	ordered := s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement
+	stage, ok := keep(s, members, ordered)
+	p.add(stage)
+	if !ok {
+		return p
+	}
+	stage = nil
+	for _, c := range condemned {
+		if disowned(s, c) {
+			stage = append(stage, action{verb: own, n: c.n, pod: c.pod})
+		}
+	}
+	p.add(stage)
+	stage, ok = scaleDown(s, members, condemned, ordered)
+	p.add(stage)
+	if ok && s.set.Spec.UpdateStrategy.Type != appsv1.OnDeleteStatefulSetStrategyType {
+		p.add(rollOut(s, members, ordered))
+	}
+	return p
+}
+
+func (p *plan) add(stage []action) {
+	if len(stage) > 0 {
+		p.stages = append(p.stages, stage)
+	}
+}
+
+// divide returns the pods that the set wants, in order, and those that it does not, last first. Of the wanted ones that do not
+// exist only the first are among them: spec.replicas may be any number.
+func divide(s snapshot) (members, condemned []member) {
+	var have []member
+	for _, p := range s.pods {
+		if _, n := ordinal(p.Name); inRange(s.set, n) {
+			have = append(have, member{n, p})
+		} else {
+			condemned = append(condemned, member{n, p})
+		}
+	}
+	slices.SortFunc(have, func(a, b member) int { return cmp.Compare(a.n, b.n) })
+	slices.SortFunc(condemned, func(a, b member) int { return cmp.Compare(b.n, a.n) })
+	first := start(s.set)
+	missing := min(burst, replicas(s.set)-len(have))
+	for n := first; missing > 0; n++ {
+		if len(have) > 0 && have[0].n == n {
+			members, have = append(members, have[0]), have[1:]
+			continue
+		}
+		members = append(members, member{n: n})
+		missing--
+	}
+	return append(members, have...), condemned
+}
+
+// keep brings the wanted pods to be. It reports false when what comes after must wait.
+func keep(s snapshot, members []member, ordered bool) (stage []action, ok bool) {
+	ok = true
+	for _, m := range members {
+		acts, done := keepOne(s, m, ordered)
+		stage = append(stage, acts...)
+		if !done && ordered {
+			return stage, false
+		}
+	}
+	return stage, ok
+}
+
+func keepOne(s snapshot, m member, ordered bool) (acts []action, done bool) {
+	p := m.pod
+	if p == nil {
+		if s.claimBlocked(m.n) {
+			return nil, false
+		}
+		return []action{{verb: create, n: m.n, revision: revisionFor(s, m.n)}}, false
+	}
+	if pod.Terminal(p) {
+		// It ends, and its successor is created when it is gone: two pods of one identity never exist.
+		if p.DeletionTimestamp == nil {
+			return []action{{verb: remove, n: m.n, pod: p}}, false
+		}
+		return nil, false
+	}
+	if p.Status.Phase == corev1.PodPending && s.claimMissing(m.n) {
+		acts = append(acts, action{verb: claimsAgain, n: m.n, pod: p})
+	}
+	if ordered && (p.DeletionTimestamp != nil || !available(s, p)) {
+		return acts, false
+	}
+	if !hasIdentity(s.set, p, m.n) {
+		acts = append(acts, action{verb: identify, n: m.n, pod: p})
+	}
+	if disowned(s, m) {
+		acts = append(acts, action{verb: own, n: m.n, pod: p})
+	}
+	return acts, true
+}
+
+// claimBlocked reports whether pod n must wait until a claim of its predecessor is gone.
+func (s snapshot) claimBlocked(n int) bool {
+	for i := range s.set.Spec.VolumeClaimTemplates {
+		if c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)); c != nil && blocked(c, s.set, n) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s snapshot) claimMissing(n int) bool {
+	for i := range s.set.Spec.VolumeClaimTemplates {
+		if s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], n)) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// disowned reports whether a claim of m has other owners than the retention policy says.
+func disowned(s snapshot, m member) bool {
+	for i := range s.set.Spec.VolumeClaimTemplates {
+		c := s.claim(claimName(s.set, &s.set.Spec.VolumeClaimTemplates[i], m.n))
+		if c != nil && claimOwners(c, s.set, m.n, m.pod.UID).change {
+			return true
+		}
+	}
+	return false
+}
+
+// scaleDown deletes the pods that are not wanted: all at once, or in order, each when it is the last and all others are available.
+func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []action, ok bool) {
+	if !ordered {
+		for _, c := range condemned {
+			if c.pod.DeletionTimestamp == nil {
+				stage = append(stage, action{verb: remove, n: c.n, pod: c.pod})
+			}
+		}
+		return stage, true
+	}
+	if len(condemned) == 0 {
+		return nil, true
+	}
+	last := condemned[0]
+	if last.pod.DeletionTimestamp != nil || !available(s, last.pod) && last.pod != firstUnavailable(s, members, condemned) {
+		return nil, false
+	}
+	return []action{{verb: remove, n: last.n, pod: last.pod}}, false
+}
+
+// firstUnavailable is the pod of the lowest ordinal that is not available, nil when all are or the first is yet to be created.
+func firstUnavailable(s snapshot, members, condemned []member) *corev1.Pod {
+	for _, m := range members {
+		if m.pod == nil || unavailable(s, m.pod) {
+			return m.pod
+		}
+	}
+	for _, c := range slices.Backward(condemned) {
+		if unavailable(s, c.pod) {
+			return c.pod
+		}
+	}
+	return nil
+}
+
+// rollOut deletes pods of other revisions, the last first, so that at most maxUnavailable are unavailable.
+func rollOut(s snapshot, members []member, ordered bool) []action {
+	partition, most := limits(s.set)
+	budget := most
+	var ready, broken []action // pods to replace, and those among them that serve nobody
+	for _, m := range slices.Backward(members) {
+		down := m.pod == nil || unavailable(s, m.pod)
+		if down {
+			budget--
+		}
+		if m.n-start(s.set) < partition || m.pod == nil || m.pod.DeletionTimestamp != nil || pod.Terminal(m.pod) || revisionOf(m.pod) == s.update {
+			continue // a pod that has ended is deleted already, whatever its revision
+		}
+		a := action{verb: remove, n: m.n, pod: m.pod}
+		if down && !ordered {
+			broken = append(broken, a) // replacing it costs nothing
+		} else {
+			ready = append(ready, a)
+		}
+	}
+	return append(broken, ready[:min(len(ready), max(0, budget))]...)
+}
+
+// limits are the strategy's partition and maxUnavailable, which is at least 1.
+func limits(set *appsv1.StatefulSet) (partition, maxUnavailable int) {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	if r == nil {
+		return 0, 1
+	}
+	if r.Partition != nil {
+		partition = int(*r.Partition)
+	}
+	maxUnavailable, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(1)), replicas(set), false)
+	if err != nil {
+		maxUnavailable = 1
+	}
+	return partition, max(1, maxUnavailable)
+}
+
+// revisionFor is the revision that pod n is created from: below the partition the current one.
+func revisionFor(s snapshot, n int) string {
+	st := &s.set.Spec.UpdateStrategy
+	below := start(s.set)
+	switch {
+	case st.RollingUpdate != nil:
+		partition, _ := limits(s.set)
+		below += partition
+	case st.Type == appsv1.RollingUpdateStatefulSetStrategyType:
+		below += int(s.set.Status.CurrentReplicas)
+	}
+	if n < below {
+		return s.current
+	}
+	return s.update
+}
+
+func minReady(set *appsv1.StatefulSet) time.Duration {
+	return time.Duration(set.Spec.MinReadySeconds) * time.Second
+}
+
+// available: running, and ready for long enough.
+func available(s snapshot, p *corev1.Pod) bool {
+	ok, _ := pod.Available(p, minReady(s.set), s.now)
+	return ok && p.Status.Phase == corev1.PodRunning
+}
+
+func unavailable(s snapshot, p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil || !available(s, p)
+}
+
+func nextAvailable(s snapshot) (next time.Duration) {
+	for _, p := range s.pods {
+		if _, wait := pod.Available(p, minReady(s.set), s.now); wait > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+	}
+	return next
+}
+
+// status is the set's as its pods show it.
+func status(s snapshot) appsv1.StatefulSetStatus {
+	collisions := s.collisions
+	st := appsv1.StatefulSetStatus{
+		ObservedGeneration: s.set.Generation, CurrentRevision: s.current, UpdateRevision: s.update,
+		CollisionCount: &collisions, Conditions: s.set.Status.Conditions,
+	}
+	for _, p := range s.pods {
+		st.Replicas++
+		if p.Status.Phase == corev1.PodRunning && pod.Ready(p) {
+			st.ReadyReplicas++
+			if available(s, p) {
+				st.AvailableReplicas++
+			}
+		}
+		if p.DeletionTimestamp != nil {
+			continue
+		}
+		if revisionOf(p) == s.current {
+			st.CurrentReplicas++
+		}
+		if revisionOf(p) == s.update {
+			st.UpdatedReplicas++
+		}
+	}
+	all := int32(replicas(s.set))
+	if s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
+		st.UpdatedReplicas == all && st.ReadyReplicas == all && st.Replicas == all {
+		st.CurrentReplicas, st.CurrentRevision = st.UpdatedReplicas, st.UpdateRevision // the rollout is complete
+	}
+	return st
+}

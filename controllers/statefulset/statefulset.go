@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statefulset keeps the pods of StatefulSets: each with a name, a host
+// name and claims of its own, created and deleted in order unless the set says
+// Parallel, and replaced last to first when the template changes. The table of
+// controllers starts it. Deciding is pure (plan.go, claims.go); apply.go acts.
+//
+// Invariants:
+//  1. A pod is created only when the API server has none of its name: the name is the lock, and a pod on a lost node keeps it
+//     until somebody deletes the pod for good.
+//  2. Deletions name the pod's UID: a stale cache never costs a successor its life.
+//  3. Claims are created and given owners; they are never deleted here.
+package statefulset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/history"
+)
+
+var gvk = appsv1.SchemeGroupVersion.WithKind("StatefulSet")
+
+// hashLabel is on the set's revisions.
+const hashLabel = "controller.kubernetes.io/hash"
+
+// Controller keeps all StatefulSets.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	expect  *framework.Expectations
+	sets    appslisters.StatefulSetLister
+	pods    cache.Indexer
+	claims  corelisters.PersistentVolumeClaimLister
+	history *history.Keeper
+	own     framework.Ownership[*corev1.Pod]
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	sets, pods := env.Shared.Apps().V1().StatefulSets(), env.Shared.Core().V1().Pods().Informer()
+	claims := env.Shared.Core().V1().PersistentVolumeClaims()
+	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+		return env.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	keeper, err := history.New(env, gvk, live)
+	if err != nil {
+		return nil, fmt.Errorf("statefulset controller: %w", err)
+	}
+	c := &Controller{
+		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), pods: pods.GetIndexer(), claims: claims.Lister(), history: keeper,
+		own: framework.PodOwnership(env, gvk, live),
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err = errors.Join(
+		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
+		framework.On(c.loop, sets.Informer(), framework.Handlers[*appsv1.StatefulSet]{Add: c.changed, Update: c.updated, Delete: c.gone}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
+		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
+		framework.On(c.loop, keeper.Informer(), framework.Each(c.revisionChanged)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("statefulset controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) changed(set *appsv1.StatefulSet) { c.loop.Add(framework.KeyOf(set)) }
+
+func (c *Controller) updated(old, cur *appsv1.StatefulSet) {
+	if old.UID != cur.UID {
+		c.gone(old)
+	}
+	c.changed(cur)
+}
+
+func (c *Controller) gone(set *appsv1.StatefulSet) {
+	c.expect.Forget(framework.KeyOf(set))
+	c.changed(set)
+}
+
+// owner returns the set that controls o, nil when none does.
+func (c *Controller) owner(o metav1.Object) *appsv1.StatefulSet {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil || ref.Kind != gvk.Kind {
+		return nil
+	}
+	set, err := c.sets.StatefulSets(o.GetNamespace()).Get(ref.Name)
+	if err != nil || set.UID != ref.UID {
+		return nil
+	}
+	return set
+}
+
+// soon makes set pending; passes over a set of thousands, which count its pods, come a few times a second.
+func (c *Controller) soon(set *appsv1.StatefulSet) {
+	c.loop.AddAfter(framework.KeyOf(set), time.Duration(min(replicas(set)/50, 100))*time.Millisecond)
+}
+
+func (c *Controller) podAdded(p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		c.podDeleted(p) // seen for the first time while going: after a restart
+		return
+	}
+	if set := c.owner(p); set != nil {
+		c.expect.Created(framework.KeyOf(set), 1)
+		c.soon(set)
+		return
+	}
+	c.orphanChanged(p)
+}
+
+func (c *Controller) podUpdated(old, cur *corev1.Pod) {
+	if old.ResourceVersion == cur.ResourceVersion {
+		return
+	}
+	set, before := c.owner(cur), c.owner(old)
+	if before != nil && before != set {
+		c.changed(before)
+	}
+	switch {
+	case set == nil:
+		if before != nil || !maps.Equal(old.Labels, cur.Labels) {
+			c.orphanChanged(cur)
+		}
+		return
+	case cur.DeletionTimestamp != nil:
+		c.expect.Deleted(framework.KeyOf(set), cur.UID)
+	}
+	c.soon(set)
+}
+
+func (c *Controller) podDeleted(p *corev1.Pod) {
+	if set := c.owner(p); set != nil {
+		c.expect.Deleted(framework.KeyOf(set), p.UID)
+		c.soon(set)
+		return
+	}
+	// It had the name that a pod of a set waits for.
+	if name, n := ordinal(p.Name); n >= 0 {
+		if set, err := c.sets.StatefulSets(p.Namespace).Get(name); err == nil {
+			c.changed(set)
+		}
+	}
+}
+
+// orphanChanged wakes the sets that may want to adopt o.
+func (c *Controller) orphanChanged(o metav1.Object) {
+	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
+		return
+	}
+	all, err := c.sets.StatefulSets(o.GetNamespace()).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, set := range all {
+		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+		if err == nil && !sel.Empty() && sel.Matches(labels.Set(o.GetLabels())) {
+			c.changed(set)
+		}
+	}
+}
+
+func (c *Controller) revisionChanged(r *appsv1.ControllerRevision) { c.orphanChanged(r) }
+
+// claimGone wakes the set whose pod may wait for the claim to be gone, to create its own.
+func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
+	rest, n := ordinal(claim.Name)
+	if n < 0 {
+		return
+	}
+	all, err := c.sets.StatefulSets(claim.Namespace).List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, set := range all {
+		if len(set.Spec.VolumeClaimTemplates) > 0 && strings.HasSuffix(rest, "-"+set.Name) {
+			c.changed(set)
+		}
+	}
+}
+
+// sync is one pass over one set.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.expect.Forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // only a change of the set can mend it
+	}
+	s := snapshot{
+		set: set, claim: func(name string) *corev1.PersistentVolumeClaim { return c.cachedClaim(set.Namespace, name) },
+		settled: c.expect.Met(key), now: begin,
+	}
+	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+		return err
+	}
+	revisions, err := c.revisions(ctx, &s, sel)
+	if err != nil {
+		return err
+	}
+	p := decide(s)
+	failure := c.act(ctx, key, s, p, revisions)
+	if err := c.writeStatus(ctx, set, status(s)); err != nil {
+		return errors.Join(failure, err)
+	}
+	if p.next > 0 {
+		c.loop.AddAfter(key, p.next)
+	}
+	return errors.Join(failure, c.truncate(ctx, s, revisions))
+}
+
+// claim returns the set's pods after adopting and releasing. Pods without a name of the set's form are not its business.
+func (c *Controller) claim(ctx context.Context, set *appsv1.StatefulSet, sel labels.Selector) ([]*corev1.Pod, error) {
+	mine, err := framework.PodsOf(c.pods, set.UID)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := framework.Orphans(c.pods, set.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	all := slices.DeleteFunc(append(mine, orphans...), func(p *corev1.Pod) bool {
+		name, n := ordinal(p.Name)
+		return n < 0 || name != set.Name
+	})
+	mine, adopted, err := c.own.Settle(ctx, set, sel, all)
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	return append(mine, adopted...), nil
+}
+
+func (c *Controller) cachedClaim(namespace, name string) *corev1.PersistentVolumeClaim {
+	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
+	if err != nil {
+		return nil
+	}
+	return claim
+}
+
+// revisions brings the set's history up to date and tells s of it. That of a set that is being deleted stays as it is: to store
+// its template again would hold up its end.
+func (c *Controller) revisions(ctx context.Context, s *snapshot, sel labels.Selector) (*history.State, error) {
+	st := &s.set.Status
+	if s.set.DeletionTimestamp != nil {
+		s.current, s.update = st.CurrentRevision, st.UpdateRevision
+		if st.CollisionCount != nil {
+			s.collisions = *st.CollisionCount
+		}
+		return nil, nil
+	}
+	h, err := c.history.Advance(ctx, history.Owner{
+		Object: s.set, Selector: sel, Template: &s.set.Spec.Template, Collisions: st.CollisionCount, HashLabel: hashLabel,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.current, s.update, s.collisions = h.Update.Name, h.Update.Name, h.Collisions
+	if r := h.Named(st.CurrentRevision); r != nil {
+		s.current = r.Name
+	}
+	return h, nil
+}
+
+// truncate deletes revisions beyond the limit that no pod was made from.
+func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State) error {
+	if h == nil || s.set.Spec.RevisionHistoryLimit == nil {
+		return nil
+	}
+	live := map[string]bool{s.current: true}
+	for _, p := range s.pods {
+		live[revisionOf(p)] = true
+	}
+	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool { return live[r.Name] })
+}
