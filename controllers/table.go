@@ -6,6 +6,7 @@ import (
 	"keelson/controllers/bootstrap"
 	"keelson/controllers/certificates"
 	"keelson/controllers/clusterroleaggregation"
+	"keelson/controllers/daemonset"
 	"keelson/controllers/deployment"
 	"keelson/controllers/disruption"
 	"keelson/controllers/endpoints"
@@ -28,6 +29,7 @@ import (
 	"keelson/controllers/rootca"
 	"keelson/controllers/serviceaccount"
 	"keelson/controllers/servicecidr"
+	"keelson/controllers/statefulset"
 	"keelson/controllers/storageversionmigrator"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/tokens"
@@ -46,6 +48,8 @@ type row struct {
 	alias string
 	// account is its service account, and its name in logs, metrics and events. Empty: the name.
 	account string
+	// source is its name in events. Empty: the account.
+	source string
 	// off controllers run only when --controllers names them.
 	off bool
 	// workers is how many objects it works on at once, framework.Env.Workers.
@@ -58,6 +62,11 @@ type row struct {
 // table lists all controllers.
 var table = []row{
 	{name: "replicationcontroller-controller", alias: "replicationcontroller", account: "replication-controller", workers: 5, syncs: "rc", build: plain(replicationcontroller.New)},
+	{name: "statefulset-controller", alias: "statefulset", workers: 5, syncs: "statefulset", build: plain(statefulset.New)},
+	{
+		name: "daemonset-controller", alias: "daemonset", account: "daemon-set-controller", source: "daemonset-controller",
+		workers: 2, syncs: "daemonset", build: plain(daemonset.New),
+	},
 	{name: "replicaset-controller", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
 	{name: "deployment-controller", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
 	{name: "job-controller", alias: "job", workers: 5, syncs: "job", build: plain(job.New)},

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// deletesAtOnce bounds parallel deletions of one set.
+const deletesAtOnce = 100
+
+// act creates and deletes as planned and returns what went wrong.
+func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p plan) error {
+	if len(p.create)+len(p.remove) == 0 {
+		return nil
+	}
+	detail := &mark.Reconcile{EventSeen: c.loop.Seen(key), Wants: p.desired, Has: len(s.pods)}
+	uids := make([]types.UID, len(p.remove))
+	for i, v := range p.remove {
+		uids[i] = v.pod.UID
+		detail.Deletes = append(detail.Deletes, v.pod.Name)
+	}
+	c.expect.Expect(key, len(p.create), uids...)
+	var next atomic.Int64
+	names := make([]string, len(p.create))
+	done, _, err := framework.SlowStart(len(p.create), 1, func() (err error) {
+		i := next.Add(1) - 1
+		names[i], err = c.create(ctx, key, s, p.create[i])
+		return err
+	})
+	c.expect.Created(key, len(p.create)-done) // those will not be heard of; err makes the pass come again
+	for _, name := range names {
+		if name != "" {
+			detail.Creates = append(detail.Creates, name)
+		}
+	}
+	err = errors.Join(err, framework.Parallel(p.remove, deletesAtOnce, func(v victim) error { return c.remove(ctx, key, s, v) }))
+	c.env.Reconciled(mark.Subject{
+		Resource: "daemonsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
+	}, s.now, detail, err)
+	return err
+}
+
+func (c *Controller) create(ctx context.Context, key framework.Key, s snapshot, node string) (string, error) {
+	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node), metav1.CreateOptions{})
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		c.expect.Created(key, 1)
+		return "", nil // nothing can be created there any more, and nothing needs to be
+	case err != nil:
+		c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
+		return "", err
+	}
+	c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: %v", p.Name)
+	return p.Name, nil
+}
+
+func (c *Controller) remove(ctx context.Context, key framework.Key, s snapshot, v victim) error {
+	p, node := v.pod, target(v.pod)
+	switch v.kind {
+	case corev1.EventTypeWarning:
+		c.pauses.begin(pauseOf(s.set, node), s.now)
+		c.env.Events.Eventf(s.set, v.kind, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", p.Namespace, p.Name, node)
+	case corev1.EventTypeNormal:
+		c.env.Events.Eventf(s.set, v.kind, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", p.Namespace, p.Name, node)
+	}
+	uid := p.UID
+	err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	switch {
+	case err == nil:
+		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
+		return nil
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+		return nil
+	}
+	c.expect.Deleted(key, p.UID)
+	c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
+	return err
+}
+
+// writeStatus stores st unless it is what the set has. After a conflict the informer brings the newer set, and with it the next pass.
+func (c *Controller) writeStatus(ctx context.Context, set *appsv1.DaemonSet, st appsv1.DaemonSetStatus) error {
+	if equality.Semantic.DeepEqual(set.Status, st) {
+		return nil
+	}
+	next := *set // the rest is only encoded
+	next.Status = st
+	_, err := c.env.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
+	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("write status: %w", err)
+}

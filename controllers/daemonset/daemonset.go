@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemonset keeps one pod of every DaemonSet on each node that it selects,
+// pinned to the node so that the scheduler binds it there, and replaces them node
+// by node when the template changes. The table of controllers starts it. Deciding
+// is pure (nodes.go, plan.go); apply.go acts. It never binds pods itself.
+package daemonset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/history"
+)
+
+var gvk = appsv1.SchemeGroupVersion.WithKind("DaemonSet")
+
+// Controller keeps all DaemonSets.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[framework.Key]
+	expect  *framework.Expectations
+	sets    appslisters.DaemonSetLister
+	nodes   corelisters.NodeLister
+	pods    cache.Indexer
+	history *history.Keeper
+	own     framework.Ownership[*corev1.Pod]
+	pauses  pauses
+}
+
+// New builds the controller; it registers with env's informers.
+func New(env *framework.Env) (framework.Controller, error) {
+	sets, pods, nodes := env.Shared.Apps().V1().DaemonSets(), env.Shared.Core().V1().Pods().Informer(), env.Shared.Core().V1().Nodes()
+	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
+		return env.Client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	keeper, err := history.New(env, gvk, live)
+	if err != nil {
+		return nil, fmt.Errorf("daemonset controller: %w", err)
+	}
+	c := &Controller{
+		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), nodes: nodes.Lister(), pods: pods.GetIndexer(),
+		history: keeper, own: framework.PodOwnership(env, gvk, live),
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err = errors.Join(
+		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
+		framework.On(c.loop, sets.Informer(), framework.Handlers[*appsv1.DaemonSet]{Add: c.changed, Update: c.updated, Delete: c.gone}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
+		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.orphanChanged(r) })),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("daemonset controller: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) changed(set *appsv1.DaemonSet) { c.loop.Add(framework.KeyOf(set)) }
+
+func (c *Controller) updated(old, cur *appsv1.DaemonSet) {
+	if old.UID != cur.UID {
+		c.gone(old)
+	}
+	c.changed(cur)
+}
+
+func (c *Controller) gone(set *appsv1.DaemonSet) {
+	c.expect.Forget(framework.KeyOf(set))
+	c.changed(set)
+}
+
+// owner returns the set that controls o, nil when none does.
+func (c *Controller) owner(o metav1.Object) *appsv1.DaemonSet {
+	ref := metav1.GetControllerOfNoCopy(o)
+	if ref == nil || ref.Kind != gvk.Kind {
+		return nil
+	}
+	set, err := c.sets.DaemonSets(o.GetNamespace()).Get(ref.Name)
+	if err != nil || set.UID != ref.UID {
+		return nil
+	}
+	return set
+}
+
+// soon makes set pending; passes over a set on thousands of nodes come a few times a second.
+func (c *Controller) soon(set *appsv1.DaemonSet) {
+	c.loop.AddAfter(framework.KeyOf(set), time.Duration(min(set.Status.DesiredNumberScheduled/50, 100))*time.Millisecond)
+}
+
+func (c *Controller) podAdded(p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		c.podDeleted(p) // seen for the first time while going: after a restart
+		return
+	}
+	if set := c.owner(p); set != nil {
+		c.expect.Created(framework.KeyOf(set), 1)
+		c.soon(set)
+		return
+	}
+	c.orphanChanged(p)
+}
+
+func (c *Controller) podUpdated(old, cur *corev1.Pod) {
+	if old.ResourceVersion == cur.ResourceVersion {
+		return
+	}
+	set, before := c.owner(cur), c.owner(old)
+	if before != nil && before != set {
+		c.changed(before)
+	}
+	switch {
+	case set == nil:
+		if before != nil || !maps.Equal(old.Labels, cur.Labels) {
+			c.orphanChanged(cur)
+		}
+		return
+	case cur.DeletionTimestamp != nil:
+		c.expect.Deleted(framework.KeyOf(set), cur.UID)
+	}
+	c.soon(set)
+}
+
+func (c *Controller) podDeleted(p *corev1.Pod) {
+	if set := c.owner(p); set != nil {
+		c.expect.Deleted(framework.KeyOf(set), p.UID)
+		c.soon(set)
+	}
+}
+
+// all are the sets of a namespace, of every one for "".
+func (c *Controller) all(namespace string) []*appsv1.DaemonSet {
+	sets, err := c.sets.DaemonSets(namespace).List(labels.Everything())
+	if err != nil {
+		c.env.Log.Warn("list of daemon sets", "controller", c.env.Name, "err", err)
+	}
+	return sets
+}
+
+// orphanChanged wakes the sets that may want to adopt o.
+func (c *Controller) orphanChanged(o metav1.Object) {
+	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
+		return
+	}
+	for _, set := range c.all(o.GetNamespace()) {
+		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+		if err == nil && !sel.Empty() && sel.Matches(labels.Set(o.GetLabels())) {
+			c.changed(set)
+		}
+	}
+}
+
+func (c *Controller) nodeAdded(n *corev1.Node) {
+	for _, set := range c.all("") {
+		if run, _ := newFit(set).on(n); run {
+			c.soon(set)
+		}
+	}
+}
+
+// nodeUpdated wakes the sets for which the node has become another; heartbeats are none of their business.
+func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
+	if maps.Equal(old.Labels, cur.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, cur.Spec.Taints) && old.UID == cur.UID {
+		return
+	}
+	for _, set := range c.all("") {
+		f := newFit(set)
+		runs, stays := f.on(old)
+		if run, stay := f.on(cur); run != runs || stay != stays || old.UID != cur.UID {
+			c.soon(set)
+		}
+	}
+}
+
+func (c *Controller) nodeDeleted(*corev1.Node) {
+	for _, set := range c.all("") {
+		c.soon(set)
+	}
+}
+
+// sync is one pass over one set.
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	begin := time.Now()
+	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		c.expect.Forget(key)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s := set.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		c.env.Events.Eventf(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
+		return nil
+	}
+	if set.DeletionTimestamp != nil {
+		return nil // its pods and revisions go by the garbage collector, in whatever order
+	}
+	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
+		return nil // only a change of the set can mend it
+	}
+	s := snapshot{set: set, settled: c.expect.Met(key), now: begin}
+	s.failing = func(node string) time.Duration { return c.pauses.left(pauseOf(set, node), begin) }
+	if s.nodes, err = c.nodes.List(labels.Everything()); err != nil {
+		return err
+	}
+	if s.pods, err = c.claim(ctx, set, sel); err != nil {
+		return err
+	}
+	h, err := c.history.Advance(ctx, history.Owner{
+		Object: set, Selector: sel, Template: &set.Spec.Template, Collisions: set.Status.CollisionCount, HashLabel: appsv1.DefaultDaemonSetUniqueLabelKey,
+	})
+	if err != nil {
+		return err
+	}
+	s.hash, s.collisions = hashOf(h.Update), h.Collisions
+	p := decide(s)
+	failure := c.act(ctx, key, s, p)
+	if err := c.writeStatus(ctx, set, status(s, p)); err != nil {
+		return errors.Join(failure, err)
+	}
+	if p.next > 0 {
+		c.loop.AddAfter(key, p.next)
+	}
+	return errors.Join(failure, c.truncate(ctx, s, h))
+}
+
+// hashOf is how the pods of a revision are labelled.
+func hashOf(r *appsv1.ControllerRevision) string {
+	if h := r.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]; h != "" {
+		return h
+	}
+	return r.Name
+}
+
+func pauseOf(set *appsv1.DaemonSet, node string) pauseKey {
+	return pauseKey{set.UID, set.Status.ObservedGeneration, node}
+}
+
+// claim returns the set's pods after adopting and releasing.
+func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet, sel labels.Selector) ([]*corev1.Pod, error) {
+	mine, err := framework.PodsOf(c.pods, set.UID)
+	if err != nil {
+		return nil, err
+	}
+	orphans, err := framework.Orphans(c.pods, set.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	mine, adopted, err := c.own.Settle(ctx, set, sel, append(mine, orphans...))
+	if err != nil {
+		return nil, fmt.Errorf("pods: %w", err)
+	}
+	return append(mine, adopted...), nil
+}
+
+// truncate deletes revisions beyond the limit that no pod was made from.
+func (c *Controller) truncate(ctx context.Context, s snapshot, h *history.State) error {
+	if s.set.Spec.RevisionHistoryLimit == nil {
+		return nil
+	}
+	live := map[string]bool{}
+	for _, p := range s.pods {
+		live[p.Labels[appsv1.DefaultDaemonSetUniqueLabelKey]] = true
+	}
+	return c.history.Truncate(ctx, h, int(*s.set.Spec.RevisionHistoryLimit), func(r *appsv1.ControllerRevision) bool { return live[hashOf(r)] })
+}

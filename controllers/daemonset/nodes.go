@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"maps"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// fit decides which nodes run a pod of one set. It is made once per pass and asked about every node.
+type fit struct {
+	nodeName    string
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+}
+
+func newFit(set *appsv1.DaemonSet) fit {
+	spec := &set.Spec.Template.Spec
+	return fit{
+		nodeName: spec.NodeName, tolerations: tolerations(spec),
+		affinity: nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity}}),
+	}
+}
+
+// on reports whether a pod is to be created on the node, and whether one that is there may stay: taints of effect NoSchedule
+// keep new pods away only.
+func (f fit) on(node *corev1.Node) (run, stay bool) {
+	if f.nodeName != "" && f.nodeName != node.Name {
+		return false, false
+	}
+	if ok, err := f.affinity.Match(node); err != nil || !ok {
+		return false, false
+	}
+	run, stay = true, true
+	for i := range node.Spec.Taints {
+		t := &node.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || f.tolerates(t) {
+			continue
+		}
+		run = false
+		stay = stay && t.Effect != corev1.TaintEffectNoExecute
+	}
+	return run, stay
+}
+
+func (f fit) tolerates(taint *corev1.Taint) bool {
+	return slices.ContainsFunc(f.tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Logger{}, taint, true) })
+}
+
+// tolerations are the template's and those that every daemon pod has: it runs on nodes in trouble and on cordoned ones.
+func tolerations(spec *corev1.PodSpec) []corev1.Toleration {
+	all := slices.Clone(spec.Tolerations)
+	add := func(key string, effect corev1.TaintEffect) {
+		t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
+		if i := slices.IndexFunc(all, func(has corev1.Toleration) bool { return has.MatchToleration(&t) }); i >= 0 {
+			all[i] = t // without its limit of seconds
+			return
+		}
+		all = append(all, t)
+	}
+	add(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)
+	add(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
+	add(corev1.TaintNodeDiskPressure, corev1.TaintEffectNoSchedule)
+	add(corev1.TaintNodeMemoryPressure, corev1.TaintEffectNoSchedule)
+	add(corev1.TaintNodePIDPressure, corev1.TaintEffectNoSchedule)
+	add(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)
+	if spec.HostNetwork {
+		add(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule)
+	}
+	return all
+}
+
+// newPod is the set's pod for a node. It is pinned by a required affinity to the node's name, by which the scheduler looks at that
+// node alone; it may still wait there, for room or for a port.
+func newPod(set *appsv1.DaemonSet, hash, node string) *corev1.Pod {
+	t := &set.Spec.Template
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: set.Name + "-", Namespace: set.Namespace,
+		Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations), Finalizers: slices.Clone(t.Finalizers),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, gvk)},
+	}}
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	p.Labels[appsv1.ControllerRevisionHashLabelKey] = hash
+	if g := set.Annotations[appsv1.DeprecatedTemplateGeneration]; g != "" {
+		p.Labels[generationLabel] = g
+	}
+	t.Spec.DeepCopyInto(&p.Spec)
+	p.Spec.Tolerations = tolerations(&t.Spec)
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &corev1.Affinity{}
+	}
+	if p.Spec.Affinity.NodeAffinity == nil {
+		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	// The template's own terms are met: the node was chosen by them.
+	p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}
+	return p
+}
+
+// generationLabel is how pods showed their template's generation before there were revisions.
+const generationLabel = "pod-template-generation"
+
+// target is the node that a pod runs on or is pinned to, "" when there is none.
+func target(p *corev1.Pod) string {
+	if p.Spec.NodeName != "" {
+		return p.Spec.NodeName
+	}
+	if p.Spec.Affinity == nil || p.Spec.Affinity.NodeAffinity == nil || p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, f := range term.MatchFields {
+			if f.Key == metav1.ObjectNameField && f.Operator == corev1.NodeSelectorOpIn && len(f.Values) == 1 {
+				return f.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+// current reports whether a pod was made from the set's present template.
+func current(set *appsv1.DaemonSet, hash string, p *corev1.Pod) bool {
+	if hash != "" && p.Labels[appsv1.ControllerRevisionHashLabelKey] == hash {
+		return true
+	}
+	g := set.Annotations[appsv1.DeprecatedTemplateGeneration]
+	return g != "" && p.Labels[generationLabel] == g
+}

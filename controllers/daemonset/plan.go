@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemonset
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"keelson/api/core/pod"
+)
+
+// burst is the most pods that one pass creates, and deletes.
+const burst = 250
+
+// snapshot is all that a pass decides from. Nothing in it is modified.
+type snapshot struct {
+	set   *appsv1.DaemonSet
+	nodes []*corev1.Node
+	// pods are those that the set controls, in any state.
+	pods []*corev1.Pod
+	// hash is the present template's, as its pods are labelled.
+	hash       string
+	collisions int32
+	// settled is false while creations or deletions are still expected: only the status is computed then.
+	settled bool
+	// failing says how long a failed pod on a node must stay, so that its node does not get the next one at once. 0: no longer.
+	failing func(node string) time.Duration
+	now     time.Time
+}
+
+// victim is a pod to delete. said is the event about it, if there is one to be.
+type victim struct {
+	pod  *corev1.Pod
+	kind string // the event's type; "" for no event
+}
+
+// plan is what a pass will do.
+type plan struct {
+	create []string // nodes, one for each pod
+	remove []victim
+	// next is when time alone will change something; 0: it will not.
+	next time.Duration
+	// places are the nodes and what the set does there, by name.
+	places map[string]*place
+	// desired is how many nodes run a pod.
+	desired int
+}
+
+// place is one node: whether it runs a pod, and the pods that run there or are pinned to it, the oldest first. A node of which
+// only pods know is one too.
+type place struct {
+	exists, run, stay bool
+	pods              []*corev1.Pod
+}
+
+// decide compares the nodes with the pods. Missing and surplus pods come first; a rollout goes on only in a pass without any.
+func decide(s snapshot) plan {
+	p := survey(s)
+	if !s.settled {
+		return p
+	}
+	names := slices.Sorted(maps.Keys(p.places))
+	for _, name := range names {
+		p.mend(s, name)
+	}
+	if len(p.create)+len(p.remove) == 0 && s.set.Spec.UpdateStrategy.Type == appsv1.RollingUpdateDaemonSetStrategyType {
+		if surge, unavailable := limits(s.set, p.desired); surge == 0 {
+			p.replace(s, names, unavailable)
+		} else {
+			p.surge(s, names, surge)
+		}
+	}
+	p.create = p.create[:min(len(p.create), burst)]
+	p.remove = p.remove[:min(len(p.remove), burst)]
+	return p
+}
+
+// survey sorts the pods by node.
+func survey(s snapshot) plan {
+	p := plan{places: make(map[string]*place, len(s.nodes))}
+	f := newFit(s.set)
+	for _, n := range s.nodes {
+		run, stay := f.on(n)
+		p.places[n.Name] = &place{exists: true, run: run, stay: stay}
+		if run {
+			p.desired++
+		}
+	}
+	for _, x := range s.pods {
+		name := target(x)
+		if name == "" || pod.Terminal(x) && x.DeletionTimestamp != nil {
+			continue // of no node, or as good as gone
+		}
+		at := p.places[name]
+		if at == nil {
+			at = &place{}
+			p.places[name] = at
+		}
+		at.pods = append(at.pods, x)
+		p.later(available(s, x))
+	}
+	for _, at := range p.places {
+		slices.SortFunc(at.pods, oldestFirst)
+	}
+	return p
+}
+
+func (p *plan) later(_ bool, wait time.Duration) {
+	if wait > 0 && (p.next == 0 || wait < p.next) {
+		p.next = wait
+	}
+}
+
+// oldestFirst puts pods that are bound before those that wait.
+func oldestFirst(a, b *corev1.Pod) int {
+	waits := func(p *corev1.Pod) int {
+		if p.Spec.NodeName == "" {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(waits(a), waits(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+func available(s snapshot, p *corev1.Pod) (ok bool, wait time.Duration) {
+	return pod.Available(p, time.Duration(s.set.Spec.MinReadySeconds)*time.Second, s.now)
+}
+
+func isAvailable(s snapshot, p *corev1.Pod) bool {
+	ok, _ := available(s, p)
+	return ok
+}
+
+func (p *plan) drop(pods ...*corev1.Pod) {
+	for _, x := range pods {
+		p.remove = append(p.remove, victim{pod: x})
+	}
+}
+
+// mend sees to it that a node has the one pod that it is to have.
+func (p *plan) mend(s snapshot, name string) {
+	at := p.places[name]
+	switch {
+	case !at.exists:
+		// Pods that ran on a lost node are garbage of others; nobody else knows of those that still wait for it.
+		p.drop(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.Spec.NodeName != "" || x.DeletionTimestamp != nil })...)
+	case at.run && len(at.pods) == 0:
+		p.create = append(p.create, name)
+	case at.stay:
+		p.thin(s, name, at)
+	default:
+		p.drop(slices.DeleteFunc(slices.Clone(at.pods), func(x *corev1.Pod) bool { return x.DeletionTimestamp != nil })...)
+	}
+}
+
+// thin deletes pods that have ended and those beyond one; while a pod surges, beyond one of each template.
+func (p *plan) thin(s snapshot, name string, at *place) {
+	var alive []*corev1.Pod
+	for _, x := range at.pods {
+		switch {
+		case x.DeletionTimestamp != nil:
+		case x.Status.Phase == corev1.PodFailed:
+			if wait := s.failing(name); wait > 0 {
+				p.later(false, wait)
+			} else {
+				p.remove = append(p.remove, victim{x, corev1.EventTypeWarning})
+			}
+		case x.Status.Phase == corev1.PodSucceeded:
+			p.remove = append(p.remove, victim{x, corev1.EventTypeNormal})
+		default:
+			alive = append(alive, x)
+		}
+	}
+	if surge, _ := limits(s.set, p.desired); surge == 0 {
+		p.drop(alive[min(1, len(alive)):]...)
+		return
+	}
+	failed := slices.ContainsFunc(at.pods, pod.Terminal)
+	if len(alive) == 0 && at.run && !failed {
+		p.create = append(p.create, name)
+	}
+	if len(alive) > 1 {
+		p.thinSurge(s, alive)
+	}
+}
+
+// thinSurge keeps the oldest pod of the present template and the oldest of another; this one only until the other is available,
+// and while it serves itself.
+func (p *plan) thinSurge(s snapshot, alive []*corev1.Pod) {
+	var fresh, old *corev1.Pod
+	for _, x := range alive {
+		switch isNew := x.Labels[appsv1.ControllerRevisionHashLabelKey] == s.hash; {
+		case isNew && fresh == nil:
+			fresh = x
+		case !isNew && old == nil:
+			old = x
+		default:
+			p.drop(x)
+		}
+	}
+	if fresh != nil && old != nil && (!pod.Ready(old) || isAvailable(s, fresh)) {
+		p.drop(old)
+	}
+}
+
+// limits are the strategy's numbers, rounded up; if both were 0, one node at a time would be without a pod.
+func limits(set *appsv1.DaemonSet, desired int) (surge, unavailable int) {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	if set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || r == nil {
+		return 0, 0
+	}
+	surge = scaled(r.MaxSurge, desired)
+	if unavailable = scaled(r.MaxUnavailable, desired); desired > 0 && surge == 0 && unavailable == 0 {
+		unavailable = 1
+	}
+	return surge, unavailable
+}
+
+func scaled(v *intstr.IntOrString, of int) int {
+	if v == nil {
+		return 0
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(v, of, true)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// split returns the living pods of a node: the one of the present template and the one of another. It is not ok when there are
+// more of a kind, which mend deletes.
+func (s snapshot) split(at *place) (fresh, old *corev1.Pod, ok bool) {
+	for _, x := range at.pods {
+		side := &old
+		switch {
+		case x.DeletionTimestamp != nil:
+			continue
+		case current(s.set, s.hash, x):
+			side = &fresh
+		}
+		if *side != nil {
+			return nil, nil, false
+		}
+		*side = x
+	}
+	return fresh, old, true
+}
+
+// replace deletes old pods so that at most so many nodes are without an available one. The next pass creates their successors.
+func (p *plan) replace(s snapshot, names []string, most int) {
+	var down int
+	var broken, serving []*corev1.Pod
+	for _, name := range names {
+		at := p.places[name]
+		if !at.run && len(at.pods) == 0 {
+			continue
+		}
+		fresh, old, ok := s.split(at)
+		switch {
+		case !ok || (fresh == nil) == (old == nil):
+			down++ // something is under way there
+		case fresh != nil:
+			if !isAvailable(s, fresh) {
+				down++
+			}
+		case isAvailable(s, old):
+			serving = append(serving, old)
+		default:
+			broken = append(broken, old) // replacing it costs nothing
+			down++
+		}
+	}
+	p.drop(broken...)
+	p.drop(serving[:min(len(serving), max(0, most-down))]...)
+}
+
+// surge creates new pods beside old ones, on at most so many nodes at a time where the old one serves, and deletes the old when
+// the new are available. Where the set does not want to run any more, old pods go as long as enough others serve.
+func (p *plan) surge(s snapshot, names []string, most int) {
+	var surging, serving int
+	var candidates []string
+	var leaving []*corev1.Pod
+	for _, name := range names {
+		at := p.places[name]
+		fresh, old, ok := s.split(at)
+		if !ok {
+			surging++
+			continue
+		}
+		if x := cmp.Or(old, fresh); x != nil && isAvailable(s, x) {
+			serving++
+		}
+		switch {
+		case old == nil:
+		case fresh != nil && isAvailable(s, fresh):
+			p.drop(old)
+		case fresh != nil:
+			surging++
+		case !isAvailable(s, old) && at.run:
+			p.create = append(p.create, name)
+		case !isAvailable(s, old):
+			p.drop(old)
+		case at.run:
+			candidates = append(candidates, name)
+		default:
+			leaving = append(leaving, old)
+		}
+	}
+	p.drop(leaving[:min(len(leaving), max(0, serving-p.desired))]...)
+	p.create = append(p.create, candidates[:min(len(candidates), max(0, most-surging))]...)
+}
+
+// status is the set's as nodes and pods show it. A pass that did not act does not claim to have seen the latest spec.
+func status(s snapshot, p plan) appsv1.DaemonSetStatus {
+	st := appsv1.DaemonSetStatus{ObservedGeneration: s.set.Generation, CollisionCount: s.set.Status.CollisionCount, Conditions: s.set.Status.Conditions}
+	if s.collisions > 0 {
+		st.CollisionCount = &s.collisions
+	}
+	if !s.settled {
+		st.ObservedGeneration = s.set.Status.ObservedGeneration
+	}
+	st.DesiredNumberScheduled = int32(p.desired)
+	for _, at := range p.places {
+		switch {
+		case len(at.pods) == 0 || !at.exists:
+			continue
+		case !at.run:
+			st.NumberMisscheduled++
+			continue
+		}
+		st.CurrentNumberScheduled++
+		x := at.pods[0]
+		if pod.Ready(x) {
+			st.NumberReady++
+			if isAvailable(s, x) {
+				st.NumberAvailable++
+			}
+		}
+		if current(s.set, s.hash, x) {
+			st.UpdatedNumberScheduled++
+		}
+	}
+	st.NumberUnavailable = st.DesiredNumberScheduled - st.NumberAvailable
+	return st
+}
