@@ -211,7 +211,11 @@ func scaleDown(s snapshot, members, condemned []member, ordered bool) (stage []a
 		return nil, true
 	}
 	last := condemned[0]
-	if last.pod.DeletionTimestamp != nil || !available(s, last.pod) && last.pod != firstUnavailable(s, members, condemned) {
+	if last.pod.DeletionTimestamp != nil {
+		return nil, false
+	}
+	// A pod that has ended will never be available: waiting for it, or for another such, would have no end.
+	if !available(s, last.pod) && !pod.Terminal(last.pod) && last.pod != firstUnavailable(s, members, condemned) {
 		return nil, false
 	}
 	return []action{{verb: remove, n: last.n, pod: last.pod}}, false

@@ -146,6 +146,7 @@ func TestDecide(t *testing.T) {
 		{"not while one before it is unready", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, unready), podOf(three, 2)}, "remove 2"},
 		{"the last unready one is held up by another", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, unready), podOf(three, 2, unready)}, ""},
 		{"the only unready one goes", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1), podOf(three, 2, unready)}, "remove 2"},
+		{"failed ones hold up nobody", newSet(1), []*corev1.Pod{podOf(three, 0), podOf(three, 1, failed), podOf(three, 2, failed)}, "remove 2"},
 		{"parallel: all at once", newSet(1, parallel), []*corev1.Pod{podOf(three, 0, unready), podOf(three, 1), podOf(three, 2)}, "remove 2, remove 1"},
 		{"to nothing", newSet(0), []*corev1.Pod{podOf(three, 0), podOf(three, 1)}, "remove 1"},
 
