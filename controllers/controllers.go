@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"keelson/client"
+	"keelson/controllers/cronjob"
 	"keelson/controllers/endpointslice"
 	"keelson/controllers/endpointslicemirroring"
 	"keelson/controllers/framework"
@@ -30,6 +31,7 @@ import (
 	"keelson/controllers/nodelifecycle"
 	"keelson/controllers/podgc"
 	"keelson/controllers/tainteviction"
+	"keelson/controllers/ttlafterfinished"
 	"keelson/lib/mark"
 	"keelson/pki"
 )
@@ -66,7 +68,8 @@ func (c Config) Default() Config {
 
 // Collectors are the metrics of the controllers and of their queues in this process.
 func Collectors() []prometheus.Collector {
-	return slices.Concat(framework.Collectors(), job.Collectors(), endpointslice.Collectors(), endpointslicemirroring.Collectors(),
+	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
+		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
 		nodelifecycle.Collectors(), podgc.Collectors(), tainteviction.Collectors())
 }
 
