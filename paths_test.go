@@ -40,6 +40,7 @@ var trusted = map[string]string{
 	"runtime/snapshot/mount.go":     "what the kernel says of itself, and the directories handed to mount(2)",
 	"runtime/snapshot/snapshot.go":  "the directories that hold mount points, and the list of layers; what is in them goes by removeTree",
 	"kubelet/volume/hostpath.go":    "paths of the host that a pod or volume names: they mean what they mean on the host, links followed",
+	"kubelet/volume/localdirs.go":   "the directory of all local volumes, which no container sees",
 	"kubelet/volume/mount_linux.go": "the kubelet's own directories as mountinfo names them",
 	"kubelet/volume/trust.go":       "the state of certificates, which no container sees",
 	"kubelet/volume/volume.go":      "the directories of all pods, which no container sees",

@@ -28,6 +28,7 @@ import (
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
 //	manifests/        static pods
+//	volumes/          the local volumes of claims
 type DataDir string
 
 // Kubeconfig and the other methods name the parts.
@@ -78,7 +79,7 @@ const migrating = "store.migrating"
 
 // contents are the entries that Keelson makes in a data directory, and alone removes.
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 

@@ -83,7 +83,7 @@ func (p *nodeParts) addReal(
 	p.before = rt.parts
 	ip := nodeIP(cfg)
 	kc := kubelet.Config{
-		NodeName: cfg.NodeName, Client: cl, Runtime: rt.client, RootDir: dir.Sub("kubelet"), LogDir: dir.Sub("logs"),
+		NodeName: cfg.NodeName, Client: cl, Runtime: rt.client, RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: func(a net.Addr) { rt.reserve(a, "the kubelet") }, NodeIPs: []netip.Addr{ip},
 		TLS: s.tls, ClientCA: s.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),

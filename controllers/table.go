@@ -40,6 +40,14 @@ import (
 	"keelson/controllers/ttlafterfinished"
 )
 
+import (
+	localvolumenames "keelson/api/core/localvolume"
+	"keelson/controllers/ephemeral"
+	"keelson/controllers/expand"
+	"keelson/controllers/localvolume"
+	"keelson/controllers/persistentvolume"
+)
+
 // row is one controller.
 type row struct {
 	// name is what --controllers knows it by: that of kube-controller-manager.
@@ -49,6 +57,7 @@ type row struct {
 	// account is its service account, and its name in logs, metrics and events. Empty: the name.
 	account string
 	// source is its name in events. Empty: the account.
+	// source is its name in events, where that is another than in account.
 	source string
 	// off controllers run only when --controllers names them.
 	off bool
@@ -121,6 +130,19 @@ var table = []row{
 	},
 	{name: "bootstrap-signer-controller", alias: "bootstrapsigner", account: "bootstrap-signer", workers: 1, build: plain(bootstrap.NewSigner)},
 	{name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner", workers: 1, build: plain(bootstrap.NewCleaner)},
+	{
+		name: "persistentvolume-binder-controller", alias: "persistentvolume-binder", account: "persistent-volume-binder",
+		source: "persistentvolume-controller", workers: 8, build: plain(persistentvolume.New),
+	},
+	{name: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
+	{
+		name: "persistentvolume-expander-controller", alias: "persistentvolume-expander", account: "expand-controller", source: "volume_expand",
+		workers: 1, build: plain(expand.New),
+	},
+	{
+		name: "ephemeral-volume-controller", alias: "ephemeral-volume", source: "ephemeral_volume", workers: 5, syncs: "ephemeralvolume",
+		build: plain(ephemeral.New),
+	},
 	{name: "persistentvolumeclaim-protection-controller", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
 	{name: "persistentvolume-protection-controller", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
 	{name: "volumeattributesclass-protection-controller", workers: 1, build: plain(vacprotection.New)},

@@ -37,6 +37,8 @@ type Config struct {
 	Runtime  cri.Client
 	// RootDir is the kubelet's own tree: pods/<uid>/..., memory/.
 	RootDir string
+	// VolumesDir holds the local volumes that the cluster provisions on this node; empty: it has none.
+	VolumesDir string
 	// LogDir holds the pods' log directories; RootDir/logs when empty.
 	LogDir string
 

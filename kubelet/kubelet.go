@@ -5,6 +5,7 @@ package kubelet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/api/core/localvolume"
 	"keelson/client"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
@@ -76,9 +78,18 @@ func New(cfg Config) (*Kubelet, error) {
 	if err = k.newEviction(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
+	labels, annotations := cfg.Labels, map[string]string(nil)
+	if cfg.VolumesDir != "" {
+		labels = maps.Clone(labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[localvolume.NodeHas] = "true"
+		annotations = map[string]string{localvolume.NodeAnnotation: cfg.VolumesDir}
+	}
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
-		Port: cfg.Port, PodCIDR: cfg.PodCIDR, Labels: cfg.Labels, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
+		Port: cfg.Port, PodCIDR: cfg.PodCIDR, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
 		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
@@ -90,6 +101,9 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.refs = refs.New(cfg.Client.Interface, k.wakeRefs, cfg.Log)
 	k.volumes = volume.New(cfg.RootDir, k.refs, cfg.Log)
+	if cfg.VolumesDir != "" {
+		k.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
+	}
 	k.users = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
 		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
@@ -132,6 +146,9 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { _ = k.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() { k.refs.Run(ctx) })
 	wg.Go(func() { k.services.run(ctx) })
+	if k.volumes.Local != nil {
+		wg.Go(func() { k.volumes.Local.Run(ctx) })
+	}
 	failed := make(chan error, 1)
 	if srv != nil {
 		wg.Go(func() { failed <- srv.Serve(ctx) })

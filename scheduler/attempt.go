@@ -36,23 +36,28 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 		return
 	}
 	node := a.Chosen.Name
-	if err := s.reserve(ctx, pod, node); err != nil {
+	if err := s.reserve(ctx, pod, a.Chosen); err != nil {
 		s.later(ctx, s.failed(ctx, it, pod, err))
 		return
 	}
 	s.queue.Assumed(it)
 	s.nominee.remove(pod.Pod.UID)
+	if s.volumes.Pending(pod.Pod.UID) {
+		// Volumes may take minutes to be made: no writer waits for them.
+		s.waits.Go(func() { s.bind(ctx, it, pod, node) })
+		return
+	}
 	s.later(ctx, func(ctx context.Context) { s.bind(ctx, it, pod, node) })
 }
 
 // reserve counts the pod on its node, and lets plugins keep what else it needs.
-func (s *Scheduler) reserve(ctx context.Context, pod *state.PodInfo, node string) error {
-	if err := s.cache.Assume(pod, node); err != nil {
+func (s *Scheduler) reserve(ctx context.Context, pod *state.PodInfo, node *state.NodeInfo) error {
+	if err := s.cache.Assume(pod, node.Name); err != nil {
 		return err
 	}
 	for _, r := range framework.Of[framework.Reserver](s.profile) {
 		if err := r.Reserve(ctx, pod, node); err != nil {
-			s.unreserve(ctx, pod, node)
+			s.unreserve(ctx, pod, node.Name)
 			return err
 		}
 	}
@@ -182,6 +187,8 @@ func waits(k framework.Kinds) string {
 		framework.NodeFeatures
 	const pods = framework.PodAdd | framework.PodLabels | framework.PodShrinks | framework.PodDelete
 	switch {
+	case k&framework.Claims != 0:
+		return "a claim, a volume or a node changes"
 	case k&node != 0 && k&pods != 0:
 		return "a node or pod changes"
 	case k&node != 0:

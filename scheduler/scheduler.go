@@ -69,6 +69,9 @@ type Scheduler struct {
 	post    []framework.PostFilterer
 	events  events.EventRecorder
 	writes  chan func(context.Context)
+	storage *plugins.Storage
+	volumes *plugins.VolumeBinding
+	waits   sync.WaitGroup // of bindings that wait for volumes
 	log     *slog.Logger
 }
 
@@ -93,7 +96,9 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), nominee: newNominees(), kin: &kin{},
 		writes: make(chan func(context.Context), writers), log: cfg.Log,
 	}
-	s.profile = plugins.Default(cfg.SchedulerName, plugins.Options{Spread: plugins.PodTopologySpread{Kin: s.kin.selector}}, append(cfg.Plugins,
+	s.storage = plugins.NewStorage(s.client)
+	s.volumes = &plugins.VolumeBinding{Storage: s.storage}
+	s.profile = plugins.Default(cfg.SchedulerName, plugins.Options{Storage: s.storage, Volumes: s.volumes, Spread: plugins.PodTopologySpread{Kin: s.kin.selector}}, append(cfg.Plugins,
 		framework.Weighted{Plugin: preempt.New(preempt.Config{
 			Client: s.client, Later: s.later, Budgets: s.listBudgets, Event: s.eventPreempted, Log: cfg.Log,
 		})},
@@ -128,6 +133,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer wait()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	defer s.waits.Wait()
 	for range writers {
 		wg.Go(func() { s.write(ctx) })
 	}

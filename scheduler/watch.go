@@ -48,6 +48,11 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		}},
 	}
 	synced := append(s.kin.use(rest), s.watchBudgets(rest)...)
+	more, err := s.watchStorage(rest)
+	if err != nil {
+		return nil, err
+	}
+	synced = append(synced, more...)
 	for _, src := range sources {
 		reg, err := src.informer.AddEventHandler(src.handler)
 		if err != nil {
@@ -63,6 +68,27 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		return nil, errors.New("watch the cluster: caches did not fill")
 	}
 	return wait, nil
+}
+
+// watchStorage watches claims, volumes, and what decides about them.
+func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.InformerSynced, error) {
+	var synced []cache.InformerSynced
+	for _, inf := range s.storage.Watch(f) {
+		tell := func(o any) {
+			e := framework.Event{Kinds: framework.Volumes}
+			if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
+				e = framework.Event{Kinds: framework.Claims, Claim: claim}
+			}
+			s.storage.Changed()
+			s.queue.Happened(e)
+		}
+		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell})
+		if err != nil {
+			return nil, fmt.Errorf("watch storage: %w", err)
+		}
+		synced = append(synced, reg.HasSynced)
+	}
+	return synced, nil
 }
 
 func (s *Scheduler) setNamespace(o any) {

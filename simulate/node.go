@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/api/core/localvolume"
 )
 
 const version = "v1.37.2+keelson"
@@ -35,6 +37,7 @@ func (s *Simulator) node(i int) *corev1.Node {
 		}, Annotations: map[string]string{AnnotationBy: s.cfg.By}},
 		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
+	n.Labels[localvolume.NodeHas] = "true" // claims of pods on fake nodes get volumes that are nowhere
 	if !s.cfg.Untainted {
 		n.Spec.Taints = []corev1.Taint{{Key: TaintFake, Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	}

@@ -12,16 +12,13 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/storage"
 )
 
 var (
 	storageClasses = storagev1.SchemeGroupVersion.WithResource("storageclasses")
 	ingressClasses = networkingv1.SchemeGroupVersion.WithResource("ingressclasses")
-)
-
-const (
-	defaultStorage     = "storageclass.kubernetes.io/is-default-class"
-	defaultStorageBeta = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
 // newest is the class that was made last, of those made at once the first by name; the zero value when there is none.
@@ -58,10 +55,7 @@ func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return Forbidden(r, "%w", err)
 	}
-	classes = slices.DeleteFunc(classes, func(c *storagev1.StorageClass) bool {
-		return c.Annotations[defaultStorage] != "true" && c.Annotations[defaultStorageBeta] != "true"
-	})
-	if best, ok := newest(classes); ok {
+	if best := storage.DefaultClass(classes); best != nil {
 		name := best.Name
 		claim.Spec.StorageClassName = &name
 	}

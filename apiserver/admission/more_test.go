@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/api/storage"
 	"keelson/auth"
 	"keelson/auth/authz"
 )
@@ -61,7 +62,7 @@ func TestDefaultClasses(t *testing.T) {
 	yes := true
 	c := cacheOf(map[schema.GroupVersionResource][]runtime.Object{
 		storageClasses: {
-			&storagev1.StorageClass{ObjectMeta: at(1, "old", defaultStorage)}, &storagev1.StorageClass{ObjectMeta: at(2, "new", defaultStorageBeta), AllowVolumeExpansion: &yes},
+			&storagev1.StorageClass{ObjectMeta: at(1, "old", storage.DefaultClassAnnotation)}, &storagev1.StorageClass{ObjectMeta: at(2, "new", "storageclass.beta.kubernetes.io/is-default-class"), AllowVolumeExpansion: &yes},
 			&storagev1.StorageClass{ObjectMeta: at(3, "other", "x")},
 		},
 		ingressClasses: {&networkingv1.IngressClass{ObjectMeta: at(1, "b", networkingv1.AnnotationIsDefaultIngressClass)}, &networkingv1.IngressClass{ObjectMeta: at(1, "a", networkingv1.AnnotationIsDefaultIngressClass)}},

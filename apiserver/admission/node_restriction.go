@@ -4,12 +4,16 @@ package admission
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/core/localvolume"
 	"keelson/auth"
 )
 
@@ -40,6 +44,8 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 		return ownLease(r, node)
 	case "serviceaccounts":
 		return p.token(ctx, r, node)
+	case "persistentvolumes":
+		return ownVolume(r, node)
 	case "persistentvolumeclaims":
 		return claimStatus(r, node)
 	case "podcertificaterequests":
@@ -97,6 +103,28 @@ func (p NodeRestriction) pod(ctx context.Context, r *Request, node string) error
 	}
 	if r.Operation == Update {
 		return podStatus(r, old, node)
+	}
+	return nil
+}
+
+// ownVolume lets a kubelet take its finalizer from a local volume that is being deleted, and change nothing else.
+func ownVolume(r *Request, node string) error {
+	v, ok := r.Object.(*corev1.PersistentVolume)
+	old, had := r.OldObject.(*corev1.PersistentVolume)
+	if r.Operation != Update || r.Subresource != "" || !ok || !had {
+		return Forbidden(r, "node %q can only update its local volumes", node)
+	}
+	if !localvolume.On(old, node) || old.DeletionTimestamp == nil || old.Status.Phase == corev1.VolumeBound {
+		return Forbidden(r, "node %q can only update local volumes on it that are being deleted and have no claim", node)
+	}
+	want := old.DeepCopy()
+	want.Finalizers = slices.DeleteFunc(want.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
+	got := v.DeepCopy()
+	want.ManagedFields, got.ManagedFields = nil, nil
+	want.ResourceVersion, got.ResourceVersion = "", ""
+	want.TypeMeta, got.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
+	if !equality.Semantic.DeepEqual(want, got) {
+		return Forbidden(r, "node %q can only remove the finalizer %s of its local volumes", node, localvolume.Finalizer)
 	}
 	return nil
 }

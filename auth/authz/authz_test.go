@@ -13,9 +13,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 
+	"keelson/api/core/localvolume"
 	"keelson/auth"
 )
 
@@ -108,6 +111,13 @@ func TestNode(t *testing.T) {
 		Objects: things{
 			"data": &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{Namespace: "default", Name: "data"}}},
 			"free": &corev1.PersistentVolume{},
+			"here": &corev1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{
+					Labels:      map[string]string{localvolume.NodeLabel: "node-1"},
+					Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": localvolume.Provisioner},
+				},
+				Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{}}},
+			},
 			"va-1": &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{NodeName: "node-1"}},
 			"rs-1": &resourcev1.ResourceSlice{Spec: resourcev1.ResourceSliceSpec{NodeName: new("node-1")}},
 		},
@@ -133,6 +143,14 @@ func TestNode(t *testing.T) {
 	}
 	mine := func(a *auth.Attributes) *auth.Attributes {
 		a.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", "node-1").Requirements()
+		return a
+	}
+	labelled := func(node string, a *auth.Attributes) *auth.Attributes {
+		r, err := labels.NewRequirement(localvolume.NodeLabel, selection.Equals, []string{node})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.LabelSelector = labels.Requirements{*r}
 		return a
 	}
 	for _, c := range []struct {
@@ -167,6 +185,13 @@ func TestNode(t *testing.T) {
 		{"a volume nobody claimed", at("node-1", "get", "persistentvolumes", "", "free"), false},
 		{"no such volume", at("node-1", "get", "persistentvolumes", "", "gone"), false},
 		{"all volumes", at("node-1", "list", "persistentvolumes", "", ""), false},
+		{"the local volumes it keeps", labelled("node-1", at("node-1", "watch", "persistentvolumes", "", "")), true},
+		{"those of another", labelled("node-2", at("node-1", "watch", "persistentvolumes", "", "")), false},
+		{"letting go of one", at("node-1", "patch", "persistentvolumes", "", "here"), true},
+		{"letting go of another's", at("node-2", "patch", "persistentvolumes", "", "here"), false},
+		{"changing its pod's volume", at("node-1", "patch", "persistentvolumes", "", "data"), false},
+		{"deleting its local volume", at("node-1", "delete", "persistentvolumes", "", "here"), false},
+		{"the phase of its local volume", at("node-1", "patch", "persistentvolumes", "status", "here"), false},
 		{"what is attached to it", at("node-1", "get", "volumeattachments", "", "va-1"), true},
 		{"what is attached to another", at("node-2", "get", "volumeattachments", "", "va-1"), false},
 		{"its slice of devices", at("node-1", "update", "resourceslices", "", "rs-1"), true},

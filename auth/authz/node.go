@@ -60,7 +60,7 @@ func (n Node) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision,
 		case "resource.k8s.io/resourceslices":
 			return n.slice(ctx, a, node), nil
 		case "/persistentvolumes":
-			return n.single(ctx, a, node, volumes), nil
+			return n.volume(ctx, a, node), nil
 		case "storage.k8s.io/volumeattachments":
 			return n.single(ctx, a, node, attachments), nil
 		}

@@ -4,13 +4,16 @@ package authz
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 
+	"keelson/api/core/localvolume"
 	"keelson/auth"
 )
 
@@ -34,6 +37,33 @@ func (n Node) single(ctx context.Context, a *auth.Attributes, node string, gvr s
 		return refused("cannot get subresource")
 	}
 	return n.related(ctx, a, node, gvr)
+}
+
+// volume: a kubelet reads the volumes of its pods' claims, and watches the local volumes that it keeps. From those it takes its
+// finalizer once it has removed them, which NodeRestriction judges.
+func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.Decision {
+	switch {
+	case a.Subresource == "" && (a.Verb == "list" || a.Verb == "watch") && localVolumes(a, node):
+		return allowed("the local volumes on it")
+	case a.Subresource == "" && a.Verb == "patch" && a.Name != "":
+		obj, err := n.Objects.Get(ctx, volumes, "", a.Name)
+		if v, ok := obj.(*corev1.PersistentVolume); err == nil && ok && localvolume.On(v, node) {
+			return allowed("a local volume on it")
+		}
+		return noRelation(node)
+	}
+	return n.single(ctx, a, node, volumes)
+}
+
+// localVolumes tells whether a list or watch is restricted to the volumes of the node.
+func localVolumes(a *auth.Attributes, node string) bool {
+	for i := range a.LabelSelector {
+		r := &a.LabelSelector[i]
+		if op := r.Operator(); r.Key() == localvolume.NodeLabel && (op == selection.Equals || op == selection.DoubleEquals || op == selection.In) && r.ValuesUnsorted() != nil {
+			return slices.Equal(r.ValuesUnsorted(), []string{node})
+		}
+	}
+	return false
 }
 
 // slice: a kubelet's drivers publish what its node has in slices that name the node. Of a new one NodeRestriction sees which.
@@ -73,6 +103,9 @@ func (n Node) owns(node string, obj runtime.Object) bool {
 	case *resourcev1.ResourceSlice:
 		return o.Spec.NodeName != nil && *o.Spec.NodeName == node
 	case *corev1.PersistentVolume:
+		if localvolume.On(o, node) {
+			return true
+		}
 		claim := o.Spec.ClaimRef
 		if claim == nil {
 			return false

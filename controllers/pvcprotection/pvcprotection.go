@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,13 +23,12 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/controllers/framework"
+	"keelson/controllers/internal/claims"
 	"keelson/controllers/internal/protect"
 	"keelson/lib/mark"
 )
 
 const (
-	// byClaim finds pods by "namespace/claim".
-	byClaim = "keelson.claim"
 	// gather is how long the changes of a namespace are gathered.
 	gather = 20 * time.Millisecond
 	atOnce = 10
@@ -40,7 +40,7 @@ const (
 type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[string] // of namespaces
-	claims corelisters.PersistentVolumeClaimLister
+	byName corelisters.PersistentVolumeClaimLister
 	pods   cache.Indexer
 }
 
@@ -48,7 +48,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	pods := core.Pods().Informer()
-	c := &Controller{env: env, claims: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
+	c := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if protect.Concerns(claim, protect.Claim) {
@@ -56,7 +56,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}
 	}
 	err := errors.Join(
-		framework.EnsureIndex(pods, byClaim, indexByClaim),
+		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
 		framework.On(c.loop, core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
 			Add: look, Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
 		}),
@@ -83,35 +83,9 @@ func frees(pod *corev1.Pod) bool { return shutDown(pod) || podkind.Terminal(pod)
 
 // freed calls for a look at the namespace if the pod had claims.
 func (c *Controller) freed(pod *corev1.Pod) {
-	if len(claimsOf(pod)) > 0 {
+	if len(podkind.Claims(pod)) > 0 {
 		c.loop.AddAfter(pod.Namespace, gather)
 	}
-}
-
-// claimsOf are the names of the claims that a pod's volumes name or stand for.
-func claimsOf(pod *corev1.Pod) []string {
-	var out []string
-	for i := range pod.Spec.Volumes {
-		switch v := &pod.Spec.Volumes[i]; {
-		case v.PersistentVolumeClaim != nil:
-			out = append(out, v.PersistentVolumeClaim.ClaimName)
-		case v.Ephemeral != nil:
-			out = append(out, ephemeral.VolumeClaimName(pod, v))
-		}
-	}
-	return out
-}
-
-func indexByClaim(obj any) ([]string, error) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return nil, nil
-	}
-	names := claimsOf(pod)
-	for i := range names {
-		names[i] = pod.Namespace + "/" + names[i]
-	}
-	return names, nil
 }
 
 // uses tells whether a pod keeps a claim from going. A pod without a node does not: no kubelet starts a pod whose claim is being deleted.
@@ -139,7 +113,7 @@ func shutDown(pod *corev1.Pod) bool {
 
 // sync looks at all claims of a namespace.
 func (c *Controller) sync(ctx context.Context, namespace string) error {
-	claims, err := c.claims.PersistentVolumeClaims(namespace).List(labels.Everything())
+	claims, err := c.byName.PersistentVolumeClaims(namespace).List(labels.Everything())
 	if err != nil {
 		return err
 	}
@@ -176,14 +150,12 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 
 // knownUsed asks the cache.
 func (c *Controller) knownUsed(claim *corev1.PersistentVolumeClaim) (bool, error) {
-	objs, err := c.pods.ByIndex(byClaim, claim.Namespace+"/"+claim.Name)
+	pods, err := claims.Pods(c.pods, claim.Namespace, claim.Name)
 	if err != nil {
 		return false, fmt.Errorf("pods of claim %s: %w", framework.KeyOf(claim), err)
 	}
-	for _, obj := range objs {
-		if pod, ok := obj.(*corev1.Pod); ok && uses(pod, claim) {
-			return true, nil
-		}
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return uses(p, claim) }) {
+		return true, nil
 	}
 	return false, nil
 }
@@ -198,7 +170,7 @@ func (c *Controller) used(ctx context.Context, namespace string, claims []*corev
 			return nil, fmt.Errorf("list the pods of %s: %w", namespace, err)
 		}
 		for i := range list.Items {
-			if len(claimsOf(&list.Items[i])) == 0 {
+			if len(podkind.Claims(&list.Items[i])) == 0 {
 				continue
 			}
 			for _, claim := range claims {

@@ -42,9 +42,11 @@ type Config struct {
 	Port     int      // of the kubelet's server
 	PodCIDR  string
 	Labels   map[string]string
-	Taints   []corev1.Taint
-	MaxPods  int
-	Reserved corev1.ResourceList
+	// Annotations of the Node object that are the kubelet's.
+	Annotations map[string]string
+	Taints      []corev1.Taint
+	MaxPods     int
+	Reserved    corev1.ResourceList
 	// Kept is what thresholds of eviction keep free, of a capacity; nil: nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
 	// Pressures are those of the node's pressures that hold; nil: none does.
@@ -150,14 +152,18 @@ func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1
 		next.Labels = map[string]string{}
 	}
 	maps.Copy(next.Labels, want.Labels)
+	if next.Annotations == nil && len(want.Annotations) > 0 {
+		next.Annotations = map[string]string{}
+	}
+	maps.Copy(next.Annotations, want.Annotations)
 	if next.Spec.PodCIDR == "" {
 		next.Spec.PodCIDR, next.Spec.PodCIDRs = want.Spec.PodCIDR, want.Spec.PodCIDRs
 	}
-	if equality.Semantic.DeepEqual(have.Labels, next.Labels) && have.Spec.PodCIDR == next.Spec.PodCIDR {
+	if maps.Equal(have.Labels, next.Labels) && maps.Equal(have.Annotations, next.Annotations) && have.Spec.PodCIDR == next.Spec.PodCIDR {
 		return have, nil
 	}
-	patch, err := diff(corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels}, Spec: have.Spec},
-		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: next.Labels}, Spec: next.Spec})
+	patch, err := diff(corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: have.Labels, Annotations: have.Annotations}, Spec: have.Spec},
+		corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: next.Labels, Annotations: next.Annotations}, Spec: next.Spec})
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +188,7 @@ func (k *Keeper) object() *corev1.Node {
 		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": k.machine.Arch,
 	}}}
 	maps.Copy(n.Labels, k.cfg.Labels)
+	n.Annotations = maps.Clone(k.cfg.Annotations)
 	n.Spec.Taints = k.cfg.Taints
 	if k.cfg.PodCIDR != "" {
 		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDR, []string{k.cfg.PodCIDR}

@@ -358,14 +358,21 @@ func (s *Store) Token(ctx context.Context, namespace, account string, r *authv1.
 	return s.client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, r, metav1.CreateOptions{})
 }
 
-// Claim is the volume a claim is bound to.
-func (s *Store) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error) {
+// Claim is a claim and the volume it is bound to.
+func (s *Store) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	pvc, err := s.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
 	}
 	if pvc.Spec.VolumeName == "" || pvc.Status.Phase != corev1.ClaimBound {
-		return nil, fmt.Errorf("persistentvolumeclaim %q is not bound", name)
+		return nil, nil, fmt.Errorf("PVC %s/%s is not bound", namespace, name)
 	}
-	return s.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+	pv, err := s.client.CoreV1().PersistentVolumes().Get(ctx, pvc.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", pvc.Spec.VolumeName, err)
+	}
+	if r := pv.Spec.ClaimRef; r == nil || r.UID != pvc.UID {
+		return nil, nil, fmt.Errorf("PV %s is not bound to PVC %s/%s", pv.Name, namespace, name)
+	}
+	return pvc, pv, nil
 }

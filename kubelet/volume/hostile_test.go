@@ -217,10 +217,10 @@ type localClaim struct {
 	path string
 }
 
-func (l *localClaim) Claim(context.Context, string, string) (*corev1.PersistentVolume, error) {
+func (l *localClaim) Claim(context.Context, string, string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
 	pv := &corev1.PersistentVolume{}
 	pv.Spec.Local = &corev1.LocalVolumeSource{Path: l.path}
-	return pv, nil
+	return &corev1.PersistentVolumeClaim{}, pv, nil
 }
 
 func TestLocalVolumeFollowsChangePolicy(t *testing.T) {

@@ -100,7 +100,7 @@ func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted boo
 // local gives a local volume to the pod's fsGroup, once for the pod, unless it is mounted read-only.
 func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string) error {
 	sc := in.Pod.Spec.SecurityContext
-	if sc == nil || sc.FSGroup == nil || v.PersistentVolumeClaim.ReadOnly {
+	if sc == nil || sc.FSGroup == nil || readOnly(v) {
 		return nil
 	}
 	return m.once(root, in.Pod, v, false, func() error {

@@ -51,7 +51,7 @@ func (m *Manager) Mounts(ctx context.Context, p *corev1.Pod, c *corev1.Container
 				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", vm.Name, c.Name, err)
 			}
 		}
-		if v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil {
+		if v.Secret != nil || v.ConfigMap != nil || v.DownwardAPI != nil || v.Projected != nil || readOnly(v) {
 			mount.Readonly = true
 		}
 		out = append(out, mount)

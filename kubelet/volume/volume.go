@@ -35,8 +35,8 @@ type Sources interface {
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	// Token asks for a token of a service account.
 	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
-	// Claim is the volume that a claim is bound to.
-	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolume, error)
+	// Claim is a claim and the volume that it is bound to.
+	Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error)
 	Trust
 }
 
@@ -46,6 +46,8 @@ type Manager struct {
 	sources Sources
 	log     *slog.Logger
 	tmpfs   bool
+	// Local keeps the node's local volumes; nil: it has none.
+	Local *LocalDirs
 }
 
 // New returns a manager for the kubelet's directory. Nothing is touched before Prepare.
@@ -129,7 +131,7 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 		return m.written(ctx, root, in, v)
 	case v.Image != nil:
 		return none, nil // the runtime mounts it
-	case v.PersistentVolumeClaim != nil:
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return none, m.claim(ctx, root, in, v)
 	}
 	return none, errors.New("volume type is not supported by this node")
@@ -145,8 +147,12 @@ func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string,
 		switch {
 		case v.HostPath != nil:
 			return v.HostPath.Path, nil
-		case v.PersistentVolumeClaim != nil:
-			return m.claimPath(ctx, p, v)
+		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
+			_, pv, err := m.claimed(ctx, p, v)
+			if err != nil {
+				return "", err
+			}
+			return m.pathOf(pv)
 		case v.Image != nil:
 			return "", nil
 		}
@@ -170,7 +176,7 @@ func plugin(v *corev1.Volume) string {
 		return "configmap"
 	case v.DownwardAPI != nil:
 		return "downward-api"
-	case v.PersistentVolumeClaim != nil:
+	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return "local-volume"
 	}
 	return "empty-dir"
@@ -178,41 +184,6 @@ func plugin(v *corev1.Volume) string {
 
 // within is a path of ours relative to the kubelet's directory.
 func (m *Manager) within(p string) string { return strings.TrimPrefix(p, m.dir) }
-
-// claim looks whether the directory behind a claim is there, and gives a local volume to the pod's fsGroup.
-func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) error {
-	pv, err := m.sources.Claim(ctx, in.Pod.Namespace, v.PersistentVolumeClaim.ClaimName)
-	if err != nil {
-		return err
-	}
-	path, err := pathOf(pv)
-	if err != nil {
-		return err
-	}
-	if err := exists(path); err != nil || pv.Spec.Local == nil {
-		return err
-	}
-	return m.local(root, in, v, path)
-}
-
-// claimPath is the directory behind a claim. Only volumes that are directories of this node can be served.
-func (m *Manager) claimPath(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (string, error) {
-	pv, err := m.sources.Claim(ctx, p.Namespace, v.PersistentVolumeClaim.ClaimName)
-	if err != nil {
-		return "", err
-	}
-	return pathOf(pv)
-}
-
-func pathOf(pv *corev1.PersistentVolume) (string, error) {
-	switch {
-	case pv.Spec.HostPath != nil:
-		return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
-	case pv.Spec.Local != nil:
-		return pv.Spec.Local.Path, nil
-	}
-	return "", fmt.Errorf("persistent volume %s: its type is not supported by this node", pv.Name)
-}
 
 // TearDown takes everything of the pod away: mounts first, then files. A pod that has nothing is no error.
 func (m *Manager) TearDown(uid string) error {

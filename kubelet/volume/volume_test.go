@@ -63,8 +63,8 @@ func (o *objects) Token(_ context.Context, _, _ string, r *authv1.TokenRequest) 
 	return r, nil
 }
 
-func (o *objects) Claim(_ context.Context, _, name string) (*corev1.PersistentVolume, error) {
-	return nil, fmt.Errorf("persistentvolumeclaim %q is not bound", name)
+func (o *objects) Claim(_ context.Context, _, name string) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+	return nil, nil, fmt.Errorf("PVC %s is not bound", name)
 }
 
 func manager(t *testing.T, o *objects) *Manager {

@@ -26,13 +26,16 @@ const (
 	// Self is a change of the waiting pod itself that may matter to any plugin.
 	Self
 	NamespaceLabels
+	// Volumes is a change of a PersistentVolume, StorageClass or of what CSI drivers say; Claims of a PersistentVolumeClaim.
+	Volumes
+	Claims
 	AnyKind Kinds = 1<<iota - 1
 )
 
 var kindNames = map[Kinds]string{
 	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
 	NodeImages: "NodeImagesChange", NodeFeatures: "NodeDeclaredFeatureChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
-	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange",
+	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange",
 }
 
 // String names a single kind.
@@ -43,6 +46,7 @@ type Event struct {
 	Kinds            Kinds // of a node update several at once
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
+	Claim            *corev1.PersistentVolumeClaim
 }
 
 // Label names the event's first kind, for people.

@@ -109,7 +109,7 @@ type NodeScorer interface {
 // Reserver keeps what a pod needs on its node besides resources. Unreserve undoes it and may be called without a Reserve.
 type Reserver interface {
 	Plugin
-	Reserve(ctx context.Context, pod *state.PodInfo, node string) error
+	Reserve(ctx context.Context, pod *state.PodInfo, node *state.NodeInfo) error
 	Unreserve(ctx context.Context, pod *state.PodInfo, node string)
 }
 

@@ -11,6 +11,9 @@ import "keelson/scheduler/framework"
 type Options struct {
 	Spread PodTopologySpread
 	Fit    NodeResourcesFit
+	// Storage is what is known of claims and volumes, and Volumes the plugin that binds them; nil: pods with claims are taken as they are.
+	Storage *Storage
+	Volumes *VolumeBinding
 }
 
 // Default is the profile of the default scheduler: the order is that in which filters refuse, the weights are those of scores.
@@ -24,7 +27,10 @@ func Default(schedulerName string, o Options, more ...framework.Weighted) *frame
 		{Plugin: NodePorts{}},
 		{Plugin: NodeDeclaredFeatures{}},
 		{Plugin: o.Fit, Weight: 1},
-		{Plugin: VolumeRestrictions{}},
+		{Plugin: VolumeRestrictions{o.Storage}},
+		{Plugin: NodeVolumeLimits{o.Storage}},
+		{Plugin: o.Volumes},
+		{Plugin: VolumeZone{o.Storage}},
 		{Plugin: o.Spread, Weight: 2},
 		{Plugin: InterPodAffinity{}, Weight: 2},
 		{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},

@@ -3,29 +3,83 @@
 package plugins
 
 import (
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
 // VolumeRestrictions keeps a pod off nodes where a disk it wants is in use in a way that cannot be shared.
-type VolumeRestrictions struct{}
+// It keeps a claim that one pod may have at a time (ReadWriteOncePod) for the pod that has it, too.
+type VolumeRestrictions struct{ Storage *Storage }
 
 // Name is the plugin's.
 func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 
 var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
 
-// Prepare has nothing to say about pods without such disks.
-func (VolumeRestrictions) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	disks := exclusive(pod.Pod)
-	if len(disks) == 0 {
+var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
+	"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
+
+// Prepare has nothing to say about pods without such disks and claims.
+func (p VolumeRestrictions) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	f := restricted{disks: exclusive(pod.Pod), users: p.users(pod.Pod, s)}
+	if len(f.disks)+len(f.users) == 0 {
 		return nil, nil
 	}
-	return freeDisks(disks), nil
+	return f, nil
+}
+
+// users are the pods that have a claim which the pod wants for itself.
+func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]bool {
+	if !p.Storage.known() {
+		return nil
+	}
+	var alone []string
+	for _, name := range podkind.Claims(pod) {
+		if c := p.Storage.claim(pod.Namespace, name); c != nil && slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
+			alone = append(alone, name)
+		}
+	}
+	if len(alone) == 0 {
+		return nil
+	}
+	out := map[types.UID]bool{}
+	for _, n := range s.Nodes {
+		for _, other := range n.Pods {
+			if other.Pod.Namespace == pod.Namespace && slices.ContainsFunc(podkind.Claims(other.Pod), func(c string) bool { return slices.Contains(alone, c) }) {
+				out[other.Pod.UID] = true
+			}
+		}
+	}
+	return out
+}
+
+// restricted is what the pod cannot share. The users of its claims may be anywhere.
+type restricted struct {
+	disks freeDisks
+	users map[types.UID]bool
+}
+
+func (r restricted) Filter(n *state.NodeInfo) *framework.Status {
+	if len(r.users) > 0 {
+		return claimTaken
+	}
+	return r.disks.Filter(n)
+}
+
+// Adjust is the verdict without the removed pods.
+func (r restricted) Adjust(_ *state.NodeInfo, _, removed []*state.PodInfo) framework.NodeFilter {
+	out := restricted{disks: r.disks, users: maps.Clone(r.users)}
+	for _, p := range removed {
+		delete(out.users, p.Pod.UID)
+	}
+	return out
 }
 
 // exclusive lists the pod's volumes that not every pod may share.
@@ -75,6 +129,11 @@ func clash(a, b *corev1.Volume) bool {
 // Hints names what may help: a new node, or a pod that gives a wanted disk back.
 func (VolumeRestrictions) Hints() []framework.Hint {
 	return []framework.Hint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-		return freeDisks(exclusive(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil
+		if freeDisks(exclusive(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
+			return true
+		}
+		mine := podkind.Claims(pod.Pod)
+		return e.OldPod.Namespace == pod.Pod.Namespace &&
+			slices.ContainsFunc(podkind.Claims(e.OldPod), func(c string) bool { return slices.Contains(mine, c) })
 	}}}
 }

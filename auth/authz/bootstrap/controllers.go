@@ -105,6 +105,10 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			on(read+" update", "", "persistentvolumeclaims"), on("create delete get list watch", "", "pods"),
 			on(read, "storage.k8s.io", "storageclasses"), on(read, "", "nodes"), on("watch", "", "events"),
 		},
+		"local-volume-provisioner": {
+			on("create delete get list patch update watch", "", "persistentvolumes"), on(read+" update", "", "persistentvolumeclaims"),
+			on("update", "", "persistentvolumeclaims/status"), on(read+" create", "storage.k8s.io", "storageclasses"), on(read, "", "nodes"),
+		},
 		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on("update", "", "persistentvolumeclaims/status"), on(read, "", "pods")},
 		"pv-protection-controller":                    {on(read+" update", "", "persistentvolumes")},
 		"volumeattributesclass-protection-controller": {on(read, "", "persistentvolumeclaims persistentvolumes"), on(read+" update", "storage.k8s.io", "volumeattributesclasses")},

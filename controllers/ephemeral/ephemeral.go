@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ephemeral makes the claims of pods' generic ephemeral volumes. Each belongs to its pod: the garbage collector deletes
+// it with the pod. The table of controllers starts it.
+package ephemeral
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/claims"
+	"keelson/lib/mark"
+)
+
+// Controller makes claims.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key] // of pods
+	pods   corelisters.PodLister
+	byName cache.Indexer
+	claims corelisters.PersistentVolumeClaimLister
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	pods, all := core.Pods(), core.PersistentVolumeClaims()
+	c := &Controller{env: env, pods: pods.Lister(), byName: pods.Informer().GetIndexer(), claims: all.Lister()}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
+		// A pod's volumes never change: a new pod is all there is to hear of.
+		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{Add: c.look}),
+		// A claim that is deleted while its pod is there is made again; one that was in the way may be gone.
+		framework.On(c.loop, all.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("ephemeral volumes: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) look(p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		return
+	}
+	for i := range p.Spec.Volumes {
+		if p.Spec.Volumes[i].Ephemeral != nil {
+			c.loop.Add(framework.KeyOf(p))
+			return
+		}
+	}
+}
+
+func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
+	pods, err := claims.Pods(c.byName, claim.Namespace, claim.Name)
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, p := range pods {
+		c.look(p)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Ephemeral == nil || v.Ephemeral.VolumeClaimTemplate == nil {
+			continue
+		}
+		if err := c.make(ctx, key, p, v); err != nil {
+			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedBinding", "ephemeral volume %s: %v", v.Name, err)
+			return fmt.Errorf("pod %s, ephemeral volume %s: %w", key, v.Name, err)
+		}
+	}
+	return nil
+}
+
+// make makes the claim of a volume, unless it is there. Another's claim of that name is an error.
+func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod, v *corev1.Volume) error {
+	have, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(ephemeral.VolumeClaimName(p, v))
+	if err == nil {
+		return ephemeral.VolumeIsForPod(p, have)
+	}
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	begin, claim := time.Now(), claimFor(p, v)
+	made, err := c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
+		&mark.Reconcile{EventSeen: c.loop.Seen(key), Creates: []string{claim.Name}}, err)
+	if apierrors.IsAlreadyExists(err) { // the cache did not have it
+		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err == nil {
+			return ephemeral.VolumeIsForPod(p, made)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("create PVC %s: %w", claim.Name, err)
+	}
+	return nil
+}
+
+// claimFor is the claim of a volume, as its template says.
+func claimFor(p *corev1.Pod, v *corev1.Volume) *corev1.PersistentVolumeClaim {
+	yes, t := true, v.Ephemeral.VolumeClaimTemplate.DeepCopy()
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: ephemeral.VolumeClaimName(p, v), Namespace: p.Namespace, Labels: t.Labels, Annotations: t.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: &yes, BlockOwnerDeletion: &yes}},
+		},
+		Spec: t.Spec,
+	}
+}

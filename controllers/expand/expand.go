@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package expand says of claims that ask for more than they have who makes their volumes grow: a resizer outside, always. The
+// table of controllers starts it. It writes events only.
+package expand
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+// Controller watches over claims.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key]
+	claims corelisters.PersistentVolumeClaimLister
+
+	mu sync.Mutex
+	// told is the size that a claim was last told to wait for.
+	told map[types.UID]resource.Quantity
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	claims := env.Shared.Core().V1().PersistentVolumeClaims()
+	c := &Controller{env: env, claims: claims.Lister(), told: map[types.UID]resource.Quantity{}}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	look := func(claim *corev1.PersistentVolumeClaim) {
+		if grows(claim) {
+			c.loop.Add(framework.KeyOf(claim))
+		}
+	}
+	err := framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+		Add: look, Update: func(_, claim *corev1.PersistentVolumeClaim) { look(claim) },
+		Delete: func(claim *corev1.PersistentVolumeClaim) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.told, claim.UID)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("expand claims: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+// grows tells whether a bound claim asks for more than it has.
+func grows(claim *corev1.PersistentVolumeClaim) bool {
+	want, have := claim.Spec.Resources.Requests[corev1.ResourceStorage], claim.Status.Capacity[corev1.ResourceStorage]
+	return claim.Status.Phase == corev1.ClaimBound && want.Cmp(have) > 0
+}
+
+func (c *Controller) sync(_ context.Context, key framework.Key) error {
+	claim, err := c.claims.PersistentVolumeClaims(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) || err == nil && !grows(claim) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	c.mu.Lock()
+	last, again := c.told[claim.UID]
+	c.told[claim.UID] = want
+	c.mu.Unlock()
+	if !again || last.Cmp(want) != 0 {
+		c.env.Events.Event(claim, corev1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")
+	}
+	return nil
+}

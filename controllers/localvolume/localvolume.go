@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package localvolume provisions local volumes: directories that kubelets keep (docs/decisions/0076). The table of controllers
+// starts it. It makes the StorageClass "standard" once a node keeps local volumes, a PersistentVolume for each claim of such a
+// class whose node is known, lets volumes grow, and deletes those whose claim is gone. The directories are the kubelets' business.
+package localvolume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/api/core/localvolume"
+	"keelson/api/storage"
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// ClassName is the storage class that is made for local volumes.
+const ClassName = "standard"
+
+type kind int
+
+const (
+	claim kind = iota
+	aVolume
+	class
+)
+
+// key is what a pass is about; that of a class has no name.
+type key struct {
+	kind            kind
+	namespace, name string
+}
+
+// Controller provisions local volumes.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[key]
+	claims  corelisters.PersistentVolumeClaimLister
+	volumes corelisters.PersistentVolumeLister
+	nodes   corelisters.NodeLister
+	classes storagelisters.StorageClassLister
+
+	mu sync.Mutex
+	// made says that the class was made, or was there: who deletes it then does not want it.
+	made bool
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), env.Shared.Storage().V1().StorageClasses()
+	c := &Controller{env: env, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister()}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.On(c.loop, claims.Informer(), framework.Each(c.claimChanged)),
+		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+			Add: c.volumeChanged, Update: func(_, v *corev1.PersistentVolume) { c.volumeChanged(v) },
+		}),
+		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{Add: func(sc *storagev1.StorageClass) {
+			c.waiting(func(o *corev1.PersistentVolumeClaim) bool { return volume.GetPersistentVolumeClaimClass(o) == sc.Name })
+		}}),
+		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
+			Add: c.nodeCame, Update: func(old, n *corev1.Node) {
+				if old.Labels[localvolume.NodeHas] != n.Labels[localvolume.NodeHas] {
+					c.nodeCame(n)
+				}
+			}, Delete: c.nodeGone,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("local volumes: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
+	if wanted(o) || o.Spec.VolumeName != "" {
+		c.loop.Add(key{claim, o.Namespace, o.Name})
+	}
+}
+
+func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
+	if localvolume.Is(v) && (v.Status.Phase == corev1.VolumeReleased || v.DeletionTimestamp != nil) {
+		c.loop.Add(key{aVolume, "", v.Name})
+	}
+}
+
+// nodeCame makes the class, and looks at claims that wait for the node.
+func (c *Controller) nodeCame(n *corev1.Node) {
+	if n.Labels[localvolume.NodeHas] != "true" {
+		return
+	}
+	c.loop.Add(key{kind: class})
+	c.waiting(func(o *corev1.PersistentVolumeClaim) bool { return o.Annotations[volume.AnnSelectedNode] == n.Name })
+}
+
+// waiting looks at the claims without a volume that may get one now.
+func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
+	all, err := c.claims.List(labels.Everything())
+	if err != nil {
+		return // a lister over a cache does not fail
+	}
+	for _, o := range all {
+		if wanted(o) && may(o) {
+			c.loop.Add(key{claim, o.Namespace, o.Name})
+		}
+	}
+}
+
+// nodeGone looks at the volumes that wait for the node to remove them.
+func (c *Controller) nodeGone(n *corev1.Node) {
+	all, err := c.volumes.List(labels.Set{localvolume.NodeLabel: n.Name}.AsSelector())
+	if err != nil {
+		return
+	}
+	for _, v := range all {
+		c.volumeChanged(v)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, k key) error {
+	switch k.kind {
+	case class:
+		return c.makeClass(ctx)
+	case aVolume:
+		v, err := c.volumes.Get(k.name)
+		if err != nil || !localvolume.Is(v) {
+			return ignoreNotFound(err)
+		}
+		return c.reclaim(ctx, v)
+	}
+	o, err := c.claims.PersistentVolumeClaims(k.namespace).Get(k.name)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if wanted(o) {
+		return c.provision(ctx, k, o)
+	}
+	return c.resize(ctx, o)
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// makeClass makes the class once in the life of this process, and never changes one that is there.
+func (c *Controller) makeClass(ctx context.Context) error {
+	c.mu.Lock()
+	made := c.made
+	c.mu.Unlock()
+	if made {
+		return nil
+	}
+	all, err := c.classes.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(all, func(s *storagev1.StorageClass) bool {
+		return s.Name == ClassName || s.Provisioner == localvolume.Provisioner
+	}) {
+		_, err = c.env.Client.StorageV1().StorageClasses().Create(ctx, classFor(ClassName, storage.DefaultClass(all) == nil), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make storage class %s: %w", ClassName, err)
+		}
+	}
+	c.mu.Lock()
+	c.made = true
+	c.mu.Unlock()
+	return nil
+}
+
+// provision makes a volume for a claim whose node was chosen. It bears the claim's UID in its name: a second one is refused.
+func (c *Controller) provision(ctx context.Context, k key, o *corev1.PersistentVolumeClaim) error {
+	begin := time.Now()
+	name := volume.GetPersistentVolumeClaimClass(o)
+	fail := func(format string, args ...any) error {
+		c.env.Events.Eventf(o, corev1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %s", name, fmt.Sprintf(format, args...))
+		return nil
+	}
+	sc, err := c.classes.Get(name)
+	if err != nil || sc.Provisioner != localvolume.Provisioner {
+		return ignoreNotFound(err)
+	}
+	nodeName := o.Annotations[volume.AnnSelectedNode]
+	if nodeName == "" {
+		return fail("no node was selected: the class needs volumeBindingMode WaitForFirstConsumer")
+	}
+	if _, err := c.volumes.Get("pvc-" + string(o.UID)); err == nil {
+		return nil
+	}
+	node, err := c.nodes.Get(nodeName)
+	if apierrors.IsNotFound(err) {
+		return c.unselect(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	v, err := volumeFor(o, sc, node)
+	if err != nil {
+		return fail("%v", err)
+	}
+	c.env.Events.Eventf(o, corev1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim \"%s/%s\"", o.Namespace, o.Name)
+	_, err = c.env.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumeclaims", Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)}, begin,
+		&mark.Reconcile{EventSeen: c.loop.Seen(k), Creates: []string{v.Name}}, err)
+	if err != nil {
+		_ = fail("%v", err)
+		return fmt.Errorf("make volume for claim %s/%s: %w", o.Namespace, o.Name, err)
+	}
+	c.env.Events.Eventf(o, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
+	return nil
+}
+
+// unselect lets the scheduler choose another node: the one it chose is gone.
+func (c *Controller) unselect(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
+	next := o.DeepCopy()
+	delete(next.Annotations, volume.AnnSelectedNode)
+	_, err := c.env.Client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	return ignoreNotFound(err)
+}
+
+// resize gives a claim, and its volume, the size that the claim asks for. Nothing bounds what a directory holds: it is done at once.
+func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim) error {
+	v, err := c.volumes.Get(o.Spec.VolumeName)
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if !localvolume.Is(v) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID {
+		return nil
+	}
+	grown, next := growth(o, v)
+	if grown != nil {
+		c.env.Events.Eventf(o, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s", v.Name)
+		if node, err := c.nodes.Get(v.Labels[localvolume.NodeLabel]); err == nil {
+			size := grown.Spec.Capacity[corev1.ResourceStorage]
+			if err := fits(size.Value(), node); err != nil {
+				c.env.Events.Eventf(o, corev1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, localvolume.Provisioner, err)
+				return nil
+			}
+		}
+		if _, err := c.env.Client.CoreV1().PersistentVolumes().Update(ctx, grown, metav1.UpdateOptions{}); err != nil {
+			return ignoreNotFound(err)
+		}
+	}
+	if next == nil {
+		return nil
+	}
+	if _, err := c.env.Client.CoreV1().PersistentVolumeClaims(o.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return ignoreNotFound(err)
+	}
+	c.env.Events.Event(o, corev1.EventTypeNormal, "VolumeResizeSuccessful", "Resize volume succeeded")
+	return nil
+}
+
+// reclaim deletes a volume that has no claim any more, and lets one go whose node is gone with the data.
+func (c *Controller) reclaim(ctx context.Context, v *corev1.PersistentVolume) error {
+	if v.DeletionTimestamp == nil {
+		return c.remove(ctx, v)
+	}
+	if !slices.Contains(v.Finalizers, localvolume.Finalizer) || v.Status.Phase == corev1.VolumeBound {
+		return nil
+	}
+	node := v.Labels[localvolume.NodeLabel]
+	if _, err := c.nodes.Get(node); err == nil {
+		return nil // it will
+	}
+	if _, err := c.env.Client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{}); err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	next := v.DeepCopy()
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == localvolume.Finalizer })
+	_, err := c.env.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
+	return ignoreNotFound(err)
+}
+
+func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) error {
+	if v.Status.Phase != corev1.VolumeReleased || v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete || v.Spec.ClaimRef == nil {
+		return nil
+	}
+	// Data goes: what the cache says of the claim is not enough.
+	ref := v.Spec.ClaimRef
+	o, err := c.env.Client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read claim %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	if err == nil && o.UID == ref.UID && (o.Spec.VolumeName == "" || o.Spec.VolumeName == v.Name) {
+		return nil
+	}
+	begin, uid := time.Now(), v.UID
+	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{Deletes: []string{v.Name}}, err)
+	return ignoreNotFound(err)
+}

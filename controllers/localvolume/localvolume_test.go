@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localvolume
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/api/core/localvolume"
+	"keelson/controllers/controllertest"
+)
+
+func node(name string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{localvolume.NodeHas: "true", corev1.LabelHostname: name + ".example.com"},
+			Annotations: map[string]string{localvolume.NodeAnnotation: "/data/volumes"},
+		},
+		Status: corev1.NodeStatus{Capacity: corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("10Gi")}},
+	}
+}
+
+func testClaim(edit ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	class := ClassName
+	c := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "data", UID: "u", Annotations: map[string]string{
+			volume.AnnStorageProvisioner: localvolume.Provisioner, volume.AnnSelectedNode: "n",
+		}},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		},
+	}
+	for _, e := range edit {
+		e(c)
+	}
+	return c
+}
+
+func TestVolumeFor(t *testing.T) {
+	class := classFor(ClassName, true)
+	v, err := volumeFor(testClaim(), class, node("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !localvolume.On(v, "n") || v.Name != "pvc-u" || v.Spec.Local.Path != "/data/volumes/pvc-u" || v.Finalizers[0] != localvolume.Finalizer {
+		t.Errorf("volume %+v", v)
+	}
+	if volume.CheckNodeAffinity(v, node("n").Labels) != nil || volume.CheckNodeAffinity(v, node("m").Labels) == nil {
+		t.Errorf("affinity %v", v.Spec.NodeAffinity)
+	}
+	block := corev1.PersistentVolumeBlock
+	for what, edit := range map[string]func(*corev1.PersistentVolumeClaim){
+		"too large": func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("11Gi")
+		},
+		"shared":   func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadWriteMany },
+		"selector": func(c *corev1.PersistentVolumeClaim) { c.Spec.Selector = &metav1.LabelSelector{} },
+		"block":    func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block },
+		"source":   func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} },
+	} {
+		if v, err := volumeFor(testClaim(edit), class, node("n")); err == nil {
+			t.Errorf("%s: got %+v", what, v)
+		}
+	}
+	bare := node("n")
+	bare.Labels = nil
+	if _, err := volumeFor(testClaim(), class, bare); err == nil {
+		t.Error("a node without local volumes got one")
+	}
+}
+
+func TestLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(node("n"), testClaim())
+		c.Start(t, "local-volume-provisioner", New)
+		settle := func() { time.Sleep(time.Minute); synctest.Wait() }
+		settle()
+		class, err := c.StorageV1().StorageClasses().Get(t.Context(), ClassName, metav1.GetOptions{})
+		if err != nil || *class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer ||
+			class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" {
+			t.Fatalf("class %+v %v", class, err)
+		}
+		// The claim was there before the class.
+		claims, volumes := c.CoreV1().PersistentVolumeClaims("dev"), c.CoreV1().PersistentVolumes()
+		v, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("%v; events %s", err, strings.Join(c.Said(), "\n"))
+		}
+		// It grows with its claim.
+		v.Status.Phase = corev1.VolumeBound
+		if _, err := volumes.UpdateStatus(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		o, _ := claims.Get(t.Context(), "data", metav1.GetOptions{})
+		o.Spec.VolumeName, o.Status.Phase = v.Name, corev1.ClaimBound
+		o.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+		o.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("3Gi")
+		if _, err := claims.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		o, _ = claims.Get(t.Context(), "data", metav1.GetOptions{})
+		v, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		if o.Status.Capacity.Storage().String() != "3Gi" || v.Spec.Capacity.Storage().String() != "3Gi" {
+			t.Errorf("the claim has %s, the volume %s", o.Status.Capacity.Storage(), v.Spec.Capacity.Storage())
+		}
+		// Released, but the claim is there: the cache of whoever said so was old.
+		v.Status.Phase = corev1.VolumeReleased
+		if _, err := volumes.UpdateStatus(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if _, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{}); err != nil {
+			t.Fatalf("the volume of a claim that is there: %v", err)
+		}
+		if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		v, _ = volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
+		v.Labels["changed"] = "yes"
+		if _, err := volumes.Update(t.Context(), v, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if _, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the claim is gone, the volume is there: %v", err)
+		}
+	})
+}
+
+// TestNodeGone: nobody is left to remove the directory.
+func TestNodeGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, err := volumeFor(testClaim(), classFor(ClassName, true), node("gone"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := metav1.Now()
+		v.DeletionTimestamp, v.Status.Phase, v.Finalizers = &now, corev1.VolumeReleased, append(v.Finalizers, "example.com/other")
+		c := controllertest.New(v)
+		c.Start(t, "local-volume-provisioner", New)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got, err := c.CoreV1().PersistentVolumes().Get(t.Context(), v.Name, metav1.GetOptions{})
+		if err != nil || len(got.Finalizers) != 1 {
+			t.Errorf("finalizers %v, %v", got.Finalizers, err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localvolume
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/api/core/localvolume"
+)
+
+// wanted tells whether a claim waits for a volume of this provisioner.
+func wanted(c *corev1.PersistentVolumeClaim) bool {
+	return c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[volume.AnnStorageProvisioner] == localvolume.Provisioner
+}
+
+// volumeFor is the volume for a claim on a node, or why there can be none.
+func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, node *corev1.Node) (*corev1.PersistentVolume, error) {
+	name := "pvc-" + string(c.UID)
+	host, labelled := node.Labels[corev1.LabelHostname]
+	switch {
+	case node.Labels[localvolume.NodeHas] != "true":
+		return nil, fmt.Errorf("node %q keeps no local volumes", node.Name)
+	case !labelled:
+		return nil, fmt.Errorf("node %q has no label %s", node.Name, corev1.LabelHostname)
+	case len(node.Name) > 63:
+		return nil, fmt.Errorf("the name of node %q has more than 63 characters", node.Name)
+	case c.Spec.Selector != nil:
+		return nil, fmt.Errorf("claim.Spec.Selector is not supported")
+	case c.Spec.VolumeMode != nil && *c.Spec.VolumeMode == corev1.PersistentVolumeBlock:
+		return nil, fmt.Errorf("volumeMode Block is not supported")
+	case c.Spec.DataSource != nil || c.Spec.DataSourceRef != nil:
+		return nil, fmt.Errorf("a dataSource is not supported")
+	case slices.ContainsFunc(c.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m != corev1.ReadWriteOnce && m != corev1.ReadWriteOncePod
+	}):
+		return nil, fmt.Errorf("a volume on one node only supports the access modes ReadWriteOnce and ReadWriteOncePod")
+	}
+	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	if err := fits(size.Value(), node); err != nil {
+		return nil, err
+	}
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{localvolume.NodeLabel: node.Name},
+			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: localvolume.Provisioner},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity: corev1.ResourceList{corev1.ResourceStorage: size}, AccessModes: c.Spec.AccessModes, VolumeMode: c.Spec.VolumeMode,
+			StorageClassName: class.Name, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join("/var/lib/keelson/volumes", name)}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{host}}},
+			}}}},
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,
+			},
+		},
+	}
+	if class.ReclaimPolicy != nil {
+		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
+	}
+	// A node that names no directory is a fake one: it has nothing to remove.
+	if dir := node.Annotations[localvolume.NodeAnnotation]; dir != "" {
+		v.Spec.Local.Path = filepath.Join(dir, name)
+		v.Finalizers = []string{localvolume.Finalizer}
+	}
+	return v, nil
+}
+
+// fits says if a volume would be larger than the node's whole disk. What volumes take of it together is not bounded.
+func fits(size int64, node *corev1.Node) error {
+	disk, ok := node.Status.Capacity[corev1.ResourceEphemeralStorage]
+	if ok && size > disk.Value() {
+		return fmt.Errorf("node %q has a disk of %s", node.Name, disk.String())
+	}
+	return nil
+}
+
+// classFor is the storage class of local volumes; it is the default unless there is another.
+func classFor(name string, isDefault bool) *storagev1.StorageClass {
+	late, del, grow := storagev1.VolumeBindingWaitForFirstConsumer, corev1.PersistentVolumeReclaimDelete, true
+	c := &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: localvolume.Provisioner,
+		VolumeBindingMode: &late, ReclaimPolicy: &del, AllowVolumeExpansion: &grow,
+		AllowedTopologies: []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{
+			{Key: localvolume.NodeHas, Values: []string{"true"}},
+		}}},
+	}
+	if isDefault {
+		c.Annotations = map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}
+	}
+	return c
+}
+
+// growth is what a bound claim that asks for more than it has needs: the volume and the claim as they should be, nil where they are.
+func growth(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) (*corev1.PersistentVolume, *corev1.PersistentVolumeClaim) {
+	want := c.Spec.Resources.Requests[corev1.ResourceStorage]
+	var grown *corev1.PersistentVolume
+	size := v.Spec.Capacity[corev1.ResourceStorage]
+	if size.Cmp(want) < 0 {
+		grown = v.DeepCopy()
+		grown.Spec.Capacity[corev1.ResourceStorage] = want
+		size = want
+	}
+	have := c.Status.Capacity[corev1.ResourceStorage]
+	if c.Status.Phase != corev1.ClaimBound || have.Cmp(want) >= 0 || have.Cmp(size) >= 0 {
+		return grown, nil
+	}
+	next := c.DeepCopy()
+	next.Status.Capacity = maps.Clone(next.Status.Capacity)
+	if next.Status.Capacity == nil {
+		next.Status.Capacity = corev1.ResourceList{}
+	}
+	next.Status.Capacity[corev1.ResourceStorage] = size
+	return grown, next
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package persistentvolume
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/lib/mark"
+)
+
+func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, p claimPlan) error {
+	switch {
+	case p.bind != nil:
+		return c.bind(ctx, p.bind, claim)
+	case p.class != "":
+		next := claim.DeepCopy()
+		next.Spec.StorageClassName = &p.class
+		_, err := c.writeClaim(ctx, next) // its event is the next pass
+		return err
+	}
+	if p.provisioner != "" {
+		next := claim.DeepCopy()
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBetaStorageProvisioner, p.provisioner)
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnStorageProvisioner, p.provisioner)
+		if !reflect.DeepEqual(next.Annotations, claim.Annotations) {
+			var err error
+			if claim, err = c.writeClaim(ctx, next); err != nil {
+				return err
+			}
+		}
+	}
+	if p.phase != "" {
+		if err := c.setPhase(ctx, claim, p.phase, nil); err != nil {
+			return err
+		}
+	}
+	c.tell(claim, p.event)
+	return nil
+}
+
+// tell records an event of a claim, unless it is the one that was told last.
+func (c *Controller) tell(claim *corev1.PersistentVolumeClaim, e *said) {
+	if e == nil {
+		return
+	}
+	c.mu.Lock()
+	again := c.told[claim.UID] == *e
+	c.told[claim.UID] = *e
+	c.mu.Unlock()
+	if !again {
+		c.env.Events.Event(claim, e.kind, e.reason, e.message)
+	}
+}
+
+// bind ties a volume and a claim to each other: the volume first, so that no other claim takes it.
+func (c *Controller) bind(ctx context.Context, v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
+	begin := time.Now()
+	next, changed, err := volume.GetBindVolumeToClaim(v, claim)
+	if err != nil {
+		return err
+	}
+	wrote := changed
+	if changed {
+		if v, err = c.writeVolume(ctx, next); err != nil {
+			return fmt.Errorf("bind volume %s to claim %s/%s: %w", next.Name, claim.Namespace, claim.Name, err)
+		}
+	}
+	if v.Status.Phase != corev1.VolumeBound {
+		wrote = true
+		if v, err = c.setVolumePhase(ctx, v, corev1.VolumeBound, ""); err != nil {
+			return err
+		}
+	}
+	if bound := boundTo(claim, v); bound != nil {
+		wrote = true
+		if claim, err = c.writeClaim(ctx, bound); err != nil {
+			return fmt.Errorf("bind claim %s/%s to volume %s: %w", bound.Namespace, bound.Name, v.Name, err)
+		}
+	}
+	if err := c.setPhase(ctx, claim, corev1.ClaimBound, v); err != nil || !wrote {
+		return err
+	}
+	c.env.Reconciled(mark.Subject{
+		Resource: "persistentvolumeclaims", Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID),
+	}, begin, &mark.Reconcile{EventSeen: c.loop.Seen(claimKey(claim))}, nil)
+	return nil
+}
+
+// boundTo is the claim as it is when bound to v; nil: as it is now.
+func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *corev1.PersistentVolumeClaim {
+	next := claim.DeepCopy()
+	if claim.Spec.VolumeName != v.Name {
+		next.Spec.VolumeName = v.Name
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBoundByController, "yes")
+	}
+	if _, done := claim.Annotations[volume.AnnBindCompleted]; !done {
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnBindCompleted, "yes")
+	}
+	if reflect.DeepEqual(next, claim) {
+		return nil
+	}
+	return next
+}
+
+// setPhase writes the claim's phase and what it has of its volume; nil: nothing. The capacity of a bound claim is whoever resizes it to say.
+func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, v *corev1.PersistentVolume) error {
+	next := claim.DeepCopy()
+	next.Status.Phase = phase
+	if v == nil {
+		next.Status.AccessModes, next.Status.Capacity = nil, nil
+	} else {
+		next.Status.AccessModes = v.Spec.AccessModes
+		if claim.Status.Phase != corev1.ClaimBound {
+			next.Status.Capacity = v.Spec.Capacity
+			next.Status.CurrentVolumeAttributesClassName = v.Spec.VolumeAttributesClassName
+		}
+	}
+	if reflect.DeepEqual(next.Status, claim.Status) {
+		return nil
+	}
+	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return ignoreGone(err, fmt.Sprintf("write phase %s of claim %s/%s", phase, claim.Namespace, claim.Name))
+	}
+	c.newClaims.wrote(got.Namespace+"/"+got.Name, got)
+	return nil
+}
+
+func (c *Controller) writeClaim(ctx context.Context, next *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+	got, err := c.env.Client.CoreV1().PersistentVolumeClaims(next.Namespace).Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c.newClaims.wrote(got.Namespace+"/"+got.Name, got)
+	return got, nil
+}
+
+func (c *Controller) writeVolume(ctx context.Context, next *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
+	got, err := c.env.Client.CoreV1().PersistentVolumes().Update(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	c.newVolumes.wrote(got.Name, got)
+	return got, nil
+}
+
+func (c *Controller) setVolumePhase(ctx context.Context, v *corev1.PersistentVolume, phase corev1.PersistentVolumePhase, message string) (*corev1.PersistentVolume, error) {
+	next := v.DeepCopy()
+	next.Status.Phase, next.Status.Message = phase, message
+	got, err := c.env.Client.CoreV1().PersistentVolumes().UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("write phase %s of volume %s: %w", phase, v.Name, err)
+	}
+	c.newVolumes.wrote(got.Name, got)
+	return got, nil
+}
+
+func (c *Controller) applyVolume(ctx context.Context, v *corev1.PersistentVolume, p volumePlan) error {
+	if p.claim {
+		c.loop.Add(refKey(v.Spec.ClaimRef))
+	}
+	if p.unbind {
+		return c.unbind(ctx, v)
+	}
+	if p.phase == "" || p.phase == v.Status.Phase {
+		return nil
+	}
+	begin := time.Now()
+	_, err := c.setVolumePhase(ctx, v, p.phase, p.message)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{}, err)
+	if err == nil && p.event != nil {
+		c.env.Events.Event(v, p.event.kind, p.event.reason, p.event.message)
+	}
+	return err
+}
+
+// unbind takes back a binding: all of it if it was this controller's, else what was added to a user's.
+func (c *Controller) unbind(ctx context.Context, v *corev1.PersistentVolume) error {
+	next := v.DeepCopy()
+	if _, ours := v.Annotations[volume.AnnBoundByController]; ours {
+		next.Spec.ClaimRef = nil
+		delete(next.Annotations, volume.AnnBoundByController)
+	} else {
+		next.Spec.ClaimRef.UID = ""
+	}
+	got, err := c.writeVolume(ctx, next)
+	if err != nil {
+		return ignoreGone(err, "unbind volume "+v.Name)
+	}
+	if got.Status.Phase != corev1.VolumeAvailable {
+		_, err = c.setVolumePhase(ctx, got, corev1.VolumeAvailable, "")
+	}
+	return err
+}
+
+// readClaim asks the server for the claim that a volume names; nil: there is none.
+func (c *Controller) readClaim(ctx context.Context, r *corev1.ObjectReference) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := c.env.Client.CoreV1().PersistentVolumeClaims(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read claim %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return claim, nil
+}
+
+func ignoreGone(err error, act string) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", act, err)
+}

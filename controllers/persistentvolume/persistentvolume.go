@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package persistentvolume binds PersistentVolumeClaims and PersistentVolumes to each other, asks external provisioners for the
+// volumes of claims that nothing fits, and releases volumes whose claim is gone. The table of controllers starts it. What to do is
+// decided in plan.go from what the caches say; a binding is four writes (the volume's claim, its phase, the claim's volume, its
+// phase), each of which may be the last before a crash: the next pass goes on from there.
+package persistentvolume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/volume"
+
+	podkind "keelson/api/core/pod"
+	"keelson/api/storage"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/claims"
+)
+
+// key names a claim or, without a namespace, a volume.
+type key struct{ namespace, name string }
+
+// Controller binds claims and volumes.
+type Controller struct {
+	env     *framework.Env
+	loop    *framework.Loop[key]
+	byName  corelisters.PersistentVolumeClaimLister
+	volumes corelisters.PersistentVolumeLister
+	classes storagelisters.StorageClassLister
+	pods    cache.Indexer
+	// What this controller wrote last, where the caches may not have it yet.
+	newClaims  *newest[*corev1.PersistentVolumeClaim]
+	newVolumes *newest[*corev1.PersistentVolume]
+
+	mu sync.Mutex
+	// taken are volumes that a pass is binding, and the claim.
+	taken map[string]types.UID
+	// told is the event that a claim got last, so that it gets it once.
+	told map[types.UID]said
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	volumes, claimInf := core.PersistentVolumes(), core.PersistentVolumeClaims()
+	classes, pods := env.Shared.Storage().V1().StorageClasses(), core.Pods().Informer()
+	c := &Controller{
+		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(),
+		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),
+		taken: map[string]types.UID{}, told: map[types.UID]said{},
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
+		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Add: c.claimChanged, Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) }, Delete: c.claimGone,
+		}),
+		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{
+			Add: func(v *corev1.PersistentVolume) { c.volumeChanged(nil, v) }, Update: c.volumeChanged, Delete: c.volumeGone,
+		}),
+		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
+			Add: c.classChanged, Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("persistent volumes: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func claimKey(o *corev1.PersistentVolumeClaim) key { return key{o.Namespace, o.Name} }
+
+func refKey(r *corev1.ObjectReference) key { return key{r.Namespace, r.Name} }
+
+func (c *Controller) claimChanged(claim *corev1.PersistentVolumeClaim) {
+	c.newClaims.heard(claim.Namespace+"/"+claim.Name, claim)
+	c.loop.Add(claimKey(claim))
+	if claim.Spec.VolumeName != "" {
+		c.loop.Add(key{"", claim.Spec.VolumeName})
+	}
+}
+
+func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
+	c.newClaims.forget(claim.Namespace + "/" + claim.Name)
+	c.mu.Lock()
+	delete(c.told, claim.UID)
+	c.mu.Unlock()
+	if claim.Spec.VolumeName != "" {
+		c.loop.Add(key{"", claim.Spec.VolumeName})
+	}
+	// A volume that was reserved for the claim, or was made for it a moment ago.
+	for _, v := range c.listVolumes() {
+		if r := v.Spec.ClaimRef; r != nil && r.UID == claim.UID {
+			c.loop.Add(key{"", v.Name})
+		}
+	}
+}
+
+func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
+	c.newVolumes.heard(v.Name, v)
+	c.loop.Add(key{"", v.Name})
+	if r := v.Spec.ClaimRef; r != nil {
+		c.loop.Add(refKey(r))
+		return
+	}
+	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation || old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
+		class := volume.GetPersistentVolumeClass(v)
+		c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
+			return claim.Spec.VolumeName == v.Name || claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == class
+		})
+	}
+}
+
+func (c *Controller) volumeGone(v *corev1.PersistentVolume) {
+	c.newVolumes.forget(v.Name)
+	if r := v.Spec.ClaimRef; r != nil {
+		c.loop.Add(refKey(r))
+	}
+}
+
+// classChanged looks at the claims that wait for the class, or for a default one.
+func (c *Controller) classChanged(class *storagev1.StorageClass) {
+	isDefault := storage.IsDefaultClass(class)
+	c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
+		if !volume.PersistentVolumeClaimHasClass(claim) {
+			return isDefault
+		}
+		return volume.GetPersistentVolumeClaimClass(claim) == class.Name
+	})
+}
+
+// waiting looks at the claims that are not bound yet and may be served now.
+func (c *Controller) waiting(may func(*corev1.PersistentVolumeClaim) bool) {
+	list, err := c.byName.List(labels.Everything())
+	if err != nil {
+		return // a lister over a cache does not fail
+	}
+	for _, claim := range list {
+		if _, done := claim.Annotations[volume.AnnBindCompleted]; !done && may(claim) {
+			c.loop.Add(claimKey(claim))
+		}
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, k key) error {
+	if k.namespace == "" {
+		return c.syncVolume(ctx, k.name)
+	}
+	return c.syncClaim(ctx, k)
+}
+
+// claim is the newest known one; nil: there is none.
+func (c *Controller) claim(namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := c.byName.PersistentVolumeClaims(namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.newClaims.of(namespace+"/"+name, claim), nil
+}
+
+// volume is the newest known one; nil: there is none.
+func (c *Controller) volume(name string) (*corev1.PersistentVolume, error) {
+	v, err := c.volumes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.newVolumes.of(name, v), nil
+}
+
+func (c *Controller) listVolumes() []*corev1.PersistentVolume {
+	list, err := c.volumes.List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache does not fail
+	}
+	for i, v := range list { // the slice is ours
+		list[i] = c.newVolumes.of(v.Name, v)
+	}
+	return list
+}
+
+func (c *Controller) syncClaim(ctx context.Context, k key) error {
+	claim, err := c.claim(k.namespace, k.name)
+	if err != nil || claim == nil {
+		return err
+	}
+	view := claimView{claim: claim, match: func(late bool) (*corev1.PersistentVolume, error) { return c.match(claim, late) }}
+	if name := claim.Spec.VolumeName; name != "" {
+		if view.named, err = c.volume(name); err != nil {
+			return err
+		}
+	} else if err := c.readClasses(&view); err != nil {
+		return err
+	}
+	plan, err := planClaim(view)
+	if err != nil {
+		return err
+	}
+	defer c.release(claim)
+	return c.applyClaim(ctx, claim, plan)
+}
+
+func (c *Controller) readClasses(v *claimView) error {
+	if !volume.PersistentVolumeClaimHasClass(v.claim) {
+		all, err := c.classes.List(labels.Everything())
+		v.defaultClass = storage.DefaultClass(all)
+		return err
+	}
+	name := volume.GetPersistentVolumeClaimClass(v.claim)
+	if name == "" {
+		return nil
+	}
+	class, err := c.classes.Get(name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err == nil {
+		v.class = class
+	}
+	if v.class == nil || v.class.VolumeBindingMode == nil || *v.class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+		return nil
+	}
+	v.waiting, err = c.unscheduled(v.claim)
+	return err
+}
+
+// unscheduled are the pods that use the claim and wait for a node.
+func (c *Controller) unscheduled(claim *corev1.PersistentVolumeClaim) ([]string, error) {
+	pods, err := claims.Pods(c.pods, claim.Namespace, claim.Name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, p := range pods {
+		if p.Spec.NodeName == "" && podkind.Active(p) {
+			out = append(out, p.Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// match finds the smallest volume that fits the claim, and keeps it for this pass.
+func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*corev1.PersistentVolume, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := c.listVolumes()
+	list = slices.DeleteFunc(list, func(v *corev1.PersistentVolume) bool {
+		by, taken := c.taken[v.Name]
+		return taken && by != claim.UID || !volume.CheckAccessModes(claim, v)
+	})
+	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) }) // the same one in every pass
+	found, err := volume.FindMatchingVolume(claim, list, nil, nil, late, true)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	c.taken[found.Name] = claim.UID
+	return found, nil
+}
+
+// release ends what match kept.
+func (c *Controller) release(claim *corev1.PersistentVolumeClaim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, by := range c.taken {
+		if by == claim.UID {
+			delete(c.taken, name)
+		}
+	}
+}
+
+func (c *Controller) syncVolume(ctx context.Context, name string) error {
+	v, err := c.volume(name)
+	if err != nil || v == nil {
+		return err
+	}
+	var claim *corev1.PersistentVolumeClaim
+	if r := v.Spec.ClaimRef; r != nil {
+		if claim, err = c.claim(r.Namespace, r.Name); err != nil {
+			return err
+		}
+		if r.UID != "" && (claim == nil || claim.UID != r.UID) {
+			// Before data is given up: the volume may be older or newer than what the cache has of claims.
+			if claim, err = c.readClaim(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return c.applyVolume(ctx, v, planVolume(v, claim))
+}

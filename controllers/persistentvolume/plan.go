@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package persistentvolume
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/component-helpers/storage/volume"
+)
+
+// said is an event.
+type said struct{ kind, reason, message string }
+
+func normal(reason, format string, args ...any) *said {
+	return &said{corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+}
+
+func warning(reason, format string, args ...any) *said {
+	return &said{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+}
+
+// claimView is what decides about a claim. Objects are shared.
+type claimView struct {
+	claim *corev1.PersistentVolumeClaim
+	// named is the volume that the claim names; nil: there is none of that name.
+	named *corev1.PersistentVolume
+	// match finds the volume for a claim that names none; nil: none fits. late leaves out all but those that name the claim.
+	match func(late bool) (*corev1.PersistentVolume, error)
+	// class is the claim's; nil: there is none of that name, or it names none.
+	class *storagev1.StorageClass
+	// defaultClass is the cluster's; nil: it has none.
+	defaultClass *storagev1.StorageClass
+	// waiting are the pods that use the claim and have no node yet.
+	waiting []string
+}
+
+// claimPlan is what to do about a claim, the first of these that is set, and the event to tell.
+type claimPlan struct {
+	// bind ties the claim and this volume to each other.
+	bind *corev1.PersistentVolume
+	// class is the one to give to a claim that asks for none.
+	class string
+	// phase is the one to set; empty: it stays.
+	phase corev1.PersistentVolumeClaimPhase
+	// provisioner is who is to make a volume.
+	provisioner string
+	event       *said
+}
+
+func planClaim(v claimView) (claimPlan, error) {
+	if _, done := v.claim.Annotations[volume.AnnBindCompleted]; done {
+		return planBound(v), nil
+	}
+	if v.claim.Spec.VolumeName != "" {
+		return planNamed(v)
+	}
+	return planUnbound(v)
+}
+
+// planBound: a claim that was bound once stays with its volume, or is lost.
+func planBound(v claimView) claimPlan {
+	lost := func(reason, message string) claimPlan {
+		p := claimPlan{phase: corev1.ClaimLost}
+		if v.claim.Status.Phase != corev1.ClaimLost {
+			p.event = warning(reason, "%s", message)
+		}
+		return p
+	}
+	switch {
+	case v.claim.Spec.VolumeName == "":
+		return lost("ClaimLost", "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!")
+	case v.named == nil:
+		return lost("ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+	case v.named.Spec.ClaimRef != nil && v.named.Spec.ClaimRef.UID != v.claim.UID:
+		return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
+	}
+	return claimPlan{bind: v.named}
+}
+
+// planNamed: the claim asks for one volume.
+func planNamed(v claimView) (claimPlan, error) {
+	pending := claimPlan{phase: corev1.ClaimPending}
+	switch {
+	case v.named == nil:
+		return pending, nil
+	case v.named.Spec.ClaimRef == nil:
+		if err := satisfies(v.named, v.claim); err != nil {
+			pending.event = warning("VolumeMismatch", "Cannot bind to requested volume %q: %s", v.named.Name, err)
+			return pending, nil
+		}
+		return claimPlan{bind: v.named}, nil
+	case volume.IsVolumeBoundToClaim(v.named, v.claim):
+		return claimPlan{bind: v.named}, nil
+	}
+	if _, ours := v.claim.Annotations[volume.AnnBoundByController]; ours {
+		ref := v.named.Spec.ClaimRef
+		return claimPlan{}, fmt.Errorf("invalid binding of claim %s/%s to volume %s: volume already claimed by %s/%s",
+			v.claim.Namespace, v.claim.Name, v.named.Name, ref.Namespace, ref.Name)
+	}
+	pending.event = warning("FailedBinding", "volume %q already bound to a different claim.", v.named.Name)
+	return pending, nil
+}
+
+func planUnbound(v claimView) (claimPlan, error) {
+	late := v.class != nil && v.class.VolumeBindingMode != nil && *v.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	found, err := v.match(late)
+	switch {
+	case err != nil:
+		return claimPlan{}, err
+	case found != nil:
+		return claimPlan{bind: found}, nil
+	case !volume.PersistentVolumeClaimHasClass(v.claim) && v.defaultClass != nil:
+		return claimPlan{class: v.defaultClass.Name}, nil
+	case late && !volume.IsDelayBindingProvisioning(v.claim):
+		return claimPlan{phase: corev1.ClaimPending, event: waitsForPod(v.waiting)}, nil
+	case volume.GetPersistentVolumeClaimClass(v.claim) == "":
+		return claimPlan{
+			phase: corev1.ClaimPending,
+			event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set"),
+		}, nil
+	}
+	return planProvisioning(v), nil
+}
+
+func waitsForPod(pods []string) *said {
+	switch len(pods) {
+	case 0:
+		return normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
+	case 1:
+		return normal("WaitForPodScheduled", "waiting for pod %s to be scheduled", pods[0])
+	}
+	return normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))
+}
+
+// planProvisioning asks the class's provisioner for a volume.
+func planProvisioning(v claimView) claimPlan {
+	p := claimPlan{phase: corev1.ClaimPending}
+	switch name := volume.GetPersistentVolumeClaimClass(v.claim); {
+	case v.class == nil:
+		p.event = warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found", name)
+	case strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"): // the plugins of that prefix are all gone
+		p.event = warning("ProvisioningFailed", "no volume plugin matched name: %s", v.class.Provisioner)
+	default:
+		p.provisioner = v.class.Provisioner
+		p.event = normal("ExternalProvisioning", "Waiting for a volume to be created either by the external provisioner '%s' or manually by the "+
+			"system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.", p.provisioner)
+	}
+	return p
+}
+
+// satisfies says why a volume that a claim asks for by name is not what the claim asks for.
+func satisfies(v *corev1.PersistentVolume, c *corev1.PersistentVolumeClaim) error {
+	want, have := c.Spec.Resources.Requests[corev1.ResourceStorage], v.Spec.Capacity[corev1.ResourceStorage]
+	switch {
+	case v.DeletionTimestamp != nil:
+		return fmt.Errorf("the volume is marked for deletion %q", v.Name)
+	case have.Cmp(want) < 0:
+		return errors.New("requested PV is too small")
+	case volume.GetPersistentVolumeClass(v) != volume.GetPersistentVolumeClaimClass(c):
+		return errors.New("storageClassName does not match")
+	case volume.CheckVolumeModeMismatches(&c.Spec, &v.Spec):
+		return errors.New("incompatible volumeMode")
+	case !volume.CheckAccessModes(c, v):
+		return errors.New("incompatible accessMode")
+	case deref(c.Spec.VolumeAttributesClassName) != deref(v.Spec.VolumeAttributesClassName):
+		return errors.New("VolumeAttributesClass does not match")
+	}
+	return nil
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// volumePlan is what to do about a volume.
+type volumePlan struct {
+	phase corev1.PersistentVolumePhase // empty: it stays
+	// message is status.message, with a new phase.
+	message string
+	// unbind takes the claim from the volume, or only its UID if a user put it there; the volume is then Available.
+	unbind bool
+	// claim asks for a look at the volume's claim, which has not heard of the volume yet.
+	claim bool
+	event *said
+}
+
+// planVolume decides about a volume; claim is the one that it names, nil if there is none of that name.
+func planVolume(v *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) volumePlan {
+	ref := v.Spec.ClaimRef
+	switch {
+	case ref == nil, ref.UID == "":
+		return volumePlan{phase: corev1.VolumeAvailable, claim: claim != nil}
+	case claim == nil, claim.UID != ref.UID:
+		return planReleased(v)
+	case claim.Spec.VolumeName == v.Name:
+		return volumePlan{phase: corev1.VolumeBound}
+	case claim.Spec.VolumeName == "":
+		return volumePlan{claim: true}
+	}
+	_, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
+	if provisioned && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+		return planReleased(v) // it was made for the claim, which took another
+	}
+	return volumePlan{unbind: true}
+}
+
+// planReleased: the claim is gone. What has Failed stays so.
+func planReleased(v *corev1.PersistentVolume) volumePlan {
+	released := volumePlan{phase: corev1.VolumeReleased}
+	if v.Status.Phase == corev1.VolumeFailed {
+		released.phase = ""
+	}
+	failed := func(reason, message string) volumePlan {
+		p := volumePlan{phase: corev1.VolumeFailed, message: message}
+		if v.Status.Phase != corev1.VolumeFailed {
+			p.event = warning(reason, "%s", message)
+		}
+		return p
+	}
+	switch v.Spec.PersistentVolumeReclaimPolicy {
+	case corev1.PersistentVolumeReclaimRetain:
+		return released
+	case corev1.PersistentVolumeReclaimDelete:
+		if by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]; provisioned && !strings.HasPrefix(by, "kubernetes.io/") ||
+			v.Annotations[volume.AnnMigratedTo] != "" {
+			return released // who made it deletes it
+		}
+		return failed("VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no volume plugin matched", v.Name))
+	case corev1.PersistentVolumeReclaimRecycle:
+		return failed("VolumeFailedRecycle", "No recycler plugin found for the volume!")
+	}
+	return failed("VolumeUnknownReclaimPolicy", "Volume has unrecognized PersistentVolumeReclaimPolicy")
+}

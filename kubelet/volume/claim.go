@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"keelson/api/core/localvolume"
+	podkind "keelson/api/core/pod"
+	"keelson/lib/inroot"
+)
+
+// claim looks whether the directory behind a claim is there, and gives a local volume to the pod's fsGroup.
+func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) error {
+	claim, pv, err := m.claimed(ctx, in.Pod, v)
+	if err != nil {
+		return err
+	}
+	// A pod that has the volume keeps it while the claim is being deleted; no other pod gets it then.
+	begun := filepath.Join("pods", string(in.Pod.UID), "plugins", "kubernetes.io~"+plugin(v), v.Name)
+	_, err = root.Lstat(begun)
+	switch {
+	case err == nil:
+	case !errors.Is(err, unix.ENOENT):
+		return err
+	case claim.DeletionTimestamp != nil:
+		return fmt.Errorf("can't start pod because PVC %s/%s is being deleted", claim.Namespace, claim.Name)
+	}
+	if pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock {
+		return fmt.Errorf("persistent volume %s: volumeMode Block is not supported by this node", pv.Name)
+	}
+	path, err := m.pathOf(pv)
+	if err != nil {
+		return err
+	}
+	if localvolume.Is(pv) {
+		err = m.Local.Make(pv.Name)
+	} else {
+		err = exists(path)
+	}
+	if err != nil {
+		return err
+	}
+	if err := root.MkdirAll(begun, 0o750); err != nil || pv.Spec.Local == nil {
+		return err
+	}
+	return m.local(root, in, v, path)
+}
+
+// claimed is the claim of a volume, and what it is bound to.
+func (m *Manager) claimed(ctx context.Context, p *corev1.Pod, v *corev1.Volume) (*corev1.PersistentVolumeClaim, *corev1.PersistentVolume, error) {
+	claim, pv, err := m.sources.Claim(ctx, p.Namespace, podkind.ClaimName(p, v))
+	if err == nil && v.Ephemeral != nil {
+		err = ephemeral.VolumeIsForPod(p, claim)
+	}
+	return claim, pv, err
+}
+
+// pathOf is the directory of a volume. Only volumes that are directories of this node can be served.
+func (m *Manager) pathOf(pv *corev1.PersistentVolume) (string, error) {
+	switch {
+	case localvolume.Is(pv):
+		if m.Local == nil || !localvolume.On(pv, m.Local.node) {
+			return "", fmt.Errorf("persistent volume %s is on node %q", pv.Name, pv.Labels[localvolume.NodeLabel])
+		}
+		return m.Local.Path(pv.Name), nil
+	case pv.Spec.HostPath != nil:
+		return pv.Spec.HostPath.Path, checkHostPath(pv.Spec.HostPath)
+	case pv.Spec.Local != nil:
+		return pv.Spec.Local.Path, nil
+	}
+	return "", fmt.Errorf("persistent volume %s: its type is not supported by this node", pv.Name)
+}
+
+// readOnly tells whether no container may write to a claim's volume.
+func readOnly(v *corev1.Volume) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/api/core/localvolume"
+)
+
+func localPV(name, node string, policy corev1.PersistentVolumeReclaimPolicy, phase corev1.PersistentVolumePhase, going bool) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, ResourceVersion: "1", Labels: map[string]string{localvolume.NodeLabel: node},
+			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: localvolume.Provisioner},
+			Finalizers:  []string{localvolume.Finalizer, "example.com/other"},
+		},
+		Spec: corev1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: policy,
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/elsewhere"}},
+		},
+		Status: corev1.PersistentVolumeStatus{Phase: phase},
+	}
+	if going {
+		now := metav1.Now()
+		v.DeletionTimestamp = &now
+	}
+	return v
+}
+
+func TestLocalDirs(t *testing.T) {
+	const del, retain = corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain
+	vs := []*corev1.PersistentVolume{
+		localPV("doomed", "n", del, corev1.VolumeReleased, true), localPV("kept", "n", retain, corev1.VolumeReleased, true),
+		localPV("bound", "n", del, corev1.VolumeBound, true), localPV("staying", "n", del, corev1.VolumeReleased, false),
+		localPV("foreign", "m", del, corev1.VolumeReleased, true),
+	}
+	c := fake.NewClientset()
+	for _, v := range vs {
+		must(t, c.Tracker().Add(v))
+	}
+	dir := filepath.Join(t.TempDir(), "volumes")
+	l := NewLocalDirs(dir, "n", c, slog.New(slog.DiscardHandler))
+	if err := l.Make("../escape"); err == nil {
+		t.Error("a volume outside of the directory was made")
+	}
+	outside := filepath.Join(t.TempDir(), "precious")
+	must(t, os.WriteFile(outside, nil, 0o600))
+	for _, name := range []string{"doomed", "kept", "bound", "staying", "foreign", "unknown"} {
+		must(t, l.Make(name))
+		must(t, l.Make(name)) // again changes nothing
+		must(t, os.WriteFile(filepath.Join(dir, name, "file"), []byte(name), 0o600))
+		must(t, os.Symlink(outside, filepath.Join(dir, name, "link")))
+	}
+	st, err := os.Stat(l.Path("doomed"))
+	if err != nil || st.Mode().Perm() != 0o777 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	done := make(chan struct{})
+	go func() { l.Run(t.Context()); close(done) }() // ends with the test
+	t.Cleanup(func() { <-done })
+	finalizers := func(name string) int {
+		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+		must(t, err)
+		return len(v.Finalizers)
+	}
+	for range 500 {
+		if finalizers("doomed") == 1 && finalizers("kept") == 1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	for name, want := range map[string]struct {
+		there      bool
+		finalizers int
+	}{"doomed": {false, 1}, "kept": {true, 1}, "bound": {true, 2}, "staying": {true, 2}, "foreign": {true, 2}} {
+		_, err := os.Stat(l.Path(name))
+		if (err == nil) != want.there || finalizers(name) != want.finalizers {
+			t.Errorf("%s: directory %v, %d finalizers; want %+v", name, err, finalizers(name), want)
+		}
+	}
+	if _, err := os.Stat(l.Path("unknown")); err != nil {
+		t.Errorf("a directory of no volume: %v", err)
+	}
+	if _, err := os.Stat(outside); err != nil {
+		t.Errorf("what a link in a volume named: %v", err)
+	}
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/storage/ephemeral"
+	"k8s.io/component-helpers/storage/volume"
+
+	podkind "keelson/api/core/pod"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// VolumeBinding sends a pod where its volumes are, or can be, and before the pod is bound binds the claims that waited for it
+// (volumeBindingMode WaitForFirstConsumer). It writes: volumes' claims and claims' selected nodes.
+type VolumeBinding struct{ Storage *Storage }
+
+// Name is the plugin's.
+func (*VolumeBinding) Name() string { return "VolumeBinding" }
+
+const volumeBinding = "VolumeBinding"
+
+// What users know from events.
+var (
+	noVolumeToBind = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't find available persistent volumes to bind")
+	elsewhere      = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) didn't match PersistentVolume's node affinity")
+	noSpace        = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) did not have enough free storage")
+	noSuchVolume   = framework.Refuse(volumeBinding, framework.Unresolvable, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+)
+
+// claimsOfPod are a pod's claims by what is to be done about them.
+type claimsOfPod struct {
+	storage *Storage
+	bound   []*corev1.PersistentVolumeClaim
+	late    []*corev1.PersistentVolumeClaim // to be bound for the node
+}
+
+// Prepare has nothing to say about pods without claims.
+func (b *VolumeBinding) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if b == nil || !b.Storage.known() {
+		return nil, nil
+	}
+	found, why := b.Storage.claimsOf(pod.Pod)
+	if why != "" {
+		return nil, framework.Refuse(volumeBinding, framework.Unresolvable, why)
+	}
+	if found == nil {
+		return nil, nil
+	}
+	return found, nil
+}
+
+// claimsOf sorts a pod's claims, or says why it cannot be scheduled now. nil: it has none.
+func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
+	out := &claimsOfPod{storage: s}
+	immediate := false
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		name := podkind.ClaimName(p, v)
+		if name == "" {
+			continue
+		}
+		claim := s.claim(p.Namespace, name)
+		if why := unusable(p, v, name, claim); why != "" {
+			return nil, why
+		}
+		class := s.class(claim)
+		switch _, done := claim.Annotations[volume.AnnBindCompleted]; {
+		case done && claim.Spec.VolumeName != "":
+			out.bound = append(out.bound, claim)
+		case class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Spec.VolumeName == "":
+			out.late = append(out.late, claim)
+		default:
+			immediate = true
+		}
+	}
+	switch {
+	case immediate:
+		return nil, "pod has unbound immediate PersistentVolumeClaims"
+	case len(out.bound)+len(out.late) == 0:
+		return nil, ""
+	}
+	return out, ""
+}
+
+// unusable says why no pod can have the claim now.
+func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.PersistentVolumeClaim) string {
+	switch {
+	case claim == nil && v.Ephemeral != nil:
+		return fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name)
+	case claim == nil:
+		return fmt.Sprintf("persistentvolumeclaim %q not found", name)
+	case claim.Status.Phase == corev1.ClaimLost:
+		return fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName)
+	case claim.DeletionTimestamp != nil:
+		return fmt.Sprintf("persistentvolumeclaim %q is being deleted", name)
+	case v.Ephemeral != nil:
+		if err := ephemeral.VolumeIsForPod(p, claim); err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// Filter looks whether all volumes are, or can be, on the node.
+func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
+	for _, claim := range c.bound {
+		v := c.storage.volume(claim.Spec.VolumeName)
+		if v == nil {
+			return noSuchVolume
+		}
+		if volume.CheckNodeAffinity(v, n.Node.Labels) != nil {
+			return elsewhere
+		}
+	}
+	_, st := c.choose(n.Node)
+	return st
+}
+
+// choose finds a volume on the node for each late claim, or that it can be made there.
+func (c *claimsOfPod) choose(node *corev1.Node) ([]choice, *framework.Status) {
+	var out []choice
+	mine := map[string]*corev1.PersistentVolume{} // chosen for another claim of the pod
+	// The claims that ask for most choose last: they have the fewest volumes to choose from, and the smaller ones take the smallest.
+	claims := slices.SortedStableFunc(slices.Values(c.late), func(a, b *corev1.PersistentVolumeClaim) int {
+		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
+		return x.Cmp(y)
+	})
+	for _, claim := range claims {
+		one, st := c.storage.chooseFor(claim, node, mine)
+		if st != nil {
+			return nil, st
+		}
+		if one.volume != nil {
+			mine[one.volume.Name] = one.volume
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node, mine map[string]*corev1.PersistentVolume) (choice, *framework.Status) {
+	chosen, under := s.where(claim)
+	selected := claim.Annotations[volume.AnnSelectedNode]
+	if under && chosen.volume == "" {
+		selected = chosen.node
+	}
+	if selected == "" {
+		candidates := s.unclaimed(claim)
+		if under {
+			candidates = slices.DeleteFunc(candidates, func(v *corev1.PersistentVolume) bool { return v.Name != chosen.volume })
+		}
+		v, err := volume.FindMatchingVolume(claim, candidates, node, mine, true, true)
+		if err != nil {
+			return choice{}, framework.Refuse(volumeBinding, framework.Failed, err.Error())
+		}
+		if v != nil {
+			return choice{claim, v}, nil
+		}
+		if under {
+			return choice{}, elsewhere
+		}
+	} else if selected != node.Name {
+		return choice{}, noVolumeToBind
+	}
+	return choice{claim, nil}, s.canProvision(claim, node)
+}
+
+// canProvision tells whether a volume for the claim can be made on the node.
+func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
+	class := s.class(claim)
+	if class == nil || class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
+		return noVolumeToBind
+	}
+	if len(class.AllowedTopologies) > 0 && !inTopology(class.AllowedTopologies, node.Labels) {
+		return noVolumeToBind
+	}
+	if !s.hasCapacity(class, claim, node) {
+		return noSpace
+	}
+	return nil
+}
+
+// inTopology tells whether one term matches the labels.
+func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) bool {
+	return slices.ContainsFunc(terms, func(t corev1.TopologySelectorTerm) bool {
+		return len(t.MatchLabelExpressions) > 0 && !slices.ContainsFunc(t.MatchLabelExpressions, func(r corev1.TopologySelectorLabelRequirement) bool {
+			value, ok := have[r.Key]
+			return !ok || !slices.Contains(r.Values, value)
+		})
+	})
+}
+
+// hasCapacity believes what a driver that publishes capacities says of the node's.
+func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+	driver, err := s.drivers.Get(class.Provisioner)
+	if err != nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
+		return true
+	}
+	all, err := s.capacities.List(labels.Everything())
+	if err != nil {
+		return true
+	}
+	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	return slices.ContainsFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
+		limit := c.Capacity
+		if c.MaximumVolumeSize != nil {
+			limit = c.MaximumVolumeSize
+		}
+		if c.StorageClassName != class.Name || limit == nil || limit.Cmp(want) < 0 || c.NodeTopology == nil {
+			return false
+		}
+		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+		return err == nil && selector.Matches(labels.Set(node.Labels))
+	})
+}
+
+// Reserve keeps what the pod's claims are to get on the node.
+func (b *VolumeBinding) Reserve(_ context.Context, pod *state.PodInfo, node *state.NodeInfo) error {
+	if b == nil || !b.Storage.known() {
+		return nil
+	}
+	found, why := b.Storage.claimsOf(pod.Pod)
+	switch {
+	case why != "":
+		return fmt.Errorf("volumes of pod %s: %s", pod.Key, why)
+	case found == nil || len(found.late) == 0:
+		return nil
+	}
+	choices, st := found.choose(node.Node)
+	if st != nil {
+		return fmt.Errorf("volumes of pod %s: %s", pod.Key, strings.Join(st.Reasons, ", "))
+	}
+	b.Storage.assume(pod.Pod.UID, node.Name, choices)
+	return nil
+}
+
+// Unreserve gives it back.
+func (b *VolumeBinding) Unreserve(_ context.Context, pod *state.PodInfo, _ string) {
+	if b != nil {
+		b.Storage.forget(pod.Pod.UID)
+	}
+}
+
+// Pending tells whether a pod that has its node waits for volumes.
+func (b *VolumeBinding) Pending(pod types.UID) bool { return b != nil && len(b.Storage.plan(pod)) > 0 }
+
+// PreBind binds the claims and waits until they are.
+func (b *VolumeBinding) PreBind(ctx context.Context, pod *state.PodInfo, node string) error {
+	if b == nil {
+		return nil
+	}
+	choices := b.Storage.plan(pod.Pod.UID)
+	if len(choices) == 0 {
+		return nil
+	}
+	begin := time.Now()
+	if err := b.Storage.write(ctx, node, choices); err != nil {
+		return err
+	}
+	if err := b.Storage.await(ctx, node, choices, begin); err != nil {
+		return err
+	}
+	b.Storage.forget(pod.Pod.UID)
+	return nil
+}
+
+// Hints names what may help: a node, a volume, a class, or one of the pod's own claims.
+func (*VolumeBinding) Hints() []framework.Hint {
+	return []framework.Hint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Self}, {
+		On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			return e.Claim == nil || e.Claim.Namespace == pod.Pod.Namespace && slices.Contains(podkind.Claims(pod.Pod), e.Claim.Name)
+		},
+	}}
+}
