@@ -11,6 +11,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -80,6 +82,9 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // being stopped is no failure
 		}
+		return err
+	}
+	if err := s.followersKnow(ctx, inner); err != nil {
 		return err
 	}
 	g.Go(func() error { return s.keepOwn(inner) })
@@ -159,11 +164,15 @@ func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Foll
 	if err != nil {
 		return err
 	}
+	at := &followed{storage: st}
+	at.seen.Store(revisionOf(rv))
+	s.followed = append(s.followed, at)
 	g.Go(func() error {
 		for inner.Err() == nil {
-			lost, err := f.watch(inner, st, known, &rv)
+			lost, err := f.watch(inner, st, known, &rv, &at.seen)
 			if lost && inner.Err() == nil {
 				rv, err = f.relist(inner, st, known)
+				at.seen.Store(revisionOf(rv))
 			}
 			if err != nil && inner.Err() == nil {
 				return err
@@ -195,7 +204,7 @@ func (f Follower) relist(ctx context.Context, st objects.Storage, known map[stri
 }
 
 // watch follows changes after rv; lost tells that history is gone.
-func (f Follower) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string) (lost bool, err error) {
+func (f Follower) watch(ctx context.Context, st objects.Storage, known map[string]kind.Object, rv *string, seen *atomic.Int64) (lost bool, err error) {
 	w, err := st.Watch(ctx, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything(), ResourceVersion: *rv})
 	if err != nil {
 		return apierrors.IsResourceExpired(err) || apierrors.IsGone(err), fmt.Errorf("watch %s: %w", f.Resource.Resource, err)
@@ -211,6 +220,40 @@ func (f Follower) watch(ctx context.Context, st objects.Storage, known map[strin
 			f.Remove(ev.Entry.Object)
 		case watch.Bookmark, watch.Error:
 		}
+		seen.Store(revisionOf(*rv))
 	}
 	return w.Err() != nil, nil
+}
+
+// followed is how far a follower has come.
+type followed struct {
+	storage objects.Storage
+	seen    atomic.Int64 // the revision of the last object that it was told of, or of its list
+}
+
+// followersKnow waits until all followers have been told of what bootstrap wrote: the first request is judged by all rules.
+func (s *Server) followersKnow(ctx, inner context.Context) error {
+	for _, f := range s.followed {
+		page, err := f.storage.List(inner, objects.ListQuery{Labels: labels.Everything(), Fields: fields.Everything()})
+		if err != nil {
+			return fmt.Errorf("wait for followers: %w", err)
+		}
+		last := int64(0)
+		for _, e := range page.Items {
+			last = max(last, revisionOf(e.Object.GetResourceVersion()))
+		}
+		for f.seen.Load() < last && ctx.Err() == nil && inner.Err() == nil {
+			time.Sleep(100 * time.Microsecond) // a write is on its way from the cache to its watcher
+		}
+	}
+	return nil
+}
+
+// revisionOf reads a resourceVersion; 0: it is none.
+func revisionOf(rv string) int64 {
+	n, err := strconv.ParseInt(rv, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

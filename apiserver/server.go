@@ -149,6 +149,7 @@ type Server struct {
 	metrics     *pipeline.Metrics
 	listener    *connlimit.Listener // nil without Config.Listener
 	follow      []Follower
+	followed    []*followed
 	addresses   *servicealloc.Allocator
 	usage       *usage.Collector
 	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone

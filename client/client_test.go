@@ -321,12 +321,16 @@ func TestLead(t *testing.T) {
 		if len(leads) != 0 {
 			t.Error("two leaders at once")
 		}
+		gone := time.Now()
 		stop1()
 		if err := <-ended; err != nil {
 			t.Errorf("one: %v", err)
 		}
 		if got := <-leads; got != "two" {
 			t.Errorf("got leader %s, want two", got)
+		}
+		if took := time.Since(gone); took > 100*time.Millisecond {
+			t.Errorf("two leads %s after one gave the lease up, want at once", took)
 		}
 		robbed.Store(true)
 		if err := <-ended; !errors.Is(err, ErrNotLeader) {

@@ -7,10 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -37,14 +41,31 @@ func (e Election) Default() Election {
 // ErrNotLeader ends work whose lease could not be renewed.
 var ErrNotLeader = errors.New("leadership lost")
 
+// errReleased ends the wait of a copy that has seen the leader give up its lease: it tries at once.
+var errReleased = errors.New("the lease is free")
+
 // Lead waits until this copy is the leader and then runs work. It returns when work has ended: with work's error, or
 // ErrNotLeader when the lease was lost, which ends work's context. When ctx ends, the lease is given back after work.
 func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
-	e = e.Default()
+	for {
+		err := c.lead(ctx, e.Default(), work)
+		switch {
+		case !errors.Is(err, errReleased):
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+// lead is one try: until work has ended, or until the lease is seen to be free.
+func (c *Client) lead(ctx context.Context, e Election, work func(ctx context.Context) error) error {
 	t := &term{done: make(chan error, 1)}
 	// The lease is held until work has ended, also when ctx ends first.
 	hold, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
+	watching, unwatch := context.WithCancel(hold)
+	defer unwatch()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: e.Namespace, Name: e.Name}, Client: c.CoordinationV1(),
@@ -54,6 +75,7 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 		ReleaseOnCancel: true, Name: e.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(held context.Context) {
+				unwatch()
 				t.lead(ctx, held, work)
 				release()
 			},
@@ -68,7 +90,14 @@ func (c *Client) Lead(ctx context.Context, e Election, work func(ctx context.Con
 			release()
 		}
 	})()
+	var seen sync.WaitGroup
+	defer seen.Wait()
+	defer release()
+	seen.Go(func() { c.awaitRelease(watching, e, func() { t.free(release) }) })
 	elector.Run(hold)
+	if t.freed.Load() {
+		return errReleased
+	}
 	if t.state.CompareAndSwap(waiting, over) {
 		return ctx.Err()
 	}
@@ -84,7 +113,62 @@ const (
 
 type term struct {
 	state atomic.Int32
+	freed atomic.Bool
 	done  chan error // has room for the result
+}
+
+// free ends a term that has not begun.
+func (t *term) free(release func()) {
+	if t.state.CompareAndSwap(waiting, over) {
+		t.freed.Store(true)
+		release()
+	}
+}
+
+// awaitRelease calls free when it sees a leader give its lease up, so that the next one need not wait for its next try. It returns
+// when ctx ends, or when the lease may not be watched: then the tries must do.
+func (c *Client) awaitRelease(ctx context.Context, e Election, free func()) {
+	for ctx.Err() == nil {
+		w, err := c.CoordinationV1().Leases(e.Namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.Name})
+		if apierrors.IsForbidden(err) {
+			return
+		}
+		if err == nil {
+			if watchRelease(ctx, w, e.Name) {
+				free()
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(e.Retry):
+		}
+	}
+}
+
+// watchRelease reports that somebody held the lease and gave it up; false at the end of the watch or of ctx.
+func watchRelease(ctx context.Context, w watch.Interface, name string) bool {
+	defer w.Stop()
+	held := false
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case ev, ok := <-w.ResultChan():
+			if !ok {
+				return false
+			}
+			l, is := ev.Object.(*coordinationv1.Lease)
+			if !is || l.Name != name {
+				continue
+			}
+			now := ev.Type != watch.Deleted && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity != ""
+			if held && !now {
+				return true
+			}
+			held = now
+		}
+	}
 }
 
 // lead runs work until it ends by itself, the lease is lost or ctx ends.

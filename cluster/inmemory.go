@@ -7,8 +7,14 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
+	"sync/atomic"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
@@ -37,43 +43,67 @@ type InMemoryConfig struct {
 // InMemory is an API server without files, with the agents that somebody wants beside it: what clustertest makes its clusters of. It
 // touches nothing outside itself: no file, no network but its Listener, no setting of the process.
 type InMemory struct {
-	c      *Cluster
-	made   assembled
-	config InMemoryConfig
+	c    *Cluster
+	made atomic.Pointer[assembled]
 }
 
 // NewInMemory assembles a cluster. It starts nothing.
 func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("cluster in memory: no store given")
-	}
 	if err := cfg.API.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Cluster{
-		cfg: Config{NodeName: "in-memory", API: cfg.API, PodCIDR: netip.MustParsePrefix("10.244.0.0/24")}, log: cfg.Log, listener: cfg.Listener, listeners: cfg.Listeners,
-		shares: connlimit.Shares{API: 1000, Streams: 1000},
-	}
+	m := &InMemory{c: &Cluster{
+		cfg: Config{NodeName: "in-memory", API: cfg.API, PodCIDR: netip.MustParsePrefix("10.244.0.0/24")}, log: cfg.Log, listener: cfg.Listener,
+		listeners: cfg.Listeners, shares: connlimit.Shares{API: 1000, Streams: 1000},
+	}}
 	var err error
-	if c.keys, err = (&identities{found: map[string]string{}}).open(c.cfg); err != nil {
+	if m.c.keys, err = (&identities{found: map[string]string{}}).open(m.c.cfg); err != nil {
 		return nil, err
 	}
-	m := &InMemory{c: c, config: cfg}
-	if m.made, err = c.assemble(cfg.Store); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, m.Reopen(cfg.Store)
 }
 
-// Run is the API server's life.
-func (m *InMemory) Run(ctx context.Context, ready func()) error { return m.made.server.Run(ctx, ready) }
+// Reopen assembles the API server anew, over st. The one before must have ended. Clients go on with the new one. With a Listener it cannot
+// be done.
+func (m *InMemory) Reopen(st store.Store) error {
+	if st == nil {
+		return errors.New("cluster in memory: no store given")
+	}
+	made, err := m.c.assemble(st)
+	if err != nil {
+		return err
+	}
+	m.made.Store(&made)
+	return nil
+}
 
-// Client acts as a user. system:authenticated is among its groups.
-func (m *InMemory) Client(name string, groups ...string) *client.Client {
-	return inProcess(m.made.server, user(name, groups...), "clustertest/"+KubernetesVersion)
+// Run is the life of the API server that was assembled last.
+func (m *InMemory) Run(ctx context.Context, ready func()) error {
+	return m.made.Load().server.Run(ctx, ready)
+}
+
+// Door is the API server as a user sees it.
+func (m *InMemory) Door(u *auth.User) (http.Handler, client.Source) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.made.Load().server.As(u).ServeHTTP(w, r) }), latest{m, u}
+}
+
+// latest is the source of the server that was assembled last.
+type latest struct {
+	m *InMemory
+	u *auth.User
+}
+
+// List is client.Source's.
+func (l latest) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+	return l.m.made.Load().server.Source(l.u).List(ctx, gvr, namespace, opts)
+}
+
+// Watch is client.Source's.
+func (l latest) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+	return l.m.made.Load().server.Source(l.u).Watch(ctx, gvr, namespace, opts)
 }
 
 // AdminConfig reaches the Listener as an administrator.
@@ -90,37 +120,29 @@ func (m *InMemory) AdminKubeconfig() ([]byte, error) {
 	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.adminPair)
 }
 
-// connect makes agents' clients, each as a user.
-func (m *InMemory) connect(through func(*client.Client) *client.Client) func(u *auth.User, agent string) *client.Client {
-	return func(u *auth.User, agent string) *client.Client {
-		cl := inProcess(m.made.server, u, agent)
-		if through != nil {
-			cl = through(cl)
-		}
-		return cl
-	}
-}
+// Connect makes an agent's client: as a user, by a name for the server's log.
+type Connect func(u *auth.User, agent string) *client.Client
 
-// Controllers is the life of a set of controllers. through may put something between them and the server; nil: nothing.
-func (m *InMemory) Controllers(o ControllerOptions, through func(*client.Client) *client.Client) run.Func {
+// Controllers is the life of a set of controllers.
+func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		cfg := m.c.controllers(m.connect(through), m.made.marks)
+		cfg := m.c.controllers(connect, m.made.Load().marks)
 		cfg.Options = o
 		return runControllers(ctx, cfg, ready)
 	}
 }
 
 // Scheduler is the life of a scheduler.
-func (m *InMemory) Scheduler(through func(*client.Client) *client.Client) run.Func {
+func (m *InMemory) Scheduler(connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		cl := m.connect(through)(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion)
-		return runScheduler(ctx, scheduler.Config{Client: cl, Marks: m.made.marks, Log: m.c.log.With("room", "scheduler")}, ready)
+		cl := connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion)
+		return runScheduler(ctx, scheduler.Config{Client: cl, Marks: m.made.Load().marks, Log: m.c.log.With("room", "scheduler")}, ready)
 	}
 }
 
 // Nodes plays the kubelets of nodes that run nothing. cfg's client and marks are filled in.
-func (m *InMemory) Nodes(cfg simulate.Config, through func(*client.Client) *client.Client) (*simulate.Simulator, error) {
-	cfg.Client = m.connect(through)(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion)
-	cfg.Marks, cfg.Log = m.made.marks, m.c.log.With("room", "simulate")
+func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simulator, error) {
+	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion)
+	cfg.Marks, cfg.Log = m.made.Load().marks, m.c.log.With("room", "simulate")
 	return simulate.New(cfg)
 }

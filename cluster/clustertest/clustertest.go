@@ -17,18 +17,22 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	"keelson/auth"
 	"keelson/client"
 	"keelson/cluster"
+	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/simulate"
 	"keelson/store"
@@ -59,6 +63,11 @@ type Config struct {
 	API cluster.APIOptions
 	// Log gets what the cluster logs; nil: nobody.
 	Log *slog.Logger
+	// Marks hear of every step that a part takes (package mark).
+	Marks []mark.Listener
+	// Between may put faults, or a look at them, between a part's clients and the API server: it is given what a client would call, and
+	// returns what it calls in its place. part is Controllers, Scheduler or Nodes.
+	Between func(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source)
 	// FS holds the store; nil: a new one in memory.
 	FS vfs.FS
 }
@@ -72,12 +81,11 @@ var Essential = []string{
 // Cluster is a running cluster. Its clients act as an administrator.
 type Cluster struct {
 	*client.Client
+	ctx    context.Context //nolint:containedctx // the test's, for parts that are started again
 	mem    *cluster.InMemory
 	config Config
-	nodes  *simulate.Simulator
-	store  store.Store
-	stop   func()
-	ended  chan error
+	server atomic.Pointer[gate] // of the API server's present life
+	parts  []*part              // in the order in which they start
 }
 
 // Start starts a cluster that ends with the test. It returns when the API serves, controllers have seen its state and nodes are Ready.
@@ -100,7 +108,6 @@ func Start(t testing.TB, cfg Config) *Cluster {
 	return c
 }
 
-// start starts the parts in order.
 func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.NewMem()
@@ -113,83 +120,116 @@ func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	st, err := embed.Open(embed.Options{Dir: "store", FS: cfg.FS, CacheBytes: cacheBytes})
-	if err != nil {
-		return nil, err
-	}
-	c := &Cluster{config: cfg, store: st}
-	mem := cluster.InMemoryConfig{Store: st, API: cfg.API, Log: cfg.Log}
-	if cfg.HTTPS {
-		if mem.Listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
-			return nil, errors.Join(err, st.Close())
-		}
-	}
-	if c.mem, err = cluster.NewInMemory(mem); err != nil {
-		return nil, errors.Join(err, st.Close())
-	}
-	c.Client = c.mem.Client("admin", auth.Masters)
-	var agents []run.Part
+	c := &Cluster{config: cfg, ctx: ctx}
+	c.parts = append(c.parts, &part{name: APIServer, begin: c.beginServer})
 	if len(o.Controllers) > 0 {
-		agents = append(agents, run.Part{Name: "controllers", Run: c.mem.Controllers(o, nil)})
+		c.parts = append(c.parts, &part{name: Controllers, begin: func(g *gate) (run.Func, error) {
+			return c.mem.Controllers(o, c.connect(Controllers, g)), nil
+		}})
 	}
 	if cfg.Scheduler || cfg.Nodes > 0 {
-		agents = append(agents, run.Part{Name: "scheduler", Run: c.mem.Scheduler(nil)})
+		c.parts = append(c.parts, &part{name: Scheduler, begin: func(g *gate) (run.Func, error) {
+			return c.mem.Scheduler(c.connect(Scheduler, g)), nil
+		}})
 	}
 	if cfg.Nodes > 0 {
-		if c.nodes, err = c.mem.Nodes(nodesConfig(cfg), nil); err != nil {
-			return nil, errors.Join(err, st.Close())
+		c.parts = append(c.parts, &part{name: Nodes, begin: c.beginNodes})
+	}
+	for i, p := range c.parts[:1] { // the others need it
+		if err := p.start(ctx); err != nil {
+			c.parts = c.parts[:i]
+			return nil, err
 		}
-		agents = append(agents, run.Part{Name: "nodes", Run: c.nodes.Run})
 	}
-	g := &run.Group{}
-	g.Add("API server", c.mem.Run)
-	if len(agents) > 0 {
-		g.Add("agents", run.Together(nil, agents...))
+	c.Client = c.As("admin", auth.Masters)
+	var group errgroup.Group
+	for _, p := range c.parts[1:] {
+		group.Go(func() error { return p.start(ctx) })
 	}
-	return c, c.run(ctx, g)
+	if err := group.Wait(); err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
 }
 
 // cacheBytes bounds the store's memory; what tests hold is small.
 const cacheBytes = 1 << 20
 
-// nodesConfig describes the nodes.
-func nodesConfig(cfg Config) simulate.Config {
-	n := cfg.Node
-	n.Nodes, n.Untainted = cfg.Nodes, true
+// beginServer opens the store and assembles the API server over it.
+func (c *Cluster) beginServer(g *gate) (run.Func, error) {
+	st, err := embed.Open(embed.Options{Dir: "store", FS: c.config.FS, CacheBytes: cacheBytes})
+	if err != nil {
+		return nil, err
+	}
+	if c.mem != nil {
+		err = c.mem.Reopen(st)
+	} else {
+		err = c.assemble(st)
+	}
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	c.server.Store(g)
+	return func(ctx context.Context, ready func()) error {
+		return errors.Join(c.mem.Run(ctx, ready), st.Close())
+	}, nil
+}
+
+func (c *Cluster) assemble(st store.Store) (err error) {
+	mem := cluster.InMemoryConfig{Store: st, API: c.config.API, Log: c.config.Log, Listeners: c.config.Marks}
+	if c.config.HTTPS {
+		if mem.Listener, err = (&net.ListenConfig{}).Listen(c.ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return err
+		}
+	}
+	c.mem, err = cluster.NewInMemory(mem)
+	return err
+}
+
+// beginNodes describes the nodes.
+func (c *Cluster) beginNodes(g *gate) (run.Func, error) {
+	n := c.config.Node
+	n.Nodes, n.Untainted = c.config.Nodes, true
 	if n.Prefix == "" {
 		n.Prefix = "node-"
 	}
 	if n.Renew == 0 {
 		n.Renew = 10 * time.Second
 	}
-	return n
-}
-
-// run starts g and returns when it is ready, or has failed.
-func (c *Cluster) run(ctx context.Context, g *run.Group) error {
-	ctx, cancel := context.WithCancel(ctx)
-	ready, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- g.Run(ctx, func() { close(ready) }) }() // ends with ctx; close waits for it
-	c.stop = sync.OnceFunc(cancel)
-	select {
-	case <-ready:
-	case err := <-ended:
-		cancel()
-		return errors.Join(errors.New("the cluster ended while it started"), err, c.store.Close())
+	s, err := c.mem.Nodes(n, c.connect(Nodes, g))
+	if err != nil {
+		return nil, err
 	}
-	c.ended = ended
-	return nil
+	return s.Run, nil
 }
 
-// close ends everything.
+// Stop ends the cluster now. Without it the cluster ends with its test.
+func (c *Cluster) Stop() error { return c.close() }
+
+// close ends everything, in reverse.
 func (c *Cluster) close() error {
-	c.stop()
-	return errors.Join(<-c.ended, c.store.Close())
+	var errs []error
+	for _, p := range slices.Backward(c.parts) {
+		errs = append(errs, p.end(false))
+	}
+	return errors.Join(errs...)
 }
 
 // As acts as another user, in groups beside system:authenticated. What it may do is what RBAC says.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
-	return c.mem.Client(user, groups...)
+	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: "in process"})
+	cl, err := client.InProcess(c.up(h), s, "clustertest")
+	if err != nil {
+		panic(err) // its arguments are always the same
+	}
+	return cl
+}
+
+// up breaks the connections of clients while the API server is dead.
+func (c *Cluster) up(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.server.Load().handler(h).ServeHTTP(w, r)
+	})
 }
 
 // RESTConfig is for clients of other libraries, such as controller-runtime's: over loopback HTTPS with Config.HTTPS, else inside the
