@@ -112,6 +112,7 @@ func start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.FS == nil {
 		cfg.FS = vfs.NewMem()
 	}
+	_ = logsErrorsOnly
 	o := cfg.ControllerOptions
 	o.Controllers = cfg.Controllers
 	if cfg.Controllers == nil {
@@ -169,9 +170,13 @@ func (c *Cluster) beginServer(g *gate) (run.Func, error) {
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	g.shut.Store(true) // until it is ready it is dead
 	c.server.Store(g)
 	return func(ctx context.Context, ready func()) error {
-		return errors.Join(c.mem.Run(ctx, ready), st.Close())
+		return errors.Join(c.mem.Run(ctx, func() {
+			g.shut.Store(false)
+			ready()
+		}), st.Close())
 	}, nil
 }
 
@@ -218,7 +223,7 @@ func (c *Cluster) close() error {
 // As acts as another user, in groups beside system:authenticated. What it may do is what RBAC says.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
 	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: "in process"})
-	cl, err := client.InProcess(c.up(h), s, "clustertest")
+	cl, err := client.InProcess(c.up(h), gated{c.server.Load, s}, "clustertest")
 	if err != nil {
 		panic(err) // its arguments are always the same
 	}

@@ -106,7 +106,7 @@ func (c *Cluster) connect(name string, g *gate) func(*auth.User, string) *client
 		if c.config.Between != nil {
 			h, s = c.config.Between(name, u.Name, h, s)
 		}
-		cl, err := client.InProcess(g.handler(c.up(h)), gated{g, s}, agent)
+		cl, err := client.InProcess(g.handler(c.up(h)), gated{func() *gate { return g }, gated{c.server.Load, s}}, agent)
 		if err != nil {
 			panic(err) // its arguments are always the same
 		}
@@ -125,13 +125,13 @@ func (g *gate) handler(h http.Handler) http.Handler {
 
 // gated is a source behind a gate.
 type gated struct {
-	g *gate
+	g func() *gate
 	s client.Source
 }
 
 // List is client.Source's.
 func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
-	if s.g.shut.Load() {
+	if s.g().shut.Load() {
 		return nil, "", errKilled
 	}
 	return s.s.List(ctx, gvr, namespace, opts)
@@ -139,7 +139,7 @@ func (s gated) List(ctx context.Context, gvr schema.GroupVersionResource, namesp
 
 // Watch is client.Source's.
 func (s gated) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
-	if s.g.shut.Load() {
+	if s.g().shut.Load() {
 		return nil, errKilled
 	}
 	return s.s.Watch(ctx, gvr, namespace, opts)
