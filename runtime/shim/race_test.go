@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,6 +85,54 @@ func TestExecAgainstTheEnd(t *testing.T) {
 	}
 	if left := childrenOf(t, supervisor); len(left) > 0 {
 		t.Errorf("children of the supervisor are left: %q", describe(left))
+	}
+}
+
+// restlessEnv makes the test binary a program that executes itself over and over, from a thread that is not its first.
+const restlessEnv = "KEELSON_TEST_RESTLESS"
+
+// restless has threads that take their time to end: for so long the process is between two programs.
+func restless() {
+	goruntime.LockOSThread() // the first thread, which TestMain runs on
+	for range 30 {
+		go func() { // ends with the program
+			goruntime.LockOSThread()
+			select {}
+		}()
+	}
+	go func() { // ends with the program
+		goruntime.LockOSThread()
+		time.Sleep(time.Millisecond)
+		panic(syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+	}()
+	select {}
+}
+
+// TestExecDuringExecve: a first process that executes one program after the other, from any of its threads, can be entered at any time.
+func TestExecDuringExecve(t *testing.T) {
+	n := newNode(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.run("restless", "", func(r *shim.Run) {
+		if err := os.WriteFile(filepath.Join(r.Spec.Root.Path, "restless"), self, 0o755); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		r.Spec.Process.Args = []string{"/restless"}
+		r.Spec.Process.Env = append(r.Spec.Process.Env, restlessEnv+"=1")
+	})
+	p := n.spec("").Process
+	p.Args = []string{"/bin/true"}
+	for i := range 50 {
+		x, err := n.c.Exec(t.Context(), "restless", shim.Exec{Process: p})
+		if err != nil {
+			t.Fatalf("exec %d: %v", i, err)
+		}
+		if code, err := x.Wait(t.Context()); err != nil || code != 0 {
+			t.Fatalf("exec %d: got exit %v, %v", i, code, err)
+		}
+		_ = x.Close() // nothing was written
 	}
 }
 

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(restlessEnv) != "" {
+		restless()
+	}
 	if path := os.Getenv(peekEnv); path != "" {
 		peek(path)
 		return

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -97,10 +98,19 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 	if err := ownStreams(&config, p); err != nil {
 		return 0, err
 	}
-	if err := lc.Run(p); err != nil {
+	var started libcontainer.Process
+	err = c.pastExecve(func() error {
+		started = *p
+		err := lc.Run(&started)
+		if err != nil && strings.Contains(err.Error(), fmt.Sprintf("failed to open /proc/%d/ns/", c.snapshot().PID)) {
+			return fmt.Errorf("%w: %w", errInExecve, err) // it has not entered, and run nothing
+		}
+		return err
+	})
+	if err != nil {
 		return 0, err
 	}
-	pid, err := p.Pid()
+	pid, err := started.Pid()
 	if err != nil {
 		return 0, err
 	}
@@ -109,6 +119,33 @@ func (s *supervisor) enter(c *container, p *libcontainer.Process) (int, error) {
 		return 0, err
 	}
 	return pid, nil
+}
+
+// errInExecve says that a container's first process shows nothing of itself. When a thread other than the first executes a program, as
+// the programs of some languages do, the kernel shows the process as ended for a moment: without namespaces and without a root directory.
+var errInExecve = errors.New("the container's first process is about to execute a program")
+
+// execveLimit bounds the wait for a first process to come out of execve.
+const execveLimit = time.Second
+
+// pastExecve calls f, and again for as long as it returns errInExecve and the container lives.
+func (c *container) pastExecve(f func() error) error {
+	for end := time.Now().Add(execveLimit); ; time.Sleep(time.Millisecond) {
+		if err := f(); !errors.Is(err, errInExecve) || !c.lives() || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// lives reports whether a thread of the first process has not ended; signals reach one that has ended until it is reaped.
+func (c *container) lives() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pidfd < 0 {
+		return false
+	}
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(c.pidfd), Events: unix.POLLIN}}, 0) //nolint:gosec // descriptors are small
+	return err != nil || n == 0
 }
 
 // enterLimit is how long an ended container waits for processes that are about to enter it, before its process number is given back.

@@ -37,7 +37,11 @@ func (c *container) null() (*os.File, error) {
 	defer close(gone)
 	pid := c.snapshot().PID
 	go func() { // ends when the container's file systems answer, at the latest when the container has ended
-		f, err := openNull(pid)
+		var f *os.File
+		err := c.pastExecve(func() (err error) {
+			f, err = openNull(pid)
+			return err
+		})
 		c.seeking.Store(false)
 		select {
 		case found <- result{f, err}:
@@ -64,6 +68,9 @@ func (c *container) null() (*os.File, error) {
 // openNull resolves /dev/null as the process pid would, without leaving its root, and takes nothing but the null device.
 func openNull(pid int) (*os.File, error) {
 	root, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, errInExecve
+	}
 	if err != nil {
 		return nil, err
 	}

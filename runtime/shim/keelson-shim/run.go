@@ -88,7 +88,14 @@ func (s *supervisor) target(spec *specs.Spec) (*os.File, error) {
 
 // pidNamespace is the container's own: its process is found alive after the descriptor was opened, so no other has had the number.
 func (c *container) pidNamespace() (*os.File, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
+	var f *os.File
+	err := c.pastExecve(func() (err error) {
+		f, err = os.Open(fmt.Sprintf("/proc/%d/ns/pid", c.snapshot().PID))
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("%w: %w", errInExecve, err)
+		}
+		return err
+	})
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, shim.ErrNotRunning
 	}
