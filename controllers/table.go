@@ -3,21 +3,27 @@
 package controllers
 
 import (
+	localvolumenames "keelson/api/core/localvolume"
 	"keelson/controllers/bootstrap"
 	"keelson/controllers/certificates"
 	"keelson/controllers/clusterroleaggregation"
+	"keelson/controllers/cronjob"
 	"keelson/controllers/daemonset"
 	"keelson/controllers/deployment"
 	"keelson/controllers/disruption"
 	"keelson/controllers/endpoints"
 	"keelson/controllers/endpointslice"
 	"keelson/controllers/endpointslicemirroring"
+	"keelson/controllers/ephemeral"
+	"keelson/controllers/expand"
 	"keelson/controllers/framework"
 	"keelson/controllers/garbage"
 	"keelson/controllers/job"
+	"keelson/controllers/localvolume"
 	"keelson/controllers/namespace"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/nodelifecycle"
+	"keelson/controllers/persistentvolume"
 	"keelson/controllers/podautoscaler"
 	"keelson/controllers/podgc"
 	"keelson/controllers/policystatus"
@@ -34,18 +40,8 @@ import (
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/tokens"
 	"keelson/controllers/ttl"
-	"keelson/controllers/vacprotection"
-
-	"keelson/controllers/cronjob"
 	"keelson/controllers/ttlafterfinished"
-)
-
-import (
-	localvolumenames "keelson/api/core/localvolume"
-	"keelson/controllers/ephemeral"
-	"keelson/controllers/expand"
-	"keelson/controllers/localvolume"
-	"keelson/controllers/persistentvolume"
+	"keelson/controllers/vacprotection"
 )
 
 // row is one controller.
@@ -57,7 +53,6 @@ type row struct {
 	// account is its service account, and its name in logs, metrics and events. Empty: the name.
 	account string
 	// source is its name in events. Empty: the account.
-	// source is its name in events, where that is another than in account.
 	source string
 	// off controllers run only when --controllers names them.
 	off bool
