@@ -156,7 +156,8 @@ func closing(s string) int {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
 
-// readValue reads "value" or "value milliseconds".
+// readValue reads "value" or "value milliseconds". A time that is far from now is taken for now: figures are of now, and a time that
+// JSON cannot express would spoil the answer about all others.
 func readValue(s string, now time.Time) (float64, time.Time, error) {
 	f := strings.Fields(s)
 	if len(f) == 0 || len(f) > 2 {
@@ -173,5 +174,9 @@ func readValue(s string, now time.Time) (float64, time.Time, error) {
 	if err != nil {
 		return 0, time.Time{}, fmt.Errorf("time: %w", err)
 	}
-	return v, time.UnixMilli(ms), nil
+	at := time.UnixMilli(ms)
+	if d := now.Sub(at); d > oldest || d < -oldest {
+		at = now
+	}
+	return v, at, nil
 }

@@ -59,6 +59,20 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestParseTimes: a kubelet whose clock is wrong, or that makes up times, gives figures of now.
+func TestParseTimes(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for text, want := range map[string]time.Time{
+		"1000000000": now, "999995000": now.Add(-5 * time.Second), "1000005000": now.Add(5 * time.Second),
+		"0": now, "9223372036854775807": now, "-9223372036854775808": now,
+	} {
+		s, err := parse(strings.NewReader("node_cpu_usage_seconds_total 1 "+text), now)
+		if err != nil || !s.node.at.Equal(want) {
+			t.Errorf("%s: got %v, %v, want %v", text, s.node.at, err, want)
+		}
+	}
+}
+
 // FuzzParse: whatever a kubelet says, an answer or an error comes of it, and the figures that follow are not negative.
 func FuzzParse(f *testing.F) {
 	f.Add(answer)
