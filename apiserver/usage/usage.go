@@ -139,18 +139,17 @@ func (c *Collector) start(nodes []string) []chan struct{} {
 	}
 	if c.forget == nil {
 		c.forget = time.AfterFunc(2*oldest, c.sweep)
-	} else {
-		c.forget.Reset(2 * oldest)
 	}
 	return wait
 }
 
-// sweep forgets what nobody has asked about for long.
+// sweep forgets what nobody has asked about for long, also while others are asked about.
 func (c *Collector) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	for name, s := range c.nodes {
-		if s.flight == nil {
+		if s.flight == nil && now.Sub(s.asked) >= oldest {
 			delete(c.nodes, name)
 		}
 	}

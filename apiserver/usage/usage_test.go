@@ -74,6 +74,22 @@ func TestCollector(t *testing.T) {
 	})
 }
 
+// TestForgetsOneByOne: while one node is asked about again and again, those that nobody asks about are forgotten.
+func TestForgetsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))
+		defer c.Close()
+		c.of(t.Context(), []string{"a", "left"})
+		for range 3 * oldest / fresh * 2 {
+			time.Sleep(fresh)
+			c.of(t.Context(), []string{"a"})
+		}
+		if len(c.nodes) != 1 || c.nodes["a"] == nil {
+			t.Errorf("%d nodes are remembered, want one", len(c.nodes))
+		}
+	})
+}
+
 func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := &kubelets{}
