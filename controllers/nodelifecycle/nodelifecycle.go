@@ -79,8 +79,13 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeGone}),
 		framework.On(c.loop, c.leases.Coordination().V1().Leases().Informer(), framework.Handlers[*coordination.Lease]{
-			Add:    c.leaseRenewed,
-			Update: func(_, l *coordination.Lease) { c.leaseRenewed(l) },
+			Add: c.leaseRenewed,
+			Update: func(old, l *coordination.Lease) {
+				if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a watch that begins anew delivers all leases again
+					c.leaseRenewed(l)
+				}
+			},
+			Delete: c.leaseGone,
 		}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
 			Add:    func(p *corev1.Pod) { c.podChanged(nil, p) },
@@ -161,6 +166,15 @@ func (c *Controller) nodeGone(n *corev1.Node) {
 }
 
 func (c *Controller) leaseRenewed(l *coordination.Lease) { c.heard(l.Name, l) }
+
+// leaseGone forgets a node that was gone before its lease: its kubelet may have renewed that until now.
+func (c *Controller) leaseGone(l *coordination.Lease) {
+	if _, err := c.nodes.Get(l.Name); apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		delete(c.alive, l.Name)
+		c.mu.Unlock()
+	}
+}
 
 // heard notes a sign of life.
 func (c *Controller) heard(node string, l *coordination.Lease) {

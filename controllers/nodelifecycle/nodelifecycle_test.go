@@ -200,6 +200,45 @@ func TestSilentNode(t *testing.T) {
 	})
 }
 
+// TestOnlyRenewalsAreSignsOfLife: a lease that is delivered again, or is labelled, was not renewed; one without a node is forgotten.
+func TestOnlyRenewalsAreSignsOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(node("a", "True"), lease("a", 40), lease("left", 40))
+		var ctl *Controller
+		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) {
+			built, err := New(env, Config{Grace: 40 * time.Second})
+			ctl = built.(*Controller) //nolint:forcetypeassert // New's
+			return built, err
+		})
+		leases := c.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		for i := range 6 {
+			time.Sleep(10 * time.Second)
+			l, err := leases.Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Labels = map[string]string{"n": fmt.Sprint(i)}
+			if _, err := leases.Update(t.Context(), l, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := readiness(get(t, c, "a")); got != corev1.ConditionUnknown {
+			t.Errorf("a renews nothing, but is %s", got)
+		}
+		for _, name := range []string{"a", "left"} {
+			if err := leases.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		ctl.mu.Lock()
+		defer ctl.mu.Unlock()
+		if _, ok := ctl.alive["a"]; !ok || len(ctl.alive) != 1 {
+			t.Errorf("remembers %v, want a alone", ctl.alive)
+		}
+	})
+}
+
 func TestNoEvictionWhenAllAreSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := controllertest.New(node("a", "True"), node("b", "True"))
