@@ -214,14 +214,15 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err == nil {
 		return nil
 	}
-	c.mu.Lock()
-	if slices.Equal(c.owned[n.Name], give) {
-		c.releaseLocked(n.Name)
-	}
-	c.mu.Unlock()
 	if apierrors.IsNotFound(err) {
+		c.mu.Lock()
+		if slices.Equal(c.owned[n.Name], give) {
+			c.releaseLocked(n.Name)
+		}
+		c.mu.Unlock()
 		return nil
 	}
+	// The ranges stay this node's until it has others or is gone: the write may have succeeded, and only the answer been lost.
 	if !apierrors.IsConflict(err) {
 		c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRAssignmentFailed", "Node %s status is now: CIDRAssignmentFailed", n.Name)
 	}

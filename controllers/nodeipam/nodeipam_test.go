@@ -13,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
@@ -155,6 +157,34 @@ func TestGives(t *testing.T) {
 		}
 		if h := have("late"); !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00::/64", 1)] && !got[strings.Replace(h, " fd00:0:0:2::/64", " fd00:0:0:1::/64", 1)] {
 			t.Errorf("after a node went, the one that waits has %q, want the range of the first family that is free", h)
+		}
+	})
+}
+
+// TestLostAnswer: a range whose write may have succeeded is given to no other node.
+func TestLostAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(node("a"))
+		c.Fake.PrependReactor("patch", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			patch, ok := a.(clienttesting.PatchAction)
+			return ok && patch.GetName() == "a", nil, errors.New("connection lost")
+		})
+		cfg := Config{Cluster: []netip.Prefix{prefix("10.42.0.0/24")}}
+		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
+		time.Sleep(time.Minute)
+		if _, err := c.CoreV1().Nodes().Create(t.Context(), node("b"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil || len(n.Spec.PodCIDRs) != 0 {
+			t.Errorf("b has %v, %v: a's range", n.Spec.PodCIDRs, err)
+		}
+		if err := c.CoreV1().Nodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n, err := c.CoreV1().Nodes().Get(t.Context(), "b", metav1.GetOptions{}); err != nil || len(n.Spec.PodCIDRs) != 1 {
+			t.Errorf("a is gone: b has %v, %v", n.Spec.PodCIDRs, err)
 		}
 	})
 }
