@@ -309,8 +309,10 @@ func (c *Controller) remove(ctx context.Context, v *corev1.PersistentVolume) err
 	if err == nil && o.UID == ref.UID && (o.Spec.VolumeName == "" || o.Spec.VolumeName == v.Name) {
 		return nil
 	}
-	begin, uid := time.Now(), v.UID
-	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	begin, uid, version := time.Now(), v.UID, v.ResourceVersion
+	err = c.env.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}, // somebody may just now decide to keep it
+	})
 	c.env.Reconciled(mark.Subject{Resource: "persistentvolumes", Name: v.Name, UID: string(v.UID)}, begin, &mark.Reconcile{Deletes: []string{v.Name}}, err)
 	return ignoreNotFound(err)
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson/api/core/localvolume"
@@ -134,6 +135,13 @@ func TestLife(t *testing.T) {
 		settle()
 		if _, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("the claim is gone, the volume is there: %v", err)
+		}
+		for _, a := range c.Fake.Actions() {
+			if d, ok := a.(clienttesting.DeleteActionImpl); ok && d.GetResource().Resource == "persistentvolumes" {
+				if p := d.DeleteOptions.Preconditions; p == nil || p.UID == nil || p.ResourceVersion == nil {
+					t.Errorf("deleted with %+v, want only what was read", p)
+				}
+			}
 		}
 	})
 }
