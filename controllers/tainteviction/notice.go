@@ -49,7 +49,7 @@ func (c *Controller) announce(node string) error {
 			stay++
 			continue
 		}
-		since := c.since(framework.KeyOf(p))
+		since := c.since(p)
 		if since.IsZero() {
 			since = began(p, because, now)
 		}
@@ -65,10 +65,14 @@ func (c *Controller) announce(node string) error {
 	return nil
 }
 
-func (c *Controller) since(key framework.Key) time.Time {
+// since is when the stay of a pod began that is to be deleted; zero: it is not, yet.
+func (c *Controller) since(p *corev1.Pod) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pending[key].since
+	if d := c.pending[framework.KeyOf(p)]; d.uid == p.UID {
+		return d.since
+	}
+	return time.Time{}
 }
 
 // notice says in one line when pods go: those that go first are named first.

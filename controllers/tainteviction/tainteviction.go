@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -40,6 +41,7 @@ type Controller struct {
 
 // pending is a deletion to come.
 type pending struct {
+	uid       types.UID // of the pod
 	since, at time.Time
 	because   string // the taint
 }
@@ -97,7 +99,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
 	}
-	if old != nil && old.Spec.NodeName == p.Spec.NodeName && equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
+	if old != nil && old.UID == p.UID && old.Spec.NodeName == p.Spec.NodeName && equality.Semantic.DeepEqual(old.Spec.Tolerations, p.Spec.Tolerations) {
 		return
 	}
 	n, err := c.nodes.Get(p.Spec.NodeName)
@@ -134,6 +136,9 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		taints = evicting(n.Spec.Taints)
 	}
 	was, waiting := c.take(key)
+	if was.uid != p.UID { // another pod had the name
+		was, waiting = pending{}, false
+	}
 	now := time.Now()
 	stays, because := toleration(taints, p.Spec.Tolerations)
 	if because == nil {
@@ -146,7 +151,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if !waiting {
 		was.since = began(p, because, now)
 	}
-	next := pending{since: was.since, at: was.since.Add(stays), because: because.ToString()}
+	next := pending{uid: p.UID, since: was.since, at: was.since.Add(stays), because: because.ToString()}
 	c.keep(key, next)
 	if !next.at.Equal(was.at) || next.because != was.because {
 		c.mark(p, &mark.Eviction{Node: p.Spec.NodeName, Taint: next.because, Tolerated: stays, Deadline: next.at})

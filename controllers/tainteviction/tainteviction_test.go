@@ -138,6 +138,32 @@ func TestRestartKeepsCounting(t *testing.T) {
 	})
 }
 
+// TestSuccessorStaysItsOwnTime: a pod that took another's name while the watch was interrupted has all of its time.
+func TestSuccessorStaysItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, pod("p", tolerates("a", 60)))
+		c.Start(t, "taint-eviction-controller", New)
+		time.Sleep(time.Second)
+		setTaints(t, c, taint("a", ""))
+		time.Sleep(50 * time.Second)
+		next := pod("p", tolerates("a", 60))
+		next.UID, next.CreationTimestamp = "next", metav1.Now()
+		// What the informer has is replaced, without a deletion.
+		if err := c.Fake.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), next, "default"); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			wait time.Duration
+			gone bool
+		}{{55 * time.Second, false}, {10 * time.Second, true}} {
+			time.Sleep(tt.wait)
+			if _, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); apierrors.IsNotFound(err) != tt.gone {
+				t.Errorf("after another %v: gone %v, want %v", tt.wait, !tt.gone, tt.gone)
+			}
+		}
+	})
+}
+
 // TestLongerWithoutATaint: when the taint with the shorter toleration goes, the longer one counts, from the same moment.
 func TestLongerWithoutATaint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
