@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -266,6 +267,51 @@ func TestEvents(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A namespace that is being deleted takes no events; whoever deletes one finds no warning for every pod of it in the log.
+func TestEventsOfTerminatingNamespace(t *testing.T) {
+	for name, test := range map[string]struct {
+		cause metav1.CauseType
+		warns bool
+	}{
+		"terminating namespace": {corev1.NamespaceTerminatingCause, false},
+		"no permission":         {"", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			refusal := metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusForbidden,
+				Reason: metav1.StatusReasonForbidden, Message: "no new content", Details: &metav1.StatusDetails{},
+			}
+			if test.cause != "" {
+				refusal.Details.Causes = []metav1.StatusCause{{Type: test.cause, Field: "metadata.namespace"}}
+			}
+			var asked atomic.Int32
+			c, err := InProcess(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked.Add(1)
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusForbidden)
+				_ = json.NewEncoder(w).Encode(refusal)
+			}), nil, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log strings.Builder
+			e := c.Events("kubelet", "node-1", slog.New(slog.NewTextHandler(&log, nil)))
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel() // Run writes what is queued and ends
+			e.Event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}, corev1.EventTypeNormal, "Killing", "Stopping container c")
+			if err := e.Run(ctx, func() {}); err != nil {
+				t.Fatal(err)
+			}
+			if asked.Load() != 1 {
+				t.Errorf("%d requests, want 1: the answer is final", asked.Load())
+			}
+			if warned := strings.Contains(log.String(), "event not written"); warned != test.warns {
+				t.Errorf("warned: %v, want %v; log: %s", warned, test.warns, log.String())
+			}
+		})
+	}
 }
 
 func TestEventsNeverBlock(t *testing.T) {

@@ -169,7 +169,11 @@ func (e *Events) write(ctx context.Context, correlator *record.EventCorrelator, 
 		}
 		// A status is the server's last word; anything else did not reach it.
 		if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || try == eventTries-1 {
-			e.log.Warn("event not written", "object", ev.InvolvedObject.Name, "reason", ev.Reason, "err", err)
+			level := slog.LevelWarn
+			if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+				level = slog.LevelDebug // kubectl delete namespace: one for every object that ends
+			}
+			e.log.Log(ctx, level, "event not written", "object", ev.InvolvedObject.Name, "reason", ev.Reason, "err", err)
 			return
 		}
 		t := time.NewTimer(eventPause)
