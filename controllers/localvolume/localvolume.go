@@ -256,7 +256,7 @@ func (c *Controller) resize(ctx context.Context, o *corev1.PersistentVolumeClaim
 		c.env.Events.Eventf(o, corev1.EventTypeNormal, "Resizing", "External resizer is resizing volume %s", v.Name)
 		if node, err := c.nodes.Get(v.Labels[localvolume.NodeLabel]); err == nil {
 			size := grown.Spec.Capacity[corev1.ResourceStorage]
-			if err := fits(size.Value(), node); err != nil {
+			if err := localvolume.Fits(size.Value(), node); err != nil {
 				c.env.Events.Eventf(o, corev1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, localvolume.Provisioner, err)
 				return nil
 			}

@@ -26,8 +26,6 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 	name := "pvc-" + string(c.UID)
 	host, labelled := node.Labels[corev1.LabelHostname]
 	switch {
-	case node.Labels[localvolume.NodeHas] != "true":
-		return nil, fmt.Errorf("node %q keeps no local volumes", node.Name)
 	case !labelled:
 		return nil, fmt.Errorf("node %q has no label %s", node.Name, corev1.LabelHostname)
 	case len(node.Name) > 63:
@@ -44,7 +42,7 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 		return nil, fmt.Errorf("a volume on one node only supports the access modes ReadWriteOnce and ReadWriteOncePod")
 	}
 	size := c.Spec.Resources.Requests[corev1.ResourceStorage]
-	if err := fits(size.Value(), node); err != nil {
+	if err := localvolume.Fits(size.Value(), node); err != nil {
 		return nil, err
 	}
 	v := &corev1.PersistentVolume{
@@ -73,15 +71,6 @@ func volumeFor(c *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, n
 		v.Finalizers = []string{localvolume.Finalizer}
 	}
 	return v, nil
-}
-
-// fits says if a volume would be larger than the node's whole disk. What volumes take of it together is not bounded.
-func fits(size int64, node *corev1.Node) error {
-	disk, ok := node.Status.Capacity[corev1.ResourceEphemeralStorage]
-	if ok && size > disk.Value() {
-		return fmt.Errorf("node %q has a disk of %s", node.Name, disk.String())
-	}
-	return nil
 }
 
 // classFor is the storage class of local volumes; it is the default unless there is another.

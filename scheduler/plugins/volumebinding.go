@@ -17,6 +17,7 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
+	"keelson/api/core/localvolume"
 	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
@@ -186,7 +187,8 @@ func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1
 	if len(class.AllowedTopologies) > 0 && !inTopology(class.AllowedTopologies, node.Labels) {
 		return noVolumeToBind
 	}
-	if !s.hasCapacity(class, claim, node) {
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if class.Provisioner == localvolume.Provisioner && localvolume.Fits(size.Value(), node) != nil || !s.hasCapacity(class, claim, node) {
 		return noSpace
 	}
 	return nil

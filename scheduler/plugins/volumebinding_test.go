@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/component-helpers/storage/volume"
 
+	"keelson/api/core/localvolume"
+	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
@@ -139,6 +141,26 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 }
 
 // TestVolumeBindingReserves: what one pod is about to get, no other gets, and pods that share a claim stay together.
+// TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there for ever.
+func TestLocalVolumesFit(t *testing.T) {
+	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
+	f, st := (&VolumeBinding{s}).Prepare(podWith("p", "data"), nil)
+	if st != nil {
+		t.Fatal(st)
+	}
+	small, large, unknown, none := nodeNamed("small"), nodeNamed("large"), nodeNamed("unknown"), nodeNamed("none")
+	for _, n := range []*state.NodeInfo{small, large, unknown} {
+		n.Node.Labels[localvolume.NodeHas] = "true"
+	}
+	small.Node.Status.Capacity = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("500Mi")}
+	large.Node.Status.Capacity = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+	for n, want := range map[*state.NodeInfo]*framework.Status{small: noSpace, large: nil, unknown: nil, none: noSpace} {
+		if got := f.Filter(n); got != want {
+			t.Errorf("%s: got %+v, want %+v", n.Name, got, want)
+		}
+	}
+}
+
 func TestVolumeBindingReserves(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 		volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "static"), lateClaim("shared", "made"))

@@ -9,6 +9,8 @@
 package localvolume
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/storage/volume"
 )
@@ -33,3 +35,14 @@ func Is(v *corev1.PersistentVolume) bool {
 
 // On tells whether v is a local volume of this node.
 func On(v *corev1.PersistentVolume, node string) bool { return Is(v) && v.Labels[NodeLabel] == node }
+
+// Fits says why a node can have no local volume of this size. What its volumes take of the disk together is not bounded.
+func Fits(size int64, n *corev1.Node) error {
+	if n.Labels[NodeHas] != "true" {
+		return fmt.Errorf("node %q keeps no local volumes", n.Name)
+	}
+	if disk, ok := n.Status.Capacity[corev1.ResourceEphemeralStorage]; ok && size > disk.Value() {
+		return fmt.Errorf("node %q has a disk of %s", n.Name, disk.String())
+	}
+	return nil
+}
