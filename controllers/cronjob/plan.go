@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -121,7 +122,7 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	last, missed := s.Latest(from, now, tooMany+1)
 	p.next = s.Next(last)
 	if d := cj.Spec.StartingDeadlineSeconds; d != nil {
-		limit := now.Add(-time.Duration(*d) * time.Second)
+		limit := now.Add(-time.Duration(min(*d, int64(math.MaxInt64/time.Second))) * time.Second)
 		if last.Before(limit) {
 			return // too late for the last one
 		}

@@ -167,3 +167,10 @@ func TestJob(t *testing.T) {
 		t.Errorf("got %+v", j)
 	}
 }
+
+// TestLongDeadline: with a deadline of more seconds than a time.Duration has, no start is too late.
+func TestLongDeadline(t *testing.T) {
+	if p := decide(newCron("* * * * *", deadline(9_999_999_999)), nil, now); p.due.IsZero() {
+		t.Error("nothing is due, want a job a minute after the cron job was created")
+	}
+}

@@ -5,6 +5,7 @@ package job
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -116,7 +117,7 @@ func decide(s snapshot) plan {
 		if t := s.job.Status.StartTime; t != nil {
 			start = t.Time
 		}
-		p.again = start.Add(time.Duration(*d) * time.Second).Sub(s.now)
+		p.again = start.Add(seconds(*d)).Sub(s.now)
 	}
 	switch {
 	case p.verdict != nil && !s.settled:
@@ -246,7 +247,12 @@ func restartedTooOften(s snapshot, limit int32) bool {
 
 func pastDeadline(s snapshot) bool {
 	d, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
-	return d != nil && start != nil && !suspended(s.job) && s.now.Sub(start.Time) >= time.Duration(*d)*time.Second
+	return d != nil && start != nil && !suspended(s.job) && s.now.Sub(start.Time) >= seconds(*d)
+}
+
+// seconds is n seconds, or the longest duration there is.
+func seconds(n int64) time.Duration {
+	return time.Duration(min(n, int64(math.MaxInt64/time.Second))) * time.Second
 }
 
 // manage decides how many pods to create, or which to delete; never both in one pass.

@@ -327,3 +327,11 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("finalizers %v, the template's environment %v", one.Finalizers, j.Spec.Template.Spec.Containers[0].Env)
 	}
 }
+
+// TestLongDeadline: a deadline of more seconds than a time.Duration has is far away, not past.
+func TestLongDeadline(t *testing.T) {
+	j := newJob(1, 1, started, func(j *batchv1.Job) { j.Spec.ActiveDeadlineSeconds = new(int64(9_999_999_999)) })
+	if p := decide(snapshot{job: j, settled: true, now: now}); p.verdict != nil || p.create != 1 {
+		t.Errorf("got verdict %+v and %d pods to create, want none and one", p.verdict, p.create)
+	}
+}
