@@ -165,6 +165,7 @@ func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
 	if err != nil {
 		return err
 	}
+	j.Status.DeepCopyInto(&a.status) // as the server has it: of whole seconds
 	c.memory.with(j.UID, func(r *recollection) { r.failures = a.failures })
 	if a.suspended {
 		c.env.Events.Event(j, corev1.EventTypeNormal, "Suspended", "Job suspended")

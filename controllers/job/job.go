@@ -273,7 +273,18 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 		c.memory.forget(j.UID)
 		return nil
 	}
+	defer c.forgetGone(w.Key, j)
 	return c.run(ctx, w.Key, j)
+}
+
+// forgetGone is for a job that went while a pass ran: what the pass noted after jobGone would stay for good, and would hold up
+// a new job of that name.
+func (c *Controller) forgetGone(key framework.Key, j *batchv1.Job) {
+	obj, ok, err := c.jobs.GetByKey(key.String())
+	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
+		c.expect.Forget(key)
+		c.memory.forget(j.UID)
+	}
 }
 
 func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job) error {

@@ -11,9 +11,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 // podsOf lists the pods of a cluster, and how many have not ended.
@@ -141,6 +144,63 @@ func TestLeftBehind(t *testing.T) {
 			if want := p.Name == "foreign" || p.Name == "given"; tracked(&p) != want {
 				t.Errorf("pod %s has the finalizer: %v, want %v", p.Name, tracked(&p), want)
 			}
+		}
+	})
+}
+
+// TestGoesDuringPass: of a job that is deleted while its pods are created, the controller keeps nothing.
+func TestGoesDuringPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJob(1, 1)
+		c := controllertest.New(j)
+		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default", "pi"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second) // until the controller has heard of it
+			return false, nil, nil
+		})
+		var built *Controller
+		c.Start(t, "job-controller", func(env *framework.Env) (framework.Controller, error) {
+			ctl, err := New(env)
+			built, _ = ctl.(*Controller)
+			return ctl, err
+		})
+		settle(time.Minute)
+		if all, _ := podsOf(t, c); len(all) != 1 {
+			t.Fatalf("%d pods, want the one that was created while the job went", len(all))
+		}
+		if n := len(built.memory.all); n != 0 {
+			t.Errorf("%d jobs are remembered, want none", n)
+		}
+		if !built.expect.Met(framework.KeyOf(j)) {
+			t.Error("a new job of that name would wait for the pods of the old one")
+		}
+	})
+}
+
+// TestOneStatusWrite: a server keeps whole seconds, which is no reason to write what it has again.
+func TestOneStatusWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Millisecond)
+		c := controllertest.New(newJob(1, 1))
+		writes := 0
+		c.Fake.PrependReactor("update", "jobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			update, ok := a.(clienttesting.UpdateAction)
+			if !ok || a.GetSubresource() != "status" {
+				return false, nil, nil
+			}
+			writes++
+			if j, ok := update.GetObject().(*batchv1.Job); ok {
+				whole := j.Status.StartTime.Rfc3339Copy()
+				j.Status.StartTime = &whole
+			}
+			return false, nil, nil
+		})
+		c.Start(t, "job-controller", New)
+		settle(time.Minute)
+		if writes != 1 {
+			t.Errorf("the status of a job with one pod was written %d times, want once", writes)
 		}
 	})
 }
