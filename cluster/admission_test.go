@@ -3,6 +3,7 @@
 package cluster_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -87,21 +88,23 @@ func storageInUse(t *testing.T, c kubernetes.Interface) {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 		}}
 	}
-	phase := func(p string) {
-		t.Helper()
-		_, err := core.PersistentVolumes().Patch(ctx, "bound", types.MergePatchType, []byte(`{"status":{"phase":"`+p+`"}}`), metav1.PatchOptions{}, "status")
-		l.must("phase", err)
-	}
 	made, err := core.PersistentVolumes().Create(ctx, volume("bound"), metav1.CreateOptions{})
 	if err != nil || !slices.Contains(made.Finalizers, "kubernetes.io/pv-protection") {
 		t.Fatalf("new volume: %v, %v", made.Finalizers, err)
 	}
-	phase("Bound")
+	_, err = claims.Create(ctx, claimFor("binding", nil), metav1.CreateOptions{})
+	l.must("claim", err)
+	eventually(t, "a bound volume", func() string {
+		if v, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil || v.Status.Phase != corev1.VolumeBound {
+			return fmt.Sprintf("%v, %v", v.Status, err)
+		}
+		return ""
+	})
 	l.must("delete", core.PersistentVolumes().Delete(ctx, "bound", metav1.DeleteOptions{}))
 	if got, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); err != nil || got.DeletionTimestamp == nil {
 		t.Errorf("a bound volume: got %v, want it there, being deleted", err)
 	}
-	phase("Released")
+	l.must("delete", claims.Delete(ctx, "binding", metav1.DeleteOptions{}))
 	gone("a volume after its claim", func() error { _, err := core.PersistentVolumes().Get(ctx, "bound", metav1.GetOptions{}); return err })
 
 	gold := "gold"

@@ -129,7 +129,7 @@ var table = []row{
 		name: "persistentvolume-binder-controller", alias: "persistentvolume-binder", account: "persistent-volume-binder",
 		source: "persistentvolume-controller", workers: 8, build: plain(persistentvolume.New),
 	},
-	{name: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
+	{name: "local-volume-provisioner-controller", alias: "local-volume-provisioner", account: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
 	{
 		name: "persistentvolume-expander-controller", alias: "persistentvolume-expander", account: "expand-controller", source: "volume_expand",
 		workers: 1, build: plain(expand.New),
