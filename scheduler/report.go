@@ -123,7 +123,7 @@ func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) f
 
 func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) {
 	_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		s.log.Warn("cannot write why a pod is not scheduled", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 	}
 }
@@ -158,7 +158,12 @@ func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	if len(status) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
+	meta := map[string]any{"uid": pod.UID}
+	if reason == reasonError {
+		// The binding may have been made though its answer was lost: what is said then is only for the pod as it was before.
+		meta["resourceVersion"] = pod.ResourceVersion
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
 	if err != nil {
 		return nil // no value here can fail to encode
 	}
