@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package converge_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/client"
+	"keelson/cluster/clustertest"
+)
+
+// faults make trouble between the parts of a cluster and its API server while they are on.
+type faults struct {
+	on atomic.Bool
+	// crash is told that a part is to die now; it does not wait.
+	crash func(part string)
+	// touch changes the object at a path in a way that means nothing.
+	touch func(ctx context.Context, path string)
+
+	mu  sync.Mutex
+	rng *rand.Rand
+	// left is how many writes a part may still make before it crashes; absent: it does not.
+	left map[string]int
+	// dead parts have crashed: nothing of theirs reaches the server until they are started anew.
+	dead map[string]bool
+	// removed are the names of pods that a kubelet has let go.
+	removed map[string]bool
+}
+
+func newFaults(seed uint64) *faults {
+	return &faults{rng: rand.New(rand.NewPCG(seed, 2)), left: map[string]int{}, dead: map[string]bool{}, removed: map[string]bool{}}
+}
+
+// takeRemoved reports whether a kubelet has let a pod of this name go since it was asked last.
+func (f *faults) takeRemoved(pod string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.removed[pod]
+	delete(f.removed, pod)
+	return was
+}
+
+func (f *faults) roll(n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rng.IntN(n)
+}
+
+// what happens to a request.
+type fate int
+
+const (
+	fine      fate = iota
+	slow           // it takes seconds
+	refused        // it fails and changes nothing
+	conflict       // somebody else changes the object first
+	unknown        // it is done, but its sender does not hear of it
+	dieBefore      // its sender dies before it is done
+	dieAfter       // its sender dies when it is done, without having heard of it
+)
+
+// fateOf draws what happens to a request of a part.
+func (f *faults) fateOf(part string, write bool, method string) fate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead[part] {
+		return dieBefore
+	}
+	if !f.on.Load() {
+		return fine
+	}
+	if n, ok := f.left[part]; ok && write {
+		if f.left[part] = n - 1; n <= 0 {
+			delete(f.left, part)
+			f.dead[part] = true
+			return dieBefore + fate(f.rng.IntN(2))
+		}
+	}
+	r := f.rng.IntN(100)
+	switch {
+	case r < 4:
+		return slow
+	case r < 7:
+		return refused
+	case r < 10 && (method == http.MethodPut || method == http.MethodPatch):
+		return conflict
+	case r < 13 && write:
+		return unknown
+	}
+	return fine
+}
+
+// between is clustertest.Config.Between.
+func (f *faults) between(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(part, h, w, r) }), faultySource{f, part, s}
+}
+
+func (f *faults) serve(part string, h http.Handler, w http.ResponseWriter, r *http.Request) {
+	write := r.Method != http.MethodGet && r.Method != http.MethodHead
+	if strings.Contains(r.URL.Path, "/leases/") || strings.Contains(r.URL.Path, "/events") {
+		write = false // nobody counts these
+	}
+	fate := f.fateOf(part, write, r.Method)
+	if part == clustertest.Nodes && r.Method == http.MethodDelete && fate != dieBefore {
+		f.mu.Lock()
+		f.removed[path.Base(r.URL.Path)] = true
+		f.mu.Unlock()
+	}
+	switch fate {
+	case fine:
+		h.ServeHTTP(w, r)
+	case slow:
+		if !pause(r.Context(), time.Duration(f.roll(5000))*time.Millisecond) {
+			panic(http.ErrAbortHandler)
+		}
+		h.ServeHTTP(w, r)
+	case refused:
+		answer(w, apierrors.NewInternalError(io.ErrUnexpectedEOF))
+	case conflict:
+		f.touch(r.Context(), strings.TrimSuffix(r.URL.Path, "/status"))
+		h.ServeHTTP(w, r)
+	case unknown:
+		serveUnheard(h, r)
+		answer(w, apierrors.NewTimeoutError("the answer was lost", 0))
+	case dieAfter:
+		serveUnheard(h, r)
+		f.crash(part)
+		panic(http.ErrAbortHandler)
+	case dieBefore:
+		f.crash(part)
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// serveUnheard does what is asked, whoever still waits for it.
+func serveUnheard(h http.Handler, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	r = r.Clone(context.WithoutCancel(r.Context()))
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	h.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+func answer(w http.ResponseWriter, err *apierrors.StatusError) {
+	s := err.Status()
+	s.APIVersion, s.Kind = "v1", "Status"
+	if s.Details != nil {
+		s.Details.RetryAfterSeconds = 0
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(s.Code))
+	_ = json.NewEncoder(w).Encode(&s) // to memory
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// faultySource breaks and delays watches.
+type faultySource struct {
+	f    *faults
+	part string
+	s    client.Source
+}
+
+// List is client.Source's.
+func (s faultySource) List(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]runtime.Object, string, error) {
+	if s.f.fateOf(s.part, false, http.MethodGet) != fine {
+		return nil, "", apierrors.NewInternalError(io.ErrUnexpectedEOF)
+	}
+	return s.s.List(ctx, gvr, namespace, opts)
+}
+
+// Watch is client.Source's.
+func (s faultySource) Watch(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+	if s.f.fateOf(s.part, false, http.MethodGet) >= refused {
+		return nil, apierrors.NewInternalError(io.ErrUnexpectedEOF)
+	}
+	w, err := s.s.Watch(ctx, gvr, namespace, opts)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan watch.Event)
+	faulty := watch.NewProxyWatcher(out)
+	go s.pass(w, out, faulty.StopChan()) // ends with w, or when its reader stops it
+	return faulty, nil
+}
+
+// pass hands events on, some of them late, and breaks the watch off now and then.
+func (s faultySource) pass(w watch.Interface, out chan<- watch.Event, stopped <-chan struct{}) {
+	defer close(out)
+	defer w.Stop()
+	for {
+		select {
+		case <-stopped:
+			return
+		case ev, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+			if s.f.on.Load() {
+				switch r := s.f.roll(200); {
+				case r == 0:
+					return // with this event unsaid
+				case r < 8:
+					select {
+					case <-stopped:
+						return
+					case <-time.After(time.Duration(s.f.roll(4000)) * time.Millisecond):
+					}
+				}
+			}
+			select {
+			case out <- ev:
+			case <-stopped:
+				return
+			}
+		}
+	}
+}
