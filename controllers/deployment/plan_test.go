@@ -113,6 +113,9 @@ func TestDecide(t *testing.T) {
 		{"down as far as available", deploy(4, "1", "25%"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 4, 1), rs(d, "v2", 1, 2)}
 		}, false, []string{"web-v1:4>2"}},
+		{"a status from before the old set was scaled down", deploy(4, "2", "0"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
+			return []*appsv1.ReplicaSet{rs(d, "v1", 5, 1, availableOnly(8)), rs(d, "v2", 1, 2, availableOnly(0))}
+		}, false, []string{"web-v1:5>4"}},
 		{"unavailable old pods go first", deploy(4, "1", "0"), func(d *appsv1.Deployment) []*appsv1.ReplicaSet {
 			return []*appsv1.ReplicaSet{rs(d, "v1", 4, 1, availableOnly(1)), rs(d, "v2", 1, 2)}
 		}, false, []string{"web-v1:4>3"}},

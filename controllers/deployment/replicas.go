@@ -84,6 +84,11 @@ func rolledUp(d *appsv1.Deployment, all []*appsv1.ReplicaSet, rs *appsv1.Replica
 	return replicas(rs) + min(room, wanted(d)-replicas(rs))
 }
 
+// staysAvailable is how many of the set's available pods it will keep: its status may be from before it was scaled down.
+func staysAvailable(rs *appsv1.ReplicaSet) int32 {
+	return min(rs.Status.AvailableReplicas, replicas(rs))
+}
+
 // rollDown scales old sets down as far as availability allows: first pods that are not available anyway, then the others,
 // oldest set first. It reports whether anything changes.
 func (p *plan) rollDown(d *appsv1.Deployment) bool {
@@ -93,18 +98,18 @@ func (p *plan) rollDown(d *appsv1.Deployment) bool {
 	}
 	_, unavailable := limits(d)
 	atLeast := wanted(d) - unavailable
-	lacking := replicas(p.current) - p.current.Status.AvailableReplicas
+	lacking := replicas(p.current) - staysAvailable(p.current)
 	room := specified(p.all()) - atLeast - lacking
 	if room <= 0 {
 		return false
 	}
 	size := map[*appsv1.ReplicaSet]int32{}
 	for _, rs := range old {
-		n := min(room, max(0, replicas(rs)-rs.Status.AvailableReplicas))
+		n := min(room, replicas(rs)-staysAvailable(rs))
 		size[rs] = replicas(rs) - n
 		room -= n
 	}
-	spare := available(p.all()) - atLeast
+	spare := sum(p.all(), staysAvailable) - atLeast
 	for _, rs := range old {
 		if spare <= 0 {
 			break
