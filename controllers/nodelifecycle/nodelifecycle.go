@@ -261,17 +261,21 @@ func nodeRef(n *corev1.Node) *corev1.ObjectReference {
 }
 
 // unreadyPods marks the pods of a node that is not heard of, so that services stop sending to them. While a kubelet talks, the
-// readiness of its pods is its own affair.
+// readiness of its pods is its own affair: a pod that turned ready since then is left to it, or both would write in turns for ever.
 func (c *Controller) unreadyPods(ctx context.Context, n *corev1.Node) error {
 	pods, err := framework.PodsOn(c.pods, n.Name)
 	if err != nil {
 		return err
 	}
+	since := condition(n, corev1.NodeReady).LastTransitionTime // there is one: unheard has seen it
 	return framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
 		if !podkind.Ready(p) {
 			return nil
 		}
 		cond := *podkind.Condition(p, corev1.PodReady)
+		if !since.IsZero() && !cond.LastTransitionTime.Before(&since) {
+			return nil
+		}
 		cond.Status, cond.LastTransitionTime = corev1.ConditionFalse, metav1.Now()
 		if err := framework.PatchPodStatus(ctx, c.env, p, map[string]any{"conditions": []corev1.PodCondition{cond}}); err != nil {
 			return err

@@ -427,14 +427,18 @@ func TestReadyPodsOfANotReadyNode(t *testing.T) {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		late := pod.DeepCopy()
 		late.Name, late.Spec.NodeName = "late", "b"
-		c := controllertest.New(node("a", "False"), node("b", "Unknown"), lease("a", 3600), pod)
+		spoke := late.DeepCopy() // its kubelet, whose lease is not renewed, has written since
+		spoke.Name, spoke.Status.Conditions[0].LastTransitionTime = "spoke", metav1.Now()
+		b := node("b", "Unknown")
+		b.Status.Conditions[0].LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Minute))
+		c := controllertest.New(node("a", "False"), b, lease("a", 3600), pod, spoke)
 		begin(t, c)
 		time.Sleep(time.Second)
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		for name, want := range map[string]bool{"p": true, "late": false} {
+		for name, want := range map[string]bool{"p": true, "late": false, "spoke": true} {
 			p, err := c.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
 			if err != nil || podkind.Ready(p) != want {
 				t.Errorf("%s: ready %v (%v), want %v", name, !want, err, want)
