@@ -192,8 +192,11 @@ func startKey(name string) string { return Action{Op: OpStart, Container: name}.
 // start begins a container, unless its last try failed and it has to wait, which it then explains.
 func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 	a := Action{Op: OpStart, Container: c.Name}
-	if last != nil {
+	switch was := in.forgotten(c.Name); {
+	case last != nil:
 		a.Restart = last.Restart + 1
+	case was != nil:
+		a.Restart = int(was.RestartCount) + 1
 	}
 	in.startAction(p, a)
 }

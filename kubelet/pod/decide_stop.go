@@ -146,6 +146,9 @@ func (in *Input) lastProbes(p *Plan) {
 // finished reports whether the pod's work is over by itself: an init container failed for good, or every main container ended
 // and none starts again. (Sidecars may still run.)
 func (in *Input) finished() bool {
+	if in.Pod.Spec.RestartPolicy == corev1.RestartPolicyNever && in.lost() {
+		return true
+	}
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		if podinfo.Sidecar(c) || in.flying(startKey(c.Name)) {
@@ -163,6 +166,34 @@ func (in *Input) finished() bool {
 		}
 	}
 	return len(in.Pod.Spec.Containers) > 0
+}
+
+// forgotten is the status of a container that once ran and that the runtime does not know any more; nil: none such.
+func (in *Input) forgotten(name string) *corev1.ContainerStatus {
+	if in.Seen.Latest(name) != nil {
+		return nil
+	}
+	for _, list := range [][]corev1.ContainerStatus{in.Pod.Status.ContainerStatuses, in.Pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name && list[i].ContainerID != "" {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// lost reports whether a main container has run and the runtime knows none of them: the node was cleaned, or the runtime lost its data.
+func (in *Input) lost() bool {
+	ran := false
+	for i := range in.Pod.Spec.Containers {
+		name := in.Pod.Spec.Containers[i].Name
+		if in.Seen.Latest(name) != nil || in.flying(startKey(name)) {
+			return false
+		}
+		ran = ran || in.forgotten(name) != nil
+	}
+	return ran
 }
 
 // sweep forgets what nobody needs: of each container all but the newest run and the one before it, and empty old sandboxes.

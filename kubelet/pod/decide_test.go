@@ -148,6 +148,17 @@ func deleted(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
+// ranBefore gives a pod the status of one whose containers have run, and were restarted twice.
+func ranBefore(p *corev1.Pod) *corev1.Pod {
+	p.Status.Phase = corev1.PodRunning
+	for _, c := range p.Spec.Containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, ContainerID: "rt://" + c.Name, RestartCount: 2, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		})
+	}
+	return p
+}
+
 func TestDecideStarting(t *testing.T) {
 	always, never, onFailure := corev1.RestartPolicyAlways, corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure
 	tests := map[string]struct {
@@ -157,6 +168,15 @@ func TestDecideStarting(t *testing.T) {
 		"nothing there: volumes first": {
 			world{pod: podOf(always, nil, ctr("c")), box: "none", change: func(in *Input) { in.VolumesDone = false }},
 			[]string{"volumes", "c waits ContainerCreating"},
+		},
+		"forgotten by the runtime": {
+			world{pod: ranBefore(podOf(always, nil, ctr("c"))), box: "ready"}, []string{"start c #3", "c waits ContainerCreating"},
+		},
+		"forgotten by the runtime, and not to run twice": {
+			world{pod: ranBefore(podOf(never, nil, ctr("c"))), box: "none"}, []string{"tearDown", "terminal"},
+		},
+		"forgotten by the runtime, its start under way": {
+			world{pod: ranBefore(podOf(never, nil, ctr("c"))), flights: []Action{{Op: OpStart, Container: "c"}}}, []string{"c waits ContainerCreating"},
 		},
 		"volumes failed lately": {
 			world{pod: podOf(always, nil, ctr("c")), box: "none", failed: map[string]Failed{"volumes": {Retry: now.Add(time.Second)}},

@@ -174,25 +174,34 @@ func (in Input) last(c *corev1.Container, cur *observed.Container, prior *corev1
 		cs.LastTerminationState.Terminated = in.terminated(c, cur)
 	case prev.Exited():
 		cs.LastTerminationState.Terminated = in.terminated(c, prev)
-	case prior != nil && prior.ContainerID == cs.ContainerID:
+	case prior == nil:
+	case prior.ContainerID == cs.ContainerID:
 		cs.LastTerminationState = prior.LastTerminationState
-	case prior != nil && prior.State.Terminated != nil && prior.ContainerID != cs.ContainerID:
+	case prior.State.Terminated != nil:
 		cs.LastTerminationState = prior.State
+	case prev == nil && prior.State.Running != nil:
+		cs.LastTerminationState = lost(prior)
+	case prev == nil:
+		cs.LastTerminationState = prior.LastTerminationState
 	}
+}
+
+// lost is the end of a container that ran when the runtime still knew it.
+func lost(prior *corev1.ContainerStatus) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: 137, Reason: "ContainerStatusUnknown",
+		Message: "The container could not be located when the pod was deleted.  The container used to be Running", ContainerID: prior.ContainerID,
+	}}
 }
 
 // vanished is the status of a container that once ran and that the runtime has forgotten.
 func (in Input) vanished(c *corev1.Container, prior *corev1.ContainerStatus, wait Reason, waits bool) corev1.ContainerStatus {
 	cs := *prior.DeepCopy()
 	if cs.State.Terminated == nil {
-		lost := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: 137, Reason: "ContainerStatusUnknown",
-			Message: "The container could not be located when the pod was terminated", ContainerID: prior.ContainerID,
-		}}
-		if cs.ContainerID == "" {
-			lost.Terminated = nil
+		cs.State = corev1.ContainerState{}
+		if cs.ContainerID != "" {
+			cs.State = lost(prior)
 		}
-		cs.State = lost
 		cs.Ready, cs.Started = false, new(bool)
 	}
 	if waits && !in.Terminal {

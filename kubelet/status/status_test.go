@@ -168,6 +168,36 @@ func TestContainerStates(t *testing.T) {
 	}
 }
 
+// TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or not that was written
+// in between.
+func TestForgottenRun(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "c")
+	p.Status = Build(input(p, running("c")))
+	next := running("c")
+	next.ID, next.Restart = "c-next", 1
+	check := func(when string, s corev1.PodStatus) {
+		t.Helper()
+		cs := s.ContainerStatuses[0]
+		last := cs.LastTerminationState.Terminated
+		if last == nil || last.ExitCode != 137 || last.Reason != "ContainerStatusUnknown" || last.ContainerID != "rt://c-id" {
+			t.Errorf("%s: last state %+v, want the lost run", when, last)
+		}
+	}
+	again := input(p.DeepCopy(), next)
+	s := Build(again)
+	check("at once", s)
+	if cs := s.ContainerStatuses[0]; cs.RestartCount != 1 || cs.State.Running == nil {
+		t.Errorf("got %+v, want running, restarted once", cs)
+	}
+	between := input(p.DeepCopy())
+	between.Waiting["c"] = Reason{Reason: "ContainerCreating"}
+	p.Status = Build(between)
+	check("waiting", p.Status)
+	p.Status = Build(input(p.DeepCopy(), next))
+	check("afterwards", p.Status)
+	check("later", Build(input(p, next)))
+}
+
 // TestLeastLimit: limits too small for the kernel are told as they were asked for, others as they are.
 func TestLeastLimit(t *testing.T) {
 	for _, c := range []struct {
