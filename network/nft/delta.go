@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"maps"
+	"slices"
+)
+
+// Delta is the difference between two tables. The zero value is none.
+type Delta struct {
+	// Chains are new, or have other rules; their hooks never change.
+	Chains map[string]Chain
+	// DropChains are chains to delete. Nothing that stays leads to them.
+	DropChains map[string]bool
+	// Sets are new.
+	Sets     map[string]Set
+	DropSets map[string]bool
+	// Put are elements that are new or have another value, Drop those to delete, by set and key.
+	Put  map[string]map[string]string
+	Drop map[string]map[string]bool
+	// replaced are those of Put that are there with another value.
+	replaced map[string][]string
+}
+
+// Empty says that there is no difference.
+func (d *Delta) Empty() bool {
+	return len(d.Chains) == 0 && len(d.DropChains) == 0 && len(d.Sets) == 0 && len(d.DropSets) == 0 && d.Size() == 0
+}
+
+// Size is the number of elements that it adds, changes and deletes.
+func (d *Delta) Size() int {
+	n := 0
+	for _, m := range d.Put {
+		n += len(m)
+	}
+	for _, m := range d.Drop {
+		n += len(m)
+	}
+	return n
+}
+
+// PutElement notes an element that is to be there.
+func (d *Delta) PutElement(set, key, value string) {
+	if d.Put == nil {
+		d.Put = map[string]map[string]string{}
+	}
+	if d.Put[set] == nil {
+		d.Put[set] = map[string]string{}
+	}
+	d.Put[set][key] = value
+	delete(d.Drop[set], key)
+}
+
+// DropElement notes an element that is to go.
+func (d *Delta) DropElement(set, key string) {
+	if d.Drop == nil {
+		d.Drop = map[string]map[string]bool{}
+	}
+	if d.Drop[set] == nil {
+		d.Drop[set] = map[string]bool{}
+	}
+	d.Drop[set][key] = true
+	delete(d.Put[set], key)
+}
+
+// PutChain notes a chain that is new or has new rules.
+func (d *Delta) PutChain(c Chain) {
+	if d.Chains == nil {
+		d.Chains = map[string]Chain{}
+	}
+	d.Chains[c.Name] = c
+	delete(d.DropChains, c.Name)
+}
+
+// DropChain notes a chain that is to go.
+func (d *Delta) DropChain(name string) {
+	if d.DropChains == nil {
+		d.DropChains = map[string]bool{}
+	}
+	d.DropChains[name] = true
+	delete(d.Chains, name)
+}
+
+// Diff is what makes have into want. whole says that only replacing the table does: a set or a base chain is another one.
+func Diff(have, want *Table) (d Delta, whole bool) {
+	d = Delta{Sets: map[string]Set{}, DropSets: map[string]bool{}}
+	for name, s := range want.Sets {
+		old, ok := have.Sets[name]
+		if ok && !old.same(s) {
+			return d, true
+		}
+		if !ok {
+			d.Sets[name] = s
+		}
+		diffElements(&d, name, have.Elements[name], want.Elements[name])
+	}
+	for name := range have.Sets {
+		if _, ok := want.Sets[name]; !ok {
+			d.DropSets[name] = true
+		}
+	}
+	for name, c := range want.Chains {
+		old, ok := have.Chains[name]
+		if ok && (old.Hook != c.Hook || old.Priority != c.Priority || old.Type != c.Type) {
+			return d, true
+		}
+		if !ok || !sameRules(old.Rules, c.Rules) {
+			d.PutChain(c)
+		}
+	}
+	for name := range have.Chains {
+		if _, ok := want.Chains[name]; !ok {
+			d.DropChain(name)
+		}
+	}
+	return d, false
+}
+
+func diffElements(d *Delta, set string, have, want map[string]string) {
+	for k, v := range want {
+		old, ok := have[k]
+		if ok && old == v {
+			continue
+		}
+		d.PutElement(set, k, v)
+		if ok {
+			d.replace(set, k)
+		}
+	}
+	for k := range have {
+		if _, ok := want[k]; !ok {
+			d.DropElement(set, k)
+		}
+	}
+}
+
+func (d *Delta) replace(set, key string) {
+	if d.replaced == nil {
+		d.replaced = map[string][]string{}
+	}
+	d.replaced[set] = append(d.replaced[set], key)
+}
+
+// settle is d for a kernel that holds t: without what is so already, and knowing what it replaces.
+func (d *Delta) settle(t *Table) *Delta {
+	out := &Delta{Sets: map[string]Set{}, Chains: d.Chains}
+	for name, s := range d.Sets {
+		if _, ok := t.Sets[name]; !ok {
+			out.Sets[name] = s
+		}
+	}
+	for name := range d.DropChains {
+		if _, ok := t.Chains[name]; ok {
+			out.DropChain(name)
+		}
+	}
+	for name := range d.DropSets {
+		if _, ok := t.Sets[name]; ok {
+			if out.DropSets == nil {
+				out.DropSets = map[string]bool{}
+			}
+			out.DropSets[name] = true
+		}
+	}
+	for set, m := range d.Put {
+		have := t.Elements[set]
+		for k, v := range m {
+			old, ok := have[k]
+			if ok && old == v {
+				continue
+			}
+			out.PutElement(set, k, v)
+			if ok {
+				out.replace(set, k)
+			}
+		}
+	}
+	for set, m := range d.Drop {
+		have := t.Elements[set]
+		for k := range m {
+			if _, ok := have[k]; ok && !d.DropSets[set] {
+				out.DropElement(set, k)
+			}
+		}
+	}
+	return out
+}
+
+func (s Set) same(o Set) bool {
+	return s.Verdicts == o.Verdicts && s.Interval == o.Interval && s.Timeout == o.Timeout && s.Size == o.Size &&
+		slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data)
+}
+
+// sameRules compares texts: they say all that is in a rule.
+func sameRules(a, b []Rule) bool {
+	return slices.EqualFunc(a, b, func(x, y Rule) bool {
+		return slices.EqualFunc(x, y, func(p, q Statement) bool { return p.text == q.text })
+	})
+}
+
+// Apply changes t as d says.
+func (d *Delta) Apply(t *Table) {
+	maps.Copy(t.Sets, d.Sets)
+	maps.Copy(t.Chains, d.Chains)
+	for set, m := range d.Drop {
+		for k := range m {
+			t.Remove(set, k)
+		}
+	}
+	for set, m := range d.Put {
+		for k, v := range m {
+			t.Put(set, k, v)
+		}
+	}
+	for name := range d.DropChains {
+		delete(t.Chains, name)
+	}
+	for name := range d.DropSets {
+		delete(t.Sets, name)
+		delete(t.Elements, name)
+	}
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Statement is one part of a rule: it matches, or acts.
+type Statement struct {
+	text   string
+	exprs  []expr.Any
+	family int // 4 or 6: it speaks of packets of that family alone
+}
+
+// String is the statement as nft would print it.
+func (s Statement) String() string { return s.text }
+
+// Is lets packets pass whose field has the value, a part such as PortNumber(80).
+func Is(f Field, value string) Statement { return compare(f, "", expr.CmpOpEq, value) }
+
+// IsNot lets packets pass whose field has another value.
+func IsNot(f Field, value string) Statement { return compare(f, "!= ", expr.CmpOpNeq, value) }
+
+func compare(f Field, sign string, op expr.CmpOp, value string) Statement {
+	t := fields[f].typ
+	data := []byte(value)[:t.info().bytes]
+	return Statement{
+		text:  f.String() + " " + sign + t.format(string(data)),
+		exprs: append(f.load(0), &expr.Cmp{Op: op, Register: reg(0), Data: data}), family: f.family(),
+	}
+}
+
+// Within lets packets pass whose address is of the prefix.
+func Within(f Field, p netip.Prefix) Statement { return within(f, "", expr.CmpOpEq, p) }
+
+// Outside lets packets pass whose address is not of the prefix.
+func Outside(f Field, p netip.Prefix) Statement { return within(f, "!= ", expr.CmpOpNeq, p) }
+
+func within(f Field, sign string, op expr.CmpOp, p netip.Prefix) Statement {
+	p = p.Masked()
+	size := fields[f].typ.info().bytes
+	mask := make([]byte, size)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	ex := append(f.load(0),
+		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: uint32(size), Mask: mask, Xor: make([]byte, size)},
+		&expr.Cmp{Op: op, Register: reg(0), Data: p.Addr().AsSlice()})
+	return Statement{text: f.String() + " " + sign + p.String(), exprs: ex, family: f.family()}
+}
+
+// In lets packets pass for which the set has an element.
+func In(set string, key ...Operand) Statement { return lookup(set, "", false, key) }
+
+// NotIn lets packets pass for which the set has no element.
+func NotIn(set string, key ...Operand) Statement { return lookup(set, "!= ", true, key) }
+
+func lookup(set, sign string, invert bool, key concat) Statement {
+	ex := append(key.load(0), &expr.Lookup{SourceRegister: reg(0), SetName: set, Invert: invert})
+	return Statement{text: key.String() + " " + sign + "@" + set, exprs: ex, family: key.family()}
+}
+
+// Vmap does what the verdict map says; a packet without an element goes on to the next rule.
+func Vmap(set string, key ...Operand) Statement {
+	c := concat(key)
+	ex := append(c.load(0), &expr.Lookup{SourceRegister: reg(0), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set})
+	return Statement{text: c.String() + " vmap @" + set, exprs: ex, family: c.family()}
+}
+
+// OfFamily lets packets of IPv4 (4) or IPv6 (6) pass.
+func OfFamily(family int) Statement {
+	name := "ipv4"
+	if family == 6 {
+		name = "ipv6"
+	}
+	return Statement{text: "meta nfproto " + name, exprs: ofFamily(family)}
+}
+
+func ofFamily(family int) []expr.Any {
+	n := byte(unix.NFPROTO_IPV4)
+	if family == 6 {
+		n = unix.NFPROTO_IPV6
+	}
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg(0)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{n}},
+	}
+}
+
+// States of a connection, to be joined by "|".
+const (
+	Invalid     uint32 = expr.CtStateBitINVALID
+	Established uint32 = expr.CtStateBitESTABLISHED
+	Related     uint32 = expr.CtStateBitRELATED
+	New         uint32 = expr.CtStateBitNEW
+)
+
+// State lets packets pass whose connection is in one of the states.
+func State(states uint32) Statement {
+	var names []string
+	for _, s := range []struct {
+		bit  uint32
+		name string
+	}{{Invalid, "invalid"}, {Established, "established"}, {Related, "related"}, {New, "new"}} {
+		if states&s.bit != 0 {
+			names = append(names, s.name)
+		}
+	}
+	return Statement{text: "ct state " + strings.Join(names, ","), exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states)}
+}
+
+// Translated lets packets pass of connections whose destination was changed.
+func Translated() Statement {
+	const dnat = 0x20 // IPS_DST_NAT
+	return Statement{text: "ct status dnat", exprs: bits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg(0)}, dnat)}
+}
+
+// Marked lets packets pass that have any of the bits in their mark.
+func Marked(mask uint32) Statement {
+	return Statement{text: fmt.Sprintf("meta mark & %#x != 0", mask), exprs: bits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)}, mask)}
+}
+
+// bits lets packets pass in whose loaded number any of the bits is set.
+func bits(load expr.Any, mask uint32) []expr.Any {
+	return []expr.Any{
+		load,
+		&expr.Bitwise{SourceRegister: reg(0), DestRegister: reg(0), Len: 4, Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: make([]byte, 4)},
+	}
+}
+
+// SetMark sets bits of the packet's mark.
+func SetMark(mask uint32) Statement {
+	return markWith(fmt.Sprintf("meta mark set meta mark | %#x", mask), ^mask, mask)
+}
+
+// ClearMark clears bits of the packet's mark.
+func ClearMark(mask uint32) Statement {
+	return markWith(fmt.Sprintf("meta mark set meta mark & %#x", ^mask), ^mask, 0)
+}
+
+func markWith(text string, mask, xor uint32) Statement {
+	return Statement{text: text, exprs: []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0)},
+		&expr.Bitwise{
+			SourceRegister: reg(0), DestRegister: reg(0), Len: 4,
+			Mask: binaryutil.NativeEndian.PutUint32(mask), Xor: binaryutil.NativeEndian.PutUint32(xor),
+		},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg(0), SourceRegister: true},
+	}}
+}
+
+// ToLocal lets packets pass that are sent to an address of this machine.
+func ToLocal() Statement { return localAddr("fib daddr type local", &expr.Fib{FlagDADDR: true}) }
+
+// FromLocal lets packets pass that are sent from an address of this machine.
+func FromLocal() Statement { return localAddr("fib saddr type local", &expr.Fib{FlagSADDR: true}) }
+
+func localAddr(text string, f *expr.Fib) Statement {
+	f.Register, f.ResultADDRTYPE = reg(0), true
+	return Statement{text: text, exprs: []expr.Any{
+		f, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}}
+}
+
+func verdict(text string, kind expr.VerdictKind, chain string) Statement {
+	return Statement{text: text, exprs: []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}}
+}
+
+// Accept ends the base chain for the packet; chains of other tables still see it.
+func Accept() Statement { return verdict("accept", expr.VerdictAccept, "") }
+
+// Drop ends the packet.
+func Drop() Statement { return verdict("drop", expr.VerdictDrop, "") }
+
+// Return goes back to the rule after the jump.
+func Return() Statement { return verdict("return", expr.VerdictReturn, "") }
+
+// Jump goes on in another chain and comes back.
+func Jump(chain string) Statement { return verdict("jump "+chain, expr.VerdictJump, chain) }
+
+// Goto goes on in another chain and does not come back.
+func Goto(chain string) Statement { return verdict("goto "+chain, expr.VerdictGoto, chain) }
+
+// Reset refuses the packet of a TCP connection.
+func Reset() Statement {
+	return Statement{text: "reject with tcp reset", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}}
+}
+
+// Unreachable refuses the packet: port unreachable.
+func Unreachable() Statement {
+	return Statement{text: "reject", exprs: []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_PORT_UNREACH}}}
+}
+
+// Masquerade gives the packet the address of the link by which it leaves, and a random free port.
+func Masquerade() Statement {
+	return Statement{text: "masquerade fully-random", exprs: []expr.Any{&expr.Masq{FullyRandom: true}}}
+}
+
+// DNAT sends the connection to an address and port.
+func DNAT(to Target) Statement { return dnat(to.data[0], to.String(), to.load(0), to.key.family()) }
+
+// DNATTo sends the connection to this address and port.
+func DNATTo(to netip.AddrPort) Statement {
+	typ, family, text := IPv4, 4, fmt.Sprintf("%s . %d", to.Addr(), to.Port())
+	if to.Addr().Is6() {
+		typ, family = IPv6, 6
+	}
+	ex := []expr.Any{
+		&expr.Immediate{Register: reg(0), Data: to.Addr().AsSlice()},
+		&expr.Immediate{Register: reg(typ.padded() / 4), Data: []byte(PortNumber(to.Port()))[:2]},
+	}
+	return dnat(typ, text, ex, family)
+}
+
+func dnat(typ Type, text string, load []expr.Any, family int) Statement {
+	proto, name := uint32(unix.NFPROTO_IPV4), "ip"
+	if typ == IPv6 {
+		proto, name = unix.NFPROTO_IPV6, "ip6"
+	}
+	ex := append(load, &expr.NAT{
+		Type: expr.NATTypeDestNAT, Family: proto, RegAddrMin: reg(0), RegProtoMin: reg(typ.padded() / 4), Specified: true,
+	})
+	return Statement{text: "dnat " + name + " to " + text, exprs: ex, family: family}
+}
+
+// Update adds an element to a set with a Timeout, or makes it last as long again. A packet for which there is no room does not pass.
+func Update(set string, timeout time.Duration, key ...Operand) Statement {
+	k := concat(key)
+	ex := append(k.load(0), &expr.Dynset{SrcRegKey: reg(0), SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout})
+	return Statement{text: fmt.Sprintf("update @%s { %s timeout %s }", set, k, timeout), exprs: ex, family: k.family()}
+}
+
+// build is a whole rule for the kernel.
+func (r Rule) build() []expr.Any {
+	var out []expr.Any
+	for _, s := range r {
+		if s.family != 0 {
+			out = ofFamily(s.family)
+			break
+		}
+	}
+	for _, s := range r {
+		out = append(out, s.exprs...)
+	}
+	return out
+}
+
+func (r Rule) String() string {
+	out := make([]string, len(r))
+	for i, s := range r {
+		out[i] = s.text
+	}
+	return strings.Join(out, " ")
+}

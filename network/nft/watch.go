@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+)
+
+// nfnlgrpNftables is the kernel's group of listeners to changes of nftables (NFNLGRP_NFTABLES).
+const nfnlgrpNftables = 7
+
+// Watch calls damaged whenever somebody else has changed our table, until ctx is done. It hears of it from the kernel and costs nothing
+// meanwhile. damaged decides when to Repair: it should do so at its own pace, for the other may insist.
+func (w *Writer) Watch(ctx context.Context, damaged func()) error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: w.cfg.NetNS})
+	if err != nil {
+		return fmt.Errorf("open a socket to hear of changes of nftables: %w", err)
+	}
+	defer func() {
+		w.mu.Lock()
+		w.watch = nil
+		w.mu.Unlock()
+		_ = conn.Close()
+	}()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	w.mu.Lock()
+	w.watch = conn
+	err = errors.Join(conn.SetReadBuffer(socketBytes/8), ignoreOwn(conn, w.pid), conn.JoinGroup(nfnlgrpNftables))
+	w.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("listen to changes of nftables: %w", err)
+	}
+	for {
+		msgs, err := conn.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // more than the socket holds: nobody knows of which tables
+			if !w.Intact() {
+				damaged()
+			}
+			continue
+		case err != nil:
+			return fmt.Errorf("listen to changes of nftables: %w", err)
+		}
+		if w.concerned(msgs) {
+			damaged()
+		}
+	}
+}
+
+// ignoreOwn keeps the messages about the writer's own changes from the socket: a large transaction would flood it.
+func ignoreOwn(c *netlink.Conn, pid uint32) error {
+	prog, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: 12, Size: 4}, // nlmsg_pid, which the filter reads as big-endian
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: toBig(pid), SkipFalse: 1},
+		bpf.RetConstant{Val: 0},
+		bpf.RetConstant{Val: 1 << 30},
+	})
+	if err != nil {
+		return err
+	}
+	return c.SetBPF(prog)
+}
+
+func toBig(n uint32) uint32 {
+	var b [4]byte
+	binary.NativeEndian.PutUint32(b[:], n)
+	return binary.BigEndian.Uint32(b[:])
+}
+
+// concerned says whether one of the messages is of our table and not of our making.
+func (w *Writer) concerned(msgs []netlink.Message) bool {
+	w.mu.Lock()
+	pid := w.pid
+	w.mu.Unlock()
+	for _, m := range msgs {
+		if m.Header.PID != pid && tableOf(m) == w.cfg.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// tableOf is the name of the inet table that a change was made to; "" for others. Every kind of message has it as its first attribute.
+func tableOf(m netlink.Message) string {
+	const family, genHeader, tableAttr = unix.NFPROTO_INET, 4, unix.NFTA_TABLE_NAME
+	if len(m.Data) < genHeader || m.Data[0] != family || uint8(m.Header.Type) == unix.NFT_MSG_NEWGEN {
+		return ""
+	}
+	ad, err := netlink.NewAttributeDecoder(m.Data[genHeader:])
+	if err != nil {
+		return ""
+	}
+	for ad.Next() {
+		if ad.Type() == tableAttr {
+			return ad.String()
+		}
+	}
+	return ""
+}
+
+// Intact compares the kernel's table with ours: chains, how many rules they have, and elements. It costs as much as the table is long.
+func (w *Writer) Intact() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.sure || w.dialLocked() != nil {
+		return false
+	}
+	t := w.table()
+	chains, err := w.conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return w.unknownLocked()
+	}
+	found := 0
+	for _, c := range chains {
+		if c.Table == nil || c.Table.Name != w.cfg.Name {
+			continue
+		}
+		rules, err := w.conn.GetRules(t, c)
+		if err != nil {
+			return w.unknownLocked()
+		}
+		want, ok := w.want.Chains[c.Name]
+		if !ok || len(rules) != len(want.Rules) {
+			return false
+		}
+		found++
+	}
+	if found != len(w.want.Chains) {
+		return false
+	}
+	for name, s := range w.want.Sets {
+		if s.dynamic() {
+			continue
+		}
+		els, err := w.conn.GetSetElements(s.kernel(t))
+		if err != nil {
+			return w.unknownLocked()
+		}
+		if !s.holds(els, w.want.Elements[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// unknownLocked is for a connection that may hold half an answer.
+func (w *Writer) unknownLocked() bool {
+	_ = w.hangUpLocked()
+	return false
+}
+
+// holds says that the kernel's elements are the wanted ones, by their keys.
+func (s Set) holds(have []nftables.SetElement, want map[string]string) bool {
+	n := 0
+	for _, e := range have {
+		if e.IntervalEnd {
+			continue
+		}
+		n++
+		if s.Interval {
+			continue
+		}
+		key := make([]byte, s.width())
+		copy(key, e.Key)
+		if _, ok := want[string(key)]; !ok {
+			return false
+		}
+	}
+	return n == len(want)
+}

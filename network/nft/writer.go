@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Limits of one transaction.
+const (
+	batchBytes  = 24 << 20 // elements of one transaction, about; some 200,000
+	socketBytes = 64 << 20 // what the socket may hold: a transaction is one message to the kernel
+)
+
+// Config says which table a Writer writes, and where.
+type Config struct {
+	Name string
+	// NetNS is an open network namespace; 0 is the process's own.
+	NetNS int
+	Log   *slog.Logger
+}
+
+// Writer keeps one table of the kernel as it should be. Its methods are safe for concurrent use.
+type Writer struct {
+	cfg Config
+
+	mu    sync.Mutex
+	conn  *nftables.Conn
+	pid   uint32        // conn's address, by which the kernel tells who made a change
+	watch *netlink.Conn // nil unless Watch runs
+	want  *Table
+	sure  bool // the kernel has want
+	bound int
+}
+
+// Open returns a writer that has written nothing yet. It changes nothing in the kernel.
+func Open(cfg Config) (*Writer, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	w := &Writer{cfg: cfg, bound: batchBytes}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w, w.dialLocked()
+}
+
+// Close gives the socket back. The table stays in the kernel.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.hangUpLocked()
+}
+
+func (w *Writer) dialLocked() error {
+	if w.conn != nil {
+		return nil
+	}
+	conn, err := nftables.New(nftables.AsLasting(), nftables.WithNetNSFd(w.cfg.NetNS), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		var err error
+		w.pid, err = address(c)
+		return errors.Join(err, c.SetWriteBuffer(socketBytes), c.SetReadBuffer(socketBytes/4))
+	}))
+	if err != nil {
+		return fmt.Errorf("open a socket to nftables: %w", err)
+	}
+	w.conn = conn
+	if w.watch != nil {
+		return ignoreOwn(w.watch, w.pid)
+	}
+	return nil
+}
+
+// address is what the kernel calls the socket.
+func address(c *netlink.Conn) (uint32, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var pid uint32
+	var nameErr error
+	err = raw.Control(func(fd uintptr) {
+		sa, err := unix.Getsockname(int(fd))
+		if nl, ok := sa.(*unix.SockaddrNetlink); ok {
+			pid = nl.Pid
+		}
+		nameErr = err
+	})
+	return pid, errors.Join(err, nameErr)
+}
+
+func (w *Writer) hangUpLocked() error {
+	if w.conn == nil {
+		return nil
+	}
+	err := w.conn.CloseLasting()
+	w.conn = nil
+	return err
+}
+
+// Write makes the kernel hold t: all of it when nothing is known of the kernel, else what differs from the table written last. The
+// Writer owns t from now on.
+func (w *Writer) Write(t *Table) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	have := w.want
+	w.want = t
+	if w.sure {
+		if d, whole := Diff(have, t); !whole {
+			return w.changeLocked(&d)
+		}
+	}
+	return w.wholeLocked()
+}
+
+// Change makes the kernel hold what was written last, changed by d. When nothing is known of the kernel it writes all. After an error the
+// change is noted nevertheless: Repair, or the next Write or Change, brings it along.
+func (w *Writer) Change(d *Delta) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.want == nil {
+		return errors.New("a table cannot be changed before it is written")
+	}
+	settled := d.settle(w.want)
+	d.Apply(w.want)
+	if !w.sure {
+		return w.wholeLocked()
+	}
+	return w.changeLocked(settled)
+}
+
+// Repair writes the whole table again.
+func (w *Writer) Repair() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.want == nil {
+		return nil
+	}
+	return w.wholeLocked()
+}
+
+// Look calls f with the table as it was written last. f must not change it, nor keep it.
+func (w *Writer) Look(f func(*Table)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.want != nil {
+		f(w.want)
+	}
+}
+
+// Delete takes the table out of the kernel. What is not there is no error.
+func (w *Writer) Delete() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sure, w.want = false, nil
+	if err := w.dialLocked(); err != nil {
+		return err
+	}
+	t := w.table()
+	w.conn.AddTable(t) // so that there is one to delete
+	w.conn.DelTable(t)
+	err := w.conn.Flush()
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		err = nil // a kernel without nftables has no table of ours
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("delete nftables table %s: %w", w.cfg.Name, err), w.hangUpLocked())
+	}
+	return nil
+}
+
+func (w *Writer) table() *nftables.Table {
+	return &nftables.Table{Name: w.cfg.Name, Family: nftables.TableFamilyINet}
+}
+
+// wholeLocked replaces the table.
+func (w *Writer) wholeLocked() error {
+	if err := w.dialLocked(); err != nil {
+		return err
+	}
+	d := Delta{Sets: w.want.Sets, Chains: w.want.Chains, Put: w.want.Elements}
+	t := w.table()
+	w.conn.AddTable(t) // so that there is one to delete
+	w.conn.DelTable(t)
+	w.conn.AddTable(t)
+	return w.sendLocked(&d)
+}
+
+func (w *Writer) changeLocked(d *Delta) error {
+	if d.Empty() {
+		return nil
+	}
+	if err := w.dialLocked(); err != nil {
+		return err
+	}
+	return w.sendLocked(d)
+}
+
+// sendLocked writes d in one transaction, with what the connection holds already. What passes the bound follows in further ones.
+func (w *Writer) sendLocked(d *Delta) error {
+	w.sure = false
+	err := w.stageLocked(d)
+	if err == nil {
+		err = w.conn.Flush()
+	}
+	if err != nil {
+		// The socket may still hold answers.
+		return errors.Join(fmt.Errorf("write nftables table %s: %w", w.cfg.Name, err), w.hangUpLocked())
+	}
+	w.sure = true
+	return nil
+}
+
+func (w *Writer) stageLocked(d *Delta) error {
+	t := w.table()
+	for _, s := range d.Sets {
+		if err := w.conn.AddSet(s.kernel(t), nil); err != nil {
+			return err
+		}
+	}
+	for name, c := range d.Chains {
+		w.conn.AddChain(c.kernel(t))
+		w.conn.FlushChain(&nftables.Chain{Name: name, Table: t}) // its old rules
+	}
+	for name, c := range d.Chains {
+		for _, r := range c.Rules {
+			w.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: name, Table: t}, Exprs: r.build()})
+		}
+	}
+	if err := w.stageElements(d, t); err != nil {
+		return err
+	}
+	for name := range d.DropChains { // they may lead to each other
+		w.conn.FlushChain(&nftables.Chain{Name: name, Table: t})
+	}
+	for name := range d.DropChains {
+		w.conn.DelChain(&nftables.Chain{Name: name, Table: t})
+	}
+	for name := range d.DropSets {
+		w.conn.DelSet(&nftables.Set{Name: name, Table: t})
+	}
+	return nil
+}

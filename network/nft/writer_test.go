@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nft
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netns"
+)
+
+// space is a network namespace of the test's own.
+func space(t testing.TB) int {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: nftables in a network namespace of its own")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	old, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netns.Set(old); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	return int(ns)
+}
+
+func open(t testing.TB, ns int) *Writer {
+	t.Helper()
+	w, err := Open(Config{Name: "test", NetNS: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.Close() })
+	return w
+}
+
+// sample has one of everything.
+func sample() *Table {
+	t := NewTable("test")
+	a := netip.MustParseAddr
+	for _, f := range []struct {
+		n            int
+		addr         Type
+		saddr, daddr Field
+		svc, ep      netip.Addr
+	}{
+		{4, IPv4, IPSaddr, IPDaddr, a("10.96.0.10"), a("10.244.0.5")},
+		{6, IPv6, IP6Saddr, IP6Daddr, a("fd00::10"), a("fd01::5")},
+	} {
+		front := []Type{f.addr, L4Proto, Port}
+		to := []Type{f.addr, Port}
+		name := func(s string) string { return fmt.Sprint(s, f.n) }
+		t.AddSet(Set{Name: name("services"), Key: front, Verdicts: true})
+		t.AddSet(Set{Name: name("picks"), Key: []Type{Num}, Verdicts: true})
+		t.AddSet(Set{Name: name("endpoints"), Key: append(append([]Type{}, front...), Num), Data: to})
+		t.AddSet(Set{Name: name("valid"), Key: append(append([]Type{}, front...), to...)})
+		t.AddSet(Set{Name: name("affinity"), Key: []Type{f.addr}, Timeout: time.Hour})
+		t.AddSet(Set{Name: name("sources"), Key: append(append([]Type{}, front...), f.addr), Interval: true})
+		t.AddSet(Set{Name: name("nets"), Key: []Type{f.addr}, Interval: true})
+		key := Addr(f.svc) + Proto(6) + PortNumber(80)
+		t.Put(name("services"), key, ToChain(name("pick")))
+		t.Put(name("services"), Addr(f.svc)+Proto(17)+PortNumber(53), ToDrop)
+		t.Put(name("picks"), Number(0), ToChain(name("one")))
+		t.Put(name("endpoints"), key+Number(0), Addr(f.ep)+PortNumber(8080))
+		t.Put(name("valid"), key+Addr(f.ep)+PortNumber(8080), "")
+		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.svc, 30))), "")
+		t.Put(name("nets"), RangeKey(Net(netip.PrefixFrom(f.ep, 32))), "")
+		t.Put(name("sources"), RangeKey(Only(Addr(f.svc)), Only(Proto(6)), Only(PortNumber(80)), Net(netip.PrefixFrom(f.ep, 24))), "")
+		key0 := []Operand{f.daddr, MetaL4Proto, THDport}
+		t.AddChain(Chain{Name: name("pick"), Rules: []Rule{
+			{In(name("affinity"), f.saddr), Goto(name("one"))},
+			{Vmap(name("picks"), Random(1))},
+			{DNAT(Map(name("endpoints"), to, append(key0, Random(1))...))},
+		}})
+		t.AddChain(Chain{Name: name("one"), Rules: []Rule{
+			{Update(name("affinity"), time.Minute, f.saddr)},
+			{DNATTo(netip.AddrPortFrom(f.ep, 8080))},
+		}})
+		t.AddChain(Chain{Name: name("refuse"), Rules: []Rule{
+			{In(name("sources"), append(key0, f.saddr)...), Return()},
+			{Within(f.saddr, netip.PrefixFrom(f.ep, 24)), Outside(f.daddr, netip.PrefixFrom(f.svc, 12)), Reset()},
+			{OfFamily(f.n), Is(MetaL4Proto, Proto(17)), Unreachable()},
+		}})
+	}
+	t.AddChain(Chain{Name: "prerouting", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{
+		{Vmap("services4", IPDaddr, MetaL4Proto, THDport)},
+		{Vmap("services6", IP6Daddr, MetaL4Proto, THDport)},
+		{ToLocal(), SetMark(0x4000)}, {Is(IIFName, InterfaceName("eth0")), FromLocal(), Return()},
+	}})
+	t.AddChain(Chain{Name: "filter", Type: Filter, Hook: Prerouting, Priority: -110, Rules: []Rule{
+		{State(New), Jump("refuse4")}, {State(New), Jump("refuse6")}, {State(Established | Related), Accept()},
+	}})
+	t.AddChain(Chain{Name: "postrouting", Type: NAT, Hook: Postrouting, Priority: 100, Rules: []Rule{
+		{Marked(0x4000), ClearMark(0x4000), Masquerade()}, {Translated(), Accept()}, {IsNot(MetaL4Proto, Proto(6)), Drop()},
+	}})
+	return t
+}
+
+func TestTextIsGolden(t *testing.T) {
+	golden := filepath.Join("testdata", "sample.nft")
+	got := sample().String()
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", golden, d)
+	}
+}
+
+func TestKernelTakesEverything(t *testing.T) {
+	ns := space(t)
+	w := open(t, ns)
+	if err := w.Write(sample()); err != nil {
+		t.Fatal(err)
+	}
+	if !w.Intact() {
+		t.Error("the kernel does not hold what was written")
+	}
+	if text, err := list(t, ns); err != nil || !strings.Contains(text, "dnat") {
+		t.Errorf("nft list ruleset: %v\n%s", err, text)
+	} else {
+		t.Log(text)
+	}
+	if err := w.Repair(); err != nil || !w.Intact() {
+		t.Errorf("written again: %v", err)
+	}
+	if err := w.Delete(); err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := list(t, ns); strings.Contains(text, "test") {
+		t.Errorf("after Delete:\n%s", text)
+	}
+	if err := w.Delete(); err != nil {
+		t.Errorf("deleted twice: %v", err)
+	}
+}
+
+// list is what nft says, where there is one.
+func list(t testing.TB, ns int) (string, error) {
+	t.Helper()
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed")
+	}
+	c := exec.CommandContext(t.Context(), "nsenter", fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), ns), "nft", "list", "ruleset")
+	out, err := c.CombinedOutput()
+	return string(out), err
+}
+
+func TestDifferencesEqualTheWhole(t *testing.T) {
+	ns := space(t)
+	w := open(t, ns)
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 1))
+	build := func() *Table {
+		t := NewTable("test")
+		t.AddSet(Set{Name: "m", Key: []Type{IPv4, Port}, Verdicts: true})
+		t.AddSet(Set{Name: "s", Key: []Type{Port}})
+		if r.IntN(2) == 0 {
+			t.AddSet(Set{Name: "nets", Key: []Type{IPv4}, Interval: true})
+			for i := range r.IntN(20) {
+				t.Put("nets", RangeKey(Net(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16))), "")
+			}
+		}
+		base := Chain{Name: "base", Type: NAT, Hook: Prerouting, Priority: -100, Rules: []Rule{{Vmap("m", IPDaddr, THDport)}}}
+		for i := range 8 {
+			if r.IntN(2) == 0 {
+				continue
+			}
+			name := fmt.Sprint("c", i)
+			rules := []Rule{{In("s", THDport), SetMark(1 << r.IntN(3))}}
+			if old := fmt.Sprint("c", i-1); t.Chains[old].Name != "" {
+				rules = append(rules, Rule{Jump(old)})
+			}
+			t.AddChain(Chain{Name: name, Rules: rules})
+			for j := range r.IntN(30) {
+				t.Put("m", Addr(netip.AddrFrom4([4]byte{1, 1, 1, byte(j)}))+PortNumber(uint16(r.IntN(4))), ToChain(name))
+			}
+		}
+		for range r.IntN(100) {
+			t.Put("s", PortNumber(uint16(r.IntN(200))), "")
+		}
+		t.AddChain(base)
+		return t
+	}
+	for i := range 60 {
+		want := build()
+		if i%3 == 2 { // what its caller knows
+			d, _ := Diff(w.want, want)
+			d.replaced = nil
+			if err := w.Change(&d); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, i, err)
+			}
+		} else if err := w.Write(want); err != nil {
+			t.Fatalf("seed %d, step %d: %v", seed, i, err)
+		}
+		if d := cmp.Diff(want.String(), w.want.String()); d != "" {
+			t.Fatalf("seed %d, step %d: the writer believes (-want +got):\n%s", seed, i, d)
+		}
+		if !w.Intact() {
+			t.Fatalf("seed %d, step %d: the kernel has something else", seed, i)
+		}
+	}
+}
+
+func TestLargeTablesGoInBoundedBatches(t *testing.T) {
+	w := open(t, space(t))
+	w.bound = 64 << 10
+	tb := NewTable("test")
+	tb.AddSet(Set{Name: "s", Key: []Type{IPv4, Port}})
+	for i := range 20000 {
+		tb.Put("s", Addr(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}))+PortNumber(80), "")
+	}
+	if err := w.Write(tb); err != nil {
+		t.Fatal(err)
+	}
+	if !w.Intact() {
+		t.Error("elements are missing")
+	}
+}
+
+func TestWatchHearsOfOthersOnly(t *testing.T) {
+	ns := space(t)
+	w := open(t, ns)
+	if err := w.Write(sample()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	heard := make(chan struct{}, 100)
+	done := make(chan error, 1)
+	go func() { done <- w.Watch(ctx, func() { heard <- struct{}{} }) }() // ends with ctx
+	other, err := nftables.New(nftables.WithNetNSFd(ns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := &nftables.Table{Name: "docker", Family: nftables.TableFamilyINet}
+	for { // until Watch listens
+		w.mu.Lock()
+		ready := w.watch != nil
+		w.mu.Unlock()
+		if ready {
+			break
+		}
+		runtime.Gosched()
+	}
+	other.AddTable(foreign)
+	if err := other.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Repair(); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	if err := w.hangUpLocked(); err != nil { // a new socket is ours too
+		t.Error(err)
+	}
+	w.mu.Unlock()
+	if err := w.Repair(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-heard:
+		t.Error("heard of a change that does not concern us")
+	case <-time.After(100 * time.Millisecond):
+	}
+	other.FlushRuleset()
+	if err := other.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-heard:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the flush of the rule set was not heard")
+	}
+	if w.Intact() {
+		t.Error("intact, though everything was flushed")
+	}
+	if err := w.Repair(); err != nil || !w.Intact() {
+		t.Errorf("repaired: %v", err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A difference that the kernel refuses, since somebody took an element away, makes the next transaction a whole one.
+func TestDamageIsMended(t *testing.T) {
+	ns := space(t)
+	w := open(t, ns)
+	if err := w.Write(sample()); err != nil {
+		t.Fatal(err)
+	}
+	other, err := nftables.New(nftables.WithNetNSFd(ns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.FlushRuleset()
+	if err := other.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	var d Delta
+	d.PutElement("nets4", RangeKey(Net(netip.MustParsePrefix("192.0.2.0/24"))), "")
+	if err := w.Change(&d); err == nil {
+		t.Fatal("the kernel took elements of a set that is not there")
+	}
+	if err := w.Change(&Delta{}); err != nil {
+		t.Fatal(err)
+	}
+	if !w.Intact() || len(w.want.Elements["nets4"]) != 3 {
+		t.Error("not mended, or the refused change is lost")
+	}
+}
