@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,10 +29,9 @@ type Stdio struct {
 // command makes one cobra command.
 type command func(Stdio) *cobra.Command
 
-// commands is the table: one row a command, in the order of the help text.
+// commands is the table: one row a command. roleCommands adds those of the cluster's roles.
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand,
-	apiserverCommand, controllerManagerCommand, schedulerCommand, kubeletCommand, runtimeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
 
@@ -57,7 +57,7 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	for _, c := range commands {
+	for _, c := range slices.Concat(commands, roleCommands()) {
 		root.AddCommand(c(std))
 	}
 	err := root.ExecuteContext(ctx)

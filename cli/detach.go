@@ -117,5 +117,5 @@ func (f upFlags) childArgs() []string {
 	if f.verbose {
 		args = append(args, "--verbose")
 	}
-	return append(args, f.apiArgs...)
+	return append(args, f.roleArgs...)
 }

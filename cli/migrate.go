@@ -14,18 +14,9 @@ import (
 	"keelson/cluster"
 )
 
-// etcdFlags adds the flags that say where etcd is.
-func etcdFlags(c *cobra.Command, e *cluster.EtcdConfig) {
-	fl := c.Flags()
-	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
-	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
-	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
-	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
-}
-
 // acceptDataLossFlag adds the flag of commands that open the embedded store.
 func acceptDataLossFlag(c *cobra.Command, accept *bool) {
-	c.Flags().BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
+	cluster.AcceptDataLossFlag(c.Flags(), accept)
 }
 
 // etcdArgs are the flags again, for a process in another working directory.
@@ -59,7 +50,7 @@ func migrateCommand(std Stdio) *cobra.Command {
 	}
 	dir := dataDirFlag(c)
 	c.Flags().StringVar(&to, "to", "", "etcd or embedded")
-	etcdFlags(c, &e)
+	e.AddFlags(c.Flags())
 	acceptDataLossFlag(c, &acceptLoss)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if len(e.Servers) == 0 {

@@ -28,11 +28,8 @@ type upFlags struct {
 	mirrors                            []string
 	etcd                               cluster.EtcdConfig
 	etcdListen                         string
-	api                                cluster.APIOptions
-	services                           cluster.ServiceOptions
-	node                               cluster.NodeOptions
-	controllers                        cluster.ControllerOptions
-	apiArgs                            []string // the flags behind api as they were given
+	options                            cluster.Options
+	roleArgs                           []string // the flags behind options as they were given
 }
 
 func upCommand(std Stdio) *cobra.Command {
@@ -47,7 +44,7 @@ func upCommand(std Stdio) *cobra.Command {
 			if err := absoluteFiles(c.Flags()); err != nil { // the cluster does not stay in this directory
 				return err
 			}
-			f.apiArgs = apiArgs(c.Flags())
+			f.roleArgs = roleArgs(c.Flags())
 			if f.detach {
 				return upDetached(c.Context(), f, std)
 			}
@@ -63,15 +60,12 @@ func upCommand(std Stdio) *cobra.Command {
 	fl.StringArrayVar(&f.mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`; may be repeated")
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
 	fl.StringVar(&f.nodeName, "node-name", "", "name of this node (default: the host's name)")
-	etcdFlags(c, &f.etcd)
+	f.etcd.AddFlags(fl)
 	acceptDataLossFlag(c, &f.acceptDataLoss)
 	fl.StringVar(&f.etcdListen, "etcd-listen", "", "let etcdctl and other clients of etcd at the objects, at `HOST:PORT`, with the administrator's certificate")
 	fl.BoolVar(&f.writeKubeconfig, "write-kubeconfig", false, "also merge the kubeconfig into ~/.kube/config")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log more to keelson.log")
-	apiFlags(fl, &f.api)
-	serviceFlags(fl, &f.services)
-	nodeFlags(fl, &f.node)
-	controllerFlags(fl, &f.controllers)
+	f.options.AddFlags(fl)
 	fl.IntVar(&f.notifyFD, "notify-fd", 0, "")
 	_ = fl.MarkHidden("notify-fd") // spoken between `up --detach` and its child
 	return c
@@ -88,10 +82,7 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg.AcceptDataLoss = f.acceptDataLoss
 	cfg.EtcdListen = f.etcdListen
 	cfg.Verbose = f.verbose
-	cfg.API = f.api
-	cfg.Services = f.services
-	cfg.Node = f.node
-	cfg.Controllers = f.controllers
+	cfg.Options = f.options
 	if f.nodeName != "" {
 		cfg.NodeName = f.nodeName
 	}

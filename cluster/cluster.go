@@ -27,7 +27,6 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
-	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
@@ -38,7 +37,6 @@ import (
 	"keelson/lib/memory"
 	"keelson/lib/run"
 	"keelson/pki"
-	"keelson/scheduler"
 	"keelson/store"
 	"keelson/timeline"
 )
@@ -251,22 +249,31 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	as := func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) }
 	g := &run.Group{}
-	first := append([]run.Part{{Name: "apiserver", Run: made.server.Run}}, made.live.part()...)
-	if c.etcd != nil {
-		first = append(first, run.Part{Name: "etcd API", Run: c.serveEtcd(st)})
-	}
-	second := c.agents(as, made.marks)
-	node, err := c.node(as, made.marks)
-	if err != nil {
+	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane", "agents"); err != nil {
 		return err
 	}
-	g.Add("control plane", run.Together(c.cfg.Progress, append(first, node.before...)...))
-	if agents := append(second, node.after...); len(agents) > 0 { // none: the API server alone
-		g.Add("agents", run.Together(c.cfg.Progress, agents...))
-	}
 	return g.Run(ctx, ready)
+}
+
+// site is where the roles of this process are built, around an API server.
+func (c *Cluster) site(made assembled, st store.Store) *site {
+	own := map[string]net.Addr{}
+	if c.listener != nil {
+		own["the API server"] = c.listener.Addr()
+	}
+	if c.etcd != nil {
+		own["the etcd API"] = c.etcd.Addr()
+	}
+	return &site{
+		cfg: c.cfg, dir: c.dir, marks: made.marks, log: c.log,
+		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
+		// Others may run on the same etcd.
+		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, patient: true,
+		signers: signers{tokens: c.keys.tokens, authority: c.keys.ca, rootCA: c.keys.ca.CertPEM()},
+		server:  &serverSite{assembled: made, c: c, store: st},
+		node:    nodeSite{nodePlace: nodePlace{own: own, lease: heartbeat}, serving: c.keys.kubeletServing()},
+	}
 }
 
 // assembled is an API server with what belongs to it.
@@ -346,41 +353,6 @@ func (c *Cluster) otherListeners() []netip.AddrPort {
 	return []netip.AddrPort{a.AddrPort()}
 }
 
-// agents are the controllers and the scheduler.
-func (c *Cluster) agents(as func(*auth.User, string) *client.Client, marks *mark.Recorder) []run.Part {
-	if c.cfg.NoAgents {
-		return nil
-	}
-	boss := as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
-	manager := c.controllers(as, marks)
-	sched := scheduler.Config{
-		Client: as(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: marks, Log: c.log.With("room", "scheduler"),
-	}
-	manage := func(ctx context.Context, ready func()) error { return runControllers(ctx, manager, ready) }
-	schedule := func(ctx context.Context, ready func()) error { return runScheduler(ctx, sched, ready) }
-	if len(c.cfg.Etcd.Servers) > 0 { // others may run on the same etcd
-		manage = elected(boss, ElectionOptions{}.election(controllersLease), true, manager.Log, func(ctx context.Context) error { return runControllers(ctx, manager, func() {}) })
-		schedule = elected(sched.Client, ElectionOptions{}.election(schedulerLease), true, sched.Log, func(ctx context.Context) error { return runScheduler(ctx, sched, func() {}) })
-	}
-	return []run.Part{{Name: "controllers", Run: manage}, {Name: "scheduler", Run: schedule}}
-}
-
-// controllers is what the controllers of this process work with.
-func (c *Cluster) controllers(as func(*auth.User, string) *client.Client, marks *mark.Recorder) controllers.Config {
-	options := c.cfg.Controllers
-	options.PodRanges.Reserved, _ = c.cfg.Services.ranges() // Validate has seen to them
-	return controllers.Config{
-		Clients: func(name string) *client.Client {
-			if name == "" {
-				return as(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
-			}
-			return as(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
-		},
-		Marks: marks, Log: c.log.With("room", "controllers"), ClusterName: "keelson", RootCA: c.keys.ca.CertPEM(), TokenKey: c.keys.tokens, Authority: c.keys.ca,
-		Options: options,
-	}
-}
-
 func user(name string, groups ...string) *auth.User {
 	return &auth.User{Name: name, Groups: append(groups, auth.Authenticated), How: "in process"}
 }
@@ -400,7 +372,7 @@ func bootstrapObjects() []runtime.Object {
 	for _, pc := range scheduling.System() {
 		out = append(out, pc)
 	}
-	return append(append(out, flowcontrol.Bootstrap()...), tokenTracking())
+	return append(append(append(out, flowcontrol.Bootstrap()...), grants(table())...), tokenTracking())
 }
 
 // writeIfChanged writes a private file unless it holds just that already (P7: a restart writes nothing).

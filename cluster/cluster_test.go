@@ -86,7 +86,7 @@ func TestRefusedKubelet(t *testing.T) {
 				}
 			}
 			c.role.DataDir, c.role.LogTo = DataDir(dir), io.Discard
-			if err := RunKubelet(t.Context(), c.role); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			if err := RunRole(t.Context(), "kubelet", c.role); err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%s: %v; want one sentence with %q", c.name, err, c.want)
 			}
 			left, err := os.ReadDir(dir)

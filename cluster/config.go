@@ -52,17 +52,10 @@ type Config struct {
 	EtcdListen string
 	// PodCIDR is this node's range of pod addresses; zero: one that the machine does not use, kept for the directory's life.
 	PodCIDR netip.Prefix
-	// Services says where addresses and node ports of services come from.
-	Services ServiceOptions
-	// Node says how this machine's node bounds its pods.
-	Node NodeOptions
+	Options
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int
 	Verbose     bool
-	// Controllers says which controllers run, and how.
-	Controllers ControllerOptions
-	// API is what the API server does beside serving.
-	API APIOptions
 	// Progress is told of each part that became ready; may be nil.
 	Progress func(name string, took time.Duration)
 }

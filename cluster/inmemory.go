@@ -23,7 +23,6 @@ import (
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
-	"keelson/scheduler"
 	"keelson/simulate"
 	"keelson/store"
 )
@@ -56,7 +55,7 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &InMemory{c: &Cluster{
-		cfg: Config{NodeName: "in-memory", API: cfg.API, PodCIDR: netip.MustParsePrefix("10.244.0.0/24")}, log: cfg.Log, listener: cfg.Listener,
+		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API}, PodCIDR: netip.MustParsePrefix("10.244.0.0/24")}, log: cfg.Log, listener: cfg.Listener,
 		listeners: cfg.Listeners, shares: connlimit.Shares{API: 1000, Streams: 1000},
 	}}
 	var err error
@@ -126,17 +125,28 @@ type Connect func(u *auth.User, agent string) *client.Client
 // Controllers is the life of a set of controllers.
 func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		cfg := m.c.controllers(connect, m.made.Load().marks)
+		cfg := m.site(connect).controllerConfig()
 		cfg.Options = o
 		return runControllers(ctx, cfg, ready)
+	}
+}
+
+// site is where agents beside the server that was assembled last are built.
+func (m *InMemory) site(connect Connect) *site {
+	return &site{
+		cfg: m.c.cfg, marks: m.made.Load().marks, log: m.c.log, connect: connect, election: ElectionOptions{Off: true},
+		signers: signers{tokens: m.c.keys.tokens, authority: m.c.keys.ca, rootCA: m.c.keys.ca.CertPEM()},
 	}
 }
 
 // Scheduler is the life of a scheduler.
 func (m *InMemory) Scheduler(connect Connect) run.Func {
 	return func(ctx context.Context, ready func()) error {
-		cl := connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion)
-		return runScheduler(ctx, scheduler.Config{Client: cl, Marks: m.made.Load().marks, Log: m.c.log.With("room", "scheduler")}, ready)
+		f, err := m.site(connect).scheduler()
+		if err != nil {
+			return err
+		}
+		return f(ctx, ready)
 	}
 }
 

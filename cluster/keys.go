@@ -91,12 +91,13 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err := k.openProxy(i); err != nil {
 		return nil, err
 	}
-	for file, s := range map[string]pki.Subject{
-		"controller-manager": {Name: "system:kube-controller-manager"},
-		"scheduler":          {Name: "system:kube-scheduler"},
-		"kubelet":            {Name: "system:node:" + cfg.NodeName, Groups: []string{auth.Nodes}},
-	} {
-		if k.agentPairs[file], err = ca.Client(file, s); err != nil {
+	for _, r := range table() {
+		if r.file == "" {
+			continue
+		}
+		u := r.user(cfg)
+		groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == auth.Authenticated })
+		if k.agentPairs[r.file], err = ca.Client(r.file, pki.Subject{Name: u.Name, Groups: groups}); err != nil {
 			return nil, err
 		}
 	}

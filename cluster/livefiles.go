@@ -130,18 +130,18 @@ func (l *liveFiles) collectors() []prometheus.Collector {
 }
 
 // part watches the files; nil: there are none.
-func (l *liveFiles) part() []run.Part {
+func (l *liveFiles) part() run.Func {
 	if len(l.files) == 0 {
 		return nil
 	}
-	return []run.Part{{Name: "configuration", Run: func(ctx context.Context, ready func()) error {
+	return func(ctx context.Context, ready func()) error {
 		ready()
 		group, ctx := errgroup.WithContext(ctx)
 		for _, f := range l.files {
 			group.Go(func() error { return linux.WatchFile(ctx, f.path, func() { l.look(ctx, f) }) })
 		}
 		return group.Wait()
-	}}}
+	}
 }
 
 // look reads f again, and applies it if it is another one than before.

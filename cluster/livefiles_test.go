@@ -45,7 +45,7 @@ func TestLiveFiles(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.part()[0].Run(ctx, func() {}) }() // ends with ctx
+	go func() { ended <- l.part()(ctx, func() {}) }() // ends with ctx
 	for _, text := range []string{"second", "wrong", "third"} {
 		write(text)
 		select {

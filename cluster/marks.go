@@ -10,12 +10,19 @@ import (
 	"keelson/apiserver"
 	"keelson/apiserver/pipeline"
 	"keelson/auth/authz"
+	"keelson/lib/mark"
 	"keelson/timeline"
 )
 
 // markSender says who sends marks: each agent tells of its own steps, and a node of its own pods. Whoever else may send some, an
 // administrator, may tell everything.
 func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Sender {
+	steps := map[string][]mark.Step{}
+	for _, r := range table() {
+		if len(r.steps) > 0 {
+			steps[r.user(Config{}).Name] = r.steps
+		}
+	}
 	return func(r *http.Request) timeline.Sender {
 		u := pipeline.From(r.Context()).User
 		s := timeline.Sender{Name: u.Name}
@@ -24,12 +31,7 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 			s.Bound = func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
 			return s
 		}
-		switch u.Name {
-		case "system:kube-scheduler":
-			s.Steps = timeline.SchedulerSteps
-		case "system:kube-controller-manager":
-			s.Steps = timeline.ControllerSteps
-		}
+		s.Steps = steps[u.Name]
 		return s
 	}
 }

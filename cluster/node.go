@@ -13,8 +13,6 @@ import (
 	"os"
 	"time"
 
-	"keelson/auth"
-	"keelson/client"
 	"keelson/cri"
 	"keelson/kubelet"
 	"keelson/lib/linux"
@@ -22,44 +20,11 @@ import (
 	"keelson/lib/run"
 	"keelson/network"
 	"keelson/runtime"
-	"keelson/simulate"
 )
 
 // heartbeat is how rarely the node inside `keelson up`, which shares its process with the API server, renews its lease
 // (docs/decisions/0004). A kubelet in a process of its own has the kubelet's default.
 const heartbeat = 15 * time.Minute
-
-// nodeParts are what makes this machine a node: before can start beside the API server, after needs it.
-type nodeParts struct{ before, after []run.Part }
-
-// node builds this machine's node and the fake ones.
-func (c *Cluster) node(as func(*auth.User, string) *client.Client, marks *mark.Recorder) (nodeParts, error) {
-	var parts nodeParts
-	fake := c.cfg.FakeNodes
-	if c.cfg.Rootless && fake == 0 && !c.cfg.NoNode {
-		fake = 1
-	}
-	if fake > 0 || !c.cfg.NoAgents { // none: those of an earlier run are removed
-		sim, err := simulate.New(simulate.Config{
-			Client: as(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
-			Nodes:  fake, Renew: c.cfg.FakeHeartbeat, Untainted: c.cfg.Rootless, Marks: marks, Log: c.log.With("room", "simulate"),
-		})
-		if err != nil {
-			return parts, err
-		}
-		parts.after = append(parts.after, run.Part{Name: "fake nodes", Run: sim.Run})
-	}
-	if c.cfg.Rootless || c.cfg.NoNode {
-		return parts, nil
-	}
-	cl := as(user("system:node:"+c.cfg.NodeName, auth.Nodes), "kubelet/"+KubernetesVersion)
-	own := map[string]net.Addr{"the API server": c.listener.Addr()}
-	if c.etcd != nil {
-		own["the etcd API"] = c.etcd.Addr()
-	}
-	err := parts.addReal(c.cfg, c.dir, cl, c.keys.kubeletServing(), nodePlace{own: own, lease: heartbeat}, marks, c.log)
-	return parts, err
-}
 
 // nodePlace is what a node's surroundings say about it.
 type nodePlace struct {
@@ -67,36 +32,6 @@ type nodePlace struct {
 	own map[string]net.Addr
 	// lease is how often the node's lease is renewed; 0: as Kubernetes does.
 	lease time.Duration
-}
-
-// addReal appends network, runtime and kubelet of a real node.
-func (p *nodeParts) addReal(
-	cfg Config, dir DataDir, cl *client.Client, s kubeletServing, at nodePlace, marks *mark.Recorder, log *slog.Logger,
-) error {
-	rt, err := openRuntime(cfg, dir, marks, log)
-	if err != nil {
-		return err
-	}
-	for what, addr := range at.own {
-		rt.reserve(addr, what)
-	}
-	p.before = rt.parts
-	ip := nodeIP(cfg)
-	kc := kubelet.Config{
-		NodeName: cfg.NodeName, Client: cl, Runtime: rt.client, RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: func(a net.Addr) { rt.reserve(a, "the kubelet") }, NodeIPs: []netip.Addr{ip},
-		TLS: s.tls, ClientCA: s.clients.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
-		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true, LeaseInterval: at.lease, Version: KubernetesVersion,
-		Marks: marks, Log: log.With("room", "kubelet"),
-	}
-	cfg.Node.apply(&kc)
-	kl, err := kubelet.New(kc)
-	if err != nil {
-		return err
-	}
-	p.after = append(p.after, run.Part{Name: "kubelet", Run: kl.Run})
-	return nil
 }
 
 // serverHere is the API server's address where it is this machine's own; its port is then no pod's.
@@ -129,7 +64,7 @@ func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger
 		rt, err := dialRuntime(cfg.RuntimeEndpoint)
 		return nodeRuntime{client: rt, reserve: func(net.Addr, string) {}}, err // its network is not ours
 	}
-	rt, pods, parts, err := builtinRuntime(cfg, dir, false, marks, log)
+	rt, pods, err := builtinRuntime(cfg, dir, false, marks, log)
 	if err != nil {
 		return nodeRuntime{}, err
 	}
@@ -144,24 +79,27 @@ func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger
 	}
 	c := cri.InProcess(rt)
 	c.DialStreams = rt.DialStreams
-	return nodeRuntime{client: c, parts: parts, reserve: reserve}, nil
+	return nodeRuntime{client: c, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
 }
 
 // nodeRuntime is a node's container runtime.
 type nodeRuntime struct {
 	client cri.Client
-	parts  []run.Part
+	// runNetwork and run are the lives of the pod network and of the runtime; nil where they are not ours.
+	runNetwork, run run.Func
 	// reserve keeps a port of the machine for what listens on it.
 	reserve func(addr net.Addr, what string)
 }
 
-// builtinRuntime makes the built-in runtime and its network, and what runs them. streamTCP is for clients in other processes.
+func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
+
+// builtinRuntime makes the built-in runtime and its network. streamTCP is for clients in other processes.
 func builtinRuntime(
 	cfg Config, dir DataDir, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
-) (*runtime.Runtime, *network.Network, []run.Part, error) {
+) (*runtime.Runtime, *network.Network, error) {
 	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: cfg.PodCIDR, Log: log.With("room", "network")})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	rt, err := runtime.New(runtime.Config{
 		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{pods}, Mirrors: cfg.Mirrors,
@@ -169,9 +107,9 @@ func builtinRuntime(
 		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With("room", "runtime"),
 	})
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	return rt, pods, []run.Part{{Name: "network", Run: pods.Run}, {Name: "container runtime", Run: rt.Run}}, nil
+	return rt, pods, nil
 }
 
 // podNetwork lets the runtime call the network in its own words.
@@ -213,7 +151,7 @@ func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	}
 	// The runtime need not detach pods one by one: the whole network goes.
 	err = runtime.Down(ctx, runtime.Config{Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log, Waiting: waiting})
-	return errors.Join(foreign, err, net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))
+	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
 }
 
 // Limits of a step of going down that the kernel may never finish, such as unmounting a file system whose server is gone.

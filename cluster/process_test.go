@@ -64,9 +64,9 @@ func TestProcess(t *testing.T) {
 	var err error
 	switch j.Role {
 	case "apiserver":
-		err = RunAPIServer(ctx, j.RoleConfig)
+		err = RunRole(ctx, "apiserver", j.RoleConfig)
 	case "controller-manager":
-		err = RunControllerManager(ctx, j.RoleConfig)
+		err = RunRole(ctx, "controller-manager", j.RoleConfig)
 	case "to-etcd":
 		_, err = MigrateToEtcd(ctx, j.DataDir, j.RoleConfig.Etcd, false)
 	case "to-embedded":

@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"crypto"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +13,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/auth"
 	"keelson/client"
 	"keelson/controllers"
 	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/run"
-	"keelson/pki"
 	"keelson/scheduler"
 	"keelson/timeline"
 )
@@ -37,20 +36,16 @@ type RoleConfig struct {
 	ClientCA        string
 	RuntimeEndpoint string
 	Mirrors         []string
-	// Node is for the kubelet, and for the runtime alone.
-	Node    NodeOptions
+	// Listen is where the runtime serves CRI: unix:///PATH.
+	Listen  string
 	Verbose bool
 	Etcd    EtcdConfig
 	// AcceptDataLoss is Config.AcceptDataLoss.
 	AcceptDataLoss bool
 	LogTo          io.Writer
-	// API and Services are for the API server alone.
-	API      APIOptions
-	Services ServiceOptions
+	Options
 	// Election is how controllers and schedulers of which several run agree on one that works.
 	Election ElectionOptions
-	// Controllers is for the controllers alone.
-	Controllers ControllerOptions
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -63,18 +58,61 @@ func (r RoleConfig) log() *slog.Logger {
 	return slog.New(log.Fold(slog.NewTextHandler(r.LogTo, &slog.HandlerOptions{Level: level})))
 }
 
-// RunAPIServer runs the API server with its store.
-func RunAPIServer(ctx context.Context, r RoleConfig) error {
+// config is a cluster's of which the role is a part.
+func (r RoleConfig) config() (Config, error) {
+	cfg := Default()
+	cfg.DataDir, cfg.Verbose, cfg.RuntimeEndpoint, cfg.Options = r.DataDir, r.Verbose, r.RuntimeEndpoint, r.Options
+	if r.NodeName != "" {
+		cfg.NodeName = r.NodeName
+	}
+	var err error
+	if cfg.Mirrors, err = r.mirrors(); err != nil {
+		return cfg, err
+	}
+	return cfg, cfg.Validate()
+}
+
+// runAPIServer runs the API server with its store.
+func runAPIServer(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
 	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
 	cfg.Etcd, cfg.AcceptDataLoss = r.Etcd, r.AcceptDataLoss
-	cfg.API, cfg.Services = r.API, r.Services
+	cfg.Options = r.Options
 	c, err := New(cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	return c.Run(ctx, r.Ready)
+}
+
+// alone runs a role that needs nothing but a server, reached by kubeconfig, which need not be Keelson's.
+func (row *role) alone(ctx context.Context, r RoleConfig) error {
+	cfg, err := r.config()
+	if err = errors.Join(err, r.Election.validate()); err != nil {
+		return err
+	}
+	base, marks, forward, err := r.connect(row.file, row.agent)
+	if err != nil {
+		return err
+	}
+	s := &site{
+		cfg: cfg, dir: cfg.DataDir, marks: marks, log: r.log(), election: r.Election,
+		connect: func(u *auth.User, agent string) *client.Client {
+			if u.Name == row.user(cfg).Name {
+				return base
+			}
+			return impersonate(base, u.Name, agent)
+		},
+	}
+	if s.signers, err = r.signers(base.Config); err != nil {
+		return err
+	}
+	work, err := row.make(s)
+	if err != nil {
+		return err
+	}
+	return run.Together(nil, run.Part{Name: row.name, Run: work}, forward)(ctx, r.Ready)
 }
 
 // connect makes an agent's client, and a recorder whose marks travel to the server.
@@ -103,41 +141,6 @@ func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *m
 	return cl, mark.NewRecorder(f.Listen), part, nil
 }
 
-// RunControllerManager runs the controllers against a server reached by kubeconfig; each acts as its service account by impersonation.
-func RunControllerManager(ctx context.Context, r RoleConfig) error {
-	if err := errors.Join(r.Controllers.Validate(), r.Election.validate()); err != nil {
-		return err
-	}
-	base, marks, forward, err := r.connect("controller-manager", "kube-controller-manager")
-	if err != nil {
-		return err
-	}
-	ca, err := rootCA(base.Config)
-	if err != nil {
-		return err
-	}
-	tokens, authority, err := r.signers()
-	if err != nil {
-		return err
-	}
-	cfg := controllers.Config{
-		Clients: func(name string) *client.Client {
-			if name == "" {
-				return base
-			}
-			return impersonate(base, name)
-		},
-		Marks: marks, Log: r.log(), ClusterName: "keelson", RootCA: ca, TokenKey: tokens, Authority: authority,
-		Options: r.Controllers,
-	}
-	if !r.Election.Off {
-		work := elected(base, r.Election.election(controllersLease), false, r.log(), func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) })
-		return run.Together(nil, run.Part{Name: "controllers", Run: work}, forward)(ctx, r.Ready)
-	}
-	work := func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }
-	return run.Together(nil, run.Part{Name: "controllers", Run: work}, forward)(ctx, r.Ready)
-}
-
 const controllersLease = "kube-controller-manager"
 
 // runControllers runs new controllers until ctx ends.
@@ -151,27 +154,26 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 
 // signers are the service-account key and the certificate authority of the data directory; nil where there are none, as beside a
 // server on another machine.
-func (r RoleConfig) signers() (crypto.Signer, *pki.Authority, error) {
-	if !exists(r.DataDir.Sub("pki")) {
-		return nil, nil, nil
+func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
+	if s.rootCA, err = rootCA(to); err != nil || !exists(r.DataDir.Sub("pki")) {
+		return s, err
 	}
 	ids, err := openIdentities(r.DataDir)
 	if err != nil {
-		return nil, nil, err
+		return s, err
 	}
-	tokens, err := ids.tokenKeyIfAny()
-	if err != nil {
-		return nil, nil, err
+	if s.tokens, err = ids.tokenKeyIfAny(); err != nil {
+		return s, err
 	}
-	ca, err := ids.authorityIfAny("ca")
-	return tokens, ca, err
+	s.authority, err = ids.authorityIfAny("ca")
+	return s, err
 }
 
-// impersonate acts as a service account of kube-system, which the role system:kube-controller-manager allows.
-func impersonate(base *client.Client, name string) *client.Client {
+// impersonate acts as another user, as the role system:kube-controller-manager may as service accounts of kube-system.
+func impersonate(base *client.Client, user, agent string) *client.Client {
 	cfg := rest.CopyConfig(base.Config)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name}
-	cl, err := client.Remote(cfg, name+"/"+KubernetesVersion)
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
+	cl, err := client.Remote(cfg, agent)
 	if err != nil {
 		return base // the same address and keys worked a moment ago
 	}
@@ -184,20 +186,6 @@ func rootCA(cfg *rest.Config) ([]byte, error) {
 		return nil, fmt.Errorf("read the server's authority: %w", err)
 	}
 	return c.CAData, nil
-}
-
-// RunScheduler runs the scheduler against a server reached by kubeconfig, which need not be Keelson's.
-func RunScheduler(ctx context.Context, r RoleConfig) error {
-	if err := r.Election.validate(); err != nil {
-		return err
-	}
-	cl, marks, forward, err := r.connect("scheduler", "kube-scheduler")
-	if err != nil {
-		return err
-	}
-	cfg := scheduler.Config{Client: cl, Marks: marks, Log: r.log(), LeaderElect: !r.Election.Off, Election: r.Election.election(schedulerLease)}
-	work := func(ctx context.Context, ready func()) error { return runScheduler(ctx, cfg, ready) }
-	return run.Together(nil, run.Part{Name: "scheduler", Run: work}, forward)(ctx, r.Ready)
 }
 
 const schedulerLease = "kube-scheduler"
@@ -224,18 +212,10 @@ func (r RoleConfig) mirrors() (map[string]string, error) {
 	return out, nil
 }
 
-// RunKubelet runs this machine's node against a server reached by kubeconfig.
-func RunKubelet(ctx context.Context, r RoleConfig) error {
-	cfg := Default()
-	cfg.DataDir, cfg.RuntimeEndpoint, cfg.Node = r.DataDir, r.RuntimeEndpoint, r.Node
-	if r.NodeName != "" {
-		cfg.NodeName = r.NodeName
-	}
-	var err error
-	if cfg.Mirrors, err = r.mirrors(); err != nil {
-		return err
-	}
-	if err := cfg.Validate(); err != nil {
+// runKubelet runs this machine's node against a server reached by kubeconfig.
+func runKubelet(ctx context.Context, r RoleConfig) error {
+	cfg, err := r.config()
+	if err != nil {
 		return err
 	}
 	bare := cfg.DataDir.bare()
@@ -266,7 +246,7 @@ func RunKubelet(ctx context.Context, r RoleConfig) error {
 	return g.Run(ctx, r.Ready)
 }
 
-// kubeletParts are what RunKubelet runs.
+// kubeletParts are what runKubelet runs: the roles of a node, all as the node.
 func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
@@ -276,19 +256,17 @@ func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	var node nodeParts
-	if err := node.addReal(cfg, dir, cl, cert.serving, nodePlace{own: serverHere(cert.rest.Host)}, marks, r.log()); err != nil {
-		return nil, err
+	s := &site{
+		cfg: cfg, dir: dir, marks: marks, log: r.log(), connect: func(*auth.User, string) *client.Client { return cl },
+		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving},
 	}
 	g := &run.Group{}
 	if cert.run != nil {
 		g.Add("certificates", cert.run)
 	}
-	before := append(node.before, forward)
+	beside := []run.Part{forward}
 	if cert.learn != nil {
-		before = append(before, run.Part{Name: "client authorities", Run: cert.learn})
+		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learn})
 	}
-	g.Add("runtime", run.Together(nil, before...))
-	g.Add("kubelet", run.Together(nil, node.after...))
-	return g, nil
+	return g, s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet")
 }

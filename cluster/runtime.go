@@ -4,16 +4,30 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
 
 	"keelson/cri"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 )
 
-// RunRuntime runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
+func runtimeFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	fl.StringVar(&r.Listen, "listen", "", "serve CRI at `unix://PATH`, for root alone")
+	mirrorFlag(fl, r)
+}
+
+// runRuntime runs the built-in container runtime with its pod network and nothing else, and serves CRI v1 on a unix socket: for crictl,
 // for critest, and for a kubelet that is not Keelson's. Containers outlive it; `keelson down` ends them.
-func RunRuntime(ctx context.Context, r RoleConfig, socket string) error {
+func runRuntime(ctx context.Context, r RoleConfig) error {
+	socket, ok := strings.CutPrefix(r.Listen, "unix://")
+	if !ok || !filepath.IsAbs(socket) {
+		return fmt.Errorf("--listen %q is not of the form unix:///PATH", r.Listen)
+	}
 	cfg := Default()
 	cfg.DataDir = r.DataDir
 	var err error
@@ -34,12 +48,12 @@ func RunRuntime(ctx context.Context, r RoleConfig, socket string) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, _, parts, err := builtinRuntime(cfg, dir, true, mark.NewRecorder(), r.log())
+	rt, pods, err := builtinRuntime(cfg, dir, true, mark.NewRecorder(), r.log())
 	if err != nil {
 		return err
 	}
 	g := &run.Group{}
-	g.Add("node", run.Together(nil, parts...))
+	g.Add("node", run.Together(nil, run.Part{Name: "network", Run: pods.Run}, run.Part{Name: "container runtime", Run: rt.Run}))
 	g.Add("cri", func(ctx context.Context, ready func()) error { return cri.Serve(ctx, rt, socket, ready) })
 	return g.Run(ctx, r.Ready)
 }

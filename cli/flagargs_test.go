@@ -17,7 +17,7 @@ func TestAbsoluteFiles(t *testing.T) {
 	here := t.TempDir()
 	t.Chdir(here)
 	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
-	apiFlags(fl, &cluster.APIOptions{})
+	(&cluster.Options{}).AddFlags(fl)
 	if err := fl.Parse([]string{
 		"--encryption-provider-config=enc.yaml", "--audit-log-path=-", "--client-ca-file=/etc/ca.pem", "--service-account-key-file=a.pub",
 		"--service-account-key-file=keys/b.pub", "--tls-sni-cert-key=c.pem,c.key:a.example,b.example", "--oidc-username-claim=sub",
@@ -27,7 +27,7 @@ func TestAbsoluteFiles(t *testing.T) {
 	if err := absoluteFiles(fl); err != nil {
 		t.Fatal(err)
 	}
-	got := apiArgs(fl)
+	got := roleArgs(fl)
 	slices.Sort(got)
 	if want := []string{
 		"--audit-log-path=-", "--client-ca-file=/etc/ca.pem", "--encryption-provider-config=" + filepath.Join(here, "enc.yaml"),

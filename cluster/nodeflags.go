@@ -1,24 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package cluster
 
 import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"keelson/cluster"
 )
 
-// nodeFlags are the flags about this machine's node that `up` and `kubelet` share; they are kubelet's, by name and meaning.
-func nodeFlags(fl *pflag.FlagSet, o *cluster.NodeOptions) {
+// flags are the kubelet's, by name and meaning.
+func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ContainerLogMaxSize, "container-log-max-size", "10Mi", "rotate a container's log before a file of it exceeds `SIZE`; negative: never")
 	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5, "keep at most `N` files of a container's log, with the one that is written to")
 	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil, "let pods set the kernel parameters `SYSCTLS` of their namespaces, or those with prefixes that end with *, beside the safe ones")
 	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "", "let a pod use an image that is on the node only with credentials that can pull it, by `POLICY`: NeverVerifyPreloadedImages (all but images that no pod's pull has brought; the default), NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify")
 	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil, "with NeverVerifyAllowlistedImages: `REPOSITORIES`, or prefixes that end with /*, that every pod may use")
 	e := &o.Eviction
-	fl.StringVar(&e.Hard, "eviction-hard", cluster.DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
+	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
 	fl.StringVar(&e.Soft, "eviction-soft", "", "evict pods when less than `SIGNAL<VALUE,...` has been available for a grace period")
 	fl.StringVar(&e.SoftGrace, "eviction-soft-grace-period", "", "these grace periods, `SIGNAL=DURATION,...`")
 	fl.StringVar(&e.MinimumReclaim, "eviction-minimum-reclaim", "", "how much more than its threshold must be available before a signal counts as resolved, `SIGNAL=VALUE,...`")

@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package cluster
 
 import (
-	"errors"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"keelson/cluster"
 )
 
-// apiFlags are the flags about the API server that `up` and `apiserver` share; they are kube-apiserver's, by name and meaning.
-func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
+// flags are kube-apiserver's, by name and meaning.
+func (o *APIOptions) flags(fl *pflag.FlagSet) {
 	o.Flags = func() map[string]string { return values(fl) }
 	fl.StringVar(&o.EncryptionConfig, "encryption-provider-config", "", "encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
 	fl.BoolVar(&o.EncryptionReload, "encryption-provider-config-automatic-reload", false, "read it again when it changes")
@@ -57,15 +52,15 @@ func apiFlags(fl *pflag.FlagSet, o *cluster.APIOptions) {
 	fl.StringSliceVar(&o.DisableAdmission, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
 }
 
-// serviceFlags are about what services are given.
-func serviceFlags(fl *pflag.FlagSet, o *cluster.ServiceOptions) {
+// flags are about what services are given.
+func (o *ServiceOptions) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ClusterIPRange, "service-cluster-ip-range", "", "give services addresses of `CIDR`, or of two CIDRs of IPv4 and IPv6 separated by a comma, the default family's first (default 10.96.0.0/16)")
 	fl.StringVar(&o.Advertise, "advertise-address", "", "`IP` at which others reach the API server, if something leads from there to it: the endpoint of the service kubernetes")
 	fl.StringVar(&o.NodePortRange, "service-node-port-range", "", "give services node ports of `RANGE` (default 30000-32767)")
 }
 
 // proxyFlags are about proxies in front of the server.
-func proxyFlags(fl *pflag.FlagSet, api *cluster.APIOptions) {
+func proxyFlags(fl *pflag.FlagSet, api *APIOptions) {
 	o := &api.Proxy
 	fl.StringVar(&o.CAFile, "requestheader-client-ca-file", "", "let proxies with a certificate of the authorities in `FILE` say in headers who asks")
 	fl.StringSliceVar(&o.AllowedNames, "requestheader-allowed-names", nil, "common `NAMES` that such proxies may have; none: any")
@@ -76,7 +71,7 @@ func proxyFlags(fl *pflag.FlagSet, api *cluster.APIOptions) {
 }
 
 // tokenFlags are about the tokens of service accounts.
-func tokenFlags(fl *pflag.FlagSet, o *cluster.TokenOptions) {
+func tokenFlags(fl *pflag.FlagSet, o *TokenOptions) {
 	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil, "`URL` that tokens of service accounts are from; may be repeated: all are believed, the first one issues")
 	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "", "sign such tokens with the private key in `FILE`, in place of the data directory's")
 	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "believe tokens that the keys in `FILE` signed, too; may be repeated")
@@ -112,77 +107,4 @@ func values(fl *pflag.FlagSet) map[string]string {
 		}
 	})
 	return out
-}
-
-// apiArgs are the flags of apiFlags, serviceFlags, nodeFlags and controllerFlags that were given in fl, as arguments for another process.
-func apiArgs(fl *pflag.FlagSet) []string {
-	known := pflag.NewFlagSet("", pflag.ContinueOnError)
-	apiFlags(known, &cluster.APIOptions{})
-	serviceFlags(known, &cluster.ServiceOptions{})
-	nodeFlags(known, &cluster.NodeOptions{})
-	controllerFlags(known, &cluster.ControllerOptions{})
-	var args []string
-	fl.Visit(func(f *pflag.Flag) {
-		if known.Lookup(f.Name) == nil {
-			return
-		}
-		value := f.Value.String()
-		switch f.Value.Type() {
-		case "stringSlice", "stringToString":
-			value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-		case "stringArray":
-			if list, ok := f.Value.(pflag.SliceValue); ok {
-				for _, one := range list.GetSlice() {
-					args = append(args, "--"+f.Name+"="+one)
-				}
-				return
-			}
-		}
-		args = append(args, "--"+f.Name+"="+value)
-	})
-	return args
-}
-
-// absoluteFiles makes the files that were named in fl, by flags whose usage says FILE, independent of the working directory.
-func absoluteFiles(fl *pflag.FlagSet) error {
-	var errs []error
-	fl.Visit(func(f *pflag.Flag) {
-		abs := absolute
-		switch of, _ := pflag.UnquoteUsage(f); of {
-		case "FILE":
-		case "CERT,KEY[:NAMES]":
-			abs = func(text string) (string, error) {
-				cert, rest, _ := strings.Cut(text, ",")
-				cert, err := absolute(cert)
-				key, err2 := absolute(rest)
-				return cert + "," + key, errors.Join(err, err2)
-			}
-		default:
-			return
-		}
-		list, many := f.Value.(pflag.SliceValue)
-		paths := []string{f.Value.String()}
-		if many {
-			paths = list.GetSlice()
-		}
-		for i, p := range paths {
-			p, err := abs(p)
-			errs = append(errs, err)
-			paths[i] = p
-		}
-		if many {
-			errs = append(errs, list.Replace(paths))
-			return
-		}
-		errs = append(errs, f.Value.Set(paths[0]))
-	})
-	return errors.Join(errs...)
-}
-
-// absolute leaves nothing, and -, as they are.
-func absolute(path string) (string, error) {
-	if path == "" || path == "-" {
-		return path, nil
-	}
-	return filepath.Abs(path)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cli
+package cluster
 
 import (
 	"fmt"
@@ -11,14 +11,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"keelson/cluster"
 )
 
 // controllerFlags are the flags about controllers that `up` and `controller-manager` share; they are kube-controller-manager's, by name
 // and meaning.
-func controllerFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
-	all := cluster.KnownControllers()
+func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+	all := KnownControllers()
 	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(all))
 	seen := map[string]bool{}
 	for _, c := range all {
@@ -36,7 +34,7 @@ func controllerFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
 	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
 }
 
-func controllersUsage(all []cluster.ControllerInfo) string {
+func controllersUsage(all []ControllerInfo) string {
 	var on, off []string
 	for _, c := range all {
 		name := c.Name
@@ -110,7 +108,7 @@ func (t *threshold) Set(text string) error {
 func (*threshold) Type() string { return "int32" }
 
 // lifecycleFlags say when nodes are given up, and how fast they are evicted from.
-func lifecycleFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
+func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	n := &o.Nodes
 	fl.DurationVar(&n.Grace, "node-monitor-grace-period", 50*time.Second, "how long a node may be silent before it is Unknown")
 	fl.DurationVar(&n.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never said how it is")
@@ -145,7 +143,7 @@ func (*perSecond) Type() string { return "float32" }
 
 // workersFlag is a number of workers.
 type workersFlag struct {
-	o     *cluster.ControllerOptions
+	o     *ControllerOptions
 	syncs string
 	usual int
 }

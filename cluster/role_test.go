@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson/auth"
+)
+
+// TestRoles shows which roles start in which order.
+func TestRoles(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"up":               {func(*Config) {}, "apiserver configuration network container-runtime | controllers scheduler fake-nodes kubelet"},
+		"up, etcd's API":   {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API network container-runtime | controllers scheduler fake-nodes kubelet"},
+		"rootless":         {func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes"},
+		"no node":          {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
+		"API server alone": {func(c *Config) { c.NoNode, c.NoAgents = true, true }, "apiserver configuration"},
+		"with fake nodes":  {func(c *Config) { c.NoNode, c.NoAgents, c.FakeNodes = true, true, 3 }, "apiserver configuration | fake-nodes"},
+	} {
+		cfg := Default()
+		c.change(&cfg)
+		if got := order(waves(table(), func(r *role) bool { return r.on(cfg) })); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime | kubelet"; got != want {
+		t.Errorf("kubelet:\n got %s\nwant %s", got, want)
+	}
+}
+
+func order(waves [][]role) string {
+	var out []string
+	for _, w := range waves {
+		var names []string
+		for _, r := range w {
+			names = append(names, strings.ReplaceAll(r.name, " ", "-"))
+		}
+		out = append(out, strings.Join(names, " "))
+	}
+	return strings.Join(out, " | ")
+}
+
+// TestTable: what a row needs stands above it, and names and files are one role's.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	once := func(what, name string) {
+		if name != "" && seen[what+name] {
+			t.Errorf("%s %q is there twice", what, name)
+		}
+		seen[what+name] = true
+	}
+	for _, r := range table() {
+		for _, n := range r.needs {
+			if !seen["role "+n] {
+				t.Errorf("%s needs %s, which does not stand above it", r.name, n)
+			}
+		}
+		once("role ", r.name)
+		once("command ", r.word)
+		once("file ", r.file)
+		once("choice ", r.choice)
+		if (r.file != "" || len(r.rules) > 0 || r.bound != "" || len(r.steps) > 0) && (r.user == nil || r.agent == "") {
+			t.Errorf("%s has no user", r.name)
+		}
+		if r.word != "" && r.run == nil && r.file == "" {
+			t.Errorf("%s: a process of its own needs a kubeconfig", r.name)
+		}
+	}
+}
+
+// TestChoice: a role that users may do without has a flag for it, also of the process in the background.
+func TestChoice(t *testing.T) {
+	var o Options
+	fl := pflag.NewFlagSet("", pflag.ContinueOnError)
+	r := role{name: "service proxy", choice: "proxy", node: true}
+	r.addOptions(fl, &o)
+	if fl.Lookup("proxy").DefValue != "builtin" {
+		t.Errorf("default %q", fl.Lookup("proxy").DefValue)
+	}
+	for _, c := range []struct {
+		arg string
+		on  bool
+	}{{"--proxy=none", false}, {"--proxy=builtin", true}, {"--proxy=none", false}, {"--proxy=none", false}} {
+		if err := fl.Parse([]string{c.arg}); err != nil {
+			t.Fatal(err)
+		}
+		if on := r.on(Config{Options: o}); on != c.on || len(o.Without) > 1 {
+			t.Errorf("%s: on %t, without %q", c.arg, on, o.Without)
+		}
+	}
+	if err := fl.Parse([]string{"--proxy=cilium"}); err == nil || !strings.Contains(err.Error(), "neither builtin nor none") {
+		t.Errorf("a strange choice: %v", err)
+	}
+}
+
+// TestGrants: a role's user gets its rules, and so does every node where it runs as the node.
+func TestGrants(t *testing.T) {
+	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
+	got := grants([]role{
+		{name: "proxy", node: true, roleIdentity: roleIdentity{user: is("system:kube-proxy"), bound: "system:node-proxier"}},
+		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), rules: rules}},
+		{name: "scheduler", roleIdentity: roleIdentity{user: is("system:kube-scheduler")}},
+	})
+	var text []string
+	for _, obj := range got {
+		switch o := obj.(type) {
+		case *rbacv1.ClusterRole:
+			text = append(text, "role "+o.Name)
+		case *rbacv1.ClusterRoleBinding:
+			line := o.Name + " -> " + o.RoleRef.Name + ":"
+			for _, s := range o.Subjects {
+				line += " " + s.Kind + " " + s.Name
+			}
+			text = append(text, line)
+		}
+	}
+	want := []string{
+		"keelson:proxy -> system:node-proxier: User system:kube-proxy Group " + auth.Nodes,
+		"role keelson:dns", "keelson:dns -> keelson:dns: User system:serviceaccount:kube-system:keelson-dns",
+	}
+	if !slices.Equal(text, want) {
+		t.Errorf("got %q\nwant %q", text, want)
+	}
+}

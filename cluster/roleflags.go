@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags of roles as processes of their own. Those that they have everywhere are beside what they set.
+
+func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	fl.IntVar(&r.Port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
+	r.Etcd.AddFlags(fl)
+	AcceptDataLossFlag(fl, &r.AcceptDataLoss)
+}
+
+// AddFlags adds the flags that say where etcd is.
+func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
+	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
+	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
+	fl.StringVar(&e.KeyFile, "etcd-keyfile", "", "key of --etcd-certfile, in `FILE`")
+}
+
+// AcceptDataLossFlag adds the flag of commands that open the embedded store.
+func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
+	fl.BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
+}
+
+// leaderFlags are those of a role of which several copies may run and agree by lease.
+func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
+	return func(fl *pflag.FlagSet, r *RoleConfig) {
+		e := &r.Election
+		fl.Var((*negated)(&e.Off), "leader-elect", "work only while holding a lease, so that of several copies one works")
+		fl.Lookup("leader-elect").NoOptDefVal = "true"
+		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that went silent is believed to live")
+		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
+		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often copies try to get or renew the lease")
+		fl.StringVar(&e.Lock, "leader-elect-resource-lock", "leases", "what the copies agree by; only leases")
+		fl.StringVar(&e.Name, "leader-elect-resource-name", lease, "name of the lease")
+		fl.StringVar(&e.Namespace, "leader-elect-resource-namespace", "kube-system", "its namespace")
+	}
+}
+
+func kubeletFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	fl.StringVar(&r.Bootstrap, "bootstrap-kubeconfig", "", "`FILE` with a bootstrap token: request the node's certificates from the API server, and renew them")
+	fl.StringVar(&r.ClientCA, "client-ca-file", "", "`FILE` of the authorities that sign the API server's client certificate (default: as the API server says)")
+	nodeNameFlag(fl, r)
+	fl.StringVar(&r.RuntimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH`")
+	mirrorFlag(fl, r)
+}
+
+// nodeNameFlag is for roles that must know on which node they are.
+func nodeNameFlag(fl *pflag.FlagSet, r *RoleConfig) {
+	fl.StringVar(&r.NodeName, "node-name", "", "name of this node (default: the host's name)")
+}
+
+func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
+	fl.StringArrayVar(&r.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"keelson/auth/authn"
+	"keelson/client"
+	"keelson/controllers"
+	"keelson/kubelet"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+	"keelson/pki"
+	"keelson/scheduler"
+	"keelson/simulate"
+	"keelson/store"
+)
+
+// site is where roles are built: what those of one process share.
+type site struct {
+	cfg   Config
+	dir   DataDir
+	marks *mark.Recorder
+	log   *slog.Logger
+	// connect makes the client of a user, by its name in the server's log. In a process apart all of a node's roles are the node.
+	connect Connect
+	// election is how copies agree on one that works. patient copies wait for another turn when they lose theirs, others end.
+	election ElectionOptions
+	patient  bool
+	signers  signers
+	server   *serverSite // nil where the API server is in another process
+	node     nodeSite
+}
+
+// signers are the keys that controllers sign with, and the authority that pods know the server by. The first two may be nil.
+type signers struct {
+	tokens    crypto.Signer
+	authority *pki.Authority
+	rootCA    []byte
+}
+
+// serverSite is what belongs to an API server in this process.
+type serverSite struct {
+	assembled
+	c     *Cluster
+	store store.Store
+}
+
+// nodeSite is what the roles of a real node share.
+type nodeSite struct {
+	nodePlace
+	serving kubeletServing
+	runtime *nodeRuntime // nil until it is asked for
+}
+
+// client connects a role as its user.
+func (s *site) client(r roleIdentity) *client.Client {
+	return s.connect(r.user(s.cfg), r.agent+"/"+KubernetesVersion)
+}
+
+// room is the log of a room.
+func (s *site) room(name string) *slog.Logger { return s.log.With("room", name) }
+
+// build adds to g the roles of this process that want takes. Roles of one wave start together; names are those of the waves, the last
+// one that of all further ones. beside starts with the first wave.
+func (s *site) build(g *run.Group, started func(string, time.Duration), want func(*role) bool, beside []run.Part, names ...string) error {
+	for i, wave := range waves(table(), func(r *role) bool { return want(r) && r.on(s.cfg) }) {
+		var parts []run.Part
+		if i == 0 {
+			parts = beside
+		}
+		for _, r := range wave {
+			f, err := r.make(s)
+			if err != nil {
+				return err
+			}
+			if f != nil {
+				parts = append(parts, run.Part{Name: r.name, Run: f})
+			}
+		}
+		if len(parts) > 0 {
+			g.Add(names[min(i, len(names)-1)], run.Together(started, parts...))
+		}
+	}
+	return nil
+}
+
+func (s *site) apiServer() (run.Func, error) { return s.server.server.Run, nil }
+
+func (s *site) configuration() (run.Func, error) { return s.server.live.part(), nil }
+
+func (s *site) etcdAPI() (run.Func, error) { return s.server.c.serveEtcd(s.server.store), nil }
+
+func (s *site) network() (run.Func, error) {
+	rt, err := s.openRuntime()
+	if err != nil {
+		return nil, err
+	}
+	return rt.runNetwork, nil
+}
+
+func (s *site) containerRuntime() (run.Func, error) {
+	rt, err := s.openRuntime()
+	if err != nil {
+		return nil, err
+	}
+	return rt.run, nil
+}
+
+// openRuntime connects to, or makes, the node's container runtime once.
+func (s *site) openRuntime() (*nodeRuntime, error) {
+	if s.node.runtime != nil {
+		return s.node.runtime, nil
+	}
+	rt, err := openRuntime(s.cfg, s.dir, s.marks, s.log)
+	if err != nil {
+		return nil, err
+	}
+	for what, addr := range s.node.own {
+		rt.reserve(addr, what)
+	}
+	s.node.runtime = &rt
+	return &rt, nil
+}
+
+// controllers is one copy of the controllers, or one that waits for its turn.
+func (s *site) controllers() (run.Func, error) {
+	cfg := s.controllerConfig()
+	if s.election.Off {
+		return func(ctx context.Context, ready func()) error { return runControllers(ctx, cfg, ready) }, nil
+	}
+	return elected(cfg.Clients(""), s.election.election(controllersLease), s.patient, cfg.Log, func(ctx context.Context) error { return runControllers(ctx, cfg, func() {}) }), nil
+}
+
+// controllerConfig is what the controllers of this process work with.
+func (s *site) controllerConfig() controllers.Config {
+	options := s.cfg.Controllers
+	if s.server != nil {
+		options.PodRanges.Reserved, _ = s.cfg.Services.ranges() // Validate has seen to them
+	}
+	return controllers.Config{
+		Clients: func(name string) *client.Client {
+			if name == "" {
+				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
+			}
+			return s.connect(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
+		},
+		Marks: s.marks, Log: s.room("controllers"), ClusterName: "keelson",
+		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authority: s.signers.authority, Options: options,
+	}
+}
+
+// scheduler is one copy of the scheduler, or one that waits for its turn.
+func (s *site) scheduler() (run.Func, error) {
+	cfg := scheduler.Config{
+		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: s.marks, Log: s.room("scheduler"),
+	}
+	if !s.election.Off && s.patient {
+		return elected(cfg.Client, s.election.election(schedulerLease), true, cfg.Log, func(ctx context.Context) error { return runScheduler(ctx, cfg, func() {}) }), nil
+	}
+	if !s.election.Off {
+		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)
+	}
+	return func(ctx context.Context, ready func()) error { return runScheduler(ctx, cfg, ready) }, nil
+}
+
+func (s *site) fakeNodes() (run.Func, error) {
+	n := s.cfg.FakeNodes
+	if s.cfg.Rootless && n == 0 && !s.cfg.NoNode {
+		n = 1
+	}
+	sim, err := simulate.New(simulate.Config{
+		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
+		Nodes:  n, Renew: s.cfg.FakeHeartbeat, Untainted: s.cfg.Rootless, Marks: s.marks, Log: s.room("simulate"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sim.Run, nil
+}
+
+func (s *site) kubelet() (run.Func, error) {
+	rt, err := s.openRuntime()
+	if err != nil {
+		return nil, err
+	}
+	cfg, dir := s.cfg, s.dir
+	kc := kubelet.Config{
+		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
+		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
+		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: rt.keepKubelet, NodeIPs: []netip.Addr{nodeIP(cfg)},
+		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
+		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
+		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
+		LeaseInterval: s.node.lease, Version: KubernetesVersion, Marks: s.marks, Log: s.room("kubelet"),
+	}
+	cfg.Node.apply(&kc)
+	kl, err := kubelet.New(kc)
+	if err != nil {
+		return nil, err
+	}
+	return kl.Run, nil
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/timeline"
+)
+
+// kubeletRole is the name of the role that makes a machine a node.
+const kubeletRole = "kubelet"
+
+// table lists the roles of a cluster; those that a role needs stand above it. docs/checklists/role.md says how one is added.
+func table() []role {
+	return []role{
+		{
+			name: "apiserver", make: (*site).apiServer,
+			options:     func(fl *pflag.FlagSet, o *Options) { o.API.flags(fl); o.Services.flags(fl) },
+			roleCommand: roleCommand{word: "apiserver", short: "The API server with its store, alone", flags: apiServerFlags, run: runAPIServer},
+		},
+		{name: "configuration", make: (*site).configuration},
+		{name: "etcd API", in: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
+		{name: "network", node: true, make: (*site).network},
+		{
+			name: "container runtime", node: true, make: (*site).containerRuntime,
+			roleCommand: roleCommand{word: "runtime", short: "The built-in container runtime, alone: CRI v1 on a unix socket", flags: runtimeFlags, run: runRuntime},
+		},
+		{
+			name: "controllers", needs: []string{"apiserver"}, in: Config.agents, make: (*site).controllers,
+			roleIdentity: roleIdentity{user: is("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
+			options:      func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
+			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: leaderFlags(controllersLease)},
+		},
+		{
+			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, make: (*site).scheduler,
+			roleIdentity: roleIdentity{user: is("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
+			roleCommand:  roleCommand{word: "scheduler", short: "The scheduler, alone", flags: leaderFlags(schedulerLease)},
+		},
+		{
+			name: "fake nodes", needs: []string{"apiserver"}, in: Config.fakeNodes, make: (*site).fakeNodes,
+			roleIdentity: roleIdentity{user: is("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
+		},
+		{
+			name: kubeletRole, needs: []string{"apiserver", "container runtime"}, node: true, make: (*site).kubelet,
+			roleIdentity: roleIdentity{user: theNode, agent: "kubelet", file: "kubelet"},
+			options:      func(fl *pflag.FlagSet, o *Options) { o.Node.flags(fl) },
+			roleCommand: roleCommand{
+				word: "kubelet", short: "This machine's node, alone: kubelet, container runtime and pod network", flags: kubeletFlags, run: runKubelet,
+			},
+		},
+	}
+}
+
+// is makes the user of that name.
+func is(name string) func(Config) *auth.User {
+	return func(Config) *auth.User { return user(name) }
+}
+
+// account makes a service account of kube-system.
+func account(name string) func(Config) *auth.User {
+	return func(Config) *auth.User { return authn.ServiceAccountUser("kube-system", name, "", "in process") }
+}
+
+// theNode is this machine's node.
+func theNode(c Config) *auth.User { return user("system:node:"+c.NodeName, auth.Nodes) }
+
+// agents tells whether controllers and scheduler run here.
+func (c Config) agents() bool { return !c.NoAgents }
+
+// fakeNodes tells whether there are any, or have been: those of an earlier run are removed.
+func (c Config) fakeNodes() bool { return c.FakeNodes > 0 || c.Rootless && !c.NoNode || !c.NoAgents }
+
+// purgeRoles has every role remove what it had in the kernel.
+func purgeRoles(ctx context.Context, dir DataDir) []error {
+	var errs []error
+	for _, r := range table() {
+		if r.purge != nil {
+			errs = append(errs, r.purge(ctx, dir))
+		}
+	}
+	return errs
+}
