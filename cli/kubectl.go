@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
+	basecli "k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	cmdutil "k8s.io/kubectl/pkg/cmd/util"
@@ -56,6 +59,25 @@ func splitDataDir(args []string) (cluster.DataDir, []string) {
 	return "", args
 }
 
+// useCluster makes the kubeconfig of dir what kubectl, "kubectl config" and kubectl's plugins use. Without dir KUBECONFIG stays as it
+// is, and the default directory's comes in where that is empty.
+func useCluster(dir cluster.DataDir) error {
+	if dir == "" {
+		if os.Getenv("KUBECONFIG") != "" {
+			return nil
+		}
+		dir = defaultDataDir()
+	}
+	path, err := filepath.Abs(dir.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return nil //nolint:nilerr // no cluster there: kubectl looks where it always does
+	}
+	return os.Setenv("KUBECONFIG", path)
+}
+
 // runKubectl runs k8s.io/kubectl in this process, on the cluster in dir; without dir on what KUBECONFIG names, or else on the
 // cluster in the default directory. kubectl ends the process itself on a fatal error, with its own code.
 func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Stdio) int {
@@ -67,14 +89,9 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 		c.UserAgent = "kubectl/" + cluster.KubernetesRelease + " (" + runtime.GOOS + "/" + runtime.GOARCH + ") keelson/" + cluster.Revision()
 		return c
 	}
-	if dir == "" && os.Getenv("KUBECONFIG") == "" {
-		dir = defaultDataDir()
-	}
-	if dir != "" {
-		if _, err := os.Stat(dir.Kubeconfig()); err == nil {
-			path := dir.Kubeconfig()
-			flags.KubeConfig = &path // the default of --kubeconfig
-		}
+	if err := useCluster(dir); err != nil {
+		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
+		return 1
 	}
 	argv := append([]string{"kubectl"}, args...)
 	cmd := kubectl.NewDefaultKubectlCommandWithArgs(kubectl.KubectlOptions{
@@ -84,8 +101,9 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 		IOStreams:     streams,
 	})
 	cmd.SetArgs(args)
-	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	if err := cmd.ExecuteContext(ctx); err != nil {
+	cmd.SetContext(ctx)
+	logs.GlogSetter(kubectl.GetLogVerbosity(argv))      // plugins are looked for before flags are parsed
+	if err := basecli.RunNoErrOutput(cmd); err != nil { // it adds klog's flags: -v, --vmodule
 		if errors.Is(err, cmdutil.ErrExit) {
 			return cmdutil.DefaultErrorExitCode
 		}

@@ -170,7 +170,7 @@ func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() 
 
 // writeKubeconfigs writes the administrator's kubeconfig, and one for each agent below pki/.
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
-	write := func(path, user string, p pki.Pair) error {
+	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
 		if k.serving.opts.CertFile != "" {
 			name = ownName // so that the server shows its own certificate
@@ -179,13 +179,13 @@ func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 		if err != nil {
 			return err
 		}
-		return writeIfChanged(path, b)
+		return save(path, b)
 	}
-	if err := write(dir.Kubeconfig(), "keelson", k.adminPair); err != nil {
+	if err := write(dir.Kubeconfig(), "keelson", k.adminPair, pki.RefreshKubeconfig); err != nil {
 		return err
 	}
 	for file, p := range k.agentPairs {
-		if err := write(dir.Sub("pki/"+file+".kubeconfig"), file, p); err != nil {
+		if err := write(dir.Sub("pki/"+file+".kubeconfig"), file, p, writeIfChanged); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@
 package pki
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -61,6 +62,45 @@ func MergeKubeconfig(path string, add []byte) error {
 	b, err := clientcmd.Write(*into)
 	if err != nil {
 		return fmt.Errorf("merge into kubeconfig %s: %w", path, err)
+	}
+	return WriteFile(path, b, 0o600)
+}
+
+// RefreshKubeconfig puts the cluster and the user of fresh into the kubeconfig at path (made when absent), and keeps what its owner
+// changed there: contexts, namespaces, the current context. A file that cannot be read as a kubeconfig is replaced. Nothing is written when
+// nothing changes.
+func RefreshKubeconfig(path string, fresh []byte) error {
+	want, err := clientcmd.Load(fresh)
+	if err != nil {
+		return fmt.Errorf("refresh kubeconfig: %w", err)
+	}
+	old, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return WriteFile(path, fresh, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("refresh kubeconfig: %w", err)
+	}
+	have, err := clientcmd.Load(old)
+	if err != nil {
+		return WriteFile(path, fresh, 0o600)
+	}
+	maps.Copy(have.Clusters, want.Clusters)
+	maps.Copy(have.AuthInfos, want.AuthInfos)
+	for name, c := range want.Contexts {
+		if have.Contexts[name] == nil {
+			have.Contexts[name] = c
+		}
+	}
+	if have.Contexts[have.CurrentContext] == nil {
+		have.CurrentContext = want.CurrentContext
+	}
+	b, err := clientcmd.Write(*have)
+	if err != nil {
+		return fmt.Errorf("refresh kubeconfig %s: %w", path, err)
+	}
+	if bytes.Equal(b, old) {
+		return nil
 	}
 	return WriteFile(path, b, 0o600)
 }

@@ -269,3 +269,51 @@ func FuzzParseRequest(f *testing.F) {
 		}
 	})
 }
+
+func TestRefreshKubeconfigKeepsWhatItsOwnerChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	refresh := func(server string) {
+		t.Helper()
+		b, err := Kubeconfig("keelson", server, "", []byte("ca"), Pair{CertPEM: []byte("cert"), KeyPEM: []byte("key")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := RefreshKubeconfig(path, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh("https://127.0.0.1:1")
+	c, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Contexts["keelson"].Namespace = "team"
+	c.Contexts["other"] = c.Contexts["keelson"].DeepCopy()
+	c.CurrentContext = "other"
+	if err := clientcmd.WriteToFile(*c, path); err != nil {
+		t.Fatal(err)
+	}
+	refresh("https://127.0.0.1:2")
+	got, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Contexts["keelson"].Namespace != "team" || got.CurrentContext != "other" || got.Clusters["keelson"].Server != "https://127.0.0.1:2" {
+		t.Errorf("contexts %v, current %q, server %q: want the owner's contexts and the new server", got.Contexts, got.CurrentContext, got.Clusters["keelson"].Server)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refresh("https://127.0.0.1:2")
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("written again though nothing changed (%v)", err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refresh("https://127.0.0.1:3")
+	if got, err = clientcmd.LoadFromFile(path); err != nil || got.Clusters["keelson"].Server != "https://127.0.0.1:3" {
+		t.Errorf("a damaged file was not replaced: %v", err)
+	}
+}
