@@ -346,6 +346,7 @@ func quotaScopes(t *testing.T, c kubernetes.Interface) {
 	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
 	l.deletePod("short")
 	l.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	l.quotaFollowsDeadline(full, hour)
 	for _, name := range []string{"quota", "going-on"} { // they ask for requests
 		l.must("delete "+name, c.CoreV1().ResourceQuotas(l.ns).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	}
@@ -359,6 +360,27 @@ func quotaScopes(t *testing.T, c kubernetes.Interface) {
 	l.used("others", "pods", "0")
 	l.deletePod("best")
 	l.used("best-effort", "pods", "0")
+}
+
+// quotaFollowsDeadline: a deadline moves a pod to the other quota within the request that sets it.
+func (l limited) quotaFollowsDeadline(full func(*corev1.PodSpec), seconds int64) {
+	l.Helper()
+	l.must("second terminating", l.pod("ends", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &seconds }))
+	l.must("first going on", l.pod("moves", full))
+	l.used("going-on", "pods", "1")
+	deadline := []byte(`{"spec":{"activeDeadlineSeconds":3600}}`)
+	_, err := l.CoreV1().Pods(l.ns).Patch(l.Context(), "moves", types.MergePatchType, deadline, metav1.PatchOptions{})
+	l.must("set a deadline", err)
+	l.refused("beyond the limit", l.pod("late", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &seconds }),
+		"exceeded quota: quota, requested: requests.cpu=500m, used: requests.cpu=1, limited: requests.cpu=1")
+	l.must("third going on", l.pod("stays", full))
+	_, err = l.CoreV1().Pods(l.ns).Patch(l.Context(), "stays", types.MergePatchType, deadline, metav1.PatchOptions{})
+	l.refused("a deadline beyond the limit", err, "exceeded quota: quota")
+	for _, name := range []string{"ends", "moves", "stays"} {
+		l.deletePod(name)
+	}
+	l.used("quota", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
+	l.used("going-on", "pods", "0", "requests.cpu", "0", "limits.memory", "0")
 }
 
 func quotaOfPriority(t *testing.T, c kubernetes.Interface) {

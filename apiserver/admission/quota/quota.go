@@ -142,11 +142,18 @@ func handles(r *admission.Request, m *quota.Meter) bool {
 	}
 	switch r.Resource.Resource {
 	case "pods":
-		return r.Subresource == "resize"
+		return r.Subresource == "resize" || r.Subresource == "" && deadlineComes(r.OldObject, r.Object)
 	case "persistentvolumeclaims":
 		return r.Subresource == "" || r.Subresource == "status"
 	}
 	return r.Subresource == ""
+}
+
+// deadlineComes tells whether an update of a pod gives it a deadline, the one change that moves a pod into the scope of other quotas.
+func deadlineComes(before, after runtime.Object) bool {
+	was, ok1 := before.(*corev1.Pod)
+	is, ok2 := after.(*corev1.Pod)
+	return ok1 && ok2 && was.Spec.ActiveDeadlineSeconds == nil && is.Spec.ActiveDeadlineSeconds != nil
 }
 
 // Validate charges the request to the quotas that apply, or refuses it.
