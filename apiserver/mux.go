@@ -3,7 +3,6 @@
 package apiserver
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
@@ -22,7 +21,6 @@ import (
 	"keelson/apiserver/discovery"
 	"keelson/apiserver/openapi"
 	"keelson/apiserver/registry"
-	"keelson/store"
 )
 
 // mux serves everything that is not an object.
@@ -44,33 +42,8 @@ func (s *Server) mux() (http.Handler, error) {
 	if err := s.schemas.Mount(m); err != nil {
 		return nil, err
 	}
-	ping := discovery.Check{Name: "ping", Run: func(*http.Request) error { return nil }}
-	writable := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { return s.config.Store.Health(r.Context()) }}
-	stored := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { // fails when a restart may help
-		err := s.config.Store.Health(r.Context())
-		if sick := (*store.UnavailableError)(nil); errors.As(err, &sick) && !sick.Lasting {
-			return nil
-		}
-		return err
-	}}
-	synced := discovery.Check{Name: "informer-sync", Run: func(*http.Request) error {
-		if !s.ready.Load() {
-			return errors.New("not ready yet")
-		}
-		return nil
-	}}
-	shutdown := discovery.Check{Name: "shutdown", Run: func(*http.Request) error {
-		select {
-		case <-s.stopping:
-			return errors.New("process is shutting down")
-		default:
-			return nil
-		}
-	}}
 	probes := discovery.NewProbes()
-	for path, checks := range map[string][]discovery.Check{
-		"livez": {ping, stored}, "healthz": {ping, stored}, "readyz": {ping, writable, synced, shutdown},
-	} {
+	for path, checks := range s.checks() {
 		discovery.Health(m, path, checks, probes)
 		for _, c := range checks {
 			fixed = append(fixed, "/"+path+"/"+c.Name)

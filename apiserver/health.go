@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"errors"
+	"net/http"
+
+	"keelson/apiserver/discovery"
+	"keelson/store"
+)
+
+// startSteps are the names by which Kubernetes' health checks tell of a server's start. Here each stands for a part of Run that is done
+// before the first request is taken: caches and their followers, definitions, the objects that every cluster has, aggregation.
+var startSteps = []string{
+	"log",
+	"poststarthook/start-kube-apiserver-admission-initializer",
+	"poststarthook/generic-apiserver-start-informers",
+	"poststarthook/priority-and-fairness-config-consumer",
+	"poststarthook/priority-and-fairness-filter",
+	"poststarthook/start-apiextensions-informers",
+	"poststarthook/start-apiextensions-controllers",
+	"poststarthook/crd-informer-synced",
+	"poststarthook/bootstrap-controller",
+	"poststarthook/start-system-namespaces-controller",
+	"poststarthook/rbac/bootstrap-roles",
+	"poststarthook/scheduling/bootstrap-system-priority-classes",
+	"poststarthook/start-cluster-authentication-info-controller",
+	"poststarthook/start-kube-aggregator-informers",
+	"poststarthook/apiservice-registration-controller",
+	"poststarthook/apiservice-status-available-controller",
+	"poststarthook/kube-apiserver-autoregistration",
+	"autoregister-completion",
+	"poststarthook/apiservice-openapi-controller",
+}
+
+var errNotReady = errors.New("not ready yet")
+
+// checks are what /livez, /healthz and /readyz ask, by path.
+func (s *Server) checks() map[string][]discovery.Check {
+	started := func(*http.Request) error {
+		if !s.ready.Load() {
+			return errNotReady
+		}
+		return nil
+	}
+	ping := discovery.Check{Name: "ping", Run: func(*http.Request) error { return nil }}
+	writable := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { return s.config.Store.Health(r.Context()) }}
+	stored := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { // fails when a restart may help
+		err := s.config.Store.Health(r.Context())
+		if sick := (*store.UnavailableError)(nil); errors.As(err, &sick) && !sick.Lasting {
+			return nil
+		}
+		return err
+	}}
+	shutdown := discovery.Check{Name: "shutdown", Run: func(*http.Request) error {
+		select {
+		case <-s.stopping:
+			return errors.New("process is shutting down")
+		default:
+			return nil
+		}
+	}}
+	live := []discovery.Check{ping, stored}
+	ready := []discovery.Check{ping, writable, {Name: "informer-sync", Run: started}}
+	for _, name := range startSteps {
+		c := discovery.Check{Name: name, Run: started}
+		live, ready = append(live, c), append(ready, c)
+	}
+	return map[string][]discovery.Check{"livez": live, "healthz": live, "readyz": append(ready, shutdown)}
+}

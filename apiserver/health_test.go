@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"keelson/apiserver/discovery"
+)
+
+// TestHealthNamesTheSteps: the names that clients look for are there, and none is ok before the server is.
+func TestHealthNamesTheSteps(t *testing.T) {
+	s := &Server{stopping: make(chan struct{})}
+	get := func(path string) *httptest.ResponseRecorder {
+		mux := http.NewServeMux()
+		probes := discovery.NewProbes()
+		for p, checks := range s.checks() {
+			for i, c := range checks {
+				if c.Name == "etcd" {
+					checks[i].Run = func(*http.Request) error { return nil }
+				}
+			}
+			discovery.Health(mux, p, checks, probes)
+		}
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		return w
+	}
+	for _, path := range []string{"/healthz", "/livez", "/readyz"} {
+		s.ready.Store(false)
+		if w := get(path + "?verbose"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "[-]poststarthook/crd-informer-synced failed") {
+			t.Errorf("%s before the server is ready: %d\n%s", path, w.Code, w.Body)
+		}
+		s.ready.Store(true)
+		w := get(path + "?verbose=1")
+		for _, want := range append([]string{"ping", "etcd"}, startSteps...) {
+			if !strings.Contains(w.Body.String(), "[+]"+want+" ok\n") {
+				t.Errorf("%s lacks %s:\n%s", path, want, w.Body)
+			}
+		}
+		if w := get(path + "/poststarthook/crd-informer-synced"); w.Code != http.StatusOK {
+			t.Errorf("%s/poststarthook/crd-informer-synced: %d %s", path, w.Code, w.Body)
+		}
+	}
+	close(s.stopping)
+	if w := get("/readyz?verbose"); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "[-]shutdown failed") {
+		t.Errorf("/readyz of a server that stops: %d\n%s", w.Code, w.Body)
+	}
+}
