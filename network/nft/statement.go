@@ -75,6 +75,19 @@ func Vmap(set string, key ...Operand) Statement {
 	return Statement{text: c.String() + " vmap @" + set, exprs: ex, family: c.family()}
 }
 
+// Between lets packets pass whose field has a value from one part to another, both included.
+func Between(f Field, from, to string) Statement {
+	t := fields[f].typ
+	n := t.info().bytes
+	return Statement{
+		text:  f.String() + " " + t.format(from[:n]) + "-" + t.format(to[:n]),
+		exprs: append(f.load(0), &expr.Range{Op: expr.CmpOpEq, Register: reg(0), FromData: []byte(from[:n]), ToData: []byte(to[:n])}), family: f.family(),
+	}
+}
+
+// Counter counts the packets that come to it.
+func Counter() Statement { return Statement{text: "counter", exprs: []expr.Any{&expr.Counter{}}} }
+
 // OfFamily lets packets of IPv4 (4) or IPv6 (6) pass.
 func OfFamily(family int) Statement {
 	name := "ipv4"
@@ -101,6 +114,7 @@ const (
 	Established uint32 = expr.CtStateBitESTABLISHED
 	Related     uint32 = expr.CtStateBitRELATED
 	New         uint32 = expr.CtStateBitNEW
+	Untracked   uint32 = expr.CtStateBitUNTRACKED
 )
 
 // State lets packets pass whose connection is in one of the states.
@@ -109,7 +123,7 @@ func State(states uint32) Statement {
 	for _, s := range []struct {
 		bit  uint32
 		name string
-	}{{Invalid, "invalid"}, {Established, "established"}, {Related, "related"}, {New, "new"}} {
+	}{{Invalid, "invalid"}, {Established, "established"}, {Related, "related"}, {New, "new"}, {Untracked, "untracked"}} {
 		if states&s.bit != 0 {
 			names = append(names, s.name)
 		}

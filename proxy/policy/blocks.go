@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// Span is a range of addresses of one family, both ends included.
+type Span struct{ From, To netip.Addr }
+
+func (s Span) String() string {
+	if s.From == s.To {
+		return s.From.String()
+	}
+	return s.From.String() + "-" + s.To.String()
+}
+
+func (s Span) contains(a netip.Addr) bool {
+	return a.BitLen() == s.From.BitLen() && a.Compare(s.From) >= 0 && a.Compare(s.To) <= 0
+}
+
+func spanOf(p netip.Prefix) Span {
+	p = p.Masked()
+	last := p.Addr().AsSlice()
+	for i := p.Bits(); i < p.Addr().BitLen(); i++ {
+		last[i/8] |= 0x80 >> (i % 8)
+	}
+	to, _ := netip.AddrFromSlice(last) // as long as it was
+	return Span{p.Addr(), to}
+}
+
+// spans are the addresses of a block: its range without the exceptions. false: the block, or an exception, cannot be read; it then has none.
+func spans(b *networkingv1.IPBlock) ([]Span, bool) {
+	whole, err := parsePrefix(b.CIDR)
+	if err != nil {
+		return nil, false
+	}
+	out := []Span{spanOf(whole)}
+	for _, e := range b.Except {
+		p, err := parsePrefix(e)
+		if err != nil {
+			return nil, false
+		}
+		out = without(out, spanOf(p))
+	}
+	return out, true
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	if err == nil && p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p, err
+}
+
+// without cuts a span out of others.
+func without(from []Span, cut Span) []Span {
+	var out []Span
+	for _, s := range from {
+		if s.From.BitLen() != cut.From.BitLen() || cut.To.Less(s.From) || s.To.Less(cut.From) {
+			out = append(out, s)
+			continue
+		}
+		if s.From.Less(cut.From) {
+			out = append(out, Span{s.From, cut.From.Prev()})
+		}
+		if cut.To.Less(s.To) {
+			out = append(out, Span{cut.To.Next(), s.To})
+		}
+	}
+	return out
+}
+
+// union puts spans in order and joins those that meet: the kernel's intervals must not overlap.
+func union(in []Span) []Span {
+	in = slices.Clone(in)
+	slices.SortFunc(in, func(a, b Span) int {
+		if c := a.From.BitLen() - b.From.BitLen(); c != 0 {
+			return c
+		}
+		return a.From.Compare(b.From)
+	})
+	var out []Span
+	for _, s := range in {
+		if n := len(out); n > 0 && meets(out[n-1], s) {
+			if out[n-1].To.Less(s.To) {
+				out[n-1].To = s.To
+			}
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// meets says that b, which does not begin before a, begins within or right after it.
+func meets(a, b Span) bool {
+	if a.From.BitLen() != b.From.BitLen() {
+		return false
+	}
+	next := a.To.Next()
+	return !next.IsValid() || b.From.Compare(next) <= 0
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// chain is a Chain in use.
+type chain struct {
+	Chain
+	users int
+	// yields give back the sets that its rules acquired.
+	yields []func()
+}
+
+// chainFor finds or makes the chain of a direction for a pod; nil: no policy isolates it.
+func (s *State) chainFor(p *pod, d Direction) *chain {
+	var policies []*compiled
+	named := false
+	for c := range p.group.policies {
+		if c.sides[d] != nil {
+			policies = append(policies, c)
+			named = named || c.sides[d].named
+		}
+	}
+	if len(policies) == 0 {
+		return nil
+	}
+	slices.SortFunc(policies, func(a, b *compiled) int { return cmp.Compare(a.key, b.key) })
+	name := chainName(p, d, policies, named)
+	c := s.chains[name]
+	if c == nil {
+		c = s.addChain(name, p, d, policies)
+	}
+	c.users++
+	return c
+}
+
+// chainName follows from all that the rules follow from. Where an ingress rule names ports, that includes the pod's own.
+func chainName(p *pod, d Direction, policies []*compiled, named bool) string {
+	var b strings.Builder
+	for _, c := range policies {
+		fmt.Fprintf(&b, "%s %s\n", c.key, c.digest)
+	}
+	if named && d == Ingress {
+		for _, port := range p.Ports {
+			fmt.Fprintf(&b, "%s %d %d\n", port.Name, port.Proto, port.Port)
+		}
+	}
+	prefix := "in-"
+	if d == Egress {
+		prefix = "out-"
+	}
+	return prefix + digest(b.String())
+}
+
+func (s *State) addChain(name string, p *pod, d Direction, policies []*compiled) *chain {
+	c := &chain{Chain: Chain{Name: name, Direction: d}}
+	for _, pol := range policies {
+		c.Policies = append(c.Policies, pol.key)
+		for i := range pol.sides[d].rules {
+			if r, ok := s.rule(c, pol, &pol.sides[d].rules[i], p); ok {
+				c.Rules = append(c.Rules, r)
+			}
+		}
+	}
+	s.chains[name] = c
+	s.log.chains.note(name, nil)
+	return c
+}
+
+// rule resolves a rule of a policy for a pod. false: it allows nothing.
+func (s *State) rule(c *chain, pol *compiled, a *allowance, p *pod) (Rule, bool) {
+	r := Rule{Policy: pol.key, AnyPeer: a.anyPeer, AnyPort: a.anyPort, Ports: a.ports}
+	if c.Direction == Ingress {
+		for _, n := range a.named {
+			for _, port := range p.Ports {
+				if port.Name == n.name && port.Proto == n.proto {
+					r.Ports = append(slices.Clip(r.Ports), PortRange{n.proto, port.Port, port.Port})
+				}
+			}
+		}
+		r.Ports = joined(r.Ports)
+	} else {
+		for _, n := range a.named {
+			r.Endpoints = append(r.Endpoints, s.endpoints(c, pol, a, n)...)
+		}
+	}
+	if !r.AnyPort && len(r.Ports) == 0 {
+		return Rule{Policy: pol.key, Endpoints: r.Endpoints}, len(r.Endpoints) > 0
+	}
+	if r.AnyPeer {
+		return r, true
+	}
+	for _, k := range a.peers {
+		r.Peers = append(r.Peers, s.use(c, k, pol.parsed[k], memberKey{}, nil))
+	}
+	if len(a.blocks) > 0 {
+		r.Blocks = s.acquireBlocks(a.blocks)
+		c.yields = append(c.yields, func() { s.yieldBlocks(r.Blocks) })
+	}
+	return r, len(r.Peers) > 0 || r.Blocks != "" || len(r.Endpoints) > 0
+}
+
+// endpoints are sets of where the peers of an egress rule serve the port of a name. Of blocks, it is the pods in them that do.
+func (s *State) endpoints(c *chain, pol *compiled, a *allowance, n portName) []string {
+	if a.anyPeer {
+		return []string{s.use(c, everyPod, parsedSelector{}, memberKey{port: n}, nil)}
+	}
+	var out []string
+	for _, k := range a.peers {
+		out = append(out, s.use(c, k, pol.parsed[k], memberKey{port: n}, nil))
+	}
+	if len(a.blocks) > 0 {
+		out = append(out, s.use(c, everyPod, parsedSelector{}, memberKey{port: n, blocks: digest(spansText(a.blocks))}, a.blocks))
+	}
+	return out
+}
+
+// use acquires a set until the chain goes.
+func (s *State) use(c *chain, key selectorKey, parsed parsedSelector, mk memberKey, spans []Span) string {
+	c.yields = append(c.yields, func() { s.yieldSet(key, mk) })
+	return s.acquire(key, parsed, mk, spans)
+}
+
+// release lets go of a chain; nil is none.
+func (s *State) release(c *chain) {
+	if c == nil {
+		return
+	}
+	if c.users--; c.users > 0 {
+		return
+	}
+	delete(s.chains, c.Name)
+	s.log.chains.note(c.Name, &c.Chain)
+	for _, y := range c.yields {
+		y()
+	}
+}
+
+// Policies lists the policies that isolate a pod in a direction.
+func (s *State) Policies(namespace, name string, d Direction) []string {
+	p := s.pods[namespace+"/"+name]
+	if p == nil || p.chains[d] == nil {
+		return nil
+	}
+	return slices.Clone(p.chains[d].Policies)
+}

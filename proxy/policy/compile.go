@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Direction is seen from the pod that a policy selects.
+type Direction int
+
+// The directions.
+const (
+	Ingress Direction = iota
+	Egress
+	directions
+)
+
+func (d Direction) String() string {
+	if d == Egress {
+		return "egress"
+	}
+	return "ingress"
+}
+
+// compiled is a policy in the words of this package.
+type compiled struct {
+	key, namespace string
+	pods           labels.Selector
+	// sides are the directions that it isolates; nil: not this one.
+	sides [directions]*side
+	// parsed are the selectors of its peers.
+	parsed selectors
+	// digest is another one for every other meaning of the sides.
+	digest string
+}
+
+// side are the rules of a direction. None: nothing is allowed.
+type side struct {
+	rules []allowance
+	named bool // some rule names a port
+}
+
+// allowance is one rule: peers and ports that are allowed.
+type allowance struct {
+	anyPeer bool
+	peers   []selectorKey
+	blocks  []Span
+	anyPort bool
+	ports   []PortRange
+	named   []portName
+}
+
+// portName is a port that each pod resolves for itself.
+type portName struct {
+	proto uint8
+	name  string
+}
+
+// PortRange are ports of a protocol, both ends included. From 0 to 65535 are all of them.
+type PortRange struct {
+	Proto    uint8
+	From, To uint16
+}
+
+func (r PortRange) String() string {
+	switch {
+	case r.From == 0 && r.To == maxPort:
+		return protoName(r.Proto)
+	case r.From == r.To:
+		return fmt.Sprintf("%s %d", protoName(r.Proto), r.From)
+	}
+	return fmt.Sprintf("%s %d-%d", protoName(r.Proto), r.From, r.To)
+}
+
+// selectorKey names a set of pods by its selectors' canonical text. Namespace is "" where a namespace selector says which.
+type selectorKey struct {
+	namespace, namespaces, pods string
+}
+
+func (k selectorKey) String() string {
+	if k == everyPod {
+		return "all pods"
+	}
+	if k.namespace != "" {
+		return fmt.Sprintf("namespace %s, pods %q", k.namespace, k.pods)
+	}
+	return fmt.Sprintf("namespaces %q, pods %q", k.namespaces, k.pods)
+}
+
+// everyPod are all pods of the cluster, also those of namespaces that are not known. No selector's text is "*".
+var everyPod = selectorKey{namespaces: "*"}
+
+// compile reads a policy. It cannot fail: what does not parse allows nothing, and selects nothing.
+func compile(p *networkingv1.NetworkPolicy) *compiled {
+	parsed := selectors{}
+	c := &compiled{key: p.Namespace + "/" + p.Name, namespace: p.Namespace, pods: labels.Nothing(), parsed: parsed}
+	if s, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector); err == nil {
+		c.pods = s
+	}
+	in, out := sidesOf(&p.Spec)
+	if in {
+		c.sides[Ingress] = &side{}
+		for _, r := range p.Spec.Ingress {
+			c.sides[Ingress].add(r.From, r.Ports, p.Namespace, parsed)
+		}
+	}
+	if out {
+		c.sides[Egress] = &side{}
+		for _, r := range p.Spec.Egress {
+			c.sides[Egress].add(r.To, r.Ports, p.Namespace, parsed)
+		}
+	}
+	c.digest = digest(fmt.Sprintf("%+v %+v", c.sides[Ingress], c.sides[Egress]))
+	return c
+}
+
+// sidesOf says which directions a policy isolates. Without types: ingress, and egress if it has rules for it.
+func sidesOf(s *networkingv1.NetworkPolicySpec) (in, out bool) {
+	if len(s.PolicyTypes) == 0 {
+		return true, len(s.Egress) > 0
+	}
+	return slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeEgress)
+}
+
+func (s *side) add(peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort, namespace string, parsed selectors) {
+	a := allowance{anyPeer: len(peers) == 0, anyPort: len(ports) == 0}
+	for i := range peers {
+		a.addPeer(&peers[i], namespace, parsed)
+	}
+	for i := range ports {
+		a.addPort(&ports[i])
+	}
+	a.blocks, a.ports = union(a.blocks), joined(a.ports)
+	s.named = s.named || len(a.named) > 0
+	s.rules = append(s.rules, a)
+}
+
+func (a *allowance) addPeer(p *networkingv1.NetworkPolicyPeer, namespace string, parsed selectors) {
+	if p.IPBlock != nil {
+		if more, ok := spans(p.IPBlock); ok {
+			a.blocks = append(a.blocks, more...)
+		}
+		return
+	}
+	if p.PodSelector == nil && p.NamespaceSelector == nil {
+		return // validation forbids it
+	}
+	pods, nss := labels.Everything(), labels.Everything()
+	var err error
+	if p.PodSelector != nil {
+		if pods, err = metav1.LabelSelectorAsSelector(p.PodSelector); err != nil {
+			return
+		}
+	}
+	k := selectorKey{namespace: namespace, pods: pods.String()}
+	if p.NamespaceSelector != nil {
+		if nss, err = metav1.LabelSelectorAsSelector(p.NamespaceSelector); err != nil {
+			return
+		}
+		k = selectorKey{namespaces: nss.String(), pods: pods.String()}
+	}
+	parsed[k] = parsedSelector{nss, pods}
+	if !slices.Contains(a.peers, k) {
+		a.peers = append(a.peers, k)
+	}
+}
+
+func (a *allowance) addPort(p *networkingv1.NetworkPolicyPort) {
+	var proto uint8 = tcp
+	if p.Protocol != nil {
+		n, ok := protoNumber(*p.Protocol)
+		if !ok {
+			return
+		}
+		proto = n
+	}
+	switch {
+	case p.Port == nil:
+		a.ports = append(a.ports, PortRange{proto, 0, maxPort})
+	case p.Port.Type == intstr.String:
+		if n := (portName{proto, p.Port.StrVal}); !slices.Contains(a.named, n) {
+			a.named = append(a.named, n)
+		}
+	default:
+		from, to := p.Port.IntVal, p.Port.IntVal
+		if p.EndPort != nil {
+			to = *p.EndPort
+		}
+		if from < 1 || to > maxPort || to < from {
+			return
+		}
+		a.ports = append(a.ports, PortRange{proto, uint16(from), uint16(to)})
+	}
+}
+
+// joined puts ranges in order and joins those that meet.
+func joined(in []PortRange) []PortRange {
+	in = slices.Clone(in)
+	slices.SortFunc(in, func(a, b PortRange) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.From, b.From))
+	})
+	var out []PortRange
+	for _, r := range in {
+		if n := len(out); n > 0 && out[n-1].Proto == r.Proto && int(r.From) <= int(out[n-1].To)+1 {
+			out[n-1].To = max(out[n-1].To, r.To)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// selectors are what a key's text was parsed from.
+type selectors map[selectorKey]parsedSelector
+
+type parsedSelector struct{ namespaces, pods labels.Selector }
+
+// digest is short, and another one for another text.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podapi "keelson/api/core/pod"
+)
+
+// Pod is what policies look at in a pod.
+type Pod struct {
+	Namespace, Name, UID string
+	// Labels are shared with the object: never modified.
+	Labels map[string]string
+	Addrs  []netip.Addr
+	// Local pods are this node's.
+	Local bool
+	Ports []NamedPort
+}
+
+// NamedPort is a port of a container that has a name.
+type NamedPort struct {
+	Name  string
+	Proto uint8
+	Port  uint16
+}
+
+// FromObject is the pod as policies see it. false: they do not see it: it has no address of its own (none yet, or the node's), or its containers have ended.
+func FromObject(p *corev1.Pod, node string) (Pod, bool) {
+	if p.Spec.HostNetwork || p.Spec.NodeName == "" || podapi.Terminal(p) {
+		return Pod{}, false
+	}
+	out := Pod{
+		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Labels: p.Labels, Local: p.Spec.NodeName == node,
+		Addrs: addresses(p), Ports: namedPorts(&p.Spec),
+	}
+	return out, len(out.Addrs) > 0
+}
+
+func addresses(p *corev1.Pod) []netip.Addr {
+	var out []netip.Addr
+	add := func(s string) {
+		if a, err := netip.ParseAddr(s); err == nil && !slices.Contains(out, a.Unmap()) {
+			out = append(out, a.Unmap())
+		}
+	}
+	add(p.Status.PodIP)
+	for _, ip := range p.Status.PodIPs {
+		add(ip.IP)
+	}
+	return out
+}
+
+// namedPorts are those of the containers, and of init containers that run beside them. The first of a name and protocol counts.
+func namedPorts(s *corev1.PodSpec) []NamedPort {
+	var out []NamedPort
+	collect := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			proto, ok := protoNumber(p.Protocol)
+			n := NamedPort{Name: p.Name, Proto: proto, Port: uint16(p.ContainerPort)}
+			same := func(o NamedPort) bool { return o.Name == n.Name && o.Proto == n.Proto }
+			if p.Name != "" && ok && p.ContainerPort > 0 && p.ContainerPort <= maxPort && !slices.ContainsFunc(out, same) {
+				out = append(out, n)
+			}
+		}
+	}
+	for i := range s.Containers {
+		collect(&s.Containers[i])
+	}
+	for i := range s.InitContainers {
+		if c := &s.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			collect(c)
+		}
+	}
+	return out
+}
+
+const maxPort = 65535
+
+// Numbers of protocols.
+const (
+	tcp  = 6
+	udp  = 17
+	sctp = 132
+)
+
+func protoNumber(p corev1.Protocol) (uint8, bool) {
+	switch p {
+	case "", corev1.ProtocolTCP:
+		return tcp, true
+	case corev1.ProtocolUDP:
+		return udp, true
+	case corev1.ProtocolSCTP:
+		return sctp, true
+	}
+	return 0, false
+}
+
+func protoName(n uint8) string {
+	switch n {
+	case tcp:
+		return "tcp"
+	case udp:
+		return "udp"
+	}
+	return "sctp"
+}
+
+// labelsKey is the same for equal labels.
+func labelsKey(l map[string]string) string {
+	keys := make([]string, 0, len(l))
+	for k := range l {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	var b strings.Builder
+	for _, k := range keys {
+		b.WriteString(k)
+		b.WriteByte('=')
+		b.WriteString(l[k])
+		b.WriteByte(',')
+	}
+	return b.String()
+}

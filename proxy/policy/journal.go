@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import "net/netip"
+
+// journal remembers how things were at the last drain.
+type journal struct {
+	isolated [directions]was[netip.Addr, string]
+	chains   was[string, *Chain] // nil: it was not there
+	sets     was[string, bool]
+	elements map[string]was[Element, bool]
+}
+
+// was holds what something was when it was first touched.
+type was[K comparable, V any] map[K]V
+
+func (w was[K, V]) note(k K, before V) {
+	if _, ok := w[k]; !ok {
+		w[k] = before
+	}
+}
+
+func newJournal() journal {
+	j := journal{chains: was[string, *Chain]{}, sets: was[string, bool]{}, elements: map[string]was[Element, bool]{}}
+	for d := range j.isolated {
+		j.isolated[d] = was[netip.Addr, string]{}
+	}
+	return j
+}
+
+func (j *journal) element(set string, e Element, before bool) {
+	if j.elements[set] == nil {
+		j.elements[set] = was[Element, bool]{}
+	}
+	j.elements[set].note(e, before)
+}
+
+func (j *journal) empty() bool {
+	n := len(j.chains) + len(j.sets) + len(j.elements)
+	for _, m := range j.isolated {
+		n += len(m)
+	}
+	return n == 0
+}

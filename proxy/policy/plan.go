@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Plan is what this node's kernel should enforce. It says nothing of pods that no policy isolates.
+type Plan struct {
+	// Isolated are the addresses of this node's isolated pods, each with the chain that says what is allowed.
+	Isolated [directions]map[netip.Addr]string
+	Chains   map[string]*Chain
+	Sets     map[string]*Set
+}
+
+// Chain says what is allowed to or from pods that the same policies isolate. What no rule allows is dropped.
+type Chain struct {
+	Name      string
+	Direction Direction
+	// Policies are those that isolate the pods, in order.
+	Policies []string
+	Rules    []Rule
+}
+
+// Rule allows peers at ports. The port is always the server's.
+type Rule struct {
+	// Policy is whose rule it is.
+	Policy string
+	// AnyPeer allows every peer. Otherwise Peers (sets of addresses) and Blocks (a set of spans, or "") do.
+	AnyPeer bool
+	Peers   []string
+	Blocks  string
+	// AnyPort allows every port and protocol, otherwise Ports do.
+	AnyPort bool
+	Ports   []PortRange
+	// Endpoints are sets of addresses with protocol and port: the named ports of the peers of an egress rule.
+	Endpoints []string
+}
+
+// Element is an address, in some sets with a protocol and port.
+type Element struct {
+	Addr  netip.Addr
+	Proto uint8
+	Port  uint16
+}
+
+func (e Element) String() string {
+	if e.Proto == 0 {
+		return e.Addr.String()
+	}
+	return fmt.Sprintf("%s %s %d", e.Addr, protoName(e.Proto), e.Port)
+}
+
+func (e Element) compare(o Element) int {
+	return cmp.Or(e.Addr.Compare(o.Addr), cmp.Compare(e.Proto, o.Proto), cmp.Compare(e.Port, o.Port))
+}
+
+// Set is a set of peers.
+type Set struct {
+	Name string
+	// Meaning is for people: which pods, or which blocks.
+	Meaning string
+	// Kind says what it holds.
+	Kind SetKind
+	// Elements counts for each element the pods that have it.
+	Elements map[Element]int
+	// Spans are those of a set of Blocks.
+	Spans []Span
+}
+
+// SetKind is what a set holds.
+type SetKind int
+
+// The kinds of sets.
+const (
+	Addresses SetKind = iota // addresses of pods
+	Endpoints                // addresses of pods with a protocol and port
+	Blocks                   // spans of addresses
+)
+
+// String prints the plan for golden files and people.
+func (p *Plan) String() string {
+	var b strings.Builder
+	for dir, m := range p.Isolated {
+		for _, a := range slices.SortedFunc(maps.Keys(m), netip.Addr.Compare) {
+			fmt.Fprintf(&b, "%s %s: %s\n", Direction(dir), a, m[a])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Chains)) {
+		c := p.Chains[name]
+		fmt.Fprintf(&b, "chain %s: %s\n", name, strings.Join(c.Policies, ", "))
+		for _, r := range c.Rules {
+			fmt.Fprintf(&b, "  %s\n", r)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Sets)) {
+		s := p.Sets[name]
+		fmt.Fprintf(&b, "set %s: %s\n", name, s.Meaning)
+		for _, e := range slices.SortedFunc(maps.Keys(s.Elements), Element.compare) {
+			fmt.Fprintf(&b, "  %s\n", e)
+		}
+		for _, s := range s.Spans {
+			fmt.Fprintf(&b, "  %s\n", s)
+		}
+	}
+	return b.String()
+}
+
+func (r Rule) String() string {
+	var peers, ports []string
+	if r.AnyPeer {
+		peers = []string{"any peer"}
+	}
+	for _, p := range r.Peers {
+		peers = append(peers, "@"+p)
+	}
+	if r.Blocks != "" {
+		peers = append(peers, "@"+r.Blocks)
+	}
+	if r.AnyPort {
+		ports = []string{"any port"}
+	}
+	for _, p := range r.Ports {
+		ports = append(ports, p.String())
+	}
+	text := r.Policy + " allows"
+	if len(peers) > 0 && len(ports) > 0 {
+		text += " " + strings.Join(peers, ", ") + " at " + strings.Join(ports, ", ")
+	}
+	for _, e := range r.Endpoints {
+		text += " @" + e
+	}
+	return text
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+
+	"keelson/network/nft"
+)
+
+// Chains and maps that are always there.
+const (
+	serverChain = "server"
+	strayChain  = "stray"
+	mapFmt      = "%s%d" // egress4, ingress6
+	selfFmt     = "self%d"
+)
+
+// priority of our chain among those of the forward hook: before the filters of others.
+const priority = -5
+
+// ends are where a connection's ends are found, by family.
+var ends = map[int]struct{ client, server, saddr, daddr nft.Field }{
+	4: {nft.CTOrigSaddr4, nft.CTReplySaddr4, nft.IPSaddr, nft.IPDaddr},
+	6: {nft.CTOrigSaddr6, nft.CTReplySaddr6, nft.IP6Saddr, nft.IP6Daddr},
+}
+
+var families = []int{4, 6}
+
+func addrType(family int) nft.Type {
+	if family == 6 {
+		return nft.IPv6
+	}
+	return nft.IPv4
+}
+
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+func mapName(d Direction, family int) string { return fmt.Sprintf(mapFmt, d, family) }
+func selfName(family int) string             { return fmt.Sprintf(selfFmt, family) }
+func setName(set string, family int) string  { return fmt.Sprintf("%s-%d", set, family) }
+
+// Table is the plan as nftables rules.
+func Table(name string, p *Plan) *nft.Table {
+	t := nft.NewTable(name)
+	d := frame()
+	for dir := range directions {
+		for a, chain := range p.Isolated[dir] {
+			d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(chain))
+			d.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
+		}
+	}
+	for _, c := range p.Chains {
+		putChain(d, c)
+	}
+	for _, s := range p.Sets {
+		putSet(d, s)
+		for e := range s.Elements {
+			d.PutElement(setName(s.Name, familyOf(e.Addr)), elementKey(s.Kind, e), "")
+		}
+	}
+	d.Apply(t)
+	return t
+}
+
+// frame is what does not depend on policies.
+func frame() *nft.Delta {
+	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
+	forward := nft.Chain{Name: "forward", Type: nft.Filter, Hook: nft.Forward, Priority: priority}
+	forward.Rules = append(forward.Rules, nft.Rule{nft.State(nft.Invalid | nft.Untracked), nft.Goto(strayChain)})
+	server, stray := nft.Chain{Name: serverChain}, nft.Chain{Name: strayChain}
+	for _, f := range families {
+		for dir := range directions {
+			d.Sets[mapName(dir, f)] = nft.Set{Name: mapName(dir, f), Key: []nft.Type{addrType(f)}, Verdicts: true}
+		}
+		d.Sets[selfName(f)] = nft.Set{Name: selfName(f), Key: []nft.Type{addrType(f), addrType(f)}}
+		forward.Rules = append(forward.Rules, nft.Rule{nft.Vmap(mapName(Egress, f), ends[f].client)})
+		server.Rules = append(server.Rules, nft.Rule{nft.Vmap(mapName(Ingress, f), ends[f].server)})
+		// What belongs to no connection has no ends that rules could find: the chains of its addresses drop it, but where all is allowed.
+		for dir := range directions {
+			stray.Rules = append(stray.Rules, nft.Rule{nft.Vmap(mapName(dir, f), ends[f].saddr)}, nft.Rule{nft.Vmap(mapName(dir, f), ends[f].daddr)})
+		}
+	}
+	forward.Rules = append(forward.Rules, nft.Rule{nft.Goto(serverChain)})
+	server.Rules = append(server.Rules, nft.Rule{nft.Accept()})
+	for _, c := range []nft.Chain{forward, server, stray} {
+		d.PutChain(c)
+	}
+	return d
+}
+
+// putChain writes a chain's rules. What is allowed to leave the client goes on to what the server allows; what the server allows is accepted.
+func putChain(d *nft.Delta, c *Chain) {
+	allow := nft.Accept()
+	if c.Direction == Egress {
+		allow = nft.Goto(serverChain)
+	}
+	main := nft.Chain{Name: c.Name}
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		for _, e := range r.Endpoints {
+			for _, f := range families {
+				main.Rules = append(main.Rules, nft.Rule{nft.In(setName(e, f), ends[f].server, nft.CTProto, nft.CTReplySport), allow})
+			}
+		}
+		peers, ports := peerMatches(c.Direction, r), portMatches(r)
+		if !crossed(r) {
+			for _, port := range ports {
+				for _, peer := range peers {
+					main.Rules = append(main.Rules, join(port, peer, allow))
+				}
+			}
+			continue
+		}
+		inner := nft.Chain{Name: innerName(c, i)}
+		for _, peer := range peers {
+			inner.Rules = append(inner.Rules, join(peer, nil, allow))
+		}
+		for _, port := range ports {
+			main.Rules = append(main.Rules, join(port, nil, nft.Jump(inner.Name)))
+		}
+		d.PutChain(inner)
+	}
+	for _, f := range families {
+		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), ends[f].client, ends[f].server), nft.Accept()})
+	}
+	main.Rules = append(main.Rules, nft.Rule{nft.Counter(), nft.Drop()})
+	d.PutChain(main)
+}
+
+// crossed rules have several peers and several ports: each is listed once, in two chains.
+func crossed(r *Rule) bool {
+	n := len(r.Peers)
+	if r.Blocks != "" {
+		n++
+	}
+	return n > 1 && len(r.Ports) > 1
+}
+
+func innerName(c *Chain, rule int) string { return fmt.Sprintf("%s-%d", c.Name, rule) }
+
+func dropChain(d *nft.Delta, c *Chain) {
+	d.DropChain(c.Name)
+	for i := range c.Rules {
+		if crossed(&c.Rules[i]) {
+			d.DropChain(innerName(c, i))
+		}
+	}
+}
+
+func join(a, b nft.Rule, last nft.Statement) nft.Rule {
+	out := make(nft.Rule, 0, len(a)+len(b)+1)
+	return append(append(append(out, a...), b...), last)
+}
+
+// peerMatches are the beginnings of rules of which one must fit the peer.
+func peerMatches(dir Direction, r *Rule) []nft.Rule {
+	if r.AnyPeer {
+		return []nft.Rule{nil}
+	}
+	var out []nft.Rule
+	sets := r.Peers
+	if r.Blocks != "" {
+		sets = append(sets[:len(sets):len(sets)], r.Blocks)
+	}
+	for _, s := range sets {
+		for _, f := range families {
+			field := ends[f].client
+			if dir == Egress {
+				field = ends[f].server
+			}
+			out = append(out, nft.Rule{nft.In(setName(s, f), field)})
+		}
+	}
+	return out
+}
+
+// portMatches are the same for the server's port.
+func portMatches(r *Rule) []nft.Rule {
+	if r.AnyPort {
+		return []nft.Rule{nil}
+	}
+	var out []nft.Rule
+	for _, p := range r.Ports {
+		rule := nft.Rule{nft.Is(nft.CTProto, nft.Proto(p.Proto))}
+		switch {
+		case p.From == p.To:
+			rule = append(rule, nft.Is(nft.CTReplySport, nft.PortNumber(p.From)))
+		case p.From > 0 || p.To < maxPort:
+			rule = append(rule, nft.Between(nft.CTReplySport, nft.PortNumber(p.From), nft.PortNumber(p.To)))
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+// putSet writes a set, with its spans but without its elements.
+func putSet(d *nft.Delta, s *Set) {
+	for _, f := range families {
+		set := nft.Set{Name: setName(s.Name, f), Key: []nft.Type{addrType(f)}, Interval: s.Kind == Blocks}
+		if s.Kind == Endpoints {
+			set.Key = append(set.Key, nft.L4Proto, nft.Port)
+		}
+		d.Sets[set.Name] = set
+	}
+	for _, span := range s.Spans {
+		d.PutElement(setName(s.Name, familyOf(span.From)), nft.RangeKey(nft.Range(nft.Addr(span.From), nft.Addr(span.To))), "")
+	}
+}
+
+func elementKey(k SetKind, e Element) string {
+	if k == Endpoints {
+		return nft.Addr(e.Addr) + nft.Proto(e.Proto) + nft.PortNumber(e.Port)
+	}
+	return nft.Addr(e.Addr)
+}
+
+// Drain is what has changed since the last Drain.
+func (s *State) Drain() *nft.Delta {
+	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
+	for name, before := range s.log.chains {
+		now := s.chains[name]
+		switch {
+		case before == nil && now != nil:
+			putChain(d, &now.Chain)
+		case before != nil && now == nil:
+			dropChain(d, before)
+		}
+	}
+	for name, before := range s.log.sets {
+		now := s.sets[name]
+		switch {
+		case !before && now != nil:
+			putSet(d, now)
+		case before && now == nil:
+			for _, f := range families {
+				d.DropSets[setName(name, f)] = true
+			}
+		}
+	}
+	for name, touched := range s.log.elements {
+		set := s.sets[name]
+		if set == nil {
+			continue // gone, with its elements
+		}
+		for e, before := range touched {
+			has := set.Elements[e] > 0
+			switch {
+			case has && !before:
+				d.PutElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e), "")
+			case !has && before:
+				d.DropElement(setName(name, familyOf(e.Addr)), elementKey(set.Kind, e))
+			}
+		}
+	}
+	s.drainIsolated(d)
+	s.log = newJournal()
+	return d
+}
+
+// drainIsolated leads addresses to their chains.
+func (s *State) drainIsolated(d *nft.Delta) {
+	for dir := range directions {
+		for a, before := range s.log.isolated[dir] {
+			now := s.isolated[dir][a]
+			switch {
+			case now == before:
+			case now == "":
+				d.DropElement(mapName(dir, familyOf(a)), nft.Addr(a))
+			default:
+				d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(now))
+			}
+		}
+	}
+	was := func(dir Direction, a netip.Addr) bool {
+		if before, touched := s.log.isolated[dir][a]; touched {
+			return before != ""
+		}
+		return s.isolated[dir][a] != ""
+	}
+	for dir := range directions {
+		for a := range s.log.isolated[dir] {
+			before := was(Ingress, a) || was(Egress, a)
+			now := s.isolated[Ingress][a] != "" || s.isolated[Egress][a] != ""
+			switch {
+			case now && !before:
+				d.PutElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a), "")
+			case !now && before:
+				d.DropElement(selfName(familyOf(a)), nft.Addr(a)+nft.Addr(a))
+			}
+		}
+	}
+}
