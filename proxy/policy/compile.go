@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,8 +121,21 @@ func compile(p *networkingv1.NetworkPolicy) *compiled {
 			c.sides[Egress].add(r.To, r.Ports, p.Namespace, parsed)
 		}
 	}
-	c.digest = digest(fmt.Sprintf("%+v %+v", c.sides[Ingress], c.sides[Egress]))
+	c.digest = digest(c.sides[Ingress].text() + c.sides[Egress].text())
 	return c
+}
+
+// text says all that is in a side.
+func (s *side) text() string {
+	if s == nil {
+		return "not isolated\n"
+	}
+	var b strings.Builder
+	b.WriteString("isolated\n")
+	for _, a := range s.rules {
+		fmt.Fprintf(&b, "%t %q %s %t %v %q\n", a.anyPeer, a.peers, spansText(a.blocks), a.anyPort, a.ports, a.named)
+	}
+	return b.String()
 }
 
 // sidesOf says which directions a policy isolates. Without types: ingress, and egress if it has rules for it.
