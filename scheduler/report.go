@@ -10,11 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
+
+	podkind "keelson/api/core/pod"
 )
 
 // Reasons of the PodScheduled condition.
@@ -118,14 +121,38 @@ func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) f
 	if patch == nil {
 		return nil
 	}
-	return func(ctx context.Context) { s.patchStatus(ctx, pod, patch) }
+	return func(ctx context.Context) {
+		err := s.patchStatus(ctx, pod, patch)
+		for tries := 0; tries < 3 && apierrors.IsConflict(err) && reason != reasonError; tries++ {
+			err = s.againstLive(ctx, pod, reason, message, nominated)
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			s.log.Warn("cannot write why a pod is not scheduled", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		}
+	}
 }
 
-func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) {
+func (s *Scheduler) patchStatus(ctx context.Context, pod *corev1.Pod, patch []byte) error {
 	_, err := s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		s.log.Warn("cannot write why a pod is not scheduled", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+	return err
+}
+
+// againstLive says of the server's version of pod what was to be said of pod, unless that is news no more: it has a node, another pod has its
+// name, or a later attempt has had its say.
+func (s *Scheduler) againstLive(ctx context.Context, pod *corev1.Pod, reason, message, nominated string) error {
+	live, err := s.client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return err
 	}
+	was, is := podkind.Condition(pod, corev1.PodScheduled), podkind.Condition(live, corev1.PodScheduled)
+	if live.UID != pod.UID || live.Spec.NodeName != "" || !equality.Semantic.DeepEqual(was, is) {
+		return nil
+	}
+	patch := statusPatch(live, reason, message, nominated)
+	if patch == nil {
+		return nil
+	}
+	return s.patchStatus(ctx, live, patch)
 }
 
 // statusPatch returns what to change in a pod's status, or nil if it says so already.
@@ -158,11 +185,9 @@ func statusPatch(pod *corev1.Pod, reason, message, nominated string) []byte {
 	if len(status) == 0 {
 		return nil
 	}
-	meta := map[string]any{"uid": pod.UID}
-	if reason == reasonError {
-		// The binding may have been made though its answer was lost: what is said then is only for the pod as it was before.
-		meta["resourceVersion"] = pod.ResourceVersion
-	}
+	// What is said is for the pod as the attempt saw it: a slow write must not reach one that has been bound meanwhile, be it by a later
+	// attempt or by this one, whose answer was lost.
+	meta := map[string]any{"uid": pod.UID, "resourceVersion": pod.ResourceVersion}
 	patch, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
 	if err != nil {
 		return nil // no value here can fail to encode

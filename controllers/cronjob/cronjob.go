@@ -85,6 +85,9 @@ func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loo
 
 // updated waits for the next time of a new schedule: it was not in force when its earlier times went by.
 func (c *Controller) updated(old, cur *batchv1.CronJob) {
+	if old.UID != cur.UID {
+		c.deleted(old)
+	}
 	if old.UID == cur.UID && (old.Spec.Schedule != cur.Spec.Schedule || !equality.Semantic.DeepEqual(old.Spec.TimeZone, cur.Spec.TimeZone)) {
 		var p plan
 		now := time.Now()
@@ -245,8 +248,16 @@ func (c *Controller) writeStatus(ctx context.Context, cj *batchv1.CronJob, st *b
 	if err != nil {
 		return fmt.Errorf("write status: %w", err)
 	}
+	c.note(cj, written.ResourceVersion)
+	return nil
+}
+
+// note remembers the version that was written, unless the cron job has gone meanwhile: nobody would forget it then.
+func (c *Controller) note(cj *batchv1.CronJob, version string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wrote[cj.UID] = written.ResourceVersion
-	return nil
+	obj, ok, err := c.crons.GetByKey(framework.KeyOf(cj).String())
+	if cur, is := obj.(*batchv1.CronJob); err == nil && ok && is && cur.UID == cj.UID {
+		c.wrote[cj.UID] = version
+	}
 }

@@ -16,6 +16,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
 )
 
 // stored is a cron job as a server has it at the beginning of a test.
@@ -150,6 +151,35 @@ func TestRestart(t *testing.T) {
 		}
 		if len(got.Status.Active) != 1 || got.Status.Active[0].Name != j.Name || !got.Status.LastScheduleTime.Time.Equal(due) {
 			t.Errorf("got %+v, want %s active since %s", got.Status, j.Name, due)
+		}
+	})
+}
+
+// TestGoesDuringPass: of a cron job that is deleted while its status is written, the controller keeps nothing.
+func TestGoesDuringPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(stored("tick", "* * * * *", "UTC"))
+		c.Fake.PrependReactor("update", "cronjobs", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			update, ok := a.(clienttesting.UpdateAction)
+			if !ok {
+				return false, nil, nil
+			}
+			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("cronjobs"), "default", "tick"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second) // until the controller has heard of it
+			return true, update.GetObject(), nil
+		})
+		var built *Controller
+		c.Start(t, "cronjob-controller", func(env *framework.Env) (framework.Controller, error) {
+			ctl, err := New(env)
+			built, _ = ctl.(*Controller)
+			return ctl, err
+		})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if n := len(built.wrote); n != 0 {
+			t.Errorf("%d cron jobs are remembered, want none", n)
 		}
 	})
 }

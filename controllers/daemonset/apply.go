@@ -33,32 +33,32 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		uids[i] = v.pod.UID
 		detail.Deletes = append(detail.Deletes, v.pod.Name)
 	}
-	c.expect.Expect(key, len(p.create), uids...)
+	c.expect.Expect(s.set.UID, len(p.create), uids...)
 	var next atomic.Int64
 	names := make([]string, len(p.create))
 	done, _, err := framework.SlowStart(len(p.create), 1, func() (err error) {
 		i := next.Add(1) - 1
-		names[i], err = c.create(ctx, key, s, p.create[i])
+		names[i], err = c.create(ctx, s, p.create[i])
 		return err
 	})
-	c.expect.Created(key, len(p.create)-done) // those will not be heard of; err makes the pass come again
+	c.expect.Created(s.set.UID, len(p.create)-done) // those will not be heard of; err makes the pass come again
 	for _, name := range names {
 		if name != "" {
 			detail.Creates = append(detail.Creates, name)
 		}
 	}
-	err = errors.Join(err, framework.Parallel(p.remove, deletesAtOnce, func(v victim) error { return c.remove(ctx, key, s, v) }))
+	err = errors.Join(err, framework.Parallel(p.remove, deletesAtOnce, func(v victim) error { return c.remove(ctx, s, v) }))
 	c.env.Reconciled(mark.Subject{
 		Resource: "daemonsets", Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
 	}, s.now, detail, err)
 	return err
 }
 
-func (c *Controller) create(ctx context.Context, key framework.Key, s snapshot, node string) (string, error) {
+func (c *Controller) create(ctx context.Context, s snapshot, node string) (string, error) {
 	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		c.expect.Created(key, 1)
+		c.expect.Created(s.set.UID, 1)
 		return "", nil // nothing can be created there any more, and nothing needs to be
 	case err != nil:
 		c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
@@ -68,7 +68,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, s snapshot, 
 	return p.Name, nil
 }
 
-func (c *Controller) remove(ctx context.Context, key framework.Key, s snapshot, v victim) error {
+func (c *Controller) remove(ctx context.Context, s snapshot, v victim) error {
 	p, node := v.pod, target(v.pod)
 	switch v.kind {
 	case corev1.EventTypeWarning:
@@ -84,15 +84,15 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, s snapshot, 
 		c.env.Events.Eventf(s.set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		return nil
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-		c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+		c.expect.Deleted(s.set.UID, p.UID) // gone, or replaced by another of its name: its event will come
 		return nil
 	}
-	c.expect.Deleted(key, p.UID)
+	c.expect.Deleted(s.set.UID, p.UID)
 	c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 	return err
 }
 
-// writeStatus stores st unless it is what the set has. After a conflict the informer brings the newer set, and with it the next pass.
+// writeStatus stores st unless it is what the set has. A conflict makes the pass come again, with the newer set.
 func (c *Controller) writeStatus(ctx context.Context, set *appsv1.DaemonSet, st appsv1.DaemonSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, st) {
 		return nil
@@ -100,7 +100,7 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.DaemonSet, st 
 	next := *set // the rest is only encoded
 	next.Status = st
 	_, err := c.env.Client.AppsV1().DaemonSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return fmt.Errorf("write status: %w", err)

@@ -16,7 +16,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -34,6 +33,7 @@ type Controller struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
 	expect  *framework.Expectations
+	owners  *framework.Owners[*appsv1.DaemonSet, *corev1.Pod]
 	sets    appslisters.DaemonSetLister
 	nodes   corelisters.NodeLister
 	pods    cache.Indexer
@@ -57,12 +57,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 		history: keeper, own: framework.PodOwnership(env, gvk, live),
 	}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
+		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later,
+		Selector: func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },
+	})
 	err = errors.Join(
+		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, sets.Informer(), framework.Handlers[*appsv1.DaemonSet]{Add: c.changed, Update: c.updated, Delete: c.gone}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
 		framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeDeleted}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.orphanChanged(r) })),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.Orphan(r) })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("daemonset controller: %w", err)
@@ -73,76 +76,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run is a run.Func.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) changed(set *appsv1.DaemonSet) { c.loop.Add(framework.KeyOf(set)) }
-
-func (c *Controller) updated(old, cur *appsv1.DaemonSet) {
-	if old.UID != cur.UID {
-		c.gone(old)
-	}
-	c.changed(cur)
+func (c *Controller) cached(namespace, name string) (*appsv1.DaemonSet, bool) {
+	set, err := c.sets.DaemonSets(namespace).Get(name)
+	return set, err == nil
 }
 
-func (c *Controller) gone(set *appsv1.DaemonSet) {
-	c.expect.Forget(framework.KeyOf(set))
-	c.changed(set)
-}
-
-// owner returns the set that controls o, nil when none does.
-func (c *Controller) owner(o metav1.Object) *appsv1.DaemonSet {
-	ref := metav1.GetControllerOfNoCopy(o)
-	if ref == nil || ref.Kind != gvk.Kind {
-		return nil
-	}
-	set, err := c.sets.DaemonSets(o.GetNamespace()).Get(ref.Name)
-	if err != nil || set.UID != ref.UID {
-		return nil
-	}
-	return set
-}
-
-// soon makes set pending; passes over a set on thousands of nodes come a few times a second.
-func (c *Controller) soon(set *appsv1.DaemonSet) {
-	c.loop.AddAfter(framework.KeyOf(set), time.Duration(min(set.Status.DesiredNumberScheduled/50, 100))*time.Millisecond)
-}
-
-func (c *Controller) podAdded(p *corev1.Pod) {
-	if p.DeletionTimestamp != nil {
-		c.podDeleted(p) // seen for the first time while going: after a restart
-		return
-	}
-	if set := c.owner(p); set != nil {
-		c.expect.Created(framework.KeyOf(set), 1)
-		c.soon(set)
-		return
-	}
-	c.orphanChanged(p)
-}
-
-func (c *Controller) podUpdated(old, cur *corev1.Pod) {
-	if old.ResourceVersion == cur.ResourceVersion {
-		return
-	}
-	set, before := c.owner(cur), c.owner(old)
-	if before != nil && before != set {
-		c.changed(before)
-	}
-	switch {
-	case set == nil:
-		if before != nil || !maps.Equal(old.Labels, cur.Labels) {
-			c.orphanChanged(cur)
-		}
-		return
-	case cur.DeletionTimestamp != nil:
-		c.expect.Deleted(framework.KeyOf(set), cur.UID)
-	}
-	c.soon(set)
-}
-
-func (c *Controller) podDeleted(p *corev1.Pod) {
-	if set := c.owner(p); set != nil {
-		c.expect.Deleted(framework.KeyOf(set), p.UID)
-		c.soon(set)
-	}
+// later spreads the passes over a set on thousands of nodes: they come a few times a second.
+func later(set *appsv1.DaemonSet) time.Duration {
+	return time.Duration(min(set.Status.DesiredNumberScheduled/50, 100)) * time.Millisecond
 }
 
 // all are the sets of a namespace, of every one for "".
@@ -154,23 +95,10 @@ func (c *Controller) all(namespace string) []*appsv1.DaemonSet {
 	return sets
 }
 
-// orphanChanged wakes the sets that may want to adopt o.
-func (c *Controller) orphanChanged(o metav1.Object) {
-	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
-		return
-	}
-	for _, set := range c.all(o.GetNamespace()) {
-		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !sel.Empty() && sel.Matches(labels.Set(o.GetLabels())) {
-			c.changed(set)
-		}
-	}
-}
-
 func (c *Controller) nodeAdded(n *corev1.Node) {
 	for _, set := range c.all("") {
 		if run, _ := newFit(set).on(n); run {
-			c.soon(set)
+			c.owners.Soon(set)
 		}
 	}
 }
@@ -184,28 +112,25 @@ func (c *Controller) nodeUpdated(old, cur *corev1.Node) {
 		f := newFit(set)
 		runs, stays := f.on(old)
 		if run, stay := f.on(cur); run != runs || stay != stays || old.UID != cur.UID {
-			c.soon(set)
+			c.owners.Soon(set)
 		}
 	}
 }
 
 func (c *Controller) nodeDeleted(*corev1.Node) {
 	for _, set := range c.all("") {
-		c.soon(set)
+		c.owners.Soon(set)
 	}
 }
 
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	set, err := c.sets.DaemonSets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.expect.Forget(key)
+	set, ok := c.cached(key.Namespace, key.Name)
+	if !ok {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
+	defer c.owners.Done(set)
 	if s := set.Spec.Selector; s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
 		c.env.Events.Eventf(set, corev1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
 		return nil
@@ -218,7 +143,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // only a change of the set can mend it
 	}
-	s := snapshot{set: set, settled: c.expect.Met(key), now: begin}
+	s := snapshot{set: set, settled: c.expect.Met(set.UID), now: begin}
 	s.failing = func(node string) time.Duration { return c.pauses.left(pauseOf(set, node), begin) }
 	if s.nodes, err = c.nodes.List(labels.Everything()); err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -39,6 +38,7 @@ type Controller struct {
 	setLister   appslisters.ReplicaSetLister
 	sets        cache.Indexer
 	pods        cache.Indexer
+	owners      *framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]
 	own         framework.Ownership[*appsv1.ReplicaSet]
 }
 
@@ -62,11 +62,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 		},
 	}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
-	err := errors.Join(
+	var err error
+	c.owners, err = framework.WatchOwners(c.loop, shared.Deployments().Informer(), sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
+		Kind: gvk.Kind, Get: c.cached, All: c.all,
+		Selector: func(d *appsv1.Deployment) *metav1.LabelSelector { return d.Spec.Selector },
+	})
+	err = errors.Join(
+		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
 		framework.EnsureIndex(sets, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, shared.Deployments().Informer(), framework.Each(c.changed)),
-		framework.On(c.loop, sets, framework.Handlers[*appsv1.ReplicaSet]{Add: c.setChanged, Update: c.setUpdated, Delete: c.setGone}),
 		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Delete: c.podGone}),
 	)
 	if err != nil {
@@ -78,74 +82,17 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run is a run.Func.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) changed(d *appsv1.Deployment) { c.loop.Add(framework.KeyOf(d)) }
-
-// owner returns the Deployment that controls o, nil when none does.
-func (c *Controller) owner(o metav1.Object) *appsv1.Deployment {
-	ref := metav1.GetControllerOfNoCopy(o)
-	if ref == nil || ref.Kind != gvk.Kind {
-		return nil
-	}
-	d, err := c.deployments.Deployments(o.GetNamespace()).Get(ref.Name)
-	if err != nil || d.UID != ref.UID {
-		return nil
-	}
-	return d
+func (c *Controller) cached(namespace, name string) (*appsv1.Deployment, bool) {
+	d, err := c.deployments.Deployments(namespace).Get(name)
+	return d, err == nil
 }
 
-func (c *Controller) setChanged(rs *appsv1.ReplicaSet) {
-	if rs.DeletionTimestamp != nil {
-		c.setGone(rs)
-		return
-	}
-	if metav1.GetControllerOfNoCopy(rs) == nil {
-		c.orphanChanged(rs)
-		return
-	}
-	if d := c.owner(rs); d != nil {
-		c.changed(d)
-	}
-}
-
-func (c *Controller) setUpdated(old, cur *appsv1.ReplicaSet) {
-	if old.ResourceVersion == cur.ResourceVersion {
-		return
-	}
-	before, after := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
-	moved := (before == nil) != (after == nil) || before != nil && after != nil && before.UID != after.UID
-	if moved {
-		if d := c.owner(old); d != nil {
-			c.changed(d)
-		}
-	}
-	switch {
-	case after != nil:
-		if d := c.owner(cur); d != nil {
-			c.changed(d)
-		}
-	case moved || !maps.Equal(old.Labels, cur.Labels):
-		c.orphanChanged(cur)
-	}
-}
-
-func (c *Controller) setGone(rs *appsv1.ReplicaSet) {
-	if d := c.owner(rs); d != nil {
-		c.changed(d)
-	}
-}
-
-// orphanChanged wakes the Deployments that may want to adopt rs.
-func (c *Controller) orphanChanged(rs *appsv1.ReplicaSet) {
-	all, err := c.deployments.Deployments(rs.Namespace).List(labels.Everything())
+func (c *Controller) all(namespace string) []*appsv1.Deployment {
+	all, err := c.deployments.Deployments(namespace).List(labels.Everything())
 	if err != nil {
-		return
+		c.env.Log.Warn("list of deployments", "controller", c.env.Name, "err", err)
 	}
-	for _, d := range all {
-		sel, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
-		if err == nil && !sel.Empty() && sel.Matches(labels.Set(rs.Labels)) {
-			c.changed(d)
-		}
-	}
+	return all
 }
 
 // podGone matters to Recreate only: it waits for the last old pod.
@@ -158,8 +105,8 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	if err != nil || rs.UID != ref.UID {
 		return
 	}
-	if d := c.owner(rs); d != nil && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-		c.changed(d)
+	if d, ok := c.owners.Of(rs); ok && d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		c.loop.Add(framework.KeyOf(d))
 	}
 }
 

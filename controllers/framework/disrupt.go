@@ -52,11 +52,20 @@ func PatchPodStatus(ctx context.Context, env *Env, p *corev1.Pod, status map[str
 		return err
 	}
 	_, err = env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{}, "status")
-	// Conflict: another pod has its name by now.
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if err == nil || Superseded(ctx, env, p, err) {
 		return nil
 	}
 	return fmt.Errorf("patch status of pod %s/%s: %w", p.Namespace, p.Name, err)
+}
+
+// Superseded reports whether err, which a write to p by its UID has met, is only that p is gone or another pod has its name. A server
+// says Invalid to a patch of another pod's UID; Conflict may also mean that too many wrote at once, and such a write has to be repeated.
+func Superseded(ctx context.Context, env *Env, p *corev1.Pod, err error) bool {
+	if !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
+		return apierrors.IsNotFound(err)
+	}
+	live, err := env.Client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && live.UID != p.UID
 }
 
 // DeletePod deletes this very pod; grace nil leaves it the time it asks for. A pod that is gone is no error.

@@ -31,12 +31,12 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 	detail := &mark.Reconcile{EventSeen: c.loop.Seen(work{Key: key}), Wants: int(p.wanted(s.job)), Has: len(p.active)}
 	switch {
 	case p.create > 0:
-		detail.Creates, err = c.create(ctx, key, s.job, p)
+		detail.Creates, err = c.create(ctx, s.job, p)
 		o.created = len(detail.Creates)
 	case len(p.remove) > 0:
-		o.gone, err = c.remove(ctx, key, s.job, p.remove, true)
+		o.gone, err = c.remove(ctx, s.job, p.remove, true)
 	default:
-		o.gone, err = c.remove(ctx, key, s.job, p.end, false)
+		o.gone, err = c.remove(ctx, s.job, p.end, false)
 	}
 	for _, q := range o.gone {
 		detail.Deletes = append(detail.Deletes, q.Name)
@@ -46,7 +46,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 }
 
 // create makes pods and returns the names of those that exist now.
-func (c *Controller) create(ctx context.Context, key framework.Key, j *batchv1.Job, p plan) ([]string, error) {
+func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]string, error) {
 	var (
 		mu      sync.Mutex
 		names   []string
@@ -54,7 +54,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, j *batchv1.J
 		indexes = p.indexes
 	)
 	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
-	c.expect.Expect(key, p.create)
+	c.expect.Expect(j.UID, p.create)
 	done, pace, err := framework.SlowStart(p.create, c.memory.recall(j).pace, func() error {
 		one := *template // what pods share is only read
 		if indexed(j) {
@@ -81,14 +81,14 @@ func (c *Controller) create(ctx context.Context, key framework.Key, j *batchv1.J
 	})
 	c.memory.with(j.UID, func(r *recollection) { r.pace = min(2*pace, burst) })
 	if lost := p.create - done + ended; lost > 0 {
-		c.expect.Created(key, lost)
+		c.expect.Created(j.UID, lost)
 	}
 	metrics().created(j, p.tally, len(names), p.create-done)
 	return names, err
 }
 
 // remove deletes pods and returns those that are going. With forsake they lose the finalizer first: they are not counted.
-func (c *Controller) remove(ctx context.Context, key framework.Key, j *batchv1.Job, pods []*corev1.Pod, forsake bool) ([]*corev1.Pod, error) {
+func (c *Controller) remove(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, forsake bool) ([]*corev1.Pod, error) {
 	uids := make([]types.UID, len(pods))
 	for i, p := range pods {
 		uids[i] = p.UID
@@ -97,7 +97,7 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, j *batchv1.J
 		mu   sync.Mutex
 		gone []*corev1.Pod
 	)
-	c.expect.Expect(key, 0, uids...)
+	c.expect.Expect(j.UID, 0, uids...)
 	err := framework.Parallel(pods, atOnce, func(p *corev1.Pod) error {
 		var err error
 		if forsake {
@@ -111,9 +111,9 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, j *batchv1.J
 		case err == nil:
 			c.env.Events.Eventf(j, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+			c.expect.Deleted(j.UID, p.UID) // gone, or replaced by another of its name: its event will come
 		default:
-			c.expect.Deleted(key, p.UID)
+			c.expect.Deleted(j.UID, p.UID)
 			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 			return err
 		}
@@ -149,11 +149,7 @@ func (c *Controller) unfinalize(ctx context.Context, p *corev1.Pod, version stri
 		return err
 	}
 	_, err = c.env.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, b, metav1.PatchOptions{})
-	// Conflict: another pod has its name by now.
-	if apierrors.IsNotFound(err) || version == "" && apierrors.IsConflict(err) {
-		return nil
-	}
-	if err != nil {
+	if err != nil && !framework.Superseded(ctx, c.env, p, err) {
 		return fmt.Errorf("remove finalizer of pod %s: %w", p.Name, err)
 	}
 	return nil

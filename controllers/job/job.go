@@ -106,7 +106,7 @@ func (c *Controller) jobUpdated(old, cur *batchv1.Job) {
 }
 
 func (c *Controller) jobGone(j *batchv1.Job) {
-	c.expect.Forget(framework.KeyOf(j))
+	c.expect.Forget(j.UID)
 	c.memory.forget(j.UID)
 	c.leave(j)
 }
@@ -160,8 +160,8 @@ func (c *Controller) podAdded(p *corev1.Pod) {
 	if j == nil || ended(j) {
 		c.orphaned(p)
 	}
+	c.expect.Created(ref.UID, 1)
 	if j != nil {
-		c.expect.Created(framework.KeyOf(j), 1)
 		c.soon(j)
 	}
 }
@@ -214,7 +214,7 @@ func (c *Controller) podGoing(p *corev1.Pod) {
 		c.orphaned(p)
 		return
 	}
-	c.expect.Deleted(framework.KeyOf(j), p.UID)
+	c.expect.Deleted(j.UID, p.UID)
 	c.soon(j)
 }
 
@@ -226,7 +226,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	}
 	c.memory.seen(ref.UID, p)
 	if j := c.owner(p.Namespace, ref); j != nil {
-		c.expect.Deleted(framework.KeyOf(j), p.UID)
+		c.expect.Deleted(j.UID, p.UID)
 		c.soon(j)
 	}
 }
@@ -264,12 +264,11 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 	j, isJob := obj.(*batchv1.Job)
 	switch {
 	case !ok || !isJob:
-		c.expect.Forget(w.Key)
 		return nil
 	case external(j) != "":
 		return nil
 	case ended(j):
-		c.expect.Forget(w.Key)
+		c.expect.Forget(j.UID)
 		c.memory.forget(j.UID)
 		return nil
 	}
@@ -277,12 +276,11 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 	return c.run(ctx, w.Key, j)
 }
 
-// forgetGone is for a job that went while a pass ran: what the pass noted after jobGone would stay for good, and would hold up
-// a new job of that name.
+// forgetGone is for a job that went while a pass ran: what the pass noted after jobGone would stay for good.
 func (c *Controller) forgetGone(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
-		c.expect.Forget(key)
+		c.expect.Forget(j.UID)
 		c.memory.forget(j.UID)
 	}
 }
@@ -292,7 +290,7 @@ func (c *Controller) run(ctx context.Context, key framework.Key, j *batchv1.Job)
 	if known.ahead(j) {
 		return nil // the event that brings the cache up to date makes the job pending again
 	}
-	s := snapshot{job: j, freed: known.freed, failures: known.failures, settled: c.expect.Met(key), now: time.Now()}
+	s := snapshot{job: j, freed: known.freed, failures: known.failures, settled: c.expect.Met(j.UID), now: time.Now()}
 	if mode := j.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
 		c.env.Events.Event(j, corev1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
 		return nil

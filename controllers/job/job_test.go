@@ -3,6 +3,7 @@
 package job
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -173,10 +175,36 @@ func TestGoesDuringPass(t *testing.T) {
 		if n := len(built.memory.all); n != 0 {
 			t.Errorf("%d jobs are remembered, want none", n)
 		}
-		if !built.expect.Met(framework.KeyOf(j)) {
-			t.Error("a new job of that name would wait for the pods of the old one")
+		if n := built.expect.Len(); n != 0 {
+			t.Errorf("something is expected of %d jobs, want none", n)
 		}
 	})
+}
+
+// TestFinalizerStays: a patch that lost against others is tried again; one that another pod of the name refuses is not.
+func TestFinalizerStays(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for _, tt := range []struct {
+		name   string
+		err    error
+		live   types.UID
+		wanted bool
+	}{
+		{"contention", apierrors.NewConflict(pods, "p", errors.New("too many wrote at once")), "a", true},
+		{"successor", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), "b", false},
+		{"refused", apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), "a", true},
+		{"gone", apierrors.NewNotFound(pods, "p"), "b", false},
+	} {
+		c := controllertest.New(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: tt.live}})
+		c.Fake.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, tt.err })
+		ctl := &Controller{env: &framework.Env{Client: c.Client}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "a"}}
+		for _, version := range []string{"", "7"} {
+			if err := ctl.unfinalize(t.Context(), p, version); (err != nil) != tt.wanted {
+				t.Errorf("%s, version %q: got %v, want an error: %t", tt.name, version, err, tt.wanted)
+			}
+		}
+	}
 }
 
 // TestOneStatusWrite: a server keeps whole seconds, which is no reason to write what it has again.

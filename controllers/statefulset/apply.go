@@ -48,13 +48,13 @@ func (c *Controller) act(ctx context.Context, key framework.Key, s snapshot, p p
 		case identify, claimsAgain, own:
 		}
 	}
-	c.expect.Expect(key, len(detail.Creates), uids...)
+	c.expect.Expect(s.set.UID, len(detail.Creates), uids...)
 	err := a.run(ctx, p.stages, func(x action) { // not done: it will not be heard of
 		switch x.verb {
 		case create:
-			c.expect.Created(key, 1)
+			c.expect.Created(s.set.UID, 1)
 		case remove:
-			c.expect.Deleted(key, x.pod.UID)
+			c.expect.Deleted(s.set.UID, x.pod.UID)
 		case identify, claimsAgain, own:
 		}
 	})
@@ -239,7 +239,7 @@ func (a *acting) toldForeign(claim string) {
 		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
 }
 
-// writeStatus stores st unless it is what the set has. After a conflict the informer brings the newer set, and with it the next pass.
+// writeStatus stores st unless it is what the set has. A conflict makes the pass come again, with the newer set.
 func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, st appsv1.StatefulSetStatus) error {
 	if equality.Semantic.DeepEqual(set.Status, st) {
 		return nil
@@ -247,7 +247,7 @@ func (c *Controller) writeStatus(ctx context.Context, set *appsv1.StatefulSet, s
 	next := *set // the rest is only encoded
 	next.Status = st
 	_, err := c.env.Client.AppsV1().StatefulSets(set.Namespace).UpdateStatus(ctx, &next, metav1.UpdateOptions{})
-	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
 	return fmt.Errorf("write status: %w", err)

@@ -16,14 +16,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -44,6 +42,7 @@ type Controller struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
 	expect  *framework.Expectations
+	owners  *framework.Owners[*appsv1.StatefulSet, *corev1.Pod]
 	sets    appslisters.StatefulSetLister
 	pods    cache.Indexer
 	claims  corelisters.PersistentVolumeClaimLister
@@ -67,12 +66,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 		own: framework.PodOwnership(env, gvk, live),
 	}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
+		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later, Stranger: c.nameFree,
+		Selector: func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },
+	})
 	err = errors.Join(
+		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, sets.Informer(), framework.Handlers[*appsv1.StatefulSet]{Add: c.changed, Update: c.updated, Delete: c.gone}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
 		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
-		framework.On(c.loop, keeper.Informer(), framework.Each(c.revisionChanged)),
+		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.Orphan(r) })),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("statefulset controller: %w", err)
@@ -83,103 +85,32 @@ func New(env *framework.Env) (framework.Controller, error) {
 // Run is a run.Func.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) changed(set *appsv1.StatefulSet) { c.loop.Add(framework.KeyOf(set)) }
-
-func (c *Controller) updated(old, cur *appsv1.StatefulSet) {
-	if old.UID != cur.UID {
-		c.gone(old)
-	}
-	c.changed(cur)
+func (c *Controller) cached(namespace, name string) (*appsv1.StatefulSet, bool) {
+	set, err := c.sets.StatefulSets(namespace).Get(name)
+	return set, err == nil
 }
 
-func (c *Controller) gone(set *appsv1.StatefulSet) {
-	c.expect.Forget(framework.KeyOf(set))
-	c.changed(set)
-}
-
-// owner returns the set that controls o, nil when none does.
-func (c *Controller) owner(o metav1.Object) *appsv1.StatefulSet {
-	ref := metav1.GetControllerOfNoCopy(o)
-	if ref == nil || ref.Kind != gvk.Kind {
-		return nil
-	}
-	set, err := c.sets.StatefulSets(o.GetNamespace()).Get(ref.Name)
-	if err != nil || set.UID != ref.UID {
-		return nil
-	}
-	return set
-}
-
-// soon makes set pending; passes over a set of thousands, which count its pods, come a few times a second.
-func (c *Controller) soon(set *appsv1.StatefulSet) {
-	c.loop.AddAfter(framework.KeyOf(set), time.Duration(min(replicas(set)/50, 100))*time.Millisecond)
-}
-
-func (c *Controller) podAdded(p *corev1.Pod) {
-	if p.DeletionTimestamp != nil {
-		c.podDeleted(p) // seen for the first time while going: after a restart
-		return
-	}
-	if set := c.owner(p); set != nil {
-		c.expect.Created(framework.KeyOf(set), 1)
-		c.soon(set)
-		return
-	}
-	c.orphanChanged(p)
-}
-
-func (c *Controller) podUpdated(old, cur *corev1.Pod) {
-	if old.ResourceVersion == cur.ResourceVersion {
-		return
-	}
-	set, before := c.owner(cur), c.owner(old)
-	if before != nil && before != set {
-		c.changed(before)
-	}
-	switch {
-	case set == nil:
-		if before != nil || !maps.Equal(old.Labels, cur.Labels) {
-			c.orphanChanged(cur)
-		}
-		return
-	case cur.DeletionTimestamp != nil:
-		c.expect.Deleted(framework.KeyOf(set), cur.UID)
-	}
-	c.soon(set)
-}
-
-func (c *Controller) podDeleted(p *corev1.Pod) {
-	if set := c.owner(p); set != nil {
-		c.expect.Deleted(framework.KeyOf(set), p.UID)
-		c.soon(set)
-		return
-	}
-	// It had the name that a pod of a set waits for.
-	if name, n := ordinal(p.Name); n >= 0 {
-		if set, err := c.sets.StatefulSets(p.Namespace).Get(name); err == nil {
-			c.changed(set)
-		}
-	}
-}
-
-// orphanChanged wakes the sets that may want to adopt o.
-func (c *Controller) orphanChanged(o metav1.Object) {
-	if len(o.GetLabels()) == 0 || metav1.GetControllerOfNoCopy(o) != nil {
-		return
-	}
-	all, err := c.sets.StatefulSets(o.GetNamespace()).List(labels.Everything())
+func (c *Controller) all(namespace string) []*appsv1.StatefulSet {
+	sets, err := c.sets.StatefulSets(namespace).List(labels.Everything())
 	if err != nil {
-		return
+		c.env.Log.Warn("list of stateful sets", "controller", c.env.Name, "err", err)
 	}
-	for _, set := range all {
-		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !sel.Empty() && sel.Matches(labels.Set(o.GetLabels())) {
-			c.changed(set)
+	return sets
+}
+
+// later spreads the passes over a set of thousands, which count its pods: they come a few times a second.
+func later(set *appsv1.StatefulSet) time.Duration {
+	return time.Duration(min(replicas(set)/50, 100)) * time.Millisecond
+}
+
+// nameFree hears of the end of a pod that is no set's. It may have had the name that a pod of a set waits for.
+func (c *Controller) nameFree(p *corev1.Pod) {
+	if name, n := ordinal(p.Name); n >= 0 {
+		if set, ok := c.cached(p.Namespace, name); ok {
+			c.loop.Add(framework.KeyOf(set))
 		}
 	}
 }
-
-func (c *Controller) revisionChanged(r *appsv1.ControllerRevision) { c.orphanChanged(r) }
 
 // claimGone wakes the set whose pod may wait for the claim to be gone, to create its own.
 func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
@@ -187,13 +118,9 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	if n < 0 {
 		return
 	}
-	all, err := c.sets.StatefulSets(claim.Namespace).List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, set := range all {
+	for _, set := range c.all(claim.Namespace) {
 		if len(set.Spec.VolumeClaimTemplates) > 0 && strings.HasSuffix(rest, "-"+set.Name) {
-			c.changed(set)
+			c.loop.Add(framework.KeyOf(set))
 		}
 	}
 }
@@ -201,14 +128,11 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	set, err := c.sets.StatefulSets(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) {
-		c.expect.Forget(key)
+	set, ok := c.cached(key.Namespace, key.Name)
+	if !ok {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
+	defer c.owners.Done(set)
 	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
@@ -216,7 +140,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	}
 	s := snapshot{
 		set: set, claim: func(name string) *corev1.PersistentVolumeClaim { return c.cachedClaim(set.Namespace, name) },
-		settled: c.expect.Met(key), now: begin,
+		settled: c.expect.Met(set.UID), now: begin,
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
 		return err

@@ -158,9 +158,10 @@ func (k *Keeper) create(ctx context.Context, o Owner, patch []byte, number int64
 			return nil, fmt.Errorf("read revision %s: %w", want.Name, err)
 		}
 		owner := metav1.GetControllerOfNoCopy(r)
+		adoptable := r.DeletionTimestamp == nil && o.Selector.Matches(labels.Set(r.Labels))
 		switch {
-		case !same(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID():
-			*collisions++
+		case !same(r, patch, o.Template) || owner != nil && owner.UID != o.GetUID() || owner == nil && !adoptable:
+			*collisions++ // it will never be o's
 		case owner == nil:
 			return nil, fmt.Errorf("revision %s: waiting to adopt it", want.Name)
 		case r.Revision < number: // the cache had not seen it: it was created, and others since

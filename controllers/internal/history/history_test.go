@@ -161,3 +161,20 @@ func TestAdoptsRenumbersTruncates(t *testing.T) {
 		}
 	}
 }
+
+// TestOrphanOfThatName: a revision that nobody may adopt does not hold up the set whose name it has taken.
+func TestOrphanOfThatName(t *testing.T) {
+	patch, err := Patch(template1("v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &Keeper{own: framework.Ownership[*appsv1.ControllerRevision]{Owner: gvk}}
+	o := Owner{Object: &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}, Template: template1("v1"), HashLabel: "hash"}
+	r := k.revision(o, patch, 1, 0)
+	r.OwnerReferences, r.Labels = nil, nil
+	_, advance, _ := keeper(t, r)
+	s := advance("v1")
+	if s.Collisions != 1 || s.Update.Name == r.Name {
+		t.Errorf("got %s with %d collisions, want another name than %s and 1", s.Update.Name, s.Collisions, r.Name)
+	}
+}

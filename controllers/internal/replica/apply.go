@@ -55,13 +55,13 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 		mu    sync.Mutex
 		names []string
 	)
-	c.expect.Expect(key, n)
+	c.expect.Expect(set.UID, n)
 	done, pace, err := framework.SlowStart(n, c.getPace(key), func() error {
 		one := *template // encoding sets TypeMeta for a moment; the rest is only read
 		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			c.expect.Created(key, 1)
+			c.expect.Created(set.UID, 1)
 			return nil // nothing can be created there any more, and nothing needs to be
 		case err != nil:
 			c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
@@ -77,7 +77,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 	})
 	c.setPace(key, 2*pace)
 	if skipped := n - done; skipped > 0 {
-		c.expect.Created(key, skipped) // they will not be heard of; err makes the pass come again
+		c.expect.Created(set.UID, skipped) // they will not be heard of; err makes the pass come again
 	}
 	return names, err
 }
@@ -104,7 +104,7 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.
 	for i, p := range victims {
 		uids[i], names[i] = p.UID, p.Name
 	}
-	c.expect.Expect(key, 0, uids...)
+	c.expect.Expect(set.UID, 0, uids...)
 	err := framework.Parallel(victims, deletesAtOnce, func(p *corev1.Pod) error {
 		uid := p.UID
 		err := c.env.Client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -113,10 +113,10 @@ func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.
 			c.env.Events.Eventf(set, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: %v", p.Name)
 			return nil
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
-			c.expect.Deleted(key, p.UID) // gone, or replaced by another of its name: its event will come
+			c.expect.Deleted(set.UID, p.UID) // gone, or replaced by another of its name: its event will come
 			return nil
 		}
-		c.expect.Deleted(key, p.UID)
+		c.expect.Deleted(set.UID, p.UID)
 		c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedDelete", "Error deleting: %v", err)
 		return err
 	})

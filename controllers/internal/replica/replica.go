@@ -10,7 +10,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +45,7 @@ type Controller struct {
 	gvk    schema.GroupVersionKind
 	loop   *framework.Loop[framework.Key]
 	expect *framework.Expectations
+	owners *framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]
 	pods   cache.Indexer
 	own    framework.Ownership[*corev1.Pod]
 
@@ -69,51 +69,37 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 		return nil, err
 	}
 	c.pods = pods.GetIndexer()
-	err := errors.Join(
-		framework.On(c.loop, kind.Informer(), framework.Handlers[metav1.Object]{
-			Add: c.setChanged,
-			Update: func(old, cur metav1.Object) {
-				if old.GetUID() != cur.GetUID() {
-					c.setGone(old)
-				}
-				c.setChanged(cur)
-			},
-			Delete: c.setGone,
-		}),
-		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podAdded, Update: c.podUpdated, Delete: c.podDeleted}),
-	)
+	var err error
+	c.owners, err = framework.WatchOwners(c.loop, kind.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
+		Kind: c.gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later, Ended: podkind.Terminal,
+		Selector: func(set *appsv1.ReplicaSet) *metav1.LabelSelector { return set.Spec.Selector },
+	})
 	return c, err
 }
 
 // Run is a run.Func.
 func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
 
-func (c *Controller) setChanged(o metav1.Object) { c.loop.Add(framework.KeyOf(o)) }
-
-func (c *Controller) setGone(o metav1.Object) {
-	c.expect.Forget(framework.KeyOf(o))
-	c.loop.Add(framework.KeyOf(o))
-}
-
-// cached returns the set from the informer's cache, nil when there is none.
-func (c *Controller) cached(key framework.Key) (*appsv1.ReplicaSet, error) {
-	obj, ok, err := c.kind.Informer().GetIndexer().GetByKey(key.String())
+// cached returns the set from the informer's cache.
+func (c *Controller) cached(namespace, name string) (*appsv1.ReplicaSet, bool) {
+	obj, ok, err := c.kind.Informer().GetIndexer().GetByKey(framework.Key{Namespace: namespace, Name: name}.String())
 	if err != nil || !ok {
-		return nil, err
+		return nil, false
 	}
-	return c.kind.Of(obj), nil
+	set := c.kind.Of(obj)
+	return set, set != nil
 }
 
-// owner resolves a controller reference to its set, nil when that is none of ours or gone.
-func (c *Controller) owner(namespace string, ref *metav1.OwnerReference) *appsv1.ReplicaSet {
-	if ref == nil || ref.Kind != c.gvk.Kind {
+func (c *Controller) all(namespace string) []*appsv1.ReplicaSet {
+	objs, err := c.kind.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	if err != nil {
 		return nil
 	}
-	set, err := c.cached(framework.Key{Namespace: namespace, Name: ref.Name})
-	if err != nil || set == nil || set.UID != ref.UID {
-		return nil
+	sets := make([]*appsv1.ReplicaSet, len(objs))
+	for i, obj := range objs {
+		sets[i] = c.kind.Of(obj)
 	}
-	return set
+	return sets
 }
 
 // later spreads the passes that only count pods: a set of thousands is counted a few times a second, a small one at once.
@@ -121,112 +107,22 @@ func later(set *appsv1.ReplicaSet) time.Duration {
 	return time.Duration(min(wanted(set)/50, 100)) * time.Millisecond
 }
 
-func (c *Controller) podAdded(p *corev1.Pod) {
-	if p.DeletionTimestamp != nil {
-		c.podDeleted(p) // seen for the first time while going: after a restart
-		return
-	}
-	if ref := metav1.GetControllerOfNoCopy(p); ref != nil {
-		if set := c.owner(p.Namespace, ref); set != nil {
-			key := framework.KeyOf(set)
-			if c.expect.Created(key, 1) {
-				c.loop.Add(key)
-			} else {
-				c.loop.AddAfter(key, later(set))
-			}
-		}
-		return
-	}
-	c.orphanChanged(p)
-}
-
-func (c *Controller) podUpdated(old, cur *corev1.Pod) {
-	if old.ResourceVersion == cur.ResourceVersion {
-		return
-	}
-	relabelled := !maps.Equal(old.Labels, cur.Labels)
-	if cur.DeletionTimestamp != nil {
-		// A pod that is going is replaced now, not when it is gone.
-		c.podDeleted(cur)
-		if relabelled {
-			c.podDeleted(old)
-		}
-		return
-	}
-	oldRef, ref := metav1.GetControllerOfNoCopy(old), metav1.GetControllerOfNoCopy(cur)
-	moved := (oldRef == nil) != (ref == nil) || oldRef != nil && ref != nil && oldRef.UID != ref.UID
-	if moved {
-		if set := c.owner(old.Namespace, oldRef); set != nil {
-			c.loop.Add(framework.KeyOf(set))
-		}
-	}
-	if ref == nil {
-		if relabelled || moved {
-			c.orphanChanged(cur)
-		}
-		return
-	}
-	set := c.owner(cur.Namespace, ref)
-	if set == nil {
-		return
-	}
-	if moved || relabelled || podkind.Terminal(old) != podkind.Terminal(cur) {
-		c.loop.Add(framework.KeyOf(set))
-		return
-	}
-	c.loop.AddAfter(framework.KeyOf(set), later(set))
-}
-
-func (c *Controller) podDeleted(p *corev1.Pod) {
-	set := c.owner(p.Namespace, metav1.GetControllerOfNoCopy(p))
-	if set == nil {
-		return
-	}
-	key := framework.KeyOf(set)
-	if c.expect.Deleted(key, p.UID) {
-		c.loop.Add(key)
-		return
-	}
-	c.loop.AddAfter(key, later(set))
-}
-
-// orphanChanged wakes the sets that may want to adopt p.
-func (c *Controller) orphanChanged(p *corev1.Pod) {
-	if len(p.Labels) == 0 {
-		return
-	}
-	objs, err := c.kind.Informer().GetIndexer().ByIndex(cache.NamespaceIndex, p.Namespace)
-	if err != nil {
-		return
-	}
-	for _, obj := range objs {
-		set := c.kind.Of(obj)
-		sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-		if err == nil && !sel.Empty() && sel.Matches(labels.Set(p.Labels)) {
-			c.loop.Add(framework.KeyOf(set))
-		}
-	}
-}
-
 // sync is one pass over one set.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
-	set, err := c.cached(key)
-	if err != nil {
-		return err
-	}
-	if set == nil {
-		c.expect.Forget(key)
+	set, ok := c.cached(key.Namespace, key.Name)
+	if !ok {
 		c.setPace(key, 0)
 		return nil
 	}
+	defer c.owners.Done(set)
 	sel, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		c.env.Log.Warn("selector cannot be used", "controller", c.env.Name, "key", key.String(), "err", err)
 		return nil // only a change of the set can mend it
 	}
 	s := snapshot{
-		set: set, settled: c.expect.Met(key), counts: c.gvk.Group == appsv1.GroupName, now: begin,
+		set: set, settled: c.expect.Met(set.UID), counts: c.gvk.Group == appsv1.GroupName, now: begin,
 		related: func() []*corev1.Pod { return c.related(set) },
 	}
 	if s.pods, err = c.claim(ctx, set, sel); err != nil {
