@@ -27,6 +27,7 @@ func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs", "how many objects the "+c.Name+" works on at once")
 	}
 	lifecycleFlags(fl, o)
+	attachFlags(fl, o)
 	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "give nodes that bring no range of pod addresses one out of `CIDR`, or out of one of each IP family, separated by a comma")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
@@ -117,6 +118,14 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Var((*perSecond)(&n.SecondaryRate), "secondary-node-eviction-rate", "and from `N` where most of a large zone is lost")
 	fl.Float64Var(&n.Unhealthy, "unhealthy-zone-threshold", 0.55, "the `SHARE` of nodes not ready from which on most of a zone counts as lost")
 	fl.Var((*threshold)(&n.Large), "large-cluster-size-threshold", "a zone of up to `N` nodes is small: when most of it is lost, nothing is evicted there")
+}
+
+// attachFlags say how volumes are attached to nodes and leave them.
+func attachFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
+	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
+		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
+	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect, as is the next: attachments are watched, not compared from time to time")
+	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect")
 }
 
 // perSecond is a rate of which 0 means the same as -1: never.

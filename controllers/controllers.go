@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/informers"
 
 	"keelson/client"
+	"keelson/controllers/attachdetach"
 	"keelson/controllers/cronjob"
 	"keelson/controllers/endpointslice"
 	"keelson/controllers/endpointslicemirroring"
@@ -70,7 +71,7 @@ func (c Config) Default() Config {
 func Collectors() []prometheus.Collector {
 	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
 		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
-		nodelifecycle.Collectors(), podgc.Collectors(), tainteviction.Collectors())
+		nodelifecycle.Collectors(), podgc.Collectors(), tainteviction.Collectors(), attachdetach.Collectors())
 }
 
 // Manager runs the controllers that its configuration asks for.

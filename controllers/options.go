@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"keelson/controllers/attachdetach"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/nodelifecycle"
 )
@@ -23,6 +24,8 @@ type Options struct {
 	Nodes nodelifecycle.Config
 	// TerminatedPods is how many finished pods are kept before the oldest are deleted. Default 12,500; negative: all.
 	TerminatedPods int
+	// Attach says how volumes leave nodes.
+	Attach attachdetach.Config
 	// PodRanges are for the nodes that bring no range of pod addresses.
 	PodRanges nodeipam.Config
 }

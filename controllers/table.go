@@ -4,6 +4,7 @@ package controllers
 
 import (
 	localvolumenames "keelson/api/core/localvolume"
+	"keelson/controllers/attachdetach"
 	"keelson/controllers/bootstrap"
 	"keelson/controllers/certificates"
 	"keelson/controllers/clusterroleaggregation"
@@ -130,6 +131,12 @@ var table = []row{
 		source: "persistentvolume-controller", workers: 8, build: plain(persistentvolume.New),
 	},
 	{name: "local-volume-provisioner-controller", alias: "local-volume-provisioner", account: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
+	{
+		name: "persistentvolume-attach-detach-controller", alias: "attachdetach", account: "attachdetach-controller", workers: 10,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return attachdetach.New(env, cfg.Attach)
+		},
+	},
 	{
 		name: "persistentvolume-expander-controller", alias: "persistentvolume-expander", account: "expand-controller", source: "volume_expand",
 		workers: 1, build: plain(expand.New),

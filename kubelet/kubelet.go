@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/api/core/localvolume"
+	volumeapi "keelson/api/core/volume"
 	"keelson/client"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
@@ -78,14 +79,14 @@ func New(cfg Config) (*Kubelet, error) {
 	if err = k.newEviction(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	labels, annotations := cfg.Labels, map[string]string(nil)
+	labels, annotations := cfg.Labels, map[string]string{volumeapi.AnnotationManaged: "true"}
 	if cfg.VolumesDir != "" {
 		labels = maps.Clone(labels)
 		if labels == nil {
 			labels = map[string]string{}
 		}
 		labels[localvolume.NodeHas] = "true"
-		annotations = map[string]string{localvolume.NodeAnnotation: cfg.VolumesDir}
+		annotations[localvolume.NodeAnnotation] = cfg.VolumesDir
 	}
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,

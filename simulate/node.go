@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/api/core/localvolume"
+	volumeapi "keelson/api/core/volume"
 )
 
 const version = "v1.37.2+keelson"
@@ -34,7 +35,7 @@ func (s *Simulator) node(i int) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
 			LabelType: TypeFake, corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
 			"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
-		}, Annotations: map[string]string{AnnotationBy: s.cfg.By}},
+		}, Annotations: map[string]string{AnnotationBy: s.cfg.By, volumeapi.AnnotationManaged: "true"}},
 		Spec: corev1.NodeSpec{PodCIDR: podCIDR(i), PodCIDRs: []string{podCIDR(i)}, ProviderID: providerID(name)},
 	}
 	n.Labels[localvolume.NodeHas] = "true" // claims of pods on fake nodes get volumes that are nowhere

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attachdetach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/mark"
+)
+
+func (c *Controller) sync(ctx context.Context, name string) error {
+	begin := time.Now()
+	v, err := c.look(name)
+	if err != nil {
+		return err
+	}
+	p := decide(v)
+	c.note(v, p)
+	// The node hears first of what it is about to lose: what its status does not list it does not mount.
+	if err := c.report(ctx, v, p.report); err != nil {
+		return err
+	}
+	did := &mark.Reconcile{EventSeen: c.loop.Seen(name), Wants: len(v.wants), Has: len(v.have)}
+	err = errors.Join(c.detach(ctx, v, p.detach, did), c.attach(ctx, name, p.attach, did))
+	if p.again > 0 {
+		c.loop.AddAfter(name, p.again)
+	}
+	if len(did.Creates)+len(did.Deletes) > 0 && v.node != nil {
+		c.env.Reconciled(mark.Subject{Resource: "nodes", Name: name, UID: string(v.node.UID)}, begin, did, err)
+	}
+	return err
+}
+
+// note remembers what the next pass needs, and tells pods whose volume another node has, once.
+func (c *Controller) note(v view, p plan) {
+	c.mu.Lock()
+	for _, a := range v.have {
+		_, known := c.idle[a.object.Name]
+		switch idle := slices.Contains(p.idle, a.object.Name); {
+		case !idle:
+			delete(c.idle, a.object.Name)
+		case !known:
+			c.idle[a.object.Name] = v.now
+		}
+	}
+	told := map[refusal]bool{}
+	var news []want
+	for _, w := range p.refused {
+		fresh := want{disk: w.disk}
+		for _, pod := range w.pods {
+			r := refusal{pod.UID, w.disk.pv}
+			told[r] = true
+			if !c.told[v.name][r] {
+				fresh.pods = append(fresh.pods, pod)
+			}
+		}
+		if len(fresh.pods) > 0 {
+			news = append(news, fresh)
+		}
+	}
+	if len(told) > 0 {
+		c.told[v.name] = told
+	} else {
+		delete(c.told, v.name)
+	}
+	if k := tally(v, p); len(k) > 0 {
+		c.counted[v.name] = k
+	} else {
+		delete(c.counted, v.name)
+	}
+	c.mu.Unlock()
+	for _, w := range news {
+		c.refuse(w, v.elsewhere[w.disk.pv])
+	}
+}
+
+// refuse says who has the volume.
+func (c *Controller) refuse(w want, nodes []string) {
+	var users []*corev1.Pod
+	for _, n := range nodes {
+		users = append(users, c.users(n, w.disk.pv)...)
+	}
+	for _, p := range w.pods {
+		c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "Multi-Attach error for volume %q %s", w.disk.pv, holders(p.Namespace, users))
+	}
+}
+
+// holders names the pods that have a volume as far as somebody in a namespace may know them.
+func holders(namespace string, users []*corev1.Pod) string {
+	var near []string
+	far := 0
+	for _, p := range users {
+		if p.Namespace == namespace {
+			near = append(near, p.Name)
+		} else {
+			far++
+		}
+	}
+	switch slices.Sort(near); {
+	case len(users) == 0:
+		return "Volume is already exclusively attached to one node and can't be attached to another"
+	case far == 0:
+		return "Volume is already used by pod(s) " + strings.Join(near, ", ")
+	case len(near) == 0:
+		return fmt.Sprintf("Volume is already used by %d pod(s) in different namespaces", far)
+	}
+	return fmt.Sprintf("Volume is already used by pod(s) %s and %d pod(s) in different namespaces", strings.Join(near, ", "), far)
+}
+
+// report writes the node's volumesAttached.
+func (c *Controller) report(ctx context.Context, v view, want []corev1.AttachedVolume) error {
+	if v.node == nil || !isManaged(v.node) || slices.Equal(v.node.Status.VolumesAttached, want) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"volumesAttached": want}})
+	if err != nil {
+		return fmt.Errorf("encode volumes of node %s: %w", v.name, err)
+	}
+	_, err = c.env.Client.CoreV1().Nodes().Patch(ctx, v.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("report volumes of node %s: %w", v.name, err)
+	}
+	return nil
+}
+
+func (c *Controller) detach(ctx context.Context, v view, all []detach, did *mark.Reconcile) error {
+	if len(all) == 0 {
+		return nil
+	}
+	node, err := c.env.Client.CoreV1().Nodes().Get(ctx, v.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		node, err = nil, nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask what node %s uses: %w", v.name, err)
+	}
+	var errs []error
+	for _, d := range all {
+		// The cache may be behind the node. What the node says now decides; its news bring the next pass.
+		if d.force == "" && node != nil && (d.disk.usedOn(node.Status.VolumesInUse) || attached(node, d.disk)) {
+			continue
+		}
+		uid := d.object.UID
+		err := c.env.Client.StorageV1().VolumeAttachments().Delete(ctx, d.object.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("detach volume %s from node %s: %w", d.disk.pv, v.name, err))
+			continue
+		}
+		c.gone(d.object)
+		if d.force != "" {
+			totals().forced.WithLabelValues(d.force).Inc()
+			c.env.Log.Warn("volume detached by force", "volume", d.disk.pv, "node", v.name, "why", d.force)
+		}
+		did.Deletes = append(did.Deletes, d.object.Name)
+	}
+	return errors.Join(errs...)
+}
+
+// gone remembers a deletion until the cache shows it.
+func (c *Controller) gone(a *storagev1.VolumeAttachment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, ok, err := c.attachments.GetByKey(a.Name); ok && err == nil {
+		c.going[a.Name] = a.UID
+	}
+}
+
+func attached(n *corev1.Node, d disk) bool {
+	return d.handle != "" && slices.ContainsFunc(n.Status.VolumesAttached, func(a corev1.AttachedVolume) bool { return a.Name == d.unique() })
+}
+
+func (c *Controller) attach(ctx context.Context, node string, all []want, did *mark.Reconcile) error {
+	var errs []error
+	for _, w := range all {
+		if !c.reserve(w.disk, node) {
+			c.loop.Add(node) // another node was faster: the next pass says so
+			continue
+		}
+		a := &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: w.disk.attachment(node)},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: w.disk.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.disk.pv},
+			},
+		}
+		_, err := c.env.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
+		if err != nil {
+			c.unreserve(w.disk, node, a.Name, apierrors.IsAlreadyExists(err))
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			for _, p := range w.pods {
+				c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %v", w.disk.pv, err)
+			}
+			errs = append(errs, fmt.Errorf("attach volume %s to node %s: %w", w.disk.pv, node, err))
+			continue
+		}
+		did.Creates = append(did.Creates, a.Name)
+	}
+	return errors.Join(errs...)
+}
+
+// reserve takes an exclusive volume for a node; two passes at once cannot both have it.
+func (c *Controller) reserve(d disk, node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if nodes, _ := c.elsewhereLocked(d.pv, node, now); d.exclusive && len(nodes) > 0 {
+		return false
+	}
+	c.coming[reservation{d.pv, node}] = now
+	return true
+}
+
+// unreserve gives the volume back, unless an attachment is there that the cache does not have yet. Others may be waiting.
+func (c *Controller) unreserve(d disk, node, name string, there bool) {
+	if _, known, err := c.attachments.GetByKey(name); there && !known && err == nil {
+		return
+	}
+	c.mu.Lock()
+	delete(c.coming, reservation{d.pv, node})
+	c.mu.Unlock()
+	if v, err := c.volumes.Get(d.pv); err == nil && !there {
+		c.volumeChanged(v)
+	}
+}
+
+// announce tells pods how their volume's attaching ended.
+func (c *Controller) announce(old, a *storagev1.VolumeAttachment) {
+	d, ok := c.ours(a)
+	if !ok {
+		return
+	}
+	failure := func(a *storagev1.VolumeAttachment) storagev1.VolumeError {
+		if e := a.Status.AttachError; e != nil {
+			return *e
+		}
+		return storagev1.VolumeError{}
+	}
+	was, is := failure(old), failure(a)
+	switch {
+	case a.Status.Attached && !old.Status.Attached:
+		for _, p := range c.users(a.Spec.NodeName, d.pv) {
+			c.env.Events.Eventf(p, corev1.EventTypeNormal, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q", d.pv)
+		}
+	case !a.Status.Attached && is.Message != "" && (is.Message != was.Message || !is.Time.Equal(&was.Time)):
+		for _, p := range c.users(a.Spec.NodeName, d.pv) {
+			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", d.pv, is.Message)
+		}
+	}
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package attachdetach attaches volumes of CSI drivers to the nodes whose pods need them, and takes them away when none does. The
+// table of controllers starts it. It makes and deletes VolumeAttachments, on which the driver's attacher acts, and tells nodes by
+// status.volumesAttached what they have; it never talks to a driver.
+//
+// Invariants:
+//  1. An attachment is deleted only after the node's volumesAttached no longer lists the volume and the node, asked at the server,
+//     does not list it in volumesInUse; or by force: the node has been unwell for six minutes, or is declared out of service.
+//  2. A volume whose access modes allow one node is attached to a second only when no attachment to another exists, whatever its state.
+//  3. Attachments of other names than ours are never touched, nor nodes that do not leave attaching to a controller.
+package attachdetach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	storagelisters "k8s.io/client-go/listers/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	podkind "keelson/api/core/pod"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/claims"
+)
+
+// Config says how volumes leave nodes.
+type Config struct {
+	// NoForceDetach keeps volumes attached to unwell nodes that use them, until such a node is declared out of service.
+	NoForceDetach bool
+}
+
+// Controller works node by node.
+type Controller struct {
+	env         *framework.Env
+	cfg         Config
+	loop        *framework.Loop[string]
+	nodes       corelisters.NodeLister
+	claims      corelisters.PersistentVolumeClaimLister
+	volumes     corelisters.PersistentVolumeLister
+	drivers     storagelisters.CSIDriverLister
+	pods        cache.Indexer
+	attachments cache.Indexer
+
+	mu sync.Mutex
+	// coming are the attachments that we make and the cache does not have, by PersistentVolume and node, until it has.
+	coming map[reservation]time.Time
+	// going are the attachments that we have deleted and the cache still shows as they were.
+	going map[string]types.UID
+	// idle is since when attachments are needed by nothing.
+	idle map[string]time.Time
+	// lost is what nodes that are gone last said they use.
+	lost map[string][]corev1.UniqueVolumeName
+	// told are the pods of a node that have heard that another node has their volume.
+	told map[string]map[refusal]bool
+	// counted are the volumes that nodes want and have, by driver.
+	counted map[string]count
+}
+
+type reservation struct{ pv, node string }
+
+type refusal struct {
+	pod types.UID
+	pv  string
+}
+
+// The indices of VolumeAttachments.
+const (
+	byNode   = "keelson.attachment.node"
+	byVolume = "keelson.attachment.volume"
+)
+
+// New builds the controller.
+func New(env *framework.Env, cfg Config) (framework.Controller, error) {
+	core, storage := env.Shared.Core().V1(), env.Shared.Storage().V1()
+	pods, attachments := core.Pods().Informer(), storage.VolumeAttachments().Informer()
+	c := &Controller{
+		env: env, cfg: cfg, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
+		coming: map[reservation]time.Time{}, going: map[string]types.UID{}, idle: map[string]time.Time{},
+		lost: map[string][]corev1.UniqueVolumeName{}, told: map[string]map[refusal]bool{}, counted: map[string]count{},
+	}
+	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
+		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
+		framework.EnsureIndex(attachments, byNode, indexBy(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName })),
+		framework.EnsureIndex(attachments, byVolume, indexBy(volumeOf)),
+		framework.On(c.loop, pods, framework.Each(c.podChanged)),
+		framework.On(c.loop, core.PersistentVolumeClaims().Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
+			Add: c.claimChanged, Update: func(_, o *corev1.PersistentVolumeClaim) { c.claimChanged(o) },
+		}),
+		framework.On(c.loop, core.PersistentVolumes().Informer(), framework.Each(c.volumeChanged)),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeCame, Update: c.nodeChanged, Delete: c.nodeGone}),
+		framework.On(c.loop, attachments, framework.Handlers[*storagev1.VolumeAttachment]{
+			Add: c.attachmentChanged, Update: c.attachmentMoved, Delete: c.attachmentGone,
+		}),
+		framework.On(c.loop, storage.CSIDrivers().Informer(), framework.Handlers[*storagev1.CSIDriver]{Add: c.driverChanged, Delete: c.driverChanged}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("attach and detach: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	defer totals().during(c)()
+	return c.loop.Run(ctx, ready)
+}
+
+func indexBy(f func(*storagev1.VolumeAttachment) string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		if a, ok := obj.(*storagev1.VolumeAttachment); ok {
+			return []string{f(a)}, nil
+		}
+		return nil, nil
+	}
+}
+
+// volumeOf is the PersistentVolume of an attachment, or empty.
+func volumeOf(a *storagev1.VolumeAttachment) string {
+	if n := a.Spec.Source.PersistentVolumeName; n != nil {
+		return *n
+	}
+	return ""
+}
+
+func (c *Controller) podChanged(p *corev1.Pod) {
+	if p.Spec.NodeName == "" {
+		return
+	}
+	names := podkind.Claims(p)
+	if len(names) == 0 {
+		return
+	}
+	if len(c.on(byNode, p.Spec.NodeName)) > 0 || slices.ContainsFunc(names, func(name string) bool {
+		_, ok := c.diskOf(p.Namespace, name)
+		return ok
+	}) {
+		c.loop.Add(p.Spec.NodeName)
+	}
+}
+
+// claimChanged looks at the nodes of the pods that wait for the claim.
+func (c *Controller) claimChanged(o *corev1.PersistentVolumeClaim) {
+	if _, ok := c.diskOf(o.Namespace, o.Name); ok {
+		c.wakeUsers(o.Namespace, o.Name)
+	}
+}
+
+func (c *Controller) volumeChanged(v *corev1.PersistentVolume) {
+	if v.Spec.CSI != nil && v.Spec.ClaimRef != nil {
+		c.wakeUsers(v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
+	}
+	for _, a := range c.on(byVolume, v.Name) {
+		c.loop.Add(a.Spec.NodeName)
+	}
+}
+
+func (c *Controller) wakeUsers(namespace, claim string) {
+	users, err := claims.Pods(c.pods, namespace, claim)
+	if err != nil {
+		return // a cache does not fail
+	}
+	for _, p := range users {
+		if p.Spec.NodeName != "" {
+			c.loop.Add(p.Spec.NodeName)
+		}
+	}
+}
+
+func (c *Controller) nodeCame(n *corev1.Node) {
+	c.mu.Lock()
+	delete(c.lost, n.Name)
+	c.mu.Unlock()
+	c.loop.Add(n.Name)
+}
+
+func (c *Controller) nodeChanged(old, n *corev1.Node) {
+	if isManaged(old) != isManaged(n) || isReady(old) != isReady(n) || outOfService(old) != outOfService(n) ||
+		!slices.Equal(old.Status.VolumesInUse, n.Status.VolumesInUse) || !slices.Equal(old.Status.VolumesAttached, n.Status.VolumesAttached) {
+		c.loop.Add(n.Name)
+	}
+}
+
+func (c *Controller) nodeGone(n *corev1.Node) {
+	if len(c.on(byNode, n.Name)) > 0 {
+		c.mu.Lock()
+		c.lost[n.Name] = n.Status.VolumesInUse
+		c.mu.Unlock()
+	}
+	c.loop.Add(n.Name)
+}
+
+func (c *Controller) driverChanged(d *storagev1.CSIDriver) {
+	for _, v := range c.all() {
+		if v.Spec.CSI != nil && v.Spec.CSI.Driver == d.Name {
+			c.volumeChanged(v)
+		}
+	}
+}
+
+func (c *Controller) attachmentChanged(a *storagev1.VolumeAttachment) {
+	c.mu.Lock()
+	delete(c.coming, reservation{volumeOf(a), a.Spec.NodeName})
+	c.mu.Unlock()
+	c.loop.Add(a.Spec.NodeName)
+}
+
+func (c *Controller) attachmentMoved(old, a *storagev1.VolumeAttachment) {
+	if a.DeletionTimestamp != nil {
+		c.mu.Lock()
+		delete(c.going, a.Name)
+		c.mu.Unlock()
+	}
+	c.announce(old, a)
+	c.attachmentChanged(a)
+}
+
+// attachmentGone lets those have the volume who waited for it.
+func (c *Controller) attachmentGone(a *storagev1.VolumeAttachment) {
+	c.mu.Lock()
+	delete(c.going, a.Name)
+	delete(c.idle, a.Name)
+	if len(c.on(byNode, a.Spec.NodeName)) == 0 {
+		delete(c.lost, a.Spec.NodeName)
+	}
+	c.mu.Unlock()
+	c.attachmentChanged(a)
+	if v, err := c.volumes.Get(volumeOf(a)); err == nil {
+		c.volumeChanged(v)
+	}
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attachdetach
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// plugin is a driver and whether its volumes are counted as wanted or as had.
+type plugin struct {
+	driver string
+	had    bool
+}
+
+// count is how many volumes a node wants and has.
+type count map[plugin]int
+
+func tally(v view, p plan) count {
+	out := count{}
+	if v.node == nil || isManaged(v.node) {
+		for _, w := range v.wants {
+			out[plugin{w.disk.driver, false}]++
+		}
+		for _, a := range v.have {
+			out[plugin{a.disk.driver, true}]++
+		}
+	}
+	return out
+}
+
+// totalsOf are the metrics of all controllers of this package in the process, by Kubernetes' names.
+type totalsOf struct {
+	forced  *prometheus.CounterVec
+	desc    *prometheus.Desc
+	mu      sync.Mutex
+	running map[*Controller]struct{}
+}
+
+var totals = sync.OnceValue(func() *totalsOf {
+	return &totalsOf{
+		forced: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: "attach_detach_controller", Name: "attachdetach_controller_forced_detaches",
+			Help: "Number of times the A/D Controller performed a forced detach",
+		}, []string{"reason"}),
+		desc:    prometheus.NewDesc("attachdetach_controller_total_volumes", "Number of volumes in A/D Controller", []string{"plugin_name", "state"}, nil),
+		running: map[*Controller]struct{}{},
+	}
+})
+
+// Collectors are the metrics of this package.
+func Collectors() []prometheus.Collector { return []prometheus.Collector{totals().forced, totals()} }
+
+// Describe names what is counted when somebody asks.
+func (t *totalsOf) Describe(ch chan<- *prometheus.Desc) { ch <- t.desc }
+
+// Collect adds up what the nodes of the controllers that run want and have.
+func (t *totalsOf) Collect(ch chan<- prometheus.Metric) {
+	sum := count{}
+	t.mu.Lock()
+	for c := range t.running {
+		c.mu.Lock()
+		for _, k := range c.counted {
+			for p, n := range k {
+				sum[p] += n
+			}
+		}
+		c.mu.Unlock()
+	}
+	t.mu.Unlock()
+	for p, n := range sum {
+		state := "desired_state_of_world"
+		if p.had {
+			state = "actual_state_of_world"
+		}
+		ch <- prometheus.MustNewConstMetric(t.desc, prometheus.GaugeValue, float64(n), "kubernetes.io/csi:"+p.driver, state)
+	}
+}
+
+// during counts c until the function it returns is called.
+func (t *totalsOf) during(c *Controller) (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.running[c] = struct{}{}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.running, c)
+	}
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package attachdetach
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	podkind "keelson/api/core/pod"
+	"keelson/controllers/framework"
+)
+
+// comingLimit is for how long an attachment that we made counts though no cache has shown it.
+const comingLimit = time.Minute
+
+// on are the attachments that an index finds.
+func (c *Controller) on(index, value string) []*storagev1.VolumeAttachment {
+	objs, err := c.attachments.ByIndex(index, value)
+	if err != nil {
+		return nil // the index is there
+	}
+	var out []*storagev1.VolumeAttachment
+	for _, o := range objs {
+		if a, ok := o.(*storagev1.VolumeAttachment); ok {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+func (c *Controller) all() []*corev1.PersistentVolume {
+	all, err := c.volumes.List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache does not fail
+	}
+	return all
+}
+
+// diskOf is what a bound claim leads to, if that is attached to nodes.
+func (c *Controller) diskOf(namespace, claim string) (disk, bool) {
+	o, err := c.claims.PersistentVolumeClaims(namespace).Get(claim)
+	if err != nil || o.Status.Phase != corev1.ClaimBound {
+		return disk{}, false
+	}
+	v, err := c.volumes.Get(o.Spec.VolumeName)
+	if err != nil || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != o.UID || !c.attaches(v.Spec.CSI.Driver) {
+		return disk{}, false
+	}
+	return diskFor(v), true
+}
+
+func diskFor(v *corev1.PersistentVolume) disk {
+	return disk{pv: v.Name, driver: v.Spec.CSI.Driver, handle: v.Spec.CSI.VolumeHandle, exclusive: isExclusive(v.Spec.AccessModes)}
+}
+
+// attaches tells whether a driver's volumes are attached to nodes. One that says nothing of itself attaches.
+func (c *Controller) attaches(driver string) bool {
+	d, err := c.drivers.Get(driver)
+	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
+}
+
+// ours tells of which volume an attachment is, if it is one that this controller makes.
+func (c *Controller) ours(a *storagev1.VolumeAttachment) (disk, bool) {
+	name := volumeOf(a)
+	if name == "" {
+		return disk{}, false
+	}
+	v, err := c.volumes.Get(name)
+	if err != nil || v.Spec.CSI == nil {
+		return disk{pv: name, driver: a.Spec.Attacher}, ourName.MatchString(a.Name)
+	}
+	d := diskFor(v)
+	return d, d.driver == a.Spec.Attacher && d.attachment(a.Spec.NodeName) == a.Name
+}
+
+// look collects what is known of a node.
+func (c *Controller) look(name string) (view, error) {
+	v := view{name: name, elsewhere: map[string][]string{}, noForce: c.cfg.NoForceDetach, now: time.Now()}
+	n, err := c.nodes.Get(name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return v, err
+	}
+	if err == nil {
+		v.node, v.inUse, v.known = n, n.Status.VolumesInUse, true
+	}
+	if v.wants, err = c.wants(name, v.node); err != nil {
+		return v, err
+	}
+	have := c.on(byNode, name)
+	slices.SortFunc(have, func(a, b *storagev1.VolumeAttachment) int { return cmp.Compare(a.Name, b.Name) })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if v.node == nil {
+		v.inUse, v.known = c.lost[name]
+	}
+	for _, o := range have {
+		if d, ok := c.ours(o); ok {
+			v.have = append(v.have, attachment{d, o, o.DeletionTimestamp != nil || c.going[o.Name] == o.UID, c.idle[o.Name]})
+		}
+	}
+	for _, w := range v.wants {
+		if w.disk.exclusive {
+			nodes, rumour := c.elsewhereLocked(w.disk.pv, name, v.now)
+			v.elsewhere[w.disk.pv], v.rumour = nodes, v.rumour || rumour
+		}
+	}
+	return v, nil
+}
+
+// elsewhereLocked are the other nodes that have a volume, or are about to: those by rumour.
+func (c *Controller) elsewhereLocked(pv, node string, now time.Time) (out []string, rumour bool) {
+	for _, a := range c.on(byVolume, pv) {
+		if a.Spec.NodeName != node {
+			out = append(out, a.Spec.NodeName)
+		}
+	}
+	for r, at := range c.coming {
+		switch {
+		case now.Sub(at) >= comingLimit:
+			delete(c.coming, r)
+		case r.pv == pv && r.node != node:
+			out, rumour = append(out, r.node), true
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), rumour
+}
+
+// wants are the volumes that the pods of a node need, by the names of their PersistentVolumes.
+func (c *Controller) wants(node string, n *corev1.Node) ([]want, error) {
+	pods, err := framework.PodsOn(c.pods, node)
+	if err != nil {
+		return nil, err
+	}
+	byVolume := map[string]*want{}
+	for _, p := range pods {
+		if !needs(p, n) {
+			continue
+		}
+		for _, d := range c.disks(p) {
+			w := byVolume[d.pv]
+			if w == nil {
+				w = &want{disk: d}
+				byVolume[d.pv] = w
+			}
+			w.pods = append(w.pods, p)
+		}
+	}
+	out := make([]want, 0, len(byVolume))
+	for _, name := range slices.Sorted(maps.Keys(byVolume)) {
+		w := *byVolume[name]
+		slices.SortFunc(w.pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.UID, b.UID) })
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// disks are the volumes of a pod that are attached, each once.
+func (c *Controller) disks(p *corev1.Pod) []disk {
+	var out []disk
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		name := podkind.ClaimName(p, v)
+		if name == "" {
+			continue
+		}
+		if v.Ephemeral != nil {
+			o, err := c.claims.PersistentVolumeClaims(p.Namespace).Get(name)
+			if err != nil || ephemeral.VolumeIsForPod(p, o) != nil {
+				continue
+			}
+		}
+		if d, ok := c.diskOf(p.Namespace, name); ok && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// users are the pods on a node that need a volume.
+func (c *Controller) users(node, pv string) []*corev1.Pod {
+	n, err := c.nodes.Get(node)
+	if err != nil {
+		return nil
+	}
+	wants, err := c.wants(node, n)
+	if err != nil {
+		return nil
+	}
+	for _, w := range wants {
+		if w.disk.pv == pv {
+			return w.pods
+		}
+	}
+	return nil
+}
