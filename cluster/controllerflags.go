@@ -121,7 +121,7 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 }
 
 // attachFlags say how volumes are attached to nodes and leave them.
-func attachFlags(fl *pflag.FlagSet, o *cluster.ControllerOptions) {
+func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
 	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect, as is the next: attachments are watched, not compared from time to time")
