@@ -97,7 +97,7 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 func builtinRuntime(
 	cfg Config, dir DataDir, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
 ) (*runtime.Runtime, *network.Network, error) {
-	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: cfg.PodCIDR, Log: log.With("room", "network")})
+	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: []netip.Prefix{cfg.PodCIDR}, Log: log.With("room", "network")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -145,7 +145,7 @@ func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	}
 	foreign := removeForeign(ctx, dir)
 	log := slog.New(slog.DiscardHandler)
-	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDR: anyCIDR, Log: log})
+	net, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: []netip.Prefix{anyCIDR}, Log: log})
 	if err != nil {
 		return err
 	}

@@ -29,9 +29,8 @@ func (k *kernel) missingFeature() string {
 		{"address translation in nftables (CONFIG_NFT_NAT)", nat(pre)},
 		{"fib lookups in nftables (CONFIG_NFT_FIB_IPV4)", nat(pre, toLocal()...)},
 		{"masquerading in nftables (CONFIG_NFT_MASQ)", nat(post, &expr.Masq{})},
-		{"connection tracking in nftables (CONFIG_NFT_CT)", nat(post, translated()...)},
 		{"maps in nftables (CONFIG_NF_TABLES, Linux 5.6)", func(t *nftables.Table) {
-			_ = k.nft.AddSet(&nftables.Set{Table: t, Name: "m", ID: 1, IsMap: true, Concatenation: true, KeyType: anyKey, DataType: target}, nil)
+			_ = k.nft.AddSet(&nftables.Set{Table: t, Name: "m", ID: 1, IsMap: true, Concatenation: true, KeyType: anyKey, DataType: anyKey}, nil)
 		}},
 	} {
 		t := k.nft.AddTable(&nftables.Table{Name: "keelson-probe", Family: nftables.TableFamilyIPv4})

@@ -16,10 +16,25 @@ import (
 // They are evaluated after our own forward chain, and a packet must be accepted by all.
 func (n *Network) foreignChains() map[string][][]expr.Any {
 	accept := []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
+	in, out := expr.MetaKeyIIFNAME, expr.MetaKeyOIFNAME
 	return map[string][][]expr.Any{
-		"FORWARD": {append(iif(n.bridge), accept...), append(oif(n.bridge), accept...)},
-		"INPUT":   {append(iif(n.bridge), accept...)},
+		"FORWARD": {
+			append(linkNamed(in, n.bridge), accept...), append(linkNamed(out, n.bridge), accept...),
+			append(linkBegins(in, n.linkPrefix()), accept...), append(linkBegins(out, n.linkPrefix()), accept...),
+		},
+		"INPUT": {append(linkNamed(in, n.bridge), accept...), append(linkBegins(in, n.linkPrefix()), accept...)},
 	}
+}
+
+// linkNamed and linkBegins are what iptables writes for -i NAME and -i PREFIX+: it must be able to list its chain.
+func linkNamed(key expr.MetaKey, name string) []expr.Any {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, name)
+	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: b}}
+}
+
+func linkBegins(key expr.MetaKey, prefix string) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: reg1}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte(prefix)}}
 }
 
 // openForeignChains puts our rules in front of chains that would drop the pods' traffic. The caller holds nftMu.
@@ -53,15 +68,20 @@ func (n *Network) mark() []byte {
 
 // foreign finds iptables-nft's base chains.
 func (n *Network) foreign(k *kernel) ([]*nftables.Chain, error) {
-	chains, err := k.nft.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
-	if err != nil {
-		return nil, fmt.Errorf("list nftables chains: %w", err)
-	}
 	var out []*nftables.Chain
-	for _, ch := range chains {
-		if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" && ch.Hooknum != nil {
-			ch.Table.Family = nftables.TableFamilyIPv4
-			out = append(out, ch)
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		chains, err := k.nft.ListChainsOfTableFamily(family)
+		if err != nil && family == nftables.TableFamilyIPv6 {
+			continue // a kernel without it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list nftables chains: %w", err)
+		}
+		for _, ch := range chains {
+			if _, ours := n.foreignChains()[ch.Name]; ours && ch.Table != nil && ch.Table.Name == "filter" && ch.Hooknum != nil {
+				ch.Table.Family = family
+				out = append(out, ch)
+			}
 		}
 	}
 	return out, nil

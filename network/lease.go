@@ -60,8 +60,9 @@ func (n *Network) readLeases() error {
 	for _, id := range slices.Compact(ids) {
 		l, at, err := n.readLease(id)
 		if err == nil && l.Boot == boot && n.takeLocked(id, l, false) == nil {
-			if at.After(newest) && len(l.Addrs) > 0 {
-				newest, n.last = at, l.Addrs[0]
+			if at.After(newest) {
+				newest = at
+				n.handedOutLocked(l.Addrs)
 			}
 			continue
 		}
@@ -79,8 +80,8 @@ func (n *Network) readLease(id string) (*lease, time.Time, error) {
 	}
 	var l *lease
 	damage, err := record.Read(n.leasePath(id), func(b []byte) (err error) {
-		l, err = decodeLease(b, n.cfg.PodCIDR)
-		if err == nil && l.Link != n.linkName(id) {
+		l, err = decodeLease(b, n.families)
+		if err == nil && l.Link != n.linkName(id) && l.Link != n.bridgedName(id) {
 			err = fmt.Errorf("lease names link %q", l.Link)
 		}
 		return err
@@ -102,13 +103,23 @@ func (n *Network) readLease(id string) (*lease, time.Time, error) {
 	return l, fi.ModTime(), nil
 }
 
-func decodeLease(b []byte, cidr netip.Prefix) (*lease, error) {
+// decodeLease reads a lease. It may have fewer families than the network: that got another one later.
+func decodeLease(b []byte, families []family) (*lease, error) {
 	var l lease
 	if err := json.Unmarshal(b, &l); err != nil {
 		return nil, fmt.Errorf("decode lease: %w", err)
 	}
-	if len(l.Addrs) != 1 || !usable(cidr, l.Addrs[0]) {
-		return nil, fmt.Errorf("lease of %v is not in %s", l.Addrs, cidr)
+	found := 0
+	for _, f := range families {
+		for _, a := range l.Addrs {
+			if usable(f.pods, a) {
+				found++
+				break
+			}
+		}
+	}
+	if len(l.Addrs) == 0 || found != len(l.Addrs) {
+		return nil, fmt.Errorf("lease of %v is not in the pod ranges", l.Addrs)
 	}
 	if _, err := keysOf(l.Ports); err != nil {
 		return nil, err
@@ -159,9 +170,6 @@ func keysOf(ports []PortMapping) ([]portKey, error) {
 		}
 		k := portKey{proto: proto, port: p.HostPort}
 		if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
-			if !ip.Is4() {
-				return nil, fmt.Errorf("host IP %s: this network has IPv4 only", ip)
-			}
 			k.ip = ip
 		}
 		if slices.Contains(out, k) {
@@ -193,11 +201,16 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 		}
 		return nil, false, fmt.Errorf("attached to %s already; detach it first", have.Netns)
 	}
-	addr, err := n.pickLocked()
+	for _, p := range ports {
+		if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() && !n.has(ip.Is4()) {
+			return nil, false, fmt.Errorf("host IP %s: the pod network of this node has not its IP family", ip)
+		}
+	}
+	addrs, err := n.pickLocked()
 	if err != nil {
 		return nil, false, err
 	}
-	l = &lease{Addrs: []netip.Addr{addr}, Link: n.linkName(id), Netns: netns, Ports: ports, Boot: bootID()}
+	l = &lease{Addrs: addrs, Link: n.linkName(id), Netns: netns, Ports: ports, Boot: bootID()}
 	if err := n.takeLocked(id, l, true); err != nil {
 		return nil, false, err
 	}
@@ -205,36 +218,60 @@ func (n *Network) tryLease(id, netns string, ports []PortMapping) (l *lease, fre
 		n.forgetLocked(id, l)
 		return nil, false, err
 	}
-	n.last = addr
+	n.handedOutLocked(addrs)
 	return l, true, nil
 }
 
-// pickLocked finds the next free address after the one handed out last, so that an address rests before it is used again.
-func (n *Network) pickLocked() (netip.Addr, error) {
-	start := n.last
-	if !usable(n.cfg.PodCIDR, start) {
-		start = n.gateway
-	}
-	for a := start; ; {
-		a = a.Next()
-		if !n.cfg.PodCIDR.Contains(a) {
-			a = n.gateway
-		}
-		if _, taken := n.used[a]; !taken && usable(n.cfg.PodCIDR, a) {
-			return a, nil
-		}
-		if a == start {
-			return netip.Addr{}, fmt.Errorf("%w in %s: %d are in use", errNoAddress, n.cfg.PodCIDR, len(n.used))
+// handedOutLocked remembers the addresses of the newest lease.
+func (n *Network) handedOutLocked(addrs []netip.Addr) {
+	for i, f := range n.families {
+		for _, a := range addrs {
+			if f.pods.Contains(a) {
+				n.last[i] = a
+			}
 		}
 	}
 }
 
-// usable excludes the network's own address, the gateway and the broadcast address.
+// pickLocked finds a free address of each family.
+func (n *Network) pickLocked() ([]netip.Addr, error) {
+	var out []netip.Addr
+	for i, f := range n.families {
+		a, err := n.nextLocked(f, n.last[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// nextLocked finds the next free address after the one handed out last, so that an address rests before it is used again.
+func (n *Network) nextLocked(f family, last netip.Addr) (netip.Addr, error) {
+	start := last
+	if !usable(f.pods, start) {
+		start = f.gateway
+	}
+	for a := start; ; {
+		a = a.Next()
+		if !f.pods.Contains(a) {
+			a = f.gateway
+		}
+		if _, taken := n.used[a]; !taken && usable(f.pods, a) {
+			return a, nil
+		}
+		if a == start {
+			return netip.Addr{}, fmt.Errorf("%w in %s: %d are in use", errNoAddress, f.pods, len(n.used))
+		}
+	}
+}
+
+// usable excludes the network's own address, the gateway and, of IPv4, the broadcast address.
 func usable(cidr netip.Prefix, a netip.Addr) bool {
-	if !a.Is4() || !cidr.Contains(a) || a == cidr.Addr() || a == cidr.Addr().Next() {
+	if !cidr.Contains(a) || a == cidr.Addr() || a == cidr.Addr().Next() {
 		return false
 	}
-	return cidr.Contains(a.Next())
+	return a.Is6() || cidr.Contains(a.Next())
 }
 
 // writeLease is not synced: a lease that a power cut loses is void anyway.

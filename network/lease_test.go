@@ -11,7 +11,7 @@ import (
 )
 
 func TestNewRefuses(t *testing.T) {
-	good := Config{ID: "ab1", Dir: t.TempDir(), PodCIDR: netip.MustParsePrefix("10.42.0.0/24")}
+	good := Config{ID: "ab1", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/24")}
 	for _, c := range []struct {
 		change func(*Config)
 		want   string
@@ -19,9 +19,10 @@ func TestNewRefuses(t *testing.T) {
 		{func(c *Config) { c.ID = "" }, "network id"},
 		{func(c *Config) { c.ID = "thirteen-char" }, "network id"},
 		{func(c *Config) { c.ID = "a/b" }, "network id"},
-		{func(c *Config) { c.PodCIDR = netip.Prefix{} }, "pod CIDR"},
-		{func(c *Config) { c.PodCIDR = netip.MustParsePrefix("fd00::/64") }, "pod CIDR"},
-		{func(c *Config) { c.PodCIDR = netip.MustParsePrefix("10.0.0.0/31") }, "pod CIDR"},
+		{func(c *Config) { c.PodCIDRs = nil }, "pod CIDR"},
+		{func(c *Config) { c.PodCIDRs = ranges("fd00::/127") }, "pod CIDR"},
+		{func(c *Config) { c.PodCIDRs = ranges("10.0.0.0/24", "10.0.1.0/24") }, "one of each"},
+		{func(c *Config) { c.PodCIDRs = ranges("10.0.0.0/31") }, "pod CIDR"},
 	} {
 		cfg := good
 		c.change(&cfg)
@@ -53,7 +54,7 @@ func TestKeysOf(t *testing.T) {
 		{[]PortMapping{{HostPort: 80, ContainerPort: 80}, {HostPort: 80, ContainerPort: 81}}, "host port 80/TCP is mapped twice"},
 		{[]PortMapping{{HostPort: 0, ContainerPort: 80}}, "ports begin at 1"},
 		{[]PortMapping{{Protocol: "ICMP", HostPort: 1, ContainerPort: 80}}, "want TCP, UDP or SCTP"},
-		{[]PortMapping{{HostPort: 1, ContainerPort: 80, HostIP: netip.MustParseAddr("::1")}}, "IPv4 only"},
+		{[]PortMapping{{HostPort: 1, ContainerPort: 80, HostIP: netip.MustParseAddr("::1")}}, ""},
 		{[]PortMapping{{HostPort: 1, ContainerPort: 80, HostIP: netip.IPv6Unspecified()}}, ""},
 	} {
 		_, err := keysOf(c.ports)
@@ -64,7 +65,7 @@ func TestKeysOf(t *testing.T) {
 }
 
 func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
-	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDR: netip.MustParsePrefix("10.42.0.0/24")}
+	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/24")}
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +95,7 @@ func TestDamagedAndOldLeasesAreDropped(t *testing.T) {
 
 // TestDamagedLeaseIsRestored: the address of a running pod is not given to another because a file was damaged.
 func TestDamagedLeaseIsRestored(t *testing.T) {
-	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDR: netip.MustParsePrefix("10.42.0.0/24")}
+	cfg := Config{ID: "x", Dir: t.TempDir(), PodCIDRs: ranges("10.42.0.0/24")}
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -132,10 +133,13 @@ func FuzzDecodeLease(f *testing.F) {
 	f.Add([]byte(`{"addrs":["10.42.0.2"],"link":"kv-1","netns":"/x","ports":[{"protocol":"TCP","hostIP":"","hostPort":1,"containerPort":2}],"boot":"b"}`))
 	f.Add([]byte(`{"addrs":["10.42.1.2"],"link":"../x"}`))
 	f.Add([]byte(`{"addrs":["10.42.0.3","::1"],"ports":[{"protocol":"SCTP","hostIP":"::","hostPort":70000}]}`))
-	cidr := netip.MustParsePrefix("10.42.0.0/24")
+	families, err := familiesOf(ranges("10.42.0.0/24", "fd00::/64"))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := decodeLease(b, cidr)
-		if err == nil && (len(l.Addrs) != 1 || !usable(cidr, l.Addrs[0])) {
+		l, err := decodeLease(b, families)
+		if err == nil && (len(l.Addrs) == 0 || len(l.Addrs) > 2 || !usable(families[0].pods, l.Addrs[0]) && !usable(families[1].pods, l.Addrs[0])) {
 			t.Errorf("%q: accepted %v", b, l.Addrs)
 		}
 	})

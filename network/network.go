@@ -5,6 +5,7 @@ package network
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -23,9 +24,10 @@ type Config struct {
 	Dir string
 	// RunDir keeps what must not outlive a restart of the machine, for all clusters on it; /run/keelson when empty.
 	RunDir string
-	// PodCIDR is this node's range of pod addresses. The first is the gateway. IPv4, from /30 to /8.
-	PodCIDR netip.Prefix
-	// MTU of the bridge and the pods' links; 0 means 1500.
+	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the pods'
+	// gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
+	PodCIDRs []netip.Prefix
+	// MTU of the pods' links; 0 means 1500.
 	MTU int
 	Log *slog.Logger
 }
@@ -40,18 +42,20 @@ type PortMapping struct {
 
 // Network is this node's pod network. Its methods are safe for concurrent use.
 type Network struct {
-	cfg     Config
-	gateway netip.Addr
-	bridge  string
-	table   string
-	log     *slog.Logger
+	cfg      Config
+	families []family
+	bridge   string
+	group    uint32 // of the bridge and the pods' links
+	table    string
+	log      *slog.Logger
 
 	mu      sync.Mutex // guards all below
 	leases  map[string]*lease
 	used    map[netip.Addr]string // address -> id
 	ports   map[portKey]string    // host port -> id
+	cluster []netip.Prefix        // where pods are known by their addresses
 	own     map[uint16]string     // ports that the node itself listens on -> what does
-	last    netip.Addr            // handed out last
+	last    map[int]netip.Addr    // handed out last, by the family's place
 	busy    map[string]chan struct{}
 	kernel  *kernel       // nil while not running
 	started chan struct{} // closed once Run has set the network up, or could not
@@ -69,8 +73,9 @@ func New(cfg Config) (*Network, error) {
 	if !idPattern.MatchString(cfg.ID) {
 		return nil, fmt.Errorf("network id %q: want 1 to 12 of a-z, 0-9 and -", cfg.ID)
 	}
-	if !cfg.PodCIDR.IsValid() || !cfg.PodCIDR.Addr().Is4() || cfg.PodCIDR.Bits() > 30 || cfg.PodCIDR.Bits() < 8 {
-		return nil, fmt.Errorf("pod CIDR %q: want an IPv4 prefix from /8 to /30", cfg.PodCIDR)
+	families, err := familiesOf(cfg.PodCIDRs)
+	if err != nil {
+		return nil, err
 	}
 	if cfg.RunDir == "" {
 		cfg.RunDir = "/run/keelson"
@@ -81,11 +86,10 @@ func New(cfg Config) (*Network, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.PodCIDR = cfg.PodCIDR.Masked()
 	n := &Network{
-		cfg: cfg, gateway: cfg.PodCIDR.Addr().Next(), log: cfg.Log,
-		bridge: "kl-" + cfg.ID, table: "keelson-" + cfg.ID,
-		leases: map[string]*lease{}, used: map[netip.Addr]string{}, ports: map[portKey]string{}, own: map[uint16]string{},
+		cfg: cfg, families: families, log: cfg.Log,
+		bridge: "kl-" + cfg.ID, group: groupOf(cfg.ID), table: "keelson-" + cfg.ID,
+		leases: map[string]*lease{}, used: map[netip.Addr]string{}, last: map[int]netip.Addr{}, ports: map[portKey]string{}, own: map[uint16]string{},
 		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
 	}
 	n.begun = sync.OnceFunc(func() { close(n.started) })
@@ -95,11 +99,14 @@ func New(cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Bridge is the name of the node's bridge, Gateway its address.
+// Bridge is the name of the link that has the gateway's addresses.
 func (n *Network) Bridge() string { return n.bridge }
 
-// Gateway is the pods' default gateway: the node as its pods see it.
-func (n *Network) Gateway() netip.Addr { return n.gateway }
+// Group is the group of every link that leads to a pod of this node (nft's iifgroup and oifgroup).
+func (n *Network) Group() uint32 { return n.group }
+
+// Gateway is the pods' default gateway, in the first family: the node as its pods see it.
+func (n *Network) Gateway() netip.Addr { return n.families[0].gateway }
 
 // Run sets the network up, calls ready, and deletes detached links in the background until ctx is done. Pods stay
 // attached when it returns: the next Run finds them as they are.
@@ -157,7 +164,7 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 		return nil, fmt.Errorf("attach %s: %w", id, err)
 	}
 	if fresh {
-		err = vacant(ctx, l.Ports)
+		err = n.vacant(ctx, l.Ports)
 	}
 	if err == nil {
 		err = n.connect(k, l)
@@ -270,7 +277,24 @@ func checkID(id string) error {
 // linkName is the host's end of a pod's link: unique to cluster and pod within the kernel's 15 characters.
 func (n *Network) linkName(id string) string {
 	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
+	return n.linkPrefix() + hex.EncodeToString(sum[:4])
+}
+
+// linkPrefix is what the names of this cluster's links begin with, for firewalls that know links by name.
+func (n *Network) linkPrefix() string {
+	sum := sha256.Sum256([]byte(n.cfg.ID))
+	return "kv" + hex.EncodeToString(sum[:2]) + "-"
+}
+
+// bridgedName is the link's name in versions that plugged it into the bridge.
+func (n *Network) bridgedName(id string) string {
+	sum := sha256.Sum256([]byte(n.cfg.ID + "/" + id))
 	return "kv-" + hex.EncodeToString(sum[:6])
+}
+
+func groupOf(id string) uint32 {
+	sum := sha256.Sum256([]byte(id))
+	return binary.BigEndian.Uint32(sum[:]) | 1<<16 // beyond what people number by hand
 }
 
 func (n *Network) leasePath(elem ...string) string {

@@ -112,6 +112,13 @@ func inside(t testing.TB, path string, f func()) {
 	}
 }
 
+func ranges(texts ...string) (out []netip.Prefix) {
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
 var nextID int
 
 func newConfig(t testing.TB) Config {
@@ -119,7 +126,7 @@ func newConfig(t testing.TB) Config {
 	nextID++
 	return Config{
 		ID:  fmt.Sprintf("t%d", nextID),
-		Dir: t.TempDir(), RunDir: t.TempDir(), PodCIDR: netip.MustParsePrefix(fmt.Sprintf("10.99.%d.0/24", nextID)),
+		Dir: t.TempDir(), RunDir: t.TempDir(), PodCIDRs: ranges(fmt.Sprintf("10.99.%d.0/24", nextID)),
 	}
 }
 
@@ -167,7 +174,7 @@ func assertClean(t testing.TB, n *Network) {
 		t.Fatal(err)
 	}
 	for _, l := range links {
-		if name := l.Attrs().Name; name == n.bridge || strings.HasPrefix(name, "kv-") {
+		if name := l.Attrs().Name; name == n.bridge || strings.HasPrefix(name, "kv") {
 			t.Errorf("link %s is left", name)
 		}
 	}
@@ -195,8 +202,8 @@ func attach(t testing.TB, n *Network, id, ns string, ports ...PortMapping) netip
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(addrs) != 1 || !n.cfg.PodCIDR.Contains(addrs[0]) {
-		t.Fatalf("Attach: got %v, want one address of %s", addrs, n.cfg.PodCIDR)
+	if len(addrs) != len(n.families) || !n.families[0].pods.Contains(addrs[0]) {
+		t.Fatalf("Attach: got %v, want one address of %s", addrs, n.families[0].pods)
 	}
 	return addrs[0]
 }
@@ -206,7 +213,7 @@ func serveIn(t testing.TB, ns, addr string) {
 	t.Helper()
 	var l net.Listener
 	var err error
-	inside(t, ns, func() { l, err = net.Listen("tcp4", addr) })
+	inside(t, ns, func() { l, err = net.Listen("tcp", addr) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +233,7 @@ func serveIn(t testing.TB, ns, addr string) {
 // ask dials addr in the namespace (the tests' own when empty) and returns what the server says.
 func ask(t testing.TB, ns, addr string) (said string, err error) {
 	t.Helper()
-	return askFor(t, ns, addr, time.Minute)
+	return askFor(t, ns, addr, 10*time.Second)
 }
 
 func askFor(t testing.TB, ns, addr string, timeout time.Duration) (said string, err error) {
@@ -234,7 +241,7 @@ func askFor(t testing.TB, ns, addr string, timeout time.Duration) (said string, 
 	dial := func() {
 		var c net.Conn
 		d := net.Dialer{Timeout: timeout}
-		if c, err = d.DialContext(t.Context(), "tcp4", addr); err != nil {
+		if c, err = d.DialContext(t.Context(), "tcp", addr); err != nil {
 			return
 		}
 		defer func() { _ = c.Close() }()
@@ -301,7 +308,7 @@ func TestHostPorts(t *testing.T) {
 	wantAnswer(t, "node through localhost", "", "127.0.0.1:8080", n.Gateway().String())
 	wantAnswer(t, "node through its address", "", uplink+":8080", uplink)
 	wantAnswer(t, "through a host IP", "", "127.0.0.3:8081", n.Gateway().String())
-	wantAnswer(t, "other pod", nsB, n.Gateway().String()+":8080", n.Gateway().String())
+	wantAnswer(t, "other pod, which is known as itself", nsB, n.Gateway().String()+":8080", b.String())
 	wantAnswer(t, "the pod itself", nsA, n.Gateway().String()+":8080", n.Gateway().String())
 	wantAnswer(t, "from outside", outside, uplink+":8080", "192.0.2.2")
 	wantAnswer(t, "pod to outside is masqueraded", nsB, "192.0.2.2:90", uplink)
@@ -383,7 +390,7 @@ func TestPodsCannotReachTheNodesLoopback(t *testing.T) {
 		}
 		eth, _ := netlink.LinkByName(podLink)
 		rerr = errors.Join(rerr, netlink.RouteAdd(&netlink.Route{
-			LinkIndex: eth.Attrs().Index, Gw: n.Gateway().AsSlice(), Dst: ipNet(loopNet),
+			LinkIndex: eth.Attrs().Index, Gw: n.Gateway().AsSlice(), Dst: ipNet(loopNet), Flags: int(netlink.FLAG_ONLINK),
 		}))
 	})
 	if rerr != nil {
@@ -429,7 +436,7 @@ func TestDetachIsIdempotentAndFreesTheAddress(t *testing.T) {
 	needRoot(t)
 	bringUp(t)
 	cfg := newConfig(t)
-	cfg.PodCIDR = netip.MustParsePrefix("10.98.0.0/29") // five addresses
+	cfg.PodCIDRs = ranges("10.98.0.0/29") // five addresses
 	n, _ := start(t, cfg)
 	var seen []netip.Addr
 	for i := range 12 {
@@ -527,7 +534,7 @@ func TestOverlapIsRefused(t *testing.T) {
 	needRoot(t)
 	newOutside(t)
 	cfg := newConfig(t)
-	cfg.PodCIDR = netip.MustParsePrefix("192.0.2.0/25")
+	cfg.PodCIDRs = ranges("192.0.2.0/25")
 	n, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -555,7 +562,7 @@ func TestKernelHasAllFeatures(t *testing.T) {
 func BenchmarkAttach(b *testing.B) {
 	needRoot(b)
 	cfg := newConfig(b)
-	cfg.PodCIDR = netip.MustParsePrefix("10.97.0.0/16")
+	cfg.PodCIDRs = ranges("10.97.0.0/16")
 	n, _ := start(b, cfg)
 	ns := newNetns(b)
 	var detach time.Duration

@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
@@ -35,9 +35,10 @@ func (n *Network) writeOwn(k *kernel) error {
 	if len(elements) == 0 {
 		return nil
 	}
-	own := n.rules().own
-	own.ID = 0 // by name: it is of an earlier transaction
-	err := k.nft.SetAddElements(own, elements)
+	var err error
+	for _, f := range n.families {
+		err = errors.Join(err, k.nft.SetAddElements(n.rules(f, false).own, elements))
+	}
 	if err == nil {
 		err = k.nft.Flush()
 	}
@@ -61,34 +62,50 @@ func (n *Network) ownElements() []nftables.SetElement {
 }
 
 // vacant fails when a process of the node listens on a host port: its clients would reach the pod from then on.
-func vacant(ctx context.Context, ports []PortMapping) error {
+func (n *Network) vacant(ctx context.Context, ports []PortMapping) error {
 	for _, p := range ports {
 		proto, err := protoNumber(p.Protocol)
 		if err != nil {
 			return err
 		}
-		host := netip.IPv4Unspecified()
-		if ip := p.HostIP.Unmap(); ip.IsValid() {
-			host = ip
-		}
-		addr := net.JoinHostPort(host.String(), strconv.Itoa(int(p.HostPort)))
-		var lc net.ListenConfig
-		switch proto {
-		case unix.IPPROTO_TCP:
-			l, listenErr := lc.Listen(ctx, "tcp4", addr)
-			if err = listenErr; err == nil {
-				err = l.Close()
+		for _, f := range n.families {
+			host := netip.IPv4Unspecified()
+			if !f.is4() {
+				host = netip.IPv6Unspecified()
 			}
-		case unix.IPPROTO_UDP:
-			l, listenErr := lc.ListenPacket(ctx, "udp4", addr)
-			if err = listenErr; err == nil {
-				err = l.Close()
+			if ip := p.HostIP.Unmap(); ip.IsValid() && !ip.IsUnspecified() {
+				if ip.Is4() != f.is4() {
+					continue
+				}
+				host = ip
 			}
+			if err := listenOnce(ctx, proto, netip.AddrPortFrom(host, p.HostPort)); errors.Is(err, unix.EADDRINUSE) {
+				return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort, protoName(proto))
+			}
+			// Another error, as for an address that the node does not have yet, is none of the pod's.
 		}
-		if errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("host port %d/%s is in use: a process of the node listens on it", p.HostPort, protoName(proto))
-		}
-		// Another error, as for an address that the node does not have yet, is none of the pod's.
 	}
 	return nil
+}
+
+func listenOnce(ctx context.Context, proto byte, at netip.AddrPort) error {
+	kind := "4"
+	if at.Addr().Is6() {
+		kind = "6"
+	}
+	var lc net.ListenConfig
+	var l io.Closer
+	var err error
+	switch proto {
+	case unix.IPPROTO_TCP:
+		l, err = lc.Listen(ctx, "tcp"+kind, at.String())
+	case unix.IPPROTO_UDP:
+		l, err = lc.ListenPacket(ctx, "udp"+kind, at.String())
+	default:
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }

@@ -37,12 +37,12 @@ func (n *Network) purgeLinks(k *kernel) error {
 	}
 	if err == nil {
 		k.bridge = bridge.Attrs().Index
-		more, err := k.links()
-		if err != nil {
-			return err
-		}
-		names = append(names, more...)
 	}
+	more, err := n.links(k)
+	if err != nil {
+		return err
+	}
+	names = append(names, more...)
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, k.remove(name))
@@ -65,10 +65,12 @@ func (n *Network) purgeRules(k *kernel) error {
 			return err
 		}
 	}
-	t := k.nft.AddTable(&nftables.Table{Name: n.table, Family: nftables.TableFamilyIPv4})
-	k.nft.DelTable(t)
-	if err := k.nft.Flush(); err != nil {
-		return fmt.Errorf("delete nftables table %s: %w", n.table, err)
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		t := k.nft.AddTable(&nftables.Table{Name: n.table, Family: family})
+		k.nft.DelTable(t)
+		if err := k.nft.Flush(); err != nil && family == nftables.TableFamilyIPv4 {
+			return fmt.Errorf("delete nftables table %s: %w", n.table, err)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// setUp brings bridge, sysctls and rules to where they should be, whatever there is.
+func (n *Network) setUp(k *kernel) error {
+	if err := n.setUpBridge(k); err != nil {
+		return err
+	}
+	if err := n.setUpForwarding(k); err != nil {
+		return err
+	}
+	if err := n.setUpRules(k); err != nil {
+		return err
+	}
+	if err := n.clearStrays(k); err != nil {
+		return err
+	}
+	return n.mendWays(k)
+}
+
+func (n *Network) setUpBridge(k *kernel) error {
+	if old, err := k.rt.LinkByName(n.bridge); err == nil {
+		k.bridge = old.Attrs().Index // its own addresses are no conflict
+	}
+	if err := n.checkOverlap(k); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = n.bridge, n.cfg.MTU, hardwareAddr(n.bridge)
+	snooping := false
+	err := k.rt.LinkAdd(&netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping})
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return errors.New("this kernel has no network bridges (CONFIG_BRIDGE), which the pod network needs")
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("create bridge %s: not permitted (needs root): %w", n.bridge, err)
+	case err != nil && !errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("create bridge %s: %w", n.bridge, err)
+	}
+	link, err := k.rt.LinkByName(n.bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", n.bridge, err)
+	}
+	if link.Type() != "bridge" {
+		return fmt.Errorf("there is a link %s of type %s where the pod network wants its bridge", n.bridge, link.Type())
+	}
+	k.bridge, k.mac = link.Attrs().Index, link.Attrs().HardwareAddr
+	if link.Attrs().MTU != n.cfg.MTU {
+		if err := k.rt.LinkSetMTU(link, n.cfg.MTU); err != nil {
+			return fmt.Errorf("set mtu of bridge %s to %d: %w", n.bridge, n.cfg.MTU, err)
+		}
+	}
+	if err := k.rt.LinkSetGroup(link, int(int32(n.group))); err != nil { //nolint:gosec // the kernel takes the bits as they are
+		return fmt.Errorf("set group of bridge %s: %w", n.bridge, err)
+	}
+	if err := n.setUpAddresses(k, link); err != nil {
+		return err
+	}
+	if err := k.rt.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set bridge %s up: %w", n.bridge, err)
+	}
+	return nil
+}
+
+// setUpAddresses gives the bridge the gateways' addresses and no other. The range is on the bridge, where nobody is or pods of an
+// earlier version are: each pod's own route is more specific.
+func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
+	have, err := k.rt.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses of bridge %s: %w", n.bridge, err)
+	}
+	there := map[string]bool{}
+	for _, a := range have {
+		if a.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		if n.wanted(a.IPNet) {
+			there[a.IPNet.String()] = true
+			continue
+		}
+		if err := k.rt.AddrDel(link, &a); err != nil {
+			return fmt.Errorf("take %s off bridge %s: %w", a.IPNet, n.bridge, err)
+		}
+	}
+	for _, f := range n.families {
+		want := ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits()))
+		if there[want.String()] {
+			continue
+		}
+		if err := k.rt.AddrAdd(link, address(want)); err != nil {
+			return fmt.Errorf("give bridge %s address %s: %w", n.bridge, want, err)
+		}
+	}
+	return nil
+}
+
+func (n *Network) wanted(a *net.IPNet) bool {
+	for _, f := range n.families {
+		if a.String() == ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits())).String() {
+			return true
+		}
+	}
+	return false
+}
+
+// address is usable at once: an IPv6 one is not looked for on the link first.
+func address(a *net.IPNet) *netlink.Addr {
+	out := &netlink.Addr{IPNet: a}
+	if a.IP.To4() == nil {
+		out.Flags = unix.IFA_F_NODAD
+	}
+	return out
+}
+
+// checkOverlap refuses a pod range that another link of this machine uses: packets would go astray silently.
+func (n *Network) checkOverlap(k *kernel) error {
+	all, err := k.rt.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range all {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok || a.LinkIndex == k.bridge {
+			continue
+		}
+		ones, _ := a.Mask.Size()
+		p := netip.PrefixFrom(ip.Unmap(), ones).Masked()
+		for _, f := range n.families {
+			if p.Overlaps(f.pods) && p.Bits() > 0 {
+				return fmt.Errorf("pod CIDR %s overlaps with %s on this machine: choose another", f.pods, a.IPNet)
+			}
+		}
+	}
+	return nil
+}

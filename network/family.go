@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// family is one IP family of the pod network.
+type family struct {
+	pods    netip.Prefix
+	gateway netip.Addr
+}
+
+func (f family) is4() bool { return f.pods.Addr().Is4() }
+
+// number is the kernel's for the family.
+func (f family) number() int {
+	if f.is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// familiesOf checks the pod ranges.
+func familiesOf(cidrs []netip.Prefix) ([]family, error) {
+	if len(cidrs) == 0 || len(cidrs) > 2 {
+		return nil, fmt.Errorf("pod CIDRs %v: want one, or one of each IP family", cidrs)
+	}
+	var out []family
+	for _, p := range cidrs {
+		shortest, longest, want := 8, 30, "an IPv4 prefix from /8 to /30"
+		if p.IsValid() && p.Addr().Is6() {
+			shortest, longest, want = 32, 126, "an IPv6 prefix from /32 to /126"
+		}
+		if !p.IsValid() || p.Addr().Is4In6() || p.Bits() < shortest || p.Bits() > longest {
+			return nil, fmt.Errorf("pod CIDR %q: want %s", p, want)
+		}
+		p = p.Masked()
+		out = append(out, family{pods: p, gateway: p.Addr().Next()})
+	}
+	if len(out) == 2 && out[0].is4() == out[1].is4() {
+		return nil, errors.New("pod CIDRs: both are of one IP family; want one of each")
+	}
+	return out, nil
+}
+
+// of returns the family that the address belongs to.
+func (n *Network) of(a netip.Addr) (family, bool) {
+	for _, f := range n.families {
+		if f.is4() == a.Is4() {
+			return f, true
+		}
+	}
+	return family{}, false
+}
+
+// has is true where the pod network has a family.
+func (n *Network) has(four bool) bool {
+	for _, f := range n.families {
+		if f.is4() == four {
+			return true
+		}
+	}
+	return false
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// hostRange is the address as a range of its own.
+func hostRange(a netip.Addr) *net.IPNet { return ipNet(netip.PrefixFrom(a, a.BitLen())) }

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"net/netip"
+)
+
+// clearStrays deletes links of ours that no lease has: an Attach or Detach was cut short.
+func (n *Network) clearStrays(k *kernel) error {
+	links, err := n.links(k)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	known := map[string]bool{}
+	for _, l := range n.leases {
+		known[l.Link] = true
+	}
+	n.mu.Unlock()
+	for _, name := range links {
+		if !known[name] {
+			n.deleteLater(name)
+		}
+	}
+	return nil
+}
+
+// deleteLater leaves a link to deleteLinks; its addresses are taken until it is gone.
+func (n *Network) deleteLater(name string, addrs ...netip.Addr) {
+	n.mu.Lock()
+	n.waiting = append(n.waiting, name)
+	n.going[name] = addrs
+	for _, a := range addrs {
+		n.used[a] = "link " + name
+	}
+	n.mu.Unlock()
+	select {
+	case n.wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// deleteLinks deletes what waits until ctx is done.
+func (n *Network) deleteLinks(ctx context.Context, k *kernel) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wake:
+			n.deleteWaiting(k)
+		}
+	}
+}
+
+// deleteWaiting deletes the links that wait; false when there were none.
+func (n *Network) deleteWaiting(k *kernel) bool {
+	n.mu.Lock()
+	names := n.waiting
+	n.waiting = nil
+	n.mu.Unlock()
+	for _, name := range names {
+		n.finishDelete(k, name)
+	}
+	return len(names) > 0
+}
+
+// finishDelete deletes one link unless that was done, and frees its addresses.
+func (n *Network) finishDelete(k *kernel, name string) {
+	n.mu.Lock()
+	addrs, still := n.going[name]
+	n.mu.Unlock()
+	if !still {
+		return
+	}
+	if err := k.remove(name); err != nil {
+		n.log.Warn("link not deleted", "link", name, "error", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.going, name)
+	for _, a := range addrs {
+		if n.used[a] == "link "+name {
+			delete(n.used, a)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// TestPodsAreRouted: what pods of a node send each other passes the node's forward hook, whatever br_netfilter does, also after
+// address translation.
+func TestPodsAreRouted(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	n, _ := start(t, newConfig(t))
+	nsA, nsB := newNetns(t), newNetns(t)
+	a, b := attach(t, n, "a", nsA), attach(t, n, "b", nsB)
+	serveIn(t, nsB, ":80")
+	c, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := c.AddTable(&nftables.Table{Name: "watch", Family: nftables.TableFamilyIPv4})
+	fwd := c.AddChain(&nftables.Chain{
+		Name: "f", Table: tab, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	counted := c.AddRule(&nftables.Rule{Table: tab, Chain: fwd, Exprs: []expr.Any{&expr.Counter{}}})
+	pre := c.AddChain(&nftables.Chain{
+		Name: "p", Table: tab, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityNATDest,
+	})
+	r := n.rules(n.families[0], false)
+	c.AddRule(&nftables.Rule{Table: tab, Chain: pre, Exprs: append(r.inPrefix(r.dst, netip.MustParsePrefix("10.96.0.1/32"), expr.CmpOpEq),
+		&expr.Immediate{Register: 1, Data: b.AsSlice()}, &expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})})
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.DelTable(tab)
+		if err := c.Flush(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, v := range []string{"0", "1"} {
+		if err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte(v), 0o644); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		wantAnswer(t, "straight", nsA, b.String()+":80", a.String())
+		wantAnswer(t, "translated", nsA, "10.96.0.1:80", a.String())
+	}
+	rules, err := c.GetRules(tab, fwd)
+	if err != nil || len(rules) != 1 {
+		t.Fatal(counted, rules, err)
+	}
+	if got := rules[0].Exprs[0].(*expr.Counter).Packets; got < 20 {
+		t.Errorf("the forward hook saw %d packets", got)
+	}
+	inside(t, nsB, func() {
+		addrs, err := net.InterfaceAddrs()
+		if err != nil || !strings.Contains(addrs[1].String(), b.String()+"/32") {
+			t.Errorf("the pod has %v, %v", addrs, err)
+		}
+	})
+}
+
+// TestBridgedPodsKeepWorking: pods that an earlier version plugged into the bridge reach new ones and are reached.
+func TestBridgedPodsKeepWorking(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	cfg := newConfig(t)
+	n, stop := start(t, cfg)
+	nsOld, nsNew := newNetns(t), newNetns(t)
+	l, _, err := n.tryLease("old", nsOld, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Link = n.bridgedName("old") // as that version did
+	if err := n.writeLease("old", l); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := netns.GetFromPath(nsOld)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = fd.Close() }()
+	err = netlink.LinkAdd(&netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: l.Link, MTU: 1500, MasterIndex: n.kernel.bridge, Flags: net.FlagUp},
+		PeerName:  podLink, PeerNamespace: netlink.NsFd(int(fd)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside(t, nsOld, func() {
+		eth, _ := netlink.LinkByName(podLink)
+		_ = netlink.LinkSetUp(eth)
+		_ = netlink.AddrAdd(eth, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(l.Addrs[0], 24))})
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: n.Gateway().AsSlice()})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	n, _ = start(t, cfg)
+	if again := attach(t, n, "old", nsOld); again != l.Addrs[0] {
+		t.Errorf("the old pod has %s, had %s", again, l.Addrs[0])
+	}
+	fresh := attach(t, n, "new", nsNew)
+	serveIn(t, nsOld, ":80")
+	serveIn(t, nsNew, ":80")
+	wantAnswer(t, "new to old", nsNew, l.Addrs[0].String()+":80", fresh.String())
+	wantAnswer(t, "old to new", nsOld, fresh.String()+":80", l.Addrs[0].String())
+	wantAnswer(t, "node to old", "", l.Addrs[0].String()+":80", n.Gateway().String())
+}
+
+// TestBothFamilies: addresses, the way between pods, to the node and outside, host ports, and nothing left.
+func TestBothFamilies(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	for _, cidrs := range [][]string{{"10.98.7.0/24", "fd00:98:7::/64"}, {"fd00:98:8::/64"}} {
+		t.Run(cidrs[0], func(t *testing.T) { reachInBoth(t, cidrs) })
+	}
+}
+
+func reachInBoth(t *testing.T, cidrs []string) {
+	cfg := newConfig(t)
+	cfg.PodCIDRs = ranges(cidrs...)
+	n, _ := start(t, cfg)
+	nsA, nsB := newNetns(t), newNetns(t)
+	attach(t, n, "a", nsA, PortMapping{HostPort: 8086, ContainerPort: 80})
+	attach(t, n, "b", nsB)
+	serveIn(t, nsA, ":80")
+	for i := range cidrs {
+		a, b, gw := n.leases["a"].Addrs[i], n.leases["b"].Addrs[i], n.families[i].gateway
+		wantAnswer(t, "pod to pod", nsB, netip.AddrPortFrom(a, 80).String(), b.String())
+		wantAnswer(t, "node to pod", "", netip.AddrPortFrom(a, 80).String(), gw.String())
+		wantAnswer(t, "host port", nsB, netip.AddrPortFrom(gw, 8086).String(), b.String())
+		wantAnswer(t, "host port, from the node", "", netip.AddrPortFrom(gw, 8086).String(), gw.String())
+		wantAnswer(t, "host port, from the pod itself", nsA, netip.AddrPortFrom(gw, 8086).String(), gw.String())
+	}
+}
+
+// TestPodsSendFromTheirOwnAddress: no pod speaks for another.
+func TestPodsSendFromTheirOwnAddress(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	cfg := newConfig(t)
+	cfg.PodCIDRs = ranges("10.98.9.0/24", "fd00:98:9::/64")
+	n, _ := start(t, cfg)
+	nsA, nsB := newNetns(t), newNetns(t)
+	attach(t, n, "a", nsA)
+	attach(t, n, "b", nsB)
+	for i, thief := range []string{"10.98.9.77", "fd00:98:9::77"} {
+		var c, s *net.UDPConn
+		var err error
+		b := n.leases["b"].Addrs[i]
+		inside(t, nsB, func() { s, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99))) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := netip.MustParseAddr(thief)
+		inside(t, nsA, func() {
+			eth, _ := netlink.LinkByName(podLink)
+			if err = netlink.AddrAdd(eth, address(hostRange(addr))); err == nil {
+				c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("mine"))
+		_ = c.Close()
+		inside(t, nsA, func() { // what comes after it arrives
+			c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.leases["a"].Addrs[i], 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(b, 99)))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("own"))
+		_ = c.Close()
+		buf := make([]byte, 16)
+		if m, from, err := s.ReadFromUDPAddrPort(buf); err != nil || string(buf[:m]) != "own" {
+			t.Errorf("got %q from %s, %v", buf[:m], from, err)
+		}
+		_ = s.Close()
+	}
+}
+
+func TestClusterSet(t *testing.T) {
+	got := disjoint(ranges("10.42.1.0/24", "10.42.0.0/16", "10.41.0.0/24", "fd00::/64", "10.42.0.0/16", "255.0.0.0/8"), true)
+	if want := ranges("10.41.0.0/24", "10.42.0.0/16", "255.0.0.0/8"); len(got) != 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if a := after(netip.MustParsePrefix("10.42.0.0/23")); a.String() != "10.42.2.0" {
+		t.Errorf("after 10.42.0.0/23: %s", a)
+	}
+	if a := after(netip.MustParsePrefix("255.0.0.0/8")); a.IsValid() {
+		t.Errorf("after 255.0.0.0/8: %s", a)
+	}
+}
+
+// TestMasqueradeOnlyWhatLeaves: a machine that belongs to the cluster sees the pod's address, another the node's.
+func TestMasqueradeOnlyWhatLeaves(t *testing.T) {
+	needRoot(t)
+	bringUp(t)
+	n, _ := start(t, newConfig(t))
+	outside, uplink := newOutside(t)
+	ns := newNetns(t)
+	a := attach(t, n, "a", ns)
+	serveIn(t, outside, ":90")
+	wantAnswer(t, "to a stranger", ns, "192.0.2.2:90", uplink)
+	if err := n.SetCluster(ranges("192.0.2.2/32", "10.200.0.0/16")); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	inside(t, outside, func() {
+		eth, _ := netlink.LinkByName(podLink)
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: ipNet(n.families[0].pods), Gw: net.ParseIP(uplink)})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAnswer(t, "to a node", ns, "192.0.2.2:90", a.String())
+	if err := n.SetCluster(nil); err != nil {
+		t.Fatal(err)
+	}
+	wantAnswer(t, "to a stranger again", ns, "192.0.2.2:90", uplink)
+}
