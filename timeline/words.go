@@ -104,10 +104,20 @@ func rule(why string) string {
 }
 
 func admitted(d *mark.Request) string {
-	if len(d.AdmissionChanged) == 0 {
-		return plural(d.AdmissionAccepted, "plugin") + " accepted it as it was"
+	accepted := plural(d.AdmissionAccepted, "plugin") + " accepted it as it was"
+	var who []string
+	fields := map[string][]string{}
+	for _, c := range d.AdmissionChanged {
+		if fields[c.By] == nil {
+			who = append(who, c.By)
+		}
+		fields[c.By] = append(fields[c.By], c.Field)
 	}
-	return fmt.Sprintf("%s changed it, %s accepted it", strings.Join(d.AdmissionChanged, ", "), plural(d.AdmissionAccepted, "plugin"))
+	var told []string
+	for _, by := range who {
+		told = append(told, by+" set "+strings.Join(fields[by], ", "))
+	}
+	return strings.Join(append(told, accepted), "; ")
 }
 
 func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {

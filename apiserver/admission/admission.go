@@ -7,6 +7,7 @@ package admission
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/auth"
+	"keelson/lib/mark"
 )
 
 // Operation is the kind of write.
@@ -53,6 +55,8 @@ type Request struct {
 	Bodies bool
 
 	settle    []func(stored bool)
+	running   string // the plugin that Admit is called of
+	changes   []mark.Change
 	reinvoke  bool
 	notes     map[string]any
 	namespace *corev1.Namespace
@@ -71,6 +75,32 @@ func (r *Request) NamespaceObject(ctx context.Context, reader Reader) (*corev1.N
 	r.namespace = ns
 	return ns, nil
 }
+
+// Changed notes that the plugin that runs changed a field of the object, for the story of the request. A field is named as users write it:
+// "spec.tolerations", "spec.containers[*].resources".
+func (r *Request) Changed(fields ...string) { r.ChangedBy(r.running, fields...) }
+
+// ChangedBy is Changed where the plugin acts for others: a webhook, a policy.
+func (r *Request) ChangedBy(who string, fields ...string) {
+	for _, f := range fields {
+		c := mark.Change{By: who, Field: f}
+		if slices.Contains(r.changes, c) {
+			continue
+		}
+		if r.changes == nil {
+			r.changes = make([]mark.Change, 0, 8)
+		}
+		if len(r.changes) < maxChanges {
+			r.changes = append(r.changes, c)
+		}
+	}
+}
+
+// maxChanges bounds what is told of one request, whose patches a webhook writes.
+const maxChanges = 64
+
+// Changes is what plugins said to Changed, in order.
+func (r *Request) Changes() []mark.Change { return r.changes }
 
 // OnSettle has f called once, when it is known whether what the plugins accepted was stored: a plugin that took something for it
 // gives it back if not.

@@ -32,7 +32,7 @@ func (c *Chain) Plugins() []Plugin {
 }
 
 // Mutate runs the mutators in order and stops at the first error; twice, if one of them asked for it. ran is told each plugin's name
-// as it is done; may be nil.
+// as it is done; may be nil. Request.Changes tells what they changed.
 func (c *Chain) Mutate(ctx context.Context, r *Request, ran func(name string)) error {
 	w := c.watch(admit, r.Operation)
 	err := c.mutate(ctx, r, &w, ran)
@@ -50,6 +50,7 @@ func (c *Chain) mutate(ctx context.Context, r *Request, w *stopwatch, ran func(n
 		if !ok {
 			continue
 		}
+		r.running = p.Name()
 		err := m.Admit(ctx, r)
 		w.lap(i, err)
 		if err != nil {

@@ -58,6 +58,7 @@ func (p DefaultStorageClass) Admit(ctx context.Context, r *Request) error {
 	if best := storage.DefaultClass(classes); best != nil {
 		name := best.Name
 		claim.Spec.StorageClassName = &name
+		r.Changed("spec.storageClassName")
 	}
 	return nil
 }
@@ -87,6 +88,7 @@ func (p DefaultIngressClass) Admit(ctx context.Context, r *Request) error {
 	if best, ok := newest(classes); ok {
 		name := best.Name
 		ingress.Spec.IngressClassName = &name
+		r.Changed("spec.ingressClassName")
 	}
 	return nil
 }
@@ -144,6 +146,7 @@ func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
 	}
 	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
 		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), finalizer))
+		r.Changed("metadata.finalizers")
 	}
 	return nil
 }

@@ -40,12 +40,15 @@ func (p LimitRanger) Admit(ctx context.Context, r *Request) error {
 		return err
 	}
 	for _, lr := range ranges {
-		applyDefaults(pod, lr)
+		if applyDefaults(pod, lr) {
+			r.Changed("spec.containers[*].resources", "metadata.annotations")
+		}
 	}
 	return nil
 }
 
-func applyDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
+// applyDefaults tells whether it changed the pod.
+func applyDefaults(pod *corev1.Pod, lr *corev1.LimitRange) bool {
 	limits, requests := corev1.ResourceList{}, corev1.ResourceList{}
 	for i := range lr.Spec.Limits {
 		item := &lr.Spec.Limits[i]
@@ -56,7 +59,7 @@ func applyDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 		maps.Copy(limits, item.Default)
 	}
 	if len(limits) == 0 && len(requests) == 0 {
-		return
+		return false
 	}
 	var notes []string
 	for i := range pod.Spec.Containers {
@@ -71,6 +74,7 @@ func applyDefaults(pod *corev1.Pod, lr *corev1.LimitRange) {
 		}
 		pod.Annotations[limitAnnotation] = "LimitRanger plugin set: " + strings.Join(notes, "; ")
 	}
+	return len(notes) > 0
 }
 
 // fill sets what the container does not, and says what it set. A default request never comes with a container's own limit below it,

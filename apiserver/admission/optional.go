@@ -28,13 +28,20 @@ func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
 	}
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
-			containers[i].ImagePullPolicy = corev1.PullAlways
+			alwaysPull(r, "spec.containers[*].imagePullPolicy", &containers[i].ImagePullPolicy)
 		}
 	}
 	for i := range pod.Spec.EphemeralContainers {
-		pod.Spec.EphemeralContainers[i].ImagePullPolicy = corev1.PullAlways
+		alwaysPull(r, "spec.ephemeralContainers[*].imagePullPolicy", &pod.Spec.EphemeralContainers[i].ImagePullPolicy)
 	}
 	return nil
+}
+
+func alwaysPull(r *Request, field string, policy *corev1.PullPolicy) {
+	if *policy != corev1.PullAlways {
+		*policy = corev1.PullAlways
+		r.Changed(field)
+	}
 }
 
 // DenyServiceExternalIPs keeps new external addresses out of services. Off by default.

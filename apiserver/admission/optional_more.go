@@ -96,6 +96,7 @@ func (ExtendedResourceToleration) Admit(_ context.Context, r *Request) error {
 		t := corev1.Toleration{Key: string(name), Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 		if !hasToleration(pod.Spec.Tolerations, &t) {
 			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), t)
+			r.Changed("spec.tolerations")
 		}
 	}
 	return nil

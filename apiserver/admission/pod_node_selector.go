@@ -40,8 +40,9 @@ func (p PodNodeSelector) Admit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if len(selector) > 0 {
-		pod.Spec.NodeSelector = labels.Merge(selector, pod.Spec.NodeSelector)
+	if merged := labels.Merge(selector, pod.Spec.NodeSelector); len(merged) > len(pod.Spec.NodeSelector) {
+		pod.Spec.NodeSelector = merged
+		r.Changed("spec.nodeSelector")
 	}
 	return p.Validate(ctx, r)
 }

@@ -49,7 +49,11 @@ func (p PodTolerationRestriction) Admit(ctx context.Context, r *Request) error {
 		more = append(slices.Clip(more), corev1.Toleration{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 	}
 	if len(more) > 0 {
-		pod.Spec.Tolerations = mergeTolerations(append(slices.Clip(pod.Spec.Tolerations), more...))
+		merged := mergeTolerations(append(slices.Clip(pod.Spec.Tolerations), more...))
+		if !apiequality.Semantic.DeepEqual(merged, pod.Spec.Tolerations) {
+			pod.Spec.Tolerations = merged
+			r.Changed("spec.tolerations")
+		}
 	}
 	return p.Validate(ctx, r)
 }

@@ -29,9 +29,11 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 		old, ok := r.OldObject.(*corev1.Pod)
 		if ok && pod.Spec.Priority == nil && old.Spec.Priority != nil && pod.Spec.PriorityClassName == old.Spec.PriorityClassName {
 			pod.Spec.Priority = old.Spec.Priority
+			r.Changed("spec.priority")
 		}
 		if ok && pod.Spec.PreemptionPolicy == nil && old.Spec.PreemptionPolicy != nil {
 			pod.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
+			r.Changed("spec.preemptionPolicy")
 		}
 		return nil
 	}
@@ -42,9 +44,15 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 	if pod.Spec.Priority != nil && *pod.Spec.Priority != value {
 		return Forbidden(r, "the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *pod.Spec.Priority, value)
 	}
+	if pod.Spec.Priority == nil {
+		r.Changed("spec.priority")
+	}
 	pod.Spec.Priority = &value
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy != policy {
 		return Forbidden(r, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy)
+	}
+	if pod.Spec.PreemptionPolicy == nil {
+		r.Changed("spec.preemptionPolicy")
 	}
 	pod.Spec.PreemptionPolicy = &policy
 	return nil
@@ -58,6 +66,7 @@ func (p Priority) of(ctx context.Context, r *Request, pod *corev1.Pod) (int32, c
 			return 0, corev1.PreemptLowerPriority, err
 		}
 		pod.Spec.PriorityClassName = pc.Name
+		r.Changed("spec.priorityClassName")
 		return pc.Value, policyOf(pc), nil
 	}
 	pc, err := get[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "", pod.Spec.PriorityClassName)

@@ -48,6 +48,9 @@ func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 		if pod.Spec.Overhead != nil && !apiequality.Semantic.DeepEqual(rc.Overhead.PodFixed, pod.Spec.Overhead) {
 			return Forbidden(r, overheadDiffers)
 		}
+		if pod.Spec.Overhead == nil {
+			r.Changed("spec.overhead")
+		}
 		pod.Spec.Overhead = rc.Overhead.PodFixed.DeepCopy()
 	}
 	if rc.Scheduling == nil {
@@ -63,10 +66,14 @@ func (p RuntimeClass) Admit(ctx context.Context, r *Request) error {
 		}
 		selector[key] = value
 	}
-	pod.Spec.NodeSelector = selector
+	if !maps.Equal(selector, pod.Spec.NodeSelector) {
+		pod.Spec.NodeSelector = selector
+		r.Changed("spec.nodeSelector")
+	}
 	for _, t := range rc.Scheduling.Tolerations {
 		if !hasToleration(pod.Spec.Tolerations, &t) {
 			pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), *t.DeepCopy())
+			r.Changed("spec.tolerations")
 		}
 	}
 	return nil

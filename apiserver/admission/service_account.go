@@ -48,17 +48,22 @@ func (p ServiceAccount) Admit(ctx context.Context, r *Request) error {
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = defaultAccount
+		r.Changed("spec.serviceAccountName")
 	}
-	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+	if pod.Spec.DeprecatedServiceAccount != pod.Spec.ServiceAccountName {
+		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
+		r.Changed("spec.serviceAccount")
+	}
 	sa, err := p.account(ctx, r, pod.Spec.ServiceAccountName)
 	if err != nil {
 		return err
 	}
-	if automount(pod, sa) {
-		mountToken(pod)
+	if automount(pod, sa) && mountToken(pod) {
+		r.Changed("spec.volumes", "spec.containers[*].volumeMounts")
 	}
-	if len(pod.Spec.ImagePullSecrets) == 0 {
+	if len(pod.Spec.ImagePullSecrets) == 0 && len(sa.ImagePullSecrets) > 0 {
 		pod.Spec.ImagePullSecrets = slices.Clone(sa.ImagePullSecrets)
+		r.Changed("spec.imagePullSecrets")
 	}
 	return nil
 }
@@ -125,8 +130,8 @@ func automount(pod *corev1.Pod, sa *corev1.ServiceAccount) bool {
 	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
 }
 
-// mountToken mounts a token volume into every container that mounts nothing there itself.
-func mountToken(pod *corev1.Pod) {
+// mountToken mounts a token volume into every container that mounts nothing there itself; false: there is none.
+func mountToken(pod *corev1.Pod) bool {
 	names := make(map[string]bool, len(pod.Spec.Volumes))
 	for i := range pod.Spec.Volumes {
 		names[pod.Spec.Volumes[i].Name] = true
@@ -155,6 +160,7 @@ func mountToken(pod *corev1.Pod) {
 	if used && !again {
 		pod.Spec.Volumes = append(slices.Clip(pod.Spec.Volumes), corev1.Volume{Name: name, VolumeSource: tokenSource()})
 	}
+	return used
 }
 
 func tokenSource() corev1.VolumeSource {

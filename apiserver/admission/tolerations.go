@@ -34,6 +34,7 @@ func (DefaultTolerationSeconds) Admit(_ context.Context, r *Request) error {
 		pod.Spec.Tolerations = append(slices.Clip(pod.Spec.Tolerations), corev1.Toleration{
 			Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
 		})
+		r.Changed("spec.tolerations")
 	}
 	return nil
 }
@@ -66,5 +67,6 @@ func (TaintNodesByCondition) Admit(_ context.Context, r *Request) error {
 		}
 	}
 	node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule})
+	r.Changed("spec.taints")
 	return nil
 }

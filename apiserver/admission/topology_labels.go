@@ -27,16 +27,16 @@ func (p PodTopologyLabels) Admit(ctx context.Context, r *Request) error {
 		if obj.Target.Kind != "" && obj.Target.Kind != "Node" {
 			return nil
 		}
-		return p.label(ctx, obj.Target.Name, &obj.Labels)
+		return p.label(ctx, r, obj.Target.Name, &obj.Labels)
 	case *corev1.Pod:
 		if obj.Spec.NodeName != "" && r.Subresource == "" {
-			return p.label(ctx, obj.Spec.NodeName, &obj.Labels)
+			return p.label(ctx, r, obj.Spec.NodeName, &obj.Labels)
 		}
 	}
 	return nil
 }
 
-func (p PodTopologyLabels) label(ctx context.Context, name string, into *map[string]string) error {
+func (p PodTopologyLabels) label(ctx context.Context, r *Request, name string, into *map[string]string) error {
 	node, err := get[*corev1.Node](ctx, p.Reader, nodes, "", name)
 	if isNotFound(err) {
 		return nil // whoever binds to it will hear of that from others
@@ -47,13 +47,14 @@ func (p PodTopologyLabels) label(ctx context.Context, name string, into *map[str
 	copied := false
 	for _, key := range [...]string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
 		value, ok := node.Labels[key]
-		if !ok {
+		if had, has := (*into)[key]; !ok || has && had == value {
 			continue
 		}
 		if !copied {
 			own := make(map[string]string, len(*into)+2)
 			maps.Copy(own, *into)
 			*into, copied = own, true
+			r.Changed("metadata.labels")
 		}
 		(*into)[key] = value
 	}

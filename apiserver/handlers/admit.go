@@ -5,6 +5,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -56,7 +57,12 @@ func (h *Handler) mutate(ctx context.Context, rq *pipeline.Request, ar *admissio
 	if owned != nil {
 		fields = owned.GetManagedFields()
 	}
-	err := h.admission.Mutate(ctx, ar, func(string) { rq.Mark.AdmissionAccepted++ })
+	err := h.admission.Mutate(ctx, ar, func(name string) {
+		if !slices.ContainsFunc(ar.Changes(), func(c mark.Change) bool { return c.By == name }) {
+			rq.Mark.AdmissionAccepted++
+		}
+	})
+	rq.Mark.AdmissionChanged = ar.Changes()
 	rq.Mark.Admission = time.Since(begin)
 	if err != nil {
 		return err

@@ -71,8 +71,8 @@ type Request struct {
 	AuthnHow string `json:"authnHow,omitempty"`
 	// AuthzWhy is the rule that allowed the request ("ClusterRoleBinding cluster-admin").
 	AuthzWhy string `json:"authzWhy,omitempty"`
-	// AdmissionChanged and AdmissionAccepted count plugins that changed the object, and that accepted it as it was.
-	AdmissionChanged  []string      `json:"admissionChanged,omitempty"`
+	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that accepted the object as it was.
+	AdmissionChanged  []Change      `json:"admissionChanged,omitempty"`
 	AdmissionAccepted int           `json:"admissionAccepted,omitempty"`
 	Authn             time.Duration `json:"authn,omitempty"`
 	Authz             time.Duration `json:"authz,omitempty"`
@@ -82,6 +82,12 @@ type Request struct {
 	Validate          time.Duration `json:"validate,omitempty"`
 	Store             time.Duration `json:"store,omitempty"`
 	Sync              time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
+}
+
+// Change is a field of an object ("spec.tolerations") and who changed it.
+type Change struct {
+	By    string `json:"by"`
+	Field string `json:"field"`
 }
 
 // Reconcile is one pass of a controller that changed something.

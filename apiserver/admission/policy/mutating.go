@@ -242,6 +242,7 @@ func (m *mutatingRun) invoke(ctx context.Context, pol *rules[patches], b *bindin
 		}
 	}
 	if !apiequality.Semantic.DeepEqual(before, m.r.Object) {
+		m.r.ChangedBy("MutatingAdmissionPolicy "+pol.name, admission.ChangedFields(before, m.r.Object)...)
 		m.state.everybody()
 		m.r.Reinvoke()
 	}

@@ -300,6 +300,9 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 		note, _ := json.Marshal(patchTold{v.hook.config, v.hook.name, patch, *resp.PatchType})
 		r.Note(patchNote(r, index), string(note))
 	}
+	if changed {
+		r.ChangedBy("webhook "+v.hook.name, admission.ChangedFields(r.Object, next)...)
+	}
 	return changed, r.Become(next)
 }
 
