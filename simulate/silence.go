@@ -43,6 +43,10 @@ func (s *Simulator) watchNodes() (cache.InformerSynced, informers.SharedInformer
 		}
 		i, ours := s.index(n.Name)
 		text, mute := n.Annotations[AnnotationSilent]
+		if ours && !mute && !s.silent(i) && !isReady(n) {
+			s.turned.Add(i) // somebody gave it up, while nobody could be told that it lives
+			return
+		}
 		if !ours || mute == s.silent(i) {
 			return
 		}

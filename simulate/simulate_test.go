@@ -212,6 +212,28 @@ func TestNodesOfAnEarlierRunGo(t *testing.T) {
 	}
 }
 
+// TestGivenUp: a node that lives says so when somebody has said that it is not known whether it does, as after an outage of the server.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake.NewClientset()
+		run(t, f, Config{Nodes: 1, Renew: 10 * time.Second})
+		time.Sleep(time.Second)
+		nodes := f.CoreV1().Nodes()
+		n, err := nodes.Get(t.Context(), "fake-0", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if n, err = nodes.Get(t.Context(), "fake-0", metav1.GetOptions{}); err != nil || !isReady(n) {
+			t.Errorf("the node says %+v, %v; want it ready", n.Status.Conditions, err)
+		}
+	})
+}
+
 // TestSilence: a silent node renews nothing and leaves its pods as they are; when it is back both go on.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@
 package daemonset_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	clienttesting "k8s.io/client-go/testing"
 
 	"keelson/controllers/controllertest"
 	"keelson/controllers/daemonset"
@@ -243,6 +246,25 @@ func TestAdoptsAndReleases(t *testing.T) {
 		}
 		if owned != 1 {
 			t.Errorf("after its labels changed: %d pods are owned, want its successor", owned)
+		}
+	})
+}
+
+// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an event comes.
+func TestStatusConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newSet())
+		tries := 0
+		c.Fake.PrependReactor("update", "daemonsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if tries++; tries > 1 {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewConflict(appsv1.Resource("daemonsets"), "x", errors.New("too many wrote at once"))
+		})
+		c.Start(t, "daemon-set-controller", daemonset.New)
+		time.Sleep(time.Minute)
+		if st := get(t, c).Status; tries < 2 || st.ObservedGeneration != 1 {
+			t.Errorf("after %d writes the status is %+v, want generation 1 observed", tries, st)
 		}
 	})
 }

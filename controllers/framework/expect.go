@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// expectationsLast bounds how long a lost event can hold up a controller.
+// expectationsLast bounds how long a controller waits for an event that never comes: a pod that was made may be gone again before the
+// informer, whose watch was broken, has seen it.
 const expectationsLast = 5 * time.Minute
 
 // Expectations remember, per owner, the creations and deletions a controller has asked for and not yet heard of through its
@@ -71,6 +72,17 @@ func (e *Expectations) Met(owner types.UID) bool {
 	defer e.mu.Unlock()
 	x := e.all[owner]
 	return x == nil || e.metLocked(owner, x) || time.Since(x.since) > expectationsLast
+}
+
+// Left is how long what is expected of owner may hold it up at most; 0: nothing is.
+func (e *Expectations) Left(owner types.UID) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	x := e.all[owner]
+	if x == nil || e.metLocked(owner, x) {
+		return 0
+	}
+	return max(0, expectationsLast-time.Since(x.since)) + time.Millisecond
 }
 
 // Forget drops owner.

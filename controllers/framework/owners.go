@@ -61,10 +61,15 @@ func (w *Owners[O, T]) ownerGone(owner metav1.Object) {
 	w.changed(owner)
 }
 
-// Done is called at the end of a pass over owner: if it has gone meanwhile, what the pass came to expect of it is forgotten.
+// Done is called at the end of a pass over owner: if it has gone meanwhile, what the pass came to expect of it is forgotten; else there is
+// another pass when that has been expected for too long, whatever happens or does not.
 func (w *Owners[O, T]) Done(owner O) {
 	if cur, ok := w.Get(owner.GetNamespace(), owner.GetName()); !ok || cur.GetUID() != owner.GetUID() {
 		w.Expect.Forget(owner.GetUID())
+		return
+	}
+	if left := w.Expect.Left(owner.GetUID()); left > 0 {
+		w.loop.AddAfter(KeyOf(owner), left)
 	}
 }
 

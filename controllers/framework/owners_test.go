@@ -29,6 +29,7 @@ type wired struct {
 	passes    []string
 	strangers []string
 	expect    *framework.Expectations
+	owners    *framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]
 }
 
 func wire(t *testing.T) *wired {
@@ -40,9 +41,13 @@ func wire(t *testing.T) *wired {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.passes = append(w.passes, key.Name)
+			if rs, err := sets.Lister().ReplicaSets(key.Namespace).Get(key.Name); err == nil {
+				w.owners.Done(rs)
+			}
 			return nil
 		})
-		_, err := framework.WatchOwners(loop, sets.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
+		var err error
+		w.owners, err = framework.WatchOwners(loop, sets.Informer(), pods, framework.Owners[*appsv1.ReplicaSet, *corev1.Pod]{
 			Kind: "ReplicaSet", Expect: w.expect, Ended: podkind.Terminal,
 			Get: func(ns, name string) (*appsv1.ReplicaSet, bool) {
 				rs, err := sets.Lister().ReplicaSets(ns).Get(name)
@@ -143,6 +148,23 @@ func TestOwnersHearOfPods(t *testing.T) {
 		}
 		create(podOf("a", "another"))
 		expectWoken("a pod of an earlier owner of that name", time.Minute)
+	})
+}
+
+// TestEventNeverComes: a pod that was gone before the informer saw it holds up its set for five minutes, but not for ever.
+func TestEventNeverComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := wire(t)
+		w.expect.Expect("1", 1)
+		if _, err := w.AppsV1().ReplicaSets("ns").Update(t.Context(), setNamed("a", "1"), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.woken(4 * time.Minute); !slices.Equal(got, []string{"a"}) || w.expect.Met("1") {
+			t.Errorf("at first: passes over %v, nothing expected: %t; want a, false", got, w.expect.Met("1"))
+		}
+		if got := w.woken(2 * time.Minute); !slices.Equal(got, []string{"a"}) || !w.expect.Met("1") {
+			t.Errorf("five minutes later: passes over %v, nothing expected: %t; want a, true", got, w.expect.Met("1"))
+		}
 	})
 }
 

@@ -272,16 +272,20 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 		c.memory.forget(j.UID)
 		return nil
 	}
-	defer c.forgetGone(w.Key, j)
+	defer c.settleExpectations(w.Key, j)
 	return c.run(ctx, w.Key, j)
 }
 
-// forgetGone is for a job that went while a pass ran: what the pass noted after jobGone would stay for good.
-func (c *Controller) forgetGone(key framework.Key, j *batchv1.Job) {
+// settleExpectations sees to what a pass came to expect. It is for a job that went while a pass ran: what the pass noted after jobGone would stay for good.
+func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {
 		c.expect.Forget(j.UID)
 		c.memory.forget(j.UID)
+		return
+	}
+	if left := c.expect.Left(j.UID); left > 0 {
+		c.loop.AddAfter(work{Key: key}, left) // for an event that never comes
 	}
 }
 

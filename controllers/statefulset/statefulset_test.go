@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -269,6 +270,25 @@ func TestNamesOfOthers(t *testing.T) {
 			return strings.HasPrefix(s, "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: ") && strings.Contains(s, "already exists")
 		}) {
 			t.Errorf("events: got %q, want one about the name that is taken", said)
+		}
+	})
+}
+
+// TestStatusConflict: a status that could not be written for a conflict is written a moment later, whether or not an event comes.
+func TestStatusConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newSet(0))
+		tries := 0
+		c.Fake.PrependReactor("update", "statefulsets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if tries++; tries > 1 {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewConflict(appsv1.Resource("statefulsets"), "x", errors.New("too many wrote at once"))
+		})
+		c.Start(t, "statefulset-controller", statefulset.New)
+		time.Sleep(time.Minute)
+		if st := get(t, c).Status; tries < 2 || st.ObservedGeneration != 1 {
+			t.Errorf("after %d writes the status is %+v, want generation 1 observed", tries, st)
 		}
 	})
 }

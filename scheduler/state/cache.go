@@ -87,6 +87,7 @@ func (c *Cache) RemoveNode(name string) {
 	c.nodesChanged, c.labelsChanged = true, true
 	if len(e.info.Pods) == 0 {
 		delete(c.nodes, name)
+		e.pos = -1 // it may still be among the dirty ones, and its place is another node's after the next refresh
 		return
 	}
 	e.info = e.ownedLocked(c)
