@@ -27,6 +27,8 @@ type Election struct {
 	// Lease is for how long a leader that went silent is believed to live (default 15 s). A leader that cannot renew its lease gives up
 	// after Deadline (default two thirds of Lease), and all try every Retry (default 2/15 of Lease).
 	Lease, Deadline, Retry time.Duration
+	// WatchDog, which may be nil, knows whether this copy still renews the lease that it holds: for health checks.
+	WatchDog *leaderelection.HealthzAdaptor
 }
 
 // Default returns e with its gaps filled, but for Name and Identity.
@@ -84,6 +86,9 @@ func (c *Client) lead(ctx context.Context, e Election, work func(ctx context.Con
 	})
 	if err != nil {
 		return fmt.Errorf("elect leader %s/%s: %w", e.Namespace, e.Name, err)
+	}
+	if e.WatchDog != nil {
+		e.WatchDog.SetLeaderElection(elector)
 	}
 	defer context.AfterFunc(ctx, func() {
 		if t.state.Load() != leading { // else work ends first, by its own context

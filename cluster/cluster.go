@@ -318,7 +318,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Parts:       c.keys.judges(rbac, &c.cfg.API, live),
 		Audit:       auditor,
 		Tracing:     tracing,
-		Collectors:  slices.Concat(clientMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
+		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:      followRBAC(rbac),
 		Bootstrap:   slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Kubelet:     c.keys.kubeletClient(),

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/client-go/tools/leaderelection"
+
 	"keelson/client"
 	"keelson/controllers"
 )
@@ -31,6 +33,7 @@ type ElectionOptions struct {
 	Namespace, Name string
 	// Lock is what the copies agree by: "leases", the default, is the only kind.
 	Lock string
+	dog  *leaderelection.HealthzAdaptor // nil: nobody watches
 }
 
 // validate returns one sentence per thing that is wrong.
@@ -60,5 +63,13 @@ func (o ElectionOptions) election(name string) client.Election {
 	if o.Name != "" {
 		name = o.Name
 	}
-	return client.Election{Namespace: o.Namespace, Name: name, Lease: o.LeaseDuration, Deadline: o.RenewDeadline, Retry: o.RetryPeriod}.Default()
+	return client.Election{Namespace: o.Namespace, Name: name, Lease: o.LeaseDuration, Deadline: o.RenewDeadline, Retry: o.RetryPeriod, WatchDog: o.dog}.Default()
+}
+
+// watch has the election watched by somebody who knows whether the lease that this copy holds is still renewed; nil without an election.
+func (o *ElectionOptions) watch() *leaderelection.HealthzAdaptor {
+	if !o.Off {
+		o.dog = leaderelection.NewLeaderHealthzAdaptor(watchDogTolerance)
+	}
+	return o.dog
 }

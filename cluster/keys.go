@@ -137,10 +137,13 @@ func (k *keys) openProxy(ids *identities) error {
 	return nil
 }
 
+// authenticationInfoName is the ConfigMap in kube-system by which servers that belong to the cluster know their callers.
+const authenticationInfoName = "extension-apiserver-authentication"
+
 // authenticationInfo tells aggregated servers how to know their callers, where Kubernetes has told them.
 func (k *keys) authenticationInfo() *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{}
-	cm.Namespace, cm.Name = "kube-system", "extension-apiserver-authentication"
+	cm.Namespace, cm.Name = "kube-system", authenticationInfoName
 	cm.Data = map[string]string{
 		"client-ca-file":                     string(k.ca.CertPEM()) + string(k.clientCA),
 		"requestheader-client-ca-file":       string(k.proxyCA.CertPEM()),

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/metrics"
 )
 
@@ -25,6 +26,40 @@ var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	metrics.Register(metrics.RegisterOpts{RequestLatency: clientLatency{took}, RequestResult: clientResult{requests}})
 	return []prometheus.Collector{requests, took}
 })
+
+// electionMetrics tell which leases this process holds, by Kubernetes' names. As above, there is one set for the process, which must be made
+// before the first election begins.
+var electionMetrics = sync.OnceValue(func() []prometheus.Collector {
+	m := electionMetric{
+		leads: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "leader_election_master_status",
+			Help: "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.",
+		}, []string{"name"}),
+		slow: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "leader_election_slowpath_total",
+			Help: "Total number of slow path exercised in renewing leader leases. 'name' is the string used to identify the lease. Please make sure to group by name.",
+		}, []string{"name"}),
+	}
+	leaderelection.SetProvider(m)
+	return []prometheus.Collector{m.leads, m.slow}
+})
+
+type electionMetric struct {
+	leads *prometheus.GaugeVec
+	slow  *prometheus.CounterVec
+}
+
+// NewLeaderMetric is for one election; all share the counts.
+func (m electionMetric) NewLeaderMetric() leaderelection.LeaderMetric { return m }
+
+// On notes that this copy leads.
+func (m electionMetric) On(name string) { m.leads.WithLabelValues(name).Set(1) }
+
+// Off notes that it does not.
+func (m electionMetric) Off(name string) { m.leads.WithLabelValues(name).Set(0) }
+
+// SlowpathExercised notes a renewal that had to read the lease first.
+func (m electionMetric) SlowpathExercised(name string) { m.slow.WithLabelValues(name).Inc() }
 
 // buildInfo tells which program this is.
 func buildInfo() prometheus.Collector {

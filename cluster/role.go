@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"keelson/auth"
@@ -60,6 +61,8 @@ type roleCommand struct {
 	word, short string
 	// flags are those that it has in this process only, beside options.
 	flags func(fl *pflag.FlagSet, r *RoleConfig)
+	// metrics are those of the role itself; nil: it has none.
+	metrics func() []prometheus.Collector
 	// run is the process's life; nil: alone.
 	run func(ctx context.Context, r RoleConfig) error
 }

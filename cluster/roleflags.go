@@ -29,6 +29,14 @@ func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
 	fl.BoolVar(accept, "accept-data-loss", false, "go on if the embedded store lacks writes that it had acknowledged")
 }
 
+// agentFlags are those of a role that kube-controller-manager or kube-scheduler is in Kubernetes.
+func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
+	return func(fl *pflag.FlagSet, r *RoleConfig) {
+		leaderFlags(lease)(fl, r)
+		r.Serving.flags(fl, port)
+	}
+}
+
 // leaderFlags are those of a role of which several copies may run and agree by lease.
 func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {

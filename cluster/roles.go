@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -46,6 +47,8 @@ type RoleConfig struct {
 	Options
 	// Election is how controllers and schedulers of which several run agree on one that works.
 	Election ElectionOptions
+	// Serving is what controllers and schedulers serve of themselves.
+	Serving AgentServing
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -96,6 +99,15 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
+	dog := r.Election.watch()
+	var metrics []prometheus.Collector
+	if row.metrics != nil {
+		metrics = row.metrics()
+	}
+	serve, err := r.Serving.serve(base, dog, r.log(), metrics...)
+	if err != nil {
+		return err
+	}
 	s := &site{
 		cfg: cfg, dir: cfg.DataDir, marks: marks, log: r.log(), election: r.Election,
 		connect: func(u *auth.User, agent string) *client.Client {
@@ -112,7 +124,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	return run.Together(nil, run.Part{Name: row.name, Run: work}, forward)(ctx, r.Ready)
+	return run.Together(nil, append(serve, run.Part{Name: row.name, Run: work}, forward)...)(ctx, r.Ready)
 }
 
 // connect makes an agent's client, and a recorder whose marks travel to the server.

@@ -9,6 +9,7 @@ import (
 
 	"keelson/auth"
 	"keelson/auth/authn"
+	"keelson/controllers"
 	"keelson/timeline"
 )
 
@@ -34,12 +35,12 @@ func table() []role {
 			name: "controllers", needs: []string{"apiserver"}, in: Config.agents, make: (*site).controllers,
 			roleIdentity: roleIdentity{user: is("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
-			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: leaderFlags(controllersLease)},
+			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: agentFlags(controllersLease, ControllersPort), metrics: controllers.Collectors},
 		},
 		{
 			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, make: (*site).scheduler,
 			roleIdentity: roleIdentity{user: is("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
-			roleCommand:  roleCommand{word: "scheduler", short: "The scheduler, alone", flags: leaderFlags(schedulerLease)},
+			roleCommand:  roleCommand{word: "scheduler", short: "The scheduler, alone", flags: agentFlags(schedulerLease, SchedulerPort)},
 		},
 		{
 			name: "fake nodes", needs: []string{"apiserver"}, in: Config.fakeNodes, make: (*site).fakeNodes,

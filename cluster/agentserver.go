@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"keelson/apiserver/discovery"
+	"keelson/client"
+	"keelson/lib/connlimit"
+	"keelson/lib/run"
+)
+
+// Where Kubernetes serves the health and the metrics of these roles.
+const (
+	ControllersPort = 10257
+	SchedulerPort   = 10259
+)
+
+// AgentServing are the flags of kube-controller-manager and kube-scheduler about what they serve of themselves: health, metrics, profiles.
+// The zero value serves nothing.
+type AgentServing struct {
+	// Port is --secure-port; 0: nothing is served. Elsewhere lets a free one be taken where it is used by another program.
+	Port      int
+	Elsewhere bool
+	// Bind is --bind-address; the zero value is the loopback address.
+	Bind netip.Addr
+	// CertFile and KeyFile are what is shown; empty: a certificate of this process's own making.
+	CertFile, KeyFile string
+	// ClientCA is a file of the authorities of callers' certificates; empty: those that the API server names.
+	ClientCA string
+	// Open are paths that everybody may ask for; a * at the end stands for whatever follows. nil: the health checks.
+	Open []string
+}
+
+// healthPaths are open by default.
+var healthPaths = []string{"/healthz", "/readyz", "/livez"}
+
+func (o AgentServing) validate() error {
+	var errs []error
+	if o.Port < 0 || o.Port > 65535 {
+		errs = append(errs, fmt.Errorf("--secure-port %d is not between 0 and 65535", o.Port))
+	}
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
+	}
+	for _, p := range o.Open {
+		if !strings.HasPrefix(p, "/") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
+			errs = append(errs, fmt.Errorf("--authorization-always-allow-paths: %q is no path that begins with / and has no * but at its end", p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// watchDogTolerance is for how long after its lease has ended a leader may still be called healthy.
+const watchDogTolerance = 20 * time.Second
+
+// agentServer tells of an agent that is a process of its own.
+type agentServer struct {
+	opts    AgentServing
+	callers *callers
+	shown   *tls.Certificate
+	mux     *http.ServeMux
+	log     *slog.Logger
+}
+
+// serve is the part of a role that serves what opts ask for; none when they ask for nothing. dog, which may be nil, watches its election.
+func (o AgentServing) serve(cl *client.Client, dog *leaderelection.HealthzAdaptor, log *slog.Logger, metrics ...prometheus.Collector) ([]run.Part, error) {
+	if err := o.validate(); err != nil || o.Port == 0 {
+		return nil, err
+	}
+	s, err := newAgentServer(o, cl, dog, log, metrics...)
+	if err != nil {
+		return nil, err
+	}
+	return []run.Part{{Name: "health and metrics", Run: s.run}}, nil
+}
+
+// newAgentServer returns a server that does not listen yet.
+func newAgentServer(o AgentServing, cl *client.Client, dog *leaderelection.HealthzAdaptor, log *slog.Logger, metrics ...prometheus.Collector) (*agentServer, error) {
+	who, err := newCallers(cl, o.ClientCA, log)
+	if err != nil {
+		return nil, err
+	}
+	if o.Open == nil {
+		o.Open = healthPaths
+	}
+	s := &agentServer{opts: o, callers: who, mux: http.NewServeMux(), log: log}
+	if s.shown, err = o.certificate(); err != nil {
+		return nil, err
+	}
+	s.routes(dog, metrics)
+	return s, nil
+}
+
+// certificate is what callers are shown.
+func (o AgentServing) certificate() (*tls.Certificate, error) {
+	if o.CertFile != "" {
+		return pairOf(o.CertFile, o.KeyFile)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	t := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("make a serving certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+}
+
+func (s *agentServer) routes(dog *leaderelection.HealthzAdaptor, metrics []prometheus.Collector) {
+	checks := []discovery.Check{{Name: "ping", Run: func(*http.Request) error { return nil }}}
+	if dog != nil {
+		checks = append(checks, discovery.Check{Name: dog.Name(), Run: dog.Check})
+	}
+	probes := discovery.NewProbes()
+	for _, path := range []string{"healthz", "livez", "readyz"} {
+		discovery.Health(s.mux, path, checks, probes)
+	}
+	all := prometheus.NewRegistry()
+	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), metrics)...)
+	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
+	s.mux.Handle("/metrics/slis", probes)
+	s.mux.HandleFunc("/debug/pprof/", pprof.Index)
+	s.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	s.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	s.mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+}
+
+// ServeHTTP finds out who asks, whether they may, and answers.
+func (s *agentServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	connlimit.Reach(r.Context(), connlimit.Anonymous)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	if !s.open(r.URL.Path) && !s.callers.admit(w, r) {
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+func (s *agentServer) open(path string) bool {
+	return slices.ContainsFunc(s.opts.Open, func(p string) bool {
+		begin, more := strings.CutSuffix(p, "*")
+		return path == p || more && strings.HasPrefix(path, begin)
+	})
+}
+
+// run serves until ctx ends.
+func (s *agentServer) run(ctx context.Context, ready func()) error {
+	l, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }() // it is closed by then
+	shares, err := connlimit.OwnShares()
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 64 << 10,
+		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: connlimit.Context,
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() }) // Serve tells what happened
+	defer stop()
+	s.log.Info("serves health and metrics", "address", l.Addr().String())
+	ready()
+	err = srv.Serve(tls.NewListener(connlimit.New(l, shares.Other), s.tls()))
+	if ctx.Err() != nil && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve health and metrics: %w", err)
+}
+
+func (s *agentServer) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*s.shown}, NextProtos: []string{"http/1.1"},
+		ClientAuth: tls.RequestClientCert, // the authenticator verifies it
+	}
+}
+
+func (s *agentServer) listen(ctx context.Context) (net.Listener, error) {
+	at := s.opts.Bind
+	if !at.IsValid() {
+		at = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	}
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", netip.AddrPortFrom(at, uint16(s.opts.Port)).String()) //nolint:gosec // validated
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return l, err
+	}
+	if !s.opts.Elsewhere {
+		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --secure-port, 0 for none", s.opts.Port, at)
+	}
+	s.log.Warn("the usual port is used by another program, takes a free one", "port", s.opts.Port)
+	return config.Listen(ctx, "tcp", netip.AddrPortFrom(at, 0).String())
+}

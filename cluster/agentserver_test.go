@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
+
+	"keelson/client"
+	"keelson/controllers"
+	"keelson/pki"
+)
+
+// judge is an API server as an agent's server needs it: it knows the token "good" of reader, who may get /metrics.
+type judge struct {
+	*fake.Clientset
+	ca              *pki.Authority
+	tokens, reviews atomic.Int64
+	down            atomic.Bool
+}
+
+func newJudge(t *testing.T) *judge {
+	t.Helper()
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &judge{ca: ca, Clientset: fake.NewClientset(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: authenticationInfoName}, Data: map[string]string{clientCAKey: string(ca.CertPEM())},
+	})}
+	answer := func(f func(runtime.Object)) clienttesting.ReactionFunc {
+		return func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if j.down.Load() {
+				return true, nil, errors.New("connection refused")
+			}
+			o := a.(clienttesting.CreateAction).GetObject()
+			f(o)
+			return true, o, nil
+		}
+	}
+	j.PrependReactor("create", "tokenreviews", answer(func(o runtime.Object) {
+		j.tokens.Add(1)
+		if tr := o.(*authenticationv1.TokenReview); tr.Spec.Token == "good" {
+			tr.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "reader"}}
+		}
+	}))
+	j.PrependReactor("create", "subjectaccessreviews", answer(func(o runtime.Object) {
+		j.reviews.Add(1)
+		sar := o.(*authorizationv1.SubjectAccessReview)
+		n := sar.Spec.NonResourceAttributes
+		sar.Status.Allowed = sar.Spec.User == "reader" && n.Verb == "get" && n.Path == "/metrics"
+	}))
+	return j
+}
+
+// serve answers with the handler of an agent until the test ends.
+func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
+	t.Helper()
+	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, dog, slog.New(slog.DiscardHandler), controllers.Collectors()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(s)
+	srv.TLS = s.tls()
+	srv.StartTLS()
+	t.Cleanup(srv.Close)
+	return srv
+}
+
+// ask sends a request as whoever cert and token show.
+func ask(t *testing.T, srv *httptest.Server, method, path, token string, cert *tls.Certificate) (int, string) {
+	t.Helper()
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // the certificate was made for this run
+	if cert != nil {
+		conf.Certificates = []tls.Certificate{*cert}
+	}
+	tr := &http.Transport{TLSClientConfig: conf}
+	defer tr.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(b)
+}
+
+func clientOf(t *testing.T, ca *pki.Authority, s pki.Subject) *tls.Certificate {
+	t.Helper()
+	pair, err := ca.Client(s.Name, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := pair.TLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+func TestAgentsCallers(t *testing.T) {
+	j := newJudge(t)
+	other, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, admin, nobody := pki.Subject{Name: "reader"}, pki.Subject{Name: "admin", Groups: []string{"system:masters"}}, pki.Subject{Name: "nobody"}
+	srv := j.serve(t, AgentServing{}, nil)
+	for _, c := range []struct {
+		name, method, path, token string
+		cert                      *tls.Certificate
+		code                      int
+		says                      string
+	}{
+		{"health is for all", "GET", "/healthz", "", nil, 200, "ok"},
+		{"one check is not", "GET", "/livez/ping", "", nil, 403, `forbidden: User \"system:anonymous\" cannot get path \"/livez/ping\"`},
+		{"metrics are not", "GET", "/metrics", "", nil, 403, `"reason":"Forbidden"`},
+		{"a good token", "GET", "/metrics", "good", nil, 200, "cronjob_controller_job_creation_skew_duration_seconds"},
+		{"the process itself", "GET", "/metrics", "good", nil, 200, "# HELP go_goroutines"},
+		{"another verb", "DELETE", "/metrics", "good", nil, 403, `cannot delete path`},
+		{"another path", "GET", "/debug/pprof/", "good", nil, 403, `User \"reader\" cannot get path \"/debug/pprof/\"`},
+		{"a wrong token", "GET", "/metrics", "bad", nil, 401, `"message":"Unauthorized"`},
+		{"a certificate", "GET", "/metrics", "", clientOf(t, j.ca, reader), 200, "kubernetes_build_info"},
+		{"a certificate of nobody", "GET", "/metrics", "", clientOf(t, j.ca, nobody), 403, `User \"nobody\"`},
+		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, j.ca, admin), 200, "goroutine"},
+		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
+		{"what is not there", "GET", "/nothing", "", clientOf(t, j.ca, admin), 404, ""},
+		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if code, said := ask(t, srv, c.method, c.path, c.token, c.cert); code != c.code || !strings.Contains(said, c.says) {
+				t.Errorf("got %d %.300q, want %d %q", code, said, c.code, c.says)
+			}
+		})
+	}
+}
+
+// TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is good while it is gone,
+// but nobody new gets in.
+func TestAgentsReviewsAreKept(t *testing.T) {
+	j := newJudge(t)
+	srv := j.serve(t, AgentServing{}, nil)
+	for range 5 {
+		if code, said := ask(t, srv, "GET", "/metrics", "good", nil); code != 200 {
+			t.Fatalf("%d %s", code, said)
+		}
+	}
+	if got := [2]int64{j.tokens.Load(), j.reviews.Load()}; got != [2]int64{1, 1} {
+		t.Errorf("token and access reviews: %v, want one of each", got)
+	}
+	j.down.Store(true)
+	for _, c := range []struct {
+		token, path string
+		code        int
+	}{{"good", "/metrics", 200}, {"good", "/debug/pprof/", 500}, {"better", "/metrics", 401}, {"", "/healthz", 200}, {"", "/metrics", 500}} {
+		if code, said := ask(t, srv, "GET", c.path, c.token, nil); code != c.code {
+			t.Errorf("without the API server, %s with token %q: %d %s, want %d", c.path, c.token, code, said, c.code)
+		}
+	}
+}
+
+func TestAgentsHealth(t *testing.T) {
+	j := newJudge(t)
+	srv := j.serve(t, AgentServing{Open: []string{"/healthz", "/livez*"}}, leaderelection.NewLeaderHealthzAdaptor(watchDogTolerance))
+	want := "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n"
+	if code, said := ask(t, srv, "GET", "/healthz?verbose", "", nil); code != 200 || said != want {
+		t.Errorf("got %d %q, want %q", code, said, want)
+	}
+	if code, said := ask(t, srv, "GET", "/livez/leaderElection", "", nil); code != 200 || said != "ok" {
+		t.Errorf("one check: %d %q", code, said)
+	}
+	if code, _ := ask(t, srv, "GET", "/readyz", "", nil); code != 403 {
+		t.Errorf("a path that is not open: %d", code)
+	}
+}
+
+// TestAgentsPort: a port that was asked for is taken or refused with a sentence; the usual one gives way.
+func TestAgentsPort(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	j := newJudge(t)
+	serve := func(o AgentServing) error {
+		parts, err := o.serve(&client.Client{Interface: j.Clientset}, nil, slog.New(slog.DiscardHandler))
+		if err != nil || len(parts) == 0 {
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		return parts[0].Run(ctx, cancel)
+	}
+	for _, c := range []struct {
+		o    AgentServing
+		want string
+	}{
+		{AgentServing{}, ""},
+		{AgentServing{Port: port, Elsewhere: true}, ""},
+		{AgentServing{Port: port}, fmt.Sprintf("port %d on 127.0.0.1 is used by another program", port)},
+		{AgentServing{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
+		{AgentServing{Port: 1, CertFile: "x"}, "must be given together"},
+		{AgentServing{Port: 1, Open: []string{"healthz"}}, "--authorization-always-allow-paths"},
+		{AgentServing{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "authorities of clients"},
+	} {
+		err := serve(c.o)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o, err, c.want)
+		}
+	}
+}
