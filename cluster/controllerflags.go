@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"keelson/controllers/nodeipam"
+	"keelson/controllers/podautoscaler"
 )
 
 // controllerFlags are the flags about controllers that `up` and `controller-manager` share; they are kube-controller-manager's, by name
@@ -28,6 +31,9 @@ func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	}
 	lifecycleFlags(fl, o)
 	attachFlags(fl, o)
+	autoscalingFlags(fl, o)
+	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "give nodes that bring no range of pod addresses one out of --cluster-cidr, which must be given then (default: if it is given)")
+	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
 	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "give nodes that bring no range of pod addresses one out of `CIDR`, or out of one of each IP family, separated by a comma")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
@@ -57,6 +63,47 @@ func controllersUsage(all []ControllerInfo) string {
 	}
 	return usage
 }
+
+// autoscalingFlags say how often and how soon is scaled.
+func autoscalingFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+	a := podautoscaler.Defaults()
+	o.Autoscaling = &a
+	fl.DurationVar(&a.SyncPeriod, "horizontal-pod-autoscaler-sync-period", a.SyncPeriod, "how often an autoscaler is looked at")
+	fl.Float64Var(&a.Tolerance, "horizontal-pod-autoscaler-tolerance", a.Tolerance, "the least `PART` by which a metric must miss its target for anything to be scaled")
+	fl.DurationVar(&a.DownscaleStabilization, "horizontal-pod-autoscaler-downscale-stabilization", a.DownscaleStabilization, "for how long nothing is scaled below what was recommended")
+	fl.DurationVar(&a.InitialReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", a.InitialReadinessDelay, "a pod that becomes unready so soon after its start was not ready yet")
+	fl.DurationVar(&a.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", a.CPUInitialization, "for how long after its start a pod's use of cpu may be left out")
+}
+
+// allocate is yes, no, or not said.
+type allocate nodeipam.Allocation
+
+// String is the flag's value.
+func (a *allocate) String() string {
+	switch nodeipam.Allocation(*a) {
+	case nodeipam.Allocate:
+		return "true"
+	case nodeipam.AllocateNothing:
+		return "false"
+	}
+	return ""
+}
+
+// Set reads the flag's value.
+func (a *allocate) Set(text string) error {
+	yes, err := strconv.ParseBool(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", text)
+	}
+	*a = allocate(nodeipam.AllocateNothing)
+	if yes {
+		*a = allocate(nodeipam.Allocate)
+	}
+	return nil
+}
+
+// Type is how the usage text names it.
+func (*allocate) Type() string { return "bool" }
 
 // prefixes are CIDRs, separated by commas.
 type prefixes []netip.Prefix

@@ -30,7 +30,9 @@ import (
 	"keelson/controllers/framework"
 	"keelson/controllers/job"
 	"keelson/controllers/nodelifecycle"
+	"keelson/controllers/podautoscaler"
 	"keelson/controllers/podgc"
+	"keelson/controllers/statefulset"
 	"keelson/controllers/tainteviction"
 	"keelson/controllers/ttlafterfinished"
 	"keelson/lib/mark"
@@ -71,7 +73,7 @@ func (c Config) Default() Config {
 func Collectors() []prometheus.Collector {
 	return slices.Concat(framework.Collectors(), job.Collectors(), cronjob.Collectors(), ttlafterfinished.Collectors(),
 		endpointslice.Collectors(), endpointslicemirroring.Collectors(),
-		nodelifecycle.Collectors(), podgc.Collectors(), tainteviction.Collectors(), attachdetach.Collectors())
+		nodelifecycle.Collectors(), podautoscaler.Collectors(), podgc.Collectors(), statefulset.Collectors(), tainteviction.Collectors(), attachdetach.Collectors())
 }
 
 // Manager runs the controllers that its configuration asks for.

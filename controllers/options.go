@@ -11,6 +11,7 @@ import (
 	"keelson/controllers/attachdetach"
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/nodelifecycle"
+	"keelson/controllers/podautoscaler"
 )
 
 // Options are what users choose, by the flags of kube-controller-manager. The zero value is their default.
@@ -28,6 +29,8 @@ type Options struct {
 	Attach attachdetach.Config
 	// PodRanges are for the nodes that bring no range of pod addresses.
 	PodRanges nodeipam.Config
+	// Autoscaling says how often and how soon is scaled; nil is as by default.
+	Autoscaling *podautoscaler.Config
 }
 
 // absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
@@ -96,7 +99,7 @@ func (o Options) Validate() error {
 	if u := o.Nodes.Unhealthy; u < 0 || u > 1 {
 		errs = append(errs, fmt.Errorf("--unhealthy-zone-threshold %v is not between 0 and 1", u))
 	}
-	return errors.Join(append(errs, o.PodRanges.Validate())...)
+	return errors.Join(append(errs, o.PodRanges.Validate(), o.Autoscaling.Validate())...)
 }
 
 func (r row) is(name string) bool { return name != "" && (name == r.name || name == r.alias) }

@@ -112,7 +112,9 @@ var table = []row{
 	{name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
 	{
 		name: "horizontal-pod-autoscaler-controller", alias: "horizontalpodautoscaling", account: "horizontal-pod-autoscaler", workers: 5,
-		syncs: "horizontal-pod-autoscaler", build: plain(podautoscaler.New),
+		syncs: "horizontal-pod-autoscaler", build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return podautoscaler.New(env, cfg.Autoscaling)
+		},
 	},
 	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
 	{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},

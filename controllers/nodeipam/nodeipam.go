@@ -24,8 +24,19 @@ import (
 	"keelson/controllers/framework"
 )
 
+// Allocation says whether to give ranges: --allocate-node-cidrs.
+type Allocation uint8
+
+// When nothing is said, ranges are given if there are any.
+const (
+	IfAny Allocation = iota
+	Allocate
+	AllocateNothing
+)
+
 // Config says what there is to give.
 type Config struct {
+	Allocate Allocation
 	// Cluster are the cluster's ranges, at most one of each IP family. None: the controller does nothing.
 	Cluster []netip.Prefix
 	// Reserved are ranges that no node may have: those of services.
@@ -36,6 +47,9 @@ type Config struct {
 
 // Validate returns what is wrong.
 func (c Config) Validate() error {
+	if c.Allocate == Allocate && len(c.Cluster) == 0 {
+		return errors.New("--allocate-node-cidrs needs --cluster-cidr")
+	}
 	if len(c.Cluster) > 2 || len(c.Cluster) == 2 && c.Cluster[0].Addr().Is4() == c.Cluster[1].Addr().Is4() {
 		return errors.New("--cluster-cidr has more than one range of an IP family")
 	}
@@ -88,7 +102,7 @@ type Controller struct {
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
-	if len(cfg.Cluster) == 0 {
+	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
 		return c, nil
 	}
 	var err error

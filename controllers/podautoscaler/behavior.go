@@ -17,6 +17,7 @@ const defaultWindow = 300 * time.Second
 type history struct {
 	recommended []moment // replicas, before anything limited them
 	up, down    []moment // changes that were made, as positive numbers
+	cfg         *Config
 }
 
 // moment is a number at a time.
@@ -37,8 +38,8 @@ const (
 )
 
 // windows are for how long a higher, and a lower, recommendation is not believed.
-func windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Duration) {
-	down = defaultWindow
+func (c *Config) windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Duration) {
+	down = c.orDefaults().DownscaleStabilization
 	if b := h.Spec.Behavior; b != nil {
 		if b.ScaleUp != nil && b.ScaleUp.StabilizationWindowSeconds != nil {
 			up = time.Duration(*b.ScaleUp.StabilizationWindowSeconds) * time.Second
@@ -53,7 +54,7 @@ func windows(h *scalingv2.HorizontalPodAutoscaler) (up, down time.Duration) {
 // stabilize keeps desired within what was recommended lately: up goes no higher than the lowest of its window, down no lower than the
 // highest of its own. Without behavior the highest of that window is what is wanted.
 func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, desired int32, now time.Time) verdict {
-	up, down := windows(hpa)
+	up, down := h.cfg.windows(hpa)
 	low, high := desired, desired
 	for _, r := range h.recommended {
 		if r.at.After(now.Add(-up)) {
@@ -78,7 +79,7 @@ func (h *history) stabilize(hpa *scalingv2.HorizontalPodAutoscaler, current, des
 
 // recommend remembers a recommendation and forgets those that no window reaches.
 func (h *history) recommend(hpa *scalingv2.HorizontalPodAutoscaler, n int32, now time.Time) {
-	up, down := windows(hpa)
+	up, down := h.cfg.windows(hpa)
 	cut := now.Add(-max(up, down))
 	h.recommended = append(slices.DeleteFunc(h.recommended, func(m moment) bool { return m.at.Before(cut) }), moment{n, now})
 }

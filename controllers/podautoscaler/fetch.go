@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"time"
 
 	scalingv2 "k8s.io/api/autoscaling/v2"
@@ -14,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 	custom "k8s.io/metrics/pkg/apis/custom_metrics/v1beta2"
 	external "k8s.io/metrics/pkg/apis/external_metrics/v1beta1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
@@ -189,14 +192,60 @@ func externalMetric(ctx context.Context, api metricsAPI, namespace string, m *sc
 	return all, nil
 }
 
-// rest is the metricsAPI of a cluster.
-type rest struct{ discovery.DiscoveryInterface }
+// metricsReader is the metricsAPI of a cluster.
+type metricsReader struct{ discovery.DiscoveryInterface }
 
 // longest bounds an answer of a metrics API, which may be anybody's.
 const longest = 64 << 20
 
+var errTooLong = fmt.Errorf("the answer is longer than %d bytes", longest)
+
+// boundedDiscovery reads no more of any answer than longest.
+func boundedDiscovery(cfg *rest.Config) (discovery.DiscoveryInterface, error) {
+	c := rest.CopyConfig(cfg)
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { return bounded{rt, longest} })
+	d, err := discovery.NewDiscoveryClientForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("client of metrics: %w", err)
+	}
+	return d, nil
+}
+
+// bounded ends answers that are too long with an error, before they are read.
+type bounded struct {
+	http.RoundTripper
+	most int64
+}
+
+// RoundTrip asks.
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if resp != nil && resp.Body != nil {
+		resp.Body = &boundedBody{resp.Body, b.most}
+	}
+	return resp, err
+}
+
+// boundedBody may be read for left bytes more.
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read reads.
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, errTooLong
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left+1)])
+	if b.left -= int64(n); b.left < 0 {
+		return n - 1, errTooLong
+	}
+	return n, err
+}
+
 // Read reads path from whoever serves it.
-func (r rest) Read(ctx context.Context, into any, query map[string]string, path ...string) error {
+func (r metricsReader) Read(ctx context.Context, into any, query map[string]string, path ...string) error {
 	req := r.RESTClient().Get().AbsPath(path...).SetHeader("Accept", "application/json").Timeout(fetchTimeout)
 	for name, value := range query {
 		req = req.Param(name, value)
@@ -204,9 +253,6 @@ func (r rest) Read(ctx context.Context, into any, query map[string]string, path 
 	b, err := req.DoRaw(ctx)
 	if err != nil {
 		return err
-	}
-	if len(b) > longest {
-		return fmt.Errorf("the answer is longer than %d bytes", longest)
 	}
 	return json.Unmarshal(b, into)
 }

@@ -19,6 +19,25 @@ type wish struct {
 	reason     string
 }
 
+// fault is whose it is that a wish is not known.
+func (w wish) fault() string {
+	switch {
+	case w.err == nil:
+		return none
+	case w.reason == "InvalidMetricSourceType":
+		return inSpec
+	}
+	return internal
+}
+
+// direction is where a wish leads from current.
+func (w wish) direction(current int32) string {
+	if w.err != nil {
+		return none
+	}
+	return direction(current, w.n)
+}
+
 func refuse(reason string, err error, format string, args ...any) wish {
 	return wish{reason: reason, cause: err, err: fmt.Errorf(format+": %w", append(args, err)...)}
 }

@@ -28,6 +28,7 @@ type snapshot struct {
 	fetched []fetched
 	past    *history
 	now     time.Time
+	cfg     *Config
 }
 
 // scale is what the target's scale subresource says.
@@ -41,6 +42,7 @@ type fetched struct {
 	pods  map[string]podMetric // of pods
 	value int64                // of anything else, in thousandths
 	err   error
+	took  time.Duration
 }
 
 // plan is what to do about an autoscaler.
@@ -53,6 +55,9 @@ type plan struct {
 	events   []event
 	// recommended is what the metrics say; -1: they say nothing.
 	recommended int32
+	// fault is what kept the metrics from saying it; computed is how each of them went.
+	fault    string
+	computed []computed
 }
 
 type event struct{ kind, reason, message string }
@@ -92,7 +97,7 @@ func measures(h *scalingv2.HorizontalPodAutoscaler, current int32) bool {
 // decide says what to do. It never fails: what is wrong is in conditions and events.
 func decide(s *snapshot) plan {
 	h, current := s.hpa, s.scale.spec
-	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1}
+	p := plan{replicas: current, status: h.Status.DeepCopy(), recommended: -1, fault: none}
 	p.status.CurrentReplicas = current
 	p.set(s, scalingv2.AbleToScale, true, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
 	switch lowest := least(h); {
@@ -119,6 +124,9 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 	n, name, err := p.compute(s)
 	if err != nil {
 		p.warn("FailedComputeMetricsReplicas", err.Error())
+		if p.fault == none {
+			p.fault = internal
+		}
 		if n < 0 {
 			return false
 		}
@@ -144,6 +152,7 @@ func (p *plan) fromMetrics(s *snapshot) bool {
 // compute is the most that any metric wants, and which. With an error and n >= 0 some metrics failed and the others are enough.
 func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	if err := p.checkPods(s); err != nil {
+		p.fault = inSpec
 		return -1, "", err
 	}
 	statuses := make([]scalingv2.MetricStatus, len(s.hpa.Spec.Metrics))
@@ -152,9 +161,11 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	for i := range s.hpa.Spec.Metrics {
 		m := &s.hpa.Spec.Metrics[i]
 		want := s.metric(m, &s.fetched[i], &statuses[i])
+		p.computed = append(p.computed, computed{m.Type, want.direction(s.scale.spec), want.fault(), s.fetched[i].took})
 		if want.err != nil {
 			if bad++; bad == 1 {
 				first = want
+				p.fault = want.fault()
 			}
 			p.warn(want.reason, want.cause.Error())
 			continue
@@ -166,6 +177,7 @@ func (p *plan) compute(s *snapshot) (n int32, name string, err error) {
 	switch {
 	case len(s.hpa.Spec.Metrics) == 0:
 		err = errors.New("no metrics are specified")
+		p.fault = inSpec
 		first = wish{reason: "InvalidMetricSourceType", cause: err}
 	case bad > 0:
 		err = fmt.Errorf("invalid metrics (%d invalid out of %d), first error is: %w", bad, len(s.hpa.Spec.Metrics), first.err)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podautoscaler scales what HorizontalPodAutoscalers refer to, anything with a scale subresource, so that their metrics come near
-// their targets. Every 15 seconds it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io, custom.metrics.k8s.io and
+// their targets. Every 15 seconds, by default, it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io, custom.metrics.k8s.io and
 // external.metrics.k8s.io, whoever serves these), decides purely (plan.go, replicas.go, behavior.go), and changes the scale and the
 // autoscaler's status. Without autoscalers it does nothing.
 package podautoscaler
@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	scalingv2 "k8s.io/api/autoscaling/v2"
@@ -26,12 +27,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-const (
-	// period is how often an autoscaler is looked at.
-	period = 15 * time.Second
-	// fetchTimeout bounds one request to a metrics API.
-	fetchTimeout = 10 * time.Second
-)
+// fetchTimeout bounds one request to a metrics API.
+const fetchTimeout = 10 * time.Second
 
 // Controller scales the targets of all autoscalers.
 type Controller struct {
@@ -41,6 +38,8 @@ type Controller struct {
 	pods   corelisters.PodLister
 	scaler scaler
 	api    metricsAPI
+	cfg    Config
+	number atomic.Int64 // of autoscalers that are counted in the metrics
 
 	mu    sync.Mutex
 	known map[framework.Key]*memory
@@ -54,30 +53,49 @@ type memory struct {
 }
 
 // New registers with the shared informers.
-func New(env *framework.Env) (framework.Controller, error) {
-	api := rest{env.Client.Discovery()}
-	return build(env, api, scales{api, env.Client.Dynamic})
+func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
+	bounded, err := boundedDiscovery(env.Client.Config)
+	if err != nil {
+		return nil, err
+	}
+	api := metricsReader{bounded}
+	return build(env, cfg.orDefaults(), api, scales{api, env.Client.Dynamic})
 }
 
-func build(env *framework.Env, api metricsAPI, s scaler) (*Controller, error) {
+func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
 	hpas, pods := env.Shared.Autoscaling().V2().HorizontalPodAutoscalers(), env.Shared.Core().V1().Pods()
-	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, known: map[framework.Key]*memory{}}
+	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, known: map[framework.Key]*memory{}}
 	c.loop = framework.NewLoop(env.Name, max(env.Workers, 1), env.Log, c.sync)
 	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
-		Add: func(h *scalingv2.HorizontalPodAutoscaler) { c.loop.Add(framework.KeyOf(h)) },
+		Add: func(h *scalingv2.HorizontalPodAutoscaler) {
+			c.count(1)
+			c.loop.Add(framework.KeyOf(h))
+		},
 		Update: func(old, cur *scalingv2.HorizontalPodAutoscaler) {
 			if old.UID != cur.UID || !apiequality.Semantic.DeepEqual(old.Spec, cur.Spec) { // not when its own status is written
 				c.loop.Add(framework.KeyOf(cur))
 			}
 		},
-		Delete: func(h *scalingv2.HorizontalPodAutoscaler) { c.loop.Add(framework.KeyOf(h)) },
+		Delete: func(h *scalingv2.HorizontalPodAutoscaler) {
+			c.count(-1)
+			c.loop.Add(framework.KeyOf(h))
+		},
 	})
 	c.loop.WaitFor(pods.Informer().HasSynced)
 	return c, err
 }
 
 // Run works until ctx is done.
-func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	defer func() { metrics().number.Sub(float64(c.number.Swap(0))) }()
+	return c.loop.Run(ctx, ready)
+}
+
+// count counts autoscalers that come (1) or go (-1).
+func (c *Controller) count(n int64) {
+	c.number.Add(n)
+	metrics().number.Add(float64(n))
+}
 
 // sync looks at one autoscaler, and comes back after a period: also when it failed, as what is wrong is seldom mended sooner.
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
@@ -86,50 +104,62 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		c.mu.Lock()
 		delete(c.known, key)
 		c.mu.Unlock()
+		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if h.DeletionTimestamp == nil {
-		if err := c.pass(ctx, key, h); err != nil && ctx.Err() == nil {
+		begin := time.Now()
+		o, all, err := c.pass(ctx, key, h)
+		if ctx.Err() == nil {
+			metrics().pass(o, all, time.Since(begin))
+		}
+		if err != nil && ctx.Err() == nil {
 			c.env.Log.Debug("autoscaler is looked at again", "hpa", key, "err", err)
 		}
 	}
-	c.loop.AddAfter(key, period)
+	c.loop.AddAfter(key, c.cfg.SyncPeriod)
 	return nil
 }
 
 // pass reads, decides and acts.
-func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) error {
+func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.HorizontalPodAutoscaler) (o outcome, all []computed, err error) {
 	now := time.Now()
+	o = outcome{none, internal}
 	t, err := c.scaler.Get(ctx, h.Namespace, &h.Spec.ScaleTargetRef)
 	if err != nil {
 		if ctx.Err() != nil {
-			return err
+			return o, nil, err
 		}
 		c.env.Events.Event(h, corev1.EventTypeWarning, "FailedGetScale", err.Error())
 		st := h.Status.DeepCopy()
 		setCondition(st, scalingv2.AbleToScale, false, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err), now)
-		return c.write(ctx, h, st)
+		return o, nil, c.write(ctx, h, st)
 	}
 	m := c.remember(key, h, t.spec, now)
-	s := &snapshot{hpa: h, scale: t.scale, past: &m.past, now: now}
+	s := &snapshot{hpa: h, scale: t.scale, past: &m.past, now: now, cfg: &c.cfg}
 	if measures(h, t.spec) {
 		c.gather(ctx, key, s)
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return o, nil, ctx.Err()
 		}
 	}
 	p := decide(s)
+	o.fault = p.fault
 	if p.recommended >= 0 {
 		m.past.recommend(h, p.recommended, now)
 	}
 	if p.rescale {
 		if err := c.scaler.Set(ctx, t, p.replicas); err != nil {
 			p.failed(s, err)
+			if o.fault == none {
+				o.fault = internal
+			}
 		} else {
 			p.rescaled(s)
+			o.action = direction(t.spec, p.replicas)
 			m.past.changed(h, t.spec, p.replicas, now)
 			c.env.Log.Info("scaled", "hpa", key, "from", t.spec, "to", p.replicas, "reason", p.reason)
 		}
@@ -137,7 +167,11 @@ func (c *Controller) pass(ctx context.Context, key framework.Key, h *scalingv2.H
 	for _, e := range p.events {
 		c.env.Events.Event(h, e.kind, e.reason, e.message)
 	}
-	return c.write(ctx, h, p.status)
+	metrics().desired.WithLabelValues(key.Namespace, key.Name).Set(float64(p.status.DesiredReplicas))
+	if err = c.write(ctx, h, p.status); err != nil && o.fault == none {
+		o.fault = internal
+	}
+	return o, p.computed, err
 }
 
 // remember returns what is kept of an autoscaler. A new one's history begins with the replicas there are.
@@ -146,7 +180,7 @@ func (c *Controller) remember(key framework.Key, h *scalingv2.HorizontalPodAutos
 	defer c.mu.Unlock()
 	m := c.known[key]
 	if m == nil || m.uid != h.UID {
-		m = &memory{uid: h.UID, past: history{recommended: []moment{{current, now}}}}
+		m = &memory{uid: h.UID, past: history{recommended: []moment{{current, now}}, cfg: &c.cfg}}
 		c.known[key] = m
 	}
 	return m
@@ -169,7 +203,9 @@ func (c *Controller) gather(ctx context.Context, key framework.Key, s *snapshot)
 		return
 	}
 	for i := range h.Spec.Metrics {
+		begin := time.Now()
 		s.fetched[i] = fetch(ctx, c.api, h, &h.Spec.Metrics[i], selector)
+		s.fetched[i].took = time.Since(begin)
 	}
 }
 

@@ -24,6 +24,9 @@ import (
 	"keelson/controllers/framework"
 )
 
+// period is how often an autoscaler is looked at by default.
+const period = 15 * time.Second
+
 // world is what the controller sees beside its informers: one target called web, and metrics.
 type world struct {
 	mu       sync.Mutex
@@ -131,7 +134,7 @@ func run(t *testing.T, w *world, hpas ...*scalingv2.HorizontalPodAutoscaler) *co
 			t.Fatal(err)
 		}
 	}
-	c.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) { return build(env, w, w) })
+	c.Start(t, "horizontal-pod-autoscaler", func(env *framework.Env) (framework.Controller, error) { return build(env, Defaults(), w, w) })
 	time.Sleep(time.Second)
 	return c
 }

@@ -15,13 +15,6 @@ import (
 	"keelson/api/core/pod"
 )
 
-// What kube-controller-manager has by default, and Keelson has no flag for.
-const (
-	defaultTolerance      = 0.1
-	cpuInitialization     = 5 * time.Minute
-	initialReadinessDelay = 30 * time.Second
-)
-
 // podMetric is the value of a metric for one pod, in thousandths, over window, which ended at.
 type podMetric struct {
 	value  int64
@@ -32,8 +25,9 @@ type podMetric struct {
 // tolerance is how far a usage may be from its target before anything is done about it.
 type tolerance struct{ down, up float64 }
 
-func toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
-	t := tolerance{defaultTolerance, defaultTolerance}
+func (c *Config) toleranceOf(h *scalingv2.HorizontalPodAutoscaler) tolerance {
+	usual := c.orDefaults().Tolerance
+	t := tolerance{usual, usual}
 	if b := h.Spec.Behavior; b != nil {
 		if b.ScaleDown != nil && b.ScaleDown.Tolerance != nil {
 			t.down = b.ScaleDown.Tolerance.AsApproximateFloat64()
@@ -55,8 +49,8 @@ type grouped struct {
 }
 
 // group sorts pods. Those that end are left out; those that begin count as unready, whose cpu says nothing yet.
-func group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) grouped {
-	g := grouped{metrics: map[string]podMetric{}}
+func (c *Config) group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.ResourceName, now time.Time) grouped {
+	g, cfg := grouped{metrics: map[string]podMetric{}}, c.orDefaults()
 	for _, p := range pods {
 		m, found := metrics[p.Name]
 		switch {
@@ -66,7 +60,7 @@ func group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.Res
 			g.unready = append(g.unready, p.Name)
 		case !found:
 			g.missing = append(g.missing, p.Name)
-		case resource == corev1.ResourceCPU && !counts(p, m, now):
+		case resource == corev1.ResourceCPU && !cfg.counts(p, m, now):
 			g.unready = append(g.unready, p.Name)
 		default:
 			g.ready++
@@ -77,17 +71,17 @@ func group(pods []*corev1.Pod, metrics map[string]podMetric, resource corev1.Res
 }
 
 // counts reports whether a pod's use of cpu says something about its load.
-func counts(p *corev1.Pod, m podMetric, now time.Time) bool {
-	c := pod.Condition(p, corev1.PodReady)
-	if c == nil || p.Status.StartTime == nil {
+func (c *Config) counts(p *corev1.Pod, m podMetric, now time.Time) bool {
+	cond := pod.Condition(p, corev1.PodReady)
+	if cond == nil || p.Status.StartTime == nil {
 		return false
 	}
-	since := c.LastTransitionTime.Time
-	if p.Status.StartTime.Add(cpuInitialization).After(now) { // it may still initialize: ready, and for a whole window
-		return c.Status != corev1.ConditionFalse && !m.at.Before(since.Add(m.window))
+	since := cond.LastTransitionTime.Time
+	if p.Status.StartTime.Add(c.CPUInitialization).After(now) { // it may still initialize: ready, and for a whole window
+		return cond.Status != corev1.ConditionFalse && !m.at.Before(since.Add(m.window))
 	}
 	// unready from the beginning on
-	return c.Status != corev1.ConditionFalse || !p.Status.StartTime.Add(initialReadinessDelay).After(since)
+	return cond.Status != corev1.ConditionFalse || !p.Status.StartTime.Add(c.InitialReadinessDelay).After(since)
 }
 
 // ratioOf is how a usage relates to its target, over all pods of metrics.
@@ -156,7 +150,7 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 	if len(s.pods) == 0 {
 		return 0, 0, 0, errNoPods
 	}
-	g := group(s.pods, metrics, resource, s.now)
+	g := s.cfg.group(s.pods, metrics, resource, s.now)
 	if len(g.metrics) == 0 {
 		return 0, 0, 0, errNoMetrics
 	}
@@ -184,7 +178,7 @@ func (s *snapshot) utilization(metrics map[string]podMetric, target int32, resou
 		now, _, err := of(metrics)
 		return float64(now) / float64(target), err
 	}
-	n, err = g.settle(s.scale.spec, toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
+	n, err = g.settle(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(pod string) int64 { return requests[pod] * int64(max(100, target)) / 100 })
 	return n, percent, average, err
 }
 
@@ -193,7 +187,7 @@ func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, reso
 	if len(s.pods) == 0 {
 		return 0, 0, errNoPods
 	}
-	g := group(s.pods, metrics, resource, s.now)
+	g := s.cfg.group(s.pods, metrics, resource, s.now)
 	if len(g.metrics) == 0 {
 		return 0, 0, errNoMetrics
 	}
@@ -208,7 +202,7 @@ func (s *snapshot) averageValue(metrics map[string]podMetric, target int64, reso
 	ratio := func(metrics map[string]podMetric) (float64, error) {
 		return float64(of(metrics)) / float64(target), nil
 	}
-	n, err = g.settle(s.scale.spec, toleranceOf(s.hpa), ratio, func(string) int64 { return target })
+	n, err = g.settle(s.scale.spec, s.cfg.toleranceOf(s.hpa), ratio, func(string) int64 { return target })
 	return n, average, err
 }
 
@@ -218,7 +212,7 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 	if s.scale.spec == 0 {
 		return ceil(ratio), nil
 	}
-	if toleranceOf(s.hpa).holds(ratio) {
+	if s.cfg.toleranceOf(s.hpa).holds(ratio) {
 		return s.scale.spec, nil
 	}
 	if len(s.pods) == 0 {
@@ -236,7 +230,7 @@ func (s *snapshot) value(usage, target int64) (int32, error) {
 // perPod wants a metric that is not one of pods to be target for each pod, in thousandths. It returns what that is now, too.
 func (s *snapshot) perPod(usage, target int64) (n int32, average int64) {
 	n = s.scale.status
-	if ratio := float64(usage) / (float64(target) * float64(n)); !toleranceOf(s.hpa).holds(ratio) {
+	if ratio := float64(usage) / (float64(target) * float64(n)); !s.cfg.toleranceOf(s.hpa).holds(ratio) {
 		n = ceil(float64(usage) / float64(target))
 	}
 	if s.scale.status == 0 {

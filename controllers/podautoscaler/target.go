@@ -26,7 +26,7 @@ type target struct {
 }
 
 // Resource looks for the kind in the version named, and in others of its group when that is not served (any more).
-func (r rest) Resource(_ context.Context, apiVersion, kind string) (target, error) {
+func (r metricsReader) Resource(_ context.Context, apiVersion, kind string) (target, error) {
 	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
 		return target{}, err
@@ -65,7 +65,7 @@ func searched(all []schema.GroupVersion) []string {
 	return out
 }
 
-func (r rest) find(gv schema.GroupVersion, kind string) (target, bool) {
+func (r metricsReader) find(gv schema.GroupVersion, kind string) (target, bool) {
 	list, err := r.ServerResourcesForGroupVersion(gv.String())
 	if err != nil {
 		return target{}, false

@@ -130,6 +130,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	begin := time.Now()
 	set, ok := c.cached(key.Namespace, key.Name)
 	if !ok {
+		metrics().forget(key.Namespace, key.Name)
 		return nil
 	}
 	defer c.owners.Done(set)
@@ -149,6 +150,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
+	metrics().show(s)
 	p := decide(s)
 	failure := c.act(ctx, key, s, p, revisions)
 	if err := c.writeStatus(ctx, set, status(s)); err != nil {

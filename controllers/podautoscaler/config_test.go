@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podautoscaler
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	scalingv2 "k8s.io/api/autoscaling/v2"
+	"k8s.io/client-go/rest"
+)
+
+func TestConfig(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Config)
+		want   string
+	}{
+		{func(*Config) {}, ""},
+		{func(c *Config) { c.SyncPeriod = 0 }, "--horizontal-pod-autoscaler-sync-period 0s must be a second at least"},
+		{func(c *Config) { c.Tolerance = -1 }, "--horizontal-pod-autoscaler-tolerance -1 must be 0 or more"},
+		{func(c *Config) { c.DownscaleStabilization = -1 }, "--horizontal-pod-autoscaler-downscale-stabilization"},
+		{func(c *Config) { c.InitialReadinessDelay = -1 }, "--horizontal-pod-autoscaler-initial-readiness-delay"},
+		{func(c *Config) { c.CPUInitialization = -1 }, "--horizontal-pod-autoscaler-cpu-initialization-period"},
+	} {
+		cfg := Defaults()
+		c.change(&cfg)
+		if err := cfg.Validate(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", cfg, err, c.want)
+		}
+	}
+}
+
+// TestConfigDecides: each figure changes what is decided.
+func TestConfigDecides(t *testing.T) {
+	cfg := Defaults()
+	cfg.Tolerance, cfg.DownscaleStabilization, cfg.CPUInitialization, cfg.InitialReadinessDelay = 0, time.Minute, 0, time.Hour
+	h := &scalingv2.HorizontalPodAutoscaler{}
+	if cfg.toleranceOf(h).holds(1.01) || !(*Config)(nil).toleranceOf(h).holds(1.01) {
+		t.Error("tolerance 0 tolerates")
+	}
+	past := &history{recommended: []moment{{9, start.Add(-2 * time.Minute)}}}
+	if got := past.stabilize(h, 9, 3, start).n; got != 9 {
+		t.Errorf("after two minutes by default: %d, want 9", got)
+	}
+	past.cfg = &cfg
+	if got := past.stabilize(h, 9, 3, start).n; got != 3 {
+		t.Errorf("after two minutes with a window of one: %d, want 3", got)
+	}
+	young := aPod("p", started(time.Minute, time.Minute, true))
+	m := podMetric{at: start.Add(-time.Minute), window: 15 * time.Second}
+	if usual := Defaults(); usual.counts(young, m, start) || !cfg.counts(young, m, start) {
+		t.Error("a young pod's cpu counts only without a time to initialize")
+	}
+	late := aPod("p", started(30*time.Minute, 28*time.Minute, false))
+	if usual := Defaults(); !usual.counts(late, m, start) || cfg.counts(late, m, start) {
+		t.Error("a pod that was never ready counts")
+	}
+}
+
+// TestPeriodAndMetrics: the target is looked at as often as asked for, and what comes of it is counted by Kubernetes' names.
+func TestPeriodAndMetrics(t *testing.T) {
+	before := gathered(t)
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{replicas: 4, selector: "app=web", cpu: 1000} // twice the target
+		run(t, w, autoscaler("web"))
+		if n := w.now(); n != 8 {
+			t.Errorf("replicas: %d, want 8", n)
+		}
+		now := gathered(t)
+		for name, want := range map[string]float64{
+			`reconciliations_total action="scale_up" error="none"`:                           1,
+			`metric_computation_total action="scale_up" error="none" metric_type="Resource"`: 1,
+			`num_horizontal_pod_autoscalers`:                                                 1,
+			`desired_replicas hpa_name="web" namespace="default"`:                            8,
+		} {
+			if got := now[name] - before[name]; got != want {
+				t.Errorf("%s: %v more than before, want %v (of %v)", name, got, want, now)
+			}
+		}
+		w.set(func() { w.cpu = -1 })
+		time.Sleep(15 * time.Second)
+		if name := `reconciliations_total action="none" error="internal"`; gathered(t)[name]-before[name] != 1 {
+			t.Errorf("no pass without metrics is counted: %v", gathered(t))
+		}
+	})
+	if got, want := gathered(t)["num_horizontal_pod_autoscalers"], before["num_horizontal_pod_autoscalers"]; got != want {
+		t.Errorf("after the end %v autoscalers are counted, want %v", got, want)
+	}
+}
+
+// gathered are the values of the metrics now, histograms left out.
+func gathered(t *testing.T) map[string]float64 {
+	t.Helper()
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(Collectors()...)
+	all, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range all {
+		for _, m := range f.GetMetric() {
+			name := strings.TrimPrefix(f.GetName(), "horizontal_pod_autoscaler_controller_")
+			for _, l := range m.GetLabel() {
+				name += fmt.Sprintf(" %s=%q", l.GetName(), l.GetValue())
+			}
+			switch {
+			case m.GetCounter() != nil:
+				out[name] = m.GetCounter().GetValue()
+			case m.GetGauge() != nil:
+				out[name] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	return out
+}
+
+// TestAnswersAreBounded: what a metrics API answers is not read further than its bound, whether it is good or an error.
+func TestAnswersAreBounded(t *testing.T) {
+	var sent atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis/broken" {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		page := []byte(strings.Repeat("x", 1<<20))
+		for range 256 {
+			n, err := w.Write(page)
+			sent.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	}))
+	defer srv.Close()
+	d, err := boundedDiscovery(&rest.Config{Host: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"good", "broken"} {
+		sent.Store(0)
+		var into any
+		err := metricsReader{d}.Read(t.Context(), &into, nil, "apis", path)
+		if err == nil || path == "good" && !strings.Contains(err.Error(), "longer than 67108864 bytes") {
+			t.Errorf("%s: %v", path, err)
+		}
+		if n := sent.Load(); n > longest+64<<20 { // what is on its way
+			t.Errorf("%s: %d bytes were taken", path, n)
+		}
+	}
+}
+
+func TestBoundedBody(t *testing.T) {
+	for _, c := range []struct {
+		most int64
+		bad  bool
+	}{{4, true}, {5, false}, {6, false}} {
+		b, err := io.ReadAll(&boundedBody{io.NopCloser(strings.NewReader("12345")), c.most})
+		if (err != nil) != c.bad || len(b) != int(min(c.most, 5)) {
+			t.Errorf("%d: %q, %v", c.most, b, err)
+		}
+	}
+}
