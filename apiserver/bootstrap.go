@@ -50,6 +50,9 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if err := s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...)); err != nil {
 		return err
 	}
+	if err := s.reconcileEndpoints(ctx); err != nil {
+		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
+	}
 	return s.rangeReady(ctx)
 }
 
@@ -206,9 +209,9 @@ func replace[T any](have *[]T, want []T) bool {
 	return true
 }
 
-// ownService is the service "kubernetes" with its endpoints, which are missing while nobody can reach the server from outside.
+// ownService is the service "kubernetes" and the range that it has its address from.
 func (s *Server) ownService() ([]runtime.Object, error) {
-	host, port, err := s.advertised()
+	_, port, err := s.advertised()
 	if err != nil {
 		return nil, err
 	}
@@ -222,34 +225,7 @@ func (s *Server) ownService() ([]runtime.Object, error) {
 	addresses := &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: s.ownCIDRs()},
 	}
-	if host == "" {
-		return []runtime.Object{service, addresses}, nil
-	}
-	return append([]runtime.Object{service, addresses}, endpointsOf(host, port)...), nil
-}
-
-// endpointsOf are the endpoints of the service "kubernetes", in both forms.
-func endpointsOf(host string, port int32) []runtime.Object {
-	endpoints := &corev1.Endpoints{ // clients still read it
-		ObjectMeta: metav1.ObjectMeta{Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"}},
-		Subsets: []corev1.EndpointSubset{{ // the same
-			Addresses: []corev1.EndpointAddress{{IP: host}},
-			Ports:     []corev1.EndpointPort{{Name: "https", Port: port, Protocol: corev1.ProtocolTCP}},
-		}},
-	}
-	name, protocol, ready := "https", corev1.ProtocolTCP, true
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
-	}
-	if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
-		slice.AddressType = discoveryv1.AddressTypeIPv6
-	}
-	return []runtime.Object{endpoints, slice}
+	return []runtime.Object{service, addresses}, nil
 }
 
 // address is where clients find the server, host and port; "" when it has no listener.

@@ -4,6 +4,7 @@ package apiserver
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ func (s *Server) noteOwn() {
 	if err != nil {
 		return // bootstrap says so
 	}
+	if at, err := s.ownEndpoint(); err == nil && at.IsValid() {
+		list = append(list, endpointsOf([]netip.AddrPort{at})...)
+	}
 	names := map[schema.GroupVersionResource]map[types.NamespacedName]bool{}
 	for _, obj := range list {
 		o, ok := obj.(kind.Object)
@@ -59,16 +63,27 @@ func (s *Server) noteOwn() {
 			s.follow = append(s.follow, Follower{Resource: gvr, Set: func(runtime.Object) {}, Remove: func(runtime.Object) {}})
 			i = len(s.follow) - 1
 		}
-		remove := s.follow[i].Remove
+		remove, set := s.follow[i].Remove, s.follow[i].Set
+		s.follow[i].Set = func(obj runtime.Object) {
+			set(obj)
+			if s.wrongEndpoints(obj) {
+				s.lookAgain()
+			}
+		}
 		s.follow[i].Remove = func(obj runtime.Object) {
 			remove(obj)
 			if o, ok := obj.(kind.Object); ok && own[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
-				select {
-				case s.missing <- struct{}{}:
-				default:
-				}
+				s.lookAgain()
 			}
 		}
+	}
+}
+
+// lookAgain wakes keepOwn.
+func (s *Server) lookAgain() {
+	select {
+	case s.missing <- struct{}{}:
+	default:
 	}
 }
 
@@ -86,6 +101,9 @@ func (s *Server) keepOwn(ctx context.Context) error {
 		list, err := s.own()
 		if err == nil {
 			err = s.ensureAll(ctx, list)
+		}
+		if err == nil && !s.config.Shared {
+			err = s.reconcileEndpoints(ctx)
 		}
 		if err == nil {
 			err = s.rangeReady(ctx)

@@ -88,6 +88,13 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		return err
 	}
 	g.Go(func() error { return s.keepOwn(inner) })
+	keeping, cancel := context.WithCancel(ctx)
+	defer cancel()
+	kept := make(chan struct{})
+	g.Go(func() error {
+		defer close(kept)
+		return s.keepEndpoints(keeping)
+	})
 	var failed chan error
 	var hs *http.Server
 	if s.config.Listener != nil {
@@ -115,6 +122,9 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	case <-inner.Done():
 	}
 	s.beginStop()
+	cancel()
+	<-kept
+	s.leave(inner)
 	if hs == nil {
 		return nil
 	}

@@ -80,6 +80,9 @@ type Config struct {
 	// Advertise is the address other machines reach the server at; it becomes the endpoint of the service "kubernetes". Empty: the
 	// listener's, and none without a listener.
 	Advertise string
+	// Shared tells that other servers may run on Store: each renews a key there, so that the endpoints of the service "kubernetes" are those
+	// that live.
+	Shared bool
 	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
 	FrontProxy *tls.Certificate
 	// Version is what /version says.
@@ -152,6 +155,7 @@ type Server struct {
 	followed    []*followed
 	addresses   *servicealloc.Allocator
 	usage       *usage.Collector
+	peers       *peers        // one goroutine at a time: bootstrap, then keepEndpoints or keepOwn, then leave
 	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
 	root        http.Handler
 
@@ -166,7 +170,7 @@ var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, a
 
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), missing: make(chan struct{}, 1), metrics: pipeline.NewMetrics()}
+	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), missing: make(chan struct{}, 1), metrics: pipeline.NewMetrics(), peers: newPeers()}
 	patch.LimitCopies()
 	s.metrics.Registry.MustRegister(c.Collectors...)
 	s.config.Store = measured(c.Store, s.metrics.Registry)

@@ -53,7 +53,7 @@ func upCommand(std Stdio) *cobra.Command {
 	}
 	fl := c.Flags()
 	fl.StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
-	fl.IntVar(&f.port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
+	fl.IntVar(&f.port, "port", 6443, "port of the API; 0 picks a free one")
 	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
 	fl.IntVar(&f.fakeNodes, "fake-nodes", 0, "add `N` nodes whose pods become Running by themselves")
 	fl.DurationVar(&f.fakeHeartbeat, "fake-nodes-heartbeat", 30*time.Minute, "how often each of them renews its lease; a kubelet does every 10 s")
@@ -125,6 +125,9 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 		return err
 	}
 	defer c.Close()
+	if opens := cfg.Listen.Opens(); opens != "" {
+		out.line(opens)
+	}
 	if cfg.Rootless {
 		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real containers")
 	}

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -107,16 +106,18 @@ func (c *Cluster) prepare() (err error) {
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
-	if c.listener, err = listen(c.cfg.Port); err != nil {
+	if c.cfg.PodCIDR, c.podRange, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
 		return err
 	}
+	l, err := openListeners(c.cfg)
+	if err != nil {
+		return err
+	}
+	c.listener = l
 	if c.cfg.EtcdListen != "" {
 		if c.etcd, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", c.cfg.EtcdListen); err != nil {
 			return fmt.Errorf("listen for clients of etcd: %w", err)
 		}
-	}
-	if c.cfg.PodCIDR, c.podRange, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
-		return err
 	}
 	opened, err := keepSecret(secretFiles(c.dir)...)
 	if err != nil {
@@ -129,17 +130,6 @@ func (c *Cluster) prepare() (err error) {
 		return err
 	}
 	return c.keys.writeKubeconfigs(c.dir, c.URL())
-}
-
-func listen(port int) (net.Listener, error) {
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("port %d on 127.0.0.1 is used by another program: stop it or choose another with --port", port)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("listen on port %d: %w", port, err)
-	}
-	return l, nil
 }
 
 type closer func() error
@@ -210,7 +200,7 @@ func (c *Cluster) Close() {
 }
 
 // URL is where the API is.
-func (c *Cluster) URL() string { return "https://" + c.listener.Addr().String() }
+func (c *Cluster) URL() string { return localURL(c.listener.Addr()) }
 
 // EtcdURL is where clients of etcd find the objects; empty when they do not.
 func (c *Cluster) EtcdURL() string {
@@ -304,7 +294,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	services, err := c.cfg.Services.settle(c.listener)
+	services, err := c.cfg.settle(c.listener)
 	if err != nil {
 		return assembled{}, err
 	}
@@ -329,6 +319,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		ServiceCIDRs: services.ranges,
 		NodePorts:    services.nodePorts,
 		Advertise:    services.advertise,
+		Shared:       len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:      versionInfo(),
 		Flags:        c.cfg.API.Flags,
 		Marks:        marks,

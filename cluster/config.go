@@ -26,7 +26,7 @@ const (
 // Config is everything that can be chosen. It is frozen once New has it.
 type Config struct {
 	DataDir DataDir
-	// Port of the API on 127.0.0.1; 0 picks a free one.
+	// Port of the API; 0 picks a free one.
 	Port int
 	// NodeName is this machine's node (default: its host name).
 	NodeName string
@@ -40,6 +40,8 @@ type Config struct {
 	NoNode bool
 	// NoAgents leaves out controllers and scheduler too.
 	NoAgents bool
+	// PodsBeside tells, with NoNode, that a kubelet of its own process may run this machine's node on the same data directory.
+	PodsBeside bool
 	// Mirrors maps a registry host to the URL its images are pulled from.
 	Mirrors map[string]string
 	// RuntimeEndpoint is a CRI socket (unix://...); empty: the built-in runtime.
@@ -106,5 +108,5 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.Services.validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate())...)
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate())...)
 }

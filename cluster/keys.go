@@ -61,10 +61,6 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(ranges[0]), firstOf(cfg.PodCIDR)}
-	if ip := net.ParseIP(cfg.Services.Advertise); ip != nil {
-		ips = append(ips, ip)
-	}
 	k := &keys{ca: ca, agentPairs: map[string]pki.Pair{}}
 	if k.server, err = serverCert(ca, "apiserver", pki.Subject{
 		Name: "kube-apiserver",
@@ -72,7 +68,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 			"localhost", ownName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
 		},
-		IPs: ips,
+		IPs: servingAddresses(cfg, ranges),
 	}); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 type Options struct {
 	// API is what the API server does beside serving.
 	API APIOptions
+	// Listen says where the API is served.
+	Listen ListenOptions
 	// Services says where addresses and node ports of services come from.
 	Services ServiceOptions
 	// Node says how this machine's node bounds its pods.

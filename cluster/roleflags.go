@@ -11,7 +11,7 @@ import (
 // Flags of roles as processes of their own. Those that they have everywhere are beside what they set.
 
 func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
-	fl.IntVar(&r.Port, "port", 6443, "port of the API on 127.0.0.1; 0 picks a free one")
+	fl.IntVar(&r.Port, "port", 6443, "port of the API; 0 picks a free one")
 	r.Etcd.AddFlags(fl)
 	AcceptDataLossFlag(fl, &r.AcceptDataLoss)
 }

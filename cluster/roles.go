@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -80,7 +81,10 @@ func runAPIServer(ctx context.Context, r RoleConfig) error {
 	cfg := Default()
 	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.NoAgents, cfg.Verbose = r.DataDir, r.Port, true, true, r.Verbose
 	cfg.Etcd, cfg.AcceptDataLoss = r.Etcd, r.AcceptDataLoss
-	cfg.Options = r.Options
+	cfg.Options, cfg.PodsBeside = r.Options, os.Getuid() == 0
+	if opens := cfg.Listen.Opens(); opens != "" {
+		r.log().Warn("the API is open to others", "how", opens)
+	}
 	c, err := New(cfg)
 	if err != nil {
 		return err

@@ -25,25 +25,27 @@ type ServiceOptions struct {
 	Advertise string
 }
 
-// settled are ServiceOptions as the API server takes them. advertise is Advertise with a port; "": the listener's own, if it is anybody's else.
+// settled are ServiceOptions as the API server takes them. advertise is the endpoint of the service "kubernetes", host and port; "": that of
+// the listener.
 type settled struct {
 	ranges    []netip.Prefix
 	nodePorts servicealloc.PortRange
 	advertise string
 }
 
-func (o ServiceOptions) settle(listener net.Listener) (s settled, err error) {
-	if s.ranges, err = o.ranges(); err != nil {
+func (c Config) settle(listener net.Listener) (s settled, err error) {
+	if s.ranges, err = c.Services.ranges(); err != nil {
 		return s, err
 	}
-	if s.nodePorts, err = o.nodePorts(); err != nil || o.Advertise == "" || listener == nil {
+	end := c.endpoint()
+	if s.nodePorts, err = c.Services.nodePorts(); err != nil || !end.IsValid() || listener == nil || end.Is4() != s.ranges[0].Addr().Is4() {
 		return s, err
 	}
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	if err != nil {
 		return s, fmt.Errorf("port of the API server: %w", err)
 	}
-	s.advertise = net.JoinHostPort(o.Advertise, port)
+	s.advertise = net.JoinHostPort(end.String(), port)
 	return s, nil
 }
 

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/apiserver"
+	"keelson/pki"
+	"keelson/store/embed"
+)
+
+// whereKubernetes is what the service "kubernetes" leads to, in both forms.
+func whereKubernetes(t *testing.T, r *running) string {
+	t.Helper()
+	c := kubernetes.NewForConfigOrDie(r.rest)
+	var out []string
+	ep, err := c.CoreV1().Endpoints("default").Get(t.Context(), "kubernetes", metav1.GetOptions{}) // clients still read it
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	if err == nil {
+		for _, s := range ep.Subsets {
+			for _, a := range s.Addresses {
+				out = append(out, fmt.Sprintf("%s:%d", a.IP, s.Ports[0].Port))
+			}
+		}
+	}
+	out = append(out, "|")
+	list, err := c.DiscoveryV1().EndpointSlices("default").List(t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=kubernetes"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		for _, e := range s.Endpoints {
+			out = append(out, fmt.Sprintf("%s:%d", e.Addresses[0], *s.Ports[0].Port))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func within(t *testing.T, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote there; where nobody
+// can reach the server it leads nowhere.
+func TestKubernetesEndpoints(t *testing.T) {
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ advertise, want string }{
+		{"10.42.7.1:6443", "10.42.7.1:6443 | 10.42.7.1:6443"}, {"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"}, {"", "|"},
+	} {
+		r, stop := startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise = c.advertise })
+		if got := whereKubernetes(t, r); got != c.want {
+			t.Errorf("advertise %q: got %s, want %s", c.advertise, got, c.want)
+		}
+		if c.advertise != "" {
+			cl := kubernetes.NewForConfigOrDie(r.rest)
+			slice, err := cl.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			slice.Endpoints[0].Addresses = []string{"198.51.100.9"}
+			if _, err := cl.DiscoveryV1().EndpointSlices("default").Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := cl.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			within(t, "mended", 5*time.Second, func() bool { return whereKubernetes(t, r) == c.want })
+		}
+		rev, err := st.Revision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		if now, _ := st.Revision(t.Context()); now != rev {
+			t.Errorf("ending wrote %d times", now-rev)
+		}
+	}
+}
+
+// TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its key has not been renewed.
+func TestSharedStore(t *testing.T) {
+	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = st.Close() }()
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(advertise string) (*running, func()) {
+		return startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise, cfg.Shared = advertise, true })
+	}
+	if _, err := st.Create(t.Context(), "/registry/masterleases/192.0.2.9", []byte("of a server that was killed")); err != nil {
+		t.Fatal(err)
+	}
+	first, stop1 := at("192.0.2.1:6443")
+	defer stop1()
+	_, stop2 := at("192.0.2.2:6443")
+	_, stop3 := at("192.0.2.3:7443")
+	want := "192.0.2.1:6443 192.0.2.2:6443 192.0.2.3:7443 192.0.2.9:7443" // a key that tells no port has that of who writes
+	if got := whereKubernetes(t, first); got != want+" | "+want {
+		t.Errorf("three servers and a dead one:\n got %s\nwant twice %s", got, want)
+	}
+	stop2()
+	stop3()
+	if got := whereKubernetes(t, first); strings.Contains(got, "192.0.2.2") || strings.Contains(got, "192.0.2.3") || strings.Count(got, "192.0.2.1:6443") != 2 {
+		t.Errorf("after two ended: %s", got)
+	}
+	if testing.Short() {
+		return
+	}
+	within(t, "the dead one goes", 40*time.Second, func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
+}

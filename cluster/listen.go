@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+)
+
+// ListenOptions say where the API is served.
+type ListenOptions struct {
+	// Bind is the address that the API listens on, 0.0.0.0 or :: for all of the machine's; empty: 127.0.0.1 and, where this machine is a node
+	// with the built-in network, the address that its pods know the machine by.
+	Bind string
+}
+
+func (o *ListenOptions) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.Bind, "bind-address", "", "serve the API at `IP`, 0.0.0.0 for all addresses of this machine (default 127.0.0.1, and this node's pods)")
+}
+
+func (o ListenOptions) validate() error {
+	if o.Bind == "" {
+		return nil
+	}
+	if ip, err := netip.ParseAddr(o.Bind); err != nil || ip.IsMulticast() {
+		return fmt.Errorf("--bind-address %q is not an IP address", o.Bind)
+	}
+	return nil
+}
+
+// bind is where the API listens first.
+func (o ListenOptions) bind() netip.Addr {
+	if ip, err := netip.ParseAddr(o.Bind); err == nil {
+		return ip
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
+}
+
+// Opens says in one line what an address other than loopback opens; "": nothing.
+func (o ListenOptions) Opens() string {
+	switch ip := o.bind(); {
+	case ip.IsLoopback():
+		return ""
+	case ip.IsUnspecified():
+		return "the API listens on every address of this machine: whoever reaches one can try to log in, and see the version without"
+	default:
+		return fmt.Sprintf("the API listens on %s: whoever reaches that address can try to log in, and see the version without", ip)
+	}
+}
+
+// podGateway is this machine's address in its own pod network, where the API listens too, so that pods reach it while nobody else does.
+func (c Config) podGateway() (netip.Addr, bool) {
+	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside || !c.PodCIDR.IsValid() {
+		return netip.Addr{}, false
+	}
+	return c.PodCIDR.Masked().Addr().Next(), true
+}
+
+// endpoint is the address at which the service "kubernetes" leads to the server; invalid: there is none.
+func (c Config) endpoint() netip.Addr {
+	if ip, err := netip.ParseAddr(c.Services.Advertise); err == nil {
+		return ip
+	}
+	bind := c.Listen.bind()
+	if bind.IsUnspecified() {
+		return nodeIP(c)
+	}
+	if !bind.IsLoopback() {
+		return bind
+	}
+	gateway, _ := c.podGateway()
+	return gateway
+}
+
+// openListeners takes the API's port on all addresses that it is served at.
+func openListeners(cfg Config) (*listeners, error) {
+	first, err := listen(cfg.Listen.bind(), cfg.Port)
+	if err != nil {
+		return nil, err
+	}
+	l := &listeners{all: []net.Listener{first}, conns: make(chan accepted), closed: make(chan struct{})}
+	gateway, ok := cfg.podGateway()
+	if !ok {
+		return l, nil
+	}
+	port := cfg.Port
+	if a, isTCP := first.Addr().(*net.TCPAddr); isTCP {
+		port = a.Port
+	}
+	second, err := listen(gateway, port)
+	if err != nil {
+		return nil, errors.Join(err, first.Close())
+	}
+	l.all = append(l.all, second)
+	return l, nil
+}
+
+// listen takes a port on an address, which this machine need not have yet.
+func listen(ip netip.Addr, port int) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		if ctl := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_FREEBIND, 1) }); ctl != nil {
+			return ctl
+		}
+		return err
+	}}
+	if ip.IsLoopback() || ip.IsUnspecified() || ip.Is6() {
+		lc.Control = nil
+	}
+	l, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(ip.String(), strconv.Itoa(port)))
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("port %d on %s is used by another program: stop it or choose another with --port", port, ip)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("this machine has no address %s: give --bind-address one that `ip address` shows, or 0.0.0.0", ip)
+	case err != nil:
+		return nil, fmt.Errorf("listen on port %d of %s: %w", port, ip, err)
+	}
+	return l, nil
+}
+
+// listeners are several that look like one. Its address is that of the first.
+type listeners struct {
+	all    []net.Listener
+	begin  sync.Once
+	conns  chan accepted
+	end    sync.Once
+	closed chan struct{}
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// Accept takes the next connection of any of them.
+func (l *listeners) Accept() (net.Conn, error) {
+	l.begin.Do(func() {
+		for _, one := range l.all {
+			go l.accept(one) // ends when Close has closed it
+		}
+	})
+	select {
+	case a := <-l.conns:
+		return a.conn, a.err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listeners) accept(one net.Listener) {
+	for {
+		conn, err := one.Accept()
+		select {
+		case l.conns <- accepted{conn, err}:
+		case <-l.closed:
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return
+		}
+	}
+}
+
+// Close closes all of them. Safe to call twice.
+func (l *listeners) Close() error {
+	var errs []error
+	l.end.Do(func() {
+		close(l.closed)
+		for _, one := range l.all {
+			errs = append(errs, one.Close())
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// Addr is the first one's.
+func (l *listeners) Addr() net.Addr { return l.all[0].Addr() }
+
+// localURL is where a client on this machine finds what listens at a.
+func localURL(a net.Addr) string {
+	at, ok := a.(*net.TCPAddr)
+	if !ok || !at.IP.IsUnspecified() {
+		return "https://" + a.String()
+	}
+	host := "127.0.0.1"
+	if at.IP.To4() == nil {
+		host = "::1"
+	}
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
+}
+
+// servingAddresses are those that the API server's certificate is for.
+func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(cfg.PodCIDR)}
+	for _, r := range ranges {
+		ips = append(ips, firstOf(r))
+	}
+	if end := cfg.endpoint(); end.IsValid() {
+		ips = append(ips, end.AsSlice())
+	}
+	bind := cfg.Listen.bind()
+	if !bind.IsUnspecified() {
+		return append(ips, bind.AsSlice())
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return ips
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			ips = append(ips, n.IP)
+		}
+	}
+	return ips
+}
