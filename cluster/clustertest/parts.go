@@ -155,6 +155,10 @@ func (c *Cluster) Kill(name string) error {
 	return p.end(true)
 }
 
+// Cut cuts the API server off from now on, as Kill does, but does not wait for its end: a listener to marks, which runs in the middle of
+// what the server does, may call it. Kill and Restart must follow.
+func (c *Cluster) Cut() { c.server.Load().shut.Store(true) }
+
 // Restart starts a part again, if it does not live, and returns when it is ready.
 func (c *Cluster) Restart(name string) error {
 	p, err := c.part(name)

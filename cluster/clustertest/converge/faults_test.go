@@ -24,6 +24,7 @@ import (
 
 	"keelson/client"
 	"keelson/cluster/clustertest"
+	"keelson/lib/mark"
 )
 
 // faults make trouble between the parts of a cluster and its API server while they are on.
@@ -36,25 +37,78 @@ type faults struct {
 
 	mu  sync.Mutex
 	rng *rand.Rand
-	// left is how many writes a part may still make before it crashes; absent: it does not.
-	left map[string]int
+	// left is how many writes a part may still make before it crashes, marks how many marks it may leave; absent: it does not.
+	left, marks map[string]int
 	// dead parts have crashed: nothing of theirs reaches the server until they are started anew.
 	dead map[string]bool
-	// removed are the names of pods that a kubelet has let go.
-	removed map[string]bool
+	laws *laws
+	// cut cuts the API server off.
+	cut func()
+	// mutate may take a request's place with something that is wrong; nil: nothing is.
+	mutate mutation
 }
 
 func newFaults(seed uint64) *faults {
-	return &faults{rng: rand.New(rand.NewPCG(seed, 2)), left: map[string]int{}, dead: map[string]bool{}, removed: map[string]bool{}}
+	return &faults{rng: rand.New(rand.NewPCG(seed, 2)), left: map[string]int{}, marks: map[string]int{}, dead: map[string]bool{}, laws: newLaws()}
 }
 
-// takeRemoved reports whether a kubelet has let a pod of this name go since it was asked last.
-func (f *faults) takeRemoved(pod string) bool {
+// arm has a part crash after a number of writes, or of marks.
+func (f *faults) arm(part string, atMark bool, after int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	was := f.removed[pod]
-	delete(f.removed, pod)
-	return was
+	if atMark {
+		f.marks[part] = after
+		return
+	}
+	f.left[part] = after
+}
+
+// disarm is for a part that starts again, or that shall live on.
+func (f *faults) disarm(part string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.dead, part)
+	delete(f.left, part)
+	delete(f.marks, part)
+}
+
+// disarmMarks has a part that lives not crash at a mark.
+func (f *faults) disarmMarks(part string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.marks, part)
+}
+
+func (f *faults) isDead(part string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dead[part]
+}
+
+// marked is a mark.Listener: a part that is to crash at this mark is dead before it does anything else.
+func (f *faults) marked(m mark.Mark) {
+	part := m.Component
+	if strings.HasPrefix(part, "kubelet ") {
+		part = clustertest.Nodes
+	}
+	f.mu.Lock()
+	n, ok := f.marks[part]
+	die := ok && n <= 0 && f.on.Load()
+	if ok {
+		f.marks[part] = n - 1
+	}
+	if die {
+		delete(f.marks, part)
+		f.dead[part] = true
+	}
+	f.mu.Unlock()
+	if !die {
+		return
+	}
+	if part == clustertest.APIServer {
+		f.cut()
+	}
+	f.crash(part)
 }
 
 func (f *faults) roll(n int) int {
@@ -108,20 +162,25 @@ func (f *faults) fateOf(part string, write bool, method string) fate {
 }
 
 // between is clustertest.Config.Between.
-func (f *faults) between(part, _ string, h http.Handler, s client.Source) (http.Handler, client.Source) {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(part, h, w, r) }), faultySource{f, part, s}
+func (f *faults) between(part, user string, h http.Handler, s client.Source) (http.Handler, client.Source) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f.serve(part, user, h, w, r) }), faultySource{f, part, s}
 }
 
-func (f *faults) serve(part string, h http.Handler, w http.ResponseWriter, r *http.Request) {
+func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter, r *http.Request) {
 	write := r.Method != http.MethodGet && r.Method != http.MethodHead
-	if strings.Contains(r.URL.Path, "/leases/") || strings.Contains(r.URL.Path, "/events") {
+	if write && strings.Contains(r.URL.Path, "/events") {
+		echo(w, r) // nobody reads them here
+		return
+	}
+	if strings.Contains(r.URL.Path, "/leases/") {
 		write = false // nobody counts these
+	}
+	if f.mutate != nil {
+		h = f.mutate(user, h)
 	}
 	fate := f.fateOf(part, write, r.Method)
 	if part == clustertest.Nodes && r.Method == http.MethodDelete && fate != dieBefore {
-		f.mu.Lock()
-		f.removed[path.Base(r.URL.Path)] = true
-		f.mu.Unlock()
+		f.laws.note(func() { f.laws.removed[path.Base(r.URL.Path)] = true })
 	}
 	switch fate {
 	case fine:
@@ -158,6 +217,17 @@ func serveUnheard(h http.Handler, r *http.Request) {
 	r = r.Clone(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	h.ServeHTTP(httptest.NewRecorder(), r)
+}
+
+// echo answers a write with what was written, which costs a hundredth of doing it.
+func echo(w http.ResponseWriter, r *http.Request) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write(b) // to memory
 }
 
 func answer(w http.ResponseWriter, err *apierrors.StatusError) {

@@ -6,38 +6,44 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 
 	podfacts "keelson/api/core/pod"
+	"keelson/api/metrics"
 	"keelson/cluster/clustertest"
 )
 
 // state is what there is in the namespace.
 type state struct {
-	pods   []corev1.Pod
-	owners map[types.UID]bool
+	// calm: nothing has broken. A pod that was evicted or lost when its set was scaled down leaves its claim, in Kubernetes as here: what
+	// would have made the claim go is the end of that pod.
+	calm    bool
+	pods    []corev1.Pod
+	owners  map[types.UID]bool
+	allJobs []batchv1.Job
 }
 
 // wrongs says what is not as the objects ask; nothing: the cluster has converged.
-func wrongs(ctx context.Context, c *clustertest.Cluster) (out []string, err error) {
+func wrongs(ctx context.Context, c *clustertest.Cluster, calm bool) (out []string, err error) {
 	wrong := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	s := state{owners: map[types.UID]bool{}}
+	s := state{calm: calm, owners: map[types.UID]bool{}}
 	pods, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	s.pods = pods.Items
-	if err := s.sets(ctx, c, wrong); err != nil {
-		return nil, err
-	}
-	if err := s.others(ctx, c, wrong); err != nil {
-		return nil, err
+	for _, look := range []func(context.Context, *clustertest.Cluster, func(string, ...any)) error{
+		s.sets, s.controllers, s.stateful, s.daemons, s.jobs, s.crons, s.autoscalers, nodes,
+	} {
+		if err := look(ctx, c, wrong); err != nil {
+			return nil, err
+		}
 	}
 	for i := range s.pods {
 		p := &s.pods[i]
@@ -50,8 +56,7 @@ func wrongs(ctx context.Context, c *clustertest.Cluster) (out []string, err erro
 		case !s.owners[owner.UID]:
 			wrong("pod %s is an orphan: its %s %s is gone", p.Name, owner.Kind, owner.Name)
 		}
-		// A slow write of Unschedulable may still arrive after the pod was bound (seed 181); a kubelet of containers corrects it.
-		if scheduled := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" && (scheduled == nil || scheduled.Reason == corev1.PodReasonSchedulerError) {
+		if scheduled := podfacts.Condition(p, corev1.PodScheduled); p.Spec.NodeName != "" && (scheduled == nil || scheduled.Status != corev1.ConditionTrue) {
 			wrong("pod %s is bound to %s and says %+v", p.Name, p.Spec.NodeName, scheduled)
 		}
 	}
@@ -104,8 +109,27 @@ func (s *state) sets(ctx context.Context, c *clustertest.Cluster, wrong func(str
 	return nil
 }
 
-// others looks at stateful sets, daemon sets and jobs.
-func (s *state) others(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+func (s *state) controllers(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+	all, err := c.CoreV1().ReplicationControllers(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		rc := &all.Items[i]
+		s.owners[rc.UID] = true
+		active, _ := s.of(rc.UID)
+		if n := int32(len(active)); rc.DeletionTimestamp != nil || n != *rc.Spec.Replicas || rc.Status.Replicas != n || rc.Status.ReadyReplicas != n || rc.Status.ObservedGeneration != rc.Generation {
+			wrong("replication controller %s wants %d, has %d: %+v", rc.Name, *rc.Spec.Replicas, n, rc.Status)
+		}
+	}
+	return nil
+}
+
+func (s *state) stateful(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+	claims, err := c.CoreV1().PersistentVolumeClaims(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
 	stateful, err := c.AppsV1().StatefulSets(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -126,7 +150,49 @@ func (s *state) others(ctx context.Context, c *clustertest.Cluster, wrong func(s
 		if set.DeletionTimestamp != nil || !slices.Equal(have, want) || st.Replicas != n || st.ReadyReplicas != n || st.ObservedGeneration != set.Generation || st.CurrentRevision != st.UpdateRevision {
 			wrong("stateful set %s wants %v, has %v: %+v", set.Name, want, have, st)
 		}
+		s.claimsOf(set, want, claims.Items, wrong)
 	}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		for _, o := range claim.OwnerReferences {
+			if !s.owners[o.UID] && !slices.ContainsFunc(s.pods, func(p corev1.Pod) bool { return p.UID == o.UID }) {
+				wrong("claim %s is an orphan: its %s %s is gone", claim.Name, o.Kind, o.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// claimsOf looks at the volumes of a set: each pod has its own, and those of others are gone where the set says so.
+func (s *state) claimsOf(set *appsv1.StatefulSet, pods []string, claims []corev1.PersistentVolumeClaim, wrong func(string, ...any)) {
+	if len(set.Spec.VolumeClaimTemplates) == 0 {
+		return
+	}
+	others := !s.calm || set.Labels[remade] != "" // claims may be those of an earlier set of that name
+	want := map[string]bool{}
+	for _, pod := range pods {
+		want[set.Spec.VolumeClaimTemplates[0].Name+"-"+pod] = true
+	}
+	policy := set.Spec.PersistentVolumeClaimRetentionPolicy
+	for i := range claims {
+		claim := &claims[i]
+		switch mine := claim.Labels["app"] == set.Name; {
+		case !mine:
+		case want[claim.Name]:
+			delete(want, claim.Name)
+			if claim.DeletionTimestamp != nil || claim.Status.Phase != corev1.ClaimBound {
+				wrong("claim %s is %s, deleted %v", claim.Name, claim.Status.Phase, claim.DeletionTimestamp)
+			}
+		case !others && policy.WhenScaled == appsv1.DeletePersistentVolumeClaimRetentionPolicyType:
+			wrong("claim %s is left of a pod that was scaled away", claim.Name)
+		}
+	}
+	for name := range want {
+		wrong("there is no claim %s", name)
+	}
+}
+
+func (s *state) daemons(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
 	daemons, err := c.AppsV1().DaemonSets(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -145,6 +211,10 @@ func (s *state) others(ctx context.Context, c *clustertest.Cluster, wrong func(s
 			wrong("daemon set %s runs on %v: %+v", set.Name, on, st)
 		}
 	}
+	return nil
+}
+
+func (s *state) jobs(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
 	jobs, err := c.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -152,6 +222,82 @@ func (s *state) others(ctx context.Context, c *clustertest.Cluster, wrong func(s
 	for i := range jobs.Items {
 		s.owners[jobs.Items[i].UID] = true
 		s.job(&jobs.Items[i], wrong)
+	}
+	s.allJobs = jobs.Items
+	return nil
+}
+
+// crons looks at cron jobs, which are suspended by now: their jobs are done, and no more are kept than they say.
+func (s *state) crons(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+	crons, err := c.BatchV1().CronJobs(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	live, kept := map[types.UID]bool{}, map[types.UID]int32{}
+	for i := range crons.Items {
+		live[crons.Items[i].UID] = true
+	}
+	for i := range s.allJobs {
+		o := metav1.GetControllerOf(&s.allJobs[i])
+		if o == nil {
+			continue
+		}
+		kept[o.UID]++
+		if !live[o.UID] {
+			wrong("job %s is an orphan: %s %s is gone", s.allJobs[i].Name, o.Kind, o.Name)
+		}
+	}
+	for i := range crons.Items {
+		cj := &crons.Items[i]
+		if cj.DeletionTimestamp != nil || len(cj.Status.Active) > 0 || kept[cj.UID] > *cj.Spec.SuccessfulJobsHistoryLimit {
+			wrong("cron job %s keeps %d jobs: %+v", cj.Name, kept[cj.UID], cj.Status)
+		}
+	}
+	return nil
+}
+
+// autoscalers have their targets at an end of their ranges: all pods are said to be busy, or all idle.
+func (s *state) autoscalers(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+	all, err := c.AutoscalingV2().HorizontalPodAutoscalers(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		h := &all.Items[i]
+		d, err := c.AppsV1().Deployments(namespace).Get(ctx, h.Spec.ScaleTargetRef.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if d.DeletionTimestamp != nil || *d.Spec.Replicas == 0 {
+			continue // it is off
+		}
+		want := h.Spec.MaxReplicas // all pods use all they ask for, which is twice what it wants them to
+		if d.Spec.Template.Annotations[metrics.AnnotationCPU] == idle {
+			want = *h.Spec.MinReplicas
+		}
+		if *d.Spec.Replicas != want || h.Status.CurrentReplicas != want || h.Status.DesiredReplicas != want {
+			wrong("autoscaler of %s wants %d, it has %d: %+v", d.Name, want, *d.Spec.Replicas, h.Status)
+		}
+	}
+	return nil
+}
+
+// nodes are all back, and nothing keeps pods away from them.
+func nodes(ctx context.Context, c *clustertest.Cluster, wrong func(string, ...any)) error {
+	all, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	if len(all.Items) != nodeCount {
+		wrong("there are %d nodes", len(all.Items))
+	}
+	for i := range all.Items {
+		if n := &all.Items[i]; len(n.Spec.Taints) > 0 {
+			wrong("node %s has taints: %v", n.Name, n.Spec.Taints)
+		}
 	}
 	return nil
 }
@@ -195,24 +341,4 @@ func (s *state) quota(ctx context.Context, c *clustertest.Cluster, wrong func(st
 		}
 	}
 	return nil
-}
-
-// identities watches that no pod of a stateful set goes away while its node may still run it: its kubelet must have let it go. Nobody
-// here deletes by force, and no node object goes.
-func identities(ctx context.Context, c *clustertest.Cluster, removed func(pod string) bool, wrong func(string)) {
-	for ; ctx.Err() == nil; time.Sleep(100 * time.Millisecond) { // the API server may be dead
-		w, err := c.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
-		if err != nil {
-			continue
-		}
-		for ev := range w.ResultChan() {
-			p, is := ev.Object.(*corev1.Pod)
-			if !is || ev.Type != watch.Deleted || p.Spec.NodeName == "" || podfacts.Terminal(p) {
-				continue
-			}
-			if o := metav1.GetControllerOf(p); o != nil && o.Kind == "StatefulSet" && !removed(p.Name) {
-				wrong(fmt.Sprintf("%s: pod %s was removed while %s may run it", time.Now().UTC().Format("15:04:05.000"), p.Name, p.Spec.NodeName))
-			}
-		}
-	}
 }

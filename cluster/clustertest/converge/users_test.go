@@ -8,84 +8,44 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"keelson/api/metrics"
 	"keelson/cluster/clustertest"
 )
-
-const (
-	namespace = "default"
-	nodeCount = 3
-)
-
-// kind of workload that users create.
-type kind struct {
-	resource string
-	weight   int
-	make     func(name string, n int32, spec corev1.PodTemplateSpec) metav1.Object
-}
-
-var kinds = []kind{
-	{"deployments", 4, func(name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-		return &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: selectorOf(name), Template: t}}
-	}},
-	{"replicasets", 2, func(name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-		return &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.ReplicaSetSpec{Replicas: &n, Selector: selectorOf(name), Template: t}}
-	}},
-	{"statefulsets", 3, func(name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-		return &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: selectorOf(name), Template: t, ServiceName: "x"}}
-	}},
-	{"daemonsets", 1, func(name string, _ int32, t corev1.PodTemplateSpec) metav1.Object {
-		return &appsv1.DaemonSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DaemonSetSpec{Selector: selectorOf(name), Template: t}}
-	}},
-	{"jobs", 2, func(name string, n int32, t corev1.PodTemplateSpec) metav1.Object {
-		t.Labels = map[string]string{"run": t.Labels["app"]}
-		t.Annotations = map[string]string{"keelson.dev/fake-run-for": "20s"}
-		t.Spec.RestartPolicy = corev1.RestartPolicyNever
-		completions, limit := n+1, int32(1000)
-		return &batchv1.Job{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batchv1.JobSpec{Completions: &completions, Parallelism: &n, BackoffLimit: &limit, Template: t}}
-	}},
-}
-
-func (k kind) gvr() schema.GroupVersionResource {
-	if k.resource == "jobs" {
-		return batchv1.SchemeGroupVersion.WithResource(k.resource)
-	}
-	return appsv1.SchemeGroupVersion.WithResource(k.resource)
-}
-
-func selectorOf(name string) *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
-}
-
-func templateOf(name string) corev1.PodTemplateSpec {
-	grace := int64(1)
-	return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
-		TerminationGracePeriodSeconds: &grace,
-		Containers:                    []corev1.Container{{Name: "c", Image: "x:1", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}},
-	}}
-}
 
 // users act on a cluster. They see no faults: what they do is done, or refused for a reason.
 type users struct {
 	c      *clustertest.Cluster
 	rng    *rand.Rand
+	laws   *laws
 	kinds  []kind
 	made   map[string]kind // by name: it may be gone
 	next   int
-	log    []string
 	silent map[string]bool // nodes
+	absent map[string]bool // nodes whose object was deleted
+
+	mu  sync.Mutex
+	log []string
+}
+
+func (u *users) history() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strings.Join(u.log, "\n  ")
 }
 
 // silentNodes are those that look dead.
@@ -94,6 +54,8 @@ func (u *users) silentNodes() []string {
 }
 
 func (u *users) say(format string, args ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	u.log = append(u.log, time.Now().UTC().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
@@ -128,10 +90,14 @@ func (u *users) act(ctx context.Context) error {
 	case r < 85:
 		u.say("uncordon all")
 		return u.uncordon(ctx)
-	case r < 90:
+	case r < 88:
 		return u.silence(ctx)
-	case r < 95:
+	case r < 90:
+		return u.deleteNode(ctx)
+	case r < 93:
 		return u.quota(ctx)
+	case r < 96:
+		return u.autoscale(ctx, name, k)
 	}
 	return u.budget(ctx, name)
 }
@@ -149,29 +115,30 @@ func (u *users) create(ctx context.Context) error {
 		}
 	}
 	name := fmt.Sprintf("w%d", u.next)
-	n := int32(u.rng.IntN(5))
 	u.next++
 	u.made[name] = k
+	return u.createNamed(ctx, name, k, nil)
+}
+
+func (u *users) createNamed(ctx context.Context, name string, k kind, labels map[string]string) error {
+	return u.createOne(ctx, name, k, int32(u.rng.IntN(5)), labels)
+}
+
+func (u *users) createOne(ctx context.Context, name string, k kind, n int32, labels map[string]string) error {
 	u.say("create %s %s with %d", k.resource, name, n)
-	var err error
-	switch o := k.make(name, n, templateOf(name)).(type) {
-	case *appsv1.Deployment:
-		_, err = u.c.AppsV1().Deployments(namespace).Create(ctx, o, metav1.CreateOptions{})
-	case *appsv1.ReplicaSet:
-		_, err = u.c.AppsV1().ReplicaSets(namespace).Create(ctx, o, metav1.CreateOptions{})
-	case *appsv1.StatefulSet:
-		_, err = u.c.AppsV1().StatefulSets(namespace).Create(ctx, o, metav1.CreateOptions{})
-	case *appsv1.DaemonSet:
-		_, err = u.c.AppsV1().DaemonSets(namespace).Create(ctx, o, metav1.CreateOptions{})
-	case *batchv1.Job:
-		_, err = u.c.BatchV1().Jobs(namespace).Create(ctx, o, metav1.CreateOptions{})
+	made := k.make(u.rng, name, n, templateOf(name))
+	made.SetLabels(labels)
+	obj, err := runtime.DefaultUnstructuredConverter.ToUnstructured(made)
+	if err != nil {
+		return err
 	}
+	_, err = u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: obj}, metav1.CreateOptions{})
 	return err
 }
 
 // patch is as a user's kubectl patch; what is gone is gone.
 func (u *users) patch(ctx context.Context, name string, k kind, patch string) error {
-	_, err := u.c.Dynamic.Resource(k.gvr()).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -182,7 +149,7 @@ func (u *users) scale(ctx context.Context, name string, k kind) error {
 	n := u.rng.IntN(6)
 	u.say("scale %s %s to %d", k.resource, name, n)
 	switch k.resource {
-	case "daemonsets":
+	case "daemonsets", "cronjobs":
 		return nil
 	case "jobs":
 		return u.patch(ctx, name, k, fmt.Sprintf(`{"spec":{"parallelism":%d}}`, n))
@@ -193,21 +160,34 @@ func (u *users) scale(ctx context.Context, name string, k kind) error {
 func (u *users) update(ctx context.Context, name string, k kind) error {
 	v := u.rng.IntN(4)
 	u.say("update %s %s to version %d", k.resource, name, v)
-	if k.resource == "jobs" {
+	if k.resource == "jobs" || k.resource == "cronjobs" {
 		return u.patch(ctx, name, k, fmt.Sprintf(`{"spec":{"suspend":%t}}`, v == 0))
 	}
-	return u.patch(ctx, name, k, fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"version":"%d"}}}}}`, v))
+	uses := idle
+	if v%2 == 0 {
+		uses = busy
+	}
+	return u.patch(ctx, name, k, fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"version":"%d",%q:%q}}}}}`, v, metrics.AnnotationCPU, uses))
 }
 
 func (u *users) remove(ctx context.Context, name string, k kind) error {
 	how := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground}[u.rng.IntN(2)]
 	u.say("delete %s %s %s", k.resource, name, how)
-	err := u.c.Dynamic.Resource(k.gvr()).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &how})
+	err := u.c.Dynamic.Resource(k.gvr).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: &how})
+	if err == nil && how == metav1.DeletePropagationBackground && u.rng.IntN(2) == 0 {
+		err = u.createNamed(ctx, name, k, map[string]string{remade: "true"}) // before anybody has seen that it was gone
+		if apierrors.IsAlreadyExists(err) {
+			return nil // a finalizer keeps the old one
+		}
+	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
+
+// remade is the label of what has the name of something that was deleted.
+const remade = "remade"
 
 func (u *users) pods(ctx context.Context) ([]corev1.Pod, error) {
 	l, err := u.c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
@@ -262,6 +242,7 @@ func (u *users) evictAll(ctx context.Context, node string) (left int, err error)
 		if p.Spec.NodeName != node || p.DeletionTimestamp != nil || owner != nil && owner.Kind == "DaemonSet" {
 			continue
 		}
+		u.laws.evict(p)
 		err := u.c.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}})
 		switch {
 		case apierrors.IsTooManyRequests(err):
@@ -288,15 +269,85 @@ func (u *users) silence(ctx context.Context) error {
 		return u.wake(ctx)
 	}
 	node := u.node()
+	if u.absent[node] {
+		return nil
+	}
 	u.say("%s falls silent", node)
 	u.silent[node] = true
 	return u.c.SilenceNode(ctx, node)
 }
 
+// deleteNode deletes a node's object, as an administrator does whose machine is gone for good. It comes back when the nodes start anew.
+func (u *users) deleteNode(ctx context.Context) error {
+	node := u.node()
+	u.say("delete %s", node)
+	u.laws.note(func() { u.laws.lost[node] = true })
+	u.absent[node] = true
+	delete(u.silent, node)
+	err := u.c.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// What pods say they use: a tenth of what they have asked for, or all.
+const (
+	idle = "100m"
+	busy = "1000m"
+)
+
+// autoscale has a deployment grow and shrink with its use, between 2 and 5, or no more.
+func (u *users) autoscale(ctx context.Context, name string, k kind) error {
+	if k.resource != "deployments" {
+		return nil
+	}
+	all := u.c.AutoscalingV2().HorizontalPodAutoscalers(namespace)
+	if u.rng.IntN(3) == 0 {
+		u.say("delete autoscaler of %s", name)
+		if err := all.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
+	}
+	return u.autoscaler(ctx, name)
+}
+
+func (u *users) autoscaler(ctx context.Context, name string) error {
+	u.say("autoscale %s", name)
+	all := u.c.AutoscalingV2().HorizontalPodAutoscalers(namespace)
+	least, half := int32(2), int32(50)
+	_, err := all.Create(ctx, &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named(name), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name}, MinReplicas: &least, MaxReplicas: 5,
+		Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &half},
+		}}},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// suspendAll suspends the cron jobs, so that there comes an end.
+func (u *users) suspendAll(ctx context.Context) error {
+	all, err := u.c.BatchV1().CronJobs(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range all.Items {
+		_, err := u.c.BatchV1().CronJobs(namespace).Patch(ctx, all.Items[i].Name, types.MergePatchType, []byte(`{"spec":{"suspend":true}}`), metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}
+
 func (u *users) wake(ctx context.Context) error {
 	for _, node := range u.silentNodes() {
 		u.say("%s is back", node)
-		if err := u.c.WakeNode(ctx, node); err != nil {
+		if err := u.c.WakeNode(ctx, node); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		delete(u.silent, node)
@@ -334,18 +385,27 @@ func (u *users) budget(ctx context.Context, app string) error {
 	all := u.c.PolicyV1().PodDisruptionBudgets(namespace)
 	if u.rng.IntN(3) == 0 {
 		u.say("delete budget of %s", app)
+		u.laws.budget(app, nil)
 		if err := all.Delete(ctx, app, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 		return nil
 	}
-	least := intstr.FromInt32(int32(1 + u.rng.IntN(2)))
+	return u.protect(ctx, app, 1+u.rng.IntN(2))
+}
+
+// protect makes a budget for an app.
+func (u *users) protect(ctx context.Context, app string, n int) error {
+	all, least := u.c.PolicyV1().PodDisruptionBudgets(namespace), intstr.FromInt32(int32(n))
 	u.say("budget of %s: at least %s", app, least.String())
-	_, err := all.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: policyv1.PodDisruptionBudgetSpec{
+	b, err := all.Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: policyv1.PodDisruptionBudgetSpec{
 		MinAvailable: &least, Selector: selectorOf(app),
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
+	}
+	if err == nil {
+		u.laws.budget(app, b)
 	}
 	return err
 }
