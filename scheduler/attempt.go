@@ -44,7 +44,11 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 	s.nominee.remove(pod.Pod.UID)
 	if s.volumes.Pending(pod.Pod.UID) {
 		// Volumes may take minutes to be made: no writer waits for them.
-		s.waits.Go(func() { s.bind(ctx, it, pod, node) })
+		ctx, end := s.waiting.begin(ctx, pod.Pod.UID)
+		s.waits.Go(func() {
+			defer end()
+			s.bind(ctx, it, pod, node)
+		})
 		return
 	}
 	s.later(ctx, func(ctx context.Context) { s.bind(ctx, it, pod, node) })
@@ -119,6 +123,10 @@ func (s *Scheduler) writeBinding(ctx context.Context, pod *state.PodInfo, node s
 
 // failed gives a pod back after an error; whoever reads the pod's events learns of it. It returns what is left to write, or nil.
 func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error) func(context.Context) {
+	if errors.Is(context.Cause(ctx), errDeleted) {
+		s.queue.Done(it)
+		return nil
+	}
 	if ctx.Err() != nil {
 		return nil
 	}

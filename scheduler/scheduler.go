@@ -72,6 +72,7 @@ type Scheduler struct {
 	storage *plugins.Storage
 	volumes *plugins.VolumeBinding
 	waits   sync.WaitGroup // of bindings that wait for volumes
+	waiting waiting        // the same, by pod
 	log     *slog.Logger
 }
 

@@ -165,6 +165,7 @@ func (s *Scheduler) setPod(before, after any) {
 		}
 		s.queue.Set(pod)
 	default:
+		s.waiting.stop(pod.UID)
 		s.queue.Delete(pod.UID)
 		s.nominee.remove(pod.UID)
 	}
@@ -199,6 +200,7 @@ func (s *Scheduler) dropPod(o any) {
 	if !ok {
 		return
 	}
+	s.waiting.stop(pod.UID)
 	s.queue.Delete(pod.UID)
 	s.nominee.remove(pod.UID)
 	node, _ := s.cache.Where(pod.UID)
