@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -136,6 +137,7 @@ func TestQuotaLives(t *testing.T) {
 	t.Run("objects", func(t *testing.T) { quotaOfObjects(t, c) })
 	t.Run("pods", func(t *testing.T) { quotaOfPods(t, c) })
 	t.Run("claims", func(t *testing.T) { quotaOfClaims(t, c) })
+	t.Run("devices", func(t *testing.T) { quotaOfDevices(t, c) })
 	t.Run("custom resources", func(t *testing.T) { quotaOfCustomResources(t, c, dynamic.NewForConfigOrDie(cfg)) })
 	t.Run("scopes", func(t *testing.T) { quotaScopes(t, c) })
 	t.Run("priority", func(t *testing.T) { quotaOfPriority(t, c) })
@@ -261,6 +263,25 @@ func quotaOfPods(t *testing.T, c kubernetes.Interface) {
 	l.used("quota", "pods", "1", "cpu", "500m")
 	l.deletePod("first")
 	l.used("quota", "pods", "0", "cpu", "0", "memory", "0", "requests.ephemeral-storage", "0", "requests.example.com/dongle", "0")
+}
+
+// quotaOfDevices: claims of devices are counted by their classes.
+func quotaOfDevices(t *testing.T, c kubernetes.Interface) {
+	const claims, gpus = "count/resourceclaims.resource.k8s.io", "gpu.deviceclass.resource.k8s.io/devices"
+	l := limit(t, c, "devices", scoped(hard(claims, "3", gpus, "4")))
+	claim := func(name string, n int64) error {
+		_, err := c.ResourceV1().ResourceClaims(l.ns).Create(t.Context(), &resourcev1.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", Count: n}},
+			}}},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	l.must("three", claim("three", 3))
+	l.used("quota", claims, "1", gpus, "3")
+	l.refused("two more", claim("two", 2), "requested: "+gpus+"=2, used: "+gpus+"=3, limited: "+gpus+"=4")
+	l.must("delete", c.ResourceV1().ResourceClaims(l.ns).Delete(t.Context(), "three", metav1.DeleteOptions{}))
+	l.used("quota", claims, "0", gpus, "0")
 }
 
 func quotaOfClaims(t *testing.T, c kubernetes.Interface) {

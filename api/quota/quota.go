@@ -68,6 +68,9 @@ func MeterFor(gr schema.GroupResource) *Meter {
 			return claimMeter
 		}
 	}
+	if gr.Group == "resource.k8s.io" && gr.Resource == "resourceclaims" {
+		return deviceClaimMeter
+	}
 	return counting(gr)
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,18 @@ func podOf(requests, limits string) *corev1.Pod {
 }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// deviceClaim asks for two GPUs, three or one more or a big one, and all network cards.
+func deviceClaim() *resourcev1.ResourceClaim {
+	exact := func(class string, n int64) resourcev1.DeviceSubRequest {
+		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n}
+	}
+	return &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+		{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2}},
+		{FirstAvailable: []resourcev1.DeviceSubRequest{exact("gpu", 3), exact("big", 1), exact("gpu", 1)}},
+		{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "nic", AllocationMode: resourcev1.DeviceAllocationModeAll}},
+	}}}}
+}
 
 func TestUsage(t *testing.T) {
 	ended := podOf("cpu=1", "")
@@ -76,6 +89,9 @@ func TestUsage(t *testing.T) {
 			"gold.storageclass.storage.k8s.io/persistentvolumeclaims=1 gold.storageclass.storage.k8s.io/requests.storage=3Gi"},
 		{"claim of an annotated class", "persistentvolumeclaims", annotated,
 			"count/persistentvolumeclaims=1 persistentvolumeclaims=1 old.storageclass.storage.k8s.io/persistentvolumeclaims=1"},
+		{"claim of devices", "resourceclaims.resource.k8s.io", deviceClaim(), "count/resourceclaims.resource.k8s.io=1 gpu.deviceclass.resource.k8s.io/devices=5 " +
+			"nic.deviceclass.resource.k8s.io/devices=32 big.deviceclass.resource.k8s.io/devices=1"},
+		{"claim of nothing", "resourceclaims.resource.k8s.io", &resourcev1.ResourceClaim{}, "count/resourceclaims.resource.k8s.io=1"},
 		{"secret", "secrets", &corev1.Secret{}, "count/secrets=1 secrets=1"},
 		{"deployment", "deployments.apps", nil, "count/deployments.apps=1"},
 	} {

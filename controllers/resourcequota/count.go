@@ -27,8 +27,8 @@ import (
 func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
 // tally adds to used what objs use of those of q's limits that their meter tracks.
-func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, resourceName string, objs []T) error {
-	m := quota.MeterFor(schema.GroupResource{Resource: resourceName})
+func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
+	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,8 @@ type Controller struct {
 	quotas   corelisters.ResourceQuotaLister
 	pods     corelisters.PodLister
 	services corelisters.ServiceLister
-	claims   *lateInformer
+	claims   *lateInformer[*corev1.PersistentVolumeClaim]
+	devices  *lateInformer[*resourcev1.ResourceClaim]
 	others   *counters
 	stop     <-chan struct{} // closed when Run ends
 
@@ -69,7 +71,12 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
 		spaces: map[string]map[string]time.Time{}, waiting: map[framework.Key]time.Time{}, freed: map[framework.Key]bool{},
 	}
-	c.claims = &lateInformer{c: c}
+	c.claims = &lateInformer[*corev1.PersistentVolumeClaim]{
+		c: c, gr: schema.GroupResource{Resource: "persistentvolumeclaims"}, informer: core.PersistentVolumeClaims().Informer,
+	}
+	c.devices = &lateInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
+		return env.Shared.Resource().V1().ResourceClaims().Informer()
+	}}
 	c.others = newCounters(env.Client, c.changed)
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -79,7 +86,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
 			Add: func(p *corev1.Pod) { c.added(p) }, Update: c.podChanged, Delete: func(p *corev1.Pod) { c.changed(p.Namespace, gather) },
 		}),
-		framework.On(c.loop, core.Services().Informer(), measured[*corev1.Service](c, "services")),
+		framework.On(c.loop, core.Services().Informer(), measured[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("resource quota: %w", err)
@@ -87,13 +94,15 @@ func New(env *framework.Env) (framework.Controller, error) {
 	return c, nil
 }
 
-// measured hears of objects whose usage may change while they live.
-func measured[T interface {
+// object is one whose usage is measured.
+type object interface {
 	metav1.Object
 	runtime.Object
-}](c *Controller, resource string,
-) framework.Handlers[T] {
-	m := quota.MeterFor(schema.GroupResource{Resource: resource})
+}
+
+// measured hears of objects whose usage may change while they live.
+func measured[T object](c *Controller, gr schema.GroupResource) framework.Handlers[T] {
+	m := quota.MeterFor(gr)
 	return framework.Handlers[T]{
 		Add: func(o T) { c.added(o) },
 		Update: func(old, cur T) {
@@ -165,19 +174,33 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	}
 }
 
-// lateInformer follows claims from the first question on: few quotas limit them.
-type lateInformer struct {
-	c    *Controller
-	mu   sync.Mutex
-	told cache.InformerSynced
+// lateInformer follows claims, of volumes or of devices, from the first question on: few quotas limit them.
+type lateInformer[T object] struct {
+	c  *Controller
+	gr schema.GroupResource
+	// informer is the shared one.
+	informer func() cache.SharedIndexInformer
+	mu       sync.Mutex
+	told     cache.InformerSynced
 }
 
-// list is the namespace's claims; it waits for the first list.
-func (l *lateInformer) list(ctx context.Context, namespace string) ([]*corev1.PersistentVolumeClaim, error) {
-	claims := l.c.env.Shared.Core().V1().PersistentVolumeClaims()
+// add adds what the namespace's claims use of q, if it limits any; it waits for the first list.
+func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
+	if len(quota.MeterFor(l.gr).Tracked(q.Spec.Hard)) == 0 {
+		return nil
+	}
+	claims, err := l.list(ctx, q.Namespace)
+	if err != nil {
+		return err
+	}
+	return tally(used, q, l.gr, claims)
+}
+
+func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
+	inf := l.informer()
 	l.mu.Lock()
 	if l.told == nil {
-		told, err := framework.Watch(claims.Informer(), measured[*corev1.PersistentVolumeClaim](l.c, "persistentvolumeclaims"))
+		told, err := framework.Watch(inf, measured[T](l.c, l.gr))
 		if err != nil {
 			l.mu.Unlock()
 			return nil, err
@@ -190,7 +213,13 @@ func (l *lateInformer) list(ctx context.Context, namespace string) ([]*corev1.Pe
 	if !cache.WaitForCacheSync(ctx.Done(), told) {
 		return nil, ctx.Err()
 	}
-	return claims.Lister().PersistentVolumeClaims(namespace).List(labels.Everything())
+	var out []T
+	err := cache.ListAllByNamespace(inf.GetIndexer(), namespace, labels.Everything(), func(o any) {
+		if claim, ok := o.(T); ok {
+			out = append(out, claim)
+		}
+	})
+	return out, err
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
@@ -285,32 +314,47 @@ func (c *Controller) unsettled(key framework.Key) bool {
 	return true
 }
 
+var deviceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+
+// countDevices adds what claims of devices use, where the server has such claims.
+func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList, q *corev1.ResourceQuota) error {
+	if len(quota.MeterFor(deviceClaims).Tracked(q.Spec.Hard)) == 0 {
+		return nil
+	}
+	_, err := c.others.find(ctx, deviceClaims)
+	if errors.Is(err, errUnknown) {
+		c.loop.AddAfter(framework.KeyOf(q), lookAgain)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return c.devices.add(ctx, used, q)
+}
+
 // count adds up what the namespace's objects use of q. A name that nothing measures stays out. What could not be counted keeps
 // the usage it had, and the error tells why; the others are right nevertheless.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
 	pods, err := c.pods.Pods(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(used, q, "pods", pods)
+		err = tally(used, q, schema.GroupResource{Resource: "pods"}, pods)
 	}
 	if err != nil {
 		return nil, err
 	}
 	services, err := c.services.Services(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(used, q, "services", services)
+		err = tally(used, q, schema.GroupResource{Resource: "services"}, services)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if len(quota.MeterFor(schema.GroupResource{Resource: "persistentvolumeclaims"}).Tracked(q.Spec.Hard)) > 0 {
-		claims, err := c.claims.list(ctx, q.Namespace)
-		if err == nil {
-			err = tally(used, q, "persistentvolumeclaims", claims)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err := c.claims.add(ctx, used, q); err != nil {
+		return nil, err
+	}
+	if err := c.countDevices(ctx, used, q); err != nil {
+		return nil, err
 	}
 	var failed error
 	scoped := len(quota.Scopes(q)) > 0
