@@ -171,6 +171,8 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
+	fl.DurationVar(&o.UnusedTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
+		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
 	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect, as is the next: attachments are watched, not compared from time to time")
 	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect")
 }

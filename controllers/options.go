@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"keelson/controllers/attachdetach"
 	"keelson/controllers/nodeipam"
@@ -27,6 +28,9 @@ type Options struct {
 	TerminatedPods int
 	// Attach says how volumes leave nodes.
 	Attach attachdetach.Config
+	// UnusedTokens is how long a token that was made for a service account must be unused before its secret is invalidated, and then
+	// invalid before it is deleted. Default a year.
+	UnusedTokens time.Duration
 	// PodRanges are for the nodes that bring no range of pod addresses.
 	PodRanges nodeipam.Config
 	// Autoscaling says how often and how soon is scaled; nil is as by default.
@@ -36,7 +40,7 @@ type Options struct {
 // absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
 var absent = []string{
 	"service-lb-controller", "service", "node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
-	"resourceclaim-controller", "resource-claim-controller", "device-taint-eviction-controller", "selinux-warning-controller",
+	"storageversion-garbage-collector-controller", "resourceclaim-controller", "resource-claim-controller", "device-taint-eviction-controller", "selinux-warning-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
 }
 
@@ -92,6 +96,9 @@ func (o Options) Validate() error {
 	}
 	if o.Nodes.Grace < 0 {
 		errs = append(errs, fmt.Errorf("--node-monitor-grace-period %s is negative", o.Nodes.Grace))
+	}
+	if o.UnusedTokens < 0 {
+		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative", o.UnusedTokens))
 	}
 	if o.Nodes.StartupGrace < 0 {
 		errs = append(errs, fmt.Errorf("--node-startup-grace-period %s is negative", o.Nodes.StartupGrace))

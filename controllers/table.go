@@ -20,6 +20,7 @@ import (
 	"keelson/controllers/framework"
 	"keelson/controllers/garbage"
 	"keelson/controllers/job"
+	"keelson/controllers/legacytokens"
 	"keelson/controllers/localvolume"
 	"keelson/controllers/namespace"
 	"keelson/controllers/nodeipam"
@@ -124,6 +125,12 @@ var table = []row{
 		name: "serviceaccount-token-controller", alias: "serviceaccount-token", workers: 5, syncs: "serviceaccount-token",
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return tokens.New(env, cfg.TokenKey, cfg.RootCA)
+		},
+	},
+	{
+		name: "legacy-serviceaccount-token-cleaner-controller", account: "legacy-service-account-token-cleaner", workers: 1,
+		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
+			return legacytokens.New(env, cfg.Clients("").Interface, cfg.UnusedTokens)
 		},
 	},
 	{name: "bootstrap-signer-controller", alias: "bootstrapsigner", account: "bootstrap-signer", workers: 1, build: plain(bootstrap.NewSigner)},

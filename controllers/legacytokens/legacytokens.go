@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package legacytokens cleans up secrets with tokens that were made for every service account in older times, and that nobody has used
+// for a year: they are first marked as invalid, which the server obeys, and deleted when another year has passed. The table of
+// controllers starts it. It never touches secrets that users made, that a pod names, or whose service account does not list them.
+package legacytokens
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/controllers/framework"
+)
+
+const (
+	invalidSince = "kubernetes.io/legacy-token-invalid-since"
+	lastUsed     = "kubernetes.io/legacy-token-last-used"
+	// tracking is the ConfigMap that says since when the server notes the use of tokens.
+	tracking = "kube-apiserver-legacy-service-account-token-tracking"
+	// DefaultPeriod is how long a token must be unused, and then invalid.
+	DefaultPeriod = 365 * 24 * time.Hour
+	// daily is how often secrets are looked at; labels tell days.
+	daily = 24 * time.Hour
+)
+
+// Controller cleans up once a day.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[struct{}]
+	reader   kubernetes.Interface
+	period   time.Duration
+	pods     corelisters.PodLister
+	accounts corelisters.ServiceAccountLister
+}
+
+// New builds the controller; reader may list secrets, which the controller's own account may not. Nothing is read before use has been
+// noted for the whole period. 0 is DefaultPeriod.
+func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) (framework.Controller, error) {
+	core := env.Shared.Core().V1()
+	c := &Controller{env: env, reader: reader, period: period, pods: core.Pods().Lister(), accounts: core.ServiceAccounts().Lister()}
+	if period == 0 {
+		c.period = DefaultPeriod
+	}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	c.loop.WaitFor(core.Pods().Informer().HasSynced, core.ServiceAccounts().Informer().HasSynced)
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error {
+	c.loop.Add(struct{}{})
+	return c.loop.Run(ctx, ready)
+}
+
+func (c *Controller) sync(ctx context.Context, _ struct{}) error {
+	defer c.loop.AddAfter(struct{}{}, daily)
+	m, err := c.env.Client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, tracking, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ask since when the use of tokens is noted: %w", err)
+	}
+	since, err := time.Parse(time.DateOnly, m.Data["since"])
+	if err != nil {
+		return nil //nolint:nilerr // who wrote something else there wants no cleaning
+	}
+	now := time.Now().UTC()
+	if now.Before(since.Add(c.period)) {
+		return nil
+	}
+	secrets, err := c.reader.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
+	if err != nil {
+		return fmt.Errorf("list secrets with tokens: %w", err)
+	}
+	var errs []error
+	for i := range secrets.Items {
+		errs = append(errs, c.clean(ctx, &secrets.Items[i], now))
+	}
+	return errors.Join(errs...)
+}
+
+// verdict is what becomes of a secret.
+type verdict int
+
+const (
+	keep verdict = iota
+	invalidate
+	remove
+)
+
+// judge tells what becomes of a secret that was made for an account and that no pod names.
+func judge(s *corev1.Secret, now time.Time, period time.Duration) verdict {
+	limit := now.Add(-period)
+	if s.DeletionTimestamp != nil || s.CreationTimestamp.After(limit) {
+		return keep
+	}
+	if text, ok := s.Labels[lastUsed]; ok {
+		if used, err := time.Parse(time.DateOnly, text); err != nil || used.After(limit) {
+			return keep
+		}
+	}
+	since, err := time.Parse(time.DateOnly, s.Labels[invalidSince])
+	switch {
+	case err != nil:
+		return invalidate
+	case since.After(limit):
+		return keep
+	}
+	return remove
+}
+
+func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time) error {
+	what := judge(s, now, c.period)
+	if what == keep || s.Type != corev1.SecretTypeServiceAccountToken {
+		return nil
+	}
+	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[corev1.ServiceAccountNameKey])
+	if err != nil || string(account.UID) != s.Annotations[corev1.ServiceAccountUIDKey] ||
+		!slices.ContainsFunc(account.Secrets, func(r corev1.ObjectReference) bool { return r.Name == s.Name }) {
+		return nil //nolint:nilerr // a cache knows no other error than that there is none; the tokens controller deletes what is nobody's
+	}
+	pods, err := c.pods.Pods(s.Namespace).List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return mounts(p, s.Name) }) {
+		return nil
+	}
+	api := c.env.Client.CoreV1().Secrets(s.Namespace)
+	if what == remove {
+		rv := s.ResourceVersion
+		err = api.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &rv}})
+	} else {
+		var patch []byte
+		patch, err = json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": s.UID, "resourceVersion": s.ResourceVersion, "labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
+		}})
+		if err == nil {
+			_, err = api.Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is looked at again tomorrow
+	}
+	if err != nil {
+		return fmt.Errorf("clean up secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	c.env.Log.Info("unused token of a service account", "secret", s.Namespace+"/"+s.Name, "deleted", what == remove)
+	return nil
+}
+
+// mounts tells whether a pod has a secret as a volume or in its environment.
+func mounts(p *corev1.Pod, secret string) bool {
+	reads := func(c corev1.Container) bool {
+		return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
+			return e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == secret
+		}) || slices.ContainsFunc(c.EnvFrom, func(e corev1.EnvFromSource) bool { return e.SecretRef != nil && e.SecretRef.Name == secret })
+	}
+	return slices.ContainsFunc(p.Spec.Containers, reads) || slices.ContainsFunc(p.Spec.InitContainers, reads) || slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+		if v.Secret != nil {
+			return v.Secret.SecretName == secret
+		}
+		return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool {
+			return s.Secret != nil && s.Secret.Name == secret
+		})
+	})
+}
