@@ -133,6 +133,17 @@ func (w *window) add(c *change) {
 	w.changes = append([]*change(nil), w.changes[half:]...)
 }
 
+// expire drops what is older than windowAge, but keeps the newest windowMin changes.
+func (w *window) expire(now time.Time) {
+	old := sort.Search(len(w.changes), func(i int) bool { return now.Sub(w.changes[i].at) < windowAge })
+	n := min(old, len(w.changes)-windowMin)
+	if n <= 0 {
+		return
+	}
+	w.since = w.changes[n-1].rev
+	w.changes = append([]*change(nil), w.changes[n:]...)
+}
+
 // after returns the changes above rev, which must not be below since.
 func (w *window) after(rev int64) []*change {
 	i := sort.Search(len(w.changes), func(i int) bool { return w.changes[i].rev > rev })

@@ -36,6 +36,7 @@ type Resource struct {
 	latest  *snapshot // of the main tree, nil once that has changed
 	kept    []*snapshot
 	window  window
+	expires bool // a timer will look at the window
 	watches routes
 }
 
@@ -75,8 +76,30 @@ func (r *Resource) apply(ch *change) {
 	ch.resource = r
 	r.trees.replace(ch.prev, ch.cur)
 	r.last, r.latest = ch.rev, nil
-	r.window.add(ch)
+	r.rememberLocked(ch)
 	r.watches.dispatch(ch)
+}
+
+// rememberLocked adds a change to the window. After a burst nobody adds: a timer gives back what the window holds of it, and none is
+// set while the window is small.
+func (r *Resource) rememberLocked(ch *change) {
+	r.window.add(ch)
+	r.expireLaterLocked()
+}
+
+func (r *Resource) expireLaterLocked() {
+	if !r.expires && len(r.window.changes) > windowMin {
+		r.expires = true
+		time.AfterFunc(windowAge, r.expire)
+	}
+}
+
+func (r *Resource) expire() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.window.expire(time.Now())
+	r.expires = false
+	r.expireLaterLocked()
 }
 
 // atLocked is the revision of the trees: no change of this resource lies between its last one and the cache's revision.

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchcache
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBurstIsForgotten: what a burst left in the window goes when it is old, though nothing is added after it.
+func TestBurstIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Resource{}
+		const burst = 9000
+		for i := range burst {
+			r.mu.Lock()
+			r.rememberLocked(&change{rev: int64(i + 1), at: time.Now()})
+			r.mu.Unlock()
+		}
+		state := func() (n int, since int64, timer bool) {
+			r.mu.RLock()
+			defer r.mu.RUnlock()
+			return len(r.window.changes), r.window.since, r.expires
+		}
+		time.Sleep(windowAge / 2)
+		if n, _, _ := state(); n != burst {
+			t.Fatalf("%d changes remembered of a burst of a moment ago, want %d", n, burst)
+		}
+		time.Sleep(windowAge)
+		n, since, timer := state()
+		if n != windowMin || since != burst-windowMin || timer {
+			t.Errorf("%d changes since %d, timer %v; want %d since %d and none", n, since, timer, windowMin, burst-windowMin)
+		}
+		if got := r.window.after(burst - 1); len(got) != 1 || got[0].rev != burst {
+			t.Errorf("after the last but one: %d changes", len(got))
+		}
+	})
+}
