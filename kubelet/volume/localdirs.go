@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -125,27 +126,39 @@ func (l *LocalDirs) Run(ctx context.Context) {
 		<-ctx.Done()
 		queue.ShutDown()
 	})
-	defer cancel()
-	for {
-		name, quit := queue.Get()
-		if quit {
-			return
-		}
-		v, err := volumes.Lister().Get(name)
-		if err == nil {
-			err = l.finish(ctx, v)
-		}
-		switch {
-		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
-			queue.Forget(name)
-		case apierrors.IsConflict(err): // somebody else let go of it at the same time
-			queue.AddRateLimited(name)
-		default:
-			l.log.Warn("remove local volume", "volume", name, "err", err)
-			queue.AddRateLimited(name)
-		}
-		queue.Done(name)
+	for range removers {
+		wg.Go(func() {
+			for l.removeNext(ctx, queue, volumes.Lister()) {
+			}
+		})
 	}
+	<-ctx.Done()
+}
+
+// removers is how many directories are removed at once: a large one does not hold up the others.
+const removers = 4
+
+// removeNext removes one directory; false: there will be no more.
+func (l *LocalDirs) removeNext(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], volumes corelisters.PersistentVolumeLister) bool {
+	name, quit := queue.Get()
+	if quit {
+		return false
+	}
+	defer queue.Done(name)
+	v, err := volumes.Get(name)
+	if err == nil {
+		err = l.finish(ctx, v)
+	}
+	switch {
+	case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
+		queue.Forget(name)
+	case apierrors.IsConflict(err): // somebody else let go of it at the same time
+		queue.AddRateLimited(name)
+	default:
+		l.log.Warn("remove local volume", "volume", name, "err", err)
+		queue.AddRateLimited(name)
+	}
+	return true
 }
 
 func second[T any](_ T, err error) error { return err }
