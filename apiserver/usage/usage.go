@@ -61,6 +61,7 @@ type state struct {
 	figures figures
 	asked   time.Time // when its last request ended
 	failed  bool      // and whether that failed
+	told    bool      // that it failed, and the one before
 	flight  chan struct{}
 }
 
@@ -176,9 +177,15 @@ func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 	if s == nil {
 		return // closed
 	}
-	if err != nil && !s.failed && c.ctx.Err() == nil {
-		c.log.Warn("kubelet does not tell what its node and pods use", "node", node, "err", err)
+	if err != nil && c.ctx.Err() == nil {
+		// Once is nothing: a node that has just registered is asked before its kubelet listens.
+		level := slog.LevelDebug
+		if s.failed && !s.told {
+			level, s.told = slog.LevelWarn, true
+		}
+		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
 	}
+	s.told = s.told && err != nil
 	s.asked, s.failed = time.Now(), err != nil
 	if err != nil {
 		s.last, s.figures = nil, figures{}

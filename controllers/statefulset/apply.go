@@ -162,6 +162,7 @@ func (a *acting) identify(ctx context.Context, x action) error {
 // ensureClaims creates the claims of pod n that do not exist.
 func (a *acting) ensureClaims(ctx context.Context, n int) error {
 	var errs []error
+	var waits error
 	for _, want := range newClaims(a.s.set, n) {
 		has := a.s.claim(want.Name)
 		switch {
@@ -174,13 +175,25 @@ func (a *acting) ensureClaims(ctx context.Context, n int) error {
 				a.toldClaim("create", want.Name, podName(a.s.set, n), err)
 			}
 		case has.DeletionTimestamp != nil:
-			errs = append(errs, fmt.Errorf("pvc %s is being deleted", want.Name))
+			waits = leaving(want.Name)
 		case claimOwners(has, a.s.set, n, "").foreign:
 			a.toldForeign(want.Name)
 		}
 	}
+	if len(errs) == 0 {
+		return waits
+	}
 	return errors.Join(errs...)
 }
+
+// leaving names a claim that is being deleted. Another of its name comes after it: that is no failure.
+type leaving string
+
+// Error says what the pod waits for.
+func (l leaving) Error() string { return "pvc " + string(l) + " is being deleted" }
+
+// Is makes the pass one that is only too early.
+func (leaving) Is(target error) bool { return target == framework.ErrStale }
 
 // ownClaims gives the claims of a pod the owners that the retention policy asks for.
 func (a *acting) ownClaims(ctx context.Context, x action) error {

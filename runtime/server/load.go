@@ -77,8 +77,10 @@ func (s *Server) loadSandboxes(ctx context.Context) error {
 			s.revive(sb)
 			continue
 		}
-		s.log.Info("removing a half-made pod sandbox", "sandbox", sb.id, "error", rerr)
-		if rerr != nil {
+		if rerr == nil {
+			s.log.Info("removing a half-made pod sandbox", "sandbox", sb.id)
+		} else {
+			s.log.Info("removing a half-made pod sandbox", "sandbox", sb.id, "error", rerr)
 			// Whatever it was to be: every part is taken down.
 			sb.rec = sandboxRecord{ID: sb.id, Config: emptyPod()}
 		}
