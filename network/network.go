@@ -59,6 +59,7 @@ type Network struct {
 	busy    map[string]chan struct{}
 	kernel  *kernel       // nil while not running
 	started chan struct{} // closed once Run has set the network up, or could not
+	mtu     int           // of pods' links that are made from now on
 	begun   func()        // closes started
 	waiting []string      // links to be deleted
 	wake    chan struct{} // capacity 1: something waits
@@ -87,7 +88,7 @@ func New(cfg Config) (*Network, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	n := &Network{
-		cfg: cfg, families: families, log: cfg.Log,
+		cfg: cfg, mtu: cfg.MTU, families: families, log: cfg.Log,
 		bridge: "kl-" + cfg.ID, group: groupOf(cfg.ID), table: "keelson-" + cfg.ID,
 		leases: map[string]*lease{}, used: map[netip.Addr]string{}, last: map[int]netip.Addr{}, ports: map[portKey]string{}, own: map[uint16]string{},
 		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
@@ -107,6 +108,14 @@ func (n *Network) Group() uint32 { return n.group }
 
 // Gateway is the pods' default gateway, in the first family: the node as its pods see it.
 func (n *Network) Gateway() netip.Addr { return n.families[0].gateway }
+
+// SetMTU is the longest packet of pods that are attached from now on. Those from before keep theirs: the kernel tells them when a packet is
+// too long for a tunnel. It may be called at any time.
+func (n *Network) SetMTU(mtu int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.mtu = mtu
+}
 
 // Run sets the network up, calls ready, and deletes detached links in the background until ctx is done. Pods stay
 // attached when it returns: the next Run finds them as they are.

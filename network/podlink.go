@@ -59,8 +59,11 @@ func openNetns(path string) (netns.NsHandle, error) {
 
 // plug makes the pair with its other end in the pod, in one request, and leads the pod's addresses to it.
 func (n *Network) plug(k *kernel, l *lease, ns netns.NsHandle) error {
+	n.mu.Lock()
+	mtu := n.mtu
+	n.mu.Unlock()
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.Group, attrs.Flags = l.Link, n.cfg.MTU, n.group, net.FlagUp
+	attrs.Name, attrs.MTU, attrs.Group, attrs.Flags = l.Link, mtu, n.group, net.FlagUp
 	attrs.HardwareAddr = hardwareAddr(l.Link)
 	veth := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: podLink, PeerNamespace: netlink.NsFd(int(ns)), PeerHardwareAddr: podHardwareAddr(l.Addrs[0]),

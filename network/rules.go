@@ -13,6 +13,8 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"keelson/network/mesh"
 )
 
 // The table of each IP family, as nft would print it (here IPv4's):
@@ -35,6 +37,7 @@ import (
 //	    chain guard       { type filter hook prerouting priority raw;   iifgroup PODS ip daddr 127.0.0.0/8 drop }
 //	    chain redirects   { type filter hook output priority filter;    oifgroup PODS icmp type redirect drop }
 //	    chain forward     { type filter hook forward priority filter - 10
+//	                        oifname TUNNEL tcp flags syn tcp option maxseg size set rt mtu
 //	                        iifgroup PODS accept; oifgroup PODS accept }
 //	}
 //
@@ -205,6 +208,7 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	redirects := chain("redirects", nftables.ChainTypeFilter, nftables.ChainHookOutput, *nftables.ChainPriorityFilter)
 	rule(redirects, toPods, r.isRedirect(), verdict(expr.VerdictDrop))
 	forward := chain("forward", nftables.ChainTypeFilter, nftables.ChainHookForward, *nftables.ChainPriorityFilter-10)
+	rule(forward, linkNamed(expr.MetaKeyOIFNAME, mesh.LinkName(n.cfg.ID)), fitSegments())
 	rule(forward, fromPods, verdict(expr.VerdictAccept))
 	rule(forward, toPods, verdict(expr.VerdictAccept))
 }
@@ -266,6 +270,21 @@ func (r rules) isRedirect() []expr.Any {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.icmp}},
 		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 0, Len: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{r.redirect}},
+	}
+}
+
+// fitSegments has a connection's segments fit the route, for pods from before the tunnel, whose packets may be longer than it takes.
+func fitSegments() []expr.Any {
+	const syn, maxSegment = 2, 2
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{unix.IPPROTO_TCP}},
+		&expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: 13, Len: 1},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0}},
+		&expr.Rt{Register: reg1, Key: expr.RtTCPMSS},
+		&expr.Byteorder{SourceRegister: reg1, DestRegister: reg1, Op: expr.ByteorderHton, Len: 2, Size: 2},
+		&expr.Exthdr{SourceRegister: reg1, Type: maxSegment, Offset: 2, Len: 2, Op: expr.ExthdrOpTcpopt},
 	}
 }
 

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// protocol is who made our routes, in the kernel's numbers.
+const protocol netlink.RouteProtocol = 75
+
+// Kernel makes plans so.
+type Kernel struct {
+	id   string // of the cluster on this machine
+	name string // of the tunnel's link
+	vni  int
+	vtep net.HardwareAddr
+	port int
+	rt   *netlink.Handle
+}
+
+// Open opens the kernel for the cluster with that id on this machine. All machines of the cluster must give the same network and port.
+func Open(id, network, node string, port int) (*Kernel, error) {
+	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	sum := sha256.Sum256([]byte(network))
+	return &Kernel{
+		id: id, name: LinkName(id), vni: int(binary.BigEndian.Uint32(sum[:])>>8)&0xffffff | 0x1000, vtep: VTEP(network, node), port: port, rt: rt,
+	}, nil
+}
+
+// LinkName is the tunnel's link of the cluster with that id on this machine.
+func LinkName(id string) string { return "kx-" + id }
+
+// VTEP is the hardware address of a node's end of the tunnel: the same over all restarts.
+func VTEP(network, node string) net.HardwareAddr {
+	sum := sha256.Sum256([]byte(network + "/" + node))
+	return net.HardwareAddr{0x0e, sum[0], sum[1], sum[2], sum[3], sum[4]}
+}
+
+// metric marks our routes. It is high: whoever wants it otherwise has the better one.
+func (k *Kernel) metric() int {
+	sum := sha256.Sum256([]byte(k.id))
+	return int(binary.BigEndian.Uint32(sum[:])&0xffffff) | 0x4b000000
+}
+
+// Close ends the use of the kernel. Routes and tunnel stay.
+func (k *Kernel) Close() { k.rt.Close() }
+
+// Links are the machine's links that other machines may be behind.
+func (k *Kernel) Links() ([]Link, error) {
+	links, err := k.rt.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	addrs, err := k.rt.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	by := map[int][]netip.Prefix{}
+	for _, a := range addrs {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if !ok || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		ones, _ := a.Mask.Size()
+		by[a.LinkIndex] = append(by[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), ones))
+	}
+	var out []Link
+	for _, l := range links {
+		a := l.Attrs()
+		if len(by[a.Index]) > 0 && a.Flags&net.FlagUp != 0 && !strings.HasPrefix(a.Name, "kl-") && !strings.HasPrefix(a.Name, "kx-") {
+			out = append(out, Link{Name: a.Name, Index: a.Index, MTU: a.MTU, Addrs: by[a.Index]})
+		}
+	}
+	return out, nil
+}
+
+// Apply makes the kernel as the plan says. One machine's failure keeps none from the others.
+func (k *Kernel) Apply(p Plan) error {
+	tunnel, err := k.tunnel(p)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if tunnel != 0 {
+		errs = append(errs, k.people(tunnel, p.Peers))
+	}
+	return errors.Join(append(errs, k.route(tunnel, p.Routes))...)
+}
+
+// Purge removes all that Apply made.
+func (k *Kernel) Purge() error {
+	return errors.Join(k.route(0, nil), k.removeTunnel())
+}
+
+// tunnel makes the link, or makes it anew where it is another than the plan's; 0: there is none.
+func (k *Kernel) tunnel(p Plan) (int, error) {
+	if !p.Local.IsValid() {
+		return 0, k.removeTunnel()
+	}
+	mtu := p.Outer - Overhead(p.Local)
+	have, err := k.rt.LinkByName(k.name)
+	if err == nil {
+		v, ok := have.(*netlink.Vxlan)
+		if ok && v.VxlanId == k.vni && v.Port == k.port && v.SrcAddr.Equal(p.Local.AsSlice()) && v.Attrs().HardwareAddr.String() == k.vtep.String() {
+			if v.Attrs().MTU != mtu {
+				if err := k.rt.LinkSetMTU(v, mtu); err != nil {
+					return 0, fmt.Errorf("set mtu of tunnel %s to %d: %w", k.name, mtu, err)
+				}
+			}
+			return v.Attrs().Index, k.setUp(v)
+		}
+		if err := k.removeTunnel(); err != nil {
+			return 0, err
+		}
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = k.name, mtu, k.vtep
+	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: k.vni, SrcAddr: p.Local.AsSlice(), Port: k.port, Learning: false}
+	err = k.rt.LinkAdd(link)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return 0, errors.New("this kernel has no VXLAN (CONFIG_VXLAN), which pods of machines that are no neighbours need")
+	case errors.Is(err, unix.EEXIST), errors.Is(err, unix.EADDRINUSE):
+		return 0, fmt.Errorf("create tunnel %s: another VXLAN of this machine has port %d and number %d: %w", k.name, k.port, k.vni, err)
+	case err != nil:
+		return 0, fmt.Errorf("create tunnel %s: %w", k.name, err)
+	}
+	return link.Attrs().Index, k.setUp(link)
+}
+
+// setUp lets packets pass. Who is behind the tunnel is known, so that the senders' addresses need no second look.
+func (k *Kernel) setUp(link netlink.Link) error {
+	for path, value := range map[string]string{
+		"ipv4/conf/%s/forwarding": "1", "ipv4/conf/%s/rp_filter": "2", "ipv6/conf/%s/force_forwarding": "1", "ipv6/conf/%s/accept_ra": "0",
+	} {
+		path = "/proc/sys/net/" + fmt.Sprintf(path, k.name)
+		have, err := os.ReadFile(path)
+		if err != nil || strings.TrimSpace(string(have)) == value {
+			continue // a kernel without it, or without IPv6
+		}
+		if err := os.WriteFile(path, []byte(value), 0o644); err != nil {
+			return fmt.Errorf("set %s: %w", path, err)
+		}
+	}
+	if link.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := k.rt.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set tunnel %s up: %w", k.name, err)
+	}
+	return nil
+}
+
+func (k *Kernel) removeTunnel() error {
+	link, err := k.rt.LinkByName(k.name)
+	var none netlink.LinkNotFoundError
+	if errors.As(err, &none) {
+		return nil
+	}
+	if err == nil {
+		err = k.rt.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("delete tunnel %s: %w", k.name, err)
+	}
+	return nil
+}
+
+// people writes down who is behind the tunnel: machines by hardware address, and their addresses within.
+func (k *Kernel) people(tunnel int, peers []Peer) error {
+	type entry struct{ mac, ip string }
+	want := map[entry]netlink.Neigh{}
+	for _, p := range peers {
+		n := netlink.Neigh{LinkIndex: tunnel, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF, State: netlink.NUD_PERMANENT, IP: p.At.AsSlice(), HardwareAddr: p.VTEP}
+		want[entry{p.VTEP.String(), p.At.String()}] = n
+		for _, a := range p.Inner {
+			want[entry{p.VTEP.String(), a.String()}] = netlink.Neigh{LinkIndex: tunnel, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: p.VTEP}
+		}
+	}
+	var errs []error
+	for _, family := range []int{unix.AF_BRIDGE, unix.AF_INET, unix.AF_INET6} {
+		have, err := k.rt.NeighList(tunnel, family)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list neighbours of %s: %w", k.name, err))
+			continue
+		}
+		for _, n := range have {
+			ip, ok := netip.AddrFromSlice(n.IP)
+			e := entry{n.HardwareAddr.String(), ip.Unmap().String()}
+			if _, keep := want[e]; keep && ok {
+				delete(want, e)
+				continue
+			}
+			if family != unix.AF_BRIDGE && n.State != netlink.NUD_PERMANENT || n.HardwareAddr == nil || !ok {
+				continue
+			}
+			n.LinkIndex = tunnel
+			if family == unix.AF_BRIDGE {
+				n.Family, n.Flags = unix.AF_BRIDGE, netlink.NTF_SELF
+			}
+			if err := k.rt.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
+				errs = append(errs, fmt.Errorf("forget %s behind %s: %w", n.IP, k.name, err))
+			}
+		}
+	}
+	for _, n := range want {
+		set := k.rt.NeighSet
+		if err := set(&n); err != nil {
+			errs = append(errs, fmt.Errorf("note %s behind %s: %w", n.IP, k.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// route makes our routes those of the plan.
+func (k *Kernel) route(tunnel int, routes []Route) error {
+	want := map[string]netlink.Route{}
+	for _, r := range routes {
+		link := r.Link
+		if link == 0 {
+			link = tunnel
+		}
+		n := netlink.Route{
+			LinkIndex: link, Dst: &net.IPNet{IP: r.Dst.Addr().AsSlice(), Mask: net.CIDRMask(r.Dst.Bits(), r.Dst.Addr().BitLen())}, Gw: r.Via.AsSlice(),
+			Src: r.Src.AsSlice(), Protocol: protocol, Priority: k.metric(), Flags: int(netlink.FLAG_ONLINK),
+		}
+		want[routeKey(n)] = n
+	}
+	var errs []error
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		have, err := k.rt.RouteListFiltered(family, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list routes: %w", err))
+			continue
+		}
+		for _, r := range have {
+			if r.Priority != k.metric() {
+				continue
+			}
+			if _, keep := want[routeKey(r)]; keep {
+				delete(want, routeKey(r))
+				continue
+			}
+			if err := k.rt.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+				errs = append(errs, fmt.Errorf("delete route to %s: %w", r.Dst, err))
+			}
+		}
+	}
+	for _, r := range want {
+		if err := k.rt.RouteReplace(&r); err != nil {
+			errs = append(errs, fmt.Errorf("add route to %s by %s: %w", r.Dst, r.Gw, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func routeKey(r netlink.Route) string {
+	return fmt.Sprint(r.Dst, " ", r.Gw, " ", r.LinkIndex, " ", r.Src)
+}
+
+// Watch subscribes to changes of the machine's links and addresses, in the calling thread's network namespace. follow calls changed at each, but for
+// pods' links, until done is closed.
+func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err error) {
+	links, addrs := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate)
+	if err := netlink.LinkSubscribe(links, done); err != nil {
+		return nil, fmt.Errorf("watch links: %w", err)
+	}
+	if err := netlink.AddrSubscribe(addrs, done); err != nil {
+		return nil, fmt.Errorf("watch addresses: %w", err)
+	}
+	return func() {
+		for links != nil || addrs != nil {
+			select {
+			case u, ok := <-links:
+				if !ok {
+					links = nil
+				} else if name := u.Attrs().Name; !strings.HasPrefix(name, "kv") && name != k.name {
+					changed()
+				}
+			case _, ok := <-addrs:
+				if !ok {
+					addrs = nil
+				} else {
+					changed()
+				}
+			}
+		}
+	}, nil
+}

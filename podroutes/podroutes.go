@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podroutes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/network/mesh"
+)
+
+const (
+	// AnnotationVTEP is the hardware address of a node's end of the tunnel. The node writes its own.
+	AnnotationVTEP = "keelson.dev/vtep"
+	// annotationFake is on nodes that are not there.
+	annotationFake = "keelson.dev/simulated-by"
+)
+
+// Retries after an error of the kernel begin with firstRetry.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// PodNetwork is this node's.
+type PodNetwork interface {
+	// SetCluster says where pods are known by their own addresses.
+	SetCluster(ranges []netip.Prefix) error
+	// SetMTU is the longest packet of the pods that are made from now on.
+	SetMTU(mtu int)
+}
+
+// Config is what the agent works with.
+type Config struct {
+	Client   *client.Client
+	NodeName string
+	// ID is the cluster's on this machine, Network its identity on all machines.
+	ID, Network string
+	// PodCIDRs are this node's ranges.
+	PodCIDRs []netip.Prefix
+	Mode     mesh.Mode
+	Port     int // of the tunnel; 0: mesh.DefaultPort
+	Pods     PodNetwork
+	Log      *slog.Logger
+}
+
+// Agent keeps the ways.
+type Agent struct {
+	cfg  Config
+	wake chan struct{} // capacity 1: something may have changed
+	said string        // about nodes that cannot be reached
+}
+
+// New builds the agent.
+func New(cfg Config) *Agent {
+	if cfg.Port == 0 {
+		cfg.Port = mesh.DefaultPort
+	}
+	if cfg.Mode == "" {
+		cfg.Mode = mesh.Auto
+	}
+	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}
+}
+
+func (a *Agent) changed() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// Run is a run.Func. It is ready at once: what the kernel has from before serves until the server answers.
+func (a *Agent) Run(ctx context.Context, ready func()) error {
+	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	nodes := a.cfg.Client.Informers(0, client.Scope{}).Core().V1().Nodes().Informer()
+	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { a.changed() },
+		UpdateFunc: func(before, after any) {
+			old, ok := before.(*corev1.Node)
+			cur, ok2 := after.(*corev1.Node)
+			if !ok || !ok2 || !same(machine(old), machine(cur)) {
+				a.changed()
+			}
+		},
+		DeleteFunc: func(any) { a.changed() },
+	})
+	if err != nil {
+		return fmt.Errorf("follow nodes: %w", err)
+	}
+	var background sync.WaitGroup
+	defer background.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	background.Go(func() { nodes.Run(ctx.Done()) })
+	if err := a.watchLinks(ctx, k, &background); err != nil {
+		return err
+	}
+	ready()
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
+		return nil
+	}
+	a.loop(ctx, func() error { return a.sync(k, nodes.GetStore()) })
+	return nil
+}
+
+// watchLinks wakes the loop when the machine's links change. Subscriptions belong to the network namespace of the thread that makes them.
+func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync.WaitGroup) error {
+	follow, err := k.Watch(ctx.Done(), a.changed)
+	if err != nil {
+		return err
+	}
+	background.Go(follow)
+	return nil
+}
+
+func (a *Agent) loop(ctx context.Context, sync func() error) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	wait := firstRetry
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-retry.C:
+		}
+		if err := sync(); err != nil {
+			a.cfg.Log.Error("ways to the pods of other nodes", "err", err, "again", wait)
+			retry.Reset(wait)
+			wait = min(2*wait, lastRetry)
+			continue
+		}
+		wait = firstRetry
+	}
+}
+
+// sync brings the kernel to what nodes and links say.
+func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
+	self := mesh.Machine{Name: a.cfg.NodeName, Pods: a.cfg.PodCIDRs}
+	var others []mesh.Machine
+	for _, obj := range store.List() {
+		n, ok := obj.(*corev1.Node)
+		if !ok || n.Annotations[annotationFake] != "" {
+			continue
+		}
+		if n.Name == a.cfg.NodeName {
+			self.Addrs = machine(n).Addrs
+			continue
+		}
+		others = append(others, machine(n))
+	}
+	links, err := k.Links()
+	if err != nil {
+		return err
+	}
+	p := mesh.New(a.cfg.Mode, self, links, others)
+	if said := strings.Join(p.Unreached, "; "); said != a.said {
+		a.said = said
+		if said != "" {
+			a.cfg.Log.Warn("no way to the pods of some nodes", "nodes", said)
+		}
+	}
+	if err := k.Apply(p); err != nil {
+		return err
+	}
+	if p.PodMTU > 0 {
+		a.cfg.Pods.SetMTU(p.PodMTU)
+	}
+	return a.cfg.Pods.SetCluster(p.Cluster)
+}
+
+// machine is what a node's object says about the machine.
+func machine(n *corev1.Node) mesh.Machine {
+	m := mesh.Machine{Name: n.Name}
+	for _, a := range n.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			m.Addrs = append(m.Addrs, ip.Unmap())
+		}
+	}
+	for _, text := range n.Spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			m.Pods = append(m.Pods, p.Masked())
+		}
+	}
+	if mac, err := net.ParseMAC(n.Annotations[AnnotationVTEP]); err == nil && len(mac) == 6 {
+		m.VTEP = mac
+	}
+	return m
+}
+
+func same(a, b mesh.Machine) bool {
+	return slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP)
+}

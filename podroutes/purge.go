@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podroutes
+
+import (
+	"context"
+
+	"keelson/network/mesh"
+)
+
+// Purge removes all that the agent of the cluster with that id made on this machine. Nothing there is no error.
+func Purge(_ context.Context, id string) error {
+	k, err := mesh.Open(id, "", "", 0)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return k.Purge()
+}
