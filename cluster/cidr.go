@@ -14,49 +14,142 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"keelson/controllers/nodeipam"
 )
 
 // anyCIDR stands where a range is asked for and not used.
 var anyCIDR = netip.MustParsePrefix("10.42.0.0/24")
 
-// choosePodCIDR returns the wanted range, the one this directory had before, or a /24 of 10.42.0.0/16 that no address of this
-// machine is in. Where the search begins depends on the directory. A range that was found is the caller's until claim is closed:
-// of clusters that start at the same time no two get the same, though no bridge has it yet.
-func choosePodCIDR(want netip.Prefix, dir DataDir) (p netip.Prefix, claim io.Closer, err error) {
-	if want.IsValid() {
+// defaultClusterCIDR is where nodes' ranges are from unless --cluster-cidr says otherwise.
+var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
+
+// podCIDRFile remembers a node's ranges in its data directory.
+const podCIDRFile = "pod-cidr"
+
+// choosePodCIDRs returns the wanted ranges, those this directory had before, or one out of each of the cluster's ranges that no address
+// of this machine is in. Where the search begins depends on the directory. Ranges that were found are the caller's until claim is closed:
+// of clusters that start at the same time no two get the same, though no link has it yet.
+func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out []netip.Prefix, claim io.Closer, err error) {
+	if len(want) > 0 {
 		return want, io.NopCloser(nil), nil
 	}
-	path := dir.Sub("pod-cidr")
-	b, err := os.ReadFile(path)
-	if err == nil {
-		if p, err = netip.ParsePrefix(strings.TrimSpace(string(b))); err != nil {
-			return p, nil, fmt.Errorf("read %s: %w", path, err)
+	if out, err = rememberedPodCIDRs(dir); err != nil || len(out) > 0 {
+		return out, io.NopCloser(nil), err
+	}
+	ranges := from.Cluster
+	if len(ranges) == 0 {
+		ranges = []netip.Prefix{defaultClusterCIDR}
+	}
+	var claims closers
+	for _, r := range ranges {
+		p, c, err := freeRange(r, sizeIn(from, r), dir)
+		if err != nil {
+			_ = claims.Close()
+			return nil, nil, err
 		}
-		return p, io.NopCloser(nil), nil
+		out, claims = append(out, p), append(claims, c)
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return p, nil, fmt.Errorf("read pod range: %w", err)
+	if err := rememberPodCIDRs(dir, out); err != nil {
+		_ = claims.Close()
+		return nil, nil, err
 	}
+	return out, claims, nil
+}
+
+func rememberedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
+	path := dir.Sub(podCIDRFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read pod range: %w", err)
+	}
+	var out []netip.Prefix
+	for _, text := range strings.Fields(string(b)) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func rememberPodCIDRs(dir DataDir, ranges []netip.Prefix) error {
+	if err := writeIfChanged(dir.Sub(podCIDRFile), []byte(strings.Join(texts(ranges), "\n")+"\n")); err != nil {
+		return fmt.Errorf("note the pod range: %w", err)
+	}
+	return nil
+}
+
+func texts(ranges []netip.Prefix) []string {
+	var out []string
+	for _, p := range ranges {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+// sizeIn is the length of a node's range in the cluster's range.
+func sizeIn(c nodeipam.Config, r netip.Prefix) int {
+	switch {
+	case r.Addr().Is4() && c.Bits4 != 0:
+		return c.Bits4
+	case r.Addr().Is4():
+		return 24
+	case c.Bits6 != 0:
+		return c.Bits6
+	}
+	return 64
+}
+
+// freeRange finds a part of the range that nobody on this machine has.
+func freeRange(r netip.Prefix, bits int, dir DataDir) (netip.Prefix, io.Closer, error) {
+	parts := uint32(1) << min(max(bits-r.Bits(), 0), 16)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))
-	for i := range uint32(256) {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 42, byte(h.Sum32() + i), 0}), 24)
+	for i := range min(parts, 256) {
+		p := part(r, bits, (h.Sum32()+i)%parts)
 		claim, ours := claimRange(p)
 		if !ours {
 			continue
 		}
-		used, err := net.InterfaceAddrs() // after the claim: whoever had it before has its bridge by now
+		used, err := net.InterfaceAddrs() // after the claim: whoever had it before has its link by now
 		if err == nil && !overlaps(p, used) {
-			if err = writeIfChanged(path, []byte(p.String()+"\n")); err == nil {
-				return p, claim, nil
-			}
+			return p, claim, nil
 		}
 		_ = claim.Close()
 		if err != nil {
 			return p, nil, fmt.Errorf("choose a pod range: %w", err)
 		}
 	}
-	return p, nil, errors.New("every /24 of 10.42.0.0/16 is in use on this machine")
+	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine", bits, r)
+}
+
+// part is number i of the parts of that length.
+func part(r netip.Prefix, bits int, i uint32) netip.Prefix {
+	b := r.Masked().Addr().AsSlice()
+	for at := bits; i > 0; at, i = at-1, i>>1 {
+		if i&1 == 1 {
+			b[(at-1)/8] |= 1 << (7 - (at-1)%8)
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return netip.PrefixFrom(a, bits)
+}
+
+// closers are closed together.
+type closers []io.Closer
+
+// Close closes all of them.
+func (c closers) Close() error {
+	var errs []error
+	for _, one := range c {
+		errs = append(errs, one.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // claimRange reports whether no other process of this network namespace has claimed the range. A claim is a name in the namespace of

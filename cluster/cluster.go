@@ -106,7 +106,7 @@ func (c *Cluster) prepare() (err error) {
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
-	if c.cfg.PodCIDR, c.podRange, err = choosePodCIDR(c.cfg.PodCIDR, c.dir); err != nil {
+	if c.cfg.PodCIDRs, c.podRange, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, c.cfg.Controllers.PodRanges); err != nil {
 		return err
 	}
 	l, err := openListeners(c.cfg)

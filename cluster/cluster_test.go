@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"keelson/controllers/nodeipam"
 )
 
 func config(dir string) Config {
@@ -131,17 +133,18 @@ func TestPodRangesOfClustersThatStartTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, claim, err := choosePodCIDR(netip.Prefix{}, dir)
+		ps, claim, err := choosePodCIDRs(nil, dir, nodeipam.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		claims = append(claims, claim)
+		p := ps[0]
 		if seen[p] {
 			t.Errorf("%s was given out twice", p)
 		}
 		seen[p] = true
-		again, other, err := choosePodCIDR(netip.Prefix{}, dir)
-		if err != nil || again != p {
+		again, other, err := choosePodCIDRs(nil, dir, nodeipam.Config{})
+		if err != nil || again[0] != p {
 			t.Errorf("the same directory again: got %s, %v; want %s", again, err, p)
 		}
 		claims = append(claims, other)

@@ -52,8 +52,9 @@ type Config struct {
 	AcceptDataLoss bool
 	// EtcdListen is where the store speaks etcd's API to who shows a certificate of system:masters; empty: nowhere.
 	EtcdListen string
-	// PodCIDR is this node's range of pod addresses; zero: one that the machine does not use, kept for the directory's life.
-	PodCIDR netip.Prefix
+	// PodCIDRs are this node's ranges of pod addresses, at most one of each IP family; none: a part of the cluster's that the machine
+	// does not use, kept for the directory's life.
+	PodCIDRs []netip.Prefix
 	Options
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int

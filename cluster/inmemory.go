@@ -55,7 +55,7 @@ func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &InMemory{c: &Cluster{
-		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API}, PodCIDR: netip.MustParsePrefix("10.244.0.0/24")}, log: cfg.Log, listener: cfg.Listener,
+		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}}, log: cfg.Log, listener: cfg.Listener,
 		listeners: cfg.Listeners, shares: connlimit.Shares{API: 1000, Streams: 1000},
 	}}
 	var err error

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 
 	"k8s.io/client-go/rest"
@@ -101,7 +100,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 		}
 	}
 	id, err := identity.New(identity.Config{
-		Dir: dir.Sub("pki"), NodeName: cfg.NodeName, Addresses: []net.IP{nodeIP(cfg).AsSlice()}, Server: to, Bootstrap: bootstrap,
+		Dir: dir.Sub("pki"), NodeName: cfg.NodeName, Addresses: netIPs(nodeIPs(cfg)), Server: to, Bootstrap: bootstrap,
 		First: func() error {
 			if known {
 				return nil

@@ -74,7 +74,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	}
 	if k.kubelet, err = serverCert(ca, "kubelet-server", pki.Subject{
 		Name: "system:node:" + cfg.NodeName, Groups: []string{auth.Nodes}, DNS: []string{cfg.NodeName, "localhost"},
-		IPs: []net.IP{net.IPv4(127, 0, 0, 1), nodeIP(cfg).AsSlice()},
+		IPs: append([]net.IP{net.IPv4(127, 0, 0, 1)}, netIPs(nodeIPs(cfg))...),
 	}); err != nil {
 		return nil, err
 	}

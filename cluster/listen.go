@@ -59,10 +59,10 @@ func (o ListenOptions) Opens() string {
 
 // podGateway is this machine's address in its own pod network, where the API listens too, so that pods reach it while nobody else does.
 func (c Config) podGateway() (netip.Addr, bool) {
-	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside || !c.PodCIDR.IsValid() {
+	if c.Listen.Bind != "" || c.Rootless || c.RuntimeEndpoint != "" || c.NoNode && !c.PodsBeside || len(c.PodCIDRs) == 0 {
 		return netip.Addr{}, false
 	}
-	return c.PodCIDR.Masked().Addr().Next(), true
+	return c.PodCIDRs[0].Masked().Addr().Next(), true
 }
 
 // endpoint is the address at which the service "kubernetes" leads to the server; invalid: there is none.
@@ -72,7 +72,10 @@ func (c Config) endpoint() netip.Addr {
 	}
 	bind := c.Listen.bind()
 	if bind.IsUnspecified() {
-		return nodeIP(c)
+		if ips := nodeIPs(c); len(ips) > 0 {
+			return ips[0]
+		}
+		return netip.Addr{}
 	}
 	if !bind.IsLoopback() {
 		return bind
@@ -201,7 +204,10 @@ func localURL(a net.Addr) string {
 
 // servingAddresses are those that the API server's certificate is for.
 func servingAddresses(cfg Config, ranges []netip.Prefix) []net.IP {
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, firstOf(cfg.PodCIDR)}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, p := range cfg.PodCIDRs {
+		ips = append(ips, firstOf(p))
+	}
 	for _, r := range ranges {
 		ips = append(ips, firstOf(r))
 	}

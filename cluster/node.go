@@ -79,12 +79,13 @@ func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger
 	}
 	c := cri.InProcess(rt)
 	c.DialStreams = rt.DialStreams
-	return nodeRuntime{client: c, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
+	return nodeRuntime{client: c, pods: pods, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
 }
 
 // nodeRuntime is a node's container runtime.
 type nodeRuntime struct {
 	client cri.Client
+	pods   *network.Network // nil: it is not ours
 	// runNetwork and run are the lives of the pod network and of the runtime; nil where they are not ours.
 	runNetwork, run run.Func
 	// reserve keeps a port of the machine for what listens on it.
@@ -97,7 +98,7 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 func builtinRuntime(
 	cfg Config, dir DataDir, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
 ) (*runtime.Runtime, *network.Network, error) {
-	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: []netip.Prefix{cfg.PodCIDR}, Log: log.With("room", "network")})
+	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: cfg.PodCIDRs, Log: log.With("room", "network")})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -121,21 +122,6 @@ func (n podNetwork) Attach(ctx context.Context, id, netns string, ports []runtim
 		list[i] = network.PortMapping(p)
 	}
 	return n.Network.Attach(ctx, id, netns, list)
-}
-
-// nodeIP is the address this node is known by: the one the default route would use, unless it is link-local, else the pod network's gateway.
-func nodeIP(cfg Config) netip.Addr {
-	// Connecting a UDP socket sends nothing; it asks the kernel which source address it would use.
-	conn, err := (&net.Dialer{}).DialContext(context.Background(), "udp4", "192.0.2.1:9")
-	if err == nil {
-		defer func() { _ = conn.Close() }()
-		if a, ok := conn.LocalAddr().(*net.UDPAddr); ok {
-			if ip := a.AddrPort().Addr().Unmap(); ip.IsValid() && !ip.IsLoopback() && !ip.IsUnspecified() && !ip.IsLinkLocalUnicast() { // a link-local one is no node's, and the API server calls none
-				return ip
-			}
-		}
-	}
-	return cfg.PodCIDR.Masked().Addr().Next()
 }
 
 // removeNode takes away everything a real node has in the kernel. Nothing there is no error.

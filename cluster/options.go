@@ -19,6 +19,8 @@ type Options struct {
 	Services ServiceOptions
 	// Node says how this machine's node bounds its pods.
 	Node NodeOptions
+	// PodRoutes says how other machines' pods are reached.
+	PodRoutes PodRouteOptions
 	// Controllers says which controllers run, and how.
 	Controllers ControllerOptions
 	// Without names roles that are switched off, by their choice in table.

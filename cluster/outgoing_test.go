@@ -105,7 +105,7 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 		{corev1.NodeInternalIP, "0.0.0.0", "an unspecified address"},
 		{corev1.NodeInternalIP, "169.254.169.254", "a link-local address"},
 		{corev1.NodeHostName, "localhost", "a loopback address"},
-		{corev1.NodeInternalIP, nodeIP(c.cfg).String(), "the API server's own address"},
+		{corev1.NodeInternalIP, nodeIPs(c.cfg)[0].String(), "the API server's own address"},
 		{corev1.NodeInternalIP, "10.96.0.1", "the API server's own address"},
 	} {
 		if tt.want == "the API server's own address" && tt.address != "10.96.0.1" && !onThisMachine(t, tt.address) {
@@ -227,7 +227,7 @@ func TestKubeletClientOfEarlierVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Default()
-	cfg.DataDir, cfg.PodCIDR = DataDir(filepath.Dir(dir)), netip.MustParsePrefix("10.244.0.0/24")
+	cfg.DataDir, cfg.PodCIDRs = DataDir(filepath.Dir(dir)), []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	k, err := openKeys(cfg, cfg.DataDir)
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func controlPlane(t *testing.T) *kubernetes.Clientset {
 func controlPlaneOf(t *testing.T, edit func(*cluster.Config)) *rest.Config {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.PodCIDR = cluster.DataDir(t.TempDir()), 0, true, netip.MustParsePrefix("10.244.0.0/24")
+	cfg.DataDir, cfg.Port, cfg.NoNode, cfg.PodCIDRs = cluster.DataDir(t.TempDir()), 0, true, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	edit(&cfg)
 	c, err := cluster.New(cfg)
 	if err != nil {

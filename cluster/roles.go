@@ -244,33 +244,37 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	var podRange io.Closer
 	undo := func(err error) error {
 		if bare {
 			err = errors.Join(err, dir.undoNode())
 		}
 		return err
 	}
-	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
-		return undo(err)
-	}
-	defer func() { _ = podRange.Close() }()
-	g, err := r.kubeletParts(cfg, dir)
+	g, podRange, err := r.kubeletParts(ctx, cfg, dir)
 	if err != nil {
 		return undo(err)
 	}
+	defer func() { _ = podRange.Close() }()
 	return g.Run(ctx, r.Ready)
 }
 
 // kubeletParts are what runKubelet runs: the roles of a node, all as the node.
-func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
+func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (*run.Group, io.Closer, error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	wait := ownRangeWait
+	if r.Bootstrap != "" {
+		wait = joinRangeWait
+	}
+	var podRange io.Closer
+	if cfg.PodCIDRs, podRange, err = askPodCIDRs(ctx, cfg, dir, cl, wait); err != nil {
+		return nil, nil, err
 	}
 	s := &site{
 		cfg: cfg, dir: dir, marks: marks, log: r.log(), connect: func(*auth.User, string) *client.Client { return cl },
@@ -284,5 +288,9 @@ func (r RoleConfig) kubeletParts(cfg Config, dir DataDir) (*run.Group, error) {
 	if cert.learn != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learn})
 	}
-	return g, s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet")
+	if err := s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
+		_ = podRange.Close()
+		return nil, nil, err
+	}
+	return g, podRange, nil
 }

@@ -44,7 +44,7 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 	}
 	defer func() { _ = lock.Close() }()
 	var podRange io.Closer
-	if cfg.PodCIDR, podRange, err = choosePodCIDR(cfg.PodCIDR, dir); err != nil {
+	if cfg.PodCIDRs, podRange, err = choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges); err != nil {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()

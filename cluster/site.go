@@ -141,6 +141,9 @@ func (s *site) controllers() (run.Func, error) {
 func (s *site) controllerConfig() controllers.Config {
 	options := s.cfg.Controllers
 	if s.server != nil {
+		if len(options.PodRanges.Cluster) == 0 {
+			options.PodRanges.Cluster = []netip.Prefix{defaultClusterCIDR}
+		}
 		options.PodRanges.Reserved, _ = s.cfg.Services.ranges() // Validate has seen to them
 	}
 	return controllers.Config{
@@ -193,9 +196,9 @@ func (s *site) kubelet() (run.Func, error) {
 	kc := kubelet.Config{
 		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: rt.keepKubelet, NodeIPs: []netip.Addr{nodeIP(cfg)},
+		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDR: cfg.PodCIDR.String(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
+		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
 		LeaseInterval: s.node.lease, Version: KubernetesVersion, Marks: s.marks, Log: s.room("kubelet"),
 	}

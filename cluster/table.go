@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/spf13/pflag"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/auth"
 	"keelson/auth/authn"
@@ -53,6 +54,14 @@ func table() []role {
 			roleCommand: roleCommand{
 				word: "kubelet", short: "This machine's node, alone: kubelet, container runtime and pod network", flags: kubeletFlags, run: runKubelet,
 			},
+		},
+		{
+			name: "pod routes", needs: []string{"apiserver", "network"}, node: true, make: (*site).podRoutes, purge: purgePodRoutes,
+			roleIdentity: roleIdentity{
+				user: is("system:keelson-pod-routes"), agent: "keelson-podroutes",
+				rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}}},
+			},
+			options: func(fl *pflag.FlagSet, o *Options) { o.PodRoutes.flags(fl) },
 		},
 	}
 }

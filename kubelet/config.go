@@ -57,8 +57,10 @@ type Config struct {
 	// NodeIPs are the node's addresses, which are those of pods on the host's network too; Address when empty.
 	NodeIPs []netip.Addr
 	// Hostname is the node's host name; NodeName when empty.
-	Hostname      string
-	PodCIDR       string
+	Hostname string
+	PodCIDRs []string
+	// Annotations are kept on the node object.
+	Annotations   map[string]string
 	ClusterDomain string   // cluster.local
 	ClusterDNS    []string // none: pods use the node's resolvers
 	ResolvConf    string   // /etc/resolv.conf

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,6 +81,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	labels, annotations := cfg.Labels, map[string]string{volumeapi.AnnotationManaged: "true"}
+	maps.Copy(annotations, cfg.Annotations)
 	if cfg.VolumesDir != "" {
 		labels = maps.Clone(labels)
 		if labels == nil {
@@ -90,7 +92,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
-		Port: cfg.Port, PodCIDR: cfg.PodCIDR, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
+		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
 		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
@@ -199,11 +201,11 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	if err := k.loadUsers(ctx); err != nil {
 		return fmt.Errorf("kubelet: user namespaces: %w", err)
 	}
-	if k.cfg.PodCIDR == "" {
+	if len(k.cfg.PodCIDRs) == 0 {
 		return nil
 	}
 	_, err = k.cfg.Runtime.Runtime.UpdateRuntimeConfig(ctx, &runtimeapi.UpdateRuntimeConfigRequest{
-		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: k.cfg.PodCIDR}},
+		RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: strings.Join(k.cfg.PodCIDRs, ",")}},
 	})
 	if err != nil {
 		return fmt.Errorf("kubelet: tell the container runtime its pod range: %w", err)

@@ -40,7 +40,7 @@ type Config struct {
 	Hostname string
 	IPs      []string // InternalIP addresses
 	Port     int      // of the kubelet's server
-	PodCIDR  string
+	PodCIDRs []string
 	Labels   map[string]string
 	// Annotations of the Node object that are the kubelet's.
 	Annotations map[string]string
@@ -190,8 +190,8 @@ func (k *Keeper) object() *corev1.Node {
 	maps.Copy(n.Labels, k.cfg.Labels)
 	n.Annotations = maps.Clone(k.cfg.Annotations)
 	n.Spec.Taints = k.cfg.Taints
-	if k.cfg.PodCIDR != "" {
-		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDR, []string{k.cfg.PodCIDR}
+	if len(k.cfg.PodCIDRs) > 0 {
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDRs[0], k.cfg.PodCIDRs
 	}
 	return n
 }

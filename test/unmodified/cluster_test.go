@@ -36,7 +36,7 @@ type running struct {
 func start(t *testing.T, edit func(*cluster.Config)) *running {
 	t.Helper()
 	cfg := cluster.Default()
-	cfg.DataDir, cfg.Port, cfg.PodCIDR = cluster.DataDir(t.TempDir()), 0, netip.MustParsePrefix("10.244.0.0/24")
+	cfg.DataDir, cfg.Port, cfg.PodCIDRs = cluster.DataDir(t.TempDir()), 0, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}
 	edit(&cfg)
 	c, err := cluster.New(cfg)
 	if err != nil {
