@@ -37,6 +37,12 @@ func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 	}
 }
 
+func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	agentFlags(controllersLease, ControllersPort)(fl, r)
+	fl.StringVar(&r.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
+	fl.Bool("use-service-account-credentials", true, "without effect: each controller acts as its service account")
+}
+
 // leaderFlags are those of a role of which several copies may run and agree by lease.
 func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {

@@ -21,6 +21,7 @@ import (
 	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/run"
+	"keelson/pki"
 	"keelson/scheduler"
 	"keelson/timeline"
 )
@@ -50,6 +51,8 @@ type RoleConfig struct {
 	Election ElectionOptions
 	// Serving is what controllers and schedulers serve of themselves.
 	Serving AgentServing
+	// TokenKeyFile has the key that the tokens in secrets are signed with; empty: the data directory's, if there is one.
+	TokenKeyFile string
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -118,7 +121,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 			if u.Name == row.user(cfg).Name {
 				return base
 			}
-			return impersonate(base, u.Name, agent)
+			return asAccount(base, u.Name, agent)
 		},
 	}
 	if s.signers, err = r.signers(base.Config); err != nil {
@@ -171,6 +174,13 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 // signers are the service-account key and the certificate authority of the data directory; nil where there are none, as beside a
 // server on another machine.
 func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
+	if r.TokenKeyFile != "" {
+		defer func() {
+			if err == nil {
+				s.tokens, err = pki.TokenSigner(r.TokenKeyFile)
+			}
+		}()
+	}
 	if s.rootCA, err = rootCA(to); err != nil || !exists(r.DataDir.Sub("pki")) {
 		return s, err
 	}
@@ -183,17 +193,6 @@ func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
 	}
 	s.authority, err = ids.authorityIfAny("ca")
 	return s, err
-}
-
-// impersonate acts as another user, as the role system:kube-controller-manager may as service accounts of kube-system.
-func impersonate(base *client.Client, user, agent string) *client.Client {
-	cfg := rest.CopyConfig(base.Config)
-	cfg.Impersonate = rest.ImpersonationConfig{UserName: user}
-	cl, err := client.Remote(cfg, agent)
-	if err != nil {
-		return base // the same address and keys worked a moment ago
-	}
-	return cl
 }
 
 func rootCA(cfg *rest.Config) ([]byte, error) {

@@ -36,7 +36,7 @@ func table() []role {
 			name: "controllers", needs: []string{"apiserver"}, in: Config.agents, make: (*site).controllers,
 			roleIdentity: roleIdentity{user: is("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
-			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: agentFlags(controllersLease, ControllersPort), metrics: controllers.Collectors},
+			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: controllerManagerFlags, metrics: controllers.Collectors},
 		},
 		{
 			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, make: (*site).scheduler,

@@ -132,12 +132,16 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 
 func (m *Manager) build(ctx context.Context, row row, shared informers.SharedInformerFactory, writers *sync.WaitGroup) (framework.Controller, error) {
 	account := cmp.Or(row.account, row.name)
-	c := m.cfg.Clients(account)
+	own := m.cfg.Clients("")
+	c := own
+	if !row.boss {
+		c = m.cfg.Clients(account)
+	}
 	events := c.Events(cmp.Or(row.source, account), "", m.cfg.Log)
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it knows no error
 	env := &framework.Env{
 		Name: account, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
-		Events: events,
+		Events: events, Lists: own,
 	}
 	return row.build(env, m.cfg)
 }

@@ -56,6 +56,8 @@ type row struct {
 	account string
 	// source is its name in events. Empty: the account.
 	source string
+	// boss controllers act as system:kube-controller-manager, which has rights that Kubernetes gives to no service account.
+	boss bool
 	// off controllers run only when --controllers names them.
 	off bool
 	// workers is how many objects it works on at once, framework.Env.Workers.
@@ -122,7 +124,7 @@ var table = []row{
 	{name: "certificatesigningrequest-signing-controller", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},
 	{name: "certificatesigningrequest-cleaner-controller", alias: "csrcleaner", account: "certificate-controller", workers: 1, build: certificate(certificates.Clean)},
 	{
-		name: "serviceaccount-token-controller", alias: "serviceaccount-token", workers: 5, syncs: "serviceaccount-token",
+		name: "serviceaccount-token-controller", alias: "serviceaccount-token", boss: true, workers: 5, syncs: "serviceaccount-token",
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return tokens.New(env, cfg.TokenKey, cfg.RootCA)
 		},

@@ -13,6 +13,7 @@
 package framework
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -37,6 +38,8 @@ type Env struct {
 	Workers int
 	// Client acts as the controller; all its writes go through it.
 	Client *client.Client
+	// Lists, nil: Client, reads what the shared informers do not: it may list and watch everything, as controllers by their own accounts may not.
+	Lists *client.Client
 	// Shared holds the informers of all controllers. The manager starts it once all are built.
 	Shared informers.SharedInformerFactory
 	Events record.EventRecorder
@@ -116,3 +119,6 @@ func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.InformerSynced
 	}
 	return reg.HasSynced, nil
 }
+
+// Lister is Lists, or Client.
+func (e *Env) Lister() *client.Client { return cmp.Or(e.Lists, e.Client) }

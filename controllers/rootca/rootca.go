@@ -44,7 +44,7 @@ type Controller struct {
 // New builds the controller for the bundle pem.
 func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	namespaces := env.Shared.Core().V1().Namespaces()
-	own := env.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
+	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
 	cms := own.Core().V1().ConfigMaps()
 	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)

@@ -38,7 +38,7 @@ type Controller struct {
 
 // New builds the controller; key signs the tokens, ca is the PEM that pods trust the API server by.
 func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
-	own := env.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
+	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
 	secrets, accounts := own.Core().V1().Secrets(), env.Shared.Core().V1().ServiceAccounts()
 	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), own: own, key: key, ca: ca}
 	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)

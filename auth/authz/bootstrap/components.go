@@ -90,7 +90,6 @@ func controllerManager() []rbacv1.PolicyRule {
 		on("create", "authorization.k8s.io", "subjectaccessreviews"),
 		on("list watch", "*", "*"),
 		on("create", "", "serviceaccounts/token"),
-		on("impersonate", "", "serviceaccounts"),
 		paths("post", "/keelson/v1/marks"),
 	}, events...)
 }

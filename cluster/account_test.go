@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// roundTripper is a function.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestAccountTokens: the account is made where it is missing, one token serves until most of its life is over, a server that does not
+// answer then costs nothing before the old one ends, and a token that is refused is used no more.
+func TestAccountTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api, asked, down := fake.NewClientset(), 0, false
+		api.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "token" {
+				return false, nil, nil
+			}
+			if down {
+				return true, nil, errors.New("connection refused")
+			}
+			if _, err := api.Tracker().Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "kube-system", "job-controller"); apierrors.IsNotFound(err) {
+				return true, nil, err
+			}
+			asked++
+			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+				Token: strings.Repeat("t", asked), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+			}}, nil
+		})
+		var shown string
+		code := http.StatusOK
+		a := &accountTransport{base: api, namespace: "kube-system", name: "job-controller", turn: make(chan struct{}, 1), next: roundTripper(func(r *http.Request) (*http.Response, error) {
+			shown = r.Header.Get("Authorization")
+			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
+		})}
+		a.turn <- struct{}{}
+		want := func(what, token string) {
+			t.Helper()
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown = ""
+			resp, err := a.RoundTrip(r)
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			if (err == nil) != (token != "") || token != "" && shown != "Bearer "+token {
+				t.Errorf("%s: shown %q, %v, want %q", what, shown, err, token)
+			}
+			if r.Header.Get("Authorization") != "" {
+				t.Errorf("%s: the caller's request was changed", what)
+			}
+		}
+		want("the first", "t")
+		time.Sleep(47 * time.Minute)
+		want("after 47 minutes", "t")
+		down = true
+		time.Sleep(2 * time.Minute)
+		want("the server is gone", "t")
+		time.Sleep(12 * time.Minute)
+		want("the server is gone for an hour", "")
+		down = false
+		want("it is back", "tt")
+		code = http.StatusUnauthorized
+		want("it has other keys", "tt")
+		code = http.StatusOK
+		want("another token", "ttt")
+	})
+}
