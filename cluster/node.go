@@ -56,7 +56,7 @@ func serverHere(host string) map[string]net.Addr {
 func cgroupParent(dir DataDir) string { return "/keelson-" + dir.ID() }
 
 // openRuntime connects to the runtime that cfg names, or makes the built-in one with its network.
-func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger) (nodeRuntime, error) {
+func openRuntime(cfg Config, dir DataDir, told connected, marks *mark.Recorder, log *slog.Logger) (nodeRuntime, error) {
 	if cfg.RuntimeEndpoint != "" {
 		if err := writeIfChanged(dir.Sub(endpointFile), []byte(cfg.RuntimeEndpoint)); err != nil {
 			return nodeRuntime{}, fmt.Errorf("note the container runtime: %w", err)
@@ -64,7 +64,7 @@ func openRuntime(cfg Config, dir DataDir, marks *mark.Recorder, log *slog.Logger
 		rt, err := dialRuntime(cfg.RuntimeEndpoint)
 		return nodeRuntime{client: rt, reserve: func(net.Addr, string) {}}, err // its network is not ours
 	}
-	rt, pods, err := builtinRuntime(cfg, dir, false, marks, log)
+	rt, pods, err := builtinRuntime(cfg, dir, told, false, marks, log)
 	if err != nil {
 		return nodeRuntime{}, err
 	}
@@ -96,14 +96,14 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 
 // builtinRuntime makes the built-in runtime and its network. streamTCP is for clients in other processes.
 func builtinRuntime(
-	cfg Config, dir DataDir, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
+	cfg Config, dir DataDir, told connected, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
 ) (*runtime.Runtime, *network.Network, error) {
 	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: cfg.PodCIDRs, Log: log.With("room", "network")})
 	if err != nil {
 		return nil, nil, err
 	}
 	rt, err := runtime.New(runtime.Config{
-		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{pods}, Mirrors: cfg.Mirrors,
+		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{pods}, Connected: told, Mirrors: cfg.Mirrors,
 		Logs:    cfg.Node.containerLogs(),
 		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With("room", "runtime"),
 	})

@@ -48,7 +48,7 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, pods, err := builtinRuntime(cfg, dir, true, mark.NewRecorder(), r.log())
+	rt, pods, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), r.log())
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
+	"keelson/proxy/policy"
 	"keelson/scheduler"
 	"keelson/simulate"
 	"keelson/store"
@@ -56,6 +57,8 @@ type nodeSite struct {
 	nodePlace
 	serving kubeletServing
 	runtime *nodeRuntime // nil until it is asked for
+	// policies enforces NetworkPolicies; nil until it is asked for.
+	policies *policy.Agent
 }
 
 // client connects a role as its user.
@@ -117,7 +120,7 @@ func (s *site) openRuntime() (*nodeRuntime, error) {
 	if s.node.runtime != nil {
 		return s.node.runtime, nil
 	}
-	rt, err := openRuntime(s.cfg, s.dir, s.marks, s.log)
+	rt, err := openRuntime(s.cfg, s.dir, s.connected(), s.marks, s.log)
 	if err != nil {
 		return nil, err
 	}

@@ -48,6 +48,11 @@ func table() []role {
 			roleIdentity: roleIdentity{user: is("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
 		},
 		{
+			name: networkPolicyRole, needs: []string{"apiserver"}, node: true, choice: "network-policy", make: (*site).networkPolicy, purge: purgePolicies,
+			roleIdentity: networkPolicyIdentity(),
+			roleCommand:  roleCommand{word: "networkpolicy", short: "This machine's network policies, alone", flags: nodeNameFlag},
+		},
+		{
 			name: kubeletRole, needs: []string{"apiserver", "container runtime"}, node: true, make: (*site).kubelet,
 			roleIdentity: roleIdentity{user: theNode, agent: "kubelet", file: "kubelet"},
 			options:      func(fl *pflag.FlagSet, o *Options) { o.Node.flags(fl) },

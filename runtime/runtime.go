@@ -10,9 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/lib/logrotate"
 	"keelson/lib/mark"
@@ -45,6 +48,8 @@ type Config struct {
 	Helper string
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
+	// Connected is server.Config.Connected.
+	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// Images and Snapshots may be nil: they are then made below Dir, with Mirrors.
 	Images    *image.Store
 	Snapshots *snapshot.Store
@@ -111,7 +116,7 @@ func New(cfg Config) (*Runtime, error) {
 	}
 	s, err := server.New(server.Config{
 		Dir: cfg.Dir, Helper: cfg.helper(), CgroupParent: cfg.CgroupParent, Images: cfg.Images, Snapshots: cfg.Snapshots,
-		Network: cfg.Network, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
+		Network: cfg.Network, Connected: cfg.Connected, StreamTCP: cfg.StreamTCP, Logs: cfg.Logs, Marks: cfg.Marks, Log: cfg.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ type Pod struct{ Namespace, Name string }
 // NodeSteps, SchedulerSteps and ControllerSteps are what each kind of agent tells of.
 var (
 	NodeSteps = []mark.Step{
-		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepSandbox, mark.StepImage, mark.StepContainerCreated,
+		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage, mark.StepContainerCreated,
 		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady, mark.StepTerminated,
 	}
 	SchedulerSteps  = []mark.Step{mark.StepQueued, mark.StepDecision, mark.StepBind}

@@ -195,6 +195,8 @@ func kubelet(m mark.Mark) string {
 			return "network of the host"
 		}
 		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(m.Took)
+	case *mark.Policy:
+		return isolated(d) + " " + Took(m.Took)
 	case *mark.Sandbox:
 		return "sandbox " + Took(m.Took)
 	case *mark.Image:
@@ -208,6 +210,18 @@ func kubelet(m mark.Mark) string {
 	default:
 		return string(m.Step)
 	}
+}
+
+// isolated names the policies that isolate a pod.
+func isolated(d *mark.Policy) string {
+	var parts []string
+	if len(d.Ingress) > 0 {
+		parts = append(parts, "ingress by "+some(d.Ingress))
+	}
+	if len(d.Egress) > 0 {
+		parts = append(parts, "egress by "+some(d.Egress))
+	}
+	return "isolated: " + strings.Join(parts, ", ")
 }
 
 func image(m mark.Mark, d *mark.Image) string {

@@ -17,6 +17,7 @@ const (
 	StepSeen             Step = "seen"             // *Seen: the kubelet saw the pod
 	StepVolumes          Step = "volumes"          // *Volumes: volumes are ready
 	StepNetwork          Step = "network"          // *Network: the pod has its addresses
+	StepPolicy           Step = "policy"           // *Policy: the network policies that isolate the pod are in its node's kernel
 	StepSandbox          Step = "sandbox"          // *Sandbox: the pod sandbox runs (includes StepNetwork when the runtime reports it)
 	StepImage            Step = "image"            // *Image: an image is present, or a pull moved on
 	StepContainerCreated Step = "containerCreated" // *Container
@@ -38,6 +39,7 @@ var details = map[Step]func() any{
 	StepSeen:             func() any { return new(Seen) },
 	StepVolumes:          func() any { return new(Volumes) },
 	StepNetwork:          func() any { return new(Network) },
+	StepPolicy:           func() any { return new(Policy) },
 	StepSandbox:          func() any { return new(Sandbox) },
 	StepImage:            func() any { return new(Image) },
 	StepContainerCreated: func() any { return new(Container) },
@@ -165,6 +167,12 @@ type Volumes struct {
 type Network struct {
 	IPs         []string `json:"ips,omitempty"`
 	HostNetwork bool     `json:"hostNetwork,omitempty"`
+}
+
+// Policy names the policies (namespace/name) that isolate a pod, by direction.
+type Policy struct {
+	Ingress []string `json:"ingress,omitempty"`
+	Egress  []string `json:"egress,omitempty"`
 }
 
 // Sandbox names the pod sandbox.

@@ -131,6 +131,18 @@ func State(states uint32) Statement {
 	return Statement{text: "ct state " + strings.Join(names, ","), exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states)}
 }
 
+// Opening lets packets pass of the direction in which their connection was opened.
+func Opening() Statement { return direction("original", 0) }
+
+// Replying lets packets pass of the other direction.
+func Replying() Statement { return direction("reply", 1) }
+
+func direction(name string, n byte) Statement {
+	return Statement{text: "ct direction " + name, exprs: []expr.Any{
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{n}},
+	}}
+}
+
 // Translated lets packets pass of connections whose destination was changed.
 func Translated() Statement {
 	const dnat = 0x20 // IPS_DST_NAT

@@ -141,12 +141,3 @@ func (s *State) release(c *chain) {
 		y()
 	}
 }
-
-// Policies lists the policies that isolate a pod in a direction.
-func (s *State) Policies(namespace, name string, d Direction) []string {
-	p := s.pods[namespace+"/"+name]
-	if p == nil || p.chains[d] == nil {
-		return nil
-	}
-	return slices.Clone(p.chains[d].Policies)
-}

@@ -35,11 +35,3 @@ func (j *journal) element(set string, e Element, before bool) {
 	}
 	j.elements[set].note(e, before)
 }
-
-func (j *journal) empty() bool {
-	n := len(j.chains) + len(j.sets) + len(j.elements)
-	for _, m := range j.isolated {
-		n += len(m)
-	}
-	return n == 0
-}

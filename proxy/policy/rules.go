@@ -106,8 +106,13 @@ func putChain(d *nft.Delta, c *Chain) {
 		r := &c.Rules[i]
 		for _, e := range r.Endpoints {
 			for _, f := range families {
-				main.Rules = append(main.Rules, nft.Rule{nft.In(setName(e, f), ends[f].server, nft.CTProto, nft.CTReplySport), allow})
+				main.Rules = append(main.Rules,
+					nft.Rule{nft.Opening(), nft.In(setName(e, f), ends[f].daddr, nft.MetaL4Proto, nft.THDport), allow},
+					nft.Rule{nft.Replying(), nft.In(setName(e, f), ends[f].saddr, nft.MetaL4Proto, nft.THSport), allow})
 			}
+		}
+		if len(r.Endpoints) > 0 { // errors about such a connection have other ports
+			main.Rules = append(main.Rules, nft.Rule{nft.State(nft.Related), allow})
 		}
 		peers, ports := peerMatches(c.Direction, r), portMatches(r)
 		if !crossed(r) {
@@ -128,7 +133,7 @@ func putChain(d *nft.Delta, c *Chain) {
 		d.PutChain(inner)
 	}
 	for _, f := range families {
-		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), ends[f].client, ends[f].server), nft.Accept()})
+		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), ends[f].saddr, ends[f].daddr), nft.Accept()})
 	}
 	main.Rules = append(main.Rules, nft.Rule{nft.Counter(), nft.Drop()})
 	d.PutChain(main)

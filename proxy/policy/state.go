@@ -288,13 +288,11 @@ func (s *State) assign(p *pod) {
 
 // point leads an address to the chains of the pod that has it.
 func (s *State) point(a netip.Addr) {
-	claims := s.claims[a]
+	p := s.owner(a)
 	for d := range directions {
 		to := ""
-		if len(claims) > 0 {
-			if c := claims[len(claims)-1].chains[d]; c != nil {
-				to = c.Name
-			}
+		if p != nil && p.chains[d] != nil {
+			to = p.chains[d].Name
 		}
 		was := s.isolated[d][a]
 		if was == to {
@@ -307,4 +305,31 @@ func (s *State) point(a netip.Addr) {
 			s.isolated[d][a] = to
 		}
 	}
+}
+
+// owner is the local pod that has an address; nil: none.
+func (s *State) owner(a netip.Addr) *pod {
+	claims := s.claims[a]
+	if len(claims) == 0 {
+		return nil
+	}
+	return claims[len(claims)-1]
+}
+
+func (p *pod) policies(d Direction) []string {
+	if p.chains[d] == nil {
+		return nil
+	}
+	return p.chains[d].Policies
+}
+
+// Moved are the addresses that lead to other chains than at the last Drain.
+func (s *State) Moved() []netip.Addr {
+	var out []netip.Addr
+	for d := range s.log.isolated {
+		for a := range s.log.isolated[d] {
+			out = append(out, a)
+		}
+	}
+	return out
 }

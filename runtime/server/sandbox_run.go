@@ -248,7 +248,10 @@ func (s *Server) connect(ctx context.Context, sb *sandbox) ([]netip.Addr, error)
 		s.cfg.Marks.Emit(m)
 		return nil, fmt.Errorf("attach to the pod network: %w", err)
 	}
-	return ips, s.cfg.Marks.Reach(m)
+	if err := s.cfg.Marks.Reach(m); err != nil || s.cfg.Connected == nil {
+		return ips, err
+	}
+	return ips, s.cfg.Connected(ctx, sb.rec.Config.v, ips)
 }
 
 func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {

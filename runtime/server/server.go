@@ -67,6 +67,8 @@ type Config struct {
 	Snapshots    *snapshot.Store
 	// Network may be nil: pods then have a loopback interface only.
 	Network Network
+	// Connected, unless nil, is told of a pod's addresses before its containers can be made. An error ends the sandbox.
+	Connected func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error
 	// Logs bounds each container's log; what is zero is Kubernetes' default.
 	Logs  logrotate.Policy
 	Marks *mark.Recorder

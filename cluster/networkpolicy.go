@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"net/netip"
+	"os"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/mark"
+	"keelson/lib/run"
+	"keelson/proxy/policy"
+)
+
+// networkPolicyRole enforces NetworkPolicies on this node.
+const networkPolicyRole = "networkpolicy"
+
+// networkPolicyIdentity may read what policies speak of: a policy's peers are pods of any node, by their labels.
+func networkPolicyIdentity() roleIdentity {
+	read := func(group string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: []string{"get", "list", "watch"}}
+	}
+	return roleIdentity{
+		user: account("keelson-networkpolicy"), agent: "keelson-networkpolicy", file: "networkpolicy",
+		rules: []rbacv1.PolicyRule{read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods")},
+		steps: []mark.Step{mark.StepPolicy},
+	}
+}
+
+// policyTable is the nftables table of a cluster's policies.
+func policyTable(dir DataDir) string { return "keelson-" + dir.ID() + "-pol" }
+
+func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil }
+
+// policies makes the agent once: the container runtime tells it of its pods.
+func (s *site) policies() *policy.Agent {
+	if s.node.policies == nil {
+		s.node.policies = policy.New(policy.Config{
+			Client: s.client(networkPolicyIdentity()), Node: s.cfg.NodeName, Table: policyTable(s.dir), Marks: s.marks, Log: s.room("networkpolicy"),
+		})
+	}
+	return s.node.policies
+}
+
+// connected is runtime.Config.Connected.
+type connected = func(context.Context, *runtimeapi.PodSandboxConfig, []netip.Addr) error
+
+// connected tells who enforces policies of a pod's addresses; nil: nobody here does.
+func (s *site) connected() connected {
+	for _, r := range table() {
+		if r.name == networkPolicyRole && r.on(s.cfg) {
+			a := s.policies()
+			return func(ctx context.Context, pod *runtimeapi.PodSandboxConfig, addrs []netip.Addr) error {
+				return a.Connected(ctx, pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), pod.GetLabels(), addrs)
+			}
+		}
+	}
+	if err := purgePolicies(context.Background(), s.dir); err != nil { // of a run that had them
+		s.room("networkpolicy").Error("remove the rules of network policies", "err", err)
+	}
+	return nil
+}
+
+// purgePolicies takes the rules out of the kernel.
+func purgePolicies(_ context.Context, dir DataDir) error {
+	if os.Getuid() != 0 {
+		return nil // it had none
+	}
+	return policy.Purge(policyTable(dir))
+}

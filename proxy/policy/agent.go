@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	networkinglisters "k8s.io/client-go/listers/networking/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/lib/mark"
+	"keelson/network/nft"
+)
+
+// Config says for which node an Agent works.
+type Config struct {
+	Client *client.Client
+	// Node is this node's name: its pods are judged here.
+	Node string
+	// Table is the name of the nftables table, which is the Agent's alone.
+	Table string
+	// NetNS is an open network namespace; 0 is the process's own.
+	NetNS int
+	Marks *mark.Recorder
+	Log   *slog.Logger
+}
+
+// Agent keeps a node's rules at what the API says.
+type Agent struct {
+	cfg        Config
+	factory    informers.SharedInformerFactory
+	policies   networkinglisters.NetworkPolicyLister
+	namespaces corelisters.NamespaceLister
+	pods       corelisters.PodLister
+	queue      *queue
+	ready      chan struct{} // closed once the first plan is in the kernel
+
+	mu     sync.Mutex
+	state  *State
+	writer *nft.Writer // nil unless Run runs
+	early  map[string]early
+	failed bool // the last change did not reach the kernel
+}
+
+// New returns an Agent that does nothing until Run.
+func New(cfg Config) *Agent {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	f := cfg.Client.Informers(0, client.Scope{})
+	return &Agent{
+		cfg: cfg, factory: f, queue: newQueue(), ready: make(chan struct{}), state: NewState(), early: map[string]early{},
+		policies: f.Networking().V1().NetworkPolicies().Lister(), namespaces: f.Core().V1().Namespaces().Lister(), pods: f.Core().V1().Pods().Lister(),
+	}
+}
+
+// Run enforces policies until ctx is done; what it has written stays, so that pods are isolated while nobody looks. It is ready when it listens:
+// the rules follow as soon as the API has told of all pods, and sandboxes wait for that.
+func (a *Agent) Run(ctx context.Context, ready func()) error {
+	w, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }() // a socket; there is nothing to lose
+	if err := a.listen(); err != nil {
+		return err
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	a.factory.StartWithContext(ctx)
+	defer a.factory.Shutdown()
+	defer cancel() // before Shutdown waits
+	ready()
+	synced := a.factory.WaitForCacheSyncWithContext(ctx)
+	if synced.Err != nil || ctx.Err() != nil {
+		return nil //nolint:nilerr // it waits until ctx is done
+	}
+	damage := make(chan struct{}, 1)
+	work.Go(func() {
+		err := w.Watch(ctx, func() { wake(damage) })
+		if err != nil && ctx.Err() == nil {
+			a.cfg.Log.Error("changes that others make to the policies' rules will not be noticed", "err", err)
+		}
+	})
+	a.loop(ctx, w, damage)
+	a.mu.Lock()
+	a.writer = nil
+	a.mu.Unlock()
+	return nil
+}
+
+func wake(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// Pauses between repairs, and after errors.
+const (
+	firstPause = 100 * time.Millisecond
+	mostPause  = 30 * time.Second
+	calm       = time.Minute // after which a repair is the first one again
+)
+
+// loop writes what changes, and writes all of it again when somebody else has changed it or the kernel refused it.
+func (a *Agent) loop(ctx context.Context, w *nft.Writer, damage chan struct{}) {
+	a.settle()
+	err := a.start(w)
+	pause, last := firstPause, time.Now()
+	var retry <-chan time.Time
+	for {
+		if err != nil {
+			a.cfg.Log.Error("network policies are not in the kernel as they should be", "err", err, "retry", pause)
+			retry = time.After(pause)
+			pause = min(2*pause, mostPause)
+		}
+		err = nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.queue.wake:
+			err = a.settleAndWrite()
+		case <-damage:
+			if time.Since(last) > calm {
+				pause = firstPause
+			}
+			last = time.Now()
+			a.cfg.Log.Info("somebody changed the rules of network policies: they are written again", "table", a.cfg.Table)
+			if retry == nil {
+				retry = time.After(pause)
+				pause = min(2*pause, mostPause)
+			}
+		case <-retry:
+			retry = nil
+			if err = a.repair(w); err == nil && time.Since(last) > calm {
+				pause = firstPause
+			}
+		}
+	}
+}
+
+// start writes the first plan.
+func (a *Agent) start(w *nft.Writer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	begin := time.Now()
+	p := a.state.Plan()
+	a.state.Drain()
+	a.writer = w
+	err := w.Write(Table(a.cfg.Table, p))
+	if err == nil {
+		a.openLocked()
+		a.tellLocked(begin, a.localLocked())
+	}
+	return err
+}
+
+// openLocked lets sandboxes pass.
+func (a *Agent) openLocked() {
+	select {
+	case <-a.ready:
+	default:
+		close(a.ready)
+	}
+}
+
+func (a *Agent) repair(w *nft.Writer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	err := w.Repair()
+	if err == nil {
+		a.openLocked()
+	}
+	return err
+}
+
+func (a *Agent) settleAndWrite() error {
+	begin := time.Now()
+	a.settle()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.writeLocked(begin)
+}
+
+// writeLocked brings what has changed into the kernel.
+func (a *Agent) writeLocked(begin time.Time) error {
+	moved := a.state.Moved()
+	d := a.state.Drain()
+	if d.Empty() && !a.failed {
+		return nil
+	}
+	err := a.writer.Change(d)
+	a.failed = err != nil
+	if err != nil {
+		return err
+	}
+	a.tellLocked(begin, moved)
+	return nil
+}
+
+// settle brings the state to what the listers say of the keys in the queue.
+func (a *Agent) settle() {
+	keys := a.queue.take()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for k := range keys {
+		switch k.kind {
+		case policyKey:
+			if p, err := a.policies.NetworkPolicies(k.namespace).Get(k.name); err == nil {
+				a.state.SetPolicy(p)
+			} else {
+				a.state.DeletePolicy(k.namespace, k.name)
+			}
+		case namespaceKey:
+			if n, err := a.namespaces.Get(k.name); err == nil {
+				a.state.SetNamespace(n.Name, n.Labels)
+			} else {
+				a.state.DeleteNamespace(k.name)
+			}
+		case podKey:
+			p, err := a.pods.Pods(k.namespace).Get(k.name)
+			if err != nil {
+				p = nil
+			}
+			a.podLocked(k.namespace, k.name, p)
+		}
+	}
+}
+
+// listen puts what changes into the queue.
+func (a *Agent) listen() error {
+	_, err1 := a.factory.Networking().V1().NetworkPolicies().Informer().AddEventHandler(handler(func(p *networkingv1.NetworkPolicy) {
+		a.queue.add(key{policyKey, p.Namespace, p.Name})
+	}))
+	_, err2 := a.factory.Core().V1().Namespaces().Informer().AddEventHandler(handler(func(n *corev1.Namespace) {
+		a.queue.add(key{namespaceKey, "", n.Name})
+	}))
+	_, err3 := a.factory.Core().V1().Pods().Informer().AddEventHandler(handler(func(p *corev1.Pod) {
+		a.queue.add(key{podKey, p.Namespace, p.Name})
+	}))
+	return errors.Join(err1, err2, err3)
+}
+
+func handler[T any](f func(T)) cache.ResourceEventHandlerFuncs {
+	told := func(obj any) {
+		if t, ok := client.Delivered[T](obj); ok {
+			f(t)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: told, UpdateFunc: func(_, obj any) { told(obj) }, DeleteFunc: told}
+}
+
+// Purge takes a table out of the kernel, when no Agent runs. What is not there is no error.
+func Purge(table string) error {
+	w, err := nft.Open(nft.Config{Name: table})
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.Delete(), w.Close())
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	podapi "keelson/api/core/pod"
+	"keelson/lib/mark"
+)
+
+// early is a pod whose addresses the runtime has told before the API did.
+type early struct {
+	addrs []netip.Addr
+	at    time.Time
+	// known: the API has told of the pod. When it is gone from there it is gone.
+	known bool
+}
+
+// podLocked notes a pod as the API has it; nil: not at all. What the runtime has told counts until the API says the same.
+func (a *Agent) podLocked(namespace, name string, obj *corev1.Pod) {
+	key := namespace + "/" + name
+	e, isEarly := a.early[key]
+	if obj == nil {
+		if isEarly && !e.known {
+			return // the API is late
+		}
+		delete(a.early, key)
+		a.state.DeletePod(namespace, name)
+		return
+	}
+	p, visible := FromObject(obj, a.cfg.Node)
+	if isEarly {
+		if slices.ContainsFunc(p.Addrs, func(ip netip.Addr) bool { return slices.Contains(e.addrs, ip) }) || podapi.Terminal(obj) {
+			delete(a.early, key)
+		} else {
+			e.known = true
+			a.early[key] = e
+			p = Pod{
+				Namespace: namespace, Name: name, UID: string(obj.UID), Labels: obj.Labels, Local: true,
+				Addrs: e.addrs, Ports: namedPorts(&obj.Spec),
+			}
+			visible = true
+		}
+	}
+	if visible {
+		a.state.SetPod(p)
+	} else {
+		a.state.DeletePod(namespace, name)
+	}
+}
+
+// Limits of what a sandbox waits for, and of what is remembered of pods that the API never tells of.
+const (
+	waitForPlan = 10 * time.Second
+	forgetEarly = 10 * time.Minute
+)
+
+// Connected tells of a pod's addresses before its containers start, and returns when its policies are in the kernel. Before the first
+// plan it waits, though not for ever: without an API server static pods must start.
+func (a *Agent) Connected(ctx context.Context, namespace, name string, labels map[string]string, addrs []netip.Addr) error {
+	wait := time.NewTimer(waitForPlan)
+	defer wait.Stop()
+	select {
+	case <-a.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("wait for network policies: %w", context.Cause(ctx))
+	case <-wait.C:
+		a.cfg.Log.Warn("a pod starts before its network policies are known: the API server has not told of them", "namespace", namespace, "pod", name)
+	}
+	begin := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, e := range a.early {
+		if !e.known && begin.Sub(e.at) > forgetEarly {
+			delete(a.early, key)
+		}
+	}
+	a.early[namespace+"/"+name] = early{addrs: addrs, at: begin}
+	if obj, err := a.pods.Pods(namespace).Get(name); err == nil {
+		a.podLocked(namespace, name, obj)
+	} else {
+		a.state.SetPod(Pod{Namespace: namespace, Name: name, Labels: labels, Local: true, Addrs: addrs})
+	}
+	if a.writer == nil {
+		return nil // the first plan will have it
+	}
+	if err := a.writeLocked(begin); err != nil {
+		a.queue.poke() // whoever owns the loop writes again
+		return fmt.Errorf("isolate pod %s/%s: %w", namespace, name, err)
+	}
+	return nil
+}
+
+// tellLocked leaves a mark for each pod that policies isolate from now on.
+func (a *Agent) tellLocked(begin time.Time, addrs []netip.Addr) {
+	told := map[string]bool{}
+	for _, addr := range addrs {
+		p := a.state.owner(addr)
+		if p == nil || p.UID == "" || told[p.UID] {
+			continue
+		}
+		told[p.UID] = true
+		d := &mark.Policy{Ingress: p.policies(Ingress), Egress: p.policies(Egress)}
+		if len(d.Ingress)+len(d.Egress) == 0 {
+			continue
+		}
+		a.cfg.Marks.Emit(mark.Mark{
+			Step: mark.StepPolicy, Component: "networkpolicy", At: begin, Took: time.Since(begin),
+			Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Detail: d,
+		})
+	}
+}
+
+func (a *Agent) localLocked() []netip.Addr {
+	var out []netip.Addr
+	for addr := range a.state.claims {
+		out = append(out, addr)
+	}
+	return out
+}
