@@ -41,12 +41,6 @@ const (
 	OIFName
 	MetaMark
 	CTMark
-	CTOrigSaddr4 // who opened the connection
-	CTOrigSaddr6
-	CTReplySaddr4 // who answers: where the connection really leads
-	CTReplySaddr6
-	CTReplySport
-	CTProto // the connection's protocol, also of errors (ICMP) about it
 )
 
 type fieldInfo struct {
@@ -71,30 +65,17 @@ func ct(key expr.CtKey) func(uint32) expr.Any {
 }
 
 var fields = [...]fieldInfo{
-	IPSaddr:       {"ip saddr", IPv4, 4, payload(expr.PayloadBaseNetworkHeader, 12, 4)},
-	IPDaddr:       {"ip daddr", IPv4, 4, payload(expr.PayloadBaseNetworkHeader, 16, 4)},
-	IP6Saddr:      {"ip6 saddr", IPv6, 6, payload(expr.PayloadBaseNetworkHeader, 8, 16)},
-	IP6Daddr:      {"ip6 daddr", IPv6, 6, payload(expr.PayloadBaseNetworkHeader, 24, 16)},
-	THSport:       {"th sport", Port, 0, payload(expr.PayloadBaseTransportHeader, 0, 2)},
-	THDport:       {"th dport", Port, 0, payload(expr.PayloadBaseTransportHeader, 2, 2)},
-	MetaL4Proto:   {"meta l4proto", L4Proto, 0, meta(expr.MetaKeyL4PROTO)},
-	IIFName:       {"iifname", Interface, 0, meta(expr.MetaKeyIIFNAME)},
-	OIFName:       {"oifname", Interface, 0, meta(expr.MetaKeyOIFNAME)},
-	MetaMark:      {"meta mark", Num, 0, meta(expr.MetaKeyMARK)},
-	CTMark:        {"ct mark", Num, 0, ct(expr.CtKeyMARK)},
-	CTOrigSaddr4:  {"ct original ip saddr", IPv4, 4, ct(expr.CtKeySRC)},
-	CTOrigSaddr6:  {"ct original ip6 saddr", IPv6, 6, ct(expr.CtKeySRC)},
-	CTReplySaddr4: {"ct reply ip saddr", IPv4, 4, ctReply(expr.CtKeySRC)},
-	CTReplySaddr6: {"ct reply ip6 saddr", IPv6, 6, ctReply(expr.CtKeySRC)},
-	CTReplySport:  {"ct reply proto-src", Port, 0, ctReply(expr.CtKeyPROTOSRC)},
-	CTProto:       {"ct protocol", L4Proto, 0, ct(expr.CtKeyPROTOCOL)},
-}
-
-// ctReply loads a key of the direction opposite to that in which the connection was opened. The library writes the direction as four
-// bytes, of which the kernel reads the first.
-func ctReply(key expr.CtKey) func(uint32) expr.Any {
-	const reply = 1 << 24 // IP_CT_DIR_REPLY
-	return func(reg uint32) expr.Any { return &expr.Ct{Key: key, Register: reg, Direction: reply} }
+	IPSaddr:     {"ip saddr", IPv4, 4, payload(expr.PayloadBaseNetworkHeader, 12, 4)},
+	IPDaddr:     {"ip daddr", IPv4, 4, payload(expr.PayloadBaseNetworkHeader, 16, 4)},
+	IP6Saddr:    {"ip6 saddr", IPv6, 6, payload(expr.PayloadBaseNetworkHeader, 8, 16)},
+	IP6Daddr:    {"ip6 daddr", IPv6, 6, payload(expr.PayloadBaseNetworkHeader, 24, 16)},
+	THSport:     {"th sport", Port, 0, payload(expr.PayloadBaseTransportHeader, 0, 2)},
+	THDport:     {"th dport", Port, 0, payload(expr.PayloadBaseTransportHeader, 2, 2)},
+	MetaL4Proto: {"meta l4proto", L4Proto, 0, meta(expr.MetaKeyL4PROTO)},
+	IIFName:     {"iifname", Interface, 0, meta(expr.MetaKeyIIFNAME)},
+	OIFName:     {"oifname", Interface, 0, meta(expr.MetaKeyOIFNAME)},
+	MetaMark:    {"meta mark", Num, 0, meta(expr.MetaKeyMARK)},
+	CTMark:      {"ct mark", Num, 0, ct(expr.CtKeyMARK)},
 }
 
 func (f Field) String() string { return fields[f].name }

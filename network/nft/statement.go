@@ -114,7 +114,6 @@ const (
 	Established uint32 = expr.CtStateBitESTABLISHED
 	Related     uint32 = expr.CtStateBitRELATED
 	New         uint32 = expr.CtStateBitNEW
-	Untracked   uint32 = expr.CtStateBitUNTRACKED
 )
 
 // State lets packets pass whose connection is in one of the states.
@@ -123,7 +122,7 @@ func State(states uint32) Statement {
 	for _, s := range []struct {
 		bit  uint32
 		name string
-	}{{Invalid, "invalid"}, {Established, "established"}, {Related, "related"}, {New, "new"}, {Untracked, "untracked"}} {
+	}{{Invalid, "invalid"}, {Established, "established"}, {Related, "related"}, {New, "new"}} {
 		if states&s.bit != 0 {
 			names = append(names, s.name)
 		}
@@ -131,15 +130,10 @@ func State(states uint32) Statement {
 	return Statement{text: "ct state " + strings.Join(names, ","), exprs: bits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg(0)}, states)}
 }
 
-// Opening lets packets pass of the direction in which their connection was opened.
-func Opening() Statement { return direction("original", 0) }
-
-// Replying lets packets pass of the other direction.
-func Replying() Statement { return direction("reply", 1) }
-
-func direction(name string, n byte) Statement {
-	return Statement{text: "ct direction " + name, exprs: []expr.Any{
-		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{n}},
+// Replying lets packets pass that go against the direction in which their connection was opened.
+func Replying() Statement {
+	return Statement{text: "ct direction reply", exprs: []expr.Any{
+		&expr.Ct{Key: expr.CtKeyDIRECTION, Register: reg(0)}, &expr.Cmp{Op: expr.CmpOpEq, Register: reg(0), Data: []byte{1}},
 	}}
 }
 

@@ -420,3 +420,26 @@ spec:
 		}
 	}
 }
+
+// TestListed: nft, where there is one, can print the rules; some shapes that the kernel takes make it fail.
+func TestListed(t *testing.T) {
+	needRoot(t)
+	tool, err := exec.LookPath("nft")
+	if err != nil {
+		t.Skip("no nft here")
+	}
+	w := openWriter(t, "keelson-test-pol")
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		must(t, err)
+		c := newCluster()
+		c.policies = parsePolicies(t, string(text))
+		must(t, w.Write(Table("keelson-test-pol", c.state().Plan())))
+		if out, err := exec.CommandContext(t.Context(), tool, "list", "table", "inet", "keelson-test-pol").CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", f, err, out)
+		} else if strings.Contains(f, "crossed") {
+			t.Logf("%s", out)
+		}
+	}
+}

@@ -11,20 +11,31 @@ import (
 
 // Chains and maps that are always there.
 const (
-	serverChain = "server"
-	strayChain  = "stray"
-	mapFmt      = "%s%d" // egress4, ingress6
-	selfFmt     = "self%d"
+	mapFmt  = "%s%d" // egress4, ingress6
+	selfFmt = "self%d"
 )
 
 // priority of our chain among those of the forward hook: before the filters of others.
 const priority = -5
 
-// ends are where a connection's ends are found, by family.
-var ends = map[int]struct{ client, server, saddr, daddr nft.Field }{
-	4: {nft.CTOrigSaddr4, nft.CTReplySaddr4, nft.IPSaddr, nft.IPDaddr},
-	6: {nft.CTOrigSaddr6, nft.CTReplySaddr6, nft.IP6Saddr, nft.IP6Daddr},
+// view is how the ends of a connection are seen in a packet, by family: the client opened it, the server's port is what rules speak of.
+type view struct {
+	client, server map[int]nft.Field
+	port           nft.Field
+	// next is the chain that judges the server's side.
+	next string
+	// suffix tells the view's chains from the other's.
+	suffix string
 }
+
+var (
+	saddr = map[int]nft.Field{4: nft.IPSaddr, 6: nft.IP6Saddr}
+	daddr = map[int]nft.Field{4: nft.IPDaddr, 6: nft.IP6Daddr}
+	// opening packets go from the client to the server, after translation by services; replying ones come back, before it is undone.
+	opening  = view{client: saddr, server: daddr, port: nft.THDport, next: "server"}
+	replying = view{client: daddr, server: saddr, port: nft.THSport, next: "served", suffix: "-r"}
+	views    = []view{opening, replying}
+)
 
 var families = []int{4, 6}
 
@@ -73,48 +84,55 @@ func Table(name string, p *Plan) *nft.Table {
 func frame() *nft.Delta {
 	d := &nft.Delta{Sets: map[string]nft.Set{}, DropSets: map[string]bool{}}
 	forward := nft.Chain{Name: "forward", Type: nft.Filter, Hook: nft.Forward, Priority: priority}
-	forward.Rules = append(forward.Rules, nft.Rule{nft.State(nft.Invalid | nft.Untracked), nft.Goto(strayChain)})
-	server, stray := nft.Chain{Name: serverChain}, nft.Chain{Name: strayChain}
+	forward.Rules = append(forward.Rules,
+		nft.Rule{nft.State(nft.Related), nft.Accept()}, // errors about a connection
+		nft.Rule{nft.Replying(), nft.Goto("replies")})
+	chains := []*nft.Chain{&forward, {Name: "replies"}}
+	for i, v := range views {
+		next := nft.Chain{Name: v.next}
+		for _, f := range families {
+			chains[i].Rules = append(chains[i].Rules, nft.Rule{nft.Vmap(mapName(Egress, f), v.client[f])})
+			next.Rules = append(next.Rules, nft.Rule{nft.Vmap(mapName(Ingress, f), v.server[f])})
+		}
+		chains[i].Rules = append(chains[i].Rules, nft.Rule{nft.Goto(v.next)})
+		next.Rules = append(next.Rules, nft.Rule{nft.Accept()})
+		d.PutChain(*chains[i])
+		d.PutChain(next)
+	}
 	for _, f := range families {
 		for dir := range directions {
 			d.Sets[mapName(dir, f)] = nft.Set{Name: mapName(dir, f), Key: []nft.Type{addrType(f)}, Verdicts: true}
 		}
 		d.Sets[selfName(f)] = nft.Set{Name: selfName(f), Key: []nft.Type{addrType(f), addrType(f)}}
-		forward.Rules = append(forward.Rules, nft.Rule{nft.Vmap(mapName(Egress, f), ends[f].client)})
-		server.Rules = append(server.Rules, nft.Rule{nft.Vmap(mapName(Ingress, f), ends[f].server)})
-		// What belongs to no connection has no ends that rules could find: the chains of its addresses drop it, but where all is allowed.
-		for dir := range directions {
-			stray.Rules = append(stray.Rules, nft.Rule{nft.Vmap(mapName(dir, f), ends[f].saddr)}, nft.Rule{nft.Vmap(mapName(dir, f), ends[f].daddr)})
-		}
-	}
-	forward.Rules = append(forward.Rules, nft.Rule{nft.Goto(serverChain)})
-	server.Rules = append(server.Rules, nft.Rule{nft.Accept()})
-	for _, c := range []nft.Chain{forward, server, stray} {
-		d.PutChain(c)
 	}
 	return d
 }
 
-// putChain writes a chain's rules. What is allowed to leave the client goes on to what the server allows; what the server allows is accepted.
+// putChain writes a chain's rules for both views of a connection.
 func putChain(d *nft.Delta, c *Chain) {
+	for _, v := range views {
+		putView(d, c, v)
+	}
+}
+
+// putView writes them for one. What is allowed to leave the client goes on to what the server allows; what the server allows is accepted.
+func putView(d *nft.Delta, c *Chain, v view) {
 	allow := nft.Accept()
 	if c.Direction == Egress {
-		allow = nft.Goto(serverChain)
+		allow = nft.Goto(v.next)
 	}
-	main := nft.Chain{Name: c.Name}
+	main := nft.Chain{Name: c.Name + v.suffix}
+	if v.suffix == "" {
+		main.Rules = append(main.Rules, nft.Rule{nft.Replying(), nft.Goto(c.Name + replying.suffix)})
+	}
 	for i := range c.Rules {
 		r := &c.Rules[i]
 		for _, e := range r.Endpoints {
 			for _, f := range families {
-				main.Rules = append(main.Rules,
-					nft.Rule{nft.Opening(), nft.In(setName(e, f), ends[f].daddr, nft.MetaL4Proto, nft.THDport), allow},
-					nft.Rule{nft.Replying(), nft.In(setName(e, f), ends[f].saddr, nft.MetaL4Proto, nft.THSport), allow})
+				main.Rules = append(main.Rules, nft.Rule{nft.In(setName(e, f), v.server[f], nft.MetaL4Proto, v.port), allow})
 			}
 		}
-		if len(r.Endpoints) > 0 { // errors about such a connection have other ports
-			main.Rules = append(main.Rules, nft.Rule{nft.State(nft.Related), allow})
-		}
-		peers, ports := peerMatches(c.Direction, r), portMatches(r)
+		peers, ports := v.peers(c.Direction, r), v.ports(r)
 		if !crossed(r) {
 			for _, port := range ports {
 				for _, peer := range peers {
@@ -123,7 +141,7 @@ func putChain(d *nft.Delta, c *Chain) {
 			}
 			continue
 		}
-		inner := nft.Chain{Name: innerName(c, i)}
+		inner := nft.Chain{Name: innerName(c, v, i)}
 		for _, peer := range peers {
 			inner.Rules = append(inner.Rules, join(peer, nil, allow))
 		}
@@ -133,7 +151,7 @@ func putChain(d *nft.Delta, c *Chain) {
 		d.PutChain(inner)
 	}
 	for _, f := range families {
-		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), ends[f].saddr, ends[f].daddr), nft.Accept()})
+		main.Rules = append(main.Rules, nft.Rule{nft.In(selfName(f), saddr[f], daddr[f]), nft.Accept()})
 	}
 	main.Rules = append(main.Rules, nft.Rule{nft.Counter(), nft.Drop()})
 	d.PutChain(main)
@@ -148,13 +166,17 @@ func crossed(r *Rule) bool {
 	return n > 1 && len(r.Ports) > 1
 }
 
-func innerName(c *Chain, rule int) string { return fmt.Sprintf("%s-%d", c.Name, rule) }
+func innerName(c *Chain, v view, rule int) string {
+	return fmt.Sprintf("%s%s-%d", c.Name, v.suffix, rule)
+}
 
 func dropChain(d *nft.Delta, c *Chain) {
-	d.DropChain(c.Name)
-	for i := range c.Rules {
-		if crossed(&c.Rules[i]) {
-			d.DropChain(innerName(c, i))
+	for _, v := range views {
+		d.DropChain(c.Name + v.suffix)
+		for i := range c.Rules {
+			if crossed(&c.Rules[i]) {
+				d.DropChain(innerName(c, v, i))
+			}
 		}
 	}
 }
@@ -164,8 +186,8 @@ func join(a, b nft.Rule, last nft.Statement) nft.Rule {
 	return append(append(append(out, a...), b...), last)
 }
 
-// peerMatches are the beginnings of rules of which one must fit the peer.
-func peerMatches(dir Direction, r *Rule) []nft.Rule {
+// peers are the beginnings of rules of which one must fit the peer.
+func (v view) peers(dir Direction, r *Rule) []nft.Rule {
 	if r.AnyPeer {
 		return []nft.Rule{nil}
 	}
@@ -176,9 +198,9 @@ func peerMatches(dir Direction, r *Rule) []nft.Rule {
 	}
 	for _, s := range sets {
 		for _, f := range families {
-			field := ends[f].client
+			field := v.client[f]
 			if dir == Egress {
-				field = ends[f].server
+				field = v.server[f]
 			}
 			out = append(out, nft.Rule{nft.In(setName(s, f), field)})
 		}
@@ -186,19 +208,19 @@ func peerMatches(dir Direction, r *Rule) []nft.Rule {
 	return out
 }
 
-// portMatches are the same for the server's port.
-func portMatches(r *Rule) []nft.Rule {
+// ports are the same for the server's port.
+func (v view) ports(r *Rule) []nft.Rule {
 	if r.AnyPort {
 		return []nft.Rule{nil}
 	}
 	var out []nft.Rule
 	for _, p := range r.Ports {
-		rule := nft.Rule{nft.Is(nft.CTProto, nft.Proto(p.Proto))}
+		rule := nft.Rule{nft.Is(nft.MetaL4Proto, nft.Proto(p.Proto))}
 		switch {
 		case p.From == p.To:
-			rule = append(rule, nft.Is(nft.CTReplySport, nft.PortNumber(p.From)))
+			rule = append(rule, nft.Is(v.port, nft.PortNumber(p.From)))
 		case p.From > 0 || p.To < maxPort:
-			rule = append(rule, nft.Between(nft.CTReplySport, nft.PortNumber(p.From), nft.PortNumber(p.To)))
+			rule = append(rule, nft.Between(v.port, nft.PortNumber(p.From), nft.PortNumber(p.To)))
 		}
 		out = append(out, rule)
 	}
