@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packet says where packets to a service go, and what is the first thing wrong on their way: purely, from the objects of the
+// API. cli asks it for `keelson why svc/NAME`. It does no I/O and sends no packet.
+package packet
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	podapi "keelson/api/core/pod"
+	"keelson/api/networking/verdict"
+)
+
+// Objects are what an explanation looks at: a service and what its namespace has.
+type Objects struct {
+	Service  *corev1.Service
+	Pods     []corev1.Pod
+	Slices   []discoveryv1.EndpointSlice // the service's
+	Policies []networkingv1.NetworkPolicy
+	Domain   string // of the cluster; empty: cluster.local
+}
+
+// Service is where a service leads.
+type Service struct {
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Type      string   `json:"type"`
+	Addresses []string `json:"addresses,omitempty"`
+	Ports     []string `json:"ports,omitempty"`
+	Selector  string   `json:"selector,omitempty"`
+	// Names are what DNS answers.
+	Names []string `json:"names,omitempty"`
+	Pods  []Pod    `json:"pods,omitempty"`
+	// Wrong is the first thing wrong, in words; empty: nothing is.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+// Pod is one that the service's selector matches.
+type Pod struct {
+	Name    string   `json:"name"`
+	Address string   `json:"address,omitempty"`
+	Ready   bool     `json:"ready"`
+	Why     string   `json:"why,omitempty"`   // not ready
+	Slice   string   `json:"slice,omitempty"` // that carries it
+	Ports   []string `json:"ports,omitempty"`
+	// Policies isolate the pod from what they do not allow.
+	Policies []string `json:"policies,omitempty"`
+}
+
+// Explain follows a packet to the service as far as it goes.
+func Explain(o *Objects) *Service {
+	svc := o.Service
+	s := &Service{Namespace: svc.Namespace, Name: svc.Name, Type: string(svc.Spec.Type), Selector: labels.FormatLabels(svc.Spec.Selector)}
+	if len(svc.Spec.Selector) == 0 {
+		s.Selector = ""
+	}
+	s.Addresses = slices.Clone(svc.Spec.ClusterIPs)
+	for _, p := range svc.Spec.Ports {
+		s.Ports = append(s.Ports, portText(&p))
+	}
+	s.Names = names(o)
+	for i := range o.Pods {
+		p := &o.Pods[i]
+		if len(svc.Spec.Selector) > 0 && labels.SelectorFromSet(svc.Spec.Selector).Matches(labels.Set(p.Labels)) && !podapi.Terminal(p) {
+			s.Pods = append(s.Pods, explainPod(o, p))
+		}
+	}
+	slices.SortFunc(s.Pods, func(a, b Pod) int { return strings.Compare(a.Name, b.Name) })
+	s.Wrong = wrong(o, s)
+	return s
+}
+
+func portText(p *corev1.ServicePort) string {
+	text := fmt.Sprintf("%d/%s -> %s", p.Port, p.Protocol, target(p))
+	if p.Name != "" {
+		text = p.Name + " " + text
+	}
+	return text
+}
+
+func target(p *corev1.ServicePort) string {
+	if p.TargetPort.Type == intstr.Int && p.TargetPort.IntVal == 0 {
+		return fmt.Sprint(p.Port)
+	}
+	return p.TargetPort.String()
+}
+
+func names(o *Objects) []string {
+	domain := o.Domain
+	if domain == "" {
+		domain = "cluster.local"
+	}
+	svc := o.Service
+	name := fmt.Sprintf("%s.%s.svc.%s", svc.Name, svc.Namespace, domain)
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return []string{name + " is an alias of " + svc.Spec.ExternalName}
+	case svc.Spec.ClusterIP == corev1.ClusterIPNone:
+		return []string{fmt.Sprintf("%s is the addresses of its ready pods (headless)", name)}
+	}
+	return []string{name + " is " + strings.Join(svc.Spec.ClusterIPs, ", ")}
+}
+
+func explainPod(o *Objects, p *corev1.Pod) Pod {
+	out := Pod{Name: p.Name, Address: p.Status.PodIP, Ready: podapi.Ready(p)}
+	if !out.Ready {
+		out.Why = unready(p)
+	}
+	for _, sl := range o.Slices {
+		for _, e := range sl.Endpoints {
+			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" && e.TargetRef.Name == p.Name {
+				out.Slice = sl.Name
+			}
+		}
+	}
+	for i := range o.Service.Spec.Ports {
+		sp := &o.Service.Spec.Ports[i]
+		if n, ok := resolve(sp, p); ok {
+			out.Ports = append(out.Ports, fmt.Sprintf("%d -> %d", sp.Port, n))
+		}
+	}
+	for i := range o.Policies {
+		pol := &o.Policies[i]
+		v := (&verdict.Cluster{Policies: []*networkingv1.NetworkPolicy{pol}}).Ingress(verdict.End{}, verdict.End{Pod: p, Addr: anAddress}, verdict.Port{})
+		out.Policies = append(out.Policies, v.Isolating...)
+	}
+	return out
+}
+
+// anAddress is another one than that of no end.
+var anAddress = netip.IPv6Loopback()
+
+func resolve(sp *corev1.ServicePort, p *corev1.Pod) (int32, bool) {
+	switch {
+	case sp.TargetPort.Type == intstr.String:
+		return verdict.Named(p, sp.TargetPort.StrVal, sp.Protocol)
+	case sp.TargetPort.IntVal == 0:
+		return sp.Port, true
+	}
+	return sp.TargetPort.IntVal, true
+}
+
+// unready says in words why a pod gets no packets.
+func unready(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return "it is being deleted"
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
+			return strings.TrimSuffix(fmt.Sprintf("container %s waits: %s: %s", c.Name, w.Reason, w.Message), ": ")
+		}
+	}
+	if c := podapi.Condition(p, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		return "no node: " + c.Message
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if c.State.Running != nil && !c.Ready {
+			return "container " + c.Name + " runs, but its readiness probe fails" + probeText(p, c.Name)
+		}
+	}
+	if c := podapi.Condition(p, corev1.PodReady); c != nil && c.Message != "" {
+		return c.Message
+	}
+	return "phase " + string(p.Status.Phase)
+}
+
+func probeText(p *corev1.Pod, container string) string {
+	for _, c := range p.Spec.Containers {
+		if c.Name != container || c.ReadinessProbe == nil {
+			continue
+		}
+		switch h := c.ReadinessProbe.ProbeHandler; {
+		case h.HTTPGet != nil:
+			return fmt.Sprintf(" (http :%s%s)", h.HTTPGet.Port.String(), h.HTTPGet.Path)
+		case h.TCPSocket != nil:
+			return " (tcp :" + h.TCPSocket.Port.String() + ")"
+		case h.GRPC != nil:
+			return fmt.Sprintf(" (grpc :%d)", h.GRPC.Port)
+		case h.Exec != nil:
+			return " (exec " + strings.Join(h.Exec.Command, " ") + ")"
+		}
+	}
+	return ""
+}
+
+// wrong is the first thing that stops a packet, in its own order.
+func wrong(o *Objects, s *Service) string {
+	svc := o.Service
+	switch {
+	case svc.Spec.Type == corev1.ServiceTypeExternalName:
+		return ""
+	case len(svc.Spec.Selector) == 0:
+		if !slices.ContainsFunc(o.Slices, func(sl discoveryv1.EndpointSlice) bool { return len(sl.Endpoints) > 0 }) {
+			return "it has no selector, and nobody has written endpoints for it"
+		}
+		return ""
+	case len(s.Pods) == 0:
+		return "selector " + s.Selector + " matches no pod; " + nearest(o)
+	}
+	for i := range svc.Spec.Ports {
+		sp := &svc.Spec.Ports[i]
+		if sp.TargetPort.Type == intstr.String && !slices.ContainsFunc(s.Pods, func(p Pod) bool {
+			return slices.ContainsFunc(p.Ports, func(t string) bool { return strings.HasPrefix(t, fmt.Sprintf("%d -> ", sp.Port)) })
+		}) {
+			return fmt.Sprintf("port %d -> targetPort %s: no container port of that name; there %s", sp.Port, sp.TargetPort.StrVal, portNames(o, s))
+		}
+	}
+	ready := slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return !p.Ready })
+	if len(ready) == 0 && !svc.Spec.PublishNotReadyAddresses {
+		return fmt.Sprintf("%s, none ready: %s: %s", count(len(s.Pods), "pod"), s.Pods[0].Name, s.Pods[0].Why)
+	}
+	for _, p := range ready {
+		if p.Slice == "" {
+			return fmt.Sprintf("pod %s is ready, but no EndpointSlice carries it: does the endpointslice-controller run?", p.Name)
+		}
+	}
+	return dropped(o, ready)
+}
+
+// dropped names policies that let nobody reach any of the pods.
+func dropped(o *Objects, ready []Pod) string {
+	var all []string
+	for _, p := range ready {
+		if len(p.Policies) == 0 {
+			return ""
+		}
+		for i := range o.Policies {
+			name := o.Policies[i].Namespace + "/" + o.Policies[i].Name
+			if slices.Contains(p.Policies, name) && len(o.Policies[i].Spec.Ingress) > 0 {
+				return ""
+			}
+		}
+		all = append(all, p.Policies...)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	slices.Sort(all)
+	return "NetworkPolicy " + strings.Join(slices.Compact(all), ", ") + " drops it"
+}
+
+func portNames(o *Objects, s *Service) string {
+	found := map[string]bool{}
+	for i := range o.Pods {
+		if !slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Name == o.Pods[i].Name }) {
+			continue
+		}
+		for _, c := range o.Pods[i].Spec.Containers {
+			for _, p := range c.Ports {
+				if p.Name != "" {
+					found[fmt.Sprintf("%s (%d)", p.Name, p.ContainerPort)] = true
+				}
+			}
+		}
+	}
+	if len(found) == 0 {
+		return "are none with a name"
+	}
+	return "are " + strings.Join(slices.Sorted(maps.Keys(found)), ", ")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Render prints the explanation for people.
+func Render(out io.Writer, s *Service) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s/%s   %s %s\n", s.Namespace, s.Name, s.Type, strings.Join(s.Addresses, ", "))
+	for _, n := range s.Names {
+		fmt.Fprintf(&b, "   dns    %s\n", n)
+	}
+	for _, p := range s.Ports {
+		fmt.Fprintf(&b, "   port   %s\n", p)
+	}
+	if s.Selector != "" {
+		fmt.Fprintf(&b, "   selector %s: %s\n", s.Selector, count(len(s.Pods), "pod"))
+	}
+	for _, p := range s.Pods {
+		state := "ready"
+		if !p.Ready {
+			state = "not ready: " + p.Why
+		}
+		fmt.Fprintf(&b, "   pod    %s   %s   %s\n", p.Name, strings.TrimSpace(p.Address+"  "+strings.Join(p.Ports, ", ")), state)
+		if p.Slice != "" {
+			fmt.Fprintf(&b, "          in slice %s\n", p.Slice)
+		}
+		if len(p.Policies) > 0 {
+			fmt.Fprintf(&b, "          isolated by %s\n", strings.Join(p.Policies, ", "))
+		}
+	}
+	if s.Wrong != "" {
+		fmt.Fprintf(&b, "   wrong: %s\n", s.Wrong)
+	} else {
+		b.WriteString("   nothing is wrong that the API shows\n")
+	}
+	_, _ = io.WriteString(out, b.String())
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// web is a service with two ready pods that a slice carries.
+func web() *Objects {
+	o := &Objects{Service: &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.12.3", ClusterIPs: []string{"10.96.12.3"}, Selector: map[string]string{"app": "web"},
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromString("http")}},
+		},
+	}}
+	slice := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web-x2f4k"}}
+	for i, name := range []string{"web-1", "web-2"} {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}}
+		p.Spec.Containers = []corev1.Container{{
+			Name: "c", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromInt32(8080)}}},
+		}}
+		p.Status.Phase, p.Status.PodIP = corev1.PodRunning, []string{"10.42.0.5", "10.42.0.6"}[i]
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		o.Pods = append(o.Pods, p)
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: name}})
+	}
+	o.Slices = []discoveryv1.EndpointSlice{slice}
+	return o
+}
+
+func each(o *Objects, f func(*corev1.Pod)) {
+	for i := range o.Pods {
+		f(&o.Pods[i])
+	}
+}
+
+func unreadyContainers(p *corev1.Pod) {
+	p.Status.Conditions[0].Status = corev1.ConditionFalse
+	p.Status.ContainerStatuses[0].Ready = false
+}
+
+func TestExplain(t *testing.T) {
+	deny := networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "deny-all"}}
+	for name, change := range map[string]func(*Objects){
+		"well":      func(*Objects) {},
+		"misspelt":  func(o *Objects) { each(o, func(p *corev1.Pod) { p.Labels["app"] = "wbe" }) },
+		"wrong-key": func(o *Objects) { each(o, func(p *corev1.Pod) { p.Labels = map[string]string{"name": "web"} }) },
+		"no-pods":   func(o *Objects) { o.Pods, o.Slices = nil, nil },
+		"port-name": func(o *Objects) {
+			o.Service.Spec.Ports[0].TargetPort = intstr.FromString("web")
+		},
+		"not-ready": func(o *Objects) { each(o, unreadyContainers) },
+		"crash": func(o *Objects) {
+			each(o, func(p *corev1.Pod) {
+				unreadyContainers(p)
+				p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s"}}
+			})
+		},
+		"no-slice": func(o *Objects) { o.Slices = nil },
+		"denied":   func(o *Objects) { o.Policies = []networkingv1.NetworkPolicy{deny} },
+		"headless": func(o *Objects) {
+			o.Service.Spec.ClusterIP, o.Service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+		},
+		"external": func(o *Objects) {
+			o.Service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
+		},
+		"by-hand": func(o *Objects) { o.Service.Spec.Selector, o.Slices = nil, nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := web()
+			change(o)
+			var b bytes.Buffer
+			Render(&b, Explain(o))
+			file := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.String() != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+			}
+		})
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"web", "wbe", 1}, {"web", "web1", 1}, {"web", "wob", 1}, {"", "abc", 3}, {strings.Repeat("x", 1000), "x", 62}} {
+		if got := distance(c.a, c.b); got != c.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
