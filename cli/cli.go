@@ -32,6 +32,7 @@ type command func(Stdio) *cobra.Command
 // commands is the table: one row a command. roleCommands adds those of the cluster's roles.
 var commands = []command{
 	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand,
+	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
 

@@ -56,6 +56,8 @@ type Config struct {
 	// does not use, kept for the directory's life.
 	PodCIDRs []netip.Prefix
 	Options
+	// serverAt is the API server's address where that is another machine's.
+	serverAt netip.Addr
 	// KubeletPort; 0 picks a free one, which the node object tells.
 	KubeletPort int
 	Verbose     bool

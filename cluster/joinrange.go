@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	goruntime "runtime"
 	"time"
@@ -88,10 +89,10 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 func newNode(cfg Config) *corev1.Node {
 	var kc kubelet.Config
 	cfg.Node.apply(&kc)
+	labels := map[string]string{corev1.LabelHostname: cfg.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: goruntime.GOARCH}
+	maps.Copy(labels, kc.Labels)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: cfg.NodeName, Labels: map[string]string{
-			corev1.LabelHostname: cfg.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: goruntime.GOARCH,
-		}},
+		ObjectMeta: metav1.ObjectMeta{Name: cfg.NodeName, Labels: labels},
 		Spec: corev1.NodeSpec{Taints: kc.Taints},
 	}
 }

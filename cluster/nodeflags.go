@@ -15,6 +15,8 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil, "let pods set the kernel parameters `SYSCTLS` of their namespaces, or those with prefixes that end with *, beside the safe ones")
 	fl.StringVar(&o.ImageVerificationPolicy, "image-pull-credentials-verification-policy", "", "let a pod use an image that is on the node only with credentials that can pull it, by `POLICY`: NeverVerifyPreloadedImages (all but images that no pod's pull has brought; the default), NeverVerifyAllowlistedImages, AlwaysVerify, NeverVerify")
 	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil, "with NeverVerifyAllowlistedImages: `REPOSITORIES`, or prefixes that end with /*, that every pod may use")
+	fl.StringToStringVar(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`")
+	fl.StringSliceVar(&o.Taints, "register-with-taints", nil, "register this node with the taints `KEY=VALUE:EFFECT,...`")
 	e := &o.Eviction
 	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
 	fl.StringVar(&e.Soft, "eviction-soft", "", "evict pods when less than `SIGNAL<VALUE,...` has been available for a grace period")

@@ -22,7 +22,7 @@ func nodeIPs(cfg Config) []netip.Addr {
 	}
 	var out []netip.Addr
 	for _, four := range families {
-		if ip := sourceAddr(four); ip.IsValid() {
+		if ip := sourceAddr(four, cfg.serverAt); ip.IsValid() {
 			out = append(out, ip)
 		}
 	}
@@ -40,11 +40,14 @@ func nodeIPs(cfg Config) []netip.Addr {
 	return out
 }
 
-// sourceAddr is the address from which this machine would send to the world.
-func sourceAddr(four bool) netip.Addr {
+// sourceAddr is the address from which this machine would send to the API server on another machine, if that is of the family, else to the world.
+func sourceAddr(four bool, server netip.Addr) netip.Addr {
 	network, to := "udp4", "192.0.2.1:9"
 	if !four {
 		network, to = "udp6", "[2001:db8::1]:9"
+	}
+	if server.IsValid() && server.Is4() == four {
+		to = netip.AddrPortFrom(server, 9).String()
 	}
 	// Connecting a UDP socket sends nothing; it asks the kernel which source address it would use.
 	conn, err := (&net.Dialer{}).DialContext(context.Background(), network, to)

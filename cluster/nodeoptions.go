@@ -5,7 +5,9 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"keelson/kubelet"
@@ -31,10 +33,30 @@ type NodeOptions struct {
 	// pull them; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
+	// Labels and Taints are those with which the node registers; a taint is KEY[=VALUE]:EFFECT.
+	Labels map[string]string
+	Taints []string
+}
+
+// taints reads Taints.
+func (o NodeOptions) taints() ([]corev1.Taint, error) {
+	var out []corev1.Taint
+	for _, text := range o.Taints {
+		what, effect, ok := strings.Cut(text, ":")
+		key, value, _ := strings.Cut(what, "=")
+		e := corev1.TaintEffect(effect)
+		if !ok || key == "" || e != corev1.TaintEffectNoSchedule && e != corev1.TaintEffectPreferNoSchedule && e != corev1.TaintEffectNoExecute {
+			return nil, fmt.Errorf("taint %q is not of the form KEY=VALUE:NoSchedule, PreferNoSchedule or NoExecute", text)
+		}
+		out = append(out, corev1.Taint{Key: key, Value: value, Effect: e})
+	}
+	return out, nil
 }
 
 // apply gives the options to a kubelet.
 func (o NodeOptions) apply(c *kubelet.Config) {
+	c.Labels = o.Labels
+	c.Taints, _ = o.taints() // validate has seen to them
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy
 	c.PreloadedImagesVerificationAllowlist = o.ImageVerificationAllowlist
@@ -74,5 +96,6 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
-	return errors.Join(err, thresholds, kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	_, taints := o.taints()
+	return errors.Join(err, thresholds, taints, kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

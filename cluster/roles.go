@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -233,6 +236,10 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
+	if r.Bootstrap == "" && r.Kubeconfig == "" && exists(cfg.DataDir.Sub(joinFile)) { // it has joined before
+		r.Bootstrap = cfg.DataDir.Sub(joinFile)
+	}
+	cfg.serverAt = r.serverAt()
 	bare := cfg.DataDir.bare()
 	dir, err := cfg.DataDir.Prepare()
 	if err != nil {
@@ -249,47 +256,78 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 		}
 		return err
 	}
-	g, podRange, err := r.kubeletParts(ctx, cfg, dir)
+	g, release, err := r.kubeletParts(ctx, cfg, dir)
 	if err != nil {
 		return undo(err)
 	}
-	defer func() { _ = podRange.Close() }()
+	defer release()
 	return g.Run(ctx, r.Ready)
 }
 
-// kubeletParts are what runKubelet runs: the roles of a node, all as the node.
-func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (*run.Group, io.Closer, error) {
+// serverAt is the address of an API server on another machine; invalid: it is on this one, or known by a name.
+func (r RoleConfig) serverAt() netip.Addr {
+	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
+		to, err := clientcmd.BuildConfigFromFlags("", file)
+		if file == "" || err != nil {
+			continue
+		}
+		u, err := url.Parse(to.Host)
+		if err != nil {
+			continue
+		}
+		if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !ip.IsLoopback() {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// kubeletParts are what runKubelet runs: the roles of a node, all as the node. A node that has yet to get its certificate learns its range of pod
+// addresses, and is built, when it has it.
+func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (g *run.Group, release func(), err error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
 	if err != nil {
 		return nil, nil, err
 	}
+	if cert.run == nil {
+		return r.nodeParts(ctx, cfg, dir, cert, ownRangeWait)
+	}
+	g = &run.Group{}
+	g.Add("certificates", cert.run)
+	g.Add("node", func(ctx context.Context, ready func()) error {
+		node, release, err := r.nodeParts(ctx, cfg, dir, cert, joinRangeWait)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return node.Run(ctx, ready)
+	})
+	return g, func() {}, nil
+}
+
+// nodeParts are the roles of a node that has its certificates. release gives its range of pod addresses back.
+func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
 	if err != nil {
 		return nil, nil, err
-	}
-	wait := ownRangeWait
-	if r.Bootstrap != "" {
-		wait = joinRangeWait
 	}
 	var podRange io.Closer
 	if cfg.PodCIDRs, podRange, err = askPodCIDRs(ctx, cfg, dir, cl, wait); err != nil {
 		return nil, nil, err
 	}
+	release := func() { _ = podRange.Close() }
 	s := &site{
 		cfg: cfg, dir: dir, marks: marks, log: r.log(), connect: func(*auth.User, string) *client.Client { return cl },
 		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving},
-	}
-	g := &run.Group{}
-	if cert.run != nil {
-		g.Add("certificates", cert.run)
 	}
 	beside := []run.Part{forward}
 	if cert.learn != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learn})
 	}
+	g := &run.Group{}
 	if err := s.build(g, nil, func(r *role) bool { return r.node }, beside, "runtime", "kubelet"); err != nil {
-		_ = podRange.Close()
+		release()
 		return nil, nil, err
 	}
-	return g, podRange, nil
+	return g, release, nil
 }

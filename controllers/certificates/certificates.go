@@ -132,7 +132,16 @@ func (c *Controller) approve(ctx context.Context, csr *certv1.CertificateSigning
 		c.loop.AddAfter(framework.KeyOf(csr), askAgain)
 		return nil
 	}
+	if node := asServer(csr); node != "" {
+		if ok, err := c.serves(ctx, csr, node); !ok || err != nil {
+			return err
+		}
+	}
 	return c.conclude(ctx, csr, certv1.CertificateApproved, "AutoApproved", kind.message)
+}
+
+func (c *Controller) again(csr *certv1.CertificateSigningRequest, after time.Duration) {
+	c.loop.AddAfter(framework.KeyOf(csr), after)
 }
 
 // conclude adds a condition, through the subresource that it belongs to.

@@ -36,6 +36,9 @@ type recognized struct{ permission, message string }
 
 // recognize finds the kind of a request; nil: none that is approved here.
 func recognize(csr *certv1.CertificateSigningRequest) *recognized {
+	if asServer(csr) != "" {
+		return &recognized{serverPermission, "Auto approving kubelet serving certificate for the node's own name and addresses after SubjectAccessReview."}
+	}
 	if csr.Spec.SignerName != certv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}

@@ -97,6 +97,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			on("delete get list watch", "certificates.k8s.io", "certificatesigningrequests"),
 			on("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
 			on("create", "authorization.k8s.io", "subjectaccessreviews"),
+			on("list", "", "nodes"), named("get", "", "services", "kubernetes"), named("get", "discovery.k8s.io", "endpointslices", "kubernetes"),
 			named("approve sign", "certificates.k8s.io", "signers",
 				"kubernetes.io/kube-apiserver-client-kubelet kubernetes.io/kubelet-serving kubernetes.io/kube-apiserver-client kubernetes.io/legacy-unknown"),
 		},

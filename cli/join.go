@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/cluster"
+)
+
+// access are the flags by which a command reaches a cluster as its administrator.
+type access struct{ dataDir, kubeconfig string }
+
+func (a *access) add(c *cobra.Command) {
+	c.PersistentFlags().StringVar(&a.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	c.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig in place of the data directory's")
+}
+
+func (a *access) rest() (*rest.Config, error) {
+	path := a.kubeconfig
+	if path == "" {
+		path = cluster.DataDir(a.dataDir).Kubeconfig()
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return c, nil
+}
+
+func tokenCommand(std Stdio) *cobra.Command {
+	var a access
+	c := &cobra.Command{Use: "token", Short: "Tokens by which machines join the cluster"}
+	a.add(c)
+	var q cluster.TokenRequest
+	var command bool
+	create := &cobra.Command{
+		Use: "create", Short: "Make a token", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			to, err := a.rest()
+			if err != nil {
+				return err
+			}
+			inv, err := cluster.CreateToken(c.Context(), to, q)
+			if err != nil {
+				return err
+			}
+			text := inv.Token
+			if command {
+				text = inv.Command()
+			}
+			_, err = fmt.Fprintln(std.Out, text)
+			return err
+		},
+	}
+	create.Flags().DurationVar(&q.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
+	create.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
+	create.Flags().StringVar(&q.Server, "server", "", "`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
+	create.Flags().StringVar(&q.Description, "description", "", "what the token is for")
+	list := &cobra.Command{
+		Use: "list", Short: "List the tokens, without their secrets", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			to, err := a.rest()
+			if err != nil {
+				return err
+			}
+			tokens, err := cluster.ListTokens(c.Context(), to)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(std.Out, 0, 0, 3, ' ', 0)
+			_, _ = fmt.Fprintln(w, "TOKEN\tLEFT\tEXPIRES\tDESCRIPTION") // Flush says what went wrong
+			for _, t := range tokens {
+				left, ends := "for ever", "never"
+				if !t.Expires.IsZero() {
+					left, ends = max(0, time.Until(t.Expires)).Round(time.Second).String(), t.Expires.Local().Format(time.RFC3339)
+				}
+				_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", t.ID, left, ends, t.Description)
+			}
+			return w.Flush()
+		},
+	}
+	remove := &cobra.Command{
+		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := a.rest()
+			if err != nil {
+				return err
+			}
+			return cluster.DeleteToken(c.Context(), to, args[0])
+		},
+	}
+	c.AddCommand(create, list, remove)
+	return c
+}
+
+func nodeCommand(std Stdio) *cobra.Command {
+	var a access
+	var drain bool
+	c := &cobra.Command{Use: "node", Short: "Nodes of the cluster"}
+	a.add(c)
+	remove := &cobra.Command{
+		Use: "rm NAME", Short: "Take a node out of the cluster; stop its kubelet before", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			to, err := a.rest()
+			if err != nil {
+				return err
+			}
+			if drain {
+				flags := []string{"drain", args[0], "--ignore-daemonsets", "--delete-emptydir-data"}
+				if a.kubeconfig != "" {
+					flags = append(flags, "--kubeconfig", a.kubeconfig)
+				}
+				if code := runKubectl(c.Context(), cluster.DataDir(a.dataDir), flags, std); code != 0 {
+					return exitError(code)
+				}
+			}
+			if err := cluster.RemoveNode(c.Context(), to, args[0]); err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(std.Out, "node %s removed; on its machine, `keelson down --purge` removes what is left\n", args[0])
+			return err
+		},
+	}
+	remove.Flags().BoolVar(&drain, "drain", false, "evict its pods first, as kubectl drain does")
+	c.AddCommand(remove)
+	return c
+}
+
+// joinCommand is the kubelet's role, for a machine that knows nothing of the cluster yet.
+func joinCommand(std Stdio) *cobra.Command {
+	var q cluster.JoinRequest
+	var labels map[string]string
+	var taints []string
+	for _, role := range cluster.Roles() {
+		if role.Name != "kubelet" {
+			continue
+		}
+		var cfg cluster.RoleConfig
+		c := &cobra.Command{
+			Use: "join https://SERVER:PORT --token TOKEN --ca-hash HASH", Short: "Make this machine a node of a cluster on another one", Args: cobra.ExactArgs(1),
+			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token create --print-join-command` there says\n" +
+				"what to type here. Afterwards `keelson kubelet` continues the node without token.",
+		}
+		fl := c.Flags()
+		fl.StringVar((*string)(&cfg.DataDir), "data-dir", string(defaultDataDir()), "directory that holds the node")
+		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
+		role.AddFlags(fl, &cfg)
+		fl.StringVar(&q.Token, "token", "", "bootstrap `TOKEN`")
+		fl.StringSliceVar(&q.CAHashes, "ca-hash", nil, "`sha256:HEX` of the public key of the cluster's authority")
+		fl.StringToStringVar(&labels, "label", nil, "label `KEY=VALUE` for the node; may be repeated")
+		fl.StringSliceVar(&taints, "taint", nil, "taint `KEY=VALUE:EFFECT` for the node; may be repeated")
+		for _, hidden := range []string{"kubeconfig", "bootstrap-kubeconfig", "node-labels", "register-with-taints"} {
+			_ = fl.MarkHidden(hidden) // it is there
+		}
+		c.RunE = func(c *cobra.Command, args []string) error {
+			q.Server = strings.TrimSuffix(args[0], "/")
+			cfg.Node.Labels, cfg.Node.Taints = labels, taints
+			cfg.LogTo = std.Err
+			begin := time.Now()
+			cfg.Ready = func() {
+				_, _ = fmt.Fprintf(std.Out, "node ready in %d ms; Ctrl-C stops it, `keelson kubelet` continues it\n", time.Since(begin).Milliseconds())
+			}
+			if err := cluster.Join(c.Context(), q, &cfg); err != nil {
+				return err
+			}
+			return role.Run(c.Context(), cfg)
+		}
+		return c
+	}
+	panic("there is no kubelet in the table of roles")
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Bounds of discovery: of an answer's size, of the wait for a signature, and of how far clocks may be apart.
+const (
+	infoLimit  = 1 << 20
+	signedIn   = 10 * time.Second
+	clocksDiff = 5 * time.Minute
+)
+
+var tokenForm = regexp.MustCompile(`^([a-z0-9]{6})\.([a-z0-9]{16})$`)
+
+// JoinRequest is how a machine finds a cluster and knows that it is the right one.
+type JoinRequest struct {
+	// Server is https://HOST:PORT, Token a bootstrap token.
+	Server, Token string
+	// CAHashes are of public keys, one of which the cluster's authority must have: "sha256:HEX".
+	CAHashes []string
+}
+
+func (q JoinRequest) validate() (id, secret string, err error) {
+	m := tokenForm.FindStringSubmatch(q.Token)
+	if m == nil {
+		return "", "", errors.New("--token is not of the form ID.SECRET, 6 and 16 small letters and digits: `keelson token create` makes one")
+	}
+	u, err := url.Parse(q.Server)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+		return "", "", fmt.Errorf("server %q is not of the form https://HOST:PORT", q.Server)
+	}
+	if len(q.CAHashes) == 0 {
+		return "", "", errors.New("--ca-hash is missing: without it this machine cannot tell the cluster from one that pretends to be it; `keelson token create --print-join-command` says it")
+	}
+	for _, h := range q.CAHashes {
+		if sum, ok := strings.CutPrefix(h, "sha256:"); !ok || len(sum) != 64 {
+			return "", "", fmt.Errorf("--ca-hash %q is not of the form sha256:HEX, 64 digits", h)
+		}
+	}
+	return m[1], m[2], nil
+}
+
+// discover finds the cluster as kubeadm does: what strangers may read is believed if the token has signed it and the authority in it is
+// one of the pinned ones, and if the server then shows a certificate of that authority. It returns a way to the server as the token's bearer.
+func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
+	id, secret, err := q.validate()
+	if err != nil {
+		return nil, err
+	}
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // nothing is believed before the signature and the hash are right
+	var text string
+	for end := time.Now().Add(signedIn); ; time.Sleep(200 * time.Millisecond) { // a token that was just made is signed with in a moment
+		info, err := q.clusterInfo(ctx, insecure)
+		if err != nil {
+			return nil, err
+		}
+		text = info.Data[infoFile]
+		signature, ok := info.Data[signatureOf+id]
+		if ok {
+			if !signedBy(text, signature, secret) {
+				return nil, fmt.Errorf("the secret of token %s is wrong: what the server says is not signed with it; `keelson token create` makes another", id)
+			}
+			break
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return nil, fmt.Errorf("the server knows no token %s: it has expired, was deleted, or is another cluster's; `keelson token create` makes one", id)
+		}
+	}
+	file, err := clientcmd.Load([]byte(text))
+	if err != nil || len(file.Clusters) != 1 {
+		return nil, fmt.Errorf("config map %s/%s of the server holds no kubeconfig with one cluster (%w)", metav1.NamespacePublic, clusterInfo, err)
+	}
+	var of *clientcmdapi.Cluster
+	for _, of = range file.Clusters {
+	}
+	hashes, err := hashesOf(of.CertificateAuthorityData)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(hashes, func(h string) bool { return slices.Contains(q.CAHashes, h) }) {
+		return nil, fmt.Errorf("this is another cluster, or somebody between: its authority is %s, --ca-hash says %s", strings.Join(hashes, ", "), strings.Join(q.CAHashes, ", "))
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(of.CertificateAuthorityData)
+	again, err := q.clusterInfo(ctx, &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+	if err != nil {
+		return nil, err
+	}
+	if again.Data[infoFile] != text {
+		return nil, errors.New("the server said something else before it had shown its certificate: somebody is between")
+	}
+	return &rest.Config{Host: q.Server, BearerToken: q.Token, TLSClientConfig: rest.TLSClientConfig{CAData: of.CertificateAuthorityData}}, nil
+}
+
+// clusterInfo reads the config map as a stranger.
+func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*corev1.ConfigMap, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	path := strings.TrimSuffix(q.Server, "/") + "/api/v1/namespaces/" + metav1.NamespacePublic + "/configmaps/" + clusterInfo
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	tr := &http.Transport{TLSClientConfig: secret, Proxy: http.ProxyFromEnvironment}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		var invalid *tls.CertificateVerificationError
+		if errors.As(err, &invalid) {
+			return nil, fmt.Errorf("the server's certificate is not good for %s: %w", q.Server, invalid.Err)
+		}
+		return nil, fmt.Errorf("the server is not reachable at %s: %w; is it started with --bind-address, and does a firewall let port and address through?", q.Server, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if said, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		if off := time.Since(said).Round(time.Second); off.Abs() > clocksDiff {
+			return nil, fmt.Errorf("this machine's clock says %s, the server's %s: they are %s apart; set the clock and try again", time.Now().UTC().Format(time.RFC3339), said.UTC().Format(time.RFC3339), off.Abs())
+		}
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
+		return nil, fmt.Errorf("the server at %s shows strangers no %s/%s (%s): `keelson token create` there makes it", q.Server, metav1.NamespacePublic, clusterInfo, resp.Status)
+	default:
+		return nil, fmt.Errorf("the server at %s answers %s", q.Server, resp.Status)
+	}
+	cm := &corev1.ConfigMap{}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, infoLimit)).Decode(cm); err != nil {
+		return nil, fmt.Errorf("read %s of %s: %w", clusterInfo, q.Server, err)
+	}
+	return cm, nil
+}
+
+// signedBy checks a detached JSON web signature (HS256, RFC 7515 appendix F) of content.
+func signedBy(content, signature, secret string) bool {
+	parts := strings.Split(signature, ".")
+	if len(parts) != 3 || parts[1] != "" {
+		return false
+	}
+	header, err := base64.RawURLEncoding.DecodeString(parts[0])
+	if err != nil {
+		return false
+	}
+	var h struct {
+		Algorithm string `json:"alg"`
+	}
+	if json.Unmarshal(header, &h) != nil || h.Algorithm != "HS256" {
+		return false
+	}
+	got, err := base64.RawURLEncoding.DecodeString(parts[2])
+	if err != nil {
+		return false
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	_, _ = mac.Write([]byte(parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(content)))) // a hash takes everything
+	return hmac.Equal(got, mac.Sum(nil))
+}
+
+// joinFile is the bootstrap kubeconfig of a node that has joined.
+const joinFile = "pki/bootstrap.kubeconfig"
+
+// Join makes the data directory that of a node of the cluster that q leads to; the kubelet's role then runs it. A machine that has begun to
+// join begins again where it was.
+func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
+	cfg, err := r.config()
+	if err != nil {
+		return err
+	}
+	to, err := q.discover(ctx)
+	if err != nil {
+		return err
+	}
+	if exists(cfg.DataDir.Sub("pki/ca.key")) {
+		return fmt.Errorf("%s holds a cluster of its own: choose another --data-dir", cfg.DataDir)
+	}
+	known, err := loadIfThere(r.kubeconfig("kubelet"))
+	if err != nil {
+		return err
+	}
+	if known == nil {
+		if err := nameIsFree(ctx, to, cfg.NodeName); err != nil {
+			return err
+		}
+	} else if ca, err := rootCA(known); err != nil || string(ca) != string(to.CAData) {
+		return fmt.Errorf("%s is a node of another cluster: `keelson down --purge --data-dir %s` ends that, or choose another --data-dir", cfg.DataDir, cfg.DataDir)
+	}
+	c := clientcmdapi.NewConfig()
+	const name = "join"
+	c.Clusters[name] = &clientcmdapi.Cluster{Server: to.Host, CertificateAuthorityData: to.CAData}
+	c.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: to.BearerToken}
+	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	b, err := clientcmd.Write(*c)
+	if err != nil {
+		return fmt.Errorf("write bootstrap kubeconfig: %w", err)
+	}
+	dir, err := cfg.DataDir.Prepare()
+	if err != nil {
+		return err
+	}
+	r.DataDir, r.Bootstrap = dir, dir.Sub(joinFile)
+	return writeIfChanged(r.Bootstrap, b)
+}
+
+// nameIsFree refuses the name of a node that is at work, and a token that is not good any more. A token that may not read nodes cannot tell.
+func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return err
+	}
+	n, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return errors.New("the server does not take the token: it has expired, or may not be used to log in; `keelson token create` makes another")
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look for node %s: %w", name, err)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
+			return fmt.Errorf("there is a node %q already, and it is Ready: choose another --node-name, or `keelson node rm %s` if it is gone for good", name, name)
+		}
+	}
+	return nil
+}

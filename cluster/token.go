@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"keelson/auth"
+	"keelson/pki"
+)
+
+// What a token is made of, and what it lets its bearer do, is as kubeadm makes it, by the same names (docs/decisions/0091).
+const (
+	tokenPrefix  = "bootstrap-token-"
+	joiners      = "system:bootstrappers:kubeadm:default-node-token"
+	clusterInfo  = "cluster-info"
+	infoFile     = "kubeconfig"
+	signatureOf  = "jws-kubeconfig-"
+	requestsRole = "system:certificates.k8s.io:certificatesigningrequests:"
+)
+
+// TokenRequest asks for a bootstrap token.
+type TokenRequest struct {
+	// TTL is how long it lives; 0: for ever.
+	TTL time.Duration
+	// Server is how other machines reach the API, https://HOST:PORT; empty: the endpoint of the service kubernetes.
+	Server      string
+	Description string
+}
+
+// Invitation is what a machine needs to join.
+type Invitation struct {
+	Token, Server string
+	CAHash        []string
+}
+
+// Command is what to type there.
+func (i Invitation) Command() string {
+	return fmt.Sprintf("keelson join %s --token %s --ca-hash %s", i.Server, i.Token, strings.Join(i.CAHash, ","))
+}
+
+// CreateToken makes a bootstrap token, and what machines that join by it need and may, where that is missing.
+func CreateToken(ctx context.Context, to *rest.Config, q TokenRequest) (Invitation, error) {
+	var none Invitation
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return none, err
+	}
+	ca, err := rootCA(to)
+	if err != nil {
+		return none, err
+	}
+	inv := Invitation{Server: q.Server}
+	if inv.CAHash, err = hashesOf(ca); err != nil {
+		return none, err
+	}
+	if inv.Server == "" {
+		if inv.Server, err = reachable(ctx, cl, to); err != nil {
+			return none, err
+		}
+	}
+	if err := invite(ctx, cl, inv.Server, ca); err != nil {
+		return none, err
+	}
+	id, secret := randomText(6), randomText(16)
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: tokenPrefix + id}, Type: corev1.SecretTypeBootstrapToken,
+		StringData: map[string]string{
+			"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true", "auth-extra-groups": joiners,
+		},
+	}
+	if q.Description != "" {
+		s.StringData["description"] = q.Description
+	}
+	if q.TTL > 0 {
+		s.StringData["expiration"] = time.Now().Add(q.TTL).UTC().Format(time.RFC3339)
+	}
+	if _, err := cl.CoreV1().Secrets(s.Namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
+		return none, fmt.Errorf("create token: %w", err)
+	}
+	inv.Token = id + "." + secret
+	return inv, nil
+}
+
+// randomText is n letters and digits.
+func randomText(n int) string {
+	const from = "abcdefghijklmnopqrstuvwxyz0123456789"
+	b := make([]byte, n)
+	for i := range b {
+		k, _ := rand.Int(rand.Reader, big.NewInt(int64(len(from)))) // crypto/rand does not fail
+		b[i] = from[k.Int64()]
+	}
+	return string(b)
+}
+
+// hashesOf names the public keys of the authorities in pem.
+func hashesOf(ca []byte) ([]string, error) {
+	certs, err := certificatesOf(ca)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, c := range certs {
+		h, err := pki.Fingerprint(c.PublicKey)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, h)
+	}
+	return out, nil
+}
+
+func certificatesOf(text []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority: %w", err)
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, errors.New("certificate authority: there is no certificate")
+	}
+	return out, nil
+}
+
+// reachable is how other machines reach the server: as the kubeconfig says or, where that leads to this machine alone, at the
+// endpoint of the service kubernetes.
+func reachable(ctx context.Context, cl kubernetes.Interface, to *rest.Config) (string, error) {
+	u, err := url.Parse(to.Host)
+	if err != nil {
+		return "", fmt.Errorf("address of the server: %w", err)
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); (err != nil || !ip.IsLoopback()) && u.Hostname() != "localhost" {
+		return "https://" + u.Host, nil
+	}
+	nodes, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("list nodes: %w", err)
+	}
+	slice, err := cl.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("find the server's address: %w", err)
+	}
+	if err == nil && len(slice.Ports) == 1 && slice.Ports[0].Port != nil {
+		for _, e := range slice.Endpoints {
+			if ip, err := netip.ParseAddr(e.Addresses[0]); err == nil && !ofPods(nodes.Items, ip) {
+				return "https://" + net.JoinHostPort(ip.String(), fmt.Sprint(*slice.Ports[0].Port)), nil
+			}
+		}
+	}
+	return "", errors.New("other machines do not reach the API: start the server with --bind-address=0.0.0.0 (or one of this machine's addresses), or say by --server https://HOST:PORT how they do")
+}
+
+// ofPods tells whether an address is one of a node's pod range: others do not reach it before they have joined.
+func ofPods(nodes []corev1.Node, ip netip.Addr) bool {
+	for i := range nodes {
+		for _, text := range append(nodes[i].Spec.PodCIDRs, nodes[i].Spec.PodCIDR) {
+			if p, err := netip.ParsePrefix(text); err == nil && p.Contains(ip) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// invite makes what machines read before they know the cluster, and what they may do.
+func invite(ctx context.Context, cl kubernetes.Interface, server string, ca []byte) error {
+	c := clientcmdapi.NewConfig()
+	c.Clusters[""] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
+	b, err := clientcmd.Write(*c)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", clusterInfo, err)
+	}
+	infos := cl.CoreV1().ConfigMaps(metav1.NamespacePublic)
+	for {
+		cm, err := infos.Get(ctx, clusterInfo, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			cm = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: clusterInfo}, Data: map[string]string{infoFile: string(b)}}
+			_, err = infos.Create(ctx, cm, metav1.CreateOptions{})
+		case err == nil && cm.Data[infoFile] != string(b):
+			if cm.Data == nil {
+				cm.Data = map[string]string{}
+			}
+			cm.Data[infoFile] = string(b)
+			_, err = infos.Update(ctx, cm, metav1.UpdateOptions{})
+		}
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("write %s/%s: %w", metav1.NamespacePublic, clusterInfo, err)
+		}
+		break
+	}
+	return grantJoin(ctx, cl)
+}
+
+// grantJoin lets strangers read cluster-info, bearers of tokens ask for a node's certificate, and nodes for their next ones.
+func grantJoin(ctx context.Context, cl kubernetes.Interface) error {
+	const reader, nodesReader, serving = "kubeadm:bootstrap-signer-clusterinfo", "kubeadm:get-nodes", "keelson:serving-certificates"
+	there := func(err error) error {
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespacePublic, Name: reader},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{clusterInfo}, Verbs: []string{"get"}}},
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: reader},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:anonymous"}},
+	}
+	_, err := cl.RbacV1().Roles(role.Namespace).Create(ctx, role, metav1.CreateOptions{})
+	_, err2 := cl.RbacV1().RoleBindings(role.Namespace).Create(ctx, binding, metav1.CreateOptions{})
+	errs := []error{there(err), there(err2)}
+	for _, r := range []*rbacv1.ClusterRole{
+		{ObjectMeta: metav1.ObjectMeta{Name: nodesReader}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: serving}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/selfnodeserver"}, Verbs: []string{"create"}}}},
+	} {
+		_, err := cl.RbacV1().ClusterRoles().Create(ctx, r, metav1.CreateOptions{})
+		errs = append(errs, there(err))
+	}
+	for _, b := range [][3]string{
+		{"kubeadm:kubelet-bootstrap", "system:node-bootstrapper", joiners},
+		{"kubeadm:node-autoapprove-bootstrap", requestsRole + "nodeclient", joiners},
+		{"kubeadm:node-autoapprove-certificate-rotation", requestsRole + "selfnodeclient", auth.Nodes},
+		{nodesReader, nodesReader, joiners},
+		{serving, serving, auth.Nodes},
+	} {
+		_, err := cl.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: b[0]}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: b[1]},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: b[2]}},
+		}, metav1.CreateOptions{})
+		errs = append(errs, there(err))
+	}
+	return errors.Join(errs...)
+}
+
+// Token describes a bootstrap token; its secret half is left out.
+type Token struct {
+	ID, Description string
+	Expires         time.Time // zero: never
+}
+
+// ListTokens are all bootstrap tokens.
+func ListTokens(ctx context.Context, to *rest.Config) ([]Token, error) {
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return nil, err
+	}
+	list, err := cl.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeBootstrapToken)})
+	if err != nil {
+		return nil, fmt.Errorf("list tokens: %w", err)
+	}
+	var out []Token
+	for i := range list.Items {
+		d := list.Items[i].Data
+		t := Token{ID: string(d["token-id"]), Description: string(bytes.TrimSpace(d["description"]))}
+		t.Expires, _ = time.Parse(time.RFC3339, string(d["expiration"])) // none: zero
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// DeleteToken deletes a token, by its ID or as a whole.
+func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return err
+	}
+	id, _, _ := strings.Cut(token, ".")
+	err = cl.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, tokenPrefix+id, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no token %q", id)
+	}
+	return err
+}
+
+// RemoveNode deletes a node, its lease and its certificate requests. Certificates that it has stay good until they end, but name a
+// node that is no more; its kubelet must be stopped before, or it registers again.
+func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
+	cl, err := kubernetes.NewForConfig(to)
+	if err != nil {
+		return err
+	}
+	err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("there is no node %q: `keelson kubectl get nodes` lists them", name)
+	}
+	if err != nil {
+		return fmt.Errorf("delete node %s: %w", name, err)
+	}
+	errs := []error{cl.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, name, metav1.DeleteOptions{})}
+	list, err := cl.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
+	errs = append(errs, err)
+	if err == nil {
+		for i := range list.Items {
+			if list.Items[i].Spec.Username == "system:node:"+name {
+				errs = append(errs, cl.CertificatesV1().CertificateSigningRequests().Delete(ctx, list.Items[i].Name, metav1.DeleteOptions{}))
+			}
+		}
+	}
+	for i, err := range errs {
+		if apierrors.IsNotFound(err) {
+			errs[i] = nil
+		}
+	}
+	return errors.Join(errs...)
+}
