@@ -267,9 +267,9 @@ func runKubelet(ctx context.Context, r RoleConfig) error {
 // serverAt is the address of an API server on another machine; invalid: it is on this one, or known by a name.
 func (r RoleConfig) serverAt() netip.Addr {
 	for _, file := range []string{r.kubeconfig("kubelet"), r.Bootstrap} {
-		to, err := clientcmd.BuildConfigFromFlags("", file)
-		if file == "" || err != nil {
-			continue
+		to, err := loadIfThere(file)
+		if to == nil || err != nil {
+			continue // who reads it for its content says what is wrong
 		}
 		u, err := url.Parse(to.Host)
 		if err != nil {
