@@ -93,7 +93,7 @@ func newNode(cfg Config) *corev1.Node {
 	maps.Copy(labels, kc.Labels)
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: cfg.NodeName, Labels: labels},
-		Spec: corev1.NodeSpec{Taints: kc.Taints},
+		Spec:       corev1.NodeSpec{Taints: kc.Taints},
 	}
 }
 

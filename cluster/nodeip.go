@@ -20,9 +20,13 @@ func nodeIPs(cfg Config) []netip.Addr {
 			families = append(families, p.Addr().Is4())
 		}
 	}
+	towards := cfg.serverAt
+	if bind := cfg.Listen.bind(); !towards.IsValid() && !bind.IsLoopback() && !bind.IsUnspecified() {
+		towards = bind // other machines know this one by it
+	}
 	var out []netip.Addr
 	for _, four := range families {
-		if ip := sourceAddr(four, cfg.serverAt); ip.IsValid() {
+		if ip := sourceAddr(four, towards); ip.IsValid() {
 			out = append(out, ip)
 		}
 	}
