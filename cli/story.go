@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -192,12 +193,18 @@ func printStories(body io.Reader, out io.Writer) error {
 func whyCommand(std Stdio) *cobra.Command {
 	var f storyFlags
 	c := &cobra.Command{
-		Use:   "why pod/NAME",
-		Short: "Why the scheduler chose a pod's node, or none",
+		Use:   "why pod/NAME | svc/NAME",
+		Short: "Why the scheduler chose a pod's node, or none; where packets to a service go, and what is wrong on their way",
 		Args:  cobra.ExactArgs(1),
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
+		if kind, name, ok := strings.Cut(args[0], "/"); ok && slices.Contains([]string{"svc", "service", "services"}, kind) && name != "" {
+			if _, err := f.pod("pod/" + name); err != nil { // the output's form
+				return err
+			}
+			return f.whyService(c.Context(), name, std)
+		}
 		name, err := f.pod(args[0])
 		if err != nil {
 			return err
