@@ -278,7 +278,11 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	tl := timeline.New(timeline.Config{Log: c.log.With("room", "timeline")})
 	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
-	live := &liveFiles{log: c.log.With("room", "cluster")}
+	var server *apiserver.Server // what is told of it looks when the server runs
+	live := &liveFiles{
+		log:  c.log.With("room", "cluster"),
+		told: func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) },
+	}
 	if err := live.certificatesShown(c.keys.serving); err != nil {
 		return assembled{}, err
 	}
@@ -298,7 +302,6 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	var server *apiserver.Server
 	server, err = apiserver.New(apiserver.Config{
 		Store:       served,
 		Listener:    c.listener,
@@ -328,7 +331,6 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	live.told = func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	return assembled{server, live, marks}, nil
 }
 
