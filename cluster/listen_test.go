@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEndpoint: where the service "kubernetes" leads.
+func TestEndpoint(t *testing.T) {
+	pods := []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24")}
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"up":                {Config{}, "10.42.7.1"},
+		"API server alone":  {Config{NoNode: true, PodsBeside: true}, "10.42.7.1"},
+		"no node":           {Config{NoNode: true}, ""},
+		"rootless":          {Config{Rootless: true}, ""},
+		"another runtime":   {Config{RuntimeEndpoint: "unix:///x"}, ""},
+		"an address":        {Config{Options: Options{Listen: ListenOptions{Bind: "192.0.2.7"}}}, "192.0.2.7"},
+		"loopback, said so": {Config{Options: Options{Listen: ListenOptions{Bind: "127.0.0.1"}}}, ""},
+		"advertised":        {Config{Options: Options{Services: ServiceOptions{Advertise: "192.0.2.9"}, Listen: ListenOptions{Bind: "0.0.0.0"}}}, "192.0.2.9"},
+	} {
+		c.cfg.PodCIDRs = pods
+		got := ""
+		if ip := c.cfg.endpoint(); ip.IsValid() {
+			got = ip.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+		ips := servingAddresses(c.cfg, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00::/108")})
+		for _, want := range []string{"127.0.0.1", "10.96.0.1", "fd00::1", c.want} {
+			if want != "" && !slices.ContainsFunc(ips, func(ip net.IP) bool { return ip.Equal(net.ParseIP(want)) }) {
+				t.Errorf("%s: the certificate is not for %s: %v", name, want, ips)
+			}
+		}
+	}
+	for bind, want := range map[string]string{"": "", "127.0.0.1": "", "::1": "", "0.0.0.0": "every address", "192.0.2.7": "listens on 192.0.2.7"} {
+		if got := (ListenOptions{Bind: bind}).Opens(); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("bind %q opens %q, want %q", bind, got, want)
+		}
+	}
+	if err := (ListenOptions{Bind: "host"}).validate(); err == nil {
+		t.Error("a name is taken as an address")
+	}
+}
+
+// TestListeners: several addresses are one listener, also one that the machine has not got yet.
+func TestListeners(t *testing.T) {
+	cfg := Config{PodCIDRs: []netip.Prefix{netip.MustParsePrefix("127.42.7.0/24")}}
+	l, err := openListeners(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for _, host := range []string{"127.0.0.1", "127.42.7.1"} {
+		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.Accept()
+		if err != nil || got.RemoteAddr().String() != c.LocalAddr().String() {
+			t.Errorf("%s: %v", host, err)
+		}
+		_, _ = c.Close(), got.Close()
+	}
+	if err := errors.Join(l.Close(), l.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept after close: %v", err)
+	}
+	cfg.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+	far, err := openListeners(cfg)
+	if err != nil {
+		t.Fatalf("an address that is not there yet: %v", err)
+	}
+	_ = far.Close()
+	if _, err := listen(netip.MustParseAddr("fd00:dead::1"), 0); err == nil || !strings.Contains(err.Error(), "this machine has no address") {
+		t.Errorf("an address of nobody: %v", err)
+	}
+}
