@@ -25,7 +25,10 @@ func networkPolicyIdentity() roleIdentity {
 	}
 	return roleIdentity{
 		user: account("keelson-networkpolicy"), agent: "keelson-networkpolicy", file: "networkpolicy",
-		rules: []rbacv1.PolicyRule{read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods")},
+		rules: []rbacv1.PolicyRule{
+			read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods"),
+			{NonResourceURLs: []string{"/keelson/v1/marks"}, Verbs: []string{"post"}},
+		},
 		steps: []mark.Step{mark.StepPolicy},
 	}
 }
