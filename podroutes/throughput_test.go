@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podroutes
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/network/mesh"
+	"keelson/network/nettest"
+)
+
+// BenchmarkThroughput compares machine to machine with pod to pod of one machine, by a route and through the tunnel.
+func BenchmarkThroughput(b *testing.B) {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel} {
+		sw := nettest.NewSwitch(b, "sw")
+		cl := fake.NewClientset()
+		ma, mb := nettest.New(b, "a"), nettest.New(b, "b")
+		sw.Join(ma, 1500, "10.1.0.11/24")
+		sw.Join(mb, 1500, "10.1.0.12/24")
+		x := newNode(b, cl, ma, mode, "10.1.0.11", "10.42.1.0/24")
+		y := newNode(b, cl, mb, mode, "10.1.0.12", "10.42.2.0/24")
+		podX, onX := x.pod()
+		_, beside := x.pod()
+		_, onY := y.pod()
+		wantReach(b, "a to b", podX, onY[0], onX[0])
+		if mode == mesh.Auto {
+			sink(mb)
+			send(b, "machines", ma, netip.MustParseAddr("10.1.0.12"))
+			send(b, "one machine's pods", podX, beside[0])
+			send(b, "pods, direct", podX, onY[0])
+			continue
+		}
+		send(b, "pods, tunnel", podX, onY[0])
+	}
+}
+
+func sink(m *nettest.Machine) {
+	l := m.Listen("tcp", ":81")
+	go func() { // ends when the listener is closed
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+}
+
+func send(b *testing.B, name string, from *nettest.Machine, to netip.Addr) {
+	b.Run(name, func(b *testing.B) {
+		from.Must(func() error {
+			c, err := net.DialTimeout("tcp", netip.AddrPortFrom(to, 81).String(), time.Second)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = c.Close() }()
+			buf := make([]byte, 1<<20)
+			b.SetBytes(1 << 20)
+			for b.Loop() {
+				if _, err := c.Write(buf); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
