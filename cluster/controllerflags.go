@@ -34,7 +34,7 @@ func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	autoscalingFlags(fl, o)
 	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "give nodes that bring no range of pod addresses one out of --cluster-cidr, which must be given then (default: if it is given)")
 	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
-	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "nodes have their ranges of pod addresses out of `CIDR`, or out of one of each IP family, separated by a comma (default 10.42.0.0/16)")
+	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "nodes have their ranges of pod addresses out of `CIDR`, or out of one of each IP family, separated by a comma (keelson up: 10.42.0.0/16 if not given)")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
 	o.TerminatedPods = 12500

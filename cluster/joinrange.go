@@ -36,7 +36,7 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	}
 	if len(cfg.PodCIDRs) == 0 && len(have) == 0 {
 		given, err := givenPodCIDRs(ctx, cfg, cl, wait)
-		if err != nil {
+		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) { // where the server is away, a node that does not join brings its own
 			return nil, nil, err
 		}
 		if len(given) > 0 {
