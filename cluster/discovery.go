@@ -131,8 +131,7 @@ func (q JoinRequest) clusterInfo(ctx context.Context, secret *tls.Config) (*core
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Do(req)
 	if err != nil {
-		var invalid *tls.CertificateVerificationError
-		if errors.As(err, &invalid) {
+		if invalid, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 			return nil, fmt.Errorf("the server's certificate is not good for %s: %w", q.Server, invalid.Err)
 		}
 		return nil, fmt.Errorf("the server is not reachable at %s: %w; is it started with --bind-address, and does a firewall let port and address through?", q.Server, err)
