@@ -82,22 +82,39 @@ func (d *Delta) DropChain(name string) {
 	delete(d.Chains, name)
 }
 
+// PutSet notes a set that is new.
+func (d *Delta) PutSet(s Set) {
+	if d.Sets == nil {
+		d.Sets = map[string]Set{}
+	}
+	d.Sets[s.Name] = s
+	delete(d.DropSets, s.Name)
+}
+
+// DropSet notes a set that is to go, with all its elements.
+func (d *Delta) DropSet(name string) {
+	if d.DropSets == nil {
+		d.DropSets = map[string]bool{}
+	}
+	d.DropSets[name] = true
+	delete(d.Sets, name)
+}
+
 // Diff is what makes have into want. whole says that only replacing the table does: a set or a base chain is another one.
 func Diff(have, want *Table) (d Delta, whole bool) {
-	d = Delta{Sets: map[string]Set{}, DropSets: map[string]bool{}}
 	for name, s := range want.Sets {
 		old, ok := have.Sets[name]
 		if ok && !old.same(s) {
 			return d, true
 		}
 		if !ok {
-			d.Sets[name] = s
+			d.PutSet(s)
 		}
 		diffElements(&d, name, have.Elements[name], want.Elements[name])
 	}
 	for name := range have.Sets {
 		if _, ok := want.Sets[name]; !ok {
-			d.DropSets[name] = true
+			d.DropSet(name)
 		}
 	}
 	for name, c := range want.Chains {
@@ -144,10 +161,15 @@ func (d *Delta) replace(set, key string) {
 
 // settle is d for a kernel that holds t: without what is so already, and knowing what it replaces.
 func (d *Delta) settle(t *Table) *Delta {
-	out := &Delta{Sets: map[string]Set{}, Chains: d.Chains}
+	out := &Delta{}
 	for name, s := range d.Sets {
 		if _, ok := t.Sets[name]; !ok {
-			out.Sets[name] = s
+			out.PutSet(s)
+		}
+	}
+	for name, c := range d.Chains {
+		if old, ok := t.Chains[name]; !ok || !sameRules(old.Rules, c.Rules) {
+			out.PutChain(c)
 		}
 	}
 	for name := range d.DropChains {
@@ -157,10 +179,7 @@ func (d *Delta) settle(t *Table) *Delta {
 	}
 	for name := range d.DropSets {
 		if _, ok := t.Sets[name]; ok {
-			if out.DropSets == nil {
-				out.DropSets = map[string]bool{}
-			}
-			out.DropSets[name] = true
+			out.DropSet(name)
 		}
 	}
 	for set, m := range d.Put {

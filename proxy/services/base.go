@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"fmt"
+	"net/netip"
+
+	"keelson/network/nft"
+)
+
+// masqueradeBit is the bit of a packet's mark that asks for masquerading: the one that other programs know from Kubernetes.
+const masqueradeBit = 0x4000
+
+// Priorities of the base chains: before and after the translation of addresses.
+const (
+	beforeNAT = -110
+	nat       = -100
+	afterNAT  = -90
+	sourceNAT = 100
+)
+
+// words are the names of things of one family.
+type words struct {
+	n            int
+	addr         nft.Type
+	saddr, daddr nft.Field
+}
+
+var families = [...]words{{4, nft.IPv4, nft.IPSaddr, nft.IPDaddr}, {6, nft.IPv6, nft.IP6Saddr, nft.IP6Daddr}}
+
+func wordsOf(family int) words {
+	if family == 4 {
+		return families[0]
+	}
+	return families[1]
+}
+
+// name is a set's or chain's name in the family: "cluster4".
+func (f words) name(what string) string { return fmt.Sprint(what, f.n) }
+
+// front is what a connection is sent to: operands and types of the maps' keys.
+func (f words) front() []nft.Operand   { return []nft.Operand{f.daddr, nft.MetaL4Proto, nft.THDport} }
+func (f words) frontTypes() []nft.Type { return []nft.Type{f.addr, nft.L4Proto, nft.Port} }
+
+var (
+	portFront      = []nft.Operand{nft.MetaL4Proto, nft.THDport}
+	portFrontTypes = []nft.Type{nft.L4Proto, nft.Port}
+)
+
+// Base is the table without Services.
+func Base(name string, node Node) *nft.Table {
+	t := nft.NewTable(name)
+	for _, f := range families {
+		f.addSets(t)
+		f.addChains(t)
+	}
+	t.AddChain(nft.Chain{Name: "refuse", Rules: []nft.Rule{{nft.Is(nft.MetaL4Proto, nft.Proto(protoTCP)), nft.Reset()}, {nft.Unreachable()}}})
+	t.AddChain(nft.Chain{Name: "services", Rules: serviceRules(node)})
+	t.AddChain(nft.Chain{Name: "closed", Rules: closedRules(node)})
+	for _, hook := range []nft.Hook{nft.Prerouting, nft.Output} {
+		t.AddChain(nft.Chain{Name: "guard-" + string(hook), Type: nft.Filter, Hook: hook, Priority: beforeNAT, Rules: []nft.Rule{
+			{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
+			{nft.State(nft.New), nft.Vmap("guarded6", families[1].front()...)},
+		}})
+		t.AddChain(nft.Chain{Name: string(hook), Type: nft.NAT, Hook: hook, Priority: nat, Rules: []nft.Rule{{nft.Jump("services")}}})
+		t.AddChain(nft.Chain{Name: "closed-" + string(hook), Type: nft.Filter, Hook: hook, Priority: afterNAT, Rules: []nft.Rule{
+			{nft.State(nft.New), nft.Jump("closed")},
+		}})
+	}
+	t.AddChain(nft.Chain{Name: "postrouting", Type: nft.NAT, Hook: nft.Postrouting, Priority: sourceNAT, Rules: []nft.Rule{
+		{nft.Marked(masqueradeBit), nft.ClearMark(masqueradeBit), nft.Masquerade()},
+		{nft.Translated(), nft.In("hairpin4", nft.IPSaddr, nft.IPDaddr), nft.Masquerade()},
+		{nft.Translated(), nft.In("hairpin6", nft.IP6Saddr, nft.IP6Daddr), nft.Masquerade()},
+	}})
+	return t
+}
+
+func (f words) addSets(t *nft.Table) {
+	front, target := f.frontTypes(), []nft.Type{f.addr, nft.Port}
+	with := func(ts []nft.Type, more nft.Type) []nft.Type { return append(append([]nft.Type{}, ts...), more) }
+	for _, m := range []string{"cluster", "external", "closed", "guarded"} {
+		t.AddSet(nft.Set{Name: f.name(m), Key: front, Verdicts: true})
+	}
+	for _, m := range []string{"nodeports", "closedports"} {
+		t.AddSet(nft.Set{Name: f.name(m), Key: portFrontTypes, Verdicts: true})
+	}
+	for _, m := range []list{clusterAll, externalAll, externalLocal} {
+		t.AddSet(nft.Set{Name: f.name(string(m)), Key: with(front, nft.Num), Data: target})
+	}
+	for _, m := range []list{nodePortAll, nodePortLocal} {
+		t.AddSet(nft.Set{Name: f.name(string(m)), Key: with(portFrontTypes, nft.Num), Data: target})
+	}
+	t.AddSet(nft.Set{Name: f.name("cluster-ips"), Key: []nft.Type{f.addr}})
+	t.AddSet(nft.Set{Name: f.name("hairpin"), Key: []nft.Type{f.addr, f.addr}})
+	t.AddSet(nft.Set{Name: f.name("sources"), Key: with(front, f.addr), Interval: true})
+}
+
+func (f words) addChains(t *nft.Table) {
+	t.AddChain(nft.Chain{Name: f.name("sources"), Rules: []nft.Rule{
+		{nft.In(f.name("sources"), append(f.front(), f.saddr)...), nft.Return()},
+		{nft.Drop()},
+	}})
+}
+
+// serviceRules find the frontend that a connection is sent to.
+func serviceRules(node Node) []nft.Rule {
+	var out []nft.Rule
+	for _, f := range families {
+		out = append(out,
+			nft.Rule{nft.Vmap(f.name("cluster"), f.front()...)},
+			nft.Rule{nft.Vmap(f.name("external"), f.front()...)})
+	}
+	return append(out, nodePortRules(node, "nodeports")...)
+}
+
+// closedRules refuse what nothing has translated though it was sent to a Service.
+func closedRules(node Node) []nft.Rule {
+	var out []nft.Rule
+	for _, f := range families {
+		out = append(out,
+			nft.Rule{nft.Vmap(f.name("closed"), f.front()...)},
+			nft.Rule{nft.In(f.name("cluster-ips"), f.daddr), nft.Goto("refuse")})
+	}
+	return append(out, nodePortRules(node, "closedports")...)
+}
+
+// nodePortRules look into a map of node ports, for the addresses that serve them. ::1 does not: what it sends cannot leave it.
+func nodePortRules(node Node, set string) []nft.Rule {
+	var out []nft.Rule
+	for _, f := range families {
+		look := nft.Vmap(f.name(set), portFront...)
+		only := ofFamily(node.NodePortCIDRs, f.n)
+		switch {
+		case len(node.NodePortCIDRs) > 0:
+			for _, p := range only {
+				out = append(out, nft.Rule{nft.Within(f.daddr, p), nft.ToLocal(), look})
+			}
+		case f.n == 4:
+			out = append(out, nft.Rule{nft.OfFamily(4), nft.ToLocal(), look})
+		default:
+			out = append(out, nft.Rule{nft.IsNot(f.daddr, nft.Addr(netip.IPv6Loopback())), nft.ToLocal(), look})
+		}
+	}
+	return out
+}

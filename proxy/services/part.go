@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"keelson/network/nft"
+)
+
+// Numbers of protocols.
+const (
+	protoTCP  = 6
+	protoUDP  = 17
+	protoSCTP = 132
+)
+
+// LabelHeadless marks slices of headless Services, which no proxy needs.
+const LabelHeadless = corev1.IsHeadlessService
+
+// LabelProxyName names the proxy that serves a Service; one that has it is not ours.
+const LabelProxyName = "service.kubernetes.io/service-proxy-name"
+
+// Element is one element of a set.
+type Element struct{ Set, Key, Value string }
+
+// Part is what one Service adds to the table.
+type Part struct {
+	Elements []Element
+	Chains   map[string]nft.Chain // shared ones too: their name says all
+	Sets     map[string]nft.Set
+	Ports    []Port
+	// Health is for load balancers that ask this node whether it has endpoints of its own; nil: nobody asks.
+	Health *Health
+	// Refused are frontends that something else on this node, or another Service, has.
+	Refused []Refusal
+
+	lists  map[listKey][]Endpoint
+	claims []string // elements of external frontends, by set and key
+}
+
+// Port is a port of a Service in one family, as it is served on this node.
+type Port struct {
+	Name      string
+	Proto     uint8
+	Fronts    []netip.AddrPort // cluster and external
+	NodePort  uint16
+	Endpoints []Endpoint
+}
+
+// Health is what a health check node port tells.
+type Health struct {
+	Port  uint16
+	Local int // ready endpoints on this node
+}
+
+// Refusal is a frontend that is not served.
+type Refusal struct {
+	Addr netip.AddrPort
+	By   string // who has it
+}
+
+type listKey struct {
+	set  string
+	port string
+}
+
+// asker tells who has an external frontend; "" is nobody else.
+type asker func(frontend string) string
+
+// builder makes a Part.
+type builder struct {
+	node   Node
+	svc    *corev1.Service
+	before map[listKey][]Endpoint
+	taken  asker
+	part   *Part
+}
+
+// served says whether the Service is ours to serve at all.
+func served(svc *corev1.Service) bool {
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName || svc.Spec.ClusterIP == "" || svc.Spec.ClusterIP == corev1.ClusterIPNone {
+		return false
+	}
+	_, other := svc.Labels[LabelProxyName]
+	_, headless := svc.Labels[LabelHeadless]
+	return !other && !headless
+}
+
+// partOf is what svc adds to the table of the node. before is its last part; taken tells of external frontends that others have.
+func partOf(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node, before *Part, taken asker) *Part {
+	p := &Part{Chains: map[string]nft.Chain{}, Sets: map[string]nft.Set{}, lists: map[listKey][]Endpoint{}}
+	if !served(svc) {
+		return p
+	}
+	b := &builder{node: node, svc: svc, taken: taken, part: p}
+	if before != nil {
+		b.before = before.lists
+	}
+	ips := svc.Spec.ClusterIPs
+	if len(ips) == 0 {
+		ips = []string{svc.Spec.ClusterIP}
+	}
+	for _, s := range ips {
+		ip, err := netip.ParseAddr(s)
+		if err != nil {
+			continue
+		}
+		p.put(wordsOf(familyOf(ip)).name("cluster-ips"), nft.Addr(ip), "")
+		for _, port := range svc.Spec.Ports {
+			b.port(ip, port, slices)
+		}
+	}
+	p.health(svc, slices, node)
+	return p
+}
+
+func (p *Part) health(svc *corev1.Service, slices []*discoveryv1.EndpointSlice, node Node) {
+	if svc.Spec.HealthCheckNodePort == 0 || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return
+	}
+	local := map[netip.Addr]bool{}
+	for _, f := range families {
+		for _, port := range svc.Spec.Ports {
+			for _, c := range candidates(port, f.n, slices, node) {
+				if c.Local && c.ready {
+					local[c.Addr.Addr()] = true
+				}
+			}
+		}
+	}
+	p.Health = &Health{Port: uint16(svc.Spec.HealthCheckNodePort), Local: len(local)}
+}
+
+func (p *Part) put(set, key, value string) { p.Elements = append(p.Elements, Element{set, key, value}) }
+
+// port adds one port of one family: that of the cluster IP.
+func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discoveryv1.EndpointSlice) {
+	f := wordsOf(familyOf(ip))
+	s := &servedPort{
+		builder: b, f: f, id: digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)), name: sp.Name + "/" + string(sp.Protocol),
+		proto: protoNumber(protocolOf(&sp.Protocol)), number: uint16(sp.Port), timeout: stickiness(b.svc),
+		choice: choose(candidates(sp, f.n, slices, b.node), b.node),
+	}
+	told := Port{Name: sp.Name, Proto: s.proto, Fronts: []netip.AddrPort{netip.AddrPortFrom(ip, s.number)}, NodePort: uint16(sp.NodePort), Endpoints: s.all}
+	s.cluster(ip)
+	for _, ext := range b.externals(f.n) {
+		if s.external(ext) {
+			told.Fronts = append(told.Fronts, netip.AddrPortFrom(ext.addr, s.number))
+		}
+	}
+	if sp.NodePort != 0 {
+		s.nodePort(uint16(sp.NodePort))
+	}
+	for _, e := range append(s.all, s.local...) {
+		if e.Local {
+			b.part.put(f.name("hairpin"), nft.Addr(e.Addr.Addr())+nft.Addr(e.Addr.Addr()), "")
+		}
+	}
+	b.part.Ports = append(b.part.Ports, told)
+}
+
+func protoNumber(p corev1.Protocol) uint8 {
+	switch p {
+	case corev1.ProtocolUDP:
+		return protoUDP
+	case corev1.ProtocolSCTP:
+		return protoSCTP
+	case corev1.ProtocolTCP:
+	}
+	return protoTCP
+}
+
+// outer is an address from outside of the cluster.
+type outer struct {
+	addr   netip.Addr
+	ranges []netip.Prefix // who may come; none: everybody
+}
+
+// externals are the Service's addresses of a family beside the cluster IP.
+func (b *builder) externals(family int) []outer {
+	var out []outer
+	seen := map[netip.Addr]bool{}
+	add := func(s string, ranges []netip.Prefix) {
+		a, err := netip.ParseAddr(s)
+		if err != nil || familyOf(a.Unmap()) != family || seen[a.Unmap()] {
+			return
+		}
+		seen[a.Unmap()] = true
+		out = append(out, outer{a.Unmap(), ranges})
+	}
+	if b.svc.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		ranges := sourceRanges(b.svc.Spec.LoadBalancerSourceRanges, family)
+		for _, in := range b.svc.Status.LoadBalancer.Ingress {
+			if in.IPMode == nil || *in.IPMode == corev1.LoadBalancerIPModeVIP {
+				add(in.IP, ranges)
+			}
+		}
+	}
+	for _, s := range b.svc.Spec.ExternalIPs {
+		add(s, nil)
+	}
+	return out
+}
+
+// sourceRanges are the ranges of a family, without those that another holds already; none where one is everything.
+func sourceRanges(in []string, family int) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range in {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil || familyOf(p.Addr()) != family {
+			continue
+		}
+		out = append(out, p.Masked())
+	}
+	var kept []netip.Prefix
+	for i, p := range out {
+		if p.Bits() == 0 {
+			return nil
+		}
+		inside := false
+		for j, q := range out {
+			inside = inside || q.Overlaps(p) && (q.Bits() < p.Bits() || q.Bits() == p.Bits() && j < i)
+		}
+		if !inside {
+			kept = append(kept, p)
+		}
+	}
+	return kept
+}
+
+// servedPort is one port of one family.
+type servedPort struct {
+	*builder
+	choice
+	f       words
+	id      string
+	name    string
+	proto   uint8
+	number  uint16
+	timeout time.Duration
+}
+
+func (s *servedPort) key(ip netip.Addr) string {
+	return nft.Addr(ip) + nft.Proto(s.proto) + nft.PortNumber(s.number)
+}
+
+// fill writes endpoints into a map, numbered as far as possible as they were.
+func (s *servedPort) fill(l list, key string, eps []Endpoint) {
+	set := s.f.name(string(l))
+	lk := listKey{set, key}
+	eps = arrange(s.before[lk], eps)
+	s.part.lists[lk] = eps
+	for i, e := range eps {
+		s.part.put(set, key+nft.Number(uint32(i)), nft.Addr(e.Addr.Addr())+nft.PortNumber(e.Addr.Port()))
+	}
+}
+
+// share adds a chain that is the same for all Services, and returns its name.
+func (s *servedPort) share(c nft.Chain) string {
+	s.part.Chains[c.Name] = c
+	return c.Name
+}
+
+// cluster serves the cluster IP.
+func (s *servedPort) cluster(ip netip.Addr) {
+	key, eps, id := s.key(ip), s.all, s.id
+	if p := s.svc.Spec.InternalTrafficPolicy; p != nil && *p == corev1.ServiceInternalTrafficPolicyLocal {
+		if eps, id = s.local, s.id+"-local"; len(eps) == 0 && s.any {
+			s.part.put(s.f.name("closed"), key, nft.ToDrop)
+		}
+	}
+	if len(eps) == 0 {
+		return // cluster-ips refuses
+	}
+	set := s.f.name("cluster")
+	if s.timeout > 0 {
+		rules := append(foreign(s.f, s.node), nft.Rule{nft.Goto(s.part.sticky(s.f, id, eps, s.timeout))})
+		s.part.put(set, key, nft.ToChain(s.part.own("cluster", s.f, s.id, rules)))
+		return
+	}
+	s.fill(clusterAll, key, eps)
+	s.part.put(set, key, nft.ToChain(s.share(clusterChain(s.f, s.node, len(eps)))))
+}
+
+// external serves an external IP or an address of a load balancer; false: somebody else has it.
+func (s *servedPort) external(ext outer) bool {
+	key, set := s.key(ext.addr), s.f.name("external")
+	at := netip.AddrPortFrom(ext.addr, s.number)
+	if s.node.Taken != nil && s.node.Taken(ext.addr, s.proto, s.number) {
+		s.part.Refused = append(s.part.Refused, Refusal{at, "a process of this node"})
+		return false
+	}
+	if by := s.taken(set + key); by != "" {
+		s.part.Refused = append(s.part.Refused, Refusal{at, by})
+		return false
+	}
+	s.part.claims = append(s.part.claims, set+key)
+	if len(ext.ranges) > 0 {
+		s.part.put(s.f.name("guarded"), key, nft.ToChain(s.f.name("sources")))
+		for _, r := range ext.ranges {
+			k := nft.RangeKey(nft.Only(nft.Addr(ext.addr)), nft.Only(nft.Proto(s.proto)), nft.Only(nft.PortNumber(s.number)), nft.Net(r))
+			s.part.put(s.f.name("sources"), k, "")
+		}
+	}
+	if !s.any {
+		s.part.put(s.f.name("closed"), key, nft.ToChain("refuse"))
+		return true
+	}
+	s.part.put(set, key, nft.ToChain(s.outside(externalKind, key)))
+	return true
+}
+
+// nodePort serves a port of the node's addresses.
+func (s *servedPort) nodePort(port uint16) {
+	key := nft.Proto(s.proto) + nft.PortNumber(port)
+	if !s.any {
+		s.part.put(s.f.name("closedports"), key, nft.ToChain("refuse"))
+		return
+	}
+	s.part.put(s.f.name("nodeports"), key, nft.ToChain(s.outside(nodePortKind, key)))
+}
+
+// outside fills the lists of a frontend that is reached from outside, and returns the chain that serves it.
+func (s *servedPort) outside(k kind, key string) string {
+	local := s.svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	if s.timeout > 0 {
+		return s.outsideSticky(local)
+	}
+	s.fill(k.all, key, s.all)
+	if !local {
+		return s.share(outerChain(s.f, k, len(s.all)))
+	}
+	s.fill(k.local, key, s.local)
+	s.share(plainChain(s.f, k, len(s.all)))
+	return s.share(outerLocalChain(s.f, s.node, k, len(s.local), len(s.all)))
+}
+
+func (s *servedPort) outsideSticky(local bool) string {
+	all := s.part.sticky(s.f, s.id, s.all, s.timeout)
+	if !local {
+		return s.part.own("outer", s.f, s.id, []nft.Rule{{nft.SetMark(masqueradeBit)}, {nft.Goto(all)}})
+	}
+	rules := shortcut(s.f, s.node, all)
+	if to := s.part.sticky(s.f, s.id+"-local", s.local, s.timeout); to != "" {
+		rules = append(rules, nft.Rule{nft.Goto(to)})
+	} else {
+		rules = append(rules, nft.Rule{nft.Drop()})
+	}
+	return s.part.own("outer", s.f, s.id, rules)
+}
