@@ -36,6 +36,7 @@ import (
 	"keelson/lib/memory"
 	"keelson/lib/run"
 	"keelson/pki"
+	"keelson/proxy"
 	"keelson/store"
 	"keelson/timeline"
 )
@@ -311,7 +312,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Parts:       c.keys.judges(rbac, &c.cfg.API, live),
 		Audit:       auditor,
 		Tracing:     tracing,
-		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), []prometheus.Collector{buildInfo()}),
+		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), proxy.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:      followRBAC(rbac),
 		Bootstrap:   slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Kubelet:     c.keys.kubeletClient(),

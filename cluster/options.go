@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/spf13/pflag"
+
+	"keelson/proxy"
 )
 
 // Options are what roles can be told, whether they run together or apart. A role's row in table has its flags.
@@ -23,6 +25,8 @@ type Options struct {
 	PodRoutes PodRouteOptions
 	// Controllers says which controllers run, and how.
 	Controllers ControllerOptions
+	// Proxy says which addresses serve Services.
+	Proxy proxy.Options
 	// Without names roles that are switched off, by their choice in table.
 	Without []string
 }

@@ -11,6 +11,7 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/controllers"
+	"keelson/lib/mark"
 	"keelson/timeline"
 )
 
@@ -46,6 +47,14 @@ func table() []role {
 		{
 			name: "fake nodes", needs: []string{"apiserver"}, in: Config.fakeNodes, make: (*site).fakeNodes,
 			roleIdentity: roleIdentity{user: is("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
+		},
+		{
+			name: "proxy", needs: []string{"apiserver"}, node: true, choice: "proxy", make: (*site).proxy, purge: purgeProxy,
+			roleIdentity: roleIdentity{
+				user: is("system:kube-proxy"), agent: "kube-proxy", file: "proxy", bound: "system:node-proxier", steps: []mark.Step{mark.StepReachable},
+			},
+			options:     func(fl *pflag.FlagSet, o *Options) { o.Proxy.AddFlags(fl) },
+			roleCommand: roleCommand{word: "proxy", short: "The service proxy of this machine, alone", flags: nodeNameFlag},
 		},
 		{
 			name: networkPolicyRole, needs: []string{"apiserver"}, node: true, choice: "network-policy", make: (*site).networkPolicy, purge: purgePolicies,

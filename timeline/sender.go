@@ -33,6 +33,7 @@ var (
 	NodeSteps = []mark.Step{
 		mark.StepSeen, mark.StepVolumes, mark.StepNetwork, mark.StepPolicy, mark.StepSandbox, mark.StepImage, mark.StepContainerCreated,
 		mark.StepContainerStarted, mark.StepContainerExited, mark.StepProbe, mark.StepStatus, mark.StepReady, mark.StepTerminated,
+		mark.StepReachable,
 	}
 	SchedulerSteps  = []mark.Step{mark.StepQueued, mark.StepDecision, mark.StepBind}
 	ControllerSteps = []mark.Step{mark.StepReconcile, mark.StepEviction}

@@ -207,6 +207,8 @@ func kubelet(m mark.Mark) string {
 		return probe(d)
 	case *mark.Status:
 		return status(m, d)
+	case *mark.Reachable:
+		return "reachable as svc/" + d.Service + " (" + d.Front + ")"
 	default:
 		return string(m.Step)
 	}

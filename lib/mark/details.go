@@ -26,6 +26,7 @@ const (
 	StepProbe            Step = "probe"            // *Probe: a probe's result changed
 	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
 	StepReady            Step = "ready"            // *Status: first write with Ready true
+	StepReachable        Step = "reachable"        // *Reachable: a Service leads to the pod, on one node
 	StepEviction         Step = "eviction"         // *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
 	StepTerminated       Step = "terminated"       // *Status: the pod's containers are gone from the node
 )
@@ -48,6 +49,7 @@ var details = map[Step]func() any{
 	StepProbe:            func() any { return new(Probe) },
 	StepStatus:           func() any { return new(Status) },
 	StepReady:            func() any { return new(Status) },
+	StepReachable:        func() any { return new(Reachable) },
 	StepEviction:         func() any { return new(Eviction) },
 	StepTerminated:       func() any { return new(Status) },
 }
@@ -215,6 +217,14 @@ type Status struct {
 	From  string `json:"from,omitempty"` // phase before
 	To    string `json:"to"`             // phase after
 	Ready bool   `json:"ready"`
+}
+
+// Reachable is a Service that leads to a pod: the rules are in the kernel of a node.
+type Reachable struct {
+	Service  string `json:"service"`
+	Node     string `json:"node"`
+	Front    string `json:"front"`    // the cluster IP and port
+	Endpoint string `json:"endpoint"` // the pod's address and port
 }
 
 // Eviction is what a NoExecute taint of a pod's node means for the pod.

@@ -100,6 +100,32 @@ func (d *Delta) DropSet(name string) {
 	delete(d.Sets, name)
 }
 
+// Join adds a later difference.
+func (d *Delta) Join(more *Delta) {
+	for set, m := range more.Drop {
+		for k := range m {
+			d.DropElement(set, k)
+		}
+	}
+	for set, m := range more.Put {
+		for k, v := range m {
+			d.PutElement(set, k, v)
+		}
+	}
+	for name := range more.DropChains {
+		d.DropChain(name)
+	}
+	for name := range more.DropSets {
+		d.DropSet(name)
+	}
+	for _, c := range more.Chains {
+		d.PutChain(c)
+	}
+	for _, s := range more.Sets {
+		d.PutSet(s)
+	}
+}
+
 // Diff is what makes have into want. whole says that only replacing the table does: a set or a base chain is another one.
 func Diff(have, want *Table) (d Delta, whole bool) {
 	for name, s := range want.Sets {

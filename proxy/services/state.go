@@ -90,6 +90,17 @@ func (s *State) Update(in map[types.NamespacedName]Input) Change {
 	return c
 }
 
+// Join adds a later change.
+func (c *Change) Join(more Change) {
+	c.Delta.Join(&more.Delta)
+	for n, before := range more.Before {
+		if _, ok := c.Before[n]; !ok {
+			c.Before[n] = before
+		}
+		c.After[n] = more.After[n]
+	}
+}
+
 func order(a, b types.NamespacedName, in map[types.NamespacedName]Input) int {
 	x, y := in[a].Service, in[b].Service
 	if x != nil && y != nil {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/proxy/services"
+)
+
+// feed is what the informers know, and what of it is new to the loop.
+type feed struct {
+	wake     chan struct{} // capacity 1: something is new
+	services cache.SharedIndexInformer
+	slices   cache.SharedIndexInformer
+	nodes    cache.SharedIndexInformer
+
+	mu      sync.Mutex
+	synced  bool
+	changed map[types.NamespacedName]seen
+	node    bool
+}
+
+// seen is when the loop should have known of a change.
+type seen struct {
+	at time.Time // when the informer delivered the first of its changes
+	// trigger is when the first change of a pod or Service happened that led to this one; zero: unknown.
+	trigger time.Time
+	slices  int
+	service bool
+}
+
+// batch is what changed.
+type batch struct {
+	services map[types.NamespacedName]seen
+	node     *corev1.Node
+}
+
+const byService = "service"
+
+func (f *feed) init() {
+	f.wake = make(chan struct{}, 1)
+	f.changed = map[types.NamespacedName]seen{}
+}
+
+// follow runs the informers. It is ready when they have listed everything.
+func (p *Proxy) follow(ctx context.Context, ready func()) error {
+	const notOurs = "!" + services.LabelProxyName + ",!" + services.LabelHeadless
+	objects := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = notOurs }})
+	self := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
+	}})
+	f := &p.feed
+	f.services = objects.Core().V1().Services().Informer()
+	f.slices = objects.Discovery().V1().EndpointSlices().Informer()
+	f.nodes = self.Core().V1().Nodes().Informer()
+	if err := f.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
+		return fmt.Errorf("index endpoint slices: %w", err)
+	}
+	for _, h := range []struct {
+		informer cache.SharedIndexInformer
+		noted    func(obj any)
+	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) { f.note(func() { f.node = true }) }}} {
+		_, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: h.noted, UpdateFunc: func(_, obj any) { h.noted(obj) }, DeleteFunc: h.noted,
+		})
+		if err != nil {
+			return fmt.Errorf("follow services: %w", err)
+		}
+	}
+	objects.Start(ctx.Done())
+	self.Start(ctx.Done())
+	defer objects.Shutdown()
+	defer self.Shutdown()
+	if !cache.WaitForCacheSync(ctx.Done(), f.services.HasSynced, f.slices.HasSynced, f.nodes.HasSynced) {
+		return nil // ctx is done
+	}
+	f.note(func() { f.synced, f.node = true, true })
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+func serviceOf(obj any) ([]string, error) {
+	s, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil, nil
+	}
+	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// note records a change and wakes the loop.
+func (f *feed) note(change func()) {
+	f.mu.Lock()
+	change()
+	f.mu.Unlock()
+	signal(f.wake)
+}
+
+func (f *feed) serviceChanged(obj any) {
+	s, ok := client.Delivered[*corev1.Service](obj)
+	if !ok {
+		return
+	}
+	f.note(func() { f.addLocked(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, seen{service: true}) })
+}
+
+func (f *feed) sliceChanged(obj any) {
+	s, ok := client.Delivered[*discoveryv1.EndpointSlice](obj)
+	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
+		return
+	}
+	trigger, err := time.Parse(time.RFC3339Nano, s.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil {
+		trigger = time.Time{}
+	}
+	f.note(func() {
+		f.addLocked(types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}, seen{trigger: trigger, slices: 1})
+	})
+}
+
+func (f *feed) addLocked(n types.NamespacedName, s seen) {
+	old, ok := f.changed[n]
+	if !ok {
+		s.at = time.Now()
+		f.changed[n] = s
+		return
+	}
+	old.slices += s.slices
+	old.service = old.service || s.service
+	if old.trigger.IsZero() || !s.trigger.IsZero() && s.trigger.Before(old.trigger) {
+		old.trigger = s.trigger
+	}
+	f.changed[n] = old
+}
+
+// take returns what changed since it was called last; nil: nothing, or not everything is listed yet.
+func (f *feed) take() *batch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.synced || len(f.changed) == 0 && !f.node {
+		return nil
+	}
+	b := &batch{services: f.changed}
+	f.changed, f.node = map[types.NamespacedName]seen{}, false
+	for _, obj := range f.nodes.GetStore().List() {
+		b.node, _ = obj.(*corev1.Node)
+	}
+	return b
+}
+
+func (f *feed) service(n types.NamespacedName) *corev1.Service {
+	obj, ok, err := f.services.GetStore().GetByKey(n.String())
+	if err != nil || !ok {
+		return nil
+	}
+	svc, _ := obj.(*corev1.Service)
+	return svc
+}
+
+// input is what the informers hold of a Service.
+func (f *feed) input(n types.NamespacedName) services.Input {
+	in := services.Input{Service: f.service(n)}
+	if in.Service == nil {
+		return in
+	}
+	objs, err := f.slices.GetIndexer().ByIndex(byService, n.String())
+	if err != nil {
+		return in
+	}
+	for _, obj := range objs {
+		if s, ok := obj.(*discoveryv1.EndpointSlice); ok {
+			in.Slices = append(in.Slices, s)
+		}
+	}
+	return in
+}
+
+// all is every Service.
+func (f *feed) all() map[types.NamespacedName]services.Input {
+	out := map[types.NamespacedName]services.Input{}
+	for _, obj := range f.services.GetStore().List() {
+		if s, ok := obj.(*corev1.Service); ok {
+			n := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
+			out[n] = f.input(n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/proxy/services"
+)
+
+// healthChecks serve the health check node ports of Services: whether this node has endpoints of its own.
+type healthChecks struct {
+	log  *slog.Logger
+	live *liveness
+
+	mu      sync.Mutex
+	running bool // run has begun and not ended
+	wait    sync.WaitGroup
+	servers map[uint16]*healthCheck
+}
+
+type healthCheck struct {
+	name   types.NamespacedName
+	local  int
+	server *http.Server
+}
+
+const (
+	headerTimeout = 5 * time.Second
+	closeTimeout  = time.Second
+)
+
+func (h *healthChecks) run(ctx context.Context, ready func()) error {
+	h.mu.Lock()
+	h.running = true
+	for port, c := range h.servers {
+		h.listenLocked(port, c)
+	}
+	h.mu.Unlock()
+	ready()
+	<-ctx.Done()
+	h.mu.Lock()
+	h.running = false
+	for _, c := range h.servers {
+		c.close()
+	}
+	h.servers = nil
+	h.mu.Unlock()
+	h.wait.Wait()
+	return nil
+}
+
+func (c *healthCheck) close() {
+	if c.server != nil {
+		_ = c.server.Close() // its listener and connections
+	}
+}
+
+// set makes the servers those that the Services ask for.
+func (h *healthChecks) set(state *services.State) {
+	want := map[uint16]*healthCheck{}
+	for n, p := range state.All {
+		if p.Health != nil {
+			want[p.Health.Port] = &healthCheck{name: n, local: p.Health.Local}
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for port, c := range h.servers {
+		if want[port] == nil {
+			c.close()
+			delete(h.servers, port)
+		}
+	}
+	for port, c := range want {
+		if have := h.servers[port]; have != nil {
+			have.name, have.local = c.name, c.local
+			continue
+		}
+		if h.servers == nil {
+			h.servers = map[uint16]*healthCheck{}
+		}
+		h.servers[port] = c
+		h.listenLocked(port, c)
+	}
+}
+
+func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
+	if !h.running || c.server != nil {
+		return
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
+	if err != nil {
+		h.log.Warn("health check node port", "service", c.name, "port", port, "err", err)
+		return
+	}
+	c.server = &http.Server{ReadHeaderTimeout: headerTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		h.mu.Lock()
+		name, local := c.name, c.local
+		h.mu.Unlock()
+		healthy := h.live.healthy()
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(local))
+		if local == 0 || !healthy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		writeJSON(w, map[string]any{
+			"service":        map[string]string{"namespace": name.Namespace, "name": name.Name},
+			"localEndpoints": local, "serviceProxyHealthy": healthy,
+		})
+	})}
+	server := c.server
+	h.wait.Go(func() { _ = server.Serve(l) }) // ends when it is closed
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := json.MarshalIndent(v, "", "\t")
+	if err == nil {
+		_, _ = w.Write(append(b, '\n')) // who asked is gone
+	}
+}
+
+// liveness is whether the rules are as they should be.
+type liveness struct {
+	mu      sync.Mutex
+	last    time.Time // of the last write
+	failing time.Time // since when writes fail; zero: they do not
+	leaving bool      // the node is about to go
+}
+
+// unhealthyAfter is how long writes may fail before load balancers are told: twice the period after which kube-proxy writes anyway.
+const unhealthyAfter = time.Minute
+
+func (l *liveness) wrote() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.last, l.failing = time.Now(), time.Time{}
+}
+
+func (l *liveness) failed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failing.IsZero() {
+		l.failing = time.Now()
+	}
+}
+
+func (l *liveness) healthy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.last.IsZero() && (l.failing.IsZero() || time.Since(l.failing) < unhealthyAfter)
+}
+
+// toBeDeleted is the taint of nodes that the cluster autoscaler is about to remove.
+const toBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+func (l *liveness) eligible(node *corev1.Node) {
+	leaving := node.DeletionTimestamp != nil
+	for _, t := range node.Spec.Taints {
+		leaving = leaving || t.Key == toBeDeleted
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = leaving
+}
+
+// serveHealthz answers /healthz and /livez as kube-proxy does. A port that is taken costs the answer, not the Services.
+func (p *Proxy) serveHealthz(ctx context.Context, ready func()) error {
+	addr := p.cfg.Options.HealthzBindAddress
+	ready()
+	if addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		p.log.Warn("the service proxy answers no /healthz", "addr", addr, "err", err)
+		<-ctx.Done()
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, true) })
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) { p.live.answer(w, false) })
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
+	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve healthz: %w", err)
+	}
+	return nil
+}
+
+func (l *liveness) answer(w http.ResponseWriter, asNode bool) {
+	healthy := l.healthy()
+	l.mu.Lock()
+	last, leaving := l.last, l.leaving
+	l.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !healthy || asNode && leaving {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	out := map[string]any{"lastUpdated": last.String(), "currentTime": time.Now().String()}
+	if asNode {
+		out["nodeEligible"] = !leaving
+	}
+	writeJSON(w, out)
+}

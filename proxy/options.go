@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/proxy/services"
+)
+
+// Options are what users can say about the proxy.
+type Options struct {
+	// ClusterCIDRs are the ranges of all pods; empty: the node's own.
+	ClusterCIDRs []string
+	// NodePortAddresses are CIDRs of the node's addresses that serve node ports, or "primary" alone; empty: all.
+	NodePortAddresses []string
+	// HealthzBindAddress is where /healthz is; "" nowhere.
+	HealthzBindAddress string
+}
+
+// DefaultHealthz is where load balancers of Kubernetes look for kube-proxy, but for other machines.
+const DefaultHealthz = "127.0.0.1:10256"
+
+const primary = "primary"
+
+// AddFlags adds the proxy's flags, with kube-proxy's names.
+func (o *Options) AddFlags(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&o.ClusterCIDRs, "proxy-cluster-cidr", nil, "ranges of all pods' addresses: what comes to a cluster IP from elsewhere is masqueraded (default: the node's range)")
+	fl.StringSliceVar(&o.NodePortAddresses, "nodeport-addresses", nil, "CIDRs of the node's addresses that serve node ports, or primary: the node's main addresses (default: all)")
+	fl.StringVar(&o.HealthzBindAddress, "healthz-bind-address", DefaultHealthz, "where the service proxy answers /healthz; empty: nowhere")
+}
+
+// Validate checks the options.
+func (o *Options) Validate() error {
+	if _, err := prefixes("--proxy-cluster-cidr", o.ClusterCIDRs); err != nil {
+		return err
+	}
+	if !slices.Equal(o.NodePortAddresses, []string{primary}) {
+		if _, err := prefixes("--nodeport-addresses", o.NodePortAddresses); err != nil {
+			return err
+		}
+	}
+	if o.HealthzBindAddress != "" {
+		if _, _, err := net.SplitHostPort(o.HealthzBindAddress); err != nil {
+			return fmt.Errorf("--healthz-bind-address %q: want an address and a port, such as %s: %w", o.HealthzBindAddress, DefaultHealthz, err)
+		}
+	}
+	return nil
+}
+
+func prefixes(flag string, in []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, s := range in {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: want CIDRs, such as 10.0.0.0/8: %w", flag, s, err)
+		}
+		out = append(out, p.Masked())
+	}
+	return out, nil
+}
+
+// facts are what the rules depend on beside Services.
+func (p *Proxy) facts(node *corev1.Node) services.Node {
+	out := services.Node{Name: p.cfg.NodeName, PodCIDRs: p.cfg.PodCIDRs, Taken: p.cfg.Taken}
+	o := p.cfg.Options
+	out.NodePortCIDRs, _ = prefixes("", o.NodePortAddresses) // validated, or "primary"
+	if node != nil {
+		out.Zone = node.Labels[corev1.LabelTopologyZone]
+		if cidrs, err := prefixes("", node.Spec.PodCIDRs); err == nil && len(cidrs) > 0 {
+			out.PodCIDRs = cidrs
+		}
+		if slices.Equal(o.NodePortAddresses, []string{primary}) {
+			out.NodePortCIDRs = primaryAddresses(node)
+		}
+		p.live.eligible(node)
+	}
+	if all, err := prefixes("", o.ClusterCIDRs); err == nil && len(all) > 0 {
+		out.PodCIDRs = all
+	}
+	return out
+}
+
+// primaryAddresses are the node's first address of each family.
+func primaryAddresses(node *corev1.Node) []netip.Prefix {
+	var out []netip.Prefix
+	have := map[bool]bool{}
+	for _, a := range node.Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err != nil || a.Type != corev1.NodeInternalIP || have[ip.Is4()] {
+			continue
+		}
+		have[ip.Is4()] = true
+		out = append(out, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	return out
+}
+
+func sameNode(a, b services.Node) bool {
+	return a.Zone == b.Zone && slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.NodePortCIDRs, b.NodePortCIDRs)
+}

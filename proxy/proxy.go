@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package proxy makes Services reachable from this node and its pods: it follows Services and EndpointSlices through the client and keeps one
+// nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own. It never carries a packet
+// itself, runs no other program, leaves foreign tables alone, and does nothing while nothing changes.
+//
+// Invariants:
+//  1. One goroutine owns the state and writes the table. Informers only note what changed; what is noted while a transaction runs is
+//     one transaction, and nothing waits for more to come.
+//  2. The first transaction, and the one after any failure or damage, is the whole table.
+//  3. The table stays when the process ends: connections and new clients are served while it restarts. Purge takes it away.
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/client"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+	"keelson/network/nft"
+	"keelson/proxy/services"
+)
+
+// Config says whose Services are served, where.
+type Config struct {
+	Client   *client.Client
+	NodeName string
+	// Table is the name of the nftables table.
+	Table string
+	// PodCIDRs are the node's ranges of pod addresses as long as its Node object names none.
+	PodCIDRs []netip.Prefix
+	Options  Options
+	// NetNS is an open network namespace; 0 is the process's own.
+	NetNS int
+	// Taken tells whether something on this node listens on an address and port; nil asks the kernel.
+	Taken func(addr netip.Addr, proto uint8, port uint16) bool
+	Marks *mark.Recorder
+	Log   *slog.Logger
+}
+
+// Proxy serves the Services of one node.
+type Proxy struct {
+	cfg    Config
+	log    *slog.Logger
+	writer *nft.Writer
+	feed   feed
+	health *healthChecks
+	live   *liveness
+	told   *client.Events
+
+	// Of the loop alone.
+	node  services.Node
+	state *services.State // nil until the first write
+	pace  pace
+}
+
+// New checks the configuration. It starts nothing.
+func New(cfg Config) (*Proxy, error) {
+	if cfg.Client == nil || cfg.NodeName == "" || cfg.Table == "" {
+		return nil, errors.New("the service proxy needs a client, the node's name and a table")
+	}
+	if err := cfg.Options.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Taken == nil {
+		cfg.Taken = listening
+	}
+	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log}, told: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
+	p.health.live = p.live
+	p.feed.init()
+	return p, nil
+}
+
+// Run keeps the table until ctx is done, and leaves it as it is. It calls ready when the first rules are in the kernel.
+func (p *Proxy) Run(ctx context.Context, ready func()) error {
+	w, err := nft.Open(nft.Config{Name: p.cfg.Table, NetNS: p.cfg.NetNS, Log: p.log})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	p.writer = w
+	damaged := make(chan struct{}, 1)
+	return run.Together(nil,
+		run.Part{Name: "informers", Run: p.follow},
+		run.Part{Name: "events", Run: p.told.Run},
+		run.Part{Name: "rules", Run: func(ctx context.Context, ready func()) error { return p.keep(ctx, damaged, ready) }},
+		run.Part{Name: "watch of rules", Run: func(ctx context.Context, ready func()) error {
+			ready()
+			return w.Watch(ctx, func() { signal(damaged) })
+		}},
+		run.Part{Name: "health checks", Run: p.health.run},
+		run.Part{Name: "healthz", Run: func(ctx context.Context, ready func()) error { return p.serveHealthz(ctx, ready) }},
+	)(ctx, ready)
+}
+
+// Purge takes the table out of the kernel. Nothing there is no error.
+func Purge(table string) error {
+	w, err := nft.Open(nft.Config{Name: table})
+	if err != nil {
+		return err
+	}
+	return errors.Join(w.Delete(), w.Close())
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default: // one is waiting already
+	}
+}
+
+// keep is the loop: it writes what the feed notes, and writes again what was damaged or could not be written.
+func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func()) error {
+	started := sync.OnceFunc(ready)
+	timer := time.NewTimer(0)
+	if !timer.Stop() {
+		<-timer.C
+	}
+	defer timer.Stop()
+	broken := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.feed.wake:
+		case <-damaged:
+			broken = true
+			p.log.Warn("the rules of services were changed by somebody else", "table", p.cfg.Table)
+		case <-timer.C:
+		}
+		if wait := p.pace.wait(); broken && wait > 0 {
+			timer.Reset(wait)
+			continue
+		}
+		err := p.sync(broken)
+		if err != nil {
+			p.live.failed()
+			failures.Inc()
+			p.log.Error("write the rules of services", "err", err)
+			broken = true
+			p.pace.tried()
+			timer.Reset(p.pace.wait())
+			continue
+		}
+		if broken {
+			p.pace.tried()
+		}
+		broken = false
+		if p.state != nil {
+			p.live.wrote()
+			started()
+		}
+	}
+}
+
+// sync takes what changed and writes it.
+func (p *Proxy) sync(broken bool) error {
+	batch := p.feed.take()
+	if batch == nil {
+		if broken {
+			return p.writer.Repair()
+		}
+		return nil
+	}
+	begun := time.Now()
+	node := p.facts(batch.node)
+	var c services.Change
+	var err error
+	full := p.state == nil || !sameNode(p.node, node)
+	if full {
+		var t *nft.Table
+		t, p.state, c = services.Table(p.cfg.Table, node, p.feed.all())
+		p.node = node
+		err = p.writer.Write(t)
+	} else {
+		c = p.update(batch.services)
+		if err = p.writer.Change(&c.Delta); err == nil && broken {
+			err = p.writer.Repair()
+		}
+	}
+	p.forgetFlows(c)
+	p.health.set(p.state)
+	p.tell(batch, c, begun, full, err)
+	if err != nil {
+		return fmt.Errorf("%d services: %w", len(batch.services), err)
+	}
+	return nil
+}
+
+// update gives the state what changed, and those that waited for what became free.
+func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
+	in := make(map[types.NamespacedName]services.Input, len(names))
+	for n := range names {
+		in[n] = p.feed.input(n)
+	}
+	c := p.state.Update(in)
+	for len(c.Freed) > 0 {
+		again := map[types.NamespacedName]services.Input{}
+		for _, n := range c.Freed {
+			again[n] = p.feed.input(n)
+		}
+		more := p.state.Update(again)
+		c.Join(more)
+		c.Freed = more.Freed
+		if len(more.Freed) >= len(again) {
+			break // they wait for each other
+		}
+	}
+	return c
+}
+
+// pace says how long to wait before the next repair: longer and longer while somebody insists.
+type pace struct {
+	last time.Time
+	gap  time.Duration
+}
+
+const (
+	shortestGap = 100 * time.Millisecond
+	longestGap  = 30 * time.Second
+)
+
+func (p *pace) wait() time.Duration {
+	if p.last.IsZero() {
+		return 0
+	}
+	return max(0, p.gap-time.Since(p.last))
+}
+
+func (p *pace) tried() {
+	now := time.Now()
+	if now.Sub(p.last) > 2*longestGap {
+		p.gap = 0
+	}
+	p.gap = min(max(2*p.gap, shortestGap), longestGap)
+	p.last = now
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/lib/mark"
+	"keelson/proxy/services"
+)
+
+// tell emits marks of the pods that became reachable, counts the write, and says which frontends are not served.
+func (p *Proxy) tell(b *batch, c services.Change, begun time.Time, full bool, err error) {
+	observe(b, time.Since(begun), full)
+	if err != nil {
+		return
+	}
+	for n, after := range c.After {
+		before := c.Before[n]
+		p.refused(n, before, after)
+		at := begun
+		if s, ok := b.services[n]; ok && !full {
+			at = s.at
+		}
+		p.reachable(n, before, after, at)
+	}
+}
+
+// reachable emits a mark for each pod of this node that the Service leads to now and did not before. A node tells of no others.
+func (p *Proxy) reachable(n types.NamespacedName, before, after *services.Part, at time.Time) {
+	had := map[types.UID]bool{}
+	if before != nil {
+		for _, port := range before.Ports {
+			for _, e := range port.Endpoints {
+				had[e.Pod.UID] = true
+			}
+		}
+	}
+	took := time.Since(at)
+	for _, port := range after.Ports {
+		for _, e := range port.Endpoints {
+			if !e.Local || e.Pod.UID == "" || had[e.Pod.UID] {
+				continue
+			}
+			had[e.Pod.UID] = true // once for a pod, not for each of its ports
+			p.cfg.Marks.Emit(mark.Mark{
+				Step: mark.StepReachable, Component: "proxy " + p.cfg.NodeName, At: at, Took: took,
+				Subject: mark.Subject{Resource: "pods", Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: string(e.Pod.UID)},
+				Detail:  &mark.Reachable{Service: n.Name, Node: p.cfg.NodeName, Front: port.Fronts[0].String(), Endpoint: e.Addr.String()},
+			})
+		}
+	}
+}
+
+// refused tells users of frontends that somebody else has.
+func (p *Proxy) refused(n types.NamespacedName, before, after *services.Part) {
+	known := map[netip.AddrPort]bool{}
+	if before != nil {
+		for _, r := range before.Refused {
+			known[r.Addr] = true
+		}
+	}
+	for _, r := range after.Refused {
+		svc := p.feed.service(n)
+		if known[r.Addr] || svc == nil {
+			continue
+		}
+		p.told.Event(svc, corev1.EventTypeWarning, "AddressInUse", fmt.Sprintf("node %s does not serve %s: %s has it", p.cfg.NodeName, r.Addr, r.By))
+	}
+}
