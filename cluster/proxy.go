@@ -4,7 +4,6 @@ package cluster
 
 import (
 	"context"
-	"net/netip"
 	"os"
 
 	"keelson/lib/run"
@@ -18,10 +17,7 @@ func serviceTable(dir DataDir) string { return "keelson-" + dir.ID() + "-svc" }
 func (s *site) proxy() (run.Func, error) {
 	cfg := proxy.Config{
 		Client: s.client(roleIdentity{user: is("system:kube-proxy"), agent: "kube-proxy"}), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
-		Options: s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
-	}
-	if s.cfg.PodCIDR.IsValid() {
-		cfg.PodCIDRs = []netip.Prefix{s.cfg.PodCIDR}
+		PodCIDRs: s.cfg.PodCIDRs, Options: s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
 	}
 	p, err := proxy.New(cfg)
 	if err != nil {

@@ -302,3 +302,14 @@ func (w *world) rules() string {
 	}
 	return string(bytes.TrimSpace(out))
 }
+
+// dialOnce connects and reads the answer, on this thread.
+func dialOnce(addr string) error {
+	c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = io.ReadAll(c)
+	return err
+}
