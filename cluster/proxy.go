@@ -18,7 +18,7 @@ func (s *site) proxy() (run.Func, error) {
 	cfg := proxy.Config{
 		Client: s.client(roleIdentity{user: is("system:kube-proxy"), agent: "kube-proxy"}), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
 		PodCIDRs: s.cfg.PodCIDRs,
-		Options: s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
+		Options:  s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
 	}
 	p, err := proxy.New(cfg)
 	if err != nil {
