@@ -28,6 +28,7 @@ const (
 	StepReady            Step = "ready"            // *Status: first write with Ready true
 	StepReachable        Step = "reachable"        // *Reachable: a Service leads to the pod, on one node
 	StepEviction         Step = "eviction"         // *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
+	StepResolvable       Step = "resolvable"       // *Resolvable: a node's DNS server answers for a service's name for the first time
 	StepTerminated       Step = "terminated"       // *Status: the pod's containers are gone from the node
 )
 
@@ -51,6 +52,7 @@ var details = map[Step]func() any{
 	StepReady:            func() any { return new(Status) },
 	StepReachable:        func() any { return new(Reachable) },
 	StepEviction:         func() any { return new(Eviction) },
+	StepResolvable:       func() any { return new(Resolvable) },
 	StepTerminated:       func() any { return new(Status) },
 }
 
@@ -234,4 +236,10 @@ type Eviction struct {
 	Tolerated time.Duration `json:"tolerated,omitempty"` // how long the pod tolerates it; 0: not at all
 	Deadline  time.Time     `json:"deadline,omitzero"`   // when the pod will be deleted
 	Cancelled bool          `json:"cancelled,omitempty"` // the taint is gone, or tolerated for ever: the pod stays
+}
+
+// Resolvable is a service's name that leads somewhere now.
+type Resolvable struct {
+	Node string `json:"node,omitempty"` // whose server answers; empty: a server of no node
+	Name string `json:"name"`           // complete
 }

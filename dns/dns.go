@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dns is the cluster's DNS server: it answers pods from what informers say of services, endpoint slices and namespaces, and asks
+// the node's resolvers for the rest. cluster runs one on each node, in the node's process or as `keelson dns`; it needs nothing but a client.
+// Its parts: zone knows the names of the cluster, forward asks others, settings reads configuration, serve speaks with clients. The service
+// kube-system/kube-dns and this node's endpoint slice of it are kept here. It never listens on an address that it was not given.
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/client"
+	"keelson/dns/forward"
+	"keelson/dns/meter"
+	"keelson/dns/serve"
+	"keelson/dns/settings"
+	"keelson/dns/zone"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+)
+
+// Config is what a server works with.
+type Config struct {
+	Client *client.Client
+	// NodeName is the node whose pods ask; its endpoint slice is kept. Empty: this server is of no node, all nodes' pods may ask, and
+	// neither the service nor a slice is kept.
+	NodeName string
+	// Listen is the address to answer at. Where AnyPort is set and its port is taken, another one is used, which the slice then names.
+	Listen  netip.AddrPort
+	AnyPort bool
+	// ServiceIP is the cluster address of kube-system/kube-dns.
+	ServiceIP netip.Addr
+	// Domain is the cluster's; empty: cluster.local.
+	Domain string
+	// File is the configuration's; empty: the ConfigMap kube-system/keelson-dns holds it.
+	File string
+	// ResolvConf names the node's resolvers; empty: /etc/resolv.conf.
+	ResolvConf string
+	// Allowed are further ranges of addresses that may ask.
+	Allowed []netip.Prefix
+	// Listening is told of the address once the server answers there; may be nil.
+	Listening func(netip.AddrPort)
+	Marks     *mark.Recorder
+	Log       *slog.Logger
+}
+
+// TTL of the cluster's records in seconds: what a client may go on believing after a change.
+const TTL = 5
+
+// Server answers questions for names.
+type Server struct {
+	cfg      Config
+	zone     *zone.Index
+	forward  *forward.Forwarder
+	handler  *serve.Handler
+	sources  *sources
+	settings atomic.Pointer[settings.Settings]
+	events   *client.Events
+	synced   atomic.Bool // marks tell of what comes after
+}
+
+// New checks cfg. It starts nothing.
+func New(cfg Config) (*Server, error) {
+	switch {
+	case cfg.Client == nil:
+		return nil, errors.New("dns: no client given")
+	case !cfg.Listen.IsValid() || cfg.Listen.Addr().IsUnspecified():
+		return nil, fmt.Errorf("dns: %s is no address to answer at: only the cluster's pods may ask", cfg.Listen)
+	case cfg.Log == nil:
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Domain == "" {
+		cfg.Domain = "cluster.local"
+	}
+	if cfg.ResolvConf == "" {
+		cfg.ResolvConf = "/etc/resolv.conf"
+	}
+	s := &Server{cfg: cfg, zone: zone.New(cfg.Domain, TTL), sources: newSources(cfg.Allowed), events: cfg.Client.Events("dns", cfg.NodeName, cfg.Log)}
+	s.settings.Store(&settings.Settings{})
+	s.forward = forward.New(forward.Config{Log: cfg.Log, Looped: s.looped})
+	s.handler = serve.New(serve.Config{Zone: s.zone, Forward: s.forward, Settings: s.settings.Load, Allowed: s.sources.allowed, TTL: TTL})
+	return s, nil
+}
+
+// Collectors are the metrics of the DNS servers in this process.
+func Collectors() []prometheus.Collector { return meter.Collectors() }
+
+// Run answers until ctx ends. It is ready when it answers: all of the cluster's names are known then.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	l, err := s.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	p := &publisher{cfg: s.cfg, addr: l.Addr(), wake: make(chan struct{}, 1)}
+	inform, err := s.informers(p)
+	if err != nil {
+		return err
+	}
+	background := func(f func(context.Context)) run.Func {
+		return func(ctx context.Context, ready func()) error {
+			ready()
+			f(ctx)
+			return nil
+		}
+	}
+	answer := func(ctx context.Context, ready func()) error {
+		if s.cfg.Listening != nil {
+			s.cfg.Listening(l.Addr())
+		}
+		ready()
+		return s.handler.Run(ctx, l)
+	}
+	g := &run.Group{}
+	g.Add("events", background(s.events.Run))
+	g.Add("forwarder", background(s.forward.Run))
+	g.Add("settings", s.follow)
+	g.Add("informers", inform)
+	g.Add("server", answer)
+	if s.cfg.NodeName != "" {
+		g.Add("publisher", background(p.run))
+	}
+	return g.Run(ctx, ready)
+}
+
+func (s *Server) listen(ctx context.Context) (serve.Listeners, error) {
+	l, err := serve.Listen(ctx, s.cfg.Listen)
+	if s.cfg.AnyPort && errors.Is(err, syscall.EADDRINUSE) {
+		l, err = serve.Listen(ctx, netip.AddrPortFrom(s.cfg.Listen.Addr(), 0))
+		if err == nil {
+			s.cfg.Log.Warn("another program answers for names at all addresses of the machine; pods reach this server at another port, through the service kube-dns",
+				"taken", s.cfg.Listen, "port", l.Addr().Port())
+		}
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with --dns-listen, or do without with --dns=none: %w", s.cfg.Listen, err)
+	}
+	return l, err
+}
+
+// looped tells the node's events of a server that leads back here.
+func (s *Server) looped(to netip.AddrPort) {
+	s.tell(corev1.EventTypeWarning, "DNSLoop", fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dns
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/client"
+)
+
+// Service is the one by which pods reach their node's server; Manager is who its slices say they are of.
+const (
+	Service = "kube-dns"
+	Manager = "dns.keelson"
+)
+
+// publisher keeps the service and this node's slice of it. It holds what the informers saw last.
+type publisher struct {
+	cfg  Config
+	addr netip.AddrPort
+	wake chan struct{}
+
+	mu      sync.Mutex
+	svc     *corev1.Service
+	own     *discoveryv1.EndpointSlice
+	machine *corev1.Node
+	foreign bool // it was said that the service is somebody else's
+}
+
+func (p *publisher) changed(f func()) {
+	p.mu.Lock()
+	f()
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *publisher) service(s *corev1.Service) {
+	if s.Namespace == metav1.NamespaceSystem && s.Name == Service {
+		p.changed(func() { p.svc = s })
+	}
+}
+
+func (p *publisher) serviceGone(s *corev1.Service) {
+	if s.Namespace == metav1.NamespaceSystem && s.Name == Service {
+		p.changed(func() { p.svc = nil })
+	}
+}
+
+func (p *publisher) slice(s *discoveryv1.EndpointSlice, there bool) {
+	if s.Namespace != metav1.NamespaceSystem || s.Name != sliceName(p.cfg.NodeName) {
+		return
+	}
+	p.changed(func() {
+		if p.own = s; !there {
+			p.own = nil
+		}
+	})
+}
+
+func (p *publisher) node(n *corev1.Node) {
+	p.mu.Lock()
+	same := p.machine != nil && p.machine.UID == n.UID
+	p.mu.Unlock()
+	if n.Name == p.cfg.NodeName && !same {
+		p.changed(func() { p.machine = n })
+	}
+}
+
+// sliceName is this node's; a long one is cut, and told apart by a hash.
+func sliceName(node string) string {
+	name := Service + "-" + node
+	if len(name) > 200 {
+		sum := sha256.Sum256([]byte(node))
+		name = name[:180] + "-" + hex.EncodeToString(sum[:8])
+	}
+	return name
+}
+
+// pauses after writes that failed.
+const (
+	firstPause   = 200 * time.Millisecond
+	longestPause = 30 * time.Second
+	writeLimit   = 10 * time.Second
+)
+
+// run brings the objects to what they should be whenever something about them changes, until ctx ends.
+func (p *publisher) run(ctx context.Context) {
+	pause := firstPause
+	for {
+		err := p.pass(ctx)
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Log.Warn("the service of names is not as it should be yet", "err", err)
+			t := time.NewTimer(pause)
+			defer t.Stop() //nolint:gocritic // few
+			again, pause = t.C, min(2*pause, longestPause)
+		} else {
+			pause = firstPause
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		case <-again:
+		}
+	}
+}
+
+func (p *publisher) pass(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, writeLimit)
+	defer cancel()
+	p.mu.Lock()
+	svc, own, node := p.svc, p.own, p.machine
+	p.mu.Unlock()
+	api := p.cfg.Client
+	if svc == nil {
+		_, err := api.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, service(p.cfg.ServiceIP), metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create the service %s: %w", Service, err)
+		}
+	} else if len(svc.Spec.Selector) > 0 {
+		if !p.foreign {
+			p.foreign = true
+			p.cfg.Log.Warn("the service of names selects pods: it is somebody else's, and this server is not behind it; --dns=none switches this one off", "service", Service)
+		}
+		if own != nil {
+			return ignoreGone(api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, own.Name, metav1.DeleteOptions{}))
+		}
+		return nil
+	}
+	if p.foreign = false; node == nil {
+		return nil // its kubelet will bring it
+	}
+	want := p.want(node)
+	slices := api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+	switch next, same := merged(own, want); {
+	case own == nil:
+		_, err := slices.Create(ctx, want, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil // the informer will show it
+		}
+		return err
+	case own.AddressType != want.AddressType: // it cannot change
+		return ignoreGone(slices.Delete(ctx, own.Name, metav1.DeleteOptions{}))
+	case same:
+		return nil
+	default:
+		_, err := slices.Update(ctx, next, metav1.UpdateOptions{})
+		return ignoreGone(err)
+	}
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the informer will show what is there
+	}
+	return err
+}
+
+// service is what everybody expects by this name.
+func service(ip netip.Addr) *corev1.Service {
+	local := corev1.ServiceInternalTrafficPolicyLocal
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service, Labels: map[string]string{
+			"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
+		}},
+		Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{
+			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP},
+		}},
+	}
+	if ip.IsValid() {
+		s.Spec.ClusterIP = ip.String()
+	}
+	return s
+}
+
+// want is this node's slice.
+func (p *publisher) want(node *corev1.Node) *discoveryv1.EndpointSlice {
+	ready, port := true, int32(p.addr.Port())
+	udp, tcp, name, nameTCP := corev1.ProtocolUDP, corev1.ProtocolTCP, "dns", "dns-tcp"
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: sliceName(node.Name),
+			Labels:          map[string]string{discoveryv1.LabelServiceName: Service, discoveryv1.LabelManagedBy: Manager},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: &name, Protocol: &udp, Port: &port}, {Name: &nameTCP, Protocol: &tcp, Port: &port}},
+		Endpoints: []discoveryv1.Endpoint{{
+			Addresses: []string{p.addr.Addr().String()}, NodeName: &node.Name,
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready},
+		}},
+	}
+	if p.addr.Addr().Is6() {
+		s.AddressType = discoveryv1.AddressTypeIPv6
+	}
+	return s
+}
+
+// merged is have with what want says; same: it says that already.
+func merged(have, want *discoveryv1.EndpointSlice) (next *discoveryv1.EndpointSlice, same bool) {
+	if have == nil {
+		return want, false
+	}
+	next = have.DeepCopy()
+	if next.Labels == nil {
+		next.Labels = map[string]string{}
+	}
+	maps.Copy(next.Labels, want.Labels)
+	next.OwnerReferences, next.Ports, next.Endpoints = want.OwnerReferences, want.Ports, want.Endpoints
+	same = maps.Equal(next.Labels, have.Labels) && slices.EqualFunc(have.OwnerReferences, want.OwnerReferences, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) &&
+		equality.Semantic.DeepEqual(have.Ports, next.Ports) && equality.Semantic.DeepEqual(have.Endpoints, next.Endpoints)
+	return next, same
+}
+
+// Withdraw takes a node's slice away: with --dns=none another server answers at the service's address.
+func Withdraw(ctx context.Context, c *client.Client, node string) error {
+	err := c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, sliceName(node), metav1.DeleteOptions{})
+	return ignoreGone(err)
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package zone knows the names of a cluster: what the Kubernetes DNS specification (v1.1.0) says about its services, endpoint slices and
+// namespaces. dns feeds it objects and asks it questions. It opens no socket, starts no goroutine and keeps no object that it was given.
+//
+// Invariants:
+//  1. An entry is immutable once a shard holds it: a change replaces it, so that a question reads it without a lock.
+//  2. A change touches its own service's entry and the addresses of the changed part; nothing else is computed again.
+//  3. Readers never wait for more than the exchange of one entry.
+package zone
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+const shards = 64
+
+// Index is the names of a cluster. Its methods are safe for concurrent use.
+type Index struct {
+	domain string // "cluster.local."
+	ttl    uint32
+	seed   maphash.Seed
+	serial atomic.Uint32
+
+	services [shards]shard
+	reverse  [shards]addresses
+
+	mu sync.Mutex // one change at a time
+	// spaces and parts are what the changes need to know of before.
+	spaces sync.Map // namespace -> struct{}
+	parts  map[string]string
+}
+
+type shard struct {
+	mu sync.RWMutex
+	m  map[string]*entry // by namespace/name
+}
+
+type addresses struct {
+	mu sync.RWMutex
+	m  map[netip.Addr][]owner
+}
+
+// owner is what an address belongs to: a service, or an endpoint of one.
+type owner struct {
+	service string // namespace/name
+	host    string // of the endpoint; unset for the service itself
+	cluster bool   // the service's own address
+}
+
+// entry is one service with its ready endpoints.
+type entry struct {
+	exists   bool // false: slices came before their service
+	headless bool
+	external string // ExternalName
+	ips      []netip.Addr
+	ports    []port
+	slices   []slice // by name
+}
+
+type port struct {
+	name, proto string // lower case
+	number      uint16
+}
+
+type slice struct {
+	name      string
+	ports     []port
+	endpoints []endpoint
+}
+
+type endpoint struct {
+	addr netip.Addr
+	host string // unset: its name is its address with dashes
+}
+
+// New returns the names of an empty cluster. domain is like "cluster.local"; ttl is in seconds.
+func New(domain string, ttl uint32) *Index {
+	x := &Index{domain: strings.ToLower(strings.Trim(domain, ".")) + ".", ttl: ttl, seed: maphash.MakeSeed(), parts: map[string]string{}}
+	for i := range x.services {
+		x.services[i].m = map[string]*entry{}
+		x.reverse[i].m = map[netip.Addr][]owner{}
+	}
+	x.changed()
+	return x
+}
+
+// Domain is the cluster's, lower case, with a dot at its end.
+func (x *Index) Domain() string { return x.domain }
+
+func (x *Index) changed() {
+	x.serial.Store(uint32(time.Now().Unix())) //nolint:gosec // serial numbers wrap (RFC 1982)
+}
+
+func (x *Index) shard(key string) *shard { return &x.services[maphash.String(x.seed, key)%shards] }
+
+func (x *Index) of(a netip.Addr) *addresses {
+	return &x.reverse[maphash.Comparable(x.seed, a)%shards]
+}
+
+func (x *Index) get(key string) *entry {
+	s := x.shard(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.m[key]
+}
+
+// put exchanges an entry; one that says nothing is taken out.
+func (x *Index) put(key string, e *entry) {
+	s := x.shard(key)
+	s.mu.Lock()
+	if e.exists || len(e.slices) > 0 {
+		s.m[key] = e
+	} else {
+		delete(s.m, key)
+	}
+	s.mu.Unlock()
+	x.changed()
+}
+
+// SetNamespace notes that there is a namespace, DropNamespace that there is none.
+func (x *Index) SetNamespace(name string) { x.spaces.Store(name, struct{}{}) }
+
+// DropNamespace is SetNamespace's opposite.
+func (x *Index) DropNamespace(name string) { x.spaces.Delete(name) }
+
+func (x *Index) namespace(name string) bool {
+	_, ok := x.spaces.Load(name)
+	return ok
+}
+
+// SetService takes a service as it is now. It tells whether the service has become answerable by it: its name led nowhere before.
+func (x *Index) SetService(s *corev1.Service) (answerable bool) {
+	key := s.Namespace + "/" + s.Name
+	e := &entry{exists: true, headless: s.Spec.ClusterIP == corev1.ClusterIPNone}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		e.external, e.headless = externalName(s.Spec.ExternalName), false
+	} else if !e.headless {
+		e.ips = clusterIPs(s)
+	}
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		e.ports = append(e.ports, port{strings.ToLower(p.Name), protocol(p.Protocol), uint16(p.Port)}) //nolint:gosec // validated
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := x.get(key)
+	if old == nil {
+		old = &entry{}
+	}
+	e.slices = old.slices
+	x.put(key, e)
+	x.reown(key, old, e)
+	return !old.answerable() && e.answerable()
+}
+
+// DropService forgets a service.
+func (x *Index) DropService(namespace, name string) {
+	key := namespace + "/" + name
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	old := x.get(key)
+	if old == nil {
+		return
+	}
+	e := &entry{slices: old.slices}
+	x.put(key, e)
+	x.reown(key, old, e)
+}
+
+// SetSlice takes an endpoint slice as it is now; answerable is SetService's.
+func (x *Index) SetSlice(s *discoveryv1.EndpointSlice) (service string, answerable bool) {
+	service = s.Labels[discoveryv1.LabelServiceName]
+	id := s.Namespace + "/" + s.Name
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if was := x.parts[id]; was != "" && was != s.Namespace+"/"+service {
+		x.dropPart(was, s.Name)
+		delete(x.parts, id)
+	}
+	if service == "" {
+		return "", false
+	}
+	key := s.Namespace + "/" + service
+	x.parts[id] = key
+	old := x.get(key)
+	if old == nil {
+		old = &entry{}
+	}
+	part := compact(s)
+	e := *old
+	i, found := slices.BinarySearchFunc(old.slices, s.Name, func(s slice, name string) int { return strings.Compare(s.name, name) })
+	if found {
+		e.slices = slices.Clone(old.slices)
+		x.disown(key, &e, e.slices[i])
+		e.slices[i] = part
+	} else {
+		e.slices = slices.Insert(slices.Clip(slices.Clone(old.slices)), i, part)
+	}
+	x.put(key, &e)
+	x.own(key, &e, part)
+	return service, !old.answerable() && e.answerable()
+}
+
+// DropSlice forgets an endpoint slice.
+func (x *Index) DropSlice(namespace, name string) {
+	id := namespace + "/" + name
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if key := x.parts[id]; key != "" {
+		x.dropPart(key, name)
+		delete(x.parts, id)
+	}
+}
+
+func (x *Index) dropPart(key, name string) {
+	old := x.get(key)
+	if old == nil {
+		return
+	}
+	e := *old
+	e.slices = nil
+	for _, s := range old.slices {
+		if s.name != name {
+			e.slices = append(e.slices, s)
+			continue
+		}
+		x.disown(key, old, s)
+	}
+	x.put(key, &e)
+}
+
+// answerable tells whether the service's name leads somewhere.
+func (e *entry) answerable() bool {
+	if !e.exists {
+		return false
+	}
+	return len(e.ips) > 0 || e.external != "" || e.headless && slices.ContainsFunc(e.slices, func(s slice) bool { return len(s.endpoints) > 0 })
+}
+
+// reown moves the addresses of a service from what it was to what it is.
+func (x *Index) reown(key string, old, e *entry) {
+	for _, ip := range old.ips {
+		x.take(ip, owner{service: key, cluster: true})
+	}
+	for _, ip := range e.ips {
+		x.give(ip, owner{service: key, cluster: true})
+	}
+	if old.headless != e.headless || old.exists != e.exists {
+		for _, s := range e.slices {
+			x.disown(key, old, s)
+			x.own(key, e, s)
+		}
+	}
+}
+
+// named tells whether an endpoint's address leads back to its name: it has a host name, or the service nothing but its endpoints.
+func (e *entry) named(p endpoint) bool { return e.exists && (e.headless || p.host != "") }
+
+func (x *Index) own(key string, e *entry, s slice) {
+	for _, p := range s.endpoints {
+		if e.named(p) {
+			x.give(p.addr, owner{service: key, host: p.host})
+		}
+	}
+}
+
+func (x *Index) disown(key string, e *entry, s slice) {
+	for _, p := range s.endpoints {
+		if e.named(p) {
+			x.take(p.addr, owner{service: key, host: p.host})
+		}
+	}
+}
+
+func (x *Index) give(a netip.Addr, o owner) {
+	s := x.of(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.m[a] = append(slices.Clip(s.m[a]), o) // readers hold the old one
+}
+
+// take takes one o away: an endpoint may be in two slices.
+func (x *Index) take(a netip.Addr, o owner) {
+	s := x.of(a)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.m[a], o)
+	switch {
+	case i < 0:
+	case len(s.m[a]) == 1:
+		delete(s.m, a)
+	default:
+		s.m[a] = slices.Delete(slices.Clone(s.m[a]), i, i+1)
+	}
+}
+
+func (x *Index) owners(a netip.Addr) []owner {
+	s := x.of(a)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.m[a]
+}
