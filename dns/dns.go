@@ -121,7 +121,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		return s.handler.Run(ctx, l)
 	}
 	g := &run.Group{}
-	g.Add("events", background(s.events.Run))
+	g.Add("events", s.events.Run)
 	g.Add("forwarder", background(s.forward.Run))
 	g.Add("settings", s.follow)
 	g.Add("informers", inform)

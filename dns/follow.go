@@ -35,7 +35,9 @@ const (
 // informers feed the zone, the addresses that may ask, the configuration and the publisher.
 func (s *Server) informers(p *publisher) (run.Func, error) {
 	named := func(name string) func(*metav1.ListOptions) {
-		return func(o *metav1.ListOptions) { o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String() }
+		return func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		}
 	}
 	all := s.cfg.Client.Informers(0, client.Scope{})
 	factories := []informers.SharedInformerFactory{all}

@@ -330,7 +330,7 @@ func (a *ask) relay(r *forward.Reply) {
 	defer buffers.Put(buf)
 	b := r.Append((*buf)[:0], a.m.Id, name, a.flags, now)
 	if a.edns != nil {
-		b = append(b, 0, 0, dns.TypeOPT, byte(ednsSize>>8), byte(ednsSize&0xff), 0, 0, 0, 0, 0, 0)
+		b = append(b, 0, 0, byte(dns.TypeOPT), byte(ednsSize>>8), byte(ednsSize&0xff), 0, 0, 0, 0, 0, 0)
 		if a.edns.Do() {
 			b[len(b)-4] = 0x80
 		}
