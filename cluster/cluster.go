@@ -30,6 +30,7 @@ import (
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
 	"keelson/controllers"
+	"keelson/dns"
 	"keelson/lib/connlimit"
 	"keelson/lib/log"
 	"keelson/lib/mark"
@@ -312,7 +313,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Parts:       c.keys.judges(rbac, &c.cfg.API, live),
 		Audit:       auditor,
 		Tracing:     tracing,
-		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), proxy.Collectors(), []prometheus.Collector{buildInfo()}),
+		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:      followRBAC(rbac),
 		Bootstrap:   slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Kubelet:     c.keys.kubeletClient(),

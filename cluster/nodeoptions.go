@@ -5,10 +5,12 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"keelson/kubelet"
 	"keelson/kubelet/eviction"
@@ -21,6 +23,9 @@ const DefaultEvictionHard = eviction.DefaultHard
 
 // NodeOptions are what this machine's node does beside running pods: flags of the kubelet, by name and meaning. Zero is the default.
 type NodeOptions struct {
+	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain (cluster.local).
+	ClusterDNS    []string
+	ClusterDomain string
 	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
 	ContainerLogMaxSize string
 	// Eviction are the flags --eviction-...
@@ -93,9 +98,31 @@ func (o NodeOptions) logPolicy() (logrotate.Policy, error) {
 	return p, nil
 }
 
+// domain is the cluster's.
+func (o NodeOptions) domain() string {
+	if o.ClusterDomain == "" {
+		return defaultDomain
+	}
+	return strings.ToLower(strings.Trim(o.ClusterDomain, "."))
+}
+
+// names checks what pods are told of names.
+func (o NodeOptions) names() error {
+	var errs []error
+	for _, a := range o.ClusterDNS {
+		if _, err := netip.ParseAddr(a); err != nil {
+			errs = append(errs, fmt.Errorf("--cluster-dns %q is not an IP address", a))
+		}
+	}
+	if msgs := validation.IsDNS1123Subdomain(o.domain()); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("--cluster-domain %q: %s", o.ClusterDomain, strings.Join(msgs, "; ")))
+	}
+	return errors.Join(errs...)
+}
+
 func (o NodeOptions) validate() error {
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()
-	return errors.Join(err, thresholds, taints, kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
+	return errors.Join(err, thresholds, taints, o.names(), kubelet.ValidateSysctls(o.AllowedUnsafeSysctls), image.ValidatePolicy(o.ImageVerificationPolicy, o.ImageVerificationAllowlist))
 }

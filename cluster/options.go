@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/dns"
 	"keelson/proxy"
 )
 
@@ -25,6 +26,8 @@ type Options struct {
 	PodRoutes PodRouteOptions
 	// Controllers says which controllers run, and how.
 	Controllers ControllerOptions
+	// DNS is what the node's DNS server is told.
+	DNS dns.Options
 	// Proxy says which addresses serve Services.
 	Proxy proxy.Options
 	// Without names roles that are switched off, by their choice in table.

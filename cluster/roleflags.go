@@ -74,3 +74,10 @@ func nodeNameFlag(fl *pflag.FlagSet, r *RoleConfig) {
 func mirrorFlag(fl *pflag.FlagSet, r *RoleConfig) {
 	fl.StringArrayVar(&r.Mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`")
 }
+
+// namesFlags are those of a DNS server that has no kubelet beside it.
+func namesFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	nodeNameFlag(fl, r)
+	fl.StringSliceVar(&r.Node.ClusterDNS, "cluster-dns", nil, "`ADDRESS` of the service kube-dns (default: 10.96.0.10)")
+	fl.StringVar(&r.Node.ClusterDomain, "cluster-domain", defaultDomain, "names of the cluster end with `DOMAIN`")
+}

@@ -201,7 +201,7 @@ func (s *site) kubelet() (run.Func, error) {
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
 		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: "cluster.local", StaticPodDir: dir.Sub("manifests"),
+		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
 		LeaseInterval: s.node.lease, Version: KubernetesVersion, Marks: s.marks, Log: s.room("kubelet"),
 	}

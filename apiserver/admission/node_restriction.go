@@ -56,6 +56,10 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 		}
 	case "resourceslices":
 		return ownSlice(r, node)
+	case "endpointslices":
+		return ownNames(r, node)
+	case "services":
+		return namesService(r, node)
 	case "certificatesigningrequests":
 		return ownRequest(r, node)
 	}

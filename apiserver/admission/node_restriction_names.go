@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const dnsService = "kube-dns"
+
+// ownNames lets a node that answers for names itself keep its own slice of the service kube-dns, and no other.
+func ownNames(r *Request, node string) error {
+	name := nameOf(r)
+	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(node) {
+		return Forbidden(r, "node %q can only %s its own endpoint slice of the service %s", node, strings.ToLower(string(r.Operation)), dnsService)
+	}
+	if r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	s, ok := r.Object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return Forbidden(r, "unexpected type %T", r.Object)
+	}
+	if s.Labels[discoveryv1.LabelServiceName] != dnsService {
+		return Forbidden(r, "node %q can only write endpoint slices of the service %s", node, dnsService)
+	}
+	for i := range s.Endpoints {
+		if e := &s.Endpoints[i]; e.NodeName == nil || *e.NodeName != node || e.Hostname != nil {
+			return Forbidden(r, "node %q can only write endpoints that are on it", node)
+		}
+	}
+	return nil
+}
+
+// sliceOfNames is the slice's name: dns.publisher makes it.
+func sliceOfNames(node string) string {
+	name := dnsService + "-" + node
+	if len(name) > 200 {
+		sum := sha256.Sum256([]byte(node))
+		name = name[:180] + "-" + hex.EncodeToString(sum[:8])
+	}
+	return name
+}
+
+// namesService lets a node make the service kube-dns where there is none, as the cluster's own, and no other.
+func namesService(r *Request, node string) error {
+	s, ok := r.Object.(*corev1.Service)
+	if r.Operation != Create || r.Subresource != "" || !ok || r.Namespace != metav1.NamespaceSystem || s.Name != dnsService {
+		return Forbidden(r, "node %q can only create the service %s", node, dnsService)
+	}
+	plain := s.Spec.Type == "" || s.Spec.Type == corev1.ServiceTypeClusterIP
+	if !plain || len(s.Spec.Selector) > 0 || len(s.Spec.ExternalIPs) > 0 || s.Spec.ExternalName != "" {
+		return Forbidden(r, "node %q can only create the service %s with a cluster address alone", node, dnsService)
+	}
+	return nil
+}

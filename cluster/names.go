@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"keelson/dns"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+)
+
+// namesRole is the name of the role that answers for names.
+const namesRole = "dns"
+
+// defaultDomain is the cluster's unless --cluster-domain says otherwise.
+const defaultDomain = "cluster.local"
+
+// nameRules are what a DNS server may do. What it writes is a node's own for a node (admission: NodeRestriction).
+func nameRules() []rbacv1.PolicyRule {
+	on := func(verbs, group string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: []string{group}, Resources: resources}
+	}
+	config := on("get list watch", "", "configmaps")
+	config.ResourceNames = []string{dns.ConfigMap}
+	return []rbacv1.PolicyRule{
+		on("get list watch", "", "services", "namespaces", "nodes"), on("get list watch", "discovery.k8s.io", "endpointslices"), config,
+		on("create", "", "services"), on("create update delete", "discovery.k8s.io", "endpointslices"), on("create patch", "", "events"),
+		{Verbs: []string{"post"}, NonResourceURLs: []string{"/keelson/v1/marks"}},
+	}
+}
+
+var nameSteps = []mark.Step{mark.StepResolvable}
+
+// names is the DNS server of this node.
+func (s *site) names() (run.Func, error) {
+	listen, err := s.cfg.DNS.Address()
+	if err != nil {
+		return nil, err
+	}
+	allow, err := s.cfg.DNS.Ranges()
+	if err != nil {
+		return nil, err
+	}
+	anyPort := false
+	if !listen.IsValid() {
+		if s.cfg.RuntimeEndpoint != "" {
+			return nil, nil //nolint:nilnil // the pod network is another's, and no address of it is known
+		}
+		if len(s.cfg.PodCIDRs) == 0 {
+			return nil, errors.New("no address to answer at: name one with --dns-listen")
+		}
+		listen, anyPort = netip.AddrPortFrom(s.cfg.PodCIDRs[0].Masked().Addr().Next(), 53), true
+	}
+	ip, err := s.cfg.clusterDNS()
+	if err != nil {
+		return nil, err
+	}
+	d, err := dns.New(dns.Config{
+		Client: s.client(roleNamed(namesRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, AnyPort: anyPort, ServiceIP: ip,
+		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.room("dns"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d.Run, nil
+}
+
+// noNames takes away what the DNS server of an earlier run has told of itself: another answers at its address.
+func (s *site) noNames() (run.Func, error) {
+	cl := s.client(roleNamed(namesRole).roleIdentity)
+	return func(ctx context.Context, ready func()) error {
+		if err := dns.Withdraw(ctx, cl, s.cfg.NodeName); err != nil {
+			s.room("dns").Warn("the endpoint of this node's DNS server is not taken away", "err", err)
+		}
+		ready()
+		<-ctx.Done()
+		return nil
+	}, nil
+}
+
+func roleNamed(name string) role {
+	rows := table()
+	return rows[slices.IndexFunc(rows, func(r role) bool { return r.name == name })]
+}
+
+// clusterDNS is the address at which pods ask: the first that the kubelet was told, else the tenth of the services' range.
+func (c Config) clusterDNS() (netip.Addr, error) {
+	if len(c.Node.ClusterDNS) > 0 {
+		return netip.ParseAddr(c.Node.ClusterDNS[0])
+	}
+	ranges, err := c.Services.ranges()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	a := ranges[0].Masked().Addr()
+	for range 10 {
+		a = a.Next()
+	}
+	return a, nil
+}
+
+// podResolvers are the servers that the kubelet writes into pods. None, where nobody would answer: pods then use the node's own.
+func (c Config) podResolvers() []string {
+	if len(c.Node.ClusterDNS) > 0 {
+		return c.Node.ClusterDNS
+	}
+	proxied := slices.ContainsFunc(table(), func(r role) bool { return r.choice == "proxy" })
+	if a, err := c.clusterDNS(); err == nil && proxied && c.RuntimeEndpoint == "" {
+		return []string{a.String()}
+	}
+	return nil
+}
