@@ -19,8 +19,8 @@ func TestRoles(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		"up":               {func(*Config) {}, "apiserver configuration network container-runtime | controllers scheduler fake-nodes proxy networkpolicy kubelet pod-routes"},
-		"up, etcd's API":   {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API network container-runtime | controllers scheduler fake-nodes proxy networkpolicy kubelet pod-routes"},
+		"up":               {func(*Config) {}, "apiserver configuration network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
+		"up, etcd's API":   {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
 		"rootless":         {func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes"},
 		"no node":          {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
 		"API server alone": {func(c *Config) { c.NoNode, c.NoAgents = true, true }, "apiserver configuration"},
@@ -32,7 +32,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
 	}
-	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime proxy networkpolicy | kubelet pod-routes"; got != want {
+	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime proxy networkpolicy | dns no-dns kubelet pod-routes"; got != want {
 		t.Errorf("kubelet:\n got %s\nwant %s", got, want)
 	}
 }
