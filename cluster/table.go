@@ -63,12 +63,12 @@ func table() []role {
 			roleCommand:  roleCommand{word: "networkpolicy", short: "This machine's network policies, alone", flags: nodeNameFlag},
 		},
 		{
-			name: namesRole, needs: []string{"apiserver"}, node: true, choice: "dns", make: (*site).names,
+			name: namesRole, needs: []string{"apiserver", "network"}, node: true, choice: "dns", make: (*site).names,
 			roleIdentity: roleIdentity{user: account("keelson-dns"), agent: "keelson-dns", file: "dns", rules: nameRules(), steps: nameSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { o.DNS.AddFlags(fl) },
 			roleCommand:  roleCommand{word: "dns", short: "The cluster's DNS server for this node, alone", flags: namesFlags},
 		},
-		{name: "no dns", needs: []string{"apiserver"}, node: true, in: func(c Config) bool { return slices.Contains(c.Without, "dns") }, make: (*site).noNames},
+		{name: "no dns", needs: []string{"apiserver", "network"}, node: true, in: func(c Config) bool { return slices.Contains(c.Without, "dns") }, make: (*site).noNames},
 		{
 			name: kubeletRole, needs: []string{"apiserver", "container runtime"}, node: true, make: (*site).kubelet,
 			roleIdentity: roleIdentity{user: theNode, agent: "kubelet", file: "kubelet"},
