@@ -393,7 +393,7 @@ func (l limited) quotaFollowsDeadline(full func(*corev1.PodSpec), seconds int64)
 	_, err := l.CoreV1().Pods(l.ns).Patch(l.Context(), "moves", types.MergePatchType, deadline, metav1.PatchOptions{})
 	l.must("set a deadline", err)
 	l.refused("beyond the limit", l.pod("late", func(s *corev1.PodSpec) { full(s); s.ActiveDeadlineSeconds = &seconds }),
-		"exceeded quota: quota, requested: requests.cpu=500m, used: requests.cpu=1, limited: requests.cpu=1")
+		"exceeded quota: quota, requested: limits.memory=400Mi,requests.cpu=500m, used: limits.memory=800Mi,requests.cpu=1")
 	l.must("third going on", l.pod("stays", full))
 	_, err = l.CoreV1().Pods(l.ns).Patch(l.Context(), "stays", types.MergePatchType, deadline, metav1.PatchOptions{})
 	l.refused("a deadline beyond the limit", err, "exceeded quota: quota")
