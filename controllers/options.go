@@ -39,7 +39,7 @@ type Options struct {
 
 // absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
 var absent = []string{
-	"service-lb-controller", "service", "node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
+	"node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
 	"storageversion-garbage-collector-controller", "resourceclaim-controller", "resource-claim-controller", "device-taint-eviction-controller", "selinux-warning-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
 }

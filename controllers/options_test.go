@@ -39,9 +39,9 @@ func TestOptionsValidate(t *testing.T) {
 	for given, want := range map[string]string{
 		"*":                              "",
 		"*,-nodelifecycle":               "",
-		"*,-service-lb-controller":       "",
+		"*,-node-route-controller":       "",
 		"garbage-collector-controller":   "",
-		"service-lb-controller":          `--controllers: "service-lb-controller" is not in the list of known controllers`,
+		"node-route-controller":          `--controllers: "node-route-controller" is not in the list of known controllers`,
 		"*,-job-kontroller":              `--controllers: "job-kontroller" is not in the list of known controllers`,
 		"":                               `--controllers: "" is not in the list of known controllers`,
 		"generic-garbage-collector,-*,*": "--controllers: \"generic-garbage-collector\" is not in the list of known controllers\n--controllers: \"*\" is not in the list of known controllers",

@@ -37,6 +37,7 @@ import (
 	"keelson/controllers/rootca"
 	"keelson/controllers/serviceaccount"
 	"keelson/controllers/servicecidr"
+	"keelson/controllers/servicelb"
 	"keelson/controllers/statefulset"
 	"keelson/controllers/storageversionmigrator"
 	"keelson/controllers/tainteviction"
@@ -119,6 +120,7 @@ var table = []row{
 			return podautoscaler.New(env, cfg.Autoscaling)
 		},
 	},
+	{name: "service-lb-controller", alias: "service", account: "service-controller", workers: 1, syncs: "service", build: plain(servicelb.New)},
 	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
 	{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},
 	{name: "certificatesigningrequest-signing-controller", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},

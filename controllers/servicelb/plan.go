@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicelb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// port is a port of a node.
+type port struct {
+	proto  corev1.Protocol
+	number int32
+}
+
+// node is one that may serve load balancers.
+type node struct {
+	name  string
+	addrs []netip.Addr
+	taken map[port]string // host ports and whose they are
+}
+
+// outcome is what becomes of one Service.
+type outcome struct {
+	ingress []corev1.LoadBalancerIngress
+	why     string // why there is no address; empty: there is one, or it is not ours
+}
+
+// wanted says whether the Service is ours: a load balancer of no other class.
+func wanted(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil && svc.DeletionTimestamp == nil
+}
+
+// plan gives each Service the addresses of the nodes where its ports are free; of two that ask for one port the older has it. hosts are, for a
+// Service with the traffic policy Local, the nodes that have endpoints of it.
+func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) map[*corev1.Service]outcome {
+	order := slices.Clone(svcs)
+	slices.SortFunc(order, func(a, b *corev1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	held := map[port]*corev1.Service{}
+	out := map[*corev1.Service]outcome{}
+	for _, svc := range order {
+		if !wanted(svc) {
+			continue
+		}
+		if p, by := conflict(svc, held); by != nil {
+			out[svc] = outcome{why: fmt.Sprintf("port %d/%s of the nodes belongs to the older Service %s/%s", p.number, p.proto, by.Namespace, by.Name)}
+			continue
+		}
+		for _, p := range ports(svc) {
+			held[p] = svc
+		}
+		out[svc] = place(svc, nodes, hosts)
+	}
+	return out
+}
+
+func ports(svc *corev1.Service) []port {
+	out := make([]port, 0, len(svc.Spec.Ports))
+	for _, p := range svc.Spec.Ports {
+		out = append(out, port{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port})
+	}
+	return out
+}
+
+func conflict(svc *corev1.Service, held map[port]*corev1.Service) (port, *corev1.Service) {
+	for _, p := range ports(svc) {
+		if by := held[p]; by != nil {
+			return p, by
+		}
+	}
+	return port{}, nil
+}
+
+// place chooses nodes.
+func place(svc *corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) outcome {
+	var on map[string]bool
+	if svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		if on = hosts(svc); len(on) == 0 {
+			return outcome{why: "externalTrafficPolicy is Local, and no node has a ready endpoint"}
+		}
+	}
+	out := outcome{why: "no node is ready to serve it"}
+	for _, n := range nodes {
+		if on != nil && !on[n.name] {
+			continue
+		}
+		if why := busy(svc, n); why != "" {
+			out.why = why
+			continue
+		}
+		for _, a := range n.addrs {
+			if slices.Contains(svc.Spec.IPFamilies, familyOf(a)) || len(svc.Spec.IPFamilies) == 0 && a.Is4() {
+				mode := corev1.LoadBalancerIPModeVIP
+				out.ingress = append(out.ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: &mode})
+			}
+		}
+	}
+	if len(out.ingress) > 0 {
+		out.why = ""
+	}
+	slices.SortFunc(out.ingress, func(a, b corev1.LoadBalancerIngress) int { return cmp.Compare(a.IP, b.IP) })
+	return out
+}
+
+func busy(svc *corev1.Service, n node) string {
+	for _, p := range ports(svc) {
+		if by := n.taken[p]; by != "" {
+			return fmt.Sprintf("port %d/%s of node %s is a host port of pod %s", p.number, p.proto, n.name, by)
+		}
+	}
+	return ""
+}
+
+func familyOf(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// serving reads a node: nil addresses where it serves no load balancers.
+func serving(n *corev1.Node) []netip.Addr {
+	if _, out := n.Labels[corev1.LabelNodeExcludeBalancers]; out || n.DeletionTimestamp != nil || !ready(n) {
+		return nil
+	}
+	byType := map[corev1.NodeAddressType][]netip.Addr{}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			byType[a.Type] = append(byType[a.Type], ip)
+		}
+	}
+	if ext := byType[corev1.NodeExternalIP]; len(ext) > 0 {
+		return ext
+	}
+	return byType[corev1.NodeInternalIP]
+}
+
+func ready(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// hostPorts are the ports that a pod has of its node.
+func hostPorts(p *corev1.Pod) []port {
+	var out []port
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		for _, cp := range c.Ports {
+			if cp.HostPort != 0 {
+				out = append(out, port{cmp.Or(cp.Protocol, corev1.ProtocolTCP), cp.HostPort})
+			}
+		}
+	}
+	return out
+}
+
+// hostsOf are the nodes with ready endpoints.
+func hostsOf(in []*discoveryv1.EndpointSlice) map[string]bool {
+	out := map[string]bool{}
+	for _, s := range in {
+		for _, e := range s.Endpoints {
+			if e.NodeName != nil && (e.Conditions.Ready == nil || *e.Conditions.Ready) {
+				out[*e.NodeName] = true
+			}
+		}
+	}
+	return out
+}

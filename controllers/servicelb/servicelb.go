@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: their status shows the addresses of the nodes where
+// their ports are free, and the service proxy sends what arrives there to the endpoints. The table of controllers starts it, by the name that
+// kube-controller-manager has for the controller of a cloud's load balancers. Services with a loadBalancerClass belong to others. It
+// talks to no cloud and writes nothing but the status and the finalizer of Services.
+package servicelb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+
+	"keelson/controllers/framework"
+)
+
+// finalizer keeps a Service until its load balancer is gone.
+const finalizer = "service.kubernetes.io/load-balancer-cleanup"
+
+// all is the only key: what one Service gets depends on the others.
+var all = framework.Key{Name: "all"}
+
+// Controller serves load balancers.
+type Controller struct {
+	env      *framework.Env
+	loop     *framework.Loop[framework.Key]
+	services corelisters.ServiceLister
+	nodes    corelisters.NodeLister
+	pods     corelisters.PodLister
+	slices   discoverylisters.EndpointSliceLister
+	told     map[string]string // by UID, what was said last; the loop's alone
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	core, disc := env.Shared.Core().V1(), env.Shared.Discovery().V1()
+	c := &Controller{
+		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
+		slices: disc.EndpointSlices().Lister(), told: map[string]string{},
+	}
+	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync) // more workers would meet at the same ports
+	wake := func() { c.loop.Add(all) }
+	err := errors.Join(
+		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {
+			if wanted(s) || slices.Contains(s.Finalizers, finalizer) {
+				wake()
+			}
+		})),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{
+			Add: func(*corev1.Node) { wake() }, Delete: func(*corev1.Node) { wake() },
+			Update: func(old, cur *corev1.Node) {
+				if !slices.Equal(serving(old), serving(cur)) {
+					wake()
+				}
+			},
+		}),
+		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
+			Add: func(p *corev1.Pod) { c.podChanged(p) }, Delete: func(p *corev1.Pod) { c.podChanged(p) },
+			Update: func(old, cur *corev1.Pod) {
+				if old.Spec.NodeName != cur.Spec.NodeName || finished(old) != finished(cur) {
+					c.podChanged(cur)
+				}
+			},
+		}),
+		framework.On(c.loop, disc.EndpointSlices().Informer(), framework.Each(c.sliceChanged)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("load balancers: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func finished(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+func (c *Controller) podChanged(p *corev1.Pod) {
+	if p.Spec.NodeName != "" && len(hostPorts(p)) > 0 {
+		c.loop.Add(all)
+	}
+}
+
+// sliceChanged matters for the traffic policy Local alone.
+func (c *Controller) sliceChanged(s *discoveryv1.EndpointSlice) {
+	svc, err := c.services.Services(s.Namespace).Get(s.Labels[discoveryv1.LabelServiceName])
+	if err == nil && wanted(svc) && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		c.loop.Add(all)
+	}
+}
+
+func (c *Controller) sync(ctx context.Context, _ framework.Key) error {
+	svcs, err := c.services.List(labels.Everything())
+	if err != nil {
+		return err
+	}
+	svcs = slices.DeleteFunc(svcs, func(s *corev1.Service) bool { return !wanted(s) && !slices.Contains(s.Finalizers, finalizer) })
+	if len(svcs) == 0 {
+		clear(c.told)
+		return nil
+	}
+	nodes, err := c.servingNodes()
+	if err != nil {
+		return err
+	}
+	plans := plan(svcs, nodes, c.hosts)
+	told := map[string]string{}
+	var errs []error
+	for _, svc := range svcs {
+		o, ours := plans[svc]
+		if !ours {
+			errs = append(errs, c.write(ctx, svc, nil, false))
+			continue
+		}
+		if err := c.write(ctx, svc, o.ingress, true); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c.say(svc, o)
+		told[string(svc.UID)] = o.why
+	}
+	c.told = told
+	return errors.Join(errs...)
+}
+
+func (c *Controller) say(svc *corev1.Service, o outcome) {
+	if why, before := c.told[string(svc.UID)]; before && why == o.why || !before && o.why == "" && slices.Contains(svc.Finalizers, finalizer) {
+		return // said, or done before this process started
+	}
+	if o.why != "" {
+		c.env.Events.Event(svc, corev1.EventTypeWarning, "SyncLoadBalancerFailed", "No address for the load balancer: "+o.why)
+	} else {
+		c.env.Events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
+	}
+}
+
+func (c *Controller) hosts(svc *corev1.Service) map[string]bool {
+	in, err := c.slices.EndpointSlices(svc.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: svc.Name}))
+	if err != nil {
+		return nil // the lister is a map: it knows no error
+	}
+	return hostsOf(in)
+}
+
+func (c *Controller) servingNodes() ([]node, error) {
+	list, err := c.nodes.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.pods.List(labels.Everything())
+	if err != nil {
+		return nil, err
+	}
+	taken := map[string]map[port]string{}
+	for _, p := range pods {
+		if p.Spec.NodeName == "" || finished(p) {
+			continue
+		}
+		for _, hp := range hostPorts(p) {
+			if taken[p.Spec.NodeName] == nil {
+				taken[p.Spec.NodeName] = map[port]string{}
+			}
+			taken[p.Spec.NodeName][hp] = p.Namespace + "/" + p.Name
+		}
+	}
+	var out []node
+	for _, n := range list {
+		if addrs := serving(n); len(addrs) > 0 {
+			out = append(out, node{n.Name, addrs, taken[n.Name]})
+		}
+	}
+	return out, nil
+}
+
+// write makes status and finalizer what they should be. Both go in one write of the status, as clouds' controllers do it.
+func (c *Controller) write(ctx context.Context, svc *corev1.Service, ingress []corev1.LoadBalancerIngress, guard bool) error {
+	if slices.Contains(svc.Finalizers, finalizer) == guard && equality.Semantic.DeepEqual(svc.Status.LoadBalancer.Ingress, ingress) {
+		return nil
+	}
+	next := svc.DeepCopy()
+	next.Status.LoadBalancer.Ingress = ingress
+	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == finalizer })
+	if guard {
+		next.Finalizers = append(next.Finalizers, finalizer)
+	}
+	_, err := c.env.Client.CoreV1().Services(svc.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or its change is on its way here
+	}
+	if err != nil {
+		return fmt.Errorf("write the load balancer of %s/%s: %w", svc.Namespace, svc.Name, err)
+	}
+	return nil
+}
