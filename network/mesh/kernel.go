@@ -167,8 +167,7 @@ func (k *Kernel) setUp(link netlink.Link) error {
 
 func (k *Kernel) removeTunnel() error {
 	link, err := k.rt.LinkByName(k.name)
-	var none netlink.LinkNotFoundError
-	if errors.As(err, &none) {
+	if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
 		return nil
 	}
 	if err == nil {

@@ -12,10 +12,10 @@ import (
 
 func machineOf(name, addrs, pods string) Machine {
 	m := Machine{Name: name, VTEP: VTEP("net", name)}
-	for _, a := range strings.Fields(addrs) {
+	for a := range strings.FieldsSeq(addrs) {
 		m.Addrs = append(m.Addrs, netip.MustParseAddr(a))
 	}
-	for _, p := range strings.Fields(pods) {
+	for p := range strings.FieldsSeq(pods) {
 		m.Pods = append(m.Pods, netip.MustParsePrefix(p))
 	}
 	return m
