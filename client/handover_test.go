@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// TestLeadAfterKill: the lease of a leader that was killed is taken when it has ended, not before, and within two tries.
+func TestLeadAfterKill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		holder, seconds, now := "killed", int32(15), metav1.NowMicro()
+		c := &Client{Interface: fake.NewClientset(&coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "x"},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now},
+		})}
+		begin := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		err := c.Lead(ctx, Election{Name: "x", Identity: "two"}, func(context.Context) error {
+			if took := time.Since(begin); took < 15*time.Second || took > 20*time.Second {
+				t.Errorf("two leads after %s, want 15 s and up to two tries more", took)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestLeadCutOff: a leader that cannot renew its lease stops its work before another may take it.
+func TestLeadCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs := fake.NewClientset()
+		var cut atomic.Bool
+		var last atomic.Pointer[time.Time]
+		cs.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+			if cut.Load() {
+				return true, nil, errors.New("no route to host")
+			}
+			now := time.Now()
+			last.Store(&now)
+			return false, nil, nil
+		})
+		c := &Client{Interface: cs}
+		err := c.Lead(t.Context(), Election{Name: "x", Identity: "one"}, func(ctx context.Context) error {
+			time.Sleep(time.Minute)
+			cut.Store(true)
+			<-ctx.Done()
+			if took := time.Since(*last.Load()); took >= 15*time.Second {
+				t.Errorf("it works for %s after its last renewal, while others may take the lease after 15 s", took)
+			}
+			return nil
+		})
+		if !errors.Is(err, ErrNotLeader) {
+			t.Errorf("got %v, want ErrNotLeader", err)
+		}
+	})
+}
