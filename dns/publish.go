@@ -109,9 +109,7 @@ func (p *publisher) run(ctx context.Context) {
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			p.cfg.Log.Warn("the service of names is not as it should be yet", "err", err)
-			t := time.NewTimer(pause)
-			defer t.Stop() //nolint:gocritic // few
-			again, pause = t.C, min(2*pause, longestPause)
+			again, pause = time.After(pause), min(2*pause, longestPause)
 		} else {
 			pause = firstPause
 		}
@@ -132,9 +130,8 @@ func (p *publisher) pass(ctx context.Context) error {
 	p.mu.Unlock()
 	api := p.cfg.Client
 	if svc == nil {
-		_, err := api.CoreV1().Services(metav1.NamespaceSystem).Create(ctx, service(p.cfg.ServiceIP), metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create the service %s: %w", Service, err)
+		if err := p.createService(ctx); err != nil {
+			return err
 		}
 	} else if len(svc.Spec.Selector) > 0 {
 		if !p.foreign {
@@ -166,6 +163,20 @@ func (p *publisher) pass(ctx context.Context) error {
 		_, err := slices.Update(ctx, next, metav1.UpdateOptions{})
 		return ignoreGone(err)
 	}
+}
+
+// createService makes the service, unless it is there and the informer has not shown it yet: its address is then refused as taken before
+// its name is.
+func (p *publisher) createService(ctx context.Context) error {
+	services := p.cfg.Client.CoreV1().Services(metav1.NamespaceSystem)
+	_, err := services.Create(ctx, service(p.cfg.ServiceIP), metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if _, missing := services.Get(ctx, Service, metav1.GetOptions{}); missing == nil {
+		return nil
+	}
+	return fmt.Errorf("create the service %s: %w", Service, err)
 }
 
 func ignoreGone(err error) error {
