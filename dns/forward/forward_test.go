@@ -293,6 +293,8 @@ func FuzzAccept(f *testing.F) {
 	f.Add(wire)
 	b, _ := reply(asked, "a.example. 60 IN A 198.51.100.1", "a.example. 60 IN CNAME b.a.example.").Pack()
 	f.Add(b)
+	// An authority record SOA without data.
+	f.Add([]byte("\x00\x01\x81\x80\x00\x01\x00\x00\x00\x01\x00\x00\x01a\x07example\x00\x00\x01\x00\x01\x00\x00\x06\x00\x01\x00\x00\x00\x3c\x00\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := accept(asked, b)
 		if err != nil {

@@ -81,6 +81,9 @@ func keep(m *dns.Msg, now time.Time) (*Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pack an upstream's answer: %w", err)
 	}
+	if err := new(dns.Msg).Unpack(wire); err != nil { // the library reads some records that it then writes cut short, such as a SOA without data
+		return nil, fmt.Errorf("read an upstream's answer as it was packed: %w", err)
+	}
 	r := &Reply{wire: wire, stored: now, life: life}
 	if err := r.index(); err != nil {
 		return nil, err
