@@ -74,6 +74,18 @@ func TestFailedInitContainerFailsThePod(t *testing.T) {
 	}
 }
 
+// TestFailedStartIsTold: a pod that is never restarted does not wait after a failed start, and still says why it failed.
+func TestFailedStartIsTold(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	h.rt.FailNext("StartContainer", status.Error(codes.Unknown, `exec: "/nope": no such file`))
+	h.create(testPod("bad", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever }))
+	h.waitEvent("Failed", `Error: `)
+	if got := h.events("Failed"); !slices.ContainsFunc(got, func(m string) bool { return strings.HasSuffix(m, `exec: "/nope": no such file`) }) {
+		t.Errorf("events: got %q, want why", got)
+	}
+}
+
 func TestProbesDecideReadinessAndRestart(t *testing.T) {
 	var healthy atomic.Bool
 	healthy.Store(true)

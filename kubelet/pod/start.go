@@ -115,6 +115,8 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	_, err = w.env.Runtime.StartContainer(ctx, &runtimeapi.StartContainerRequest{ContainerId: id})
 	w.mark(mark.StepContainerStarted, begin, err, &created)
 	if err != nil {
+		// Told here and not with the reasons to wait: a pod that is never restarted does not wait after it.
+		w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+grpcText(err))
 		return failedAs(reasonRun, err)
 	}
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Started", "Container started")

@@ -56,7 +56,7 @@ func (w *Worker) tellWaiting(in Input, plan Plan) {
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
-		case reasonConfig, reasonCreate, reasonRun:
+		case reasonConfig, reasonCreate:
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Message)
 		}
 	}

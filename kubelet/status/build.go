@@ -70,6 +70,9 @@ func Build(in Input) corev1.PodStatus {
 			s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, cs)
 		}
 	}
+	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
+		unlocated(in.Pod, &s)
+	}
 	s.Phase = phase(in.Pod, &s, in.Terminal)
 	switch {
 	case in.EndPhase != "" && in.Terminal: // what the pod holds is not free while something of it runs
@@ -219,11 +222,6 @@ func (in Input) vanished(c *corev1.Container, prior *corev1.ContainerStatus, wai
 }
 
 func (in Input) neverRan(wait Reason) corev1.ContainerState {
-	if in.Terminal && in.EndPhase == "" && in.Pod.DeletionTimestamp != nil {
-		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-			ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
-		}}
-	}
 	if wait.Reason == "" {
 		wait.Reason = "ContainerCreating"
 		if len(in.Pod.Spec.InitContainers) > 0 {
@@ -231,6 +229,51 @@ func (in Input) neverRan(wait Reason) corev1.ContainerState {
 		}
 	}
 	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: wait.Reason, Message: wait.Message}}
+}
+
+// unlocated ends the containers of a deleted pod that should have run, as far as it got, and of which nobody knows. Those whose
+// turn had not come wait for ever: they never started.
+func unlocated(p *corev1.Pod, s *corev1.PodStatus) {
+	reached := 0 // init containers that have begun, or whose successor has
+	for i := range s.InitContainerStatuses {
+		if !untouched(&s.InitContainerStatuses[i]) {
+			reached = i + 1
+		}
+	}
+	end := func(list []corev1.ContainerStatus) {
+		for i := range list {
+			if untouched(&list[i]) {
+				list[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+					ExitCode: 137, Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated",
+				}}
+			}
+		}
+	}
+	end(s.InitContainerStatuses[:reached])
+	if mainsDue(p, s) {
+		end(s.ContainerStatuses)
+	}
+}
+
+func untouched(cs *corev1.ContainerStatus) bool {
+	return cs.State.Waiting != nil && cs.LastTerminationState.Terminated == nil && cs.ContainerID == ""
+}
+
+// mainsDue reports whether the main containers' turn had come when the pod ended: every init container did its work, every
+// sidecar had started.
+func mainsDue(p *corev1.Pod, s *corev1.PodStatus) bool {
+	for i := range s.InitContainerStatuses {
+		cs := &s.InitContainerStatuses[i]
+		switch t := cs.State.Terminated; {
+		case podinfo.Sidecar(&p.Spec.InitContainers[i]):
+			if untouched(cs) {
+				return false
+			}
+		case t == nil || t.ExitCode != 0:
+			return false
+		}
+	}
+	return true
 }
 
 func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1.ContainerStateTerminated {
@@ -245,9 +288,13 @@ func (in Input) terminated(c *corev1.Container, cur *observed.Container) *corev1
 	if in.Message != nil {
 		msg = cmp.Or(in.Message(c, cur), msg)
 	}
+	started := cur.Started
+	if started.IsZero() { // its start failed: the try began and ended at once
+		started = cur.Finished
+	}
 	return &corev1.ContainerStateTerminated{
 		ExitCode: cur.ExitCode, Reason: reason, Message: msg,
-		StartedAt: metav1.NewTime(cur.Started.Truncate(time.Second)), FinishedAt: metav1.NewTime(cur.Finished.Truncate(time.Second)),
+		StartedAt: metav1.NewTime(started.Truncate(time.Second)), FinishedAt: metav1.NewTime(cur.Finished.Truncate(time.Second)),
 		ContainerID: in.RuntimeName + "://" + cur.ID,
 	}
 }

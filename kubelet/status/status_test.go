@@ -170,6 +170,57 @@ func TestContainerStates(t *testing.T) {
 
 // TestForgottenRun: what a container was before the runtime lost it is its last state when it runs again, whether or not that was written
 // in between.
+// TestEndedBeforeItsTurn: of a deleted pod only those containers are lost whose turn had come; the others never started.
+func TestEndedBeforeItsTurn(t *testing.T) {
+	state := func(cs corev1.ContainerStatus) string {
+		switch {
+		case cs.State.Terminated != nil:
+			return cs.State.Terminated.Reason
+		case cs.State.Waiting != nil:
+			return cs.State.Waiting.Reason
+		}
+		return "running"
+	}
+	tests := map[string]struct {
+		in   Input
+		want []string
+	}{
+		"init container failed": {input(pod(corev1.RestartPolicyAlways, "init:i", "init:j", "a"), exited("i", 1)), []string{"Error", "PodInitializing", "PodInitializing"}},
+		"none began":            {input(pod(corev1.RestartPolicyAlways, "init:i", "a")), []string{"PodInitializing", "PodInitializing"}},
+		"the first is lost": {
+			input(pod(corev1.RestartPolicyAlways, "init:i", "init:j", "a"), exited("j", 0)),
+			[]string{"ContainerStatusUnknown", "Completed", "PodInitializing"},
+		},
+		"initialized":        {input(pod(corev1.RestartPolicyAlways, "init:i", "a"), exited("i", 0)), []string{"Completed", "ContainerStatusUnknown"}},
+		"no init containers": {input(pod(corev1.RestartPolicyAlways, "a", "b"), exited("b", 0)), []string{"ContainerStatusUnknown", "Completed"}},
+	}
+	for name, tt := range tests {
+		tt.in.Terminal = true
+		tt.in.Pod.DeletionTimestamp = &metav1.Time{Time: now}
+		s := Build(tt.in)
+		var got []string
+		for _, cs := range append(s.InitContainerStatuses, s.ContainerStatuses...) {
+			got = append(got, state(cs))
+			if cs.Started != nil && *cs.Started {
+				t.Errorf("%s: %s counts as started", name, cs.Name)
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestStartFailed: a container whose start failed began when it ended, not in the year 1.
+func TestStartFailed(t *testing.T) {
+	c := exited("a", 128)
+	c.Reason = "StartError"
+	s := Build(input(pod(corev1.RestartPolicyNever, "a"), c))
+	if st := s.ContainerStatuses[0].State.Terminated; st == nil || !st.StartedAt.Time.Equal(now) {
+		t.Errorf("got %+v, want started at %v", st, now)
+	}
+}
+
 func TestForgottenRun(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "c")
 	p.Status = Build(input(p, running("c")))
