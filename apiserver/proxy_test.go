@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,6 +63,27 @@ func TestServiceProxyGoesToPods(t *testing.T) {
 		b, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces/free/services/"+name+"/proxy/x").SetHeader("Authorization", "Bearer secret").DoRaw(ctx)
 		if got := err == nil && string(b) == "reached /x"; got != tt.want {
 			t.Errorf("%s: %q, %v; want it reached: %v", name, b, err, tt.want)
+		}
+	}
+}
+
+// TestSimulatedNodeSaysSo: nothing answers at a fake node's address, and a stranger may; its pods' streams end before that is tried.
+func TestSimulatedNodeSaysSo(t *testing.T) {
+	_, c, _ := hooked(t)
+	ctx := t.Context()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fake-0"}, Spec: corev1.NodeSpec{ProviderID: "fake://fake-0"}}
+	if _, err := c.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := podIn("free", "p")
+	p.Spec.NodeName = n.Name
+	if _, err := c.CoreV1().Pods("free").Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"namespaces/free/pods/p/log", "nodes/fake-0/proxy/healthz"} {
+		err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/" + path).Do(ctx).Error()
+		if err == nil || !strings.HasPrefix(err.Error(), "node fake-0 is simulated: ") {
+			t.Errorf("%s: got %v, want that the node is simulated", path, err)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"keelson/api/metrics"
 	"keelson/apiserver/outbound"
 )
 
@@ -42,6 +43,10 @@ func (h *Handler) kubeletURL(ctx context.Context, name string) (*url.URL, error)
 	node, err := h.node(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if metrics.Fake(node) {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf(
+			"node %s is simulated: its pods run in name only, so they have no logs, no processes to exec into or attach to, and no ports to forward", name))
 	}
 	if _, err := addressOf(node); err != nil {
 		return nil, err
