@@ -41,8 +41,8 @@ type seen struct {
 	service bool
 }
 
-// batch is what changed.
-type batch struct {
+// feedBatch is what changed.
+type feedBatch struct {
 	services map[types.NamespacedName]seen
 	node     *corev1.Node
 }
@@ -146,13 +146,13 @@ func (f *feed) addLocked(n types.NamespacedName, s seen) {
 }
 
 // take returns what changed since it was called last; nil: nothing, or not everything is listed yet.
-func (f *feed) take() *batch {
+func (f *feed) take() *feedBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.synced || len(f.changed) == 0 && !f.node {
 		return nil
 	}
-	b := &batch{services: f.changed}
+	b := &feedBatch{services: f.changed}
 	f.changed, f.node = map[types.NamespacedName]seen{}, false
 	for _, obj := range f.nodes.GetStore().List() {
 		b.node, _ = obj.(*corev1.Node)

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -21,6 +23,8 @@ import (
 type stale struct {
 	fronts map[netip.AddrPort]map[netip.AddrPort]bool // where they were sent -> endpoints that are right
 	ports  map[uint16]map[netip.AddrPort]bool         // the same by node port
+	// ours tells whether the node has an address: a flow to a node port of its own.
+	ours func(netip.Addr) bool
 }
 
 // MatchConntrackFlow tells whether the flow is to be forgotten.
@@ -33,43 +37,29 @@ func (s *stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if !ok1 || !ok2 {
 		return false
 	}
-	right, ours := s.fronts[netip.AddrPortFrom(to.Unmap(), f.Forward.DstPort)]
-	if !ours {
-		right, ours = s.ports[f.Forward.DstPort]
+	to = to.Unmap()
+	right, known := s.fronts[netip.AddrPortFrom(to, f.Forward.DstPort)]
+	if !known {
+		right, known = s.ports[f.Forward.DstPort]
+		known = known && s.ours(to)
 	}
-	return ours && !right[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
+	return known && !right[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
 }
 
 // forgetFlows drops the flows of UDP ports that lost an endpoint, or have their first.
 func (p *Proxy) forgetFlows(c services.Change) {
-	s := &stale{fronts: map[netip.AddrPort]map[netip.AddrPort]bool{}, ports: map[uint16]map[netip.AddrPort]bool{}}
-	for n, after := range c.After {
-		before := c.Before[n]
-		if before == nil {
-			before = &services.Part{}
-		}
-		for _, port := range s.changed(before, after) {
-			right := map[netip.AddrPort]bool{}
-			for _, e := range port.Endpoints {
-				right[e.Addr] = true
-			}
-			for _, f := range port.Fronts {
-				s.fronts[f] = right
-			}
-			if port.NodePort != 0 {
-				s.ports[port.NodePort] = right
-			}
-		}
-	}
-	if len(s.fronts) == 0 {
+	s := staleIn(c)
+	if len(s.fronts)+len(s.ports) == 0 {
 		return
 	}
-	h, err := p.conntrack()
+	h, err := p.netlink(unix.NETLINK_NETFILTER, unix.NETLINK_ROUTE)
 	if err != nil {
 		p.log.Warn("stale flows of UDP stay", "err", err)
 		return
 	}
 	defer h.Close()
+	own := sync.OnceValue(func() map[netip.Addr]bool { return addressesOf(h) })
+	s.ours = func(a netip.Addr) bool { return own()[a] }
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		if _, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil && !errors.Is(err, unix.ENOENT) {
 			p.log.Warn("stale flows of UDP stay", "err", err)
@@ -77,8 +67,28 @@ func (p *Proxy) forgetFlows(c services.Change) {
 	}
 }
 
-// changed are the UDP ports, as they are now, that lost endpoints, have their first ones, or went altogether.
-func (*stale) changed(before, after *services.Part) []services.Port {
+// staleIn says which flows a change makes stale.
+func staleIn(c services.Change) *stale {
+	s := &stale{fronts: map[netip.AddrPort]map[netip.AddrPort]bool{}, ports: map[uint16]map[netip.AddrPort]bool{}}
+	for n, after := range c.After {
+		before := c.Before[n]
+		if before == nil {
+			before = &services.Part{}
+		}
+		for _, port := range changed(before, after) {
+			for _, f := range port.Fronts {
+				s.fronts[f] = port.Serving
+			}
+			if port.NodePort != 0 {
+				s.ports[port.NodePort] = port.Serving
+			}
+		}
+	}
+	return s
+}
+
+// changed are the UDP ports, as they are now, that lost endpoints, have their first ones, are new, or went altogether.
+func changed(before, after *services.Part) []services.Port {
 	var out []services.Port
 	now := map[netip.AddrPort]services.Port{}
 	for _, port := range after.Ports {
@@ -93,41 +103,54 @@ func (*stale) changed(before, after *services.Part) []services.Port {
 		port, stays := now[old.Fronts[0]]
 		delete(now, old.Fronts[0])
 		if !stays {
-			old.Endpoints = nil
+			old.Serving = nil
 			out = append(out, old)
 			continue
 		}
-		if lost(old.Endpoints, port.Endpoints) || len(old.Endpoints) == 0 && len(port.Endpoints) > 0 || len(old.Fronts) != len(port.Fronts) {
-			port.Fronts = append(port.Fronts, old.Fronts...)
+		if lost(old.Serving, port.Serving) || len(old.Serving) == 0 && len(port.Serving) > 0 || !slices.Equal(old.Fronts, port.Fronts) || old.NodePort != port.NodePort {
+			port.Fronts = append(slices.Clip(port.Fronts), old.Fronts...)
 			out = append(out, port)
+		}
+		if old.NodePort != port.NodePort {
+			out = append(out, services.Port{NodePort: old.NodePort})
 		}
 	}
-	for _, port := range now { // new: packets may have been sent before
-		if len(port.Endpoints) > 0 {
-			out = append(out, port)
-		}
+	for _, port := range now { // packets may have been sent before; or endpoints went while nobody looked
+		out = append(out, port)
 	}
 	return out
 }
 
-func lost(before, after []services.Endpoint) bool {
-	have := map[netip.AddrPort]bool{}
-	for _, e := range after {
-		have[e.Addr] = true
-	}
-	for _, e := range before {
-		if !have[e.Addr] {
+func lost(before, after map[netip.AddrPort]bool) bool {
+	for e := range before {
+		if !after[e] {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *Proxy) conntrack() (*netlink.Handle, error) {
-	if p.cfg.NetNS != 0 {
-		return netlink.NewHandleAt(netns.NsHandle(p.cfg.NetNS), unix.NETLINK_NETFILTER)
+// addressesOf are the node's own addresses.
+func addressesOf(h *netlink.Handle) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	addrs, err := h.AddrList(nil, unix.AF_UNSPEC)
+	if err != nil {
+		return out // flows to node ports stay until they end
 	}
-	return netlink.NewHandle(unix.NETLINK_NETFILTER)
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			out[ip.Unmap()] = true
+		}
+	}
+	return out
+}
+
+// netlink opens sockets in the node's network namespace.
+func (p *Proxy) netlink(families ...int) (*netlink.Handle, error) {
+	if p.cfg.NetNS != 0 {
+		return netlink.NewHandleAt(netns.NsHandle(p.cfg.NetNS), families...)
+	}
+	return netlink.NewHandle(families...)
 }
 
 // listening tells whether a process of this node listens on the address and port. Another error than that, as for an address that

@@ -87,6 +87,7 @@ func (h *healthChecks) set(state *services.State) {
 	for port, c := range want {
 		if have := h.servers[port]; have != nil {
 			have.name, have.local = c.name, c.local
+			h.listenLocked(port, have) // unless it does: the port may be free by now
 			continue
 		}
 		if h.servers == nil {
@@ -117,13 +118,36 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 		if local == 0 || !healthy {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-		writeJSON(w, map[string]any{
-			"service":        map[string]string{"namespace": name.Namespace, "name": name.Name},
-			"localEndpoints": local, "serviceProxyHealthy": healthy,
-		})
+		writeJSON(w, localHealth{serviceName{name.Namespace, name.Name}, local, healthy})
 	})}
 	server := c.server
 	h.wait.Go(func() { _ = server.Serve(l) }) // ends when it is closed
+}
+
+// localHealth is what a health check node port answers, in kube-proxy's words.
+type localHealth struct {
+	Service        serviceName `json:"service"`
+	LocalEndpoints int         `json:"localEndpoints"`
+	Healthy        bool        `json:"serviceProxyHealthy"`
+}
+
+type serviceName struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// proxyHealth is what /healthz and /livez answer, in kube-proxy's words.
+type proxyHealth struct {
+	LastUpdated  time.Time                        `json:"lastUpdated"`
+	CurrentTime  time.Time                        `json:"currentTime"`
+	NodeEligible *bool                            `json:"nodeEligible,omitempty"`
+	Healthy      bool                             `json:"healthy"`
+	Status       map[corev1.IPFamily]familyHealth `json:"status,omitempty"`
+}
+
+type familyHealth struct {
+	LastUpdated time.Time `json:"lastUpdated"`
+	Healthy     bool      `json:"healthy"`
 }
 
 func writeJSON(w http.ResponseWriter, v any) {
@@ -207,14 +231,21 @@ func (l *liveness) answer(w http.ResponseWriter, asNode bool) {
 	l.mu.Lock()
 	last, leaving := l.last, l.leaving
 	l.mu.Unlock()
+	now := time.Now()
+	out := proxyHealth{LastUpdated: last, CurrentTime: now, Healthy: healthy, Status: map[corev1.IPFamily]familyHealth{}}
+	if !last.IsZero() { // one table has both families
+		out.Status[corev1.IPv4Protocol] = familyHealth{last, healthy}
+		out.Status[corev1.IPv6Protocol] = familyHealth{last, healthy}
+	}
+	if asNode {
+		out.NodeEligible = new(!leaving)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if !healthy || asNode && leaving {
 		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-	out := map[string]any{"lastUpdated": last.String(), "currentTime": time.Now().String()}
-	if asNode {
-		out["nodeEligible"] = !leaving
+	} else {
+		out.LastUpdated = now // all that happened is in the kernel
 	}
 	writeJSON(w, out)
 }

@@ -58,7 +58,8 @@ type Proxy struct {
 
 	// Of the loop alone.
 	node  services.Node
-	state *services.State // nil until the first write
+	state *services.State  // nil until the first write
+	owed  *services.Change // written to the state, but not to the kernel: neither flows nor people know yet; nil: nothing
 	pace  pace
 }
 
@@ -167,17 +168,34 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 // sync takes what changed and writes it.
 func (p *Proxy) sync(broken bool) error {
 	batch := p.feed.take()
-	if batch == nil {
-		if broken {
-			return p.writer.Repair()
-		}
+	if batch == nil && !broken {
 		return nil
 	}
 	begun := time.Now()
+	full, err := false, error(nil)
+	if batch == nil {
+		batch, err = &feedBatch{}, p.writer.Repair()
+	} else {
+		full, err = p.write(batch, broken)
+		p.health.set(p.state)
+		observe(batch, time.Since(begun), full)
+	}
+	if err != nil {
+		return fmt.Errorf("%d services: %w", len(batch.services), err)
+	}
+	if p.owed != nil {
+		p.forgetFlows(*p.owed)
+		p.tell(batch, *p.owed, begun, full)
+		p.owed = nil
+	}
+	return nil
+}
+
+// write brings a batch into state and kernel, and notes in owed what changed. full says that it was the whole table.
+func (p *Proxy) write(batch *feedBatch, broken bool) (full bool, err error) {
 	node := p.facts(batch.node)
 	var c services.Change
-	var err error
-	full := p.state == nil || !sameNode(p.node, node)
+	full = p.state == nil || !sameNode(p.node, node)
 	if full {
 		var t *nft.Table
 		t, p.state, c = services.Table(p.cfg.Table, node, p.feed.all())
@@ -189,13 +207,12 @@ func (p *Proxy) sync(broken bool) error {
 			err = p.writer.Repair()
 		}
 	}
-	p.forgetFlows(c)
-	p.health.set(p.state)
-	p.tell(batch, c, begun, full, err)
-	if err != nil {
-		return fmt.Errorf("%d services: %w", len(batch.services), err)
+	if p.owed == nil {
+		p.owed = &c
+	} else {
+		p.owed.Join(c)
 	}
-	return nil
+	return full, err
 }
 
 // update gives the state what changed, and those that waited for what became free.

@@ -14,12 +14,8 @@ import (
 	"keelson/proxy/services"
 )
 
-// tell emits marks of the pods that became reachable, counts the write, and says which frontends are not served.
-func (p *Proxy) tell(b *batch, c services.Change, begun time.Time, full bool, err error) {
-	observe(b, time.Since(begun), full)
-	if err != nil {
-		return
-	}
+// tell emits marks of the pods that became reachable, and says which frontends are not served.
+func (p *Proxy) tell(b *feedBatch, c services.Change, begun time.Time, full bool) {
 	for n, after := range c.After {
 		before := c.Before[n]
 		p.refused(n, before, after)

@@ -4,6 +4,7 @@ package forward
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -224,7 +225,7 @@ func (f *Forwarder) exchange(ctx context.Context, all []*server, q Question) *Re
 			m, err := f.try(ctx, s, q)
 			meter.Forwarded(s.addr, err == nil)
 			if err != nil {
-				if ctx.Err() == nil || context.Cause(ctx) == context.DeadlineExceeded {
+				if ctx.Err() == nil || errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					s.shun.Store(time.Now().Add(shunned).UnixNano())
 				}
 				f.cfg.Log.Debug("a name server did not answer", "server", s.addr, "name", q.Name, "err", err)

@@ -29,4 +29,5 @@
 //  2. A Table that was given to Write belongs to the Writer from then on.
 //  3. After an error the Writer believes nothing of the kernel: its next transaction replaces the whole table.
 //  4. Rules use no register of an earlier rule.
+//  5. What packets have added to sets with a Timeout outlives the replacement of the table, also by another process, for the time that it had left.
 package nft

@@ -3,6 +3,9 @@
 package nft
 
 import (
+	"iter"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -53,34 +56,13 @@ func (c *chunk) flush() error {
 
 // stageElements adds what d says of elements to the connection's transaction: first what goes.
 func (w *Writer) stageElements(d *Delta, t *nftables.Table) error {
-	gone := func(set string, keys func(yield func(string) bool)) error {
-		c := newChunk(t, w.spec(d, set), w.conn.SetDeleteElements)
-		for k := range keys {
-			if err := c.add(k, ""); err != nil {
-				return err
-			}
-		}
-		return c.flush()
-	}
 	for set, keys := range d.Drop {
-		if err := gone(set, func(yield func(string) bool) {
-			for k := range keys {
-				if !yield(k) {
-					return
-				}
-			}
-		}); err != nil {
+		if err := w.stageGone(d, t, set, maps.Keys(keys)); err != nil {
 			return err
 		}
 	}
 	for set, keys := range d.replaced {
-		if err := gone(set, func(yield func(string) bool) {
-			for _, k := range keys {
-				if !yield(k) {
-					return
-				}
-			}
-		}); err != nil {
+		if err := w.stageGone(d, t, set, slices.Values(keys)); err != nil {
 			return err
 		}
 	}
@@ -107,6 +89,16 @@ func (w *Writer) stageElements(d *Delta, t *nftables.Table) error {
 		}
 	}
 	return nil
+}
+
+func (w *Writer) stageGone(d *Delta, t *nftables.Table, set string, keys iter.Seq[string]) error {
+	c := newChunk(t, w.spec(d, set), w.conn.SetDeleteElements)
+	for k := range keys {
+		if err := c.add(k, ""); err != nil {
+			return err
+		}
+	}
+	return c.flush()
 }
 
 // spec is the set of that name, also one that is about to go.

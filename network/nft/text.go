@@ -14,16 +14,16 @@ func (t *Table) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n", t.Name)
 	for _, name := range slices.Sorted(maps.Keys(t.Sets)) {
-		t.Sets[name].print(&b, t.Elements[name])
+		t.Sets[name].describe(&b, t.Elements[name])
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Chains)) {
-		t.Chains[name].print(&b)
+		t.Chains[name].describe(&b)
 	}
 	b.WriteString("}\n")
 	return b.String()
 }
 
-func (s Set) print(b *strings.Builder, elements map[string]string) {
+func (s Set) describe(b *strings.Builder, elements map[string]string) {
 	word, typ := "set", names(s.Key)
 	switch {
 	case s.Verdicts:
@@ -89,7 +89,7 @@ func formatRanges(ts []Type, from, to string) string {
 	return strings.Join(out, " . ")
 }
 
-func (c Chain) print(b *strings.Builder) {
+func (c Chain) describe(b *strings.Builder) {
 	fmt.Fprintf(b, "  chain %s {\n", c.Name)
 	if c.Hook != "" {
 		fmt.Fprintf(b, "    type %s hook %s priority %d\n", c.Type, c.Hook, c.Priority)

@@ -186,10 +186,14 @@ func (w *Writer) wholeLocked() error {
 	}
 	d := Delta{Sets: w.want.Sets, Chains: w.want.Chains, Put: w.want.Elements}
 	t := w.table()
+	kept, err := w.remembered()
+	if err != nil { // better rules that forget than none
+		w.cfg.Log.Warn("what packets added to the sets of an nftables table is forgotten", "table", w.cfg.Name, "err", err)
+	}
 	w.conn.AddTable(t) // so that there is one to delete
 	w.conn.DelTable(t)
 	w.conn.AddTable(t)
-	return w.sendLocked(&d)
+	return w.sendLocked(&d, kept)
 }
 
 func (w *Writer) changeLocked(d *Delta) error {
@@ -199,13 +203,14 @@ func (w *Writer) changeLocked(d *Delta) error {
 	if err := w.dialLocked(); err != nil {
 		return err
 	}
-	return w.sendLocked(d)
+	return w.sendLocked(d, nil)
 }
 
-// sendLocked writes d in one transaction, with what the connection holds already. What passes the bound follows in further ones.
-func (w *Writer) sendLocked(d *Delta) error {
+// sendLocked writes d and what sets remember in one transaction, with what the connection holds already. What passes the bound follows in
+// further ones.
+func (w *Writer) sendLocked(d *Delta, kept map[string][]nftables.SetElement) error {
 	w.sure = false
-	err := w.stageLocked(d)
+	err := w.stageLocked(d, kept)
 	if err == nil {
 		err = w.conn.Flush()
 	}
@@ -217,7 +222,7 @@ func (w *Writer) sendLocked(d *Delta) error {
 	return nil
 }
 
-func (w *Writer) stageLocked(d *Delta) error {
+func (w *Writer) stageLocked(d *Delta, kept map[string][]nftables.SetElement) error {
 	t := w.table()
 	for _, s := range d.Sets {
 		if err := w.conn.AddSet(s.kernel(t), nil); err != nil {
@@ -232,6 +237,9 @@ func (w *Writer) stageLocked(d *Delta) error {
 		for _, r := range c.Rules {
 			w.conn.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: name, Table: t}, Exprs: r.build()})
 		}
+	}
+	if err := w.stageKept(kept, t); err != nil {
+		return err
 	}
 	if err := w.stageElements(d, t); err != nil {
 		return err

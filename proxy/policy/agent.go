@@ -84,7 +84,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	ready()
 	synced := a.factory.WaitForCacheSyncWithContext(ctx)
 	if synced.Err != nil || ctx.Err() != nil {
-		return nil //nolint:nilerr // it waits until ctx is done
+		return nil // it waits until ctx is done
 	}
 	damage := make(chan struct{}, 1)
 	work.Go(func() {

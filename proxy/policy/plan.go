@@ -129,12 +129,13 @@ func (r Rule) String() string {
 	for _, p := range r.Ports {
 		ports = append(ports, p.String())
 	}
-	text := r.Policy + " allows"
+	var text strings.Builder
+	text.WriteString(r.Policy + " allows")
 	if len(peers) > 0 && len(ports) > 0 {
-		text += " " + strings.Join(peers, ", ") + " at " + strings.Join(ports, ", ")
+		text.WriteString(" " + strings.Join(peers, ", ") + " at " + strings.Join(ports, ", "))
 	}
 	for _, e := range r.Endpoints {
-		text += " @" + e
+		text.WriteString(" @" + e)
 	}
-	return text
+	return text.String()
 }

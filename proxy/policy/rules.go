@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"keelson/network/nft"
 )
@@ -194,7 +195,7 @@ func (v view) peers(dir Direction, r *Rule) []nft.Rule {
 	var out []nft.Rule
 	sets := r.Peers
 	if r.Blocks != "" {
-		sets = append(sets[:len(sets):len(sets)], r.Blocks)
+		sets = append(slices.Clip(sets), r.Blocks)
 	}
 	for _, s := range sets {
 		for _, f := range families {
@@ -296,9 +297,9 @@ func (s *State) drainIsolated(d *nft.Delta) {
 	for dir := range directions {
 		for a, before := range s.log.isolated[dir] {
 			now := s.isolated[dir][a]
-			switch {
-			case now == before:
-			case now == "":
+			switch now {
+			case before:
+			case "":
 				d.DropElement(mapName(dir, familyOf(a)), nft.Addr(a))
 			default:
 				d.PutElement(mapName(dir, familyOf(a)), nft.Addr(a), nft.ToChain(now))

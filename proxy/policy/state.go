@@ -147,17 +147,17 @@ func (s *State) SetPod(p Pod) {
 	if g == nil {
 		g = s.addGroup(n, lk, p.Labels)
 	}
-	new := &pod{Pod: p, group: g}
-	s.pods[key] = new
-	g.pods[new] = true
+	born := &pod{Pod: p, group: g}
+	s.pods[key] = born
+	g.pods[born] = true
 	for sel := range g.selectors {
-		s.count(sel, new, 1)
+		s.count(sel, born, 1)
 	}
 	if !p.Local {
 		return
 	}
 	for _, a := range p.Addrs {
-		s.claims[a] = append(s.claims[a], new)
+		s.claims[a] = append(s.claims[a], born)
 	}
 	if g.local++; g.local == 1 {
 		g.policies = map[*compiled]bool{}
@@ -167,7 +167,7 @@ func (s *State) SetPod(p Pod) {
 			}
 		}
 	}
-	s.assign(new)
+	s.assign(born)
 }
 
 func (p *pod) same(o *Pod) bool {

@@ -85,6 +85,17 @@ func topology(cands []candidate, node Node) func(candidate) bool {
 	return func(candidate) bool { return true }
 }
 
+// serving are the endpoints that serve.
+func serving(cands []candidate) map[netip.AddrPort]bool {
+	out := map[netip.AddrPort]bool{}
+	for _, c := range cands {
+		if c.ready || c.serving {
+			out[c.Addr] = true
+		}
+	}
+	return out
+}
+
 // candidates are the endpoints of one port of a Service in one family, without duplicates, in the order of their addresses.
 func candidates(port corev1.ServicePort, family int, in []*discoveryv1.EndpointSlice, node Node) []candidate {
 	var out []candidate

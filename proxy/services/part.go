@@ -51,6 +51,8 @@ type Port struct {
 	Fronts    []netip.AddrPort // cluster and external
 	NodePort  uint16
 	Endpoints []Endpoint
+	// Serving, for UDP alone, are all endpoints that serve, on whatever node and for whatever policy: packets of a flow that leads to one go on.
+	Serving map[netip.AddrPort]bool
 }
 
 // Health is what a health check node port tells.
@@ -142,12 +144,16 @@ func (p *Part) put(set, key, value string) { p.Elements = append(p.Elements, Ele
 // port adds one port of one family: that of the cluster IP.
 func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discoveryv1.EndpointSlice) {
 	f := wordsOf(familyOf(ip))
+	cands := candidates(sp, f.n, slices, b.node)
 	s := &servedPort{
 		builder: b, f: f, id: digest(b.svc.Namespace + "/" + b.svc.Name + ":" + sp.Name + "/" + string(sp.Protocol)), name: sp.Name + "/" + string(sp.Protocol),
 		proto: protoNumber(protocolOf(&sp.Protocol)), number: uint16(sp.Port), timeout: stickiness(b.svc),
-		choice: choose(candidates(sp, f.n, slices, b.node), b.node),
+		choice: choose(cands, b.node),
 	}
 	told := Port{Name: sp.Name, Proto: s.proto, Fronts: []netip.AddrPort{netip.AddrPortFrom(ip, s.number)}, NodePort: uint16(sp.NodePort), Endpoints: s.all}
+	if s.proto == protoUDP {
+		told.Serving = serving(cands)
+	}
 	s.cluster(ip)
 	for _, ext := range b.externals(f.n) {
 		if s.external(ext) {

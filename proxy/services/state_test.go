@@ -4,6 +4,7 @@ package services
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -232,9 +233,7 @@ func TestOneEndpointIsAFewElements(t *testing.T) {
 	in.Slices = []*discoveryv1.EndpointSlice{sliceOf("s7", "TCP", 8080, "10.100.0.7", "10.102.0.7", "10.103.0.7", "10.104.0.7", "10.105.0.7")}
 	c := state.Update(map[types.NamespacedName]Input{n: in})
 	before := map[string]string{}
-	for k, v := range table.Elements["cluster-endpoints4"] {
-		before[k] = v
-	}
+	maps.Copy(before, table.Elements["cluster-endpoints4"])
 	c.Delta.Apply(table)
 	changed := 0
 	for k, v := range table.Elements["cluster-endpoints4"] {

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/network/nft"
+)
+
+// What others do to the table is undone; what others have in the kernel stays as it is.
+func TestRepairs(t *testing.T) {
+	w := newWorld(t)
+	// As Docker and a firewall have it.
+	w.nft(`table ip nat { chain DOCKER { iifname "docker0" return; }; chain PREROUTING { type nat hook prerouting priority dstnat; fib daddr type local jump DOCKER; }; }`)
+	w.nft(`table ip filter { chain FORWARD { type filter hook forward priority filter; policy drop; iifname "docker0" accept; ip daddr { 10.96.0.0/16, 10.244.0.0/16, 192.0.2.0/24 } accept; }; }`)
+	foreign := func() string { return w.nft("list", "table", "ip", "nat") + w.nft("list", "table", "ip", "filter") }
+	before := foreign()
+	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
+	w.start()
+	works := func() string { return w.ask("tcp", vip) }
+	w.until("at first", "a", works)
+	for _, damage := range [][]string{
+		{"delete", "table", "inet", w.cfg.Table},
+		{"flush", "chain", "inet", w.cfg.Table, "services"},
+		{"flush", "map", "inet", w.cfg.Table, "cluster-endpoints4"},
+		{"insert", "rule", "inet", w.cfg.Table, "services", "drop"},
+	} {
+		w.nft(damage...)
+		w.until(strings.Join(damage, " "), "a", works)
+		if strings.Contains(w.nft("list", "chain", "inet", w.cfg.Table, "services"), "drop") {
+			t.Errorf("%v: the foreign rule is still there", damage)
+		}
+	}
+	// Changes go on meanwhile.
+	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
+	w.until("after a change", "b", works)
+	if got := foreign(); got != before {
+		t.Errorf("foreign tables:\n%s\nwere\n%s", got, before)
+	}
+	w.stop()
+	w.until("without the process", "b", works)
+	x, err := nft.Open(nft.Config{Name: w.cfg.Table, NetNS: w.cfg.NetNS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Delete(); err != nil {
+		t.Fatal(err)
+	}
+	_ = x.Close()
+	if got := foreign(); got != before || strings.Contains(w.nft("list", "tables"), w.cfg.Table) {
+		t.Errorf("after purge: %s\nforeign tables:\n%s", w.nft("list", "tables"), got)
+	}
+	// Who flushes everything.
+	w.start()
+	w.until("started again", "b", works)
+	w.nft("flush", "ruleset")
+	w.until("flush ruleset", "b", works)
+}
+
+// A restart takes over what is there: connections go on, new ones are served meanwhile, clients keep their endpoints.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	sticky := func(s *corev1.Service) {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))}}
+	}
+	w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podA)
+	w.serve("sticky", "10.96.0.2", corev1.ProtocolTCP, sticky, podA, podB)
+	w.start()
+	open, err := w.dial("tcp", vip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	its := w.ask("tcp", "10.96.0.2:80")
+	for i := range 6 {
+		w.stop()
+		if i == 3 { // while nobody looks
+			w.serve("s", "10.96.0.1", corev1.ProtocolTCP, nil, podB)
+		}
+		asked := make(chan string, 1)
+		leave := make(chan struct{})
+		go func() { // ends when the agent is ready
+			for {
+				select {
+				case <-leave:
+					asked <- ""
+					return
+				default:
+				}
+				if got := w.ask("tcp", vip); got != "a" && got != "b" {
+					asked <- got
+					return
+				}
+			}
+		}()
+		w.start()
+		close(leave)
+		if got := <-asked; got != "" {
+			t.Errorf("restart %d: a new connection: %s", i, got)
+		}
+		if got := say(open, "still there?"); got != "a still there?" {
+			t.Errorf("restart %d: the open connection answers %q", i, got)
+		}
+		for range 5 {
+			if got := w.ask("tcp", "10.96.0.2:80"); got != its {
+				t.Errorf("restart %d: the client was served by %s, now by %s", i, its, got)
+			}
+		}
+	}
+	if got := w.ask("tcp", vip); got != "b" {
+		t.Errorf("what changed meanwhile: %q", got)
+	}
+}
+
+// A flow of UDP never ends while packets come: it is led away from endpoints that went, and from nowhere to the first one.
+func TestStaleFlows(t *testing.T) {
+	w := newWorld(t)
+	nodePort := func(s *corev1.Service) { s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30053 }
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort)
+	w.start()
+	flows := map[string]net.Conn{}
+	for _, to := range []string{vip, "192.0.2.1:30053"} {
+		c, err := w.dial("udp4", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		flows[to] = c
+		say(c, "nobody is there")
+	}
+	both := func(want string) {
+		t.Helper()
+		for to, c := range flows {
+			w.until(to, want+" ?", func() string { return say(c, "?") })
+		}
+	}
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA)
+	both("a")
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA, podB)
+	both("a") // another one is no reason to go
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podB)
+	both("b")
+	w.stop()
+	w.serve("s", "10.96.0.1", corev1.ProtocolUDP, nodePort, podA) // while nobody looks
+	w.start()
+	both("a")
+	// The node's traffic to others' ports of that number is none of ours.
+	s := staleNow(w)
+	f := &netlink.ConntrackFlow{}
+	f.Forward.Protocol, f.Forward.DstPort, f.Reverse.SrcPort = 17, 30053, 30053
+	f.Forward.DstIP, f.Reverse.SrcIP = net.ParseIP("198.51.100.7"), net.ParseIP("198.51.100.7")
+	if s.MatchConntrackFlow(f) {
+		t.Error("a flow to another machine's port 30053 would be forgotten")
+	}
+	f.Forward.DstIP, f.Reverse.SrcIP = net.ParseIP("192.0.2.1"), net.ParseIP("192.0.2.1")
+	if !s.MatchConntrackFlow(f) {
+		t.Error("a flow to the node's own port 30053 that leads nowhere stays")
+	}
+}
+
+func staleNow(w *world) *stale {
+	p, err := New(w.cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	h, err := p.netlink()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer h.Close()
+	own := addressesOf(h)
+	s := &stale{ours: func(a netip.Addr) bool { return own[a] }}
+	s.ports = map[uint16]map[netip.AddrPort]bool{30053: {}}
+	return s
+}
+
+// Health check node ports and /healthz answer as kube-proxy's.
+func TestHealthAnswers(t *testing.T) {
+	w := newWorld(t)
+	port, healthz := freePort(t), freePort(t)
+	w.cfg.Options.HealthzBindAddress = fmt.Sprint("127.0.0.1:", healthz)
+	local := func(s *corev1.Service) {
+		s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal, int32(port)
+	}
+	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local)
+	w.start()
+	get := func(port int, path string) (string, http.Header) {
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path)) //nolint:noctx // the test's own server
+		if err != nil {
+			return err.Error(), nil
+		}
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err.Error(), nil
+		}
+		return fmt.Sprint(resp.StatusCode, " ", string(b)), resp.Header
+	}
+	want := func(code, n int, healthy bool) string {
+		return fmt.Sprintf("%d {\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"web\"\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}\n", code, n, healthy)
+	}
+	answer := func() string { got, _ := get(port, "/"); return got }
+	w.until("no endpoint", want(503, 0, true), answer)
+	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA, podB)
+	w.until("two endpoints", want(200, 2, true), answer)
+	_, h := get(port, "/")
+	if h.Get("Content-Type") != "application/json" || h.Get("X-Load-Balancing-Endpoint-Weight") != "2" || h.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("headers: %v", h)
+	}
+	var keys map[string]any
+	got, _ := get(healthz, "/healthz")
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(got, "200 ")), &keys); err != nil || keys["healthy"] != true || keys["nodeEligible"] != true || keys["status"] == nil {
+		t.Errorf("/healthz: %s", got)
+	}
+	// The autoscaler is about to remove the node: load balancers are to leave it, though it works.
+	w.put(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: toBeDeleted}}}})
+	w.until("/healthz of a node that goes", "503", func() string { got, _ := get(healthz, "/healthz"); return got[:3] })
+	if got, _ := get(healthz, "/livez"); !strings.HasPrefix(got, "200 ") || strings.Contains(got, "nodeEligible") {
+		t.Errorf("/livez: %s", got)
+	}
+	// A port that is taken is tried again when something changes.
+	other, err := net.Listen("tcp", ":0") //nolint:noctx // it ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	port = other.Addr().(*net.TCPAddr).Port
+	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local, podA)
+	w.until("the new port is in the state", "b", func() string {
+		w.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podB)
+		return w.ask("tcp", "10.96.0.9:80")
+	})
+	_ = other.Close()
+	w.serve("mark", "10.96.0.9", corev1.ProtocolTCP, nil, podA)
+	w.until("the port is free", want(200, 1, true), answer)
+	w.stop()
+	if got := answer(); !strings.Contains(got, "refused") {
+		t.Errorf("after the end: %s", got)
+	}
+}
+
+// Writes that fail for a while do not matter; for longer, load balancers are told.
+func TestUnhealthy(t *testing.T) {
+	ask := func(l *liveness) string {
+		r := httptest.NewRecorder()
+		l.answer(r, true)
+		var out proxyHealth
+		if err := json.Unmarshal(r.Body.Bytes(), &out); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(r.Code, out.Healthy)
+	}
+	l := &liveness{}
+	var got []string
+	got = append(got, ask(l)) // nothing is written yet
+	l.wrote()
+	got = append(got, ask(l))
+	l.failed()
+	got = append(got, ask(l))
+	l.failing = l.failing.Add(-2 * unhealthyAfter)
+	l.failed() // again: since the first time
+	got = append(got, ask(l))
+	l.wrote()
+	got = append(got, ask(l))
+	if want := []string{"503 false", "200 true", "200 true", "503 false", "200 true"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
