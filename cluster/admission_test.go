@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson/apiserver/options"
 	"keelson/cluster"
 )
 
@@ -221,12 +222,12 @@ func policyParameters(t *testing.T, c kubernetes.Interface, cfg *rest.Config) {
 // TestAdmissionOptions: what is wrong with them is said before anything starts.
 func TestAdmissionOptions(t *testing.T) {
 	for _, tt := range []struct {
-		opts cluster.APIOptions
+		opts options.Options
 		want string
 	}{
-		{cluster.APIOptions{EnableAdmission: []string{"Nonsense"}}, `enable-admission-plugins plugin "Nonsense" is unknown`},
-		{cluster.APIOptions{EnableAdmission: []string{"Priority"}, DisableAdmission: []string{"Priority"}}, "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped"},
-		{cluster.APIOptions{DisableAdmission: []string{"PodNodeSelector", "Priority"}, EnableAdmission: []string{"AlwaysPullImages"}}, ""},
+		{options.Options{Admission: options.Admission{Enable: []string{"Nonsense"}}}, `enable-admission-plugins plugin "Nonsense" is unknown`},
+		{options.Options{Admission: options.Admission{Enable: []string{"Priority"}, Disable: []string{"Priority"}}}, "[Priority] in enable-admission-plugins and disable-admission-plugins overlapped"},
+		{options.Options{Admission: options.Admission{Disable: []string{"PodNodeSelector", "Priority"}, Enable: []string{"AlwaysPullImages"}}}, ""},
 	} {
 		if err := tt.opts.Validate(); tt.want == "" && err != nil || tt.want != "" && (err == nil || err.Error() != tt.want) {
 			t.Errorf("%+v: got %v, want %s", tt.opts, err, tt.want)

@@ -29,6 +29,7 @@ import (
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/lib/connlimit"
+	"keelson/pki"
 )
 
 // callers finds out who calls an agent, and whether they may, as Kubernetes' own agents do: by a certificate of an authority that the API
@@ -71,11 +72,11 @@ func newCallers(cl *client.Client, file string, log *slog.Logger) (*callers, err
 	if file == "" {
 		return c, nil
 	}
-	pem, err := readAuthorities(file, "clients")
+	pem, err := pki.ReadAuthorities(file, "clients")
 	if err != nil {
 		return nil, err
 	}
-	pool, err := authoritiesOf(pem)
+	pool, err := pki.Authorities(pem)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +148,7 @@ func (c *callers) learn(ctx context.Context) {
 	cm, err := c.api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
 	if err == nil {
 		var pool *x509.CertPool
-		if pool, err = authoritiesOf([]byte(cm.Data[clientCAKey])); err == nil {
+		if pool, err = pki.Authorities([]byte(cm.Data[clientCAKey])); err == nil {
 			c.certs.SetRoots(pool)
 		}
 	}

@@ -32,6 +32,7 @@ import (
 	"keelson/client"
 	"keelson/lib/connlimit"
 	"keelson/lib/run"
+	"keelson/pki"
 )
 
 // Where Kubernetes serves the health and the metrics of these roles.
@@ -119,7 +120,7 @@ func newAgentServer(o AgentServing, cl *client.Client, dog *leaderelection.Healt
 // certificate is what callers are shown.
 func (o AgentServing) certificate() (*tls.Certificate, error) {
 	if o.CertFile != "" {
-		return pairOf(o.CertFile, o.KeyFile)
+		return pki.ReadServing(o.CertFile, o.KeyFile)
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

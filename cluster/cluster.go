@@ -24,6 +24,7 @@ import (
 	"keelson/api/flowcontrol"
 	"keelson/api/scheduling"
 	"keelson/apiserver"
+	"keelson/apiserver/configreload"
 	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authz"
@@ -271,7 +272,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 // assembled is an API server with what belongs to it.
 type assembled struct {
 	server *apiserver.Server
-	live   *liveFiles
+	files  *configreload.Files
 	marks  *mark.Recorder
 }
 
@@ -281,22 +282,20 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	var server *apiserver.Server // what is told of it looks when the server runs
-	live := &liveFiles{
-		log:  c.log.With("room", "cluster"),
-		told: func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) },
-	}
-	if err := live.certificatesShown(c.keys.serving); err != nil {
+	files := configreload.New(c.log.With("room", "cluster"))
+	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
+	if err := c.keys.serving.Watch(files); err != nil {
 		return assembled{}, err
 	}
-	served, err := live.encrypted(&c.cfg.API, st)
+	served, err := c.cfg.API.Encryption.Wrap(st, files)
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.audit()
+	auditor, err := c.cfg.API.Audit.New()
 	if err != nil {
 		return assembled{}, err
 	}
-	tracing, err := c.cfg.API.tracing()
+	tracing, err := c.cfg.API.Tracing.New()
 	if err != nil {
 		return assembled{}, err
 	}
@@ -309,8 +308,8 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Listener:    c.listener,
 		Connections: c.shares.API,
 		Streams:     c.shares.Streams,
-		TLS:         c.keys.serving.server(),
-		Parts:       c.keys.judges(rbac, &c.cfg.API, live),
+		TLS:         c.keys.serving.TLS(),
+		Parts:       c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
 		Audit:       auditor,
 		Tracing:     tracing,
 		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
@@ -333,7 +332,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	return assembled{server, live, marks}, nil
+	return assembled{server, files, marks}, nil
 }
 
 // otherListeners are where this process serves beside the API.

@@ -111,5 +111,5 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
 }

@@ -122,7 +122,7 @@ resources:
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c, kube := serve(t, func(c *Config) { c.Etcd.Servers, c.API.EncryptionConfig = servers, config })
+	c, kube := serve(t, func(c *Config) { c.Etcd.Servers, c.API.Encryption.ConfigFile = servers, config })
 	readDataSet(t, kube)
 	changeDataSet(t, c, kube, st)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
 	"keelson/lib/connlimit"
@@ -33,7 +34,7 @@ type InMemoryConfig struct {
 	Store store.Store
 	// Listener serves the API over HTTPS beside the in-memory transport; nil: nobody outside the process reaches it. The cluster closes it.
 	Listener net.Listener
-	API      APIOptions
+	API      options.Options
 	// Listeners hear of every mark.
 	Listeners []mark.Listener
 	Log       *slog.Logger // nil: discarded

@@ -120,7 +120,7 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 
 // clientAuthorities are those of --client-ca-file.
 func (r RoleConfig) clientAuthorities() (*clientAuthorities, error) {
-	pem, err := readAuthorities(r.ClientCA, "clients")
+	pem, err := pki.ReadAuthorities(r.ClientCA, "clients")
 	if err != nil {
 		return nil, fmt.Errorf("--client-ca-file: %w", err)
 	}

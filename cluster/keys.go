@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/pki"
 )
@@ -30,7 +31,7 @@ type keys struct {
 	tokens          crypto.Signer
 	clients         *x509.CertPool // vouches for clients
 	clientCA        []byte         // what --client-ca-file holds
-	serving         *serving
+	serving         *options.Certificates
 	adminPair       pki.Pair
 	agentPairs      map[string]pki.Pair // by file name, for roles run as processes of their own
 }
@@ -57,7 +58,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := cfg.Services.ranges()
+	ranges, err := cfg.Services.Ranges()
 	if err != nil {
 		return nil, err
 	}
@@ -97,20 +98,20 @@ func (i *identities) open(cfg Config) (*keys, error) {
 			return nil, err
 		}
 	}
-	if k.tokens, err = cfg.API.Tokens.signer(i); err != nil {
+	if k.tokens, err = cfg.API.Tokens.Signer(i.tokenKey); err != nil {
 		return nil, err
 	}
 	k.clients = ca.Pool()
-	if file := cfg.API.ClientCA; file != "" {
-		if k.clientCA, err = readAuthorities(file, "clients"); err != nil {
+	if file := cfg.API.Authentication.ClientCAFile; file != "" {
+		if k.clientCA, err = pki.ReadAuthorities(file, "clients"); err != nil {
 			return nil, err
 		}
 		k.clients.AppendCertsFromPEM(k.clientCA)
 	}
-	if k.serving, err = newServing(k.server, cfg.API.Serving); err != nil {
+	if k.serving, err = options.NewCertificates(k.server, cfg.API.Serving); err != nil {
 		return nil, err
 	}
-	k.serving.tell("clients", slices.Concat(ca.CertPEM(), k.clientCA))
+	k.serving.SetClientCAs("clients", slices.Concat(ca.CertPEM(), k.clientCA))
 	return k, nil
 }
 
@@ -171,7 +172,7 @@ func firstOf(p netip.Prefix) net.IP { return p.Masked().Addr().Next().AsSlice() 
 func (k *keys) writeKubeconfigs(dir DataDir, url string) error {
 	write := func(path, user string, p pki.Pair, save func(string, []byte) error) error {
 		name := ""
-		if k.serving.opts.CertFile != "" {
+		if !k.serving.Own() {
 			name = ownName // so that the server shows its own certificate
 		}
 		b, err := pki.Kubeconfig(user, url, name, k.ca.CertPEM(), p)

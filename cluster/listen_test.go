@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"keelson/apiserver/options"
 )
 
 // TestEndpoint: where the service "kubernetes" leads.
@@ -25,7 +27,7 @@ func TestEndpoint(t *testing.T) {
 		"another runtime":   {Config{RuntimeEndpoint: "unix:///x"}, ""},
 		"an address":        {Config{Options: Options{Listen: ListenOptions{Bind: "192.0.2.7"}}}, "192.0.2.7"},
 		"loopback, said so": {Config{Options: Options{Listen: ListenOptions{Bind: "127.0.0.1"}}}, ""},
-		"advertised":        {Config{Options: Options{Services: ServiceOptions{Advertise: "192.0.2.9"}, Listen: ListenOptions{Bind: "0.0.0.0"}}}, "192.0.2.9"},
+		"advertised":        {Config{Options: Options{Services: options.Services{Advertise: "192.0.2.9"}, Listen: ListenOptions{Bind: "0.0.0.0"}}}, "192.0.2.9"},
 	} {
 		c.cfg.PodCIDRs = pods
 		got := ""

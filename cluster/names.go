@@ -95,7 +95,7 @@ func (c Config) clusterDNS() (netip.Addr, error) {
 	if len(c.Node.ClusterDNS) > 0 {
 		return netip.ParseAddr(c.Node.ClusterDNS[0])
 	}
-	ranges, err := c.Services.ranges()
+	ranges, err := c.Services.Ranges()
 	if err != nil {
 		return netip.Addr{}, err
 	}

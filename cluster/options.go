@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/apiserver/options"
 	"keelson/dns"
 	"keelson/proxy"
 )
@@ -15,11 +16,11 @@ import (
 // Options are what roles can be told, whether they run together or apart. A role's row in table has its flags.
 type Options struct {
 	// API is what the API server does beside serving.
-	API APIOptions
+	API options.Options
 	// Listen says where the API is served.
 	Listen ListenOptions
 	// Services says where addresses and node ports of services come from.
-	Services ServiceOptions
+	Services options.Services
 	// Node says how this machine's node bounds its pods.
 	Node NodeOptions
 	// PodRoutes says how other machines' pods are reached.

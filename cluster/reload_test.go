@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/apiserver/options"
 	"keelson/cluster"
 )
 
@@ -35,7 +36,7 @@ func TestJudgesAreReadAgain(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
 		authentication, authorization = write(t, "authentication.yaml", issuers("a:")), write(t, "authorization.yaml", authorizers+"]\n")
-		c.API.AuthenticationConfig, c.API.AuthorizationConfig = authentication, authorization
+		c.API.Authentication.ConfigFile, c.API.Authorization.ConfigFile = authentication, authorization
 	})
 	ctx := t.Context()
 	carol := with(access, s.sign("carol", "dev"))
@@ -102,9 +103,9 @@ func TestOwnTokensAndKeys(t *testing.T) {
 	}
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
-		c.API.TokenFile = write(t, "tokens.csv", "tok,jane,u1,\"system:masters\"\n")
-		c.API.AuthorizationModes = []string{"RBAC"}
-		c.API.Tokens = cluster.TokenOptions{
+		c.API.Authentication.TokenFile = write(t, "tokens.csv", "tok,jane,u1,\"system:masters\"\n")
+		c.API.Authorization.Modes = []string{"RBAC"}
+		c.API.Tokens = options.ServiceAccountTokens{
 			Issuers: []string{"https://new.example", "https://old.example"}, Audiences: []string{"api"}, Longest: 2 * time.Hour,
 			SigningKeyFile: write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))),
 			JWKSURI:        "https://keys.example/jwks",

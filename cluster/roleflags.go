@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"keelson/apiserver/options"
 )
 
 // Flags of roles as processes of their own. Those that they have everywhere are beside what they set.
@@ -47,8 +49,7 @@ func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 func leaderFlags(lease string) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		e := &r.Election
-		fl.Var((*negated)(&e.Off), "leader-elect", "work only while holding a lease, so that of several copies one works")
-		fl.Lookup("leader-elect").NoOptDefVal = "true"
+		options.AddNegated(fl, &e.Off, "leader-elect", "work only while holding a lease, so that of several copies one works")
 		fl.DurationVar(&e.LeaseDuration, "leader-elect-lease-duration", 15*time.Second, "how long a leader that went silent is believed to live")
 		fl.DurationVar(&e.RenewDeadline, "leader-elect-renew-deadline", 10*time.Second, "how long a leader tries to renew its lease before it gives up")
 		fl.DurationVar(&e.RetryPeriod, "leader-elect-retry-period", 2*time.Second, "how often copies try to get or renew the lease")

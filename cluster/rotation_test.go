@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"keelson/apiserver/options"
 	"keelson/cluster"
 	"keelson/pki"
 )
@@ -79,7 +80,7 @@ func TestServingCertificatesRotate(t *testing.T) {
 	put("sni", pki.Subject{Name: "more", DNS: []string{"more.example.org"}}, cert+"2", key+"2")
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
-		c.API.Serving = cluster.ServingOptions{CertFile: cert, KeyFile: key, SNI: []string{cert + "2," + key + "2:*.wild.org"}}
+		c.API.Serving = options.Serving{CertFile: cert, KeyFile: key, SNI: []string{cert + "2," + key + "2:*.wild.org"}}
 	})
 	ctx := t.Context()
 	for name, want := range map[string]string{
@@ -111,8 +112,8 @@ func TestClientAuthoritiesRotate(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
 		clients, proxies = write(t, "clients.pem", string(first.CertPEM())), write(t, "proxies.pem", string(first.CertPEM()))
-		c.API.ClientCA, c.API.Proxy.CAFile = clients, proxies
-		c.API.Proxy.UsernameHeaders, c.API.Proxy.GroupHeaders = []string{"X-Remote-User"}, []string{"X-Remote-Group"}
+		c.API.Authentication.ClientCAFile, c.API.Authentication.RequestHeader.CAFile = clients, proxies
+		c.API.Authentication.RequestHeader.UsernameHeaders, c.API.Authentication.RequestHeader.GroupHeaders = []string{"X-Remote-User"}, []string{"X-Remote-Group"}
 	})
 	ctx := t.Context()
 	as := func(ca *pki.Authority, headers map[string]string) *kubernetes.Clientset {
@@ -197,7 +198,7 @@ func TestEncryptionIsReadAgain(t *testing.T) {
 	access := controlPlaneOf(t, func(c *cluster.Config) {
 		c.NoAgents = true
 		path = write(t, "encryption.yaml", keys("A"))
-		c.API.EncryptionConfig, c.API.EncryptionReload = path, true
+		c.API.Encryption.ConfigFile, c.API.Encryption.Reload = path, true
 	})
 	ctx, c := t.Context(), kubernetes.NewForConfigOrDie(access)
 	secrets := c.CoreV1().Secrets("default")

@@ -95,7 +95,7 @@ func (s *site) build(g *run.Group, started func(string, time.Duration), want fun
 
 func (s *site) apiServer() (run.Func, error) { return s.server.server.Run, nil }
 
-func (s *site) configuration() (run.Func, error) { return s.server.live.part(), nil }
+func (s *site) configuration() (run.Func, error) { return s.server.files.Part(), nil }
 
 func (s *site) etcdAPI() (run.Func, error) { return s.server.c.serveEtcd(s.server.store), nil }
 
@@ -147,7 +147,7 @@ func (s *site) controllerConfig() controllers.Config {
 		if len(options.PodRanges.Cluster) == 0 {
 			options.PodRanges.Cluster = []netip.Prefix{defaultClusterCIDR}
 		}
-		options.PodRanges.Reserved, _ = s.cfg.Services.ranges() // Validate has seen to them
+		options.PodRanges.Reserved, _ = s.cfg.Services.Ranges() // Validate has seen to them
 	}
 	return controllers.Config{
 		Clients: func(name string) *client.Client {

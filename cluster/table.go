@@ -24,7 +24,7 @@ func table() []role {
 	return []role{
 		{
 			name: "apiserver", make: (*site).apiServer,
-			options:     func(fl *pflag.FlagSet, o *Options) { o.Listen.flags(fl); o.API.flags(fl); o.Services.flags(fl) },
+			options:     func(fl *pflag.FlagSet, o *Options) { o.Listen.flags(fl); o.API.AddFlags(fl); o.Services.AddFlags(fl) },
 			roleCommand: roleCommand{word: "apiserver", short: "The API server with its store, alone", flags: apiServerFlags, run: runAPIServer},
 		},
 		{name: "configuration", make: (*site).configuration},

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
 	"keelson/cluster"
@@ -60,7 +61,7 @@ type Config struct {
 	// HTTPS serves the API on a loopback port too, for programs that need a kubeconfig. It cannot be combined with a synctest bubble.
 	HTTPS bool
 	// API are flags of kube-apiserver: admission plugins, authorization modes and the like.
-	API cluster.APIOptions
+	API options.Options
 	// Log gets what the cluster logs; nil: nobody.
 	Log *slog.Logger
 	// Marks hear of every step that a part takes (package mark).

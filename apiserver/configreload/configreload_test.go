@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package configreload
 
 import (
 	"context"
@@ -13,12 +13,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"keelson/auth/authz"
 )
 
-// TestLiveFiles: a file that changes is applied, one that is wrong is counted, and the one in use is told by its hash.
-func TestLiveFiles(t *testing.T) {
+// TestFiles: a file that changes is applied, one that is wrong is counted, and the one in use is told by its hash.
+func TestFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	write := func(text string) {
 		t.Helper()
@@ -30,22 +28,27 @@ func TestLiveFiles(t *testing.T) {
 		}
 	}
 	write("first")
-	l := &liveFiles{log: slog.New(slog.DiscardHandler)}
-	f, err := l.add(path, "authorization")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := New(slog.New(slog.DiscardHandler))
 	applied := make(chan string, 8)
-	f.apply = func(_ context.Context, b []byte) error {
+	apply := func(_ context.Context, b []byte) error {
 		applied <- string(b)
 		if strings.HasPrefix(string(b), "wrong") {
 			return errors.New("it is wrong")
 		}
 		return nil
 	}
+	err := l.Configuration(path, "authorization", func(b []byte) (Apply, error) {
+		if string(b) != "first" {
+			t.Errorf("read %q first", b)
+		}
+		return apply, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- l.part()(ctx, func() {}) }() // ends with ctx
+	go func() { ended <- l.Part()(ctx, func() {}) }() // ends with ctx
 	for _, text := range []string{"second", "wrong", "third"} {
 		write(text)
 		select {
@@ -64,7 +67,7 @@ func TestLiveFiles(t *testing.T) {
 	}
 	deadline := time.Now().Add(time.Minute) // the counters come after the call
 	for {
-		got := gathered(t, l.collectors())
+		got := gathered(t, l.Collectors())
 		missing := ""
 		for name, n := range want {
 			if got[name] != n {
@@ -105,31 +108,4 @@ func gathered(t *testing.T, c []prometheus.Collector) map[string]float64 {
 		}
 	}
 	return out
-}
-
-func TestModes(t *testing.T) {
-	for _, c := range []struct {
-		o    APIOptions
-		want string // of modes, or in the error
-	}{
-		{APIOptions{}, "Node RBAC"},
-		{APIOptions{AuthorizationWebhook: "f"}, "Node RBAC Webhook"},
-		{APIOptions{AuthorizationModes: []string{"RBAC"}}, "RBAC"},
-		{APIOptions{AuthorizationModes: []string{"Webhook", "RBAC"}, AuthorizationWebhook: "f"}, "Webhook RBAC"},
-		{APIOptions{AuthorizationModes: []string{"ABAC"}}, `authorization-mode "ABAC" is not a valid mode`},
-		{APIOptions{AuthorizationModes: []string{"RBAC", "RBAC"}}, `authorization-mode "RBAC" is specified more than once`},
-		{APIOptions{AuthorizationModes: []string{"RBAC"}, AuthorizationWebhook: "f"}, "must be given together"},
-		{APIOptions{AuthorizationModes: []string{authz.ModeWebhook}}, "must be given together"},
-		{APIOptions{AuthorizationModes: []string{"RBAC"}, AuthorizationConfig: "f"}, "exclude each other"},
-		{APIOptions{Tokens: TokenOptions{JWKSURI: "http://x"}}, "service-account-jwks-uri requires https scheme, parsed as: http://x"},
-		{APIOptions{Tokens: TokenOptions{Longest: time.Minute}}, "must be between 1 hour and 2^32 seconds"},
-	} {
-		got := strings.Join(c.o.modes(), " ")
-		if err := c.o.Validate(); err != nil {
-			got = err.Error()
-		}
-		if !strings.Contains(got, c.want) {
-			t.Errorf("%+v: got %q, want %q", c.o, got, c.want)
-		}
-	}
 }

@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"keelson/apiserver/options"
 	"keelson/cluster"
 )
 
@@ -115,7 +116,7 @@ func TestConfiguredJudges(t *testing.T) {
 		t.Fatal(err)
 	}
 	access := controlPlaneOf(t, func(c *cluster.Config) {
-		c.API.AuthenticationConfig = write(t, "authentication.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+		c.API.Authentication.ConfigFile = write(t, "authentication.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous: {enabled: true, conditions: [{path: /livez}]}
 jwt:
@@ -124,7 +125,7 @@ jwt:
     username: {claim: sub, prefix: ""}
     groups: {expression: '["corp:" + claims.roles]'}
 `, s.URL, s.ca))
-		c.API.AuthorizationConfig = write(t, "authorization.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
+		c.API.Authorization.ConfigFile = write(t, "authorization.yaml", fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AuthorizationConfiguration
 authorizers:
 - type: Webhook
@@ -184,7 +185,7 @@ authorizers:
 
 // TestNoStrangers: requests without a credential get no further than that.
 func TestNoStrangers(t *testing.T) {
-	access := controlPlaneOf(t, func(c *cluster.Config) { c.API.NoAnonymous, c.NoAgents = true, true })
+	access := controlPlaneOf(t, func(c *cluster.Config) { c.API.Authentication.NoAnonymous, c.NoAgents = true, true })
 	if b, err := with(access, "").Discovery().RESTClient().Get().AbsPath("/livez").DoRaw(t.Context()); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a stranger's request: %s %v", b, err)
 	}
@@ -193,16 +194,17 @@ func TestNoStrangers(t *testing.T) {
 	}
 }
 
-// TestJudgesThatExcludeEachOther are refused before anything starts.
-func TestJudgesThatExcludeEachOther(t *testing.T) {
+// TestOptionsThatExcludeEachOther are refused before anything starts.
+func TestOptionsThatExcludeEachOther(t *testing.T) {
 	for _, c := range []struct {
-		edit func(*cluster.APIOptions)
+		edit func(*options.Options)
 		want string
 	}{
-		{func(o *cluster.APIOptions) {
-			o.AuthenticationConfig, o.OIDC.IssuerURL, o.OIDC.ClientID = "f", "https://x", "y"
+		{func(o *options.Options) {
+			a := &o.Authentication
+			a.ConfigFile, a.OIDC.IssuerURL, a.OIDC.ClientID = "f", "https://x", "y"
 		}, "--authentication-config and --oidc-* exclude each other"},
-		{func(o *cluster.APIOptions) { o.AuthorizationConfig, o.AuthorizationWebhook = "f", "g" }, "--authorization-config and --authorization-webhook-* exclude each other"},
+		{func(o *options.Options) { o.Authorization.ConfigFile, o.Authorization.WebhookConfigFile = "f", "g" }, "--authorization-config and --authorization-webhook-* exclude each other"},
 	} {
 		cfg := cluster.Default()
 		cfg.DataDir = cluster.DataDir(t.TempDir())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+// Package configreload reads configuration files again when they change, and counts how that went. The API server's options use it. It
+// never applies a file that is wrong: what was read before stays in use.
+package configreload
 
 import (
 	"bytes"
@@ -14,27 +16,23 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"keelson/auth"
-	"keelson/auth/authn"
-	"keelson/auth/authz"
 	"keelson/lib/linux"
 	"keelson/lib/run"
 )
 
-// liveFiles are configuration files that are read again when they change. A file that is wrong then is logged, counted, and changes
-// nothing.
-type liveFiles struct {
+// Apply takes the new content of a file. An error leaves what was there before in use.
+type Apply func(ctx context.Context, content []byte) error
+
+// Files are configuration files that are read again when they change. A file that is wrong then is logged, counted, and changes nothing.
+type Files struct {
 	log   *slog.Logger
-	files []*liveFile
-	// told is called when the authorities of clients are others; it tells aggregated servers.
-	told func(context.Context) error
+	files []*file
 }
 
-// liveFile is one of them.
-type liveFile struct {
+type file struct {
 	path  string
 	last  []byte // what was read last, right or wrong
-	apply func(ctx context.Context, b []byte) error
+	apply Apply
 
 	// Metrics are of those that Kubernetes counts; the others have none.
 	reloads *prometheus.CounterVec
@@ -43,19 +41,27 @@ type liveFile struct {
 	server  string
 }
 
-// add reads the file at path for the first time. name is the metrics' word for it.
-func (l *liveFiles) add(path, name string) (*liveFile, error) {
+// New watches no file yet.
+func New(log *slog.Logger) *Files { return &Files{log: log} }
+
+// Configuration reads the file at path, a configuration that Kubernetes counts reloads of, and has use make of its content what applies
+// later ones; nil: none are applied. name is the metrics' word for it.
+func (l *Files) Configuration(path, name string, use func(content []byte) (Apply, error)) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read %s configuration: %w", name, err)
+		return fmt.Errorf("read %s configuration: %w", name, err)
+	}
+	apply, err := use(b)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	prefix := "apiserver_" + name + "_config_controller_"
-	f := &liveFile{
-		path: path, last: b, server: hashOf([]byte(serverName())),
+	f := &file{
+		path: path, last: b, apply: apply, server: hashOf([]byte(serverName())),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: prefix + "automatic_reloads_total", Help: "How often the " + name + " configuration was read again, by how that went.",
 		}, []string{"status", "apiserver_id_hash"}),
@@ -68,15 +74,15 @@ func (l *liveFiles) add(path, name string) (*liveFile, error) {
 	}
 	f.info.WithLabelValues(f.server, hashOf(b)).Set(1)
 	l.files = append(l.files, f)
-	return f, nil
+	return nil
 }
 
-// again has apply called with what the file at path holds whenever that is something else than last, which is in use. Errors are logged.
-func (l *liveFiles) again(path string, last []byte, apply func(ctx context.Context, b []byte) error) {
+// Watch has apply called with what the file at path holds whenever that is something else than last, which is in use.
+func (l *Files) Watch(path string, last []byte, apply Apply) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	l.files = append(l.files, &liveFile{path: path, last: last, apply: apply})
+	l.files = append(l.files, &file{path: path, last: last, apply: apply})
 }
 
 // serverName is this API server's name among others.
@@ -90,36 +96,8 @@ func serverName() string {
 
 func hashOf(b []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(b)) }
 
-// issuers are those of the AuthenticationConfiguration at path.
-func (l *liveFiles) issuers(path string, taken []string) (*authn.Live, error) {
-	f, err := l.add(path, "authentication")
-	if err != nil {
-		return nil, err
-	}
-	live, err := authn.NewLive(f.last, taken)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f.apply = live.Apply
-	return live, nil
-}
-
-// authorizers are those of the AuthorizationConfiguration at path.
-func (l *liveFiles) authorizers(path string, node, rbac auth.Authorizer) (*authz.Live, error) {
-	f, err := l.add(path, "authorization")
-	if err != nil {
-		return nil, err
-	}
-	live, err := authz.NewLive(f.last, node, rbac)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	f.apply = func(_ context.Context, b []byte) error { return live.Apply(b) }
-	return live, nil
-}
-
-// collectors are the metrics of how often files were read again.
-func (l *liveFiles) collectors() []prometheus.Collector {
+// Collectors are the metrics of the configurations' reloads.
+func (l *Files) Collectors() []prometheus.Collector {
 	var out []prometheus.Collector
 	for _, f := range l.files {
 		if f.reloads != nil {
@@ -129,8 +107,8 @@ func (l *liveFiles) collectors() []prometheus.Collector {
 	return out
 }
 
-// part watches the files; nil: there are none.
-func (l *liveFiles) part() run.Func {
+// Part watches the files; nil: there are none.
+func (l *Files) Part() run.Func {
 	if len(l.files) == 0 {
 		return nil
 	}
@@ -145,7 +123,7 @@ func (l *liveFiles) part() run.Func {
 }
 
 // look reads f again, and applies it if it is another one than before.
-func (l *liveFiles) look(ctx context.Context, f *liveFile) {
+func (l *Files) look(ctx context.Context, f *file) {
 	b, err := os.ReadFile(f.path)
 	if err == nil {
 		if bytes.Equal(b, f.last) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package options
 
 import (
 	"context"
@@ -13,48 +13,16 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"keelson/apiserver/configreload"
+	"keelson/pki"
 )
 
-// ServingOptions are kube-apiserver's flags about the certificates that the API is served with.
-type ServingOptions struct {
-	// CertFile and KeyFile are what is shown to who asks for no other name; empty: the cluster's own.
-	CertFile, KeyFile string
-	// SNI are further ones: "CERT,KEY", or "CERT,KEY:NAME,NAME" where they are for other names than they hold. "*.example.com" is any
-	// name one level below.
-	SNI []string
-}
-
-// named is one of SNI.
-type named struct {
-	cert, key string
-	names     []string // none: those of the certificate
-}
-
-func (o ServingOptions) parse() ([]named, error) {
-	if (o.CertFile == "") != (o.KeyFile == "") {
-		return nil, errors.New("--tls-cert-file and --tls-private-key-file must be given together")
-	}
-	var out []named
-	for _, text := range o.SNI {
-		files, names, more := strings.Cut(text, ":")
-		cert, key, ok := strings.Cut(files, ",")
-		if !ok || cert == "" || key == "" || strings.Contains(key, ",") || more && names == "" {
-			return nil, fmt.Errorf("--tls-sni-cert-key %q is not of the form CERT,KEY or CERT,KEY:NAME,NAME", text)
-		}
-		n := named{cert: cert, key: key}
-		if more {
-			n.names = strings.Split(names, ",")
-		}
-		out = append(out, n)
-	}
-	return out, nil
-}
-
-// serving is what the API shows and whom it lets show a certificate. It changes while the server runs; connections that are there
+// Certificates are what the API shows and whom it lets show a certificate. It changes while the server runs; connections that are there
 // stay as they are.
-type serving struct {
+type Certificates struct {
 	own    tls.Certificate // answers for the cluster's own names, whatever else is shown
-	opts   ServingOptions
+	opts   Serving
 	shown  atomic.Pointer[shown]
 	config atomic.Pointer[tls.Config] // what new connections get, with the authorities that clients are told of
 
@@ -68,13 +36,17 @@ type shown struct {
 	exact     map[string]*tls.Certificate
 }
 
-func newServing(own tls.Certificate, opts ServingOptions) (*serving, error) {
-	s := &serving{own: own, opts: opts, trusted: map[string][]byte{}}
+// NewCertificates reads the certificates of opts; own is the cluster's.
+func NewCertificates(own tls.Certificate, opts Serving) (*Certificates, error) {
+	s := &Certificates{own: own, opts: opts, trusted: map[string][]byte{}}
 	return s, s.load()
 }
 
+// Own tells whether clients that ask for no other name are shown the cluster's own certificate.
+func (s *Certificates) Own() bool { return s.opts.CertFile == "" }
+
 // load reads all certificates; when one is wrong, those before stay.
-func (s *serving) load() error {
+func (s *Certificates) load() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, err := s.opts.parse()
@@ -83,7 +55,7 @@ func (s *serving) load() error {
 	}
 	next := &shown{otherwise: &s.own, exact: map[string]*tls.Certificate{}}
 	if s.opts.CertFile != "" {
-		if next.otherwise, err = pairOf(s.opts.CertFile, s.opts.KeyFile); err != nil {
+		if next.otherwise, err = pki.ReadServing(s.opts.CertFile, s.opts.KeyFile); err != nil {
 			return err
 		}
 		if err := errors.Join(next.add(&s.own, nil), next.add(next.otherwise, nil)); err != nil {
@@ -92,7 +64,7 @@ func (s *serving) load() error {
 	}
 	var explicit []func() error
 	for _, n := range list {
-		c, err := pairOf(n.cert, n.key)
+		c, err := pki.ReadServing(n.cert, n.key)
 		if err != nil {
 			return err
 		}
@@ -109,14 +81,6 @@ func (s *serving) load() error {
 	}
 	s.shown.Store(next)
 	return nil
-}
-
-func pairOf(cert, key string) (*tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("serving certificate %s with key %s: %w", cert, key, err)
-	}
-	return &c, nil
 }
 
 // add has c answer for names, or for those it holds.
@@ -138,7 +102,7 @@ func (s *shown) add(c *tls.Certificate, names []string) error {
 }
 
 // certificate chooses what a client is shown.
-func (s *serving) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (s *Certificates) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	now := s.shown.Load()
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if c, ok := now.exact[name]; ok {
@@ -152,8 +116,8 @@ func (s *serving) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, err
 	return now.otherwise, nil
 }
 
-// tell names the authorities of clients to new connections; whose says which ones change. Clients choose their certificate by them.
-func (s *serving) tell(whose string, pem []byte) {
+// SetClientCAs names the authorities of clients to new connections; whose says which ones change. Clients choose their certificate by them.
+func (s *Certificates) SetClientCAs(whose string, pem []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.trusted[whose] = pem
@@ -165,7 +129,7 @@ func (s *serving) tell(whose string, pem []byte) {
 }
 
 // tls asks for, but does not require, client certificates: tokens are another way in. The authenticator verifies them.
-func (s *serving) tls(clients *x509.CertPool) *tls.Config {
+func (s *Certificates) tls(clients *x509.CertPool) *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		GetCertificate: s.certificate,
@@ -175,15 +139,15 @@ func (s *serving) tls(clients *x509.CertPool) *tls.Config {
 	}
 }
 
-// server is the configuration of the listener.
-func (s *serving) server() *tls.Config {
+// TLS is the configuration of the listener.
+func (s *Certificates) TLS() *tls.Config {
 	c := s.tls(nil)
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return s.config.Load(), nil }
 	return c
 }
 
-// certificatesShown reads the certificates that the API is served with again when one of their files changes.
-func (l *liveFiles) certificatesShown(s *serving) error {
+// Watch reads the certificates again when one of their files changes.
+func (s *Certificates) Watch(files *configreload.Files) error {
 	list, err := s.opts.parse()
 	if err != nil {
 		return err
@@ -197,31 +161,11 @@ func (l *liveFiles) certificatesShown(s *serving) error {
 			if err != nil {
 				return fmt.Errorf("serving certificate: %w", err)
 			}
-			l.again(path, b, func(context.Context, []byte) error { return s.load() })
+			files.Watch(path, b, func(context.Context, []byte) error { return s.load() })
 		}
 	}
 	if len(list) == 0 {
 		return nil
 	}
 	return s.load() // it counts what the files hold now
-}
-
-// authoritiesOf are the certificates in a file, which must hold one at least.
-func authoritiesOf(pem []byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, errors.New("it holds no certificate")
-	}
-	return pool, nil
-}
-
-func readAuthorities(path, whose string) ([]byte, error) {
-	pem, err := os.ReadFile(path)
-	if err == nil {
-		_, err = authoritiesOf(pem)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("authorities of %s: %s: %w", whose, path, err)
-	}
-	return pem, nil
 }

@@ -19,16 +19,20 @@ import (
 	"keelson/apiserver/admission"
 	"keelson/apiserver/admission/plugins"
 	"keelson/apiserver/admission/policy"
+	"keelson/apiserver/configreload"
+	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
+	"keelson/pki"
 )
 
-// judges builds what decides about requests, over the server's own objects.
-func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(*apiserver.Reader) (apiserver.Parts, error) {
+// requestParts builds what authenticates, authorizes and admits requests, over the server's own objects. told is called when the authorities
+// of clients are others.
+func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
-		believed, err := opts.Tokens.config(k.tokens)
+		believed, err := opts.Tokens.Config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -36,11 +40,14 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := live.authorizer(opts, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac)
+		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authenticators, err := live.authenticators(opts, k, tokens, live.certificates(opts, k), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)})
+		authenticators, err := opts.Authentication.New(files, options.Own{
+			Authenticators: []auth.Authenticator{k.clientCertificates(opts, files, told), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
+			Tokens:         tokens, Certificates: k.serving,
+		})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -48,7 +55,7 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(
 			RulesFor(*auth.User, string) []rbacv1.PolicyRule
 		}{authz.Masters{}, rbac}, Unlisted: unlisted}
 		metrics := admission.NewMetrics()
-		chain, follow, err := opts.admission(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Metrics: metrics})
+		chain, follow, err := opts.Admission.New(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Metrics: metrics})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
@@ -63,9 +70,44 @@ func (k *keys) judges(rbac *authz.RBAC, opts *APIOptions, live *liveFiles) func(
 		return apiserver.Parts{
 			Extra:          documents,
 			Authenticators: authenticators, Authorizer: authorizer, Tokens: reviewer(tokens, authenticators), Rules: rules,
-			Admission: chain, Follow: followPlugins(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), live.collectors()), Guards: guards,
+			Admission: chain, Follow: followPlugins(follow), Metrics: slices.Concat(metrics.Collectors(), tokens.Collectors(), files.Collectors()), Guards: guards,
 		}, nil
 	}
+}
+
+// clientCertificates accept the clients of the cluster's own authority and of those in the client CA file.
+func (k *keys) clientCertificates(o *options.Options, files *configreload.Files, told func(context.Context) error) *authn.Certificates {
+	c := authn.NewCertificates(k.clients)
+	if o.Authentication.ClientCAFile == "" {
+		return c
+	}
+	files.Watch(o.Authentication.ClientCAFile, k.clientCA, func(ctx context.Context, pem []byte) error {
+		if _, err := pki.Authorities(pem); err != nil {
+			return err
+		}
+		both := slices.Concat(k.ca.CertPEM(), pem)
+		roots, err := pki.Authorities(both)
+		if err != nil {
+			return err
+		}
+		c.SetRoots(roots)
+		k.serving.SetClientCAs("clients", both)
+		k.clientCA = pem
+		return told(ctx)
+	})
+	return c
+}
+
+// reviewer answers TokenReviews with whatever all of them know.
+func reviewer(tokens *authn.Tokens, all []auth.Authenticator) authn.Reviewer {
+	var others []auth.Authenticator
+	for _, a := range all {
+		switch a.(type) {
+		case *authn.OIDC, *authn.Live, *authn.Webhook, *authn.TokenFile, authn.BootstrapTokens:
+			others = append(others, a)
+		}
+	}
+	return authn.Reviewer{Tokens: tokens, Others: others}
 }
 
 // issuerDocuments let others check service-account tokens: they are what OpenID Connect discovery asks for. Inside the cluster the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package options
 
 import (
 	"crypto/tls"
@@ -12,17 +12,17 @@ import (
 	"keelson/pki"
 )
 
-// TestServingOptions: one row for a form that is refused.
-func TestServingOptions(t *testing.T) {
+// TestServing: one row for a form that is refused.
+func TestServing(t *testing.T) {
 	for _, tt := range []struct {
-		o    ServingOptions
+		o    Serving
 		want string
 	}{
-		{ServingOptions{CertFile: "a"}, "must be given together"},
-		{ServingOptions{KeyFile: "a"}, "must be given together"},
-		{ServingOptions{SNI: []string{"a"}}, `"a" is not of the form`},
-		{ServingOptions{SNI: []string{"a,b:"}}, `"a,b:" is not of the form`},
-		{ServingOptions{SNI: []string{"a,b,c"}}, `"a,b,c" is not of the form`},
+		{Serving{CertFile: "a"}, "must be given together"},
+		{Serving{KeyFile: "a"}, "must be given together"},
+		{Serving{SNI: []string{"a"}}, `"a" is not of the form`},
+		{Serving{SNI: []string{"a,b:"}}, `"a,b:" is not of the form`},
+		{Serving{SNI: []string{"a,b,c"}}, `"a,b,c" is not of the form`},
 	} {
 		if _, err := tt.o.parse(); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: got %v, want %s", tt.o, err, tt.want)
@@ -45,7 +45,7 @@ func TestServingKeepsTheOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	o := ServingOptions{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
+	o := Serving{CertFile: filepath.Join(dir, "crt"), KeyFile: filepath.Join(dir, "key")}
 	put := func(path string, b []byte) {
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
@@ -53,7 +53,7 @@ func TestServingKeepsTheOld(t *testing.T) {
 	}
 	put(o.CertFile, pair.CertPEM)
 	put(o.KeyFile, pair.KeyPEM)
-	s, err := newServing(own, o)
+	s, err := NewCertificates(own, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestServingKeepsTheOld(t *testing.T) {
 	if after, _ := s.certificate(hello); after != before {
 		t.Error("a file that is wrong took the certificate away")
 	}
-	if _, err := newServing(own, o); err == nil {
+	if _, err := NewCertificates(own, o); err == nil {
 		t.Error("a server starts with a file that is wrong")
 	}
 }

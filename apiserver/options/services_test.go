@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package cluster
+package options
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func TestServiceRanges(t *testing.T) {
 		{"127.0.0.1", "nothing that others can reach"},
 		{"2001:db8::1", `service IP family "10.96.0.0/16" must match public address family "2001:db8::1"`},
 	} {
-		err := ServiceOptions{Advertise: tt.advertise}.validate()
+		err := Services{Advertise: tt.advertise}.Validate()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("advertise %s: got %v, want %s", tt.advertise, err, tt.want)
 		}
@@ -36,13 +36,13 @@ func TestServiceRanges(t *testing.T) {
 		{"", "32000-31000", "--service-node-port-range"},
 		{"", "0", "no port is in it"},
 	} {
-		o := ServiceOptions{ClusterIPRange: tt.ips, NodePortRange: tt.ports}
+		o := Services{ClusterIPRange: tt.ips, NodePortRange: tt.ports}
 		got := ""
-		if err := o.validate(); err != nil {
+		if err := o.Validate(); err != nil {
 			got = err.Error()
 		} else {
-			ranges, _ := o.ranges()
-			ports, _ := o.nodePorts()
+			ranges, _ := o.Ranges()
+			ports, _ := o.NodePorts()
 			got = fmt.Sprintf("%v %v", ranges, ports)
 		}
 		if !strings.Contains(got, tt.want) {

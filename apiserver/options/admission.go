@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"github.com/spf13/pflag"
+
+	"keelson/apiserver/admission"
+	"keelson/apiserver/admission/config"
+	"keelson/apiserver/admission/plugins"
+)
+
+// Admission says which admission plugins run.
+type Admission struct {
+	// Enable adds plugins that are off by default, Disable takes others away.
+	Enable, Disable []string
+	// ConfigFile is an AdmissionConfiguration: what plugins are told beside that.
+	ConfigFile string
+}
+
+func (o *Admission) addFlags(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&o.Enable, "enable-admission-plugins", nil, "admission `PLUGINS` to run beside the default ones, separated by commas")
+	fl.StringSliceVar(&o.Disable, "disable-admission-plugins", nil, "default admission `PLUGINS` not to run, separated by commas")
+	fl.StringVar(&o.ConfigFile, "admission-control-config-file", "", "configure admission plugins by the AdmissionConfiguration in `FILE`")
+}
+
+func (o *Admission) validate() error { return plugins.Check(o.Enable, o.Disable) }
+
+// New is the chain of admission plugins over the server's own objects, and what it must be told of.
+func (o *Admission) New(c plugins.Config) (*admission.Chain, []plugins.Follow, error) {
+	c.Enable, c.Disable = o.Enable, o.Disable
+	if o.ConfigFile != "" {
+		var err error
+		if c.File, err = config.Load(o.ConfigFile, plugins.Names()); err != nil {
+			return nil, nil, err
+		}
+	}
+	return plugins.New(c)
+}

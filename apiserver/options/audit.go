@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"keelson/apiserver/audit"
+)
+
+// Audit says which requests are recorded, and where.
+type Audit struct {
+	// PolicyFile is an audit Policy; LogPath is where events are written, WebhookConfigFile a kubeconfig of a service they are sent to.
+	PolicyFile, LogPath, WebhookConfigFile string
+	// LogMaxSize (MB) is when the log begins a new file; LogMaxAge (days) and LogMaxBackups bound the old ones; 0: no bound.
+	LogMaxSize, LogMaxAge, LogMaxBackups int
+}
+
+func (o *Audit) addFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.PolicyFile, "audit-policy-file", "", "audit policy: record requests as the Policy in `FILE` says")
+	fl.StringVar(&o.LogPath, "audit-log-path", "", "write audit events to `FILE`, one JSON document a line; - is standard output")
+	fl.IntVar(&o.LogMaxSize, "audit-log-maxsize", 100, "rotate the audit log after `MB`; 0: never")
+	fl.IntVar(&o.LogMaxAge, "audit-log-maxage", 0, "delete rotated audit logs after `DAYS`; 0: never")
+	fl.IntVar(&o.LogMaxBackups, "audit-log-maxbackup", 0, "keep at most `N` rotated audit logs; 0: all")
+	fl.StringVar(&o.WebhookConfigFile, "audit-webhook-config-file", "", "send audit events to the service that the kubeconfig `FILE` names")
+}
+
+func (o *Audit) validate() error {
+	var errs []error
+	if (o.LogPath != "" || o.WebhookConfigFile != "") && o.PolicyFile == "" {
+		errs = append(errs, errors.New("an audit log needs a policy: give --audit-policy-file"))
+	}
+	if o.PolicyFile != "" && o.LogPath == "" && o.WebhookConfigFile == "" {
+		errs = append(errs, errors.New("an audit policy needs a place for its events: give --audit-log-path or --audit-webhook-config-file"))
+	}
+	if o.LogMaxSize < 0 || o.LogMaxAge < 0 || o.LogMaxBackups < 0 {
+		errs = append(errs, errors.New("the bounds of the audit log may not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// New is what records requests; nil: nothing does.
+func (o *Audit) New() (*audit.Auditor, error) {
+	if o.PolicyFile == "" {
+		return nil, nil //nolint:nilnil // no audit is no error
+	}
+	policy, err := audit.LoadPolicy(o.PolicyFile)
+	if err != nil {
+		return nil, err
+	}
+	var sinks []audit.Sink
+	if o.LogPath != "" {
+		l, err := audit.OpenLog(audit.LogConfig{
+			Path: o.LogPath, MaxSize: int64(o.LogMaxSize) << 20, MaxAge: time.Duration(o.LogMaxAge) * 24 * time.Hour, MaxBackups: o.LogMaxBackups,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, l)
+	}
+	if o.WebhookConfigFile != "" {
+		w, err := audit.NewWebhook(o.WebhookConfigFile)
+		if err != nil {
+			return nil, err
+		}
+		sinks = append(sinks, w)
+	}
+	return audit.New(policy, sinks...), nil
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"keelson/apiserver/configreload"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/pki"
+)
+
+// Authentication says whose credentials are accepted beside those that the cluster gave out itself.
+type Authentication struct {
+	// ClientCAFile holds authorities whose client certificates are accepted beside the cluster's own.
+	ClientCAFile string
+	// RequestHeader is about authenticating proxies, if its CAFile is set.
+	RequestHeader authn.ProxyConfig
+	// TokenFile lists bearer tokens and whose they are.
+	TokenFile string
+	// OIDC: an issuer whose ID tokens are accepted, if its IssuerURL is set.
+	OIDC authn.OIDCConfig
+	// WebhookConfigFile is a kubeconfig of a service that knows bearer tokens; its answers hold for WebhookTTL.
+	WebhookConfigFile string
+	WebhookTTL        time.Duration
+	// ConfigFile is an AuthenticationConfiguration: issuers of tokens, in place of OIDC, and what anonymous requests may ask for.
+	ConfigFile string
+	// NoAnonymous refuses requests without a credential.
+	NoAnonymous bool
+}
+
+func (o *Authentication) addFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.ClientCAFile, "client-ca-file", "", "client CA file: accept client certificates that an authority in `FILE` signed, beside the cluster's own")
+	fl.StringVar(&o.TokenFile, "token-auth-file", "", "accept the bearer tokens that the CSV `FILE` lists")
+	AddNegated(fl, &o.NoAnonymous, "anonymous-auth", "accept requests without a credential, as those of system:anonymous")
+	fl.StringVar(&o.ConfigFile, "authentication-config", "", "accept tokens of the JWT issuers, and anonymous requests, as the AuthenticationConfiguration in `FILE` says")
+	fl.StringVar(&o.WebhookConfigFile, "authentication-token-webhook-config-file", "", "token webhook: ask the service that the kubeconfig `FILE` names about bearer tokens")
+	fl.DurationVar(&o.WebhookTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answers are cached")
+	o.oidcFlags(fl)
+	o.requestHeaderFlags(fl)
+}
+
+func (o *Authentication) oidcFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.OIDC.IssuerURL, "oidc-issuer-url", "", "accept the ID tokens of the OpenID Connect issuer at `URL`")
+	fl.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "the client ID, which ID tokens must name as their audience")
+	fl.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "the authorities, in PEM `FILE`, that sign the issuer's serving certificate")
+	fl.StringVar(&o.OIDC.UsernameClaim, "oidc-username-claim", "sub", "claim that is the user's name")
+	fl.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name; - for none")
+	fl.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim that is the user's groups")
+	fl.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of each group")
+	fl.StringToStringVar(&o.OIDC.RequiredClaims, "oidc-required-claim", nil, "`CLAIM=VALUE` that ID tokens must have; may be repeated")
+	fl.StringSliceVar(&o.OIDC.SigningAlgs, "oidc-signing-algs", []string{"RS256"}, "algorithms that ID tokens may be signed with")
+}
+
+func (o *Authentication) requestHeaderFlags(fl *pflag.FlagSet) {
+	h := &o.RequestHeader
+	fl.StringVar(&h.CAFile, "requestheader-client-ca-file", "", "let proxies whose client certificate an authority in `FILE` signed name the user in request headers")
+	fl.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil, "common `NAMES` that such client certificates may have; none: any")
+	fl.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", []string{"X-Remote-User"}, "request `HEADERS` with the user's name")
+	fl.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", []string{"X-Remote-Uid"}, "request `HEADERS` with the user's uid")
+	fl.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", []string{"X-Remote-Group"}, "request `HEADERS` with the user's groups")
+	fl.StringSliceVar(&h.ExtraPrefixes, "requestheader-extra-headers-prefix", []string{"X-Remote-Extra-"}, "prefixes of the request `HEADERS` with extra fields of the user")
+}
+
+func (o *Authentication) validate() error {
+	var errs []error
+	if (o.OIDC.IssuerURL == "") != (o.OIDC.ClientID == "") {
+		errs = append(errs, errors.New("--oidc-issuer-url and --oidc-client-id must be given together"))
+	}
+	if o.ConfigFile != "" && o.OIDC.IssuerURL != "" {
+		errs = append(errs, errors.New("--authentication-config and --oidc-* exclude each other: name the issuer in the file"))
+	}
+	return errors.Join(errs...)
+}
+
+// Own is what the cluster itself brings to authentication.
+type Own struct {
+	// Authenticators of the cluster's own credentials.
+	Authenticators []auth.Authenticator
+	// Tokens of service accounts, whose issuers and audiences are taken.
+	Tokens *authn.Tokens
+	// Certificates is told of the authorities of proxies.
+	Certificates *Certificates
+}
+
+// New are the authenticators, in the order in which they are asked: proxies, the cluster's own, those of o, and last whoever answers for
+// anonymous requests.
+func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authenticator, error) {
+	all := own.Authenticators
+	add := func(a auth.Authenticator, err error) error {
+		if err == nil {
+			all = append(all, a)
+		}
+		return err
+	}
+	anonymous := &authn.Anonymous{}
+	if o.NoAnonymous {
+		anonymous = nil
+	}
+	if o.RequestHeader.CAFile != "" {
+		a, err := o.requestHeader(files, own.Certificates)
+		if err != nil {
+			return nil, err
+		}
+		all = append([]auth.Authenticator{a}, all...)
+	}
+	if o.TokenFile != "" {
+		if err := add(authn.LoadTokenFile(o.TokenFile)); err != nil {
+			return nil, err
+		}
+	}
+	if o.OIDC.IssuerURL != "" {
+		if err := add(authn.NewOIDC(o.OIDC)); err != nil {
+			return nil, err
+		}
+	}
+	if o.ConfigFile != "" {
+		live, err := o.issuers(files, own.Tokens.Issuers())
+		if err := add(live, err); err != nil {
+			return nil, err
+		}
+		if first := live.First(); first.Strangers {
+			if o.NoAnonymous {
+				return nil, errors.New("--anonymous-auth and the field anonymous of the authentication configuration exclude each other")
+			}
+			anonymous = first.Anonymous
+		}
+	}
+	if o.WebhookConfigFile != "" {
+		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL)); err != nil {
+			return nil, err
+		}
+	}
+	if anonymous != nil {
+		all = append(all, *anonymous)
+	}
+	return all, nil
+}
+
+// requestHeader is about proxies that say in headers who asks.
+func (o *Authentication) requestHeader(files *configreload.Files, certs *Certificates) (*authn.Proxy, error) {
+	pem, err := pki.ReadAuthorities(o.RequestHeader.CAFile, "proxies")
+	if err != nil {
+		return nil, err
+	}
+	a, err := authn.NewProxy(o.RequestHeader)
+	if err != nil {
+		return nil, err
+	}
+	certs.SetClientCAs("proxies", pem)
+	files.Watch(o.RequestHeader.CAFile, pem, func(_ context.Context, pem []byte) error {
+		err := a.SetRoots(pem)
+		if err == nil {
+			certs.SetClientCAs("proxies", pem)
+		}
+		return err
+	})
+	return a, nil
+}
+
+// issuers are those of the AuthenticationConfiguration.
+func (o *Authentication) issuers(files *configreload.Files, taken []string) (live *authn.Live, err error) {
+	err = files.Configuration(o.ConfigFile, "authentication", func(b []byte) (configreload.Apply, error) {
+		if live, err = authn.NewLive(b, taken); err != nil {
+			return nil, err
+		}
+		return live.Apply, nil
+	})
+	return live, err
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"keelson/apiserver/configreload"
+	"keelson/auth"
+	"keelson/auth/authz"
+)
+
+// Authorization says who decides what users may do.
+type Authorization struct {
+	// Modes are who is asked, in order, where no file says so; none: Node, RBAC and the webhook if there is one.
+	Modes []string
+	// ConfigFile is an AuthorizationConfiguration: who is asked, in place of Modes and WebhookConfigFile.
+	ConfigFile string
+	// WebhookConfigFile is a kubeconfig of a service that decides; its answers hold for the TTLs.
+	WebhookConfigFile                            string
+	WebhookAuthorizedTTL, WebhookUnauthorizedTTL time.Duration
+}
+
+func (o *Authorization) addFlags(fl *pflag.FlagSet) {
+	fl.StringSliceVar(&o.Modes, "authorization-mode", nil, "`AUTHORIZERS` to ask, in this order: Node, RBAC, Webhook, AlwaysAllow, AlwaysDeny (default Node,RBAC)")
+	fl.StringVar(&o.ConfigFile, "authorization-config", "", "ask the authorizers that the AuthorizationConfiguration in `FILE` names")
+	fl.StringVar(&o.WebhookConfigFile, "authorization-webhook-config-file", "", "authorization webhook: the service that the kubeconfig `FILE` names")
+	fl.DurationVar(&o.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long its 'authorized' answers are cached")
+	fl.DurationVar(&o.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long its 'unauthorized' answers are cached")
+}
+
+func (o *Authorization) validate() error {
+	var errs []error
+	if o.ConfigFile != "" && o.WebhookConfigFile != "" {
+		errs = append(errs, errors.New("--authorization-config and --authorization-webhook-* exclude each other: name the webhook in the file"))
+	}
+	if len(o.Modes) > 0 && o.ConfigFile != "" {
+		errs = append(errs, errors.New("--authorization-config and --authorization-mode exclude each other: name the modes in the file"))
+	}
+	seen := map[string]bool{}
+	for _, m := range o.Modes {
+		switch m {
+		case authz.ModeNode, authz.ModeRBAC, authz.ModeAlwaysAllow, authz.ModeAlwaysDeny, authz.ModeWebhook:
+		default:
+			errs = append(errs, fmt.Errorf("authorization-mode %q is not a valid mode", m))
+		}
+		if seen[m] {
+			errs = append(errs, fmt.Errorf("authorization-mode %q is specified more than once", m))
+		}
+		seen[m] = true
+	}
+	if len(seen) > 0 && seen[authz.ModeWebhook] != (o.WebhookConfigFile != "") {
+		errs = append(errs, errors.New("--authorization-mode Webhook and --authorization-webhook-config-file must be given together"))
+	}
+	return errors.Join(errs...)
+}
+
+// modes are who is asked, in order. The webhook comes last: it is asked about what the cluster's own rules do not allow.
+func (o *Authorization) modes() []string {
+	switch {
+	case len(o.Modes) > 0:
+		return o.Modes
+	case o.WebhookConfigFile != "":
+		return []string{authz.ModeNode, authz.ModeRBAC, authz.ModeWebhook}
+	}
+	return []string{authz.ModeNode, authz.ModeRBAC}
+}
+
+// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
+func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer) (a auth.Authorizer, unlisted func() bool, err error) {
+	if o.ConfigFile != "" {
+		var live *authz.Live
+		err := files.Configuration(o.ConfigFile, "authorization", func(b []byte) (configreload.Apply, error) {
+			var err error
+			live, err = authz.NewLive(b, node, rbac)
+			return func(_ context.Context, b []byte) error { return live.Apply(b) }, err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		return live, live.Unlisted, nil
+	}
+	var webhook auth.Authorizer
+	if o.WebhookConfigFile != "" {
+		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL)
+		if err != nil {
+			return nil, nil, err
+		}
+		webhook = w
+	}
+	u, without := authz.ByModes(o.modes(), node, rbac, webhook)
+	return u, func() bool { return without }, nil
+}

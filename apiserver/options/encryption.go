@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"keelson/apiserver"
+	"keelson/apiserver/configreload"
+	"keelson/apiserver/encryption"
+	"keelson/store"
+)
+
+// Encryption says which resources are encrypted at rest.
+type Encryption struct {
+	// ConfigFile is an EncryptionConfiguration.
+	ConfigFile string
+	// Reload reads it again when it changes.
+	Reload bool
+}
+
+func (o *Encryption) addFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.ConfigFile, "encryption-provider-config", "", "encrypt resources at rest as the EncryptionConfiguration in `FILE` says")
+	fl.BoolVar(&o.Reload, "encryption-provider-config-automatic-reload", false, "reload the EncryptionConfiguration when its file changes")
+}
+
+func (o *Encryption) validate() error {
+	if o.Reload && o.ConfigFile == "" {
+		return errors.New("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
+	}
+	return nil
+}
+
+// Wrap is st with its values encrypted, if a file says so.
+func (o *Encryption) Wrap(st store.Store, files *configreload.Files) (store.Store, error) {
+	if o.ConfigFile == "" {
+		return st, nil
+	}
+	cfg, err := encryption.Load(o.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	s := encryption.New(st, cfg, apiserver.ResourceOf)
+	if !o.Reload {
+		return s, nil
+	}
+	return s, files.Configuration(o.ConfigFile, "encryption", func(b []byte) (configreload.Apply, error) {
+		return func(_ context.Context, b []byte) error { return s.Apply(b) }, s.Apply(b)
+	})
+}

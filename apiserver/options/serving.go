@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Serving are kube-apiserver's flags about the certificates that the API is served with.
+type Serving struct {
+	// CertFile and KeyFile are what is shown to who asks for no other name; empty: the cluster's own.
+	CertFile, KeyFile string
+	// SNI are further ones: "CERT,KEY", or "CERT,KEY:NAME,NAME" where they are for other names than they hold. "*.example.com" is any
+	// name one level below.
+	SNI []string
+}
+
+// named is one of SNI.
+type named struct {
+	cert, key string
+	names     []string // none: those of the certificate
+}
+
+func (o *Serving) addFlags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.CertFile, "tls-cert-file", "", "serving certificate, in `FILE`, in place of the cluster's own")
+	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "private key of the serving certificate, in `FILE`")
+	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil, "serving certificate `CERT,KEY[:NAMES]` for clients that ask for its names, or for NAMES; may be repeated")
+}
+
+func (o *Serving) validate() error {
+	_, err := o.parse()
+	return err
+}
+
+func (o Serving) parse() ([]named, error) {
+	if (o.CertFile == "") != (o.KeyFile == "") {
+		return nil, errors.New("--tls-cert-file and --tls-private-key-file must be given together")
+	}
+	var out []named
+	for _, text := range o.SNI {
+		files, names, more := strings.Cut(text, ":")
+		cert, key, ok := strings.Cut(files, ",")
+		if !ok || cert == "" || key == "" || strings.Contains(key, ",") || more && names == "" {
+			return nil, fmt.Errorf("--tls-sni-cert-key %q is not of the form CERT,KEY or CERT,KEY:NAME,NAME", text)
+		}
+		n := named{cert: cert, key: key}
+		if more {
+			n.names = strings.Split(names, ",")
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}

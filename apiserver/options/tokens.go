@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"keelson/auth/authn"
+	"keelson/pki"
+)
+
+// clusterIssuer is who service-account tokens say they are from where nobody says otherwise; it is also their default audience.
+const clusterIssuer = "https://kubernetes.default.svc.cluster.local"
+
+// ServiceAccountTokens are what can be chosen about service-account tokens; each is kube-apiserver's --service-account-* flag, or --api-audiences.
+type ServiceAccountTokens struct {
+	// Issuers are believed; the first one issues. None: the cluster's own.
+	Issuers []string
+	// SigningKeyFile is the private key that signs; empty: one in the data directory.
+	SigningKeyFile string
+	// KeyFiles hold the keys of tokens that are believed beside those that the signing key signed.
+	KeyFiles []string
+	// Audiences are the API server's own; none: the issuers.
+	Audiences []string
+	// JWKSURI is where discovery says that the keys are.
+	JWKSURI string
+	// Longest bounds how long tokens live; 0: nothing does.
+	Longest time.Duration
+	// Short does not extend the tokens that kubelets ask for pods.
+	Short bool
+}
+
+func (o *ServiceAccountTokens) addFlags(fl *pflag.FlagSet) {
+	fl.StringArrayVar(&o.Issuers, "service-account-issuer", nil, "issuer `URL` of service account tokens; may be repeated: all are accepted, the first one issues")
+	fl.StringVar(&o.SigningKeyFile, "service-account-signing-key-file", "", "sign service account tokens with the private key in `FILE`, in place of the data directory's")
+	fl.StringArrayVar(&o.KeyFiles, "service-account-key-file", nil, "verify service account tokens with the keys in `FILE`, too; may be repeated")
+	fl.StringSliceVar(&o.Audiences, "api-audiences", nil, "`AUDIENCES` of the API server, one of which service account tokens must name (default the issuers)")
+	fl.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "`URL` of the JSON Web Key Set that the issuer's discovery document names")
+	fl.DurationVar(&o.Longest, "service-account-max-token-expiration", 0, "longest life of a service account token; 0: any")
+	AddNegated(fl, &o.Short, "service-account-extend-token-expiration", "extend the tokens that kubelets ask for pods to a year, and count uses after their hour")
+}
+
+// validate returns one sentence per thing that is wrong.
+func (o *ServiceAccountTokens) validate() error {
+	var errs []error
+	for _, i := range o.Issuers {
+		if i == "" {
+			errs = append(errs, errors.New("service-account-issuer should not be an empty string"))
+		}
+	}
+	if o.JWKSURI != "" {
+		if u, err := url.Parse(o.JWKSURI); err != nil {
+			errs = append(errs, fmt.Errorf("service-account-jwks-uri must be a valid URL: %w", err))
+		} else if u.Scheme != "https" {
+			errs = append(errs, fmt.Errorf("service-account-jwks-uri requires https scheme, parsed as: %s", u))
+		}
+	}
+	if o.Longest != 0 && (o.Longest < time.Hour || o.Longest > 1<<32*time.Second) {
+		errs = append(errs, errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds"))
+	}
+	return errors.Join(errs...)
+}
+
+// Signer is the key that signs tokens; own is the cluster's own.
+func (o *ServiceAccountTokens) Signer(own func() (crypto.Signer, error)) (crypto.Signer, error) {
+	if o.SigningKeyFile != "" {
+		return pki.TokenSigner(o.SigningKeyFile)
+	}
+	return own()
+}
+
+// Config says which tokens are issued and believed; key signs.
+func (o *ServiceAccountTokens) Config(key crypto.Signer) (authn.TokenConfig, error) {
+	c := authn.TokenConfig{Key: key, Issuers: o.Issuers, Audiences: o.Audiences, JWKS: o.JWKSURI, Longest: o.Longest, Extend: !o.Short}
+	if len(c.Issuers) == 0 {
+		c.Issuers = []string{clusterIssuer}
+	}
+	for _, file := range o.KeyFiles {
+		keys, err := pki.TokenKeys(file)
+		if err != nil {
+			return c, err
+		}
+		c.Keys = append(c.Keys, keys...)
+	}
+	return c, nil
+}
