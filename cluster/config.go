@@ -58,9 +58,7 @@ type Config struct {
 	Options
 	// serverAt is the API server's address where that is another machine's.
 	serverAt netip.Addr
-	// KubeletPort; 0 picks a free one, which the node object tells.
-	KubeletPort int
-	Verbose     bool
+	Verbose  bool
 	// Progress is told of each part that became ready; may be nil.
 	Progress func(name string, took time.Duration)
 }

@@ -10,6 +10,7 @@ import (
 
 // flags are the kubelet's, by name and meaning.
 func (o *NodeOptions) flags(fl *pflag.FlagSet) {
+	fl.IntVar(&o.KubeletPort, "kubelet-port", 0, "`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
 	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "write the DNS servers `ADDRESSES` into pods, of which the first is the service kube-dns (default: the tenth address of the services' range)")
 	fl.StringVar(&o.ClusterDomain, "cluster-domain", defaultDomain, "names of the cluster end with `DOMAIN`")
 	fl.StringVar(&o.ContainerLogMaxSize, "container-log-max-size", "10Mi", "rotate a container's log before a file of it exceeds `SIZE`; negative: never")

@@ -23,6 +23,8 @@ const DefaultEvictionHard = eviction.DefaultHard
 
 // NodeOptions are what this machine's node does beside running pods: flags of the kubelet, by name and meaning. Zero is the default.
 type NodeOptions struct {
+	// KubeletPort is where the kubelet listens; 0: at kubeletPort, or where that is taken at a free one. The node object tells which.
+	KubeletPort int
 	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain (cluster.local).
 	ClusterDNS    []string
 	ClusterDomain string
@@ -42,6 +44,9 @@ type NodeOptions struct {
 	Labels map[string]string
 	Taints []string
 }
+
+// kubeletPort is where Kubernetes' kubelets listen, and where tools look for them.
+const kubeletPort = 10250
 
 // taints reads Taints.
 func (o NodeOptions) taints() ([]corev1.Taint, error) {
@@ -121,6 +126,9 @@ func (o NodeOptions) names() error {
 }
 
 func (o NodeOptions) validate() error {
+	if o.KubeletPort < 0 || o.KubeletPort > 65535 {
+		return fmt.Errorf("--kubelet-port %d is no port: 1 to 65535", o.KubeletPort)
+	}
 	_, err := o.logPolicy()
 	_, thresholds := o.Eviction.Thresholds()
 	_, taints := o.taints()

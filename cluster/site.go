@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"log/slog"
@@ -199,7 +200,7 @@ func (s *site) kubelet() (run.Func, error) {
 	kc := kubelet.Config{
 		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
-		Address: netip.IPv4Unspecified(), Port: cfg.KubeletPort, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
+		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), Elsewhere: cfg.Node.KubeletPort == 0, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,

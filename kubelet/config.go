@@ -45,6 +45,8 @@ type Config struct {
 	// Address and Port are where the server listens. Port 0 takes any; node.status says which. An invalid Address means 127.0.0.1.
 	Address netip.Addr
 	Port    int
+	// Elsewhere lets a free port be taken where Port is used by another program.
+	Elsewhere bool
 	// Listening is told the server's address once it has it; may be nil.
 	Listening func(net.Addr)
 	// TLS is the server's certificate. Without one there is no server.

@@ -22,6 +22,7 @@ import (
 	"keelson/client"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
+	"keelson/kubelet/meter"
 	"keelson/kubelet/node"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/probe"
@@ -46,6 +47,7 @@ type Kubelet struct {
 	services  services
 	eviction  *eviction.Manager
 	stats     *stats.Source
+	meter     *meter.Meter
 	classes   classes
 	sysctls   *sysctls
 
@@ -70,7 +72,7 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k := &Kubelet{
 		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{},
-		admitted: map[string]*corev1.Pod{}, events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
+		admitted: map[string]*corev1.Pod{}, meter: meter.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	ips := make([]string, 0, len(cfg.NodeIPs))
 	for _, ip := range cfg.NodeIPs {
@@ -122,7 +124,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.classes.client = cfg.Client
 	k.env = &pod.Env{
 		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Users: k.users, Refs: k.refs,
-		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Log: cfg.Log,
+		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,

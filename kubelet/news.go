@@ -19,6 +19,9 @@ import (
 // probeNews tells pods of probe results.
 type probeNews struct{ k *Kubelet }
 
+// Tried counts an attempt.
+func (n *probeNews) Tried(t probe.Target, o probe.Outcome) { n.k.meter.Probed(t, o) }
+
 // Failed makes an Unhealthy event of an attempt that did not succeed.
 func (n *probeNews) Failed(t probe.Target, o probe.Outcome) {
 	_, kind := podinfo.Find(t.Pod, t.Container.Name)

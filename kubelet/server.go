@@ -4,10 +4,12 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,6 +37,10 @@ func (k *Kubelet) listen() (*listener, error) {
 	}
 	addr := netip.AddrPortFrom(k.cfg.Address, uint16(k.cfg.Port)) //nolint:gosec // a port
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr))
+	if k.cfg.Elsewhere && errors.Is(err, syscall.EADDRINUSE) {
+		k.cfg.Log.Info("the usual port is used by another program, takes a free one", "port", k.cfg.Port)
+		l, err = net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(k.cfg.Address, 0)))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("kubelet: listen on %s: %w", addr, err)
 	}
@@ -44,7 +50,8 @@ func (k *Kubelet) listen() (*listener, error) {
 	}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Metrics: http.HandlerFunc(k.stats.Metrics), Log: k.cfg.Log,
+		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Log: k.cfg.Log,
+		Metrics: map[string]http.Handler{"": k.meter.Metrics(), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
 	})}, nil
 }
 

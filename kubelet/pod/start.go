@@ -107,6 +107,7 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	created := *m
 	created.ID = id
 	w.mark(mark.StepContainerCreated, begin, err, &created)
+	w.env.Meter.ImageVolumes(imageVolumes(cfg), err)
 	if err != nil {
 		return failedAs(reasonCreate, err)
 	}
@@ -124,6 +125,16 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		return nil
 	}
 	return w.postStart(ctx, in, c, ref, id)
+}
+
+func imageVolumes(c *runtimeapi.ContainerConfig) int {
+	n := 0
+	for _, m := range c.GetMounts() {
+		if m.GetImage().GetImage() != "" {
+			n++
+		}
+	}
+	return n
 }
 
 func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string) error {

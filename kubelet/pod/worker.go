@@ -17,6 +17,7 @@ import (
 
 	podkind "keelson/api/core/pod"
 	"keelson/kubelet/image"
+	"keelson/kubelet/meter"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
@@ -40,6 +41,7 @@ type Env struct {
 	Prober      *probe.Runner // sends the requests of httpGet hooks
 	Events      record.EventRecorder
 	Marks       *mark.Recorder
+	Meter       *meter.Meter
 	Log         *slog.Logger
 
 	Hostname      string

@@ -29,6 +29,8 @@ type Prober interface {
 
 // Listener hears of attempts. It is called on the probe's goroutine.
 type Listener interface {
+	// Tried hears of every attempt, but for those of the first moment after a start that are made again at once.
+	Tried(t Target, o Outcome)
 	// Failed hears of every attempt that did not succeed.
 	Failed(t Target, o Outcome)
 	// Changed hears of a result that is not what it was; the pod should be looked at.
@@ -185,6 +187,7 @@ func (m *Manager) attempt(ctx context.Context, t Target, streak int) (_ int, soo
 	if streak == 0 && early(t, o) {
 		return 0, true
 	}
+	m.hear.Tried(t, o)
 	if !o.OK || o.Warn {
 		m.hear.Failed(t, o)
 	}

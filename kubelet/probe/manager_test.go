@@ -41,6 +41,8 @@ type ear struct {
 	begin  time.Time
 }
 
+func (e *ear) Tried(Target, Outcome) {}
+
 func (e *ear) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
 func (e *ear) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
 	e.mu.Lock()

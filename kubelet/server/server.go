@@ -45,8 +45,9 @@ type Config struct {
 	DialStreams func(ctx context.Context) (net.Conn, error)
 	NodeName    string
 	Stats       http.Handler // of /stats/summary
-	Metrics     http.Handler // of /metrics and /metrics/resource
-	Log         *slog.Logger
+	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
+	Metrics map[string]http.Handler
+	Log     *slog.Logger
 }
 
 // Server is the kubelet's HTTPS server. Make it with New.
@@ -84,8 +85,8 @@ func New(cfg Config) *Server {
 	if cfg.Stats != nil {
 		s.mux.Handle("GET /stats/summary", cfg.Stats)
 	}
-	if cfg.Metrics != nil {
-		s.mux.Handle("GET /metrics/resource", cfg.Metrics)
+	for rest, h := range cfg.Metrics {
+		s.mux.Handle("GET /metrics"+rest, h)
 	}
 	return s
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package meter counts what a kubelet does, by the names and labels of Kubernetes' kubelet. The pod workers and the probes tell it;
+// the kubelet's server shows it at /metrics and /metrics/probes. It never measures what containers use: that is package stats.
+package meter
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+)
+
+// Meter counts. Its methods may be called at any time, and on a nil Meter, which counts nothing.
+type Meter struct {
+	own, probes *prometheus.Registry
+
+	ended                      *prometheus.CounterVec // by container_type, exit_code, reason
+	probed                     *prometheus.CounterVec
+	requested, mounted, failed prometheus.Counter // image volumes
+}
+
+// New returns a meter at zero.
+func New() *Meter {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Subsystem: "kubelet", Name: name, Help: help}
+	}
+	m := &Meter{
+		own: prometheus.NewRegistry(), probes: prometheus.NewRegistry(),
+		ended: prometheus.NewCounterVec(counter("terminated_containers_total", "[ALPHA] Cumulative number of container terminations."),
+			[]string{"container_type", "exit_code", "reason"}),
+		probed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: "prober", Name: "probe_total",
+			Help: "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
+		requested: prometheus.NewCounter(counter("image_volume_requested_total", "[BETA] Number of requested image volumes.")),
+		mounted:   prometheus.NewCounter(counter("image_volume_mounted_succeed_total", "[BETA] Number of successful image volume mounts.")),
+		failed:    prometheus.NewCounter(counter("image_volume_mounted_errors_total", "[BETA] Number of failed image volume mounts.")),
+	}
+	m.own.MustRegister(m.ended, m.requested, m.mounted, m.failed, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.probes.MustRegister(m.probed)
+	return m
+}
+
+// Metrics serves /metrics.
+func (m *Meter) Metrics() http.Handler { return promhttp.HandlerFor(m.own, promhttp.HandlerOpts{}) }
+
+// Probes serves /metrics/probes.
+func (m *Meter) Probes() http.Handler { return promhttp.HandlerFor(m.probes, promhttp.HandlerOpts{}) }
+
+// Exited counts the end of a container.
+func (m *Meter) Exited(k podinfo.Kind, code int32, reason string) {
+	if m == nil {
+		return
+	}
+	kind := "container"
+	switch k {
+	case podinfo.Init, podinfo.SideCar:
+		kind = "init_container"
+	case podinfo.Ephemeral:
+		kind = "ephemeral_container"
+	case podinfo.Main:
+	}
+	m.ended.WithLabelValues(kind, strconv.Itoa(int(code)), reason).Inc()
+}
+
+// ImageVolumes counts the n image volumes of a container that was to be created, and whether it was.
+func (m *Meter) ImageVolumes(n int, err error) {
+	if m == nil || n == 0 {
+		return
+	}
+	m.requested.Add(float64(n))
+	if err != nil {
+		m.failed.Add(float64(n))
+		return
+	}
+	m.mounted.Add(float64(n))
+}
+
+// Forget drops what was counted of a pod by its uid.
+func (m *Meter) Forget(uid string) {
+	if m != nil {
+		m.probed.DeletePartialMatch(prometheus.Labels{"pod_uid": uid})
+	}
+}
+
+// Probed counts an attempt of a probe.
+func (m *Meter) Probed(t probe.Target, o probe.Outcome) {
+	result := "failed"
+	switch {
+	case o.Err != nil:
+		result = "unknown"
+	case o.OK:
+		result = "successful"
+	}
+	m.probed.WithLabelValues(string(t.Kind), result, t.Container.Name, t.Pod.Name, t.Pod.Namespace, string(t.Pod.UID)).Inc()
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package meter
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/probe"
+)
+
+func shown(t *testing.T, h http.Handler) string {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	b, err := io.ReadAll(rec.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestMeter(t *testing.T) {
+	m := New()
+	m.Exited(podinfo.Main, 1, "Error")
+	m.Exited(podinfo.Main, 1, "Error")
+	m.Exited(podinfo.SideCar, 0, "Completed")
+	m.ImageVolumes(2, nil)
+	m.ImageVolumes(1, errors.New("no"))
+	target := probe.Target{
+		Key: probe.Key{Kind: probe.Liveness}, Container: &corev1.Container{Name: "c"},
+		Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}},
+	}
+	m.Probed(target, probe.Outcome{OK: true})
+	m.Probed(target, probe.Outcome{})
+	m.Probed(target, probe.Outcome{Err: errors.New("x")})
+	want := map[string]http.Handler{
+		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:              m.Metrics(),
+		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`:     m.Metrics(),
+		"kubelet_image_volume_requested_total 3":                                                                      m.Metrics(),
+		"kubelet_image_volume_mounted_succeed_total 2":                                                                m.Metrics(),
+		"kubelet_image_volume_mounted_errors_total 1":                                                                 m.Metrics(),
+		`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 1`: m.Probes(),
+	}
+	for line, h := range want {
+		if got := shown(t, h); !strings.Contains(got, line+"\n") {
+			t.Errorf("got\n%s\nwant the line %s", got, line)
+		}
+	}
+	m.Forget("u")
+	if got := shown(t, m.Probes()); got != "" {
+		t.Errorf("of a forgotten pod: %s", got)
+	}
+}
