@@ -43,11 +43,11 @@ func TestMeter(t *testing.T) {
 	m.Probed(target, probe.Outcome{})
 	m.Probed(target, probe.Outcome{Err: errors.New("x")})
 	want := map[string]http.Handler{
-		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:              m.Metrics(),
-		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`:     m.Metrics(),
-		"kubelet_image_volume_requested_total 3":                                                                      m.Metrics(),
-		"kubelet_image_volume_mounted_succeed_total 2":                                                                m.Metrics(),
-		"kubelet_image_volume_mounted_errors_total 1":                                                                 m.Metrics(),
+		`kubelet_terminated_containers_total{container_type="container",exit_code="1",reason="Error"} 2`:          m.Metrics(),
+		`kubelet_terminated_containers_total{container_type="init_container",exit_code="0",reason="Completed"} 1`: m.Metrics(),
+		"kubelet_image_volume_requested_total 3":       m.Metrics(),
+		"kubelet_image_volume_mounted_succeed_total 2": m.Metrics(),
+		"kubelet_image_volume_mounted_errors_total 1":  m.Metrics(),
 		`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Liveness",result="failed"} 1`: m.Probes(),
 	}
 	for line, h := range want {
