@@ -25,6 +25,11 @@ func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVol
 		next.Spec.StorageClassName = &p.class
 		_, err := c.writeClaim(ctx, next) // its event is the next pass
 		return err
+	case p.node != "":
+		next := claim.DeepCopy()
+		metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnSelectedNode, p.node)
+		_, err := c.writeClaim(ctx, next) // its event is the next pass
+		return err
 	}
 	if p.provisioner != "" {
 		next := claim.DeepCopy()

@@ -41,6 +41,7 @@ type Controller struct {
 	volumes corelisters.PersistentVolumeLister
 	classes storagelisters.StorageClassLister
 	pods    cache.Indexer
+	nodes   corelisters.NodeLister
 	// What this controller wrote last, where the caches may not have it yet.
 	newClaims  *newest[*corev1.PersistentVolumeClaim]
 	newVolumes *newest[*corev1.PersistentVolume]
@@ -58,7 +59,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	volumes, claimInf := core.PersistentVolumes(), core.PersistentVolumeClaims()
 	classes, pods := env.Shared.Storage().V1().StorageClasses(), core.Pods().Informer()
 	c := &Controller{
-		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(),
+		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
 		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),
 		taken: map[string]types.UID{}, told: map[types.UID]said{},
 	}
@@ -74,6 +75,12 @@ func New(env *framework.Env) (framework.Controller, error) {
 		framework.On(c.loop, classes.Informer(), framework.Handlers[*storagev1.StorageClass]{
 			Add: c.classChanged, Update: func(_, cur *storagev1.StorageClass) { c.classChanged(cur) },
 		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{Add: c.podPlaced, Update: func(old, cur *corev1.Pod) {
+			if old.Spec.NodeName != cur.Spec.NodeName {
+				c.podPlaced(cur)
+			}
+		}}),
+		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{}), // known before the first pass
 	)
 	if err != nil {
 		return nil, fmt.Errorf("persistent volumes: %w", err)
@@ -124,6 +131,18 @@ func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
 		c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
 			return claim.Spec.VolumeName == v.Name || claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == class
 		})
+	}
+}
+
+// podPlaced looks at the claims of a pod with a node: they are bound by now, unless they have been replaced meanwhile.
+func (c *Controller) podPlaced(p *corev1.Pod) {
+	if p.Spec.NodeName == "" {
+		return
+	}
+	for _, name := range podkind.Claims(p) {
+		if claim, err := c.byName.PersistentVolumeClaims(p.Namespace).Get(name); err == nil && claim.Spec.VolumeName == "" {
+			c.loop.Add(claimKey(claim))
+		}
 	}
 }
 
@@ -241,24 +260,28 @@ func (c *Controller) readClasses(v *claimView) error {
 	if v.class == nil || v.class.VolumeBindingMode == nil || *v.class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
 		return nil
 	}
-	v.waiting, err = c.unscheduled(v.claim)
-	return err
+	return c.readPods(v)
 }
 
-// unscheduled are the pods that use the claim and wait for a node.
-func (c *Controller) unscheduled(claim *corev1.PersistentVolumeClaim) ([]string, error) {
-	pods, err := claims.Pods(c.pods, claim.Namespace, claim.Name)
+// readPods finds the pods that use the claim and wait for a node, and the node of one that has it.
+func (c *Controller) readPods(v *claimView) error {
+	pods, err := claims.Pods(c.pods, v.claim.Namespace, v.claim.Name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []string
 	for _, p := range pods {
-		if p.Spec.NodeName == "" && podkind.Active(p) {
-			out = append(out, p.Name)
+		switch {
+		case !podkind.Active(p):
+		case p.Spec.NodeName == "":
+			v.waiting = append(v.waiting, p.Name)
+		default:
+			if _, err := c.nodes.Get(p.Spec.NodeName); err == nil && (v.placed == "" || p.Spec.NodeName < v.placed) {
+				v.placed = p.Spec.NodeName
+			}
 		}
 	}
-	slices.Sort(out)
-	return out, nil
+	slices.Sort(v.waiting)
+	return nil
 }
 
 // match finds the smallest volume that fits the claim, and keeps it for this pass.

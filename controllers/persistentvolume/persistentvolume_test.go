@@ -193,3 +193,40 @@ func TestDefaultClassComesLate(t *testing.T) {
 		}
 	})
 }
+
+// A claim that was made anew under a pod which has its node by then: nobody schedules that pod again.
+func TestPlacedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: "p"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+			Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+		}}}}
+		c := controllertest.New(testClaim("c", ofClass("l")), testClass("l", "x.io/y", storagev1.VolumeBindingWaitForFirstConsumer), pod)
+		c.Start(t, "persistent-volume-binder", New)
+		settle()
+		place := func(node string) string {
+			p, err := c.CoreV1().Pods("dev").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Spec.NodeName = node
+			if _, err := c.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			settle()
+			return claimOf(t, c, "c").Annotations[volume.AnnSelectedNode]
+		}
+		if got := place("gone"); got != "" {
+			t.Errorf("a pod on a node that is gone: node %q was selected", got)
+		}
+		if _, err := c.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if got := place("n"); got != "n" {
+			t.Errorf("a pod on node n: node %q was selected", got)
+		}
+		if got := claimOf(t, c, "c").Annotations[volume.AnnStorageProvisioner]; got != "x.io/y" {
+			t.Errorf("provisioner %q was asked", got)
+		}
+	})
+}

@@ -36,6 +36,8 @@ type claimView struct {
 	defaultClass *storagev1.StorageClass
 	// waiting are the pods that use the claim and have no node yet.
 	waiting []string
+	// placed is the node of a pod that uses the claim and has one already; empty: there is none.
+	placed string
 }
 
 // claimPlan is what to do about a claim, the first of these that is set, and the event to tell.
@@ -44,6 +46,8 @@ type claimPlan struct {
 	bind *corev1.PersistentVolume
 	// class is the one to give to a claim that asks for none.
 	class string
+	// node is where to ask for the claim's volume.
+	node string
 	// phase is the one to set; empty: it stays.
 	phase corev1.PersistentVolumeClaimPhase
 	// provisioner is who is to make a volume.
@@ -115,6 +119,9 @@ func planUnbound(v claimView) (claimPlan, error) {
 		return claimPlan{bind: found}, nil
 	case !volume.PersistentVolumeClaimHasClass(v.claim) && v.defaultClass != nil:
 		return claimPlan{class: v.defaultClass.Name}, nil
+	case late && !volume.IsDelayBindingProvisioning(v.claim) && v.placed != "" && v.claim.DeletionTimestamp == nil && !strings.HasPrefix(v.class.Provisioner, "kubernetes.io/"):
+		// Nobody schedules that pod any more: it was bound while its claim was replaced, or by somebody who is no scheduler.
+		return claimPlan{node: v.placed}, nil
 	case late && !volume.IsDelayBindingProvisioning(v.claim):
 		return claimPlan{phase: corev1.ClaimPending, event: waitsForPod(v.waiting)}, nil
 	case volume.GetPersistentVolumeClaimClass(v.claim) == "":

@@ -79,12 +79,12 @@ func TestPlanClaim(t *testing.T) {
 	none := func(bool) (*corev1.PersistentVolume, error) { return nil, nil }
 	found := func(bool) (*corev1.PersistentVolume, error) { return fits, nil }
 	for _, tt := range []struct {
-		what               string
-		view               claimView
-		bind, class, maker string
-		phase              corev1.PersistentVolumeClaimPhase
-		reason, message    string
-		fails              bool
+		what                     string
+		view                     claimView
+		bind, class, maker, node string
+		phase                    corev1.PersistentVolumeClaimPhase
+		reason, message          string
+		fails                    bool
 	}{
 		{what: "a volume fits", view: claimView{claim: testClaim("c"), match: found}, bind: "fits"},
 		{
@@ -120,6 +120,15 @@ func TestPlanClaim(t *testing.T) {
 		{
 			what: "late, with a pod", view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), waiting: []string{"p"}},
 			phase: corev1.ClaimPending, reason: "WaitForPodScheduled", message: "waiting for pod p to be scheduled",
+		},
+		{
+			what: "late, with a pod on a node", node: "n",
+			view: claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", "x", late), waiting: []string{"p"}, placed: "n"},
+		},
+		{
+			what:  "late, with a pod on a node, and nobody to make a volume",
+			view:  claimView{claim: testClaim("c", ofClass("l")), match: none, class: testClass("l", volume.NotSupportedProvisioner, late), placed: "n"},
+			phase: corev1.ClaimPending, reason: "WaitForFirstConsumer",
 		},
 		{
 			what: "late, with a node", view: claimView{
@@ -184,9 +193,9 @@ func TestPlanClaim(t *testing.T) {
 		if p.event != nil {
 			reason, message = p.event.reason, p.event.message
 		}
-		if bind != tt.bind || p.class != tt.class || p.provisioner != tt.maker || p.phase != tt.phase || reason != tt.reason ||
+		if bind != tt.bind || p.class != tt.class || p.node != tt.node || p.provisioner != tt.maker || p.phase != tt.phase || reason != tt.reason ||
 			tt.message != "" && message != tt.message {
-			t.Errorf("%s: got bind %q class %q provisioner %q phase %q event %s %q, want %+v", tt.what, bind, p.class, p.provisioner, p.phase, reason, message, tt)
+			t.Errorf("%s: got bind %q class %q node %q provisioner %q phase %q event %s %q, want %+v", tt.what, bind, p.class, p.node, p.provisioner, p.phase, reason, message, tt)
 		}
 	}
 }

@@ -125,8 +125,8 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 	return true
 }
 
-// blocked reports whether a claim of pod n, which does not exist, is to be deleted with an earlier pod of that name.
+// blocked reports whether a claim of pod n, which does not exist, is to be deleted with an earlier set or pod of that name. Whatever the
+// set's own policy: the garbage collector takes the claim, or the reference, and a pod that uses the claim by then would keep it half deleted.
 func blocked(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
-	_, onScaled := retention(set)
-	return onScaled && identity{podGVK, podName(set, n), ""}.stale(claim.OwnerReferences)
+	return identity{gvk, set.Name, set.UID}.stale(claim.OwnerReferences) || identity{podGVK, podName(set, n), ""}.stale(claim.OwnerReferences)
 }

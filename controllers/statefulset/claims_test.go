@@ -87,6 +87,8 @@ func TestDecideClaims(t *testing.T) {
 		{"a waiting pod gets the claim it lacks", retain, nil, []*corev1.Pod{podOf(retain, 0, pending)}, "claims 0"},
 		{"a running one has no need", retain, nil, []*corev1.Pod{podOf(retain, 0)}, ""},
 		{"the claim of a pod before must go first", scaled, claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))}, nil, ""},
+		{"that of a set before too, whatever is kept", retain, claims{"data-web-0": claim(ownedBy("apps/v1", "StatefulSet", "web", "gone"))}, nil, ""},
+		{"a pod before, and its claim is kept from now on", retain, claims{"data-web-0": claim(ownedBy("v1", "Pod", "web-0", "gone"))}, nil, ""},
 		{"a condemned pod takes its claim along", scaled, claims{"data-web-0": claim(), "data-web-1": claim()}, []*corev1.Pod{podOf(scaled, 0), podOf(scaled, 1)}, "own 1 | remove 1"},
 		{"a pod without the set's volume", retain, claims{"data-web-0": claim()}, []*corev1.Pod{podOf(newSet(1), 0)}, "identify 0"},
 	}

@@ -73,7 +73,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	err = errors.Join(
 		err,
 		framework.EnsureIndex(pods, framework.ByController, framework.IndexByController),
-		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Delete: c.claimGone}),
+		framework.On(c.loop, claims.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{Update: c.claimLetGo, Delete: c.claimGone}),
 		framework.On(c.loop, keeper.Informer(), framework.Each(func(r *appsv1.ControllerRevision) { c.owners.Orphan(r) })),
 	)
 	if err != nil {
@@ -122,6 +122,13 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 		if len(set.Spec.VolumeClaimTemplates) > 0 && strings.HasSuffix(rest, "-"+set.Name) {
 			c.loop.Add(framework.KeyOf(set))
 		}
+	}
+}
+
+// claimLetGo wakes the set whose pod may wait for an earlier owner to let go of the claim.
+func (c *Controller) claimLetGo(old, cur *corev1.PersistentVolumeClaim) {
+	if len(cur.OwnerReferences) < len(old.OwnerReferences) {
+		c.claimGone(cur)
 	}
 }
 
