@@ -77,11 +77,35 @@ func (m *Manager) buildOnce() error {
 	}
 	empty := kind.Named(m.kind.New(), m.gvk)
 	m.empty = reflect.ValueOf(empty)
-	b := planner{schema: parse.Schema, known: map[planKey]*plan{}}
-	if p := b.plan(m.empty.Type(), parse.TypeRef); p.shape == fields {
-		m.plan = p.sparing(m.reset)
-	}
+	m.plan = planOf(m.gvk, m.reset, m.empty.Type(), parse)
 	return nil
+}
+
+// plans are those of built-in kinds, by planID: a process with many API servers makes them once.
+var plans sync.Map
+
+type planID struct {
+	gvk   schema.GroupVersionKind
+	reset string
+}
+
+// planOf is the plan for comparing objects of a type, without what reset names; nil: there is none.
+func planOf(gvk schema.GroupVersionKind, reset [][]string, t reflect.Type, parse typed.ParseableType) *plan {
+	id := planID{gvk, fmt.Sprintf("%q", reset)}
+	if known, ok := plans.Load(id); ok {
+		p, _ := known.(*plan)
+		return p
+	}
+	b := planner{schema: parse.Schema, known: map[planKey]*plan{}}
+	p := b.plan(t, parse.TypeRef)
+	if p.shape == fields {
+		p = p.sparing(reset)
+	} else {
+		p = nil
+	}
+	known, _ := plans.LoadOrStore(id, p)
+	p, _ = known.(*plan)
+	return p
 }
 
 // Update sets obj's managedFields for a write by manager that turned live into obj. live is nil for a create. Where ownership

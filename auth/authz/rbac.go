@@ -29,10 +29,23 @@ type RBAC struct {
 	mu   sync.Mutex // guards the maps; snapshot is read without it
 	crs  map[string]*rbacv1.ClusterRole
 	rs   map[types.NamespacedName]*rbacv1.Role
-	crbs map[string]*rbacv1.ClusterRoleBinding
-	rbs  map[types.NamespacedName]*rbacv1.RoleBinding
+	crbs map[string]bound[*rbacv1.ClusterRoleBinding]
+	rbs  map[types.NamespacedName]bound[*rbacv1.RoleBinding]
 
+	// snap is nil after a change, until somebody asks: a hundred changes in a row cost one look at all bindings.
 	snap atomic.Pointer[snapshot]
+}
+
+// bound is a binding, with its subjects as the index has them.
+type bound[T any] struct {
+	binding  T
+	subjects []reason
+}
+
+// reason is a subject, and why it is allowed what the binding's role allows.
+type reason struct {
+	subject subject
+	why     string
 }
 
 // snapshot indexes grants by subject. Never modified.
@@ -61,12 +74,12 @@ func (a *RBAC) Set(objs ...runtime.Object) {
 		case *rbacv1.Role:
 			put(&a.rs, key(o.Namespace, o.Name), o)
 		case *rbacv1.ClusterRoleBinding:
-			put(&a.crbs, o.Name, o)
+			put(&a.crbs, o.Name, bound[*rbacv1.ClusterRoleBinding]{o, clusterReasons(o)})
 		case *rbacv1.RoleBinding:
-			put(&a.rbs, key(o.Namespace, o.Name), o)
+			put(&a.rbs, key(o.Namespace, o.Name), bound[*rbacv1.RoleBinding]{o, localReasons(o)})
 		}
 	}
-	a.snap.Store(a.indexLocked())
+	a.snap.Store(nil)
 }
 
 // Remove tells of a deleted object.
@@ -83,7 +96,7 @@ func (a *RBAC) Remove(obj runtime.Object) {
 	case *rbacv1.RoleBinding:
 		delete(a.rbs, key(o.Namespace, o.Name))
 	}
-	a.snap.Store(a.indexLocked())
+	a.snap.Store(nil)
 }
 
 func put[K comparable, V any](m *map[K]V, k K, v V) {
@@ -97,17 +110,48 @@ func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
+func clusterReasons(b *rbacv1.ClusterRoleBinding) []reason {
+	out := make([]reason, len(b.Subjects))
+	for i, sub := range b.Subjects {
+		out[i] = reason{subjectOf(sub, ""), fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of ClusterRole %q to %s", b.Name, b.RoleRef.Name, describe(sub, ""))}
+	}
+	return out
+}
+
+func localReasons(b *rbacv1.RoleBinding) []reason {
+	out := make([]reason, len(b.Subjects))
+	for i, sub := range b.Subjects {
+		out[i] = reason{
+			subjectOf(sub, b.Namespace),
+			fmt.Sprintf("RBAC: allowed by RoleBinding %q of %s %q to %s", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name, describe(sub, b.Namespace)),
+		}
+	}
+	return out
+}
+
+// index is the present snapshot.
+func (a *RBAC) index() *snapshot {
+	if s := a.snap.Load(); s != nil {
+		return s
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.snap.Load() // another may have made it meanwhile
+	if s == nil {
+		s = a.indexLocked()
+		a.snap.Store(s)
+	}
+	return s
+}
+
 func (a *RBAC) indexLocked() *snapshot {
 	s := &snapshot{cluster: map[subject][]grant{}, local: map[string]map[subject][]grant{}}
 	for _, name := range slices.Sorted(maps.Keys(a.crbs)) {
 		b := a.crbs[name]
-		cr, ok := a.crs[b.RoleRef.Name]
-		if !ok {
-			continue
-		}
-		for _, sub := range b.Subjects {
-			k := subjectOf(sub, "")
-			s.cluster[k] = append(s.cluster[k], grant{cr.Rules, fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of ClusterRole %q to %s", b.Name, b.RoleRef.Name, describe(sub, ""))})
+		if cr, ok := a.crs[b.binding.RoleRef.Name]; ok {
+			for _, r := range b.subjects {
+				s.cluster[r.subject] = append(s.cluster[r.subject], grant{cr.Rules, r.why})
+			}
 		}
 	}
 	names := slices.SortedFunc(maps.Keys(a.rbs), func(x, y types.NamespacedName) int {
@@ -115,16 +159,15 @@ func (a *RBAC) indexLocked() *snapshot {
 	})
 	for _, n := range names {
 		b := a.rbs[n]
-		rules, ok := a.rulesLocked(b)
+		rules, ok := a.rulesLocked(b.binding)
 		if !ok {
 			continue
 		}
-		if s.local[b.Namespace] == nil {
-			s.local[b.Namespace] = map[subject][]grant{}
+		if s.local[n.Namespace] == nil {
+			s.local[n.Namespace] = map[subject][]grant{}
 		}
-		for _, sub := range b.Subjects {
-			k := subjectOf(sub, b.Namespace)
-			s.local[b.Namespace][k] = append(s.local[b.Namespace][k], grant{rules, fmt.Sprintf("RBAC: allowed by RoleBinding %q of %s %q to %s", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name, describe(sub, b.Namespace))})
+		for _, r := range b.subjects {
+			s.local[n.Namespace][r.subject] = append(s.local[n.Namespace][r.subject], grant{rules, r.why})
 		}
 	}
 	return s
@@ -162,10 +205,7 @@ func describe(s rbacv1.Subject, namespace string) string {
 
 // visit calls f for every grant the user has in namespace ("": cluster-wide only) until f returns false.
 func (a *RBAC) visit(u *auth.User, namespace string, f func(grant) bool) {
-	s := a.snap.Load()
-	if s == nil {
-		return
-	}
+	s := a.index()
 	each := func(m map[subject][]grant) bool {
 		if len(m) == 0 {
 			return true
