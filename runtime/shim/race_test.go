@@ -30,7 +30,7 @@ func raceRounds(t *testing.T) int {
 		}
 		return n
 	}
-	return 100
+	return 40
 }
 
 // endLimit is how long a killed container may take to be gone on a machine with much else to do.
@@ -142,7 +142,7 @@ func execAlong(n *node, id string, f func()) {
 	stop := make(chan struct{})
 	p := n.spec("").Process
 	p.Args = []string{"/bin/true"}
-	for range 3 {
+	for range 16 { // the more there are, the more ended children hide each other from the supervisor
 		wg.Go(func() {
 			for {
 				select {

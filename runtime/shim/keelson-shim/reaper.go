@@ -7,9 +7,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -85,18 +89,46 @@ func (r *reaper) disown(pid int) {
 	r.sweep()
 }
 
-// sweep reaps strays. The kernel names one ended child at a time: when that has an owner there may be strays behind it, which are swept
-// when the owner has reaped it or its start is done.
+// sweep reaps strays. The kernel names one ended child at a time, always the same. When that has an owner, strays may be behind it: while
+// starts come one after the other there may always be a young one in front, so all children are looked at then.
 func (r *reaper) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for {
-		pid := endedChild()
-		if pid == 0 || !r.strayLocked(pid) {
+	for pid := endedChild(); ; pid = endedChild() {
+		if pid == 0 {
 			return
+		}
+		if !r.strayLocked(pid) {
+			break
 		}
 		if _, err := unix.Wait4(pid, nil, unix.WNOHANG, nil); err != nil {
 			return
+		}
+	}
+	for pid := range children() {
+		if r.strayLocked(pid) {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // one that runs is left
+		}
+	}
+}
+
+// children are this process's, as far as /proc tells: it may miss one while others come and go.
+func children() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		files, err := filepath.Glob("/proc/self/task/*/children")
+		if err != nil {
+			return
+		}
+		for _, f := range files {
+			raw, err := os.ReadFile(f)
+			if err != nil {
+				continue // the thread has ended; its children are another's now
+			}
+			for field := range strings.FieldsSeq(string(raw)) {
+				if pid, err := strconv.Atoi(field); err == nil && !yield(pid) {
+					return
+				}
+			}
 		}
 	}
 }

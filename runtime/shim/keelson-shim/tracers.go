@@ -7,11 +7,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -176,26 +173,12 @@ func joins(spec *specs.Spec) uint64 {
 
 // killUnowned ends the children that began since then and that nobody owns yet: those of starts under way.
 func (r *reaper) killUnowned(since uint64) {
-	files, err := filepath.Glob("/proc/self/task/*/children")
-	if err != nil {
-		return
-	}
-	for _, f := range files {
-		raw, err := os.ReadFile(f)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			continue
+	for pid := range children() {
+		began, err := startTime(pid)
+		r.mu.Lock()
+		if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
+			_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
 		}
-		for field := range strings.FieldsSeq(string(raw)) {
-			pid, err := strconv.Atoi(field)
-			if err != nil {
-				continue
-			}
-			began, err := startTime(pid)
-			r.mu.Lock()
-			if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
-				_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
-			}
-			r.mu.Unlock()
-		}
+		r.mu.Unlock()
 	}
 }
