@@ -75,6 +75,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		}
 	}
 	g.Go(func() error { return s.definitions.Run(inner) })
+	g.Go(func() error { return s.tunnels.Run(inner) })
 	g.Go(func() error { return s.services.Run(inner) })
 	g.Go(func() error { return s.dangling.run(inner) })
 	g.Go(func() error { return s.addresses.Run(inner, s.log) })

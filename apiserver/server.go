@@ -43,6 +43,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/servicealloc"
+	"keelson/apiserver/tunnels"
 	"keelson/apiserver/usage"
 	"keelson/auth"
 	"keelson/lib/connlimit"
@@ -155,6 +156,7 @@ type Server struct {
 	followed    []*followed
 	addresses   *servicealloc.Allocator
 	usage       *usage.Collector
+	tunnels     *tunnels.Tunnels
 	peers       *peers        // one goroutine at a time: bootstrap, then keepEndpoints or keepOwn, then leave
 	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
 	root        http.Handler
@@ -201,6 +203,7 @@ func New(c Config) (*Server, error) {
 		s.config.Extra = map[string]http.Handler{}
 	}
 	maps.Copy(s.config.Extra, parts.Extra)
+	s.openTunnels()
 	s.metrics.Registry.MustRegister(parts.Metrics...)
 	fair := s.fairness()
 	s.follow = append(s.follow, parts.Follow...)
@@ -209,7 +212,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
+		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Through: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
 		return s.handler.Create(ctx, self, gvr, obj)

@@ -20,6 +20,7 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&o.ImageVerificationAllowlist, "preloaded-images-verification-allowlist", nil, "with NeverVerifyAllowlistedImages: `REPOSITORIES`, or prefixes that end with /*, that every pod may use")
 	fl.StringToStringVar(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`")
 	fl.StringSliceVar(&o.Taints, "register-with-taints", nil, "register this node with the taints `KEY=VALUE:EFFECT,...`")
+	fl.BoolVar(&o.NoTunnel, "no-kubelet-tunnel", false, "do not keep a connection open to an API server in another process, by which it reaches this node's kubelet where it cannot connect to it")
 	e := &o.Eviction
 	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
 	fl.StringVar(&e.Soft, "eviction-soft", "", "evict pods when less than `SIGNAL<VALUE,...` has been available for a grace period")

@@ -40,6 +40,8 @@ type NodeOptions struct {
 	// pull them; empty: NeverVerifyPreloadedImages. ImageVerificationAllowlist is preloadedImagesVerificationAllowlist.
 	ImageVerificationPolicy    string
 	ImageVerificationAllowlist []string
+	// NoTunnel keeps a kubelet of its own process from opening a connection by which the server reaches it.
+	NoTunnel bool
 	// Labels and Taints are those with which the node registers; a taint is KEY[=VALUE]:EFFECT.
 	Labels map[string]string
 	Taints []string

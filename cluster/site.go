@@ -14,6 +14,7 @@ import (
 	"keelson/client"
 	"keelson/controllers"
 	"keelson/kubelet"
+	"keelson/kubelet/tunnel"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -207,9 +208,15 @@ func (s *site) kubelet() (run.Func, error) {
 		LeaseInterval: s.node.lease, Version: KubernetesVersion, Marks: s.marks, Log: s.room("kubelet"),
 	}
 	cfg.Node.apply(&kc)
+	parts := []run.Part{{Name: kubeletRole}}
+	if s.server == nil && !cfg.Node.NoTunnel {
+		t := tunnel.New(kc.Client, kc.Log)
+		kc.Tunnel, parts = t, append(parts, run.Part{Name: "tunnel", Run: t.Run})
+	}
 	kl, err := kubelet.New(kc)
 	if err != nil {
 		return nil, err
 	}
-	return kl.Run, nil
+	parts[0].Run = kl.Run
+	return run.Together(nil, parts...), nil
 }

@@ -49,6 +49,8 @@ type Config struct {
 	Elsewhere bool
 	// Listening is told the server's address once it has it; may be nil.
 	Listening func(net.Addr)
+	// Tunnel brings the server further connections; nil: there are none but those to its port.
+	Tunnel net.Listener
 	// TLS is the server's certificate. Without one there is no server.
 	TLS *tls.Config
 	// ClientCA signs the clients' certificates; it is asked at each connection and never returns nil. AllowedNames are the common names

@@ -154,10 +154,8 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if k.volumes.Local != nil {
 		wg.Go(func() { k.volumes.Local.Run(ctx) })
 	}
-	failed := make(chan error, 1)
-	if srv != nil {
-		wg.Go(func() { failed <- srv.Serve(ctx) })
-	}
+	failed := make(chan error, 2)
+	k.serve(ctx, &wg, srv, failed)
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.rotateLogs(ctx) })
 	pods := make(chan error, 1)

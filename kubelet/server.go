@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"syscall"
 	"time"
 
@@ -29,6 +30,17 @@ type listener struct {
 
 // Serve answers until ctx is done.
 func (l *listener) Serve(ctx context.Context) error { return l.srv.Serve(ctx, l.l) }
+
+// serve runs the server at its port and at the tunnel, if there is one.
+func (k *Kubelet) serve(ctx context.Context, wg *sync.WaitGroup, srv *listener, failed chan<- error) {
+	if srv == nil {
+		return
+	}
+	wg.Go(func() { failed <- srv.Serve(ctx) })
+	if k.cfg.Tunnel != nil {
+		wg.Go(func() { failed <- srv.srv.Serve(ctx, k.cfg.Tunnel) })
+	}
+}
 
 // listen binds the server's port and tells the node which it is; nil without a certificate.
 func (k *Kubelet) listen() (*listener, error) {

@@ -37,14 +37,14 @@ type connector struct {
 	pods     *http.Transport
 }
 
-func newConnector(h *Handler, judge auth.Authorizer, kubelet *tls.Config, door *outbound.Door) *connector {
+func newConnector(h *Handler, judge auth.Authorizer, kubelet *tls.Config, door *outbound.Door, through outbound.Through) *connector {
 	if door == nil {
 		door = outbound.New(outbound.Config{})
 	}
 	// What runs in a pod or behind a service has a certificate that nobody here can check; Kubernetes' proxy does not either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
 	return &connector{
-		h: h, judge: judge, kubelets: door.Nodes(kubelet, h.nodeAddress), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+		h: h, judge: judge, kubelets: door.Nodes(kubelet, h.nodeAddress, through), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
 	}
 }
 

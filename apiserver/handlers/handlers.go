@@ -49,6 +49,8 @@ type Config struct {
 	// nil: one that knows no address of the server's own.
 	Kubelet  *tls.Config
 	Outbound *outbound.Door
+	// Through opens connections to kubelets by the tunnels that nodes keep open; nil: there are none.
+	Through outbound.Through
 	// Metrics counts what watches send; may be nil.
 	Metrics *pipeline.Metrics
 	// SlowWatch is how long a write of a watch to its client may take before the client is cut off; 0: a minute.
@@ -93,7 +95,7 @@ func New(c Config) *Handler {
 	if c.Tokens != nil {
 		h.specials["/serviceaccounts/token"] = h.token(c.Tokens)
 	}
-	h.connect = newConnector(h, c.Judge, c.Kubelet, c.Outbound)
+	h.connect = newConnector(h, c.Judge, c.Kubelet, c.Outbound, c.Through)
 	maps.Copy(h.specials, h.connect.specials())
 	return h
 }

@@ -202,7 +202,7 @@ func TestNodesProveTheyAreTheNode(t *testing.T) {
 			return "", errors.New("no such node")
 		}
 		return "127.0.0.1", nil
-	})
+	}, nil)
 	defer tr.CloseIdleConnections()
 	get := func(node, at string) (string, error) {
 		_, port, _ := net.SplitHostPort(at)

@@ -32,7 +32,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("deletecollection get list watch create update patch delete", "resource.k8s.io", "resourceslices"),
 		on(read, "certificates.k8s.io", "clustertrustbundles"),
 		on("create "+read, "certificates.k8s.io", "podcertificaterequests"),
-		paths("create", "/keelson/v1/marks"), paths("post", "/keelson/v1/marks"),
+		paths("create", "/keelson/v1/marks"), paths("post", "/keelson/v1/marks"), paths("get", "/keelson/v1/tunnel"),
 	}, events...)
 }
 

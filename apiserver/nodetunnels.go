@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/kind"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/tunnels"
+	"keelson/auth/authz"
+	"keelson/lib/mux"
+)
+
+// openTunnels takes the connections by which nodes let this server reach their kubelets (docs/decisions/0092).
+func (s *Server) openTunnels() {
+	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
+	s.tunnels = tunnels.New(tunnels.Config{
+		Caller: tunnelCaller,
+		Exists: func(ctx context.Context, node string) (bool, error) {
+			_, err := s.reader.Get(ctx, nodes, "", node)
+			if apierrors.IsNotFound(err) {
+				return false, nil
+			}
+			return err == nil, err
+		},
+		Log: s.log,
+	})
+	s.metrics.Registry.MustRegister(s.tunnels.Collectors()...)
+	s.config.Extra[mux.Path] = s.tunnels
+	s.follow = append(s.follow, Follower{Resource: nodes, Set: func(runtime.Object) {}, Remove: func(obj runtime.Object) {
+		if o, ok := obj.(kind.Object); ok {
+			s.tunnels.End(o.GetName())
+		}
+	}})
+}
+
+// tunnelCaller is the node whose client certificate a request shows. Who impersonates a node is none.
+func tunnelCaller(r *http.Request) (string, error) {
+	rq := pipeline.From(r.Context())
+	if rq == nil || rq.User == nil {
+		return "", errors.New("only nodes open tunnels")
+	}
+	node, ok := authz.NodeName(rq.User)
+	switch {
+	case !ok:
+		return "", fmt.Errorf("only nodes open tunnels, and %q is none", rq.User.Name)
+	case r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != rq.User.Name:
+		return "", errors.New("a tunnel is opened with the node's own client certificate")
+	}
+	return node, nil
+}

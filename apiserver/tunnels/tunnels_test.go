@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunnels_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"keelson/apiserver/tunnels"
+	"keelson/lib/mux"
+)
+
+// server has tunnels for the node that a request's header names.
+type server struct {
+	*tunnels.Tunnels
+	url     string
+	missing atomic.Bool // no node is registered
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{}
+	s.Tunnels = tunnels.New(tunnels.Config{
+		Caller: func(r *http.Request) (string, error) {
+			if n := r.Header.Get("Node"); n != "" {
+				return n, nil
+			}
+			return "", errors.New("no node")
+		},
+		Exists: func(context.Context, string) (bool, error) { return !s.missing.Load(), nil },
+		Log:    slog.New(slog.DiscardHandler),
+	})
+	hs := httptest.NewServer(s.Tunnels)
+	s.url = hs.URL
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }() // ends with ctx, waited for below
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		hs.Close()
+	})
+	return s
+}
+
+// join opens a tunnel as a node does; code is the answer's where it is none.
+func (s *server) join(t *testing.T, node, upgrade string) (session *yamux.Session, code int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+mux.Path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Node", node)
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", upgrade)
+	tr := &http.Transport{TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{}}
+	resp, err := tr.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = resp.Body.Close() })
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		return nil, resp.StatusCode
+	}
+	session, err = mux.Accepter(resp.Body.(io.ReadWriteCloser))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return session, resp.StatusCode
+}
+
+// greet answers each connection with the text.
+func greet(session *yamux.Session, text string) {
+	go func() { // ends with the session
+		for {
+			c, err := session.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, text)
+			_ = c.Close()
+		}
+	}()
+}
+
+func (s *server) read(t *testing.T, node string) string {
+	t.Helper()
+	c, err := s.Dial(t.Context(), node)
+	if err != nil {
+		return err.Error()
+	}
+	if c == nil {
+		return "none"
+	}
+	defer func() { _ = c.Close() }()
+	b, err := io.ReadAll(c)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func ended(t *testing.T, session *yamux.Session) {
+	t.Helper()
+	select {
+	case <-session.CloseChan():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the tunnel is still open")
+	}
+}
+
+// eventuallyNone waits until the server knows that a tunnel is gone.
+func (s *server) eventuallyNone(t *testing.T, node string) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if c, err := s.Dial(t.Context(), node); c == nil && err == nil {
+			return
+		} else if c != nil {
+			_ = c.Close()
+		}
+	}
+	t.Fatalf("node %s still has a tunnel", node)
+}
+
+// TestEachNodeIsReachedByItsOwn: connections lead to the node that opened the tunnel, and to no other; the last tunnel of a node counts.
+func TestEachNodeIsReachedByItsOwn(t *testing.T) {
+	s := newServer(t)
+	one, _ := s.join(t, "one", mux.Protocol)
+	two, _ := s.join(t, "two", mux.Protocol)
+	greet(one, "I am one")
+	greet(two, "I am two")
+	for node, want := range map[string]string{"one": "I am one", "two": "I am two", "three": "none"} {
+		if got := s.read(t, node); got != want {
+			t.Errorf("node %s: %q, want %q", node, got, want)
+		}
+	}
+	again, _ := s.join(t, "one", mux.Protocol)
+	greet(again, "I am one again")
+	ended(t, one)
+	if got := s.read(t, "one"); got != "I am one again" {
+		t.Errorf("after a second tunnel: %q", got)
+	}
+}
+
+// TestWhoOpensATunnel: a node that is registered, in the right words; nobody else.
+func TestWhoOpensATunnel(t *testing.T) {
+	s := newServer(t)
+	if _, code := s.join(t, "", mux.Protocol); code != http.StatusForbidden {
+		t.Errorf("who is no node: %d, want 403", code)
+	}
+	if _, code := s.join(t, "one", "websocket"); code != http.StatusUpgradeRequired {
+		t.Errorf("another protocol: %d, want 426", code)
+	}
+	s.missing.Store(true)
+	if _, code := s.join(t, "one", mux.Protocol); code != http.StatusConflict {
+		t.Errorf("a node that is not registered: %d, want 409", code)
+	}
+}
+
+// TestTunnelsEnd: with the node, with a node that opens something itself, with the other side.
+func TestTunnelsEnd(t *testing.T) {
+	s := newServer(t)
+	deleted, _ := s.join(t, "deleted", mux.Protocol)
+	s.End("deleted")
+	ended(t, deleted)
+	s.eventuallyNone(t, "deleted")
+
+	attacker, _ := s.join(t, "attacker", mux.Protocol)
+	if c, err := attacker.OpenStream(); err == nil {
+		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+	}
+	ended(t, attacker)
+	s.eventuallyNone(t, "attacker")
+
+	gone, _ := s.join(t, "gone", mux.Protocol)
+	_ = gone.Close()
+	s.eventuallyNone(t, "gone")
+}
+
+// TestConnectionsAreBounded: a tunnel carries so many and no more, and each that ends makes room for another.
+func TestConnectionsAreBounded(t *testing.T) {
+	s := newServer(t)
+	session, _ := s.join(t, "one", mux.Protocol)
+	go func() { // ends with the session
+		for {
+			if _, err := session.Accept(); err != nil {
+				return
+			}
+		}
+	}()
+	for round := range 4 { // 1,024 lives
+		var open []net.Conn
+		for range mux.Most {
+			c, err := s.Dial(t.Context(), "one")
+			if err != nil {
+				t.Fatalf("round %d, connection %d: %v", round, len(open), err)
+			}
+			open = append(open, c)
+		}
+		if c, err := s.Dial(t.Context(), "one"); err == nil || !strings.Contains(err.Error(), fmt.Sprint(mux.Most)) {
+			t.Fatalf("one more: %v, %v", c, err)
+		}
+		for _, c := range open {
+			_ = c.Close()
+			_ = c.Close() // gives back once
+		}
+	}
+}
