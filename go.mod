@@ -14,6 +14,8 @@ require k8s.io/cri-api v0.37.2
 
 require k8s.io/cri-streaming v0.37.2
 
+require k8s.io/kubelet v0.37.2
+
 require k8s.io/component-helpers v0.37.2
 
 require k8s.io/dynamic-resource-allocation v0.37.2
@@ -32,6 +34,7 @@ require github.com/google/nftables v0.3.0
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0
+	github.com/container-storage-interface/spec v1.12.0
 	github.com/coreos/go-oidc/v3 v3.21.0
 	github.com/distribution/reference v0.6.0
 	github.com/go-jose/go-jose/v4 v4.1.5
