@@ -24,6 +24,7 @@ import (
 	"keelson/kubelet/image"
 	"keelson/kubelet/meter"
 	"keelson/kubelet/node"
+	"keelson/kubelet/plugin"
 	"keelson/kubelet/pod"
 	"keelson/kubelet/probe"
 	"keelson/kubelet/refs"
@@ -40,6 +41,7 @@ type Kubelet struct {
 	node      *node.Keeper
 	refs      *refs.Store
 	volumes   *volume.Manager
+	plugins   *plugin.Registry
 	users     *userns.Manager
 	images    *image.Manager
 	probes    *probe.Manager
@@ -95,6 +97,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
 		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
+		InUse: k.volumesInUse, Heard: k.heardNode,
 		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
@@ -109,6 +112,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if cfg.VolumesDir != "" {
 		k.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
+	k.newCSI()
 	k.users = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
 		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
@@ -168,6 +172,8 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	wg.Go(func() { k.node.Run(ctx) })
 	wg.Go(func() { k.eviction.Run(ctx) })
+	wg.Go(func() { k.volumes.CSI.Run(ctx) })
+	wg.Go(func() { k.plugins.Run(ctx) })
 	ready()
 	select {
 	case <-ctx.Done():

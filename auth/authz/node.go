@@ -65,7 +65,7 @@ func (n Node) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision,
 			return n.single(ctx, a, node, attachments), nil
 		}
 		if refers, guarded := guards[a.Group+"/"+a.Resource]; guarded {
-			return n.guarded(a, node, refers), nil
+			return n.guarded(ctx, a, node, refers), nil
 		}
 	}
 	for i := range n.Rules {
@@ -157,7 +157,7 @@ var guards = map[string]refersTo{
 	"/serviceaccounts":               func(p *corev1.Pod, name string) bool { return p.Spec.ServiceAccountName == name },
 }
 
-func (n Node) guarded(a *auth.Attributes, node string, refers refersTo) auth.Decision {
+func (n Node) guarded(ctx context.Context, a *auth.Attributes, node string, refers refersTo) auth.Decision {
 	if why := unrelated(a); why != "" {
 		return refused(why)
 	}
@@ -168,6 +168,9 @@ func (n Node) guarded(a *auth.Attributes, node string, refers refersTo) auth.Dec
 		if p.Namespace == a.Namespace && refers(p, a.Name) {
 			return allowed(fmt.Sprintf("pod %s on %s refers to it", p.Name, node))
 		}
+	}
+	if a.Resource == "secrets" && n.volumeNeeds(ctx, node, a.Namespace, a.Name) {
+		return allowed("a volume of a pod on it refers to it")
 	}
 	return noRelation(node)
 }
@@ -269,6 +272,9 @@ func usesSecret(p *corev1.Pod, name string) bool {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.Secret != nil && v.Secret.SecretName == name {
+			return true
+		}
+		if v.CSI != nil && v.CSI.NodePublishSecretRef != nil && v.CSI.NodePublishSecretRef.Name == name {
 			return true
 		}
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == name }) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"keelson/api/core/localvolume"
+	podkind "keelson/api/core/pod"
 	"keelson/auth"
 )
 
@@ -23,6 +24,7 @@ type Objects interface {
 }
 
 var (
+	claims      = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	volumes     = corev1.SchemeGroupVersion.WithResource("persistentvolumes")
 	attachments = storagev1.SchemeGroupVersion.WithResource("volumeattachments")
 	slicesGVR   = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
@@ -53,6 +55,32 @@ func (n Node) volume(ctx context.Context, a *auth.Attributes, node string) auth.
 		return noRelation(node)
 	}
 	return n.single(ctx, a, node, volumes)
+}
+
+// volumeNeeds tells whether a pod on the node has a claim to a volume whose driver there is given the secret.
+func (n Node) volumeNeeds(ctx context.Context, node, namespace, secret string) bool {
+	is := func(r *corev1.SecretReference) bool { return r != nil && r.Namespace == namespace && r.Name == secret }
+	for _, p := range n.Pods(node) {
+		if _, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+			continue
+		}
+		for _, name := range podkind.Claims(p) {
+			obj, err := n.Objects.Get(ctx, claims, p.Namespace, name)
+			claim, ok := obj.(*corev1.PersistentVolumeClaim)
+			if err != nil || !ok || claim.Spec.VolumeName == "" {
+				continue
+			}
+			obj, err = n.Objects.Get(ctx, volumes, "", claim.Spec.VolumeName)
+			v, ok := obj.(*corev1.PersistentVolume)
+			if err != nil || !ok || v.Spec.CSI == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
+				continue
+			}
+			if c := v.Spec.CSI; is(c.NodeStageSecretRef) || is(c.NodePublishSecretRef) || is(c.NodeExpandSecretRef) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // localVolumes tells whether a list or watch is restricted to the volumes of the node.

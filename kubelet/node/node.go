@@ -50,7 +50,11 @@ type Config struct {
 	// Kept is what thresholds of eviction keep free, of a capacity; nil: nothing.
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
 	// Pressures are those of the node's pressures that hold; nil: none does.
-	Pressures   func() []corev1.NodeConditionType
+	Pressures func() []corev1.NodeConditionType
+	// InUse are the attached volumes that the node uses; nil: none.
+	InUse func() []corev1.UniqueVolumeName
+	// Heard is told of the Node object whenever it has changed, nil when it is gone; may be nil.
+	Heard       func(*corev1.Node)
 	Register    bool
 	Version     string // v1.37.2+keelson
 	DataDir     string // whose file system is the node's ephemeral storage
@@ -89,6 +93,14 @@ func (k *Keeper) Machine() Machine { return k.machine }
 
 // Node is the object as last heard of; nil before registration.
 func (k *Keeper) Node() *corev1.Node { return k.current.Load() }
+
+// store keeps the object as last heard of, and tells whoever waits for it.
+func (k *Keeper) store(n *corev1.Node) {
+	k.current.Store(n)
+	if k.cfg.Heard != nil {
+		k.cfg.Heard(n)
+	}
+}
 
 // Allocatable is what pods can have.
 func (k *Keeper) Allocatable() corev1.ResourceList {
@@ -141,7 +153,7 @@ func (k *Keeper) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	k.current.Store(got)
+	k.store(got)
 	return k.write(ctx, true)
 }
 
@@ -224,7 +236,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	k.mu.Lock()
 	k.last = time.Now()
 	k.mu.Unlock()
-	k.current.Store(got)
+	k.store(got)
 	return nil
 }
 
@@ -268,7 +280,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		UpdateFunc: func(_, o any) { k.heard(o) },
 		DeleteFunc: func(o any) {
 			if n, ok := o.(*corev1.Node); ok && n.Name == k.cfg.Name {
-				k.current.Store(nil)
+				k.store(nil)
 				k.Changed()
 			}
 		},
@@ -291,7 +303,7 @@ func (k *Keeper) heard(o any) {
 	if cur != nil && cur.UID == n.UID && older(n, cur) {
 		return
 	}
-	k.current.Store(n)
+	k.store(n)
 	if cur == nil || n.ResourceVersion == "" || n.ResourceVersion != cur.ResourceVersion {
 		k.Changed() // somebody else wrote: what is ours may have to be repaired, or there is something to pass on
 	}
@@ -320,7 +332,7 @@ func (k *Keeper) statuses(ctx context.Context) {
 			k.cfg.Log.Warn("write node status", "err", err)
 			next = 5 * time.Second
 			if apierrors.IsNotFound(err) {
-				k.current.Store(nil)
+				k.store(nil)
 			}
 		}
 		t.Reset(next)

@@ -37,7 +37,10 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 	s.NodeInfo = k.machine.info(k.cfg.Version)
 	s.Images = k.images(ctx)
 	s.DeclaredFeatures = slices.Clone(declaredFeatures)
-	s.Config = nil
+	s.Config, s.VolumesInUse = nil, nil
+	if k.cfg.InUse != nil {
+		s.VolumesInUse = k.cfg.InUse()
+	}
 	problem := k.runtime(ctx, &s)
 	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
 	if problem != "" {

@@ -45,7 +45,7 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 		})
 	case OpTearDown:
 		w.launch(ctx, a, func(ctx context.Context) func() {
-			err := w.env.Volumes.TearDown(w.uid)
+			err := w.env.Volumes.TearDown(ctx, w.uid)
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
 				err = w.env.Users.Release(w.uid)
 			}

@@ -121,7 +121,7 @@ func TestOwnershipIsGivenOnce(t *testing.T) {
 			t.Errorf("%s: %v, want %v of group 1001", path, fi.Mode(), want)
 		}
 	}
-	must(t, m.TearDown("u"))
+	must(t, m.TearDown(t.Context(), "u"))
 	setUp(t, m, p) // a volume that is made anew is set up anew
 	if fi := stat(t, where(t, m, p, "disk")); fi.Mode() != fs.ModeDir|fs.ModeSetgid|0o777 || !hasGroup(fi, 1001) {
 		t.Errorf("made anew: %v", fi.Mode())

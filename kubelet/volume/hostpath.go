@@ -9,15 +9,22 @@ import (
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/rootdir"
 )
 
-// checkHostPath checks a path of the host, and makes it where its type says so.
-func checkHostPath(h *corev1.HostPathVolumeSource) error {
+// hostPath is the path that a volume means: the kubelet's directory has two names.
+func (m *Manager) hostPath(h *corev1.HostPathVolumeSource) string {
+	return rootdir.Dir(m.dir).Real(h.Path)
+}
+
+// checkHostPath checks a path of the host, and makes it where its type says so. at is where it really is.
+func checkHostPath(h *corev1.HostPathVolumeSource, at string) error {
 	t := corev1.HostPathUnset
 	if h.Type != nil {
 		t = *h.Type
 	}
-	st, err := os.Stat(h.Path)
+	st, err := os.Stat(at)
 	missing := errors.Is(err, os.ErrNotExist)
 	if err != nil && !missing {
 		return fmt.Errorf("hostPath type check failed: %w", err)
@@ -35,19 +42,19 @@ func checkHostPath(h *corev1.HostPathVolumeSource) error {
 	switch t {
 	case corev1.HostPathUnset:
 		if missing { // the runtime would refuse to mount what is not there
-			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // as container runtimes make it
+			return os.MkdirAll(at, 0o755) //nolint:gosec // as container runtimes make it
 		}
 		return nil
 	case corev1.HostPathDirectoryOrCreate:
 		if missing {
-			return os.MkdirAll(h.Path, 0o755) //nolint:gosec // documented mode
+			return os.MkdirAll(at, 0o755) //nolint:gosec // documented mode
 		}
 		return want(mode.IsDir(), "a directory")
 	case corev1.HostPathDirectory:
 		return want(mode.IsDir(), "a directory")
 	case corev1.HostPathFileOrCreate:
 		if missing {
-			f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // documented mode
+			f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o644) //nolint:gosec // documented mode
 			if err != nil {
 				return err
 			}

@@ -97,13 +97,13 @@ func (m *Manager) memoryDir(in Input, v *corev1.Volume, dir string) (mounted boo
 	return true, mountTmpfs(dir, opts)
 }
 
-// local gives a local volume to the pod's fsGroup, once for the pod, unless it is mounted read-only.
-func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string) error {
+// local gives a volume to the pod's fsGroup, once for the pod or again, unless it is mounted read-only.
+func (m *Manager) local(root *inroot.Dir, in Input, v *corev1.Volume, dir string, again bool) error {
 	sc := in.Pod.Spec.SecurityContext
 	if sc == nil || sc.FSGroup == nil || readOnly(v) {
 		return nil
 	}
-	return m.once(root, in.Pod, v, false, func() error {
+	return m.once(root, in.Pod, v, again, func() error {
 		d, err := inroot.Open(dir)
 		if err != nil {
 			return err

@@ -160,7 +160,7 @@ func TestPodCertificate(t *testing.T) {
 	if file("chain.pem") != anchor("second") || file("key.pem") == key {
 		t.Errorf("after renewal: %s, the key is the old one: %v", file("chain.pem"), file("key.pem") == key)
 	}
-	if err := m.TearDown("u"); err != nil {
+	if err := m.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(state); !errors.Is(err, os.ErrNotExist) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package volume makes a pod's volumes on the node and takes them away again: emptyDir, hostPath, configMap, secret, projected,
-// downwardAPI, image, and claims bound to hostPath or local volumes. The pod workers call it. It keeps nothing in memory that the
-// disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done state.
+// downwardAPI, image, claims bound to hostPath or local volumes, and with package csi volumes of CSI drivers. The pod workers call it. It
+// keeps nothing in memory that the disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done state.
 //
 // Layout below the kubelet's directory:
 //
@@ -26,6 +26,7 @@ import (
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"keelson/kubelet/csi"
 	"keelson/lib/inroot"
 )
 
@@ -48,6 +49,8 @@ type Manager struct {
 	tmpfs   bool
 	// Local keeps the node's local volumes; nil: it has none.
 	Local *LocalDirs
+	// CSI has the node's drivers mount their volumes; nil: it has none.
+	CSI *csi.Mounter
 }
 
 // New returns a manager for the kubelet's directory. Nothing is touched before Prepare.
@@ -58,16 +61,28 @@ func New(dir string, sources Sources, log *slog.Logger) *Manager {
 // Prepare makes the kubelet's directory a shared mount of its own, so that mounts travel to containers that ask for it, and mounts
 // the tmpfs for secrets. Without root both are plain directories.
 func (m *Manager) Prepare() error {
-	for _, d := range []string{m.pods(), m.memory()} {
+	for _, d := range []string{m.pods(), m.memory(), m.Plugins(), filepath.Join(m.dir, "plugins")} {
 		if err := os.MkdirAll(d, 0o750); err != nil {
 			return fmt.Errorf("make %s: %w", d, err)
 		}
 	}
-	if !m.tmpfs {
+	if m.tmpfs {
+		if err := prepareMounts(m.dir, m.memory()); err != nil {
+			return err
+		}
+	}
+	if m.CSI == nil {
 		return nil
 	}
-	return prepareMounts(m.dir, m.memory())
+	pods, err := m.Pods()
+	if err != nil {
+		return err
+	}
+	return m.CSI.Load(pods)
 }
+
+// Plugins is where plugins of the node make their sockets.
+func (m *Manager) Plugins() string { return filepath.Join(m.dir, "plugins_registry") }
 
 func (m *Manager) pods() string   { return filepath.Join(m.dir, "pods") }
 func (m *Manager) memory() string { return filepath.Join(m.dir, "memory") }
@@ -110,7 +125,11 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 	for i := range in.Pod.Spec.Volumes {
 		v := &in.Pod.Spec.Volumes[i]
 		at, err := m.setUp(ctx, root, in, v)
-		if err != nil {
+		var worded *csi.Error
+		switch {
+		case errors.As(err, &worded):
+			errs = append(errs, worded)
+		case err != nil:
 			errs = append(errs, &Error{v.Name, err})
 		}
 		if !at.IsZero() && (refresh.IsZero() || at.Before(refresh)) {
@@ -126,13 +145,15 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case v.EmptyDir != nil:
 		return none, m.emptyDir(root, in, v)
 	case v.HostPath != nil:
-		return none, checkHostPath(v.HostPath)
+		return none, checkHostPath(v.HostPath, m.hostPath(v.HostPath))
 	case v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil:
 		return m.written(ctx, root, in, v)
 	case v.Image != nil:
 		return none, nil // the runtime mounts it
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
-		return none, m.claim(ctx, root, in, v)
+		return m.claim(ctx, root, in, v)
+	case v.CSI != nil:
+		return m.driven(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Inline: v.CSI, ReadOnly: readOnly(v)})
 	}
 	return none, errors.New("volume type is not supported by this node")
 }
@@ -146,13 +167,15 @@ func (m *Manager) Path(ctx context.Context, p *corev1.Pod, name string) (string,
 		}
 		switch {
 		case v.HostPath != nil:
-			return v.HostPath.Path, nil
+			return m.hostPath(v.HostPath), nil
 		case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 			_, pv, err := m.claimed(ctx, p, v)
 			if err != nil {
 				return "", err
 			}
-			return m.pathOf(pv)
+			return m.pathOf(p, pv)
+		case v.CSI != nil:
+			return m.publishedAt(p, v.Name), nil
 		case v.Image != nil:
 			return "", nil
 		}
@@ -178,6 +201,8 @@ func plugin(v *corev1.Volume) string {
 		return "downward-api"
 	case v.PersistentVolumeClaim != nil, v.Ephemeral != nil:
 		return "local-volume"
+	case v.CSI != nil:
+		return "csi"
 	}
 	return "empty-dir"
 }
@@ -186,10 +211,13 @@ func plugin(v *corev1.Volume) string {
 func (m *Manager) within(p string) string { return strings.TrimPrefix(p, m.dir) }
 
 // TearDown takes everything of the pod away: mounts first, then files. A pod that has nothing is no error.
-func (m *Manager) TearDown(uid string) error {
+func (m *Manager) TearDown(ctx context.Context, uid string) error {
+	if err := m.giveBack(ctx, uid); err != nil {
+		return err
+	}
 	dirs := []string{
 		filepath.Join(m.PodDir(uid), "volume-subpaths"), filepath.Join(m.PodDir(uid), "volumes"),
-		filepath.Join(m.PodDir(uid), "plugins"), filepath.Join(m.memory(), uid),
+		filepath.Join(m.PodDir(uid), "volumeDevices"), filepath.Join(m.PodDir(uid), "plugins"), filepath.Join(m.memory(), uid),
 	}
 	return m.remove(m.PodDir(uid), dirs)
 }

@@ -249,7 +249,7 @@ func TestEmptyDirAndOwnership(t *testing.T) {
 	if err != nil || st.Mode().Perm() != 0o440 || !hasGroup(st, 1001) {
 		t.Errorf("secret file: mode %v, %v; want 0440 of group 1001", st.Mode(), err)
 	}
-	if err := m.TearDown("u"); err != nil {
+	if err := m.TearDown(t.Context(), "u"); err != nil {
 		t.Fatal(err)
 	}
 	mounts, err := mountPoints()
@@ -290,7 +290,7 @@ func TestHostPathTypes(t *testing.T) {
 		{"/dev/null", corev1.HostPathCharDev, ""},
 		{"/dev/null", corev1.HostPathBlockDev, "is not a block device"},
 	} {
-		err := checkHostPath(&corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.typ})
+		err := checkHostPath(&corev1.HostPathVolumeSource{Path: tt.path, Type: &tt.typ}, tt.path)
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s as %s: got %v, want %q", tt.path, tt.typ, err, tt.want)
 		}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package csi has the node's CSI drivers mount and unmount the volumes of pods. Drivers come and go by package plugin, which calls
+// Register and Unregister; package volume calls SetUp and TearDown for each pod; the node's status asks InUse, statistics ask Stats. It
+// never attaches a volume: a controller does.
+//
+// What is mounted is known from the disk, with Kubernetes' names, so that a kubelet that was killed goes on where it was:
+//
+//	plugins/kubernetes.io/csi/<driver>/<hash of handle>/   vol_data.json, globalmount: where a volume is staged
+//	plugins/kubernetes.io/csi/volumeDevices/...            the same of block volumes
+//	pods/<uid>/volumes/kubernetes.io~csi/<name>/           vol_data.json, published, mount: where it is published
+//	pods/<uid>/volumeDevices/kubernetes.io~csi/<name>/     vol_data.json, published: of block volumes
+//
+// Invariants:
+//  1. A record is on the disk before a driver is asked to mount, and goes when it has unmounted: what a crash leaves is undone.
+//  2. A volume that is attached is in the node's volumesInUse, as the server has it, before it is mounted, and until it is unstaged.
+//  3. Calls about one volume do not overlap. A driver that hangs holds up the pods with its volumes and nobody else.
+//  4. Drivers are called without a lock on what all volumes share, and each call has a time limit.
+package csi
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	events "k8s.io/client-go/tools/record"
+
+	"keelson/kubelet/rootdir"
+)
+
+// Objects reads what volumes need. Objects are shared: never modified.
+type Objects interface {
+	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Token(ctx context.Context, namespace, serviceAccount string, r *authv1.TokenRequest) (*authv1.TokenRequest, error)
+}
+
+// Config is what a Mounter works with.
+type Config struct {
+	Dir      rootdir.Dir
+	NodeName string
+	API      kubernetes.Interface
+	Objects  Objects
+	// Node is the node's object as last heard of; nil before the node is registered. It is shared.
+	Node func() *corev1.Node
+	// NodeChanged asks for the node's status to be written: InUse says something else.
+	NodeChanged func()
+	// Wake has the volumes of a pod set up again.
+	Wake   func(uid string)
+	Events events.EventRecorder
+	Log    *slog.Logger
+}
+
+// Mounter knows the node's drivers and what they have mounted. Make it with New.
+type Mounter struct {
+	cfg    Config
+	tokens tokens
+	stats  measured
+	kick   chan struct{} // the node's objects are to be written again
+	nodeMu chan struct{} // held while they are written
+
+	mu      sync.Mutex
+	drivers map[string]*driver
+	volumes map[key]*volume
+	waiting map[string]map[string]bool // driver -> pods that wait for it
+	news    chan struct{}              // closed when the node's object has changed
+	shown   types.UID                  // of the node that the drivers were written into
+}
+
+// key is what a driver knows a volume by.
+type key struct{ driver, handle string }
+
+// volume is what is known of one volume. Fields below turn belong to who holds it, pods and attached to Mounter.mu.
+type volume struct {
+	key
+	turn chan struct{} // holds one token while nobody works on it
+
+	attached bool            // a controller attaches it: it is announced in volumesInUse
+	pods     map[string]*use // by uid
+	staged   bool            // perhaps half so: it must be unstaged
+	ready    bool            // staged in this life of the kubelet
+	record   record          // of a staged volume
+}
+
+// use is a volume in a pod.
+type use struct {
+	record
+	names     map[string]bool // the pod's names of it
+	published bool            // in this life of the kubelet
+}
+
+// New returns a Mounter that knows nothing. Load comes next.
+func New(cfg Config) *Mounter {
+	m := &Mounter{
+		cfg: cfg, kick: make(chan struct{}, 1), nodeMu: make(chan struct{}, 1), drivers: map[string]*driver{}, volumes: map[key]*volume{},
+		waiting: map[string]map[string]bool{}, news: make(chan struct{}),
+	}
+	m.tokens.of, m.stats.of = map[string]map[string]token{}, map[string]map[string]*reading{}
+	return m
+}
+
+// Error is a volume that could not be made, worded as in FailedMount events.
+type Error struct {
+	Op     string // MountVolume.MountDevice; empty: Err says all
+	Volume string
+	Err    error
+}
+
+func (e *Error) Error() string {
+	if e.Op == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("%s failed for volume %q : %v", e.Op, e.Volume, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// InUse are the attached volumes that are mounted on this node, or will be.
+func (m *Mounter) InUse() []corev1.UniqueVolumeName {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []corev1.UniqueVolumeName
+	for _, v := range m.volumes {
+		if v.attached {
+			out = append(out, v.unique())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// NodeHeard says that the node's object has changed.
+func (m *Mounter) NodeHeard(n *corev1.Node) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	close(m.news)
+	m.news = make(chan struct{})
+	if n != nil && m.shown != n.UID {
+		m.again()
+	}
+}
+
+// again has the objects of the node written again.
+func (m *Mounter) again() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// use notes that a pod has a volume, and tells whether that is new to the node's status.
+func (m *Mounter) use(s *spec, uid string, attached bool) (v *volume, u *use) {
+	m.mu.Lock()
+	v = m.volumeLocked(s.key)
+	announce := attached && !v.attached
+	v.attached = v.attached || attached
+	if u = v.pods[uid]; u == nil {
+		u = &use{names: map[string]bool{}}
+		v.pods[uid] = u
+	}
+	u.record = s.record(m.cfg.NodeName, attached)
+	u.names[s.Request.Name] = true
+	m.mu.Unlock()
+	if announce {
+		m.cfg.NodeChanged()
+	}
+	return v, u
+}
+
+func (m *Mounter) volumeLocked(k key) *volume {
+	v := m.volumes[k]
+	if v == nil {
+		v = &volume{key: k, turn: make(chan struct{}, 1), pods: map[string]*use{}}
+		v.turn <- struct{}{}
+		m.volumes[k] = v
+	}
+	return v
+}
+
+// drop forgets a pod's use, and the volume with the last one. Who calls it has the volume's turn.
+func (m *Mounter) drop(v *volume, uid string) {
+	m.mu.Lock()
+	delete(v.pods, uid)
+	gone, attached := len(v.pods) == 0 && !v.staged, v.attached
+	if gone && m.volumes[v.key] == v {
+		delete(m.volumes, v.key)
+	}
+	m.mu.Unlock()
+	if gone && attached {
+		m.cfg.NodeChanged()
+	}
+}
+
+// others tells whether another pod than uid uses the volume.
+func (m *Mounter) others(v *volume, uid string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for other := range v.pods {
+		if other != uid {
+			return true
+		}
+	}
+	return false
+}
+
+// begin waits for the volume's turn, until ctx ends.
+func (m *Mounter) begin(ctx context.Context, v *volume) error {
+	select {
+	case <-v.turn:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("an operation with the given key %s already exists: %w", v.unique(), ctx.Err())
+	}
+}
+
+func (v *volume) end() { v.turn <- struct{}{} }

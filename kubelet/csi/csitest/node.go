@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csitest
+
+import (
+	"context"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// NodeStageVolume binds a volume to the staging path.
+func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeRequest) (*csiapi.NodeStageVolumeResponse, error) {
+	if err := d.heard(ctx, "NodeStageVolume", r.GetVolumeId(), r); err != nil {
+		return nil, err
+	}
+	src, err := d.volume(r.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	dst, err := d.real(r.GetStagingTargetPath())
+	if err != nil {
+		return nil, err
+	}
+	return &csiapi.NodeStageVolumeResponse{}, d.bind(src, dst, false)
+}
+
+// NodeUnstageVolume undoes NodeStageVolume.
+func (d *Driver) NodeUnstageVolume(ctx context.Context, r *csiapi.NodeUnstageVolumeRequest) (*csiapi.NodeUnstageVolumeResponse, error) {
+	if err := d.heard(ctx, "NodeUnstageVolume", r.GetVolumeId(), r); err != nil {
+		return nil, err
+	}
+	dst, err := d.real(r.GetStagingTargetPath())
+	if err != nil {
+		return nil, err
+	}
+	return &csiapi.NodeUnstageVolumeResponse{}, unbind(dst)
+}
+
+// NodePublishVolume binds what is staged, or the volume, to the pod's path.
+func (d *Driver) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolumeRequest) (*csiapi.NodePublishVolumeResponse, error) {
+	if err := d.heard(ctx, "NodePublishVolume", r.GetVolumeId(), r); err != nil {
+		return nil, err
+	}
+	src, err := d.volume(r.GetVolumeId())
+	if d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) && r.GetVolumeContext()["csi.storage.k8s.io/ephemeral"] != "true" {
+		if src, err = d.real(r.GetStagingTargetPath()); err == nil && d.Mounts && !mounted(src) {
+			err = status.Errorf(codes.FailedPrecondition, "%s is not staged", r.GetVolumeId())
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	dst, err := d.real(r.GetTargetPath())
+	if err != nil {
+		return nil, err
+	}
+	return &csiapi.NodePublishVolumeResponse{}, d.bind(src, dst, r.GetReadonly())
+}
+
+// NodeUnpublishVolume undoes NodePublishVolume.
+func (d *Driver) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest) (*csiapi.NodeUnpublishVolumeResponse, error) {
+	if err := d.heard(ctx, "NodeUnpublishVolume", r.GetVolumeId(), r); err != nil {
+		return nil, err
+	}
+	dst, err := d.real(r.GetTargetPath())
+	if err != nil {
+		return nil, err
+	}
+	return &csiapi.NodeUnpublishVolumeResponse{}, unbind(dst)
+}
+
+// NodeExpandVolume changes nothing: a directory has no size.
+func (d *Driver) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolumeRequest) (*csiapi.NodeExpandVolumeResponse, error) {
+	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: r.GetCapacityRange().GetRequiredBytes()}, d.heard(ctx, "NodeExpandVolume", r.GetVolumeId(), r)
+}
+
+// NodeGetVolumeStats says that a volume has 1000 bytes, of which 400 are used.
+func (d *Driver) NodeGetVolumeStats(ctx context.Context, r *csiapi.NodeGetVolumeStatsRequest) (*csiapi.NodeGetVolumeStatsResponse, error) {
+	return &csiapi.NodeGetVolumeStatsResponse{Usage: []*csiapi.VolumeUsage{
+		{Unit: csiapi.VolumeUsage_BYTES, Total: 1000, Available: 600, Used: 400},
+		{Unit: csiapi.VolumeUsage_INODES, Total: 100, Available: 97, Used: 3},
+	}}, d.heard(ctx, "NodeGetVolumeStats", r.GetVolumeId(), r)
+}

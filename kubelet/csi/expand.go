@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"encoding/json"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// expand has the file system grown to the volume's size when the claim does not have that yet. It never holds up a pod: an event tells
+// what failed, and it is tried again.
+func (m *Mounter) expand(ctx context.Context, j *job, target string) {
+	want := larger(j.Claim, j.PV)
+	if want == nil || j.ReadOnly {
+		return
+	}
+	pod := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: j.Pod.Namespace, Name: j.Pod.Name, UID: j.Pod.UID}
+	claim := &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: j.Claim.Namespace, Name: j.Claim.Name, UID: j.Claim.UID}
+	err := m.nodeExpand(ctx, j, target, want.Value())
+	if err == nil {
+		err = m.expanded(ctx, j.Claim, *want)
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		m.cfg.Events.Eventf(pod, corev1.EventTypeWarning, "VolumeResizeFailed", "MountVolume.NodeExpandVolume failed for volume %q : %v", j.name, err)
+		return
+	}
+	for _, ref := range []*corev1.ObjectReference{pod, claim} {
+		m.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume %q %s", j.name, m.cfg.NodeName)
+	}
+}
+
+// larger is the volume's size when it is more than the claim says that it has, and nobody else is at work on it.
+func larger(c *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *resource.Quantity {
+	have, ok := c.Status.Capacity[corev1.ResourceStorage]
+	want := v.Spec.Capacity[corev1.ResourceStorage]
+	if !ok || want.Cmp(have) <= 0 {
+		return nil
+	}
+	switch c.Status.AllocatedResourceStatuses[corev1.ResourceStorage] {
+	case corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible, corev1.PersistentVolumeClaimNodeResizeInfeasible:
+		return nil
+	case corev1.PersistentVolumeClaimNodeResizePending, corev1.PersistentVolumeClaimNodeResizeInProgress:
+	}
+	return &want
+}
+
+func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size int64) error {
+	secrets, err := m.secrets(ctx, j.PV.Spec.CSI.NodeExpandSecretRef)
+	if err != nil {
+		return err
+	}
+	req := &csiapi.NodeExpandVolumeRequest{
+		VolumeId: j.handle, VolumePath: j.driver.told(target), CapacityRange: &csiapi.CapacityRange{RequiredBytes: size},
+		VolumeCapability: j.capability(j.driver, ""), Secrets: secrets,
+	}
+	if j.volume.staged {
+		_, at := j.stagedAt(j.block, j.name)
+		req.StagingTargetPath = j.driver.told(at)
+	}
+	_, err = call(ctx, j.driver.within, j.driver.node.NodeExpandVolume, req)
+	return err
+}
+
+// expanded writes into the claim that it has its size.
+func (m *Mounter) expanded(ctx context.Context, c *corev1.PersistentVolumeClaim, size resource.Quantity) error {
+	conditions := []corev1.PersistentVolumeClaimCondition{}
+	for _, cond := range c.Status.Conditions {
+		switch cond.Type {
+		case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+			corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+			continue
+		case corev1.PersistentVolumeClaimVolumeModifyVolumeError, corev1.PersistentVolumeClaimVolumeModifyingVolume, corev1.PersistentVolumeClaimUnused:
+		}
+		conditions = append(conditions, cond)
+	}
+	status := map[string]any{"capacity": map[string]any{"storage": size.String()}, "conditions": conditions}
+	if len(c.Status.AllocatedResourceStatuses) > 0 {
+		status["allocatedResourceStatuses"] = map[string]any{"storage": nil}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID, "resourceVersion": c.ResourceVersion}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = m.cfg.API.CoreV1().PersistentVolumeClaims(c.Namespace).Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
+}

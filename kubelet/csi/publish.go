@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// nodeIDs is the annotation of a node that tells its id of each driver, as JSON.
+const nodeIDs = "csi.volume.kubernetes.io/nodeid"
+
+// Run makes the node's CSINode, writes what drivers say again when somebody has deleted the node, and unstages what nobody uses, until
+// ctx is done. The node is registered.
+func (m *Mounter) Run(ctx context.Context) {
+	m.again()
+	wait := time.Second
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.kick:
+		}
+		err := m.publish(ctx)
+		m.unstageUnused(ctx)
+		if err == nil {
+			wait = time.Second
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			m.cfg.Log.Info("the node's CSI drivers are not published", "err", err)
+		} else {
+			m.cfg.Log.Warn("publish the node's CSI drivers", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, 2*time.Minute)
+		m.again()
+	}
+}
+
+// publish writes all registered drivers into the node's objects. Drivers there that are not registered stay: they may be on their way.
+func (m *Mounter) publish(ctx context.Context) error { return m.write(ctx, "") }
+
+// withdraw takes a driver out of the node's objects. Labels stay: other drivers may have the same, and volumes their affinity.
+func (m *Mounter) withdraw(ctx context.Context, name string) error { return m.write(ctx, name) }
+
+// write writes the node's objects, without the driver called gone unless it is registered again.
+func (m *Mounter) write(ctx context.Context, gone string) error {
+	select {
+	case m.nodeMu <- struct{}{}:
+		defer func() { <-m.nodeMu }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	m.mu.Lock()
+	all := maps.Clone(m.drivers)
+	m.mu.Unlock()
+	if all[gone] != nil {
+		gone = ""
+	}
+	n, err := m.cfg.API.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the node: %w", err)
+	}
+	if err := m.writeNode(ctx, n, all, gone); err != nil {
+		return fmt.Errorf("write what drivers say into the node: %w", err)
+	}
+	m.mu.Lock()
+	m.shown = n.UID
+	m.mu.Unlock()
+	for range 5 {
+		err = m.writeCSINode(ctx, n, all, gone)
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write the CSINode: %w", err)
+	}
+	return nil
+}
+
+// writeNode writes labels of topology, and ids.
+func (m *Mounter) writeNode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
+	labels, ids, err := describe(n, all, gone)
+	if err != nil {
+		return err
+	}
+	meta := map[string]any{}
+	if len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	if ids != n.Annotations[nodeIDs] {
+		meta["annotations"] = map[string]any{nodeIDs: ids}
+		if ids == "" {
+			meta["annotations"] = map[string]any{nodeIDs: nil}
+		}
+	}
+	if len(meta) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": meta})
+	if err != nil {
+		return err
+	}
+	_, err = m.cfg.API.CoreV1().Nodes().Patch(ctx, m.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// describe is what the node lacks of the drivers' labels, and all ids.
+func describe(n *corev1.Node, all map[string]*driver, gone string) (labels map[string]string, ids string, err error) {
+	labels = map[string]string{}
+	known := map[string]string{}
+	if old := n.Annotations[nodeIDs]; old != "" && json.Unmarshal([]byte(old), &known) != nil {
+		known = map[string]string{} // nobody else writes it
+	}
+	delete(known, gone)
+	for name, d := range all {
+		known[name] = d.id
+		for k, v := range d.segments {
+			have, there := n.Labels[k]
+			switch {
+			case !there:
+				labels[k] = v
+			case have != v:
+				return nil, "", fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, have)
+			}
+		}
+	}
+	if len(known) == 0 {
+		return labels, "", nil
+	}
+	b, err := json.Marshal(known)
+	return labels, string(b), err
+}
+
+// writeCSINode makes the node's CSINode, or brings it up to date.
+func (m *Mounter) writeCSINode(ctx context.Context, n *corev1.Node, all map[string]*driver, gone string) error {
+	api := m.cfg.API.StorageV1().CSINodes()
+	have, err := api.Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		next := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID,
+		}}}}
+		next.Spec.Drivers = merge(nil, all, gone)
+		_, err = api.Create(ctx, next, metav1.CreateOptions{})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(have.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" }); i >= 0 && have.OwnerReferences[i].UID != n.UID {
+		uid := have.UID // of a node that is gone: it is collected, and with it what is written into it
+		if err := api.Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name, errors.New("it belonged to an earlier node"))
+	}
+	next := have.DeepCopy()
+	next.Spec.Drivers = merge(have.Spec.Drivers, all, gone)
+	if equality.Semantic.DeepEqual(have.Spec, next.Spec) {
+		return nil
+	}
+	_, err = api.Update(ctx, next, metav1.UpdateOptions{})
+	if !apierrors.IsInvalid(err) {
+		return err
+	}
+	// What a driver said cannot be changed, only taken away and said anew.
+	next.Spec.Drivers = slices.DeleteFunc(have.DeepCopy().Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return all[d.Name] != nil })
+	if len(next.Spec.Drivers) == len(have.Spec.Drivers) {
+		return err
+	}
+	if _, err := api.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return apierrors.NewConflict(storagev1.Resource("csinodes"), have.Name, errors.New("a driver has changed"))
+}
+
+// merge puts the drivers into a CSINode's list, in their order there.
+func merge(have []storagev1.CSINodeDriver, all map[string]*driver, gone string) []storagev1.CSINodeDriver {
+	out := []storagev1.CSINodeDriver{}
+	seen := map[string]bool{}
+	for i := range have {
+		name := have[i].Name
+		seen[name] = true
+		switch d := all[name]; {
+		case d != nil:
+			out = append(out, d.entry())
+		case name != gone:
+			out = append(out, have[i])
+		}
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(all), strings.Compare) {
+		if !seen[name] {
+			out = append(out, all[name].entry())
+		}
+	}
+	return out
+}
+
+func (d *driver) entry() storagev1.CSINodeDriver {
+	e := storagev1.CSINodeDriver{Name: d.name, NodeID: d.id, TopologyKeys: slices.Sorted(maps.Keys(d.segments))}
+	if d.max > 0 {
+		e.Allocatable = &storagev1.VolumeNodeResources{Count: new(int32(d.max))} //nolint:gosec // heard has looked at it
+	}
+	return e
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/kubelet/plugin"
+)
+
+// Register takes up a driver: it is asked which node it runs on, and its answer is written into the node's objects. One of the same name
+// behind another socket is replaced.
+func (m *Mounter) Register(ctx context.Context, i plugin.Info) error {
+	if err := acceptable(i); err != nil {
+		return err
+	}
+	d, err := dial(i.Name, i.Socket, i.Endpoint, m.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	info, err := call(ctx, d.within, d.node.NodeGetInfo, &csiapi.NodeGetInfoRequest{})
+	if err == nil {
+		err = d.heard(info)
+	}
+	if err != nil {
+		d.close()
+		return fmt.Errorf("driver %s: NodeGetInfo: %w", d.name, err)
+	}
+	m.mu.Lock()
+	old := m.drivers[d.name]
+	m.drivers[d.name] = d
+	m.mu.Unlock()
+	if err := m.publish(ctx); err != nil {
+		m.mu.Lock()
+		if m.drivers[d.name] == d {
+			delete(m.drivers, d.name)
+			if old != nil {
+				m.drivers[d.name] = old
+			}
+		}
+		m.mu.Unlock()
+		d.close()
+		return err
+	}
+	if old != nil {
+		old.close()
+	}
+	m.wakeWaiting(d.name)
+	return nil
+}
+
+// Unregister gives up a driver whose socket has gone. What it has mounted stays; it is unmounted when it comes back.
+func (m *Mounter) Unregister(ctx context.Context, i plugin.Info) {
+	m.mu.Lock()
+	d := m.drivers[i.Name]
+	if d == nil || d.socket != i.Socket {
+		m.mu.Unlock()
+		return // another one of this name has come
+	}
+	delete(m.drivers, i.Name)
+	m.mu.Unlock()
+	d.close()
+	m.cfg.Log.Info("csi driver is gone", "driver", i.Name)
+	if err := m.withdraw(ctx, i.Name); err != nil {
+		m.cfg.Log.Warn("take csi driver from the node", "driver", i.Name, "err", err)
+	}
+}
+
+// wakeWaiting wakes the pods that wait for a driver, and has volumes unstaged that nobody uses.
+func (m *Mounter) wakeWaiting(name string) {
+	m.mu.Lock()
+	uids := slices.Collect(maps.Keys(m.waiting[name]))
+	delete(m.waiting, name)
+	m.mu.Unlock()
+	for _, uid := range uids {
+		m.cfg.Wake(uid)
+	}
+	m.again()
+}
+
+// acceptable checks what a registrar says of a driver.
+func acceptable(i plugin.Info) error {
+	if len(i.Name) > 63 || len(validation.IsDNS1123Subdomain(strings.ToLower(i.Name))) > 0 {
+		return fmt.Errorf("%.100q is no name of a CSI driver: up to 63 letters, digits, dashes and dots", i.Name)
+	}
+	for _, v := range i.Versions {
+		if major, _, _ := strings.Cut(strings.TrimPrefix(v, "v"), "."); major == "1" {
+			return nil
+		}
+	}
+	return fmt.Errorf("driver %s speaks the versions %.100q of CSI, and none of 1.x", i.Name, i.Versions)
+}
+
+const (
+	maxNodeID   = 256 // as CSINode allows
+	maxSegments = 64
+)
+
+// heard checks and keeps what a driver says of the node.
+func (d *driver) heard(info *csiapi.NodeGetInfoResponse) error {
+	d.id, d.max, d.segments = info.GetNodeId(), info.GetMaxVolumesPerNode(), info.GetAccessibleTopology().GetSegments()
+	switch {
+	case d.id == "":
+		return errors.New("the node has no id")
+	case len(d.id) > maxNodeID:
+		return fmt.Errorf("the node's id has %d bytes, more than %d", len(d.id), maxNodeID)
+	case d.max < 0 || d.max > 1<<31-1:
+		return fmt.Errorf("max_volumes_per_node is %d", d.max)
+	case len(d.segments) > maxSegments:
+		return fmt.Errorf("the topology has %d segments, more than %d", len(d.segments), maxSegments)
+	}
+	for k, v := range d.segments {
+		if problems := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(problems) > 0 {
+			return fmt.Errorf("topology %.100q=%.100q: %s", k, v, problems[0])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	volumeapi "keelson/api/core/volume"
+)
+
+// Request is a volume of a pod: either a claim's, or one that the pod describes itself.
+type Request struct {
+	Pod      *corev1.Pod
+	Name     string // the pod's name of it
+	Claim    *corev1.PersistentVolumeClaim
+	PV       *corev1.PersistentVolume
+	Inline   *corev1.CSIVolumeSource
+	ReadOnly bool
+}
+
+// spec is a request in the terms of CSI.
+type spec struct {
+	key
+	Request
+	name       string // in paths and messages: of the PersistentVolume, or the pod's
+	block      bool
+	fsType     string
+	attributes map[string]string
+	options    []string
+	modes      []corev1.PersistentVolumeAccessMode
+}
+
+const (
+	// mountsOf are where volumes of CSI drivers lie in a pod's directory, devicesOf where block volumes do.
+	mountsOf  = "volumes/kubernetes.io~csi"
+	devicesOf = "volumeDevices/kubernetes.io~csi"
+	staging   = "plugins/kubernetes.io/csi"
+	// blockRecords are of staged block volumes, which a driver may make to a directory or to a file.
+	blockRecords = "volumeDevices/records"
+)
+
+func specOf(r Request) (*spec, error) {
+	s := &spec{Request: r}
+	switch {
+	case r.Inline != nil:
+		s.name, s.driver, s.handle = r.Name, r.Inline.Driver, inlineHandle(string(r.Pod.UID), r.Name)
+		s.attributes, s.modes = r.Inline.VolumeAttributes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		if r.Inline.FSType != nil {
+			s.fsType = *r.Inline.FSType
+		}
+	case r.PV != nil && r.PV.Spec.CSI != nil:
+		src := r.PV.Spec.CSI
+		s.name, s.driver, s.handle = r.PV.Name, src.Driver, src.VolumeHandle
+		s.attributes, s.fsType, s.modes, s.options = src.VolumeAttributes, src.FSType, r.PV.Spec.AccessModes, r.PV.Spec.MountOptions
+		s.block = r.PV.Spec.VolumeMode != nil && *r.PV.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	default:
+		return nil, errors.New("it is not a volume of a CSI driver")
+	}
+	for _, part := range []string{s.name, s.driver, string(r.Pod.UID)} {
+		if part == "" || part == "." || part == ".." || filepath.Base(part) != part {
+			return nil, fmt.Errorf("%q cannot be part of a path", part)
+		}
+	}
+	return s, nil
+}
+
+// inlineHandle names a volume that lives and dies with its pod.
+func inlineHandle(uid, name string) string {
+	sum := sha256.Sum256([]byte(uid + name))
+	return "csi-" + hex.EncodeToString(sum[:])
+}
+
+func (s *spec) record(node string, attached bool) record {
+	r := record{SpecVolID: s.name, VolumeHandle: s.handle, DriverName: s.driver, NodeName: node, Mode: string(s.lifecycle()), Block: s.block}
+	if attached {
+		r.AttachmentID = attachmentID(s.key, node)
+	}
+	return r
+}
+
+func (s *spec) lifecycle() storagev1.VolumeLifecycleMode {
+	if s.Inline != nil {
+		return storagev1.VolumeLifecycleEphemeral
+	}
+	return storagev1.VolumeLifecyclePersistent
+}
+
+// op is the step of a volume's life as events call it.
+func (s *spec) op(mount, block string) string {
+	if s.block {
+		return "MapVolume." + block
+	}
+	return "MountVolume." + mount
+}
+
+// unique is the volume's name in the status of nodes.
+func (k key) unique() corev1.UniqueVolumeName { return volumeapi.UniqueName(k.driver, k.handle) }
+
+// attachmentID is the name that the controller gives the VolumeAttachment.
+func attachmentID(k key, node string) string {
+	sum := sha256.Sum256([]byte(k.handle + k.driver + node))
+	return "csi-" + hex.EncodeToString(sum[:])
+}
+
+// stagedAt is the directory of a staged volume, within the kubelet's; target is where the driver stages it.
+func (k key) stagedAt(block bool, name string) (dir, target string) {
+	if block {
+		return filepath.Join(staging, blockRecords, name), filepath.Join(staging, "volumeDevices/staging", name)
+	}
+	sum := sha256.Sum256([]byte(k.handle))
+	dir = filepath.Join(staging, k.driver, hex.EncodeToString(sum[:]))
+	return dir, filepath.Join(dir, "globalmount")
+}
+
+// publishedAt is the directory of a pod's record, within the kubelet's; target is where the driver publishes the volume.
+func publishedAt(uid string, block bool, name string) (dir, target string) {
+	if block {
+		return filepath.Join("pods", uid, devicesOf, name), filepath.Join(staging, "volumeDevices/publish", name, uid)
+	}
+	dir = filepath.Join("pods", uid, mountsOf, name)
+	return dir, filepath.Join(dir, "mount")
+}
+
+// PublishedAt is where a volume lies in a pod, within the kubelet's directory. name is the PersistentVolume's, or the pod's for a volume
+// that the pod describes itself.
+func PublishedAt(uid, name string) string {
+	_, target := publishedAt(uid, false, name)
+	return target
+}
+
+// capability is how the pod uses the volume. group is for drivers that give volumes to groups themselves.
+func (s *spec) capability(d *driver, group string) *csiapi.VolumeCapability {
+	c := &csiapi.VolumeCapability{AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: s.access(d)}}
+	if s.block {
+		c.AccessType = &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	c.AccessType = &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{
+		FsType: s.fsType, MountFlags: s.options, VolumeMountGroup: group,
+	}}
+	return c
+}
+
+func (s *spec) access(d *driver) csiapi.VolumeCapability_AccessMode_Mode {
+	mode := corev1.ReadWriteOnce
+	if len(s.modes) > 0 {
+		mode = s.modes[0]
+	}
+	finer := d.can(csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER)
+	switch {
+	case mode == corev1.ReadOnlyMany:
+		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == corev1.ReadWriteMany:
+		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case mode == corev1.ReadWriteOnce && finer:
+		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	case mode == corev1.ReadWriteOncePod && finer:
+		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	}
+	return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+}
+
+// ownedByGroup tells whether the kubelet gives what is in the volume to the pod's fsGroup.
+func (s *spec) ownedByGroup(o *storagev1.CSIDriver) bool {
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if o != nil && o.Spec.FSGroupPolicy != nil {
+		policy = *o.Spec.FSGroupPolicy
+	}
+	switch policy {
+	case storagev1.FileFSGroupPolicy:
+		return true
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	case storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy:
+	}
+	return s.fsType != "" && slices.ContainsFunc(s.modes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return m == corev1.ReadWriteOnce || m == corev1.ReadWriteOncePod
+	})
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// Usage is what a driver says of a volume; what it does not say is nil.
+type Usage struct {
+	At                        time.Time
+	Capacity, Available, Used *int64
+	Inodes, InodesFree        *int64
+	InodesUsed                *int64
+}
+
+const (
+	// usageFor is how long a driver's answer is good.
+	usageFor = time.Minute
+	// usageWithin is how long a summary waits for a driver.
+	usageWithin = 3 * time.Second
+)
+
+// measured is what drivers said lately, by pod and volume.
+type measured struct {
+	mu sync.Mutex
+	of map[string]map[string]*reading
+}
+
+// reading is one answer. Its lock is held while the driver is asked.
+type reading struct {
+	mu    sync.Mutex
+	at    time.Time
+	usage *Usage
+}
+
+func (s *measured) reading(uid, name string) *reading {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[uid] == nil {
+		s.of[uid] = map[string]*reading{}
+	}
+	if s.of[uid][name] == nil {
+		s.of[uid][name] = &reading{}
+	}
+	return s.of[uid][name]
+}
+
+func (s *measured) forget(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.of, uid)
+}
+
+// Stats is what the driver says of a volume that is published in a pod, at most a minute old; nil: it says nothing. A driver that hangs
+// is asked again after a minute.
+func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
+	r, d := m.find(uid, name)
+	if d == nil || !d.can(csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS) {
+		return nil
+	}
+	last := m.stats.reading(uid, name)
+	if !last.mu.TryLock() {
+		return nil // somebody else asks
+	}
+	defer last.mu.Unlock()
+	if !last.at.IsZero() && time.Since(last.at) < usageFor {
+		return last.usage
+	}
+	_, target := publishedAt(uid, r.Block, r.SpecVolID)
+	req := &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: d.told(target)}
+	if r.Mode != "Ephemeral" && d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
+		_, at := r.key().stagedAt(r.Block, r.SpecVolID)
+		req.StagingTargetPath = d.told(at)
+	}
+	resp, err := call(ctx, min(usageWithin, d.within), d.node.NodeGetVolumeStats, req)
+	if ctx.Err() != nil {
+		return nil
+	}
+	last.at, last.usage = time.Now(), nil
+	if err != nil {
+		m.cfg.Log.Debug("ask csi driver for the usage of a volume", "driver", d.name, "volume", r.SpecVolID, "err", err)
+		return nil
+	}
+	last.usage = usageOf(resp, last.at)
+	return last.usage
+}
+
+// find is a published volume of a pod by the pod's name of it, and its driver; nil: there is none now.
+func (m *Mounter) find(uid, name string) (record, *driver) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, v := range m.volumes {
+		if u := v.pods[uid]; u != nil && u.published && u.names[name] {
+			return u.record, m.drivers[u.DriverName]
+		}
+	}
+	return record{}, nil
+}
+
+func usageOf(resp *csiapi.NodeGetVolumeStatsResponse, at time.Time) *Usage {
+	u := &Usage{At: at}
+	for _, v := range resp.GetUsage() {
+		total, free, used := v.GetTotal(), v.GetAvailable(), v.GetUsed()
+		if total < 0 || free < 0 || used < 0 {
+			continue
+		}
+		switch v.GetUnit() {
+		case csiapi.VolumeUsage_BYTES:
+			u.Capacity, u.Available, u.Used = &total, &free, &used
+		case csiapi.VolumeUsage_INODES:
+			u.Inodes, u.InodesFree, u.InodesUsed = &total, &free, &used
+		case csiapi.VolumeUsage_UNKNOWN:
+		}
+	}
+	return u
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+
+	"keelson/lib/inroot"
+	"keelson/lib/linux"
+)
+
+// TearDown has the pod's volumes unpublished, and those that no other pod uses unstaged. The pod has no process any more. What fails is
+// tried again by calling it again; the other volumes do not wait.
+func (m *Mounter) TearDown(ctx context.Context, uid string) error {
+	root, err := inroot.Open(string(m.cfg.Dir))
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open the kubelet's directory: %w", err)
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	records, _, err := ofPod(root, uid) // of a damaged record the mount goes with the pod's directory
+	if err != nil {
+		return fmt.Errorf("look for the pod's volumes: %w", err)
+	}
+	var errs []error
+	known := map[key]bool{}
+	for i := range records {
+		r := &records[i]
+		known[r.key()] = true
+		if err := m.tearDown(ctx, root, uid, r); err != nil {
+			errs = append(errs, &Error{tearDownOp(r), r.SpecVolID, err})
+		}
+	}
+	m.release(ctx, uid, known)
+	if len(errs) == 0 {
+		m.tokens.forget(uid)
+		m.stats.forget(uid)
+	}
+	return errors.Join(errs...)
+}
+
+func tearDownOp(r *record) string {
+	if r.Block {
+		return "UnmapVolume.UnmapPodDevice"
+	}
+	return "UnmountVolume.TearDown"
+}
+
+// release forgets volumes that the pod waited for and of which nothing was mounted.
+func (m *Mounter) release(ctx context.Context, uid string, known map[key]bool) {
+	m.mu.Lock()
+	var all []*volume
+	for k, v := range m.volumes {
+		if v.pods[uid] != nil && !known[k] {
+			all = append(all, v)
+		}
+	}
+	for driver, uids := range m.waiting {
+		if delete(uids, uid); len(uids) == 0 {
+			delete(m.waiting, driver)
+		}
+	}
+	m.mu.Unlock()
+	for _, v := range all {
+		if m.begin(ctx, v) == nil {
+			m.drop(v, uid)
+			v.end()
+		}
+	}
+}
+
+func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r *record) error {
+	d := m.registered(r.DriverName)
+	if d == nil {
+		return fmt.Errorf("kubernetes.io/csi: Unmounter.TearDownAt failed to get CSI client: %w", missing(r.DriverName))
+	}
+	v := m.loaded(r, uid)
+	if err := m.begin(ctx, v); err != nil {
+		return err
+	}
+	defer v.end()
+	dir, target := publishedAt(uid, r.Block, r.SpecVolID)
+	// Also when nothing is there: a driver that did not answer in time may be about to mount.
+	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: d.told(target)})
+	if err != nil && code(err) != codes.NotFound {
+		return err
+	}
+	if err := clean(root, m.at(target), target); err != nil {
+		return err
+	}
+	if !m.others(v, uid) {
+		if err := m.unstage(ctx, root, d, v); err != nil {
+			return err
+		}
+	}
+	if err := root.RemoveAll(dir); err != nil {
+		return err
+	}
+	m.drop(v, uid)
+	return nil
+}
+
+func (m *Mounter) at(rel string) string { return filepath.Join(string(m.cfg.Dir), rel) }
+
+// clean removes what a driver has left at a place that it has given back: mounts, and an empty directory or a file.
+func clean(root *inroot.Dir, path, rel string) error {
+	i, err := root.Lstat(rel)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if i.MountRoot {
+		if err := linux.Unmount(path); err != nil {
+			return err
+		}
+	}
+	err = root.Remove(rel)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return err
+}
+
+// unstage has a volume unstaged that nobody uses. Who calls it has the volume's turn.
+func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *volume) error {
+	if !v.staged {
+		return nil
+	}
+	dir, target := v.stagedAt(v.record.Block, v.record.SpecVolID)
+	_, err := call(ctx, d.within, d.node.NodeUnstageVolume, &csiapi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: d.told(target)})
+	if err != nil && code(err) != codes.NotFound {
+		return fmt.Errorf("UnmountDevice failed: %w", err)
+	}
+	if err := clean(root, m.at(target), target); err != nil {
+		return fmt.Errorf("UnmountDevice failed: %w", err)
+	}
+	if err := root.RemoveAll(dir); err != nil {
+		return fmt.Errorf("UnmountDevice failed: %w", err)
+	}
+	v.staged, v.ready = false, false
+	return nil
+}
+
+// unstageUnused has volumes unstaged that are staged and that no pod uses: an earlier life was killed between two steps.
+func (m *Mounter) unstageUnused(ctx context.Context) {
+	m.mu.Lock()
+	var all []*volume
+	for _, v := range m.volumes {
+		if len(v.pods) == 0 && m.drivers[v.driver] != nil {
+			all = append(all, v)
+		}
+	}
+	m.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	root, err := inroot.Open(string(m.cfg.Dir))
+	if err != nil {
+		return // the next pod's volumes tell of it
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	for _, v := range all {
+		d := m.registered(v.driver)
+		if d == nil || m.begin(ctx, v) != nil {
+			continue
+		}
+		if !m.others(v, "") {
+			if err := m.unstage(ctx, root, d, v); err != nil {
+				m.cfg.Log.Warn("unstage a volume that nobody uses", "volume", v.unique(), "err", err)
+			}
+			m.drop(v, "")
+		}
+		v.end()
+	}
+}

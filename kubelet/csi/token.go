@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// tokensKey is where a driver finds the tokens that it asked for.
+const tokensKey = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// tokens are kept until most of their life has passed, so that publishing every minute asks for few.
+type tokens struct {
+	mu sync.Mutex
+	of map[string]map[string]token // pod's uid -> audience
+}
+
+// token is one, as the driver gets it.
+type token struct {
+	Token   string      `json:"token"`
+	Expires metav1.Time `json:"expirationTimestamp"`
+	renew   time.Time
+	seconds int64
+}
+
+const hour = int64(3600)
+
+// tokensFor are the tokens of the pod's service account that the driver asks for, as JSON; empty: it asks for none.
+func (m *Mounter) tokensFor(ctx context.Context, j *job) (string, error) {
+	if j.object == nil || len(j.object.Spec.TokenRequests) == 0 {
+		return "", nil
+	}
+	out := map[string]token{}
+	for _, r := range j.object.Spec.TokenRequests {
+		seconds := hour
+		if r.ExpirationSeconds != nil {
+			seconds = *r.ExpirationSeconds
+		}
+		t, err := m.token(ctx, j, r.Audience, seconds)
+		if err != nil {
+			return "", fmt.Errorf("fetch a token of service account %s/%s: %w", j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, err)
+		}
+		out[r.Audience] = t
+	}
+	b, err := json.Marshal(out)
+	return string(b), err
+}
+
+func (m *Mounter) token(ctx context.Context, j *job, audience string, seconds int64) (token, error) {
+	m.tokens.mu.Lock()
+	t, ok := m.tokens.of[j.uid][audience]
+	m.tokens.mu.Unlock()
+	if ok && t.seconds == seconds && time.Now().Before(t.renew) {
+		return t, nil
+	}
+	req := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: j.Pod.Name, UID: j.Pod.UID},
+	}}
+	if audience != "" {
+		req.Spec.Audiences = []string{audience}
+	}
+	now := time.Now()
+	got, err := m.cfg.Objects.Token(ctx, j.Pod.Namespace, j.Pod.Spec.ServiceAccountName, req)
+	if err != nil {
+		return token{}, err
+	}
+	t = token{Token: got.Status.Token, Expires: got.Status.ExpirationTimestamp, seconds: seconds}
+	t.renew = now.Add(t.Expires.Sub(now) * 8 / 10)
+	m.tokens.mu.Lock()
+	defer m.tokens.mu.Unlock()
+	if m.tokens.of[j.uid] == nil {
+		m.tokens.of[j.uid] = map[string]token{}
+	}
+	m.tokens.of[j.uid][audience] = t
+	return t, nil
+}
+
+func (t *tokens) forget(uid string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.of, uid)
+}
