@@ -148,6 +148,17 @@ func (d DataDir) resolve() (DataDir, error) {
 	return DataDir(abs), nil
 }
 
+// named is the directory as names in the kernel are made from it, which are the same wherever a command is given. It need not be there.
+func (d DataDir) named() DataDir {
+	if found, err := d.resolve(); err == nil {
+		return found
+	}
+	if abs, err := filepath.Abs(string(d)); err == nil {
+		return DataDir(abs)
+	}
+	return d
+}
+
 // BusyError says that an instance already runs on the directory.
 type BusyError struct {
 	Dir DataDir

@@ -163,6 +163,9 @@ func (r Role) AddFlags(fl *pflag.FlagSet, cfg *RoleConfig) {
 	if r.row.flags != nil {
 		r.row.flags(fl, cfg)
 	}
+	if r.row.purge != nil && r.row.run == nil {
+		fl.BoolVar(&cfg.Cleanup, "cleanup", false, "remove what this role left in the kernel, and exit")
+	}
 	for _, row := range table() {
 		if row.name == r.row.name || r.row.name == kubeletRole && row.node {
 			row.addOptions(fl, &cfg.Options)

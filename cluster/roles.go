@@ -45,6 +45,8 @@ type RoleConfig struct {
 	// Listen is where the runtime serves CRI: unix:///PATH.
 	Listen  string
 	Verbose bool
+	// Cleanup removes what the role left in the kernel, in place of running it.
+	Cleanup bool
 	Etcd    EtcdConfig
 	// AcceptDataLoss is Config.AcceptDataLoss.
 	AcceptDataLoss bool
@@ -104,6 +106,10 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	cfg, err := r.config()
 	if err = errors.Join(err, r.Election.validate()); err != nil {
 		return err
+	}
+	cfg.DataDir = cfg.DataDir.named()
+	if r.Cleanup {
+		return row.purge(ctx, cfg.DataDir)
 	}
 	base, marks, forward, err := r.connect(row.file, row.agent)
 	if err != nil {

@@ -83,6 +83,7 @@ func TestScripts(t *testing.T) {
 			"registry":      startRegistry,
 			"pushimage":     pushImage,
 			"saveimage":     saveImage,
+			"inpodimage":    inpodImage,
 			"terminal":      terminal,
 			"forwarded":     forwarded,
 			"wsopen":        wsopen,

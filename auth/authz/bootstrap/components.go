@@ -45,7 +45,7 @@ func components() map[string][]rbacv1.PolicyRule {
 		"system:node-problem-detector": append([]rbacv1.PolicyRule{on("get", "", "nodes"), on("patch", "", "nodes/status")}, events...),
 		"system:node-proxier": append([]rbacv1.PolicyRule{
 			on("list watch", "", "services endpoints"), on(read, "", "nodes"), on("list watch", "discovery.k8s.io", "endpointslices"),
-			on("list watch", "networking.k8s.io", "servicecidrs"),
+			on("list watch", "networking.k8s.io", "servicecidrs"), paths("post", "/keelson/v1/marks"),
 		}, events...),
 		"system:kubelet-api-admin": {
 			on(read+" proxy", "", "nodes"),
