@@ -172,6 +172,11 @@ func TestFilters(t *testing.T) {
 			pod(isApp, selector("ok", "1"), spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n1", "1 node(s) didn't match Pod's node affinity/selector",
 		},
 		{
+			"spread, pods on nodes that are not tolerated do not count",
+			[]any{node("n1", zoneA), node("n2", schedtest.Zone("b")), node("n3", zoneA, schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule)), there("p", "n3", isApp), there("q", "n3", isApp)},
+			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, NodeTaintsPolicy: new(corev1.NodeInclusionPolicyHonor)})), "n1 n2", "1 node(s) had untolerated taint(s)",
+		},
+		{
 			"spread, too few domains", zonesOf("a", "b"),
 			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, MinDomains: new(int32(3))})), "n1 n2", "",
 		},

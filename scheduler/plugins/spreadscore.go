@@ -64,7 +64,7 @@ func (p PodTopologySpread) PrepareScore(pod *state.PodInfo, s *state.Snapshot, n
 				need = cs[i : i+1]
 			}
 			_, t := countDomain(&cs[i], need, &include, w.counter, s)
-			w.by, size = t.by, distinct(nodes, cs[i].key)
+			w.by, size = t.sums(), distinct(nodes, cs[i].key)
 		}
 		w.weight = math.Log(float64(size + 2))
 	}

@@ -22,6 +22,18 @@ func (t *tally) at(value string) int64 {
 	return t.by[value] + t.delta[value]
 }
 
+// sums are the numbers by value. Read only.
+func (t *tally) sums() map[string]int64 {
+	if len(t.delta) == 0 {
+		return t.by
+	}
+	all := maps.Clone(t.by)
+	for v, n := range t.delta {
+		all[v] += n
+	}
+	return all
+}
+
 func (t *tally) empty() bool {
 	if len(t.delta) == 0 {
 		return len(t.by) == 0

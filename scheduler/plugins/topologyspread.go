@@ -3,8 +3,10 @@
 package plugins
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,12 +88,12 @@ func (c *constraint) query() state.Query {
 
 // inclusion decides which nodes count for a constraint.
 type inclusion struct {
-	affinity    nodeaffinity.RequiredNodeAffinity
-	tolerations []corev1.Toleration
+	affinity nodeaffinity.RequiredNodeAffinity
+	spec     *corev1.PodSpec
 }
 
 func newInclusion(pod *corev1.Pod) inclusion {
-	return inclusion{nodeaffinity.GetRequiredNodeAffinity(pod), pod.Spec.Tolerations}
+	return inclusion{nodeaffinity.GetRequiredNodeAffinity(pod), &pod.Spec}
 }
 
 func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
@@ -100,7 +102,7 @@ func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
 			return false
 		}
 	}
-	return !c.onlyTolerated || !n.Blocked || untolerated(n.Node.Spec.Taints, in.tolerations) == nil
+	return !c.onlyTolerated || !n.Blocked || untolerated(n.Node.Spec.Taints, in.spec.Tolerations) == nil
 }
 
 // domain is a constraint with the number of pods by value, over all values nodes have.
@@ -162,18 +164,36 @@ func everyNodeCounts(cs []constraint, s *state.Snapshot) bool {
 
 // countDomain counts over the nodes that have the keys of all constraints and that no policy leaves out.
 func countDomain(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (map[string]int, tally) {
-	values, by := map[string]int{}, map[string]int64{}
-	for _, n := range s.Nodes {
-		if !hasKeys(n, all) || !in.counts(c, n) {
-			continue
+	chosen := s.Choose(in.rule(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
+	t := tally{key: c.key, by: counter.By(c.key)}
+	if out := counter.Among(chosen.Out); out != nil {
+		for v := range out {
+			out[v] = -out[v]
 		}
-		v := n.Node.Labels[c.key]
-		values[v]++
-		if k := counter.On(n.Name); k != 0 {
-			by[v] += k
+		t.delta = out
+	}
+	return chosen.Values, t
+}
+
+// rule says in words which nodes have the keys of all constraints and count for c.
+func (in *inclusion) rule(c *constraint, all []constraint) string {
+	var b strings.Builder
+	for i := range all {
+		fmt.Fprintf(&b, "%q ", all[i].key)
+	}
+	say := json.NewEncoder(&b) // to memory, and what was read from JSON before
+	if c.onlyMatching {
+		b.WriteString("matching ")
+		_ = say.Encode(in.spec.NodeSelector)
+		if a := in.spec.Affinity; a != nil && a.NodeAffinity != nil {
+			_ = say.Encode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
 		}
 	}
-	return values, tally{key: c.key, by: by}
+	if c.onlyTolerated {
+		b.WriteString("tolerated ")
+		_ = say.Encode(in.spec.Tolerations)
+	}
+	return b.String()
 }
 
 func hasKeys(n *state.NodeInfo, cs []constraint) bool {

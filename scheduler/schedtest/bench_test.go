@@ -46,6 +46,14 @@ var scenarios = []struct {
 			}}
 		})}
 	}},
+	{"spread-selected-nodes", 1000, 1000, func(int) []schedtest.PodOption {
+		return []schedtest.PodOption{schedtest.Labelled("color", "blue"), schedtest.With(func(s *corev1.PodSpec) {
+			s.NodeSelector = map[string]string{"pool": "p"}
+			s.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{
+				MaxSkew: 30, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: byColor,
+			}}
+		})}
+	}},
 	{"antiaffinity-nsselector", 2000, 2000, func(i int) []schedtest.PodOption {
 		return []schedtest.PodOption{schedtest.In(fmt.Sprintf("team-%d", i%100)), schedtest.Labelled("color", "blue"), schedtest.With(func(s *corev1.PodSpec) {
 			blue(s, true, corev1.PodAffinityTerm{
@@ -94,7 +102,7 @@ func BenchmarkPlace(b *testing.B) {
 func fill(nodes int) *schedtest.Harness {
 	h := schedtest.New(1, 1)
 	for i := range nodes {
-		h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3))))
+		h.Add(schedtest.Node(fmt.Sprintf("node-%05d", i), schedtest.Zone(fmt.Sprintf("zone-%d", i%3)), schedtest.Labels("pool", "p")))
 	}
 	for i := range 100 {
 		h.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%d", i), Labels: map[string]string{"team": "devops"}}})

@@ -96,6 +96,31 @@ func (c *Counter) By(key string) map[string]int64 {
 	return m
 }
 
+// Among returns the sums over some nodes, given with the values to sum by; values with sum 0 may be absent. nil: all are 0.
+func (c *Counter) Among(nodes map[string]string) map[string]int64 {
+	var m map[string]int64
+	count := func(value string, n int64) {
+		if m == nil {
+			m = map[string]int64{}
+		}
+		m[value] += n
+	}
+	if len(nodes) < len(c.nodes) {
+		for name, v := range nodes {
+			if n := c.nodes[name]; n != 0 {
+				count(v, n)
+			}
+		}
+		return m
+	}
+	for name, n := range c.nodes {
+		if v, ok := nodes[name]; ok {
+			count(v, n)
+		}
+	}
+	return m
+}
+
 func (c *Counter) add(node string, n int64) {
 	c.total += n
 	bump(c.nodes, node, n)

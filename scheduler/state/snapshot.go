@@ -20,6 +20,7 @@ type Snapshot struct {
 	soft    int // nodes with PreferNoSchedule taints
 	images  map[string]int
 	domains map[string]map[string]int
+	choices map[string]*Choice
 	index   *index
 }
 
@@ -66,6 +67,42 @@ func (s *Snapshot) Domains(key string) map[string]int {
 	return d
 }
 
+// Choice is which nodes a rule about labels and taints lets in. Read only.
+type Choice struct {
+	// Values are the values that these nodes have for a label, each with how many of them have it.
+	Values map[string]int
+	// Out are the nodes that have the label and are left out, with their values.
+	Out map[string]string
+}
+
+// maxChoices bounds how many choices are kept; with one more all are made anew.
+const maxChoices = 256
+
+// Choose returns the nodes with the label key that in lets in. rule names in: what in says may depend on rule, and on the labels, the
+// taints and the name of a node, and on nothing else. So it is asked of all nodes once, and not for every pod.
+func (s *Snapshot) Choose(rule, key string, in func(*NodeInfo) bool) *Choice {
+	id := key + "|" + rule
+	if c, ok := s.choices[id]; ok {
+		return c
+	}
+	c := &Choice{Values: map[string]int{}, Out: map[string]string{}}
+	for _, n := range s.Nodes {
+		v, ok := n.Node.Labels[key]
+		switch {
+		case !ok:
+		case in(n):
+			c.Values[v]++
+		default:
+			c.Out[n.Name] = v
+		}
+	}
+	if s.choices == nil || len(s.choices) >= maxChoices {
+		s.choices = map[string]*Choice{}
+	}
+	s.choices[id] = c
+	return c
+}
+
 // Refresh brings the snapshot up to date and returns it. Only the scheduling loop may call it and use the result.
 func (c *Cache) Refresh() *Snapshot {
 	c.mu.Lock()
@@ -84,7 +121,7 @@ func (c *Cache) Refresh() *Snapshot {
 	}
 	c.dirty = c.dirty[:0]
 	if c.labelsChanged {
-		s.images, s.domains, s.soft = nil, nil, 0
+		s.images, s.domains, s.choices, s.soft = nil, nil, nil, 0
 		for _, n := range s.Nodes {
 			if n.Soft {
 				s.soft++

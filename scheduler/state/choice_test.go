@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestChoose: nodes are asked once until a label or a taint of one changes, and what is counted beside a choice follows the pods.
+func TestChoose(t *testing.T) {
+	c := NewCache()
+	set := func(name, zone string, taints ...corev1.Taint) {
+		c.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}, Spec: corev1.NodeSpec{Taints: taints}})
+	}
+	set("a", "1")
+	set("b", "1")
+	set("c", "2", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoSchedule})
+	asked := 0
+	choose := func() string {
+		s := c.Refresh()
+		got := s.Choose("untainted", "zone", func(n *NodeInfo) bool { asked++; return !n.Blocked })
+		n := s.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
+		return fmt.Sprint(got.Values, got.Out, n.Among(got.Out), asked)
+	}
+	check := func(what, want string) {
+		t.Helper()
+		if got := choose(); got != want {
+			t.Errorf("%s: got %s, want %s", what, got, want)
+		}
+	}
+	check("first", "map[1:2] map[c:2] map[] 3")
+	for i, node := range []string{"a", "c", "c"} {
+		c.SetPod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}, Spec: corev1.PodSpec{NodeName: node}})
+	}
+	check("pods came", "map[1:2] map[c:2] map[2:2] 3")
+	set("c", "2")
+	check("a taint went", "map[1:2 2:1] map[] map[] 6")
+	set("b", "1", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
+	set("a", "1", corev1.Taint{Key: "k", Effect: corev1.TaintEffectNoExecute})
+	check("two taints came", "map[2:1] map[a:1 b:1] map[1:1] 9")
+	s := c.Refresh()
+	for i := range 3 * maxChoices {
+		s.Choose(fmt.Sprint(i), "zone", func(*NodeInfo) bool { return true })
+	}
+	if n := len(s.choices); n > maxChoices {
+		t.Errorf("%d choices are kept, at most %d should be", n, maxChoices)
+	}
+}
