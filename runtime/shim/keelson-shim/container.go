@@ -18,6 +18,7 @@ import (
 
 	"keelson/lib/record"
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/reaper"
 )
 
 // container is one container's live part. Everything that must survive is in state, which its file repeats.
@@ -88,7 +89,7 @@ func (s *supervisor) discard(c *container) {
 
 // track records a started process and watches for its end.
 func (s *supervisor) track(c *container) error {
-	st, err := startTime(c.state.PID)
+	st, err := reaper.StartTime(c.state.PID)
 	if err != nil {
 		return fmt.Errorf("read start time: %w", err)
 	}

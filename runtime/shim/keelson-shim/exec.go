@@ -48,7 +48,7 @@ func (s *supervisor) begin(conn *shim.Conn, id string, e shim.Exec, files []*os.
 	if c.snapshot().Hold || e.Process == nil {
 		return nil, errors.New("exec: the container has no program to run things beside, or nothing to run was given")
 	}
-	defer s.children.begin()()
+	defer s.children.Begin()()
 	p := process(e.Process)
 	if e.Process.Terminal {
 		if len(files) != 1 {

@@ -30,7 +30,7 @@ func (s *supervisor) hold(id string, h shim.Hold) (*container, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.children.begin()()
+	defer s.children.Begin()()
 	c.state = shim.State{ID: id, Boot: s.boot, Started: time.Now(), Hold: true}
 	if c.state.PID, err = s.startHolder(h); err != nil {
 		s.discard(c)

@@ -5,11 +5,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -28,10 +26,10 @@ type exit struct {
 
 // watch calls ended, once and on the exit loop, when the process pid has ended; it is not reaped then. The caller closes the pidfd.
 func (s *supervisor) watch(pid int, ended func()) (int, error) {
-	s.children.own(pid)
+	s.children.Own(pid)
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		s.children.disown(pid)
+		s.children.Disown(pid)
 		return -1, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	err = s.exits.add(fd, func() {
@@ -40,7 +38,7 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 	})
 	if err != nil {
 		_ = unix.Close(fd) // a pidfd has nothing to lose
-		s.children.disown(pid)
+		s.children.Disown(pid)
 		return -1, err
 	}
 	return fd, nil
@@ -49,7 +47,7 @@ func (s *supervisor) watch(pid int, ended func()) (int, error) {
 // reap tells how an ended process ended. Whoever calls it holds the gate until the outcome is recorded: from here on nobody else
 // can learn it.
 func (s *supervisor) reap(pid, fd int) exit {
-	defer s.children.disown(pid)
+	defer s.children.Disown(pid)
 	var ws unix.WaitStatus
 	for {
 		_, err := unix.Wait4(pid, &ws, 0, nil)
@@ -98,20 +96,6 @@ func adoptedExit(fd int) exit {
 		time.Sleep(time.Millisecond)
 	}
 	return exit{code: lostCode, lost: true}
-}
-
-// startTime is field 22 of /proc/PID/stat: with the boot id it names a process for ever. It is an error when the process is gone.
-func startTime(pid int) (uint64, error) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, err
-	}
-	// The second field is the program's name in parentheses, which may hold anything.
-	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
-	if len(f) < 20 {
-		return 0, fmt.Errorf("read start time of process %d: %d fields", pid, len(f))
-	}
-	return strconv.ParseUint(string(f[19]), 10, 64)
 }
 
 func bootID() (string, error) {

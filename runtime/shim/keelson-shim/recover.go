@@ -19,6 +19,7 @@ import (
 
 	"keelson/lib/record"
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/reaper"
 )
 
 // eachState reads every container's state file and hands the container, entered in the list, to found.
@@ -121,7 +122,7 @@ func (s *supervisor) settle(c *container) error {
 		return nil
 	}
 	if c.state.Boot == s.boot {
-		if st, err := startTime(c.state.PID); err == nil && st == c.state.StartTime {
+		if st, err := reaper.StartTime(c.state.PID); err == nil && st == c.state.StartTime {
 			return s.adopt(c)
 		}
 	}

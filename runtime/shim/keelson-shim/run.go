@@ -50,7 +50,7 @@ func (s *supervisor) run(id string, r shim.Run) (*container, error) {
 		return nil, err
 	}
 	defer release()
-	defer s.children.begin()()
+	defer s.children.Begin()()
 	if err := s.launch(c, r.Spec); err != nil {
 		s.discard(c)
 		return nil, err

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
+	"keelson/runtime/shim/reaper"
 )
 
 const (
@@ -41,7 +42,7 @@ type supervisor struct {
 	lock     *os.File
 	exits    *loop
 	output   *loop
-	children *reaper
+	children *reaper.Reaper
 	buffers  sync.Pool // of *[readSize]byte
 	quit     chan struct{}
 
@@ -80,7 +81,7 @@ func supervise(dir string, args []string) error {
 	}
 	s := &supervisor{
 		dir: dir, log: log.New(os.Stderr, "", log.LstdFlags|log.LUTC|log.Lmicroseconds), quit: make(chan struct{}),
-		children:   newReaper(),
+		children:   reaper.New(),
 		buffers:    sync.Pool{New: func() any { return new([readSize]byte) }},
 		containers: map[string]*container{}, doors: map[uint64]*door{}, sessions: map[*session]struct{}{}, news: map[chan shim.State]struct{}{},
 	}
@@ -212,7 +213,7 @@ func (s *supervisor) serve(h *handoff) error {
 	failed := make(chan error, 2)
 	go func() { failed <- s.exits.run() }()  // ends with the process
 	go func() { failed <- s.output.run() }() // ends with the process
-	if err := s.children.run(); err != nil {
+	if err := s.children.Run(); err != nil {
 		return err
 	}
 	if h != nil {

@@ -49,9 +49,9 @@ func (s *supervisor) alone(c *container, ns uint64) (release func(), err error) 
 	if held {
 		s.entry.Lock() // two starts that froze each other's containers would wait for each other
 	}
-	began := s.children.now()
+	began := s.children.Now()
 	var frozen []*container
-	watchdog := time.AfterFunc(traceLimit, func() { s.children.killUnowned(began) }) // others wait meanwhile
+	watchdog := time.AfterFunc(traceLimit, func() { s.children.KillUnowned(began) }) // others wait meanwhile
 	release = func() {
 		watchdog.Stop()
 		for _, t := range frozen {
@@ -169,16 +169,4 @@ func joins(spec *specs.Spec) uint64 {
 		}
 	}
 	return 0
-}
-
-// killUnowned ends the children that began since then and that nobody owns yet: those of starts under way.
-func (r *reaper) killUnowned(since uint64) {
-	for pid := range children() {
-		began, err := startTime(pid)
-		r.mu.Lock()
-		if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
-			_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
-		}
-		r.mu.Unlock()
-	}
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build linux && cgo
+//go:build linux
 
-package main
+// Package reaper reaps the children of a process that nobody waits for. The shim's supervisor uses it. It never reaps a child that has an
+// owner, which learns itself how that ended.
+package reaper
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -21,7 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper reaps the children that nobody waits for.
+// Reaper reaps the children that nobody waits for.
 //
 // The supervisor has children that it did not ask for: a process that libcontainer forked on the way to an exec that failed, and, as
 // a subreaper, what processes in the host's PID namespace leave behind. One that ended and is not reaped is more than untidy: as long
@@ -29,7 +32,7 @@ import (
 //
 // Every child has an owner: whoever watches it, which reaps it itself, or a start under way, which may have forked it and may be about to
 // wait for it. Children of neither are strays.
-type reaper struct {
+type Reaper struct {
 	mu     sync.Mutex
 	owned  map[int]struct{}
 	starts map[*start]struct{}
@@ -44,13 +47,14 @@ type start struct {
 // startClaim is for how long a start owns the children that began after it. One that hangs for longer must not keep others from their end.
 const startClaim = 30 * time.Second
 
-func newReaper() *reaper {
-	return &reaper{owned: map[int]struct{}{}, starts: map[*start]struct{}{}}
+// New owns no child yet.
+func New() *Reaper {
+	return &Reaper{owned: map[int]struct{}{}, starts: map[*start]struct{}{}}
 }
 
-// begin announces children. The caller calls done when it owns those it keeps, and waits for none of the others any more.
-func (r *reaper) begin() (done func()) {
-	s := &start{at: time.Now(), began: r.now()}
+// Begin announces children. The caller calls done when it owns those it keeps, and waits for none of the others any more.
+func (r *Reaper) Begin() (done func()) {
+	s := &start{at: time.Now(), began: r.Now()}
 	r.mu.Lock()
 	r.starts[s] = struct{}{}
 	r.mu.Unlock()
@@ -62,8 +66,8 @@ func (r *reaper) begin() (done func()) {
 	}
 }
 
-// now is the start time that a child forked now would have.
-func (r *reaper) now() uint64 {
+// Now is the start time that a child forked now would have.
+func (r *Reaper) Now() uint64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		return 0 // the start owns every child
@@ -74,15 +78,15 @@ func (r *reaper) now() uint64 {
 // userHz is the unit of a process's start time, which is the same on every architecture that Go knows.
 const userHz = 100
 
-// own says that the caller will reap pid.
-func (r *reaper) own(pid int) {
+// Own says that the caller will reap pid.
+func (r *Reaper) Own(pid int) {
 	r.mu.Lock()
 	r.owned[pid] = struct{}{}
 	r.mu.Unlock()
 }
 
-// disown says that pid is reaped, or never will be by its owner.
-func (r *reaper) disown(pid int) {
+// Disown says that pid is reaped, or never will be by its owner.
+func (r *Reaper) Disown(pid int) {
 	r.mu.Lock()
 	delete(r.owned, pid)
 	r.mu.Unlock()
@@ -91,7 +95,7 @@ func (r *reaper) disown(pid int) {
 
 // sweep reaps strays. The kernel names one ended child at a time, always the same. When that has an owner, strays may be behind it: while
 // starts come one after the other there may always be a young one in front, so all children are looked at then.
-func (r *reaper) sweep() {
+func (r *Reaper) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for pid := endedChild(); ; pid = endedChild() {
@@ -149,7 +153,7 @@ func endedChild() int {
 	}
 }
 
-func (r *reaper) strayLocked(pid int) bool {
+func (r *Reaper) strayLocked(pid int) bool {
 	if _, ok := r.owned[pid]; ok {
 		return false
 	}
@@ -159,12 +163,12 @@ func (r *reaper) strayLocked(pid int) bool {
 			oldest = min(oldest, s.began)
 		}
 	}
-	began, err := startTime(pid)
+	began, err := StartTime(pid)
 	return err == nil && began < oldest
 }
 
-// run sweeps whenever a child ends, for as long as the process lives.
-func (r *reaper) run() error {
+// Run sweeps whenever a child ends, for as long as the process lives.
+func (r *Reaper) Run() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the reaper of orphans: %w", err)
 	}
@@ -177,4 +181,30 @@ func (r *reaper) run() error {
 	}()
 	r.sweep() // what ended under an earlier program
 	return nil
+}
+
+// KillUnowned ends the children that began since then and that nobody owns yet: those of starts under way.
+func (r *Reaper) KillUnowned(since uint64) {
+	for pid := range children() {
+		began, err := StartTime(pid)
+		r.mu.Lock()
+		if _, owned := r.owned[pid]; err == nil && !owned && began >= since {
+			_ = unix.Kill(pid, unix.SIGKILL) // our child, which only sweep reaps, and not now
+		}
+		r.mu.Unlock()
+	}
+}
+
+// StartTime is field 22 of /proc/PID/stat: with the boot id it names a process for ever. It is an error when the process is gone.
+func StartTime(pid int) (uint64, error) {
+	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the program's name in parentheses, which may hold anything.
+	f := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
+	if len(f) < 20 {
+		return 0, fmt.Errorf("read start time of process %d: %d fields", pid, len(f))
+	}
+	return strconv.ParseUint(string(f[19]), 10, 64)
 }

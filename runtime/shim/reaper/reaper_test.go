@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package reaper
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// thread runs functions on one thread: the kernel keeps a process's children by the thread that forked them.
+type thread chan func()
+
+func newThread(t *testing.T) thread {
+	do := make(thread)
+	go func() { // ends with the test
+		runtime.LockOSThread()
+		for f := range do {
+			f()
+		}
+	}()
+	t.Cleanup(func() { close(do) })
+	return do
+}
+
+// zombie is a child of the thread that has ended and is not reaped.
+func (do thread) zombie(t *testing.T) int {
+	t.Helper()
+	pid := make(chan int)
+	do <- func() {
+		p, err := os.StartProcess("/proc/self/exe", []string{"reaper.test", "-test.run=^$"}, &os.ProcAttr{})
+		if err != nil {
+			pid <- 0
+			return
+		}
+		pid <- p.Pid
+	}
+	n := <-pid
+	if n == 0 {
+		t.Fatal("no process can be started")
+	}
+	var info unix.Siginfo
+	for {
+		if err := unix.Waitid(unix.P_PID, n, &info, unix.WEXITED|unix.WNOWAIT, nil); !errors.Is(err, unix.EINTR) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+}
+
+func isChild(pid int) bool {
+	return unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
+}
+
+// TestStraysBehindOthers: a child that has an owner, or that a start under way may wait for, hides no stray behind it, whichever the kernel
+// names first.
+func TestStraysBehindOthers(t *testing.T) {
+	a, b := newThread(t), newThread(t)
+	r := New()
+	owned := a.zombie(t)
+	r.Own(owned)
+	old := []int{a.zombie(t), b.zombie(t)}
+	time.Sleep(20 * time.Millisecond) // start times are in hundredths of a second
+	done := r.Begin()
+	young := []int{a.zombie(t), b.zombie(t)}
+	r.sweep()
+	for _, pid := range old {
+		if isChild(pid) {
+			t.Errorf("a stray is left behind an owned child or a young one")
+		}
+	}
+	if !isChild(owned) || !isChild(young[0]) || !isChild(young[1]) {
+		t.Error("a child with an owner was reaped")
+	}
+	done()
+	if isChild(young[0]) || isChild(young[1]) {
+		t.Error("what a start left is not reaped at its end")
+	}
+	if !isChild(owned) {
+		t.Error("a child with an owner was reaped")
+	}
+	r.Disown(owned)
+	if isChild(owned) {
+		t.Error("a child that nobody owns any more is left")
+	}
+}
+
+// TestKillUnowned ends the children since a time that nobody owns.
+func TestKillUnowned(t *testing.T) {
+	r := New()
+	start := func() *os.Process {
+		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "60"}, &os.ProcAttr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before := start()
+	time.Sleep(20 * time.Millisecond)
+	since := r.Now()
+	owned, other := start(), start()
+	r.Own(owned.Pid)
+	r.KillUnowned(since)
+	if st, err := other.Wait(); err != nil || st.Success() {
+		t.Errorf("an unowned child: %v, %v", st, err)
+	}
+	for _, p := range []*os.Process{before, owned} {
+		if err := p.Signal(unix.Signal(0)); err != nil {
+			t.Errorf("a child that was to be left: %v", err)
+		}
+		_ = p.Kill()
+		_, _ = p.Wait() // killed just now
+	}
+}
