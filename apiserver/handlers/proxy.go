@@ -79,21 +79,8 @@ func (c *connector) toBackend(w http.ResponseWriter, r *http.Request, rq *pipeli
 		host = net.JoinHostPort(ip, port)
 	}
 	target := &url.URL{Scheme: scheme, Host: host, Path: "/" + rq.Rest, RawQuery: r.URL.RawQuery}
-	p := c.proxy(target, c.pods)
-	p.ModifyResponse = relocate(r, rq) //nolint:bodyclose // the reverse proxy closes it
-	p.ServeHTTP(w, r)
+	c.below(w, r, rq, target, c.pods)
 	return nil
-}
-
-// relocate keeps redirects to the backend's own paths below the proxy's.
-func relocate(r *http.Request, rq *pipeline.Request) func(*http.Response) error {
-	prefix := strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/")
-	return func(resp *http.Response) error {
-		if to := resp.Header.Get("Location"); strings.HasPrefix(to, "/") {
-			resp.Header.Set("Location", prefix+to)
-		}
-		return nil
-	}
 }
 
 func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
@@ -117,9 +104,7 @@ func (c *connector) proxyNode(w http.ResponseWriter, r *http.Request, rq *pipeli
 		}
 		target.Scheme, target.Host, via = "http", net.JoinHostPort(host, port), c.pods
 	}
-	p := c.proxy(target, via)
-	p.ModifyResponse = relocate(r, rq) //nolint:bodyclose // the reverse proxy closes it
-	p.ServeHTTP(w, r)
+	c.below(w, r, rq, target, via)
 	return nil
 }
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+
+	"keelson/apiserver/pipeline"
+)
+
+// maxToken bounds what of a page is held in memory; a page with a longer tag or text goes on as it is from there.
+const maxToken = 1 << 20
+
+// linkAttributes are the attributes of HTML that hold one URL, by tag (HTML 4.01's index of attributes and HTML 5's).
+var linkAttributes = map[string][]string{
+	"a": {"href"}, "applet": {"codebase"}, "area": {"href"}, "audio": {"src"}, "base": {"href"}, "blockquote": {"cite"},
+	"body": {"background"}, "button": {"formaction"}, "command": {"icon"}, "del": {"cite"}, "embed": {"src"}, "form": {"action"},
+	"frame": {"longdesc", "src"}, "head": {"profile"}, "html": {"manifest"}, "iframe": {"longdesc", "src"},
+	"img": {"longdesc", "src", "usemap"}, "input": {"src", "usemap", "formaction"}, "ins": {"cite"}, "link": {"href"},
+	"object": {"classid", "codebase", "data", "usemap"}, "q": {"cite"}, "script": {"src"}, "source": {"src"}, "video": {"poster", "src"},
+}
+
+// relinker keeps what a backend says about its own paths below the path of the proxy subresource that leads to it.
+type relinker struct {
+	prefix  string // of the proxy: /api/v1/namespaces/NS/pods/NAME/proxy
+	backend string // its host and port
+	asked   string // host and port that the client asked
+}
+
+// below proxies to target, and keeps redirects and the links of pages below the path of the request, as Kubernetes' proxy does. A page's
+// relative links need a slash after "proxy": who asks for nothing below it is sent there.
+func (c *connector) below(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, target *url.URL, via http.RoundTripper) {
+	if rq.Rest == "" && !strings.HasSuffix(r.URL.Path, "/") && r.Header.Get("Upgrade") == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		to := url.URL{Path: r.URL.Path + "/", RawQuery: r.URL.RawQuery}
+		w.Header().Set("Location", to.String())
+		w.WriteHeader(http.StatusMovedPermanently)
+		return
+	}
+	l := relinker{prefix: strings.TrimSuffix(strings.TrimSuffix(r.URL.Path, rq.Rest), "/"), backend: target.Host, asked: r.Host}
+	p := c.proxy(target, via)
+	rewrite := p.Rewrite
+	p.Rewrite = func(pr *httputil.ProxyRequest) {
+		rewrite(pr)
+		pr.Out.Header.Set("X-Forwarded-Uri", r.URL.EscapedPath())
+	}
+	p.ModifyResponse = l.response //nolint:bodyclose // the reverse proxy closes it
+	p.ServeHTTP(w, r)
+}
+
+func (l relinker) response(resp *http.Response) error {
+	if to := resp.Header.Get("Location"); to != "" {
+		resp.Header.Set("Location", l.link(to))
+		return nil
+	}
+	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || kind != "text/html" || resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusSwitchingProtocols ||
+		resp.StatusCode == http.StatusPartialContent {
+		return nil
+	}
+	text := io.Reader(resp.Body)
+	switch resp.Header.Get("Content-Encoding") {
+	case "":
+	case "gzip":
+		if text, err = gzip.NewReader(resp.Body); err != nil {
+			return fmt.Errorf("read the backend's gzip: %w", err)
+		}
+		resp.Header.Del("Content-Encoding")
+	default:
+		return nil // what cannot be read is not changed
+	}
+	resp.Header.Del("Content-Length")
+	resp.ContentLength = -1
+	resp.Body = newPage(text, resp.Body, l.link)
+	return nil
+}
+
+// link is where a URL of the backend leads through the proxy: absolute paths of its own are below the prefix, others stay.
+func (l relinker) link(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" && u.Host != l.backend && u.Host != l.asked {
+		return to
+	}
+	if u.Host != l.asked {
+		u.Scheme, u.Host = "", ""
+	}
+	if u.Path == l.prefix || strings.HasPrefix(u.Path, l.prefix+"/") {
+		return u.String()
+	}
+	slash := strings.HasSuffix(u.Path, "/")
+	u.Path, u.RawPath = path.Join(l.prefix, u.Path), ""
+	if slash {
+		u.Path += "/"
+	}
+	return u.String()
+}
+
+// page is a page of HTML with other links, rewritten as it is read.
+type page struct {
+	in    io.Reader
+	body  io.Closer
+	link  func(string) string
+	words *html.Tokenizer
+	out   bytes.Buffer
+	plain io.Reader // what is left, when it is passed on as it is
+	err   error
+}
+
+func newPage(in io.Reader, body io.Closer, link func(string) string) *page {
+	p := &page{in: in, body: body, link: link, words: html.NewTokenizer(in)}
+	p.words.SetMaxBuf(maxToken)
+	return p
+}
+
+func (p *page) Close() error { return p.body.Close() }
+
+func (p *page) Read(b []byte) (int, error) {
+	for p.out.Len() == 0 {
+		switch {
+		case p.plain != nil:
+			return p.plain.Read(b)
+		case p.err != nil:
+			return 0, p.err
+		}
+		p.next()
+	}
+	return p.out.Read(b)
+}
+
+// next puts one token into out.
+func (p *page) next() {
+	kind := p.words.Next()
+	raw := slices.Clone(p.words.Raw()) // reading the token's attributes changes it
+	switch kind {
+	case html.ErrorToken:
+		p.err = p.words.Err()
+		p.out.Write(raw)
+		if errors.Is(p.err, html.ErrBufferExceeded) {
+			p.plain = io.MultiReader(bytes.NewReader(slices.Clone(p.words.Buffered())), p.in)
+		}
+	case html.StartTagToken, html.SelfClosingTagToken:
+		token, changed := p.words.Token(), false
+		for i, a := range token.Attr {
+			if !slices.Contains(linkAttributes[token.Data], a.Key) {
+				continue
+			}
+			to := p.link(a.Val)
+			changed = changed || to != a.Val
+			token.Attr[i].Val = to
+		}
+		if changed {
+			p.out.WriteString(token.String())
+		} else {
+			p.out.Write(raw)
+		}
+	default:
+		p.out.Write(raw)
+	}
+}
