@@ -83,8 +83,9 @@ check: lint test ## what CI runs
 deps: ## install what the build needs (Debian: gcc, libseccomp-dev, pkg-config)
 	@hack/need-seccomp
 
-tools: ## helm and kwok into bin/tools, for the tests that run them (versions: test/clients/go.mod)
+tools: ## helm, kwok and CoreDNS into bin/tools, for the tests that run them (versions: test/clients/go.mod, test/coredns/go.mod)
 	cd test/clients && GOBIN=$(CURDIR)/bin/tools $(GO) install -ldflags '-s -w' tool
+	cd test/coredns && $(GO) build -ldflags '-s -w' -o $(CURDIR)/bin/tools/coredns .
 
 clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst

@@ -35,6 +35,7 @@ type InMemoryConfig struct {
 	// Listener serves the API over HTTPS beside the in-memory transport; nil: nobody outside the process reaches it. The cluster closes it.
 	Listener net.Listener
 	API      options.Options
+	Services options.Services
 	// Listeners hear of every mark.
 	Listeners []mark.Listener
 	Log       *slog.Logger // nil: discarded
@@ -49,14 +50,14 @@ type InMemory struct {
 
 // NewInMemory assembles a cluster. It starts nothing.
 func NewInMemory(cfg InMemoryConfig) (*InMemory, error) {
-	if err := cfg.API.Validate(); err != nil {
+	if err := errors.Join(cfg.API.Validate(), cfg.Services.Validate()); err != nil {
 		return nil, err
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &InMemory{c: &Cluster{
-		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}}, log: cfg.Log, listener: cfg.Listener,
+		cfg: Config{NodeName: "in-memory", Options: Options{API: cfg.API, Services: cfg.Services}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}}, log: cfg.Log, listener: cfg.Listener,
 		listeners: cfg.Listeners, shares: connlimit.Shares{API: 1000, Streams: 1000},
 	}}
 	var err error

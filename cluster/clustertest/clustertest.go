@@ -62,6 +62,8 @@ type Config struct {
 	HTTPS bool
 	// API are flags of kube-apiserver: admission plugins, authorization modes and the like.
 	API options.Options
+	// Services are the ranges of what services are given.
+	Services options.Services
 	// Log gets what the cluster logs; nil: nobody.
 	Log *slog.Logger
 	// Marks hear of every step that a part takes (package mark).
@@ -182,7 +184,7 @@ func (c *Cluster) beginServer(g *gate) (run.Func, error) {
 }
 
 func (c *Cluster) assemble(st store.Store) (err error) {
-	mem := cluster.InMemoryConfig{Store: st, API: c.config.API, Log: c.config.Log, Listeners: c.config.Marks}
+	mem := cluster.InMemoryConfig{Store: st, API: c.config.API, Services: c.config.Services, Log: c.config.Log, Listeners: c.config.Marks}
 	if c.config.HTTPS {
 		if mem.Listener, err = (&net.ListenConfig{}).Listen(c.ctx, "tcp", "127.0.0.1:0"); err != nil {
 			return err

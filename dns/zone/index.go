@@ -255,7 +255,7 @@ func (x *Index) reown(key string, old, e *entry) {
 	for _, ip := range e.ips {
 		x.give(ip, owner{service: key, cluster: true})
 	}
-	if old.headless != e.headless || old.exists != e.exists {
+	if old.exists != e.exists {
 		for _, s := range e.slices {
 			x.disown(key, old, s)
 			x.own(key, e, s)
@@ -263,22 +263,22 @@ func (x *Index) reown(key string, old, e *entry) {
 	}
 }
 
-// named tells whether an endpoint's address leads back to its name: it has a host name, or the service nothing but its endpoints.
-func (e *entry) named(p endpoint) bool { return e.exists && (e.headless || p.host != "") }
-
+// own has the endpoints' addresses lead back to their names: to those of all services that exist.
 func (x *Index) own(key string, e *entry, s slice) {
+	if !e.exists {
+		return
+	}
 	for _, p := range s.endpoints {
-		if e.named(p) {
-			x.give(p.addr, owner{service: key, host: p.host})
-		}
+		x.give(p.addr, owner{service: key, host: p.host})
 	}
 }
 
 func (x *Index) disown(key string, e *entry, s slice) {
+	if !e.exists {
+		return
+	}
 	for _, p := range s.endpoints {
-		if e.named(p) {
-			x.take(p.addr, owner{service: key, host: p.host})
-		}
+		x.take(p.addr, owner{service: key, host: p.host})
 	}
 }
 

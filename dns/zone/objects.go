@@ -111,13 +111,16 @@ func (p endpoint) name() string {
 	return dashed(p.addr)
 }
 
-// dashed is an address as a label: 10-1-2-3, fd00--1.
+// dashed is an address as a label: 10-1-2-3, fd00--1; and, since no label ends with a dash, fd00--0.
 func dashed(a netip.Addr) string {
 	b := a.AppendTo(make([]byte, 0, 40))
 	for i, c := range b {
 		if c == '.' || c == ':' {
 			b[i] = '-'
 		}
+	}
+	if b[len(b)-1] == '-' {
+		b = append(b, '0')
 	}
 	return string(b)
 }
