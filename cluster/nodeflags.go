@@ -13,6 +13,7 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.IntVar(&o.KubeletPort, "kubelet-port", 0, "`PORT` of the kubelet's server (default 10250, or a free one where that is taken)")
 	fl.StringSliceVar(&o.ClusterDNS, "cluster-dns", nil, "write the DNS servers `ADDRESSES` into pods, of which the first is the service kube-dns (default: the tenth address of the services' range)")
 	fl.StringVar(&o.ClusterDomain, "cluster-domain", defaultDomain, "names of the cluster end with `DOMAIN`")
+	fl.StringVar(&o.ResolvConf, "resolv-conf", "", "give pods the resolvers that `FILE` names, beside or in place of the cluster's as their dnsPolicy says (default /etc/resolv.conf, or where that names only the stub of systemd-resolved, /run/systemd/resolve/resolv.conf)")
 	fl.StringVar(&o.ContainerLogMaxSize, "container-log-max-size", "10Mi", "rotate a container's log before a file of it exceeds `SIZE`; negative: never")
 	fl.IntVar(&o.ContainerLogMaxFiles, "container-log-max-files", 5, "keep at most `N` files of a container's log, with the one that is written to")
 	fl.StringSliceVar(&o.AllowedUnsafeSysctls, "allowed-unsafe-sysctls", nil, "let pods set the kernel parameters `SYSCTLS` of their namespaces, or those with prefixes that end with *, beside the safe ones")

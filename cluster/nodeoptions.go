@@ -28,6 +28,8 @@ type NodeOptions struct {
 	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain (cluster.local).
 	ClusterDNS    []string
 	ClusterDomain string
+	// ResolvConf is the file with the node's resolvers; empty: /etc/resolv.conf, or where that names systemd-resolved's stub, the servers behind it.
+	ResolvConf string
 	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
 	ContainerLogMaxSize string
 	// Eviction are the flags --eviction-...
@@ -67,7 +69,7 @@ func (o NodeOptions) taints() ([]corev1.Taint, error) {
 
 // apply gives the options to a kubelet.
 func (o NodeOptions) apply(c *kubelet.Config) {
-	c.Labels = o.Labels
+	c.Labels, c.ResolvConf = o.Labels, o.ResolvConf
 	c.Taints, _ = o.taints() // validate has seen to them
 	c.AllowedUnsafeSysctls = o.AllowedUnsafeSysctls
 	c.ImagePullCredentialsVerificationPolicy = o.ImageVerificationPolicy

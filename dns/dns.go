@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/client"
 	"keelson/dns/forward"
@@ -65,7 +66,8 @@ type Server struct {
 	sources  *sources
 	settings atomic.Pointer[settings.Settings]
 	events   *client.Events
-	synced   atomic.Bool // marks tell of what comes after
+	node     atomic.Pointer[types.UID] // this server's, once it is known
+	synced   atomic.Bool               // marks tell of what comes after
 }
 
 // New checks cfg. It starts nothing.

@@ -141,6 +141,9 @@ func (s *Server) dropNamespace(obj any) {
 func (s *Server) setNode(obj any, p *publisher) {
 	if n, ok := client.Delivered[*corev1.Node](obj); ok {
 		s.sources.setNode(n)
+		if n.Name == s.cfg.NodeName {
+			s.node.Store(&n.UID)
+		}
 		p.node(n)
 	}
 }
@@ -181,12 +184,17 @@ func (s *Server) configure(text []byte, from string) {
 	s.reroute()
 }
 
-// tell records an event about the node.
+// tell records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which kubectl
+// describe looks for events too.
 func (s *Server) tell(kind, reason, text string) {
 	if s.cfg.NodeName == "" {
 		return
 	}
-	ref := &corev1.ObjectReference{Kind: "Node", Name: s.cfg.NodeName, UID: types.UID(s.cfg.NodeName), APIVersion: "v1"}
+	uid := types.UID(s.cfg.NodeName)
+	if known := s.node.Load(); known != nil {
+		uid = *known
+	}
+	ref := &corev1.ObjectReference{Kind: "Node", Name: s.cfg.NodeName, UID: uid, APIVersion: "v1"}
 	s.events.Event(ref, kind, reason, text)
 }
 

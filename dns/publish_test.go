@@ -5,9 +5,11 @@ package dns
 import (
 	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,5 +36,87 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 		if err := p.pass(t.Context()); (err == nil) != there {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// publishing is a publisher of the node n, with what its informers would have shown of api.
+func publishing(t *testing.T, api *fake.Clientset) *publisher {
+	t.Helper()
+	p := &publisher{
+		cfg:     Config{Client: &client.Client{Interface: api}, NodeName: "n", ServiceIP: netip.MustParseAddr("10.96.0.10"), Log: slog.New(slog.DiscardHandler)},
+		addr:    netip.MustParseAddrPort("10.42.0.1:5353"),
+		wake:    make(chan struct{}, 1),
+		machine: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}},
+	}
+	p.svc, _ = api.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), Service, metav1.GetOptions{})
+	if p.svc.GetName() == "" {
+		p.svc = nil
+	}
+	p.own, _ = api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Get(t.Context(), sliceName("n"), metav1.GetOptions{})
+	if p.own.GetName() == "" {
+		p.own = nil
+	}
+	return p
+}
+
+// TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is mended, one of another
+// family made anew; behind a service of somebody else's there is no slice.
+func TestPublish(t *testing.T) {
+	api := fake.NewClientset()
+	pass := func(what string, writes int) *discoveryv1.EndpointSlice {
+		t.Helper()
+		p := publishing(t, api)
+		api.ClearActions()
+		if err := p.pass(t.Context()); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		n := 0
+		for _, a := range api.Actions() {
+			if a.GetVerb() != "get" {
+				n++
+			}
+		}
+		if n != writes {
+			t.Errorf("%s: %d writes, want %d: %v", what, n, writes, api.Actions())
+		}
+		return publishing(t, api).own
+	}
+	s := pass("at first", 2)
+	if s == nil || s.Endpoints[0].Addresses[0] != "10.42.0.1" || *s.Ports[0].Port != 5353 || s.OwnerReferences[0].UID != "uid-n" || s.AddressType != discoveryv1.AddressTypeIPv4 {
+		t.Fatalf("slice %+v", s)
+	}
+	pass("again", 0)
+	s.Endpoints, s.Labels = nil, map[string]string{"mine": "too"}
+	slices := api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem)
+	if _, err := slices.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s = pass("changed", 1); len(s.Endpoints) != 1 || s.Labels["mine"] != "too" || s.Labels[discoveryv1.LabelServiceName] != Service {
+		t.Errorf("mended %+v", s)
+	}
+	s.AddressType = discoveryv1.AddressTypeIPv6
+	if _, err := slices.Update(t.Context(), s, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s = pass("another family", 1); s != nil {
+		t.Errorf("left %+v", s)
+	}
+	pass("made anew", 1)
+	svc := publishing(t, api).svc
+	svc.Spec.Selector = map[string]string{"k8s-app": "kube-dns"}
+	if _, err := api.CoreV1().Services(metav1.NamespaceSystem).Update(t.Context(), svc, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if s = pass("somebody else's", 1); s != nil {
+		t.Errorf("left %+v", s)
+	}
+	pass("somebody else's, again", 0)
+}
+
+// TestSliceName: long names of nodes are cut and stay different.
+func TestSliceName(t *testing.T) {
+	a, b := sliceName(strings.Repeat("a", 253)), sliceName(strings.Repeat("a", 252)+"b")
+	if a == b || len(a) > 253 || sliceName("n") != "kube-dns-n" {
+		t.Errorf("%s, %s, %s", a, b, sliceName("n"))
 	}
 }

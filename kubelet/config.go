@@ -67,7 +67,7 @@ type Config struct {
 	Annotations   map[string]string
 	ClusterDomain string   // cluster.local
 	ClusterDNS    []string // none: pods use the node's resolvers
-	ResolvConf    string   // /etc/resolv.conf
+	ResolvConf    string   // /etc/resolv.conf, or what systemd-resolved has behind it
 	HostsFile     string   // /etc/hosts
 	StaticPodDir  string   // none: no static pods
 	CgroupRoot    string   // parent of the pods' cgroups
@@ -128,7 +128,7 @@ func (c *Config) complete() error {
 		c.NodeIPs = []netip.Addr{c.Address}
 	}
 	for p, def := range map[*string]string{
-		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.ResolvConf: "/etc/resolv.conf", &c.HostsFile: "/etc/hosts",
+		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.HostsFile: "/etc/hosts",
 		&c.Version: "v1.37.2+keelson",
 	} {
 		if *p == "" {

@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 			data := filepath.Join(e.WorkDir, "data")
 			e.Setenv("KEELSON_DATA_DIR", data)
 			e.Setenv("HOME", e.WorkDir)
-			e.Setenv("PATH", filepath.Dir(bin)+":"+os.Getenv("PATH"))
+			e.Setenv("PATH", filepath.Dir(bin)+":"+filepath.Join(filepath.Dir(bin), "tools")+":"+os.Getenv("PATH"))
 			e.Setenv("EXAMPLES", filepath.Join(filepath.Dir(filepath.Dir(bin)), "examples"))
 			public, err := os.MkdirTemp("", "keelson-e2e-") //nolint:usetesting // where another user may go
 			if err != nil {

@@ -4,8 +4,10 @@ package forward
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -220,6 +222,41 @@ func TestNobody(t *testing.T) {
 		if f.Cached(q) == nil {
 			t.Error("the failure is not remembered")
 		}
+	})
+}
+
+// TestHanging: while everything that one client asks hangs, what another asks of servers that answer is answered at once, and the
+// hanging server's other names after the wait for it, which is not paid again.
+func TestHanging(t *testing.T) {
+	inWorld(t, func(addr, _ string, m *dns.Msg) *dns.Msg {
+		if addr == one.String() || strings.HasPrefix(m.Question[0].Name, "hang") {
+			return nil
+		}
+		return reply(m)
+	}, func(f *Forwarder, _ *world) {
+		loud := netip.MustParseAddr("10.1.0.66")
+		for i := range 2 * maxPerClient {
+			q := Question{Name: fmt.Sprintf("hang-%d.example.", i), Type: dns.TypeA, Class: dns.ClassINET}
+			if ok := f.Ask(loud, q, func(*Reply) {}); ok != (i < maxPerClient) {
+				t.Fatalf("question %d: %t", i, ok)
+			}
+		}
+		begin := time.Now()
+		ask(t, f, "a.corp.example.")
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("a server that answers took %s", took)
+		}
+		ask(t, f, "a.example.")
+		if took := time.Since(begin); took > tryLimit {
+			t.Errorf("the second server was asked after %s, want %s", took, tryLimit)
+		}
+		begin = time.Now()
+		ask(t, f, "b.example.")
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("the wait for a hanging server was paid again: %s", took)
+		}
+		time.Sleep(askLimit)
+		synctest.Wait() // all are told; inWorld looks whether anything is left
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/logs"
@@ -174,15 +175,18 @@ func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxCo
 }
 
 func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.UserNamespace) (*runtimeapi.PodSandboxConfig, error) {
-	host := &runtimeapi.DNSConfig{}
-	if f, err := os.Open(w.env.ResolvConf); err == nil {
-		host, err = translate.ParseResolvConf(f)
-		_ = f.Close() // read only
-		if err != nil {
-			return nil, err
-		}
+	host, err := translate.HostDNS(os.ReadFile, w.env.ResolvConf)
+	if err != nil {
+		return nil, err
 	}
-	dns, _ := translate.DNS(p, host, w.env.ClusterDNS, w.env.ClusterDomain)
+	dns, warnings := translate.DNS(p, host, w.env.ClusterDNS, w.env.ClusterDomain)
+	for _, warning := range warnings {
+		ref := podRef(p)
+		if warning.Node {
+			ref = &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: p.Spec.NodeName, UID: types.UID(p.Spec.NodeName)}
+		}
+		w.env.Events.Event(ref, corev1.EventTypeWarning, warning.Reason, warning.Message)
+	}
 	return translate.Sandbox(p, translate.SandboxInput{
 		Attempt: attempt, LogDir: w.env.LogDir, CgroupParent: w.env.CgroupParent, NodeHostname: w.env.Hostname, DNS: dns, Domain: w.env.ClusterDomain,
 		Users: users,

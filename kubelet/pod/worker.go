@@ -54,7 +54,7 @@ type Env struct {
 	ClusterDNS    []string
 	// Settle is how long a status may be held back while its pod is on the way somewhere, so that one write tells of several changes.
 	Settle     time.Duration
-	ResolvConf string // the node's file
+	ResolvConf string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
 	HostsFile  string // the node's file
 
 	// Services are the services whose variables a pod of the namespace sees.

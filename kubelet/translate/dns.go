@@ -4,8 +4,12 @@ package translate
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -13,18 +17,54 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ParseResolvConf reads a resolv.conf. Lines it does not know are skipped.
+// The node's resolv.conf, and the one that systemd-resolved keeps behind its stub.
+const (
+	nodeResolvConf = "/etc/resolv.conf"
+	realResolvConf = "/run/systemd/resolve/resolv.conf"
+)
+
+// HostDNS is the node's own resolver configuration, from file if one is given. Without one it is /etc/resolv.conf, and where that names
+// nothing but the stub of systemd-resolved, which no pod reaches, the servers behind it: as kubeadm tells a kubelet. read is os.ReadFile;
+// what is not there is empty.
+func HostDNS(read func(string) ([]byte, error), file string) (*runtimeapi.DNSConfig, error) {
+	d, err := readResolvConf(read, cmp.Or(file, nodeResolvConf))
+	if err != nil || file != "" || !stubbed(d.GetServers()) {
+		return d, err
+	}
+	behind, err := readResolvConf(read, realResolvConf)
+	if err != nil || len(behind.GetServers()) == 0 {
+		return d, err
+	}
+	return behind, nil
+}
+
+func readResolvConf(read func(string) ([]byte, error), file string) (*runtimeapi.DNSConfig, error) {
+	b, err := read(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the node's resolvers: %w", err)
+	}
+	return ParseResolvConf(bytes.NewReader(b))
+}
+
+// stubbed tells whether all servers are systemd-resolved's: 127.0.0.53, and 127.0.0.54, which forwards only.
+func stubbed(servers []string) bool {
+	return len(servers) > 0 && !slices.ContainsFunc(servers, func(s string) bool { return s != "127.0.0.53" && s != "127.0.0.54" })
+}
+
+// ParseResolvConf reads a resolv.conf. Lines it does not know are skipped; of search lines the last one counts, of options of the same name too.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	d := &runtimeapi.DNSConfig{}
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
 		f := strings.Fields(sc.Text())
-		if len(f) < 2 {
+		if len(f) == 0 {
 			continue
 		}
 		switch f[0] {
 		case "nameserver":
-			d.Servers = append(d.Servers, f[1])
+			if len(f) > 1 {
+				d.Servers = append(d.Servers, f[1])
+			}
 		case "search":
 			d.Searches = nil
 			for _, s := range f[1:] {
@@ -33,7 +73,9 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 				}
 			}
 		case "options":
-			d.Options = append(d.Options, f[1:]...)
+			for _, o := range f[1:] {
+				d.Options = setOption(d.Options, o)
+			}
 		}
 	}
 	if err := sc.Err(); err != nil {
@@ -42,16 +84,24 @@ func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	return d, nil
 }
 
-// Limits of the resolver library.
+// Limits of the resolver library, and of Kubernetes.
 const (
 	maxServers  = 3
 	maxSearches = 32
-	maxSearch   = 2048
+	maxSearch   = 2048 // of all, with the spaces between
+	maxDomain   = 253  // of one: glibc ends a program that has a longer one
 )
 
-// DNS is a pod's resolver configuration by its policy. host is the node's own; cluster lists the cluster's servers, and when
-// there are none a pod that wants them gets the node's (fellBack tells).
-func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string) (d *runtimeapi.DNSConfig, fellBack bool) {
+// Warning is what an event should tell.
+type Warning struct {
+	Reason, Message string
+	// Node tells that it is about the node; else about the pod.
+	Node bool
+}
+
+// DNS is a pod's resolver configuration by its policy, in the kubelet's words. host is the node's own; cluster lists the cluster's servers, and when
+// there are none a pod that wants them gets the node's. What is left out for that or for the limits is told in warnings.
+func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string) (d *runtimeapi.DNSConfig, warnings []Warning) {
 	policy := p.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && p.Spec.HostNetwork {
 		policy = corev1.DNSDefault
@@ -59,37 +109,52 @@ func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain str
 	d = &runtimeapi.DNSConfig{}
 	switch policy {
 	case corev1.DNSNone:
-	case corev1.DNSClusterFirst, corev1.DNSClusterFirstWithHostNet:
-		if len(cluster) == 0 {
-			d, fellBack = clone(host), true
-			break
-		}
-		d.Servers = slices.Clone(cluster)
-		if domain != "" {
-			d.Searches = []string{p.Namespace + ".svc." + domain, "svc." + domain, domain}
-		}
-		for _, s := range host.GetSearches() {
-			if !slices.Contains(d.Searches, s) {
-				d.Searches = append(d.Searches, s)
-			}
-		}
-		d.Options = []string{"ndots:5"}
 	case corev1.DNSDefault:
 		d = clone(host)
-	default:
-		d = clone(host)
+	default: // ClusterFirst, ClusterFirstWithHostNet; others are refused by the API server
+		if len(cluster) == 0 {
+			d = clone(host)
+			text := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.", corev1.DNSClusterFirst, corev1.DNSDefault)
+			warnings = append(warnings,
+				Warning{Reason: "MissingClusterDNS", Message: text, Node: true},
+				Warning{Reason: "MissingClusterDNS", Message: fmt.Sprintf("pod: %q. %s", fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID), text)})
+			break
+		}
+		d.Servers, d.Searches, d.Options = slices.Clone(cluster), slices.Clone(host.GetSearches()), []string{"ndots:5"}
+		if domain != "" {
+			d.Searches = unique([]string{p.Namespace + ".svc." + domain, "svc." + domain, domain}, host.GetSearches())
+		}
 	}
 	if c := p.Spec.DNSConfig; c != nil {
-		d.Servers = merge(d.Servers, c.Nameservers)
-		d.Searches = merge(d.Searches, c.Searches)
-		d.Options = options(d.Options, c.Options)
+		d.Servers = unique(d.Servers, c.Nameservers)
+		d.Searches = unique(d.Searches, c.Searches)
+		for _, o := range c.Options {
+			text := o.Name
+			if o.Value != nil && *o.Value != "" {
+				text += ":" + *o.Value
+			}
+			d.Options = setOption(d.Options, text)
+		}
 	}
-	d.Servers = d.Servers[:min(len(d.Servers), maxServers)]
-	d.Searches = d.Searches[:min(len(d.Searches), maxSearches)]
+	return d, append(warnings, fit(d)...)
+}
+
+// fit cuts d down to the limits.
+func fit(d *runtimeapi.DNSConfig) (warnings []Warning) {
+	if len(d.Servers) > maxServers {
+		d.Servers = d.Servers[:maxServers]
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " + strings.Join(d.Servers, " ")})
+	}
+	n := len(d.Searches)
+	d.Searches = d.Searches[:min(n, maxSearches)]
+	d.Searches = slices.DeleteFunc(d.Searches, func(s string) bool { return len(s) > maxDomain })
 	for len(strings.Join(d.Searches, " ")) > maxSearch {
 		d.Searches = d.Searches[:len(d.Searches)-1]
 	}
-	return d, fellBack
+	if len(d.Searches) < n {
+		warnings = append(warnings, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " + strings.Join(d.Searches, " ")})
+	}
+	return warnings
 }
 
 func clone(d *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
@@ -98,28 +163,27 @@ func clone(d *runtimeapi.DNSConfig) *runtimeapi.DNSConfig {
 	}
 }
 
-func merge(a, b []string) []string {
-	for _, s := range b {
-		if !slices.Contains(a, s) {
-			a = append(a, s)
+// unique is a and then b, each thing once.
+func unique(a, b []string) []string {
+	var out []string
+	for _, list := range [][]string{a, b} {
+		for _, s := range list {
+			if !slices.Contains(out, s) {
+				out = append(out, s)
+			}
 		}
 	}
-	return a
+	return out
 }
 
-func options(have []string, add []corev1.PodDNSConfigOption) []string {
-	for _, o := range add {
-		have = slices.DeleteFunc(have, func(s string) bool {
-			name, _, _ := strings.Cut(s, ":")
-			return name == o.Name
-		})
-		if o.Value != nil && *o.Value != "" {
-			have = append(have, o.Name+":"+*o.Value)
-		} else {
-			have = append(have, o.Name)
-		}
-	}
-	return have
+// setOption puts NAME or NAME:VALUE in the place of what is said of that name.
+func setOption(have []string, option string) []string {
+	name, _, _ := strings.Cut(option, ":")
+	have = slices.DeleteFunc(have, func(s string) bool {
+		old, _, _ := strings.Cut(s, ":")
+		return old == name
+	})
+	return append(have, option)
 }
 
 // Hosts is the content of a pod's /etc/hosts. A pod on the host's network gets the node's file instead, which node holds.

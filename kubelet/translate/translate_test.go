@@ -149,37 +149,6 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestDNS(t *testing.T) {
-	host, err := ParseResolvConf(strings.NewReader("# c\nnameserver 192.0.2.53\nsearch corp.example. other\noptions timeout:1\nbroken\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	two := "2"
-	for name, tt := range map[string]struct {
-		policy  corev1.DNSPolicy
-		hostNet bool
-		cluster []string
-		conf    *corev1.PodDNSConfig
-		want    *runtimeapi.DNSConfig
-		fell    bool
-	}{
-		"cluster first": {corev1.DNSClusterFirst, false, []string{"10.96.0.10"}, nil, &runtimeapi.DNSConfig{
-			Servers: []string{"10.96.0.10"}, Searches: []string{"ns.svc.c.local", "svc.c.local", "c.local", "corp.example", "other"}, Options: []string{"ndots:5"},
-		}, false},
-		"no cluster dns":       {corev1.DNSClusterFirst, false, nil, nil, host, true},
-		"on the host network":  {corev1.DNSClusterFirst, true, []string{"10.96.0.10"}, nil, host, false},
-		"default":              {corev1.DNSDefault, false, []string{"10.96.0.10"}, nil, host, false},
-		"none, with its own":   {corev1.DNSNone, false, nil, &corev1.PodDNSConfig{Nameservers: []string{"1.1.1.1"}, Options: []corev1.PodDNSConfigOption{{Name: "ndots", Value: &two}, {Name: "edns0"}}}, &runtimeapi.DNSConfig{Servers: []string{"1.1.1.1"}, Options: []string{"ndots:2", "edns0"}}, false},
-		"an option is changed": {corev1.DNSDefault, false, nil, &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: "timeout", Value: &two}}}, &runtimeapi.DNSConfig{Servers: host.Servers, Searches: host.Searches, Options: []string{"timeout:2"}}, false},
-	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{DNSPolicy: tt.policy, HostNetwork: tt.hostNet, DNSConfig: tt.conf}}
-		got, fell := DNS(p, host, tt.cluster, "c.local")
-		if got.String() != tt.want.String() || fell != tt.fell {
-			t.Errorf("%s: got %v %t, want %v %t", name, got, fell, tt.want, tt.fell)
-		}
-	}
-}
-
 func TestHosts(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}, Spec: corev1.PodSpec{
 		Subdomain: "sub", HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"a", "b"}}},

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package serve
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// TestFlood: one client asks as fast as it can, by UDP and with all the connections it gets; another one's questions are all answered.
+func TestFlood(t *testing.T) {
+	h := desk(t, "")
+	h.limits = newLimits(2000)
+	l, err := Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx, l) }() // ends with ctx
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	var flood atomic.Int64
+	loud := from(t, "127.0.0.2", "udp", l)
+	stopped := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(stopped)
+		defer func() { _ = loud.Close() }()
+		q := query("web.default.svc.cluster.local.", dns.TypeA)
+		for ctx.Err() == nil {
+			if _, err := loud.Write(q); err == nil {
+				flood.Add(1)
+			}
+		}
+	}()
+	for range maxOfClient + 8 {
+		conn := from(t, "127.0.0.2", "tcp", l)
+		defer func() { _ = conn.Close() }()
+	}
+	lost := 0
+	for _, network := range []string{"udp", "tcp"} {
+		conn := &dns.Conn{Conn: from(t, "127.0.0.3", network, l), UDPSize: 512}
+		for range 100 {
+			_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
+			if err := conn.WriteMsg(new(dns.Msg).SetQuestion("web.default.svc.cluster.local.", dns.TypeA)); err != nil {
+				t.Fatal(err)
+			}
+			if r, err := conn.ReadMsg(); err != nil || len(r.Answer) != 1 {
+				lost++
+			}
+		}
+		_ = conn.Close()
+	}
+	sent := flood.Load()
+	cancel()
+	<-stopped
+	if lost > 0 {
+		t.Errorf("beside a flood of %d requests %d of another client's 200 were not answered", sent, lost)
+	}
+	if sent < 10000 {
+		t.Logf("the flood was of %d requests only", sent)
+	}
+}
+
+// from connects from an address of this machine.
+func from(t testing.TB, addr, network string, l Listeners) net.Conn {
+	t.Helper()
+	ip := net.ParseIP(addr)
+	d := &net.Dialer{LocalAddr: &net.UDPAddr{IP: ip}}
+	if network == "tcp" {
+		d.LocalAddr = &net.TCPAddr{IP: ip}
+	}
+	conn, err := d.DialContext(t.Context(), network, l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// BenchmarkUDP is a question and its answer by a socket, from 8 clients; client and server share the processors.
+func BenchmarkUDP(b *testing.B) {
+	h := desk(b, "")
+	h.limits = newLimits(1e12)
+	l, err := Listen(b.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx, l) }() // ends with ctx
+	defer func() {
+		cancel()
+		<-done
+	}()
+	const clients = 8
+	var mu sync.Mutex
+	var all []time.Duration
+	b.SetParallelism(clients)
+	b.RunParallel(func(pb *testing.PB) {
+		conn := from(b, "127.0.0.2", "udp", l)
+		defer func() { _ = conn.Close() }()
+		q, buf := query("web.default.svc.cluster.local.", dns.TypeA), make([]byte, 512)
+		var took []time.Duration
+		for pb.Next() {
+			begin := time.Now()
+			if _, err := conn.Write(q); err != nil {
+				b.Error(err)
+			}
+			if _, err := conn.Read(buf); err != nil {
+				b.Error(err)
+			}
+			took = append(took, time.Since(begin))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, took...)
+	})
+	slices.Sort(all)
+	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "answers/s")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+}
