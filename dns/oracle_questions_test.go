@@ -197,7 +197,7 @@ func (a *asker) apex() {
 	for _, name := range []string{
 		"www.example.com", "missing.example.com", ".", "1.2.0.192.in-addr.arpa", "in-addr.arpa", "ip6.arpa", "10.in-addr.arpa", "1.ip6.arpa", "256.0.0.10.in-addr.arpa", "x.1.1.96.10.in-addr.arpa",
 	} {
-		a.ask(name, typeA, typeTXT, typePTR, mdns.TypeSOA, mdns.TypeNS, mdns.TypeHTTPS)
+		a.ask(name, typeA, typeTXT, typePTR, mdns.TypeSOA, mdns.TypeHTTPS)
 	}
 }
 

@@ -17,12 +17,12 @@ func TestSources(t *testing.T) {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: cidrs},
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: addr}, {Type: corev1.NodeExternalIP, Address: "192.0.2.200"}, {Type: corev1.NodeHostName, Address: name},
+				{Type: corev1.NodeInternalIP, Address: addr}, {Type: corev1.NodeExternalIP, Address: "198.18.77.200"}, {Type: corev1.NodeHostName, Address: name},
 			}},
 		}
 	}
-	s.setNode(node("a", []string{"203.0.113.0/26", "2001:db8:1::/64", "broken"}, "192.0.2.1"))
-	old := node("b", nil, "192.0.2.2")
+	s.setNode(node("a", []string{"203.0.113.0/26", "2001:db8:1::/64", "broken"}, "198.18.77.1"))
+	old := node("b", nil, "198.18.77.2")
 	old.Spec.PodCIDR = "203.0.113.64/26"
 	s.setNode(old)
 	ask := func(when string, want map[string]bool) {
@@ -34,10 +34,10 @@ func TestSources(t *testing.T) {
 		}
 	}
 	ask("two nodes", map[string]bool{
-		"203.0.113.5": true, "2001:db8:1::5": true, "2001:db8:2::5": false, "192.0.2.1": true, "192.0.2.200": false, "203.0.113.70": true,
-		"192.0.2.2": true, "198.51.100.7": true, "192.0.2.77": false, "127.0.0.1": true, "127.9.9.9": true, "::1": true,
+		"203.0.113.5": true, "2001:db8:1::5": true, "2001:db8:2::5": false, "198.18.77.1": true, "198.18.77.200": false, "203.0.113.70": true,
+		"198.18.77.2": true, "198.51.100.7": true, "198.18.77.77": false, "127.0.0.1": true, "127.9.9.9": true, "::1": true,
 	})
-	s.setNode(node("a", []string{"203.0.113.128/26"}, "192.0.2.3"))
+	s.setNode(node("a", []string{"203.0.113.128/26"}, "198.18.77.3"))
 	s.dropNode("b")
-	ask("afterwards", map[string]bool{"203.0.113.5": false, "203.0.113.130": true, "192.0.2.1": false, "192.0.2.3": true, "203.0.113.70": false, "192.0.2.2": false, "198.51.100.7": true})
+	ask("afterwards", map[string]bool{"203.0.113.5": false, "203.0.113.130": true, "198.18.77.1": false, "198.18.77.3": true, "203.0.113.70": false, "198.18.77.2": false, "198.51.100.7": true})
 }
