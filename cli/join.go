@@ -107,7 +107,7 @@ func nodeCommand(std Stdio) *cobra.Command {
 	c := &cobra.Command{Use: "node", Short: "Nodes of the cluster"}
 	a.add(c)
 	remove := &cobra.Command{
-		Use: "rm NAME", Short: "Take a node out of the cluster; stop its kubelet before", Args: cobra.ExactArgs(1),
+		Use: "rm NAME", Short: "Take a node out of the cluster", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {

@@ -21,12 +21,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"keelson/auth"
+	"keelson/kubelet/node"
 	"keelson/pki"
 )
 
@@ -306,13 +308,17 @@ func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 }
 
 // RemoveNode deletes a node, its lease and its certificate requests. Certificates that it has stay good until they end, but name a
-// node that is no more; its kubelet must be stopped before, or it registers again.
+// node that is no more. A kubelet of Keelson that still runs hears that it is not to register again before it is started anew; others
+// must be stopped.
 func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
 		return err
 	}
-	err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	leaves := []byte(`{"metadata":{"annotations":{"` + node.AnnotationRemoved + `":"true"}}}`)
+	if _, err = cl.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, leaves, metav1.PatchOptions{}); err == nil {
+		err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
+	}
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("there is no node %q: `keelson kubectl get nodes` lists them", name)
 	}

@@ -32,6 +32,11 @@ func (k *Keeper) leases(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		if k.removed.Load() {
+			have, wait = nil, every
+			t.Reset(wait)
+			continue
+		}
 		got, err := k.renew(ctx, have, every)
 		have = got
 		wait = every

@@ -62,6 +62,9 @@ type Config struct {
 	StatusEvery time.Duration
 }
 
+// AnnotationRemoved is what a Node object has before it is deleted for good, so that its kubelet, which still runs, does not make it again.
+const AnnotationRemoved = "keelson.dev/removed"
+
 // Keeper keeps one Node object. Make it with New.
 type Keeper struct {
 	cfg     Config
@@ -70,6 +73,7 @@ type Keeper struct {
 	kick    chan struct{}
 	current atomic.Pointer[corev1.Node]
 	ready   atomic.Bool
+	removed atomic.Bool // from the cluster, for good
 
 	mu   sync.Mutex
 	last time.Time // of the last status write
@@ -278,12 +282,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { k.heard(o) },
 		UpdateFunc: func(_, o any) { k.heard(o) },
-		DeleteFunc: func(o any) {
-			if n, ok := o.(*corev1.Node); ok && n.Name == k.cfg.Name {
-				k.store(nil)
-				k.Changed()
-			}
-		},
+		DeleteFunc: k.gone,
 	}); err != nil {
 		k.cfg.Log.Error("watch own node", "err", err)
 	}
@@ -294,11 +293,28 @@ func (k *Keeper) Run(ctx context.Context) {
 	wg.Wait()
 }
 
+// gone notes that the Node object was deleted. It is made again, unless whoever deleted it has said that the node is to leave.
+func (k *Keeper) gone(o any) {
+	if lost, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = lost.Obj
+	}
+	n, ok := o.(*corev1.Node)
+	if !ok || n.Name != k.cfg.Name {
+		return
+	}
+	if n.Annotations[AnnotationRemoved] != "" && !k.removed.Swap(true) {
+		k.cfg.Log.Warn("this node was removed from the cluster: it is not registered again until the kubelet is started anew", "node", k.cfg.Name)
+	}
+	k.store(nil)
+	k.Changed()
+}
+
 func (k *Keeper) heard(o any) {
 	n, ok := o.(*corev1.Node)
 	if !ok || n.Name != k.cfg.Name {
 		return
 	}
+	k.removed.Store(false)
 	cur := k.current.Load()
 	if cur != nil && cur.UID == n.UID && older(n, cur) {
 		return
@@ -322,6 +338,10 @@ func (k *Keeper) statuses(ctx context.Context) {
 			due = true
 		}
 		var err error
+		if k.removed.Load() {
+			t.Reset(k.statusEvery())
+			continue
+		}
 		if k.current.Load() == nil {
 			err = k.register(ctx)
 		} else {
