@@ -33,6 +33,11 @@ func statusCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		for _, f := range s.Firewalls {
+			if _, err := fmt.Fprintf(std.Out, "firewall  %s\n", f); err != nil {
+				return err
+			}
+		}
 		if s.Problem != "" {
 			_, err = fmt.Fprintf(std.Out, "the API does not answer: %s\n", s.Problem)
 			return err

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/client"
+	"keelson/network"
 )
 
 // Status is what `keelson status` shows. Pid is 0 when nothing runs; Problem is set when the API does not answer.
@@ -27,6 +28,8 @@ type Status struct {
 	Nodes, NodesReady int
 	Pods, PodsRunning int
 	MemoryMB          int
+	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees them.
+	Firewalls []string
 }
 
 // ReadStatus asks the instance that runs on dir, if one does.
@@ -35,7 +38,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil || pid == 0 {
 		return Status{}, err
 	}
-	s := Status{Pid: pid, MemoryMB: residentMB(pid)}
+	s := Status{Pid: pid, MemoryMB: residentMB(pid), Firewalls: firewalls(dir)}
 	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())
 	if err != nil {
 		return s, fmt.Errorf("read kubeconfig: %w", err)
@@ -59,6 +62,19 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		s.Problem = err.Error()
 	}
 	return s, nil
+}
+
+// firewalls are what Status tells of them. What cannot be read is not told.
+func firewalls(dir DataDir) []string {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	found, _ := network.Firewalls(dir.named().ID()) // a kernel without nftables has none
+	var out []string
+	for _, f := range found {
+		out = append(out, f.String())
+	}
+	return out
 }
 
 func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {

@@ -25,5 +25,5 @@
 //
 // Limits: an accept in our forward chain cannot overrule a drop in another table. Where iptables-nft holds a chain FORWARD
 // or INPUT with policy drop (docker, ufw), rules for our links are put in front of it; a drop by legacy iptables
-// or by a hand-written nftables table must be opened by whoever made it.
+// or by a hand-written nftables table must be opened by whoever made it; Firewalls names them.
 package network

@@ -507,12 +507,27 @@ func TestDroppingFirewallIsOpened(t *testing.T) {
 	attach(t, n, "a", ns)
 	serveIn(t, outside, ":91")
 	wantAnswer(t, "pod to outside", ns, "192.0.2.2:91", uplink)
+	wantFirewall(t, n, "chain FORWARD of table ip filter drops by policy; it is opened for pods")
+	c.FlushChain(fw) // as a firewall that is loaded anew
+	if err := c.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	wantFirewall(t, n, "start Keelson again")
 	stop()
 	if err := n.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if rules, err := c.GetRules(filter, fw); err != nil || len(rules) > 0 {
 		t.Errorf("after Purge the firewall has %d rules, %v", len(rules), err)
+	}
+}
+
+// wantFirewall wants one firewall, and this text in what is said about it.
+func wantFirewall(t *testing.T, n *Network, want string) {
+	t.Helper()
+	got, err := Firewalls(n.cfg.ID)
+	if err != nil || len(got) != 1 || !strings.Contains(got[0].String(), want) {
+		t.Errorf("firewalls: got %v, %v; want one: %s", got, err, want)
 	}
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/nftables"
+)
+
+// Firewall is a chain of somebody else that drops what none of its rules accepts, where pods' traffic passes.
+type Firewall struct {
+	Family, Table, Chain string
+	// Opened says that rules for the pods' links are in front of it.
+	Opened bool
+	links  string // what has to be accepted
+}
+
+// String says what it does, and what helps.
+func (f Firewall) String() string {
+	chain := fmt.Sprintf("chain %s of table %s %s drops by policy", f.Chain, f.Family, f.Table)
+	switch {
+	case f.Opened:
+		return chain + "; it is opened for pods"
+	case iptables(f.Table, f.Chain):
+		return chain + ", also pods' packets: its rules were written anew since Keelson started, start Keelson again"
+	}
+	return chain + ", also pods' packets unless a rule of it accepts them: accept what comes from and goes to the links " + f.links
+}
+
+// iptables tells whether a chain is one of those that Run opens.
+func iptables(table, chain string) bool {
+	return table == "filter" && (chain == "FORWARD" || chain == "INPUT")
+}
+
+// Firewalls finds them, for the cluster with the id. It changes nothing.
+func Firewalls(id string) ([]Firewall, error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, fmt.Errorf("open a socket to nftables: %w", err)
+	}
+	n := &Network{cfg: Config{ID: id}, bridge: "kl-" + id, table: "keelson-" + id}
+	var out []Firewall
+	for _, family := range []struct {
+		name string
+		is   nftables.TableFamily
+	}{{"ip", nftables.TableFamilyIPv4}, {"ip6", nftables.TableFamilyIPv6}, {"inet", nftables.TableFamilyINet}} {
+		chains, err := conn.ListChainsOfTableFamily(family.is)
+		if err != nil {
+			return out, fmt.Errorf("list nftables chains: %w", err)
+		}
+		for _, ch := range chains {
+			if ch.Table == nil || strings.HasPrefix(ch.Table.Name, "keelson-") || ch.Policy == nil || *ch.Policy != nftables.ChainPolicyDrop || !meetsPods(ch) {
+				continue
+			}
+			f := Firewall{Family: family.name, Table: ch.Table.Name, Chain: ch.Name, links: n.linkPrefix() + "* and " + n.bridge}
+			ch.Table.Family = family.is
+			rules, err := conn.GetRules(ch.Table, ch)
+			if err != nil {
+				return out, fmt.Errorf("list rules of chain %s: %w", ch.Name, err)
+			}
+			for _, r := range rules {
+				f.Opened = f.Opened || string(r.UserData) == string(n.mark())
+			}
+			out = append(out, f)
+		}
+	}
+	return out, nil
+}
+
+func meetsPods(ch *nftables.Chain) bool {
+	return ch.Hooknum != nil && (*ch.Hooknum == *nftables.ChainHookForward || *ch.Hooknum == *nftables.ChainHookInput)
+}
