@@ -32,7 +32,7 @@ var mayImport = map[string][]string{
 	"proxy":       {"lib", "api", "client", "network"},
 	"podroutes":   {"lib", "api", "client", "network"},
 	"dns":         {"lib", "api", "client"},
-	"timeline":    {"lib", "api", "client"},
+	"timeline":    {"lib", "api", "client", "proxy"}, // the pure plan of services: timeline/packet explains it
 	"simulate":    {"lib", "api", "client", "kubelet", "cri"},
 	"dashboard":   {"lib", "api", "client"},
 	"cluster": {

@@ -31,7 +31,7 @@ type command func(Stdio) *cobra.Command
 
 // commands is the table: one row a command. roleCommands adds those of the cluster's roles.
 var commands = []command{
-	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand,
+	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }

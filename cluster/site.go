@@ -18,6 +18,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
+	"keelson/proxy"
 	"keelson/proxy/policy"
 	"keelson/scheduler"
 	"keelson/simulate"
@@ -61,6 +62,8 @@ type nodeSite struct {
 	runtime *nodeRuntime // nil until it is asked for
 	// policies enforces NetworkPolicies; nil until it is asked for.
 	policies *policy.Agent
+	// services serves Services; nil until it is asked for.
+	services *proxy.Proxy
 }
 
 // client connects a role as its user.
@@ -197,6 +200,10 @@ func (s *site) kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules, err := s.serviceRules()
+	if err != nil {
+		return nil, err
+	}
 	cfg, dir := s.cfg, s.dir
 	kc := kubelet.Config{
 		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
@@ -205,7 +212,7 @@ func (s *site) kubelet() (run.Func, error) {
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
-		LeaseInterval: s.node.lease, Version: KubernetesVersion, Marks: s.marks, Log: s.room("kubelet"),
+		LeaseInterval: s.node.lease, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.room("kubelet"),
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}

@@ -26,6 +26,7 @@ import (
 	"keelson/client"
 	"keelson/cri"
 	"keelson/kubelet/eviction"
+	"keelson/kubelet/reach"
 	"keelson/lib/logrotate"
 	"keelson/lib/mark"
 )
@@ -72,6 +73,9 @@ type Config struct {
 	StaticPodDir  string   // none: no static pods
 	CgroupRoot    string   // parent of the pods' cgroups
 
+	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
+	Paths reach.Paths
+	Rules reach.Rules
 	// Eviction says when pods are ended to protect the node.
 	Eviction eviction.Config
 	// ContainerLogs bounds the log of each container; what is zero is Kubernetes' default (10Mi, 5 files).

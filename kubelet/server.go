@@ -19,6 +19,7 @@ import (
 	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
+	"keelson/kubelet/reach"
 	"keelson/kubelet/server"
 )
 
@@ -62,9 +63,17 @@ func (k *Kubelet) listen() (*listener, error) {
 	}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Stats: http.HandlerFunc(k.stats.Summary), Log: k.cfg.Log,
+		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.prober(), Stats: http.HandlerFunc(k.stats.Summary), Log: k.cfg.Log,
 		Metrics: map[string]http.Handler{"": k.meter.Metrics(), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
 	})}, nil
+}
+
+// prober finds out where packets of this node's pods go.
+func (k *Kubelet) prober() *reach.Prober {
+	return reach.New(reach.Config{
+		Node: k.cfg.NodeName, Runtime: k.cfg.Runtime.Runtime, Resolver: k.env.Resolver, ClusterDNS: k.cfg.ClusterDNS, Domain: k.cfg.ClusterDomain,
+		Paths: k.cfg.Paths, Rules: k.cfg.Rules,
+	})
 }
 
 // podTable shows the workers' pods to the server.

@@ -55,6 +55,8 @@ type Proxy struct {
 	health *healthChecks
 	live   *liveness
 	told   *client.Events
+	// written is what the kernel has.
+	written written
 
 	// Of the loop alone.
 	node  services.Node
@@ -184,6 +186,7 @@ func (p *Proxy) sync(broken bool) error {
 		return fmt.Errorf("%d services: %w", len(batch.services), err)
 	}
 	if p.owed != nil {
+		p.written.note(*p.owed, time.Now())
 		p.forgetFlows(*p.owed)
 		p.tell(batch, *p.owed, begun, full)
 		p.owed = nil

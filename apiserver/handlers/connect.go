@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	podkind "keelson/api/core/pod"
+	"keelson/api/networking/reach"
 	"keelson/api/scheme"
 	"keelson/apiserver/admission"
 	"keelson/apiserver/outbound"
@@ -127,6 +128,9 @@ func (c *connector) stream(verb string, fresh func() runtime.Object) Special {
 	return func(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 		if rq.Verb != "get" && rq.Verb != "create" {
 			return wire.MethodNotAllowed()
+		}
+		if verb == "exec" && r.URL.Query().Has(reach.Param) {
+			return c.probe(w, r, rq, res)
 		}
 		opts := fresh()
 		if err := options(r, opts); err != nil {

@@ -202,6 +202,16 @@ func (w *Worker) removeContainer(ctx context.Context, in Input, a Action) func()
 	return w.retry(ctx, a, in.Pod, "remove container", err)
 }
 
+// Resolver is a pod's resolver configuration.
+func (e *Env) Resolver(p *corev1.Pod) (*runtimeapi.DNSConfig, error) {
+	host, err := translate.HostDNS(os.ReadFile, e.ResolvConf)
+	if err != nil {
+		return nil, err
+	}
+	dns, _ := translate.DNS(p, host, e.ClusterDNS, e.ClusterDomain)
+	return dns, nil
+}
+
 // deletePod takes the pod out of the API: nothing of it runs here any more.
 func (w *Worker) deletePod(ctx context.Context, in Input, a Action) func() {
 	zero, uid := int64(0), in.Pod.UID

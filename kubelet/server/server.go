@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/reach"
 	"keelson/lib/connlimit"
 )
 
@@ -44,7 +45,9 @@ type Config struct {
 	// DialStreams connects to the runtime's streaming server; nil: by the address that the runtime answers with.
 	DialStreams func(ctx context.Context) (net.Conn, error)
 	NodeName    string
-	Stats       http.Handler // of /stats/summary
+	// Reach finds out where packets go; nil: nobody is asked.
+	Reach *reach.Prober
+	Stats http.Handler // of /stats/summary
 	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
 	Metrics map[string]http.Handler
 	Log     *slog.Logger
@@ -82,6 +85,10 @@ func New(cfg Config) *Server {
 		s.mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.portForward)
 	}
 	s.mux.HandleFunc("POST /run/{namespace}/{pod}/{container}", s.run)
+	if cfg.Reach != nil {
+		s.mux.HandleFunc("POST /keelson/probe/{namespace}/{pod}", s.probe)
+		s.mux.HandleFunc("GET /keelson/service/{namespace}/{name}", s.serving)
+	}
 	if cfg.Stats != nil {
 		s.mux.Handle("GET /stats/summary", cfg.Stats)
 	}

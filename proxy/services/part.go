@@ -171,6 +171,17 @@ func (b *builder) port(ip netip.Addr, sp corev1.ServicePort, slices []*discovery
 	b.part.Ports = append(b.part.Ports, told)
 }
 
+// ProtocolName is the name of a protocol's number.
+func ProtocolName(n uint8) string {
+	switch n {
+	case protoUDP:
+		return string(corev1.ProtocolUDP)
+	case protoSCTP:
+		return string(corev1.ProtocolSCTP)
+	}
+	return string(corev1.ProtocolTCP)
+}
+
 func protoNumber(p corev1.Protocol) uint8 {
 	switch p {
 	case corev1.ProtocolUDP:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -21,13 +22,28 @@ func (s *Server) PodSandboxStatus(_ context.Context, r *runtimeapi.PodSandboxSta
 		Status: sandboxStatus(sb), ContainersStatuses: s.statusesOf(sb.id), Timestamp: time.Now().UnixNano(),
 	}
 	if r.GetVerbose() {
-		info, err := json.Marshal(sb.record())
+		info, err := json.Marshal(sandboxInfo{sb.record(), sandboxSpec(sb)})
 		if err != nil {
 			return nil, act(err, "describe pod sandbox %s", sb.id)
 		}
 		out.Info = map[string]string{"info": string(info)}
 	}
 	return out, nil
+}
+
+// sandboxInfo is the record, and beside it the words in which other runtimes too say which the sandbox's network namespace is.
+type sandboxInfo struct {
+	sandboxRecord
+	RuntimeSpec *specs.Spec `json:"runtimeSpec,omitempty"`
+}
+
+// sandboxSpec names the network namespace; nil: it is the node's.
+func sandboxSpec(sb *sandbox) *specs.Spec {
+	network := sb.namespaces().Network
+	if network == "" {
+		return nil
+	}
+	return &specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.NetworkNamespace, Path: network}}}}
 }
 
 func (r *sandboxRecord) state() runtimeapi.PodSandboxState {

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	podkind "keelson/api/core/pod"
+	"keelson/api/networking/reach"
+	"keelson/apiserver/pipeline"
+	"keelson/apiserver/registry"
+	"keelson/apiserver/wire"
+)
+
+// Bounds of a node's answer about packets.
+const (
+	probeSlack   = 10 * time.Second // beyond the connection's and the name's time-out
+	longestReach = 1 << 20
+)
+
+// simulatedBy is the annotation of fake nodes.
+const simulatedBy = "keelson.dev/simulated-by"
+
+// probe has a pod's node make one connection from inside the pod. It is a command in the pod to all who judge: the caller has the right to create
+// pods/exec, and admission sees the command keelson-probe.
+func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
+	if r.Method != http.MethodPost {
+		return wire.MethodNotAllowed() // a GET may come of its own, from a page
+	}
+	asked, err := reach.Parse(r.URL.Query())
+	if err != nil {
+		return apierrors.NewBadRequest(reach.Param + ": " + err.Error())
+	}
+	if err := c.admit(r.Context(), rq, res, &corev1.PodExecOptions{Command: asked.Command(), Stdout: true}); err != nil {
+		return err
+	}
+	pod, err := c.pod(r.Context(), rq)
+	switch {
+	case err != nil:
+		return err
+	case pod.Spec.NodeName == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s does not have a host assigned", pod.Name))
+	case podkind.Terminal(pod):
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %s has ended: its phase is %s", pod.Name, pod.Status.Phase))
+	}
+	node, err := c.h.node(r.Context(), pod.Spec.NodeName)
+	if err != nil {
+		return err
+	}
+	if node.Annotations[simulatedBy] != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("node %s of pod %s is simulated: there is no packet to send", node.Name, pod.Name))
+	}
+	target, err := c.kubelet(r.Context(), node.Name, []string{"keelson", "probe", pod.Namespace, pod.Name}, asked.Values())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), 2*asked.Timeout+probeSlack)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := c.kubelets.RoundTrip(req)
+	if err != nil {
+		return proxyError(err, target)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusNotFound {
+		return apierrors.NewBadRequest(fmt.Sprintf("the kubelet of node %s makes no probes, or has no such pod (yet)", node.Name))
+	}
+	if resp.StatusCode != http.StatusOK {
+		return refused(resp, rq)
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, longestReach))
+	if err != nil {
+		return proxyError(err, target)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // the client may have gone
+	return nil
+}

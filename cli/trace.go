@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/api/networking/reach"
+	"keelson/cluster"
+	"keelson/timeline/packet"
+)
+
+type traceFlags struct {
+	storyFlags
+	from, to string
+	udp      bool
+	timeout  time.Duration
+}
+
+func traceCommand(std Stdio) *cobra.Command {
+	var f traceFlags
+	c := &cobra.Command{
+		Use:   "trace --from pod/NAME --to DESTINATION",
+		Short: "Where packets of a pod to a Service, a name or an address go, hop by hop, and what becomes of one real connection",
+		Example: "  keelson trace --from pod/a --to svc/web:80\n  keelson trace -n shop --from pod/cart --to svc/billing/api:https\n" +
+			"  keelson trace --from pod/a --to web.default.svc.cluster.local:80\n  keelson trace --from pod/a --to 10.0.0.10:53 --udp",
+		Args: cobra.NoArgs,
+	}
+	f.add(c)
+	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
+	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, a name or an address with a port; a Service's port may be named, and left out when it is the only one")
+	c.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
+	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+reach.MostTimeout.String())
+	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
+	return c
+}
+
+// run makes the probe, reads what concerns it and tells. A probe that does not come through is exit code 1.
+func (f *traceFlags) run(ctx context.Context, std Stdio) error {
+	if f.output != "" && f.output != "json" {
+		return fmt.Errorf("-o %s is not known: json, or leave it out", f.output)
+	}
+	d, err := parseDestination(f.to, f.namespace)
+	if err != nil {
+		return err
+	}
+	ns, name, err := objectName("--from", f.from, f.namespace, "pod", "pods", "po")
+	if err != nil {
+		return err
+	}
+	cl, err := f.clientset()
+	if err != nil {
+		return err
+	}
+	r := &traceReader{cl: cl, f: f, d: d}
+	from, err := cl.CoreV1().Pods(ns).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	j, err := r.journey(ctx, from)
+	if err != nil {
+		return err
+	}
+	t := packet.Follow(j)
+	if f.output == "json" {
+		if err := json.NewEncoder(std.Out).Encode(t); err != nil {
+			return err
+		}
+	} else {
+		packet.RenderTrace(std.Out, t)
+	}
+	if !t.Reached() {
+		return exitError(1)
+	}
+	return nil
+}
+
+func (f *storyFlags) clientset() (*kubernetes.Clientset, error) {
+	kubeconfig := f.kubeconfig
+	if kubeconfig == "" {
+		kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+	}
+	return kubernetes.NewForConfig(cfg)
+}
+
+// destination is what --to says.
+type destination struct {
+	kind            string // "service", "pod", or "" for a name or an address
+	namespace, name string
+	host            string
+	port            string // "" is the only one
+}
+
+// parseDestination reads --to.
+func parseDestination(text, namespace string) (destination, error) {
+	if text == "" {
+		return destination{}, errors.New("--to is missing: say where to, such as svc/web:80")
+	}
+	if kind, rest, ok := strings.Cut(text, "/"); ok {
+		at, port, _ := strings.Cut(rest, ":")
+		if slices.Contains([]string{"pod", "pods", "po"}, kind) {
+			ns, name, err := objectName("--to", kind+"/"+at, namespace, kind)
+			return destination{kind: "pod", namespace: ns, name: name, port: port}, err
+		}
+		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc", "service", "services")
+		return destination{kind: "service", namespace: ns, name: name, port: port}, err
+	}
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return destination{host: ip.String()}, nil // its port is missed later
+	}
+	if ap, err := netip.ParseAddrPort(text); err == nil {
+		return destination{host: ap.Addr().String(), port: strconv.Itoa(int(ap.Port()))}, nil
+	}
+	host, port, _ := strings.Cut(text, ":")
+	return destination{host: host, port: port}, nil
+}
+
+// objectName reads KIND/NAME or KIND/NAMESPACE/NAME.
+func objectName(flag, text, namespace string, kinds ...string) (ns, name string, err error) {
+	parts := strings.Split(text, "/")
+	switch {
+	case len(parts) == 2 && slices.Contains(kinds, parts[0]) && parts[1] != "":
+		return namespace, parts[1], nil
+	case len(parts) == 3 && slices.Contains(kinds, parts[0]) && parts[1] != "" && parts[2] != "":
+		return parts[1], parts[2], nil
+	}
+	return "", "", fmt.Errorf("%s %q is not of the form %s/NAME or %s/NAMESPACE/NAME", flag, text, kinds[0], kinds[0])
+}
+
+// number is the port's number: as it is said, by the name of a Service's port, or the only one that there is.
+func (d *destination) number(svc *corev1.Service, protocol corev1.Protocol) (uint16, error) {
+	if d.port != "" {
+		if n, err := strconv.ParseUint(d.port, 10, 16); err == nil && n > 0 {
+			return uint16(n), nil
+		}
+	}
+	var names []string
+	if svc != nil {
+		for _, p := range svc.Spec.Ports {
+			same := p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP
+			if same && (p.Name == d.port && d.port != "" || d.port == "" && len(svc.Spec.Ports) == 1) {
+				return uint16(p.Port), nil
+			}
+			names = append(names, strings.TrimSpace(fmt.Sprintf("%d/%s %s", p.Port, p.Protocol, p.Name)))
+		}
+		return 0, fmt.Errorf("service %s/%s has no %s port %q: it has %s", svc.Namespace, svc.Name, protocol, d.port, strings.Join(names, ", "))
+	}
+	if d.port == "" {
+		return 0, errors.New("the destination has no port: add one, such as :80")
+	}
+	return 0, fmt.Errorf("%q is no port: 1 to 65535", d.port)
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/api/networking/reach"
+	"keelson/timeline/packet"
+)
+
+// traceReader reads what a trace is told from. What the user may not read is left out, and said.
+type traceReader struct {
+	cl *kubernetes.Clientset
+	f  *traceFlags
+	d  destination
+	j  packet.Journey
+}
+
+// mostPods are how many endpoints' pods are read.
+const mostPods = 50
+
+func (r *traceReader) journey(ctx context.Context, from *corev1.Pod) (*packet.Journey, error) {
+	r.j = packet.Journey{From: from, To: r.f.to, Protocol: corev1.ProtocolTCP, Nodes: map[string]*corev1.Node{}, Namespaces: map[string]map[string]string{}}
+	if r.f.udp {
+		r.j.Protocol = corev1.ProtocolUDP
+	}
+	host, err := r.host(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.j.Port, err = r.d.number(r.j.Service, r.j.Protocol); err != nil {
+		return nil, err
+	}
+	if err := r.probe(ctx, host); err != nil {
+		return nil, err
+	}
+	if err := r.address(ctx, host); err != nil {
+		return nil, err
+	}
+	r.ends(ctx)
+	return &r.j, nil
+}
+
+// host is the name to look for, or the address.
+func (r *traceReader) host(ctx context.Context) (string, error) {
+	switch r.d.kind {
+	case "pod":
+		p, err := r.cl.CoreV1().Pods(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		if p.Status.PodIP == "" {
+			return "", fmt.Errorf("pod %s/%s has no address yet: its phase is %s", p.Namespace, p.Name, p.Status.Phase)
+		}
+		return p.Status.PodIP, nil
+	case "service":
+		svc, err := r.cl.CoreV1().Services(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		r.j.Service = svc
+		if svc.Namespace == r.j.From.Namespace {
+			return svc.Name, nil
+		}
+		return svc.Name + "." + svc.Namespace, nil
+	}
+	return r.d.host, nil
+}
+
+// probe has the pod's node make the connection. What keeps it from that is told, unless the question itself is wrong.
+func (r *traceReader) probe(ctx context.Context, host string) error {
+	asked := reach.Asked{Host: host, Port: r.j.Port, Protocol: r.j.Protocol, Timeout: r.f.timeout}
+	if _, err := reach.Parse(asked.Values()); err != nil {
+		return fmt.Errorf("--to %s: %w", r.f.to, err)
+	}
+	req := r.cl.CoreV1().RESTClient().Post().Resource("pods").Namespace(r.j.From.Namespace).Name(r.j.From.Name).SubResource("exec")
+	for k, v := range asked.Values() {
+		req = req.Param(k, v[0])
+	}
+	body, err := req.DoRaw(ctx)
+	if err != nil {
+		r.j.NoAnswer = err.Error()
+		return nil //nolint:nilerr // the rest is worth telling
+	}
+	var a reach.Answer
+	if err := json.Unmarshal(body, &a); err != nil {
+		r.j.NoAnswer = "the server makes no probes"
+		return nil //nolint:nilerr // as above
+	}
+	r.j.Answer = &a
+	return nil
+}
+
+// address settles where the destination leads: as the pod found out, or as the Service says when nobody could ask.
+func (r *traceReader) address(ctx context.Context, host string) error {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		r.j.Address = ip.Unmap()
+	}
+	svc := r.j.Service
+	switch a := r.j.Answer; {
+	case r.j.Address.IsValid():
+	case a != nil && a.Names != nil && len(a.Names.Addresses) > 0:
+		r.j.Address = a.Names.Addresses[0]
+	case a == nil && svc != nil:
+		if ip, err := netip.ParseAddr(svc.Spec.ClusterIP); err == nil {
+			r.j.Address = ip
+		}
+	}
+	if svc == nil && r.j.Address.IsValid() {
+		r.findService(ctx)
+	}
+	if r.j.Service == nil {
+		return nil
+	}
+	svc = r.j.Service
+	list, err := r.cl.DiscoveryV1().EndpointSlices(svc.Namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + svc.Name})
+	if err != nil {
+		return err // without endpoints there is nothing to tell
+	}
+	for i := range list.Items {
+		r.j.Slices = append(r.j.Slices, &list.Items[i])
+	}
+	return nil
+}
+
+// findService finds whose address the destination is.
+func (r *traceReader) findService(ctx context.Context) {
+	for _, ns := range []string{metav1.NamespaceAll, r.j.From.Namespace} {
+		list, err := r.cl.CoreV1().Services(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			r.unread("services", ns, err)
+			continue
+		}
+		for i := range list.Items {
+			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) {
+				r.j.Service = s
+				return
+			}
+		}
+		return
+	}
+}
+
+func hasAddress(s *corev1.Service, a string) bool {
+	return s.Spec.ClusterIP == a || slices.Contains(s.Spec.ClusterIPs, a) || slices.Contains(s.Spec.ExternalIPs, a) ||
+		slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in corev1.LoadBalancerIngress) bool { return in.IP == a })
+}
+
+// ends reads what is at both ends: pods, nodes, namespaces, policies.
+func (r *traceReader) ends(ctx context.Context) {
+	pods := []*corev1.Pod{r.j.From}
+	for _, name := range r.endpoints() {
+		p, err := r.cl.CoreV1().Pods(name[0]).Get(ctx, name[1], metav1.GetOptions{})
+		if err != nil {
+			r.unread("pod "+name[1], name[0], err)
+			continue
+		}
+		pods = append(pods, p)
+	}
+	if len(r.j.Slices) == 0 && r.j.Address.IsValid() {
+		pods = append(pods, r.podAt(ctx, r.j.Address.String())...)
+	}
+	r.j.Pods = pods
+	for _, p := range pods {
+		if r.j.Namespaces[p.Namespace] == nil {
+			r.namespace(ctx, p.Namespace)
+		}
+		if name := p.Spec.NodeName; name != "" && r.j.Nodes[name] == nil {
+			n, err := r.cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				r.unread("node "+name, "", err)
+				n = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			}
+			r.j.Nodes[name] = n
+		}
+	}
+}
+
+// endpoints are the namespace and name of the endpoints' pods.
+func (r *traceReader) endpoints() [][2]string {
+	var out [][2]string
+	for _, s := range r.j.Slices {
+		for i := range s.Endpoints {
+			ref := s.Endpoints[i].TargetRef
+			if ref == nil || ref.Kind != "Pod" {
+				continue
+			}
+			if n := [2]string{s.Namespace, ref.Name}; !slices.Contains(out, n) {
+				out = append(out, n)
+			}
+			if len(out) == mostPods {
+				r.j.Unread = append(r.j.Unread, fmt.Sprintf("pods behind more than %d endpoints", mostPods))
+				return out
+			}
+		}
+	}
+	return out
+}
+
+// podAt finds the pod that has an address.
+func (r *traceReader) podAt(ctx context.Context, a string) []*corev1.Pod {
+	for _, ns := range []string{metav1.NamespaceAll, r.j.From.Namespace} {
+		list, err := r.cl.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{FieldSelector: "status.podIP=" + a})
+		if err != nil {
+			r.unread("pods", ns, err)
+			continue
+		}
+		var out []*corev1.Pod
+		for i := range list.Items {
+			out = append(out, &list.Items[i])
+		}
+		return out
+	}
+	return nil
+}
+
+// namespace reads a namespace's labels and policies.
+func (r *traceReader) namespace(ctx context.Context, name string) {
+	r.j.Namespaces[name] = map[string]string{corev1.LabelMetadataName: name}
+	if n, err := r.cl.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err == nil {
+		r.j.Namespaces[name] = n.Labels
+	} else {
+		r.unread("namespace "+name, "", err)
+	}
+	list, err := r.cl.NetworkingV1().NetworkPolicies(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		r.unread("networkpolicies", name, err)
+		return
+	}
+	for i := range list.Items {
+		r.j.Policies = append(r.j.Policies, &list.Items[i])
+	}
+}
+
+// unread notes what could not be looked at. What is not there is nothing that was missed.
+func (r *traceReader) unread(what, namespace string, err error) {
+	if apierrors.IsNotFound(err) {
+		return
+	}
+	if namespace != "" {
+		what += " of namespace " + namespace
+	}
+	reason, _, _ := strings.Cut(err.Error(), ": ")
+	r.j.Unread = append(r.j.Unread, what+": "+reason)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package reach finds out where packets from a pod of this node go: it looks a name up as the pod does, makes one connection from inside the pod's
+// network namespace, and says what became of it. The kubelet's server calls it for callers that may run commands in the pod. It sends
+// one connection's packets and a bounded number of questions, keeps no connection, and changes nothing.
+package reach
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/api/networking/reach"
+	"keelson/kubelet/observed"
+	"keelson/lib/linux"
+)
+
+// Paths knows where the node's kernel sends packets.
+type Paths interface {
+	// Endpoint is where a connection of a pod is sent in truth; false: to remote, or nobody knows any more.
+	Endpoint(protocol corev1.Protocol, local, remote netip.AddrPort) (netip.AddrPort, bool)
+	// Route is by which way the node's packets to an address leave, in words; "" is unknown.
+	Route(to netip.Addr) string
+}
+
+// Rules tells what the node's service proxy has in the kernel for a Service.
+type Rules func(namespace, name string) (*reach.Rules, error)
+
+// Config says for which node.
+type Config struct {
+	Node    string
+	Runtime runtimeapi.RuntimeServiceClient
+	// Resolver is a pod's resolver configuration.
+	Resolver func(*corev1.Pod) (*runtimeapi.DNSConfig, error)
+	// ClusterDNS and Domain are the cluster's DNS servers and domain; without servers names of Services are not asked for.
+	ClusterDNS []string
+	Domain     string
+	// Paths and Rules may be nil: then that part of the answers is missing.
+	Paths Paths
+	Rules Rules
+}
+
+// atOnce bounds how many probes run at the same time: each holds a thread.
+const atOnce = 4
+
+// Prober answers. Make it with New.
+type Prober struct {
+	cfg   Config
+	turns chan struct{}
+}
+
+// New starts nothing.
+func New(cfg Config) *Prober { return &Prober{cfg: cfg, turns: make(chan struct{}, atOnce)} }
+
+// ErrBusy says that too many probes run.
+var ErrBusy = errors.New("too many probes run on this node: try again")
+
+// turn waits a moment for one of the turns. The caller gives it back.
+func (p *Prober) turn(ctx context.Context) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	select {
+	case p.turns <- struct{}{}:
+		return func() { <-p.turns }, nil
+	case <-ctx.Done():
+		return nil, ErrBusy
+	}
+}
+
+// Probe looks for asked.Host as the pod does and connects to its first address.
+func (p *Prober) Probe(ctx context.Context, pod *corev1.Pod, asked reach.Asked) (*reach.Answer, error) {
+	release, err := p.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	ns, err := p.namespace(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	out := &reach.Answer{Node: p.cfg.Node}
+	err = inNetwork(ns, func() error {
+		to, err := netip.ParseAddr(asked.Host)
+		if err != nil {
+			if out.Names, err = p.names(ctx, pod, asked); err != nil {
+				return err
+			}
+			if len(out.Names.Addresses) == 0 {
+				return nil
+			}
+			to = out.Names.Addresses[0]
+		}
+		out.Connection = connect(ctx, asked.Protocol, netip.AddrPortFrom(to.Unmap(), asked.Port), asked.Timeout)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if c := out.Connection; c != nil && c.Local.Addr().IsUnspecified() { // it failed before the kernel had settled the address
+		c.Local = netip.AddrPortFrom(ownAddress(pod, c.Remote.Addr()), c.Local.Port())
+	}
+	p.follow(asked.Protocol, out.Connection)
+	return out, nil
+}
+
+// ownAddress is the pod's address of the family of another.
+func ownAddress(pod *corev1.Pod, like netip.Addr) netip.Addr {
+	for _, ip := range pod.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil && a.Is4() == like.Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// follow notes where the kernel sent a connection. It remembers one for a while after its end.
+func (p *Prober) follow(protocol corev1.Protocol, c *reach.Connection) {
+	if c == nil || p.cfg.Paths == nil {
+		return
+	}
+	at := c.Remote
+	if c.Local.IsValid() {
+		if to, ok := p.cfg.Paths.Endpoint(protocol, c.Local, c.Remote); ok {
+			at, c.Endpoint = to, to
+		}
+	}
+	c.Route = p.cfg.Paths.Route(at.Addr())
+}
+
+// Serving is what this node does for a Service: the proxy's rules, and the DNS server's answer to the node.
+func (p *Prober) Serving(ctx context.Context, namespace, name string) (*reach.Serving, error) {
+	release, err := p.turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	out := &reach.Serving{Node: p.cfg.Node, NoRules: "the service proxy is none of this kubelet's process"}
+	if p.cfg.Rules != nil {
+		rules, err := p.cfg.Rules(namespace, name)
+		if out.Rules, out.NoRules = rules, ""; err != nil {
+			out.NoRules = err.Error()
+		}
+	}
+	if len(p.cfg.ClusterDNS) > 0 {
+		try := ask(ctx, p.cfg.ClusterDNS[0], name+"."+namespace+".svc."+p.cfg.Domain, questionLimit)
+		out.DNS = &try
+	}
+	return out, nil
+}
+
+// namespace is the path of the pod's network namespace; "" is the node's own.
+func (p *Prober) namespace(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if pod.Spec.HostNetwork {
+		return "", nil
+	}
+	seen, err := observed.Read(ctx, p.cfg.Runtime, string(pod.UID))
+	if err != nil {
+		return "", err
+	}
+	box := seen.Current()
+	if box == nil {
+		return "", fmt.Errorf("pod %s/%s has no running sandbox: its phase is %s", pod.Namespace, pod.Name, pod.Status.Phase)
+	}
+	resp, err := p.cfg.Runtime.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: box.ID, Verbose: true})
+	if err != nil {
+		return "", err
+	}
+	return networkOf(resp.GetInfo()["info"])
+}
+
+// networkOf reads the network namespace out of what runtimes say of a sandbox: its specification, or its process.
+func networkOf(info string) (string, error) {
+	var said struct {
+		Pid         int `json:"pid"`
+		RuntimeSpec struct {
+			Linux struct {
+				Namespaces []struct{ Type, Path string } `json:"namespaces"`
+			} `json:"linux"`
+		} `json:"runtimeSpec"`
+	}
+	if err := json.Unmarshal([]byte(info), &said); err != nil {
+		return "", fmt.Errorf("what the container runtime says of the pod's sandbox: %w", err)
+	}
+	for _, ns := range said.RuntimeSpec.Linux.Namespaces {
+		if ns.Type == "network" && ns.Path != "" {
+			return ns.Path, nil
+		}
+	}
+	if said.Pid > 0 {
+		return fmt.Sprintf("/proc/%d/ns/net", said.Pid), nil
+	}
+	return "", errors.New("the container runtime does not say which is the pod's network namespace")
+}
+
+func inNetwork(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	return linux.InNetwork(path, f)
+}

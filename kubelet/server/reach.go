@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"keelson/api/networking/reach"
+	prober "keelson/kubelet/reach"
+)
+
+// probe makes one connection from inside a pod. Who may ask is decided before: the API server asks for the right to run commands in the pod.
+func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
+	asked, err := reach.Parse(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p := s.find(w, r)
+	if p == nil {
+		return
+	}
+	got, err := s.cfg.Reach.Probe(r.Context(), p, asked)
+	reply(w, got, err)
+}
+
+// serving says what this node does for a service.
+func (s *Server) serving(w http.ResponseWriter, r *http.Request) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	if len(validation.IsDNS1123Label(namespace))+len(validation.IsDNS1123Label(name)) > 0 {
+		http.Error(w, "neither a namespace nor a service has such a name", http.StatusBadRequest)
+		return
+	}
+	got, err := s.cfg.Reach.Serving(r.Context(), namespace, name)
+	reply(w, got, err)
+}
+
+func reply(w http.ResponseWriter, v any, err error) {
+	switch {
+	case errors.Is(err, prober.ErrBusy):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package whereto asks the kernel of this machine where packets go: to what it has translated a connection's destination, and by which
+// link they leave. The kubelet asks it, through cluster, after a probe. It reads one entry at a time and changes nothing.
+package whereto
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Words of the kernel for conntrack (linux/netfilter/nfnetlink_conntrack.h).
+const (
+	ctGet = 1
+
+	ctTupleOrig  = 1
+	ctTupleReply = 2
+
+	tupleIP    = 1
+	tupleProto = 2
+
+	ip4Src, ip4Dst, ip6Src, ip6Dst = 1, 2, 3, 4
+
+	protoNum, protoSrcPort, protoDstPort = 1, 2, 3
+)
+
+// attrs are what tuples nest: a type without the flags for nesting and byte order.
+const attrType = 0x3fff
+
+// Endpoint is where a connection from local to remote is sent; false: the kernel does not know it (any more).
+func Endpoint(protocol uint8, local, remote netip.AddrPort) (netip.AddrPort, bool) {
+	family := unix.AF_INET
+	if local.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_CTNETLINK<<8|ctGet, unix.NLM_F_ACK)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0})
+	req.AddData(tuple(protocol, local, remote))
+	msgs, err := req.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil || len(msgs) == 0 || len(msgs[0]) < nl.SizeofNfgenmsg {
+		return netip.AddrPort{}, false
+	}
+	return replySource(msgs[0][nl.SizeofNfgenmsg:])
+}
+
+func tuple(protocol uint8, local, remote netip.AddrPort) *nl.RtAttr {
+	src, dst := ip4Src, ip4Dst
+	if local.Addr().Is6() {
+		src, dst = ip6Src, ip6Dst
+	}
+	t := nl.NewRtAttr(unix.NLA_F_NESTED|ctTupleOrig, nil)
+	ip := t.AddRtAttr(unix.NLA_F_NESTED|tupleIP, nil)
+	ip.AddRtAttr(src, local.Addr().AsSlice())
+	ip.AddRtAttr(dst, remote.Addr().AsSlice())
+	proto := t.AddRtAttr(unix.NLA_F_NESTED|tupleProto, nil)
+	proto.AddRtAttr(protoNum, []byte{protocol})
+	proto.AddRtAttr(protoSrcPort, binary.BigEndian.AppendUint16(nil, local.Port()))
+	proto.AddRtAttr(protoDstPort, binary.BigEndian.AppendUint16(nil, remote.Port()))
+	return t
+}
+
+// replySource is who answers, by an entry's attributes.
+func replySource(b []byte) (netip.AddrPort, bool) {
+	reply := find(b, ctTupleReply)
+	ip, proto := find(reply, tupleIP), find(reply, tupleProto)
+	src := find(ip, ip4Src)
+	if src == nil {
+		src = find(ip, ip6Src)
+	}
+	addr, ok := netip.AddrFromSlice(src)
+	port := find(proto, protoSrcPort)
+	if !ok || len(port) != 2 {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(port)), true
+}
+
+// find is the value of the first attribute of a type; nil: there is none.
+func find(b []byte, t uint16) []byte {
+	const header = 4
+	for len(b) >= header {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < header || size > len(b) {
+			return nil
+		}
+		if binary.NativeEndian.Uint16(b[2:])&attrType == t {
+			return b[header:size]
+		}
+		b = b[min((size+header-1)&^(header-1), len(b)):]
+	}
+	return nil
+}
+
+// Route is by which way packets of this machine to an address leave, in words; "": by none.
+func Route(to netip.Addr) string {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return ""
+	}
+	r := routes[0]
+	link, err := netlink.LinkByIndex(r.LinkIndex)
+	if err != nil {
+		return ""
+	}
+	return words(link.Type(), link.Attrs().Name, r)
+}
+
+func words(kind, name string, r netlink.Route) string {
+	switch gw, ok := netip.AddrFromSlice(r.Gw); {
+	case r.Type == unix.RTN_LOCAL:
+		return "this machine itself"
+	case kind == "vxlan":
+		return "tunnel " + name + " (VXLAN)"
+	case ok:
+		return fmt.Sprintf("route by %s, link %s", gw.Unmap(), name)
+	}
+	return strings.TrimSpace("link " + name)
+}

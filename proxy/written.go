@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/networking/reach"
+	"keelson/proxy/services"
+)
+
+// written is what the kernel has taken, and when: for people who ask. Parts are never changed once they are made.
+type written struct {
+	mu    sync.Mutex
+	parts map[types.NamespacedName]writtenPart
+	begun bool // the first table is in the kernel
+}
+
+type writtenPart struct {
+	part *services.Part
+	at   time.Time
+}
+
+// note remembers a change that the kernel took. What a whole table has in it as it was keeps its time.
+func (w *written) note(c services.Change, at time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.parts == nil {
+		w.parts = make(map[types.NamespacedName]writtenPart, len(c.After))
+	}
+	w.begun = true
+	for n, part := range c.After {
+		if part == nil || len(part.Ports) == 0 && len(part.Refused) == 0 {
+			delete(w.parts, n)
+			continue
+		}
+		w.parts[n] = writtenPart{part, at}
+	}
+}
+
+// Rules tells which rules of a Service are in this node's kernel, and since when.
+func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
+	p.written.mu.Lock()
+	have, ok := p.written.parts[types.NamespacedName{Namespace: namespace, Name: name}]
+	begun := p.written.begun
+	p.written.mu.Unlock()
+	if !begun {
+		return nil, fmt.Errorf("the service proxy of node %s has not written its first rules yet", p.cfg.NodeName)
+	}
+	out := &reach.Rules{Failing: p.live.since()}
+	if !ok {
+		return out, nil
+	}
+	out.Since = have.at
+	for _, port := range have.part.Ports {
+		told := reach.Port{Name: port.Name, Protocol: services.ProtocolName(port.Proto), Fronts: port.Fronts, NodePort: port.NodePort, Count: len(port.Endpoints)}
+		for _, e := range port.Endpoints[:min(len(port.Endpoints), reach.MostEndpoints)] {
+			told.Endpoints = append(told.Endpoints, e.Addr)
+		}
+		out.Ports = append(out.Ports, told)
+	}
+	for _, r := range have.part.Refused {
+		out.Refused = append(out.Refused, fmt.Sprintf("%s: %s has it", r.Addr, r.By))
+	}
+	return out, nil
+}
+
+// since is the time from which on writes fail; zero: they do not.
+func (l *liveness) since() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failing
+}

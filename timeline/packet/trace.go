@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"keelson/api/networking/reach"
+	"keelson/api/networking/verdict"
+	"keelson/proxy/services"
+)
+
+// Journey is what the way of a connection is told from.
+type Journey struct {
+	From *corev1.Pod
+	// To is the destination as it was asked for.
+	To       string
+	Port     uint16
+	Protocol corev1.Protocol
+	// Address is where To leads to; not valid: nowhere.
+	Address netip.Addr
+	// Service has that address; nil: none has. Slices are its.
+	Service *corev1.Service
+	Slices  []*discoveryv1.EndpointSlice
+	// Pods are those behind the addresses that may be met, Nodes those that they are on, by name.
+	Pods  []*corev1.Pod
+	Nodes map[string]*corev1.Node
+	// Policies are those of the namespaces of the two ends.
+	Policies   []*networkingv1.NetworkPolicy
+	Namespaces map[string]map[string]string
+	// Answer is the probe's; nil: NoAnswer says why there was none.
+	Answer   *reach.Answer
+	NoAnswer string
+	// Unread is what could not be looked at, and why.
+	Unread []string
+}
+
+// Trace is the way of a connection, hop by hop, and what became of one that was tried.
+type Trace struct {
+	From     string       `json:"from"`
+	Node     string       `json:"node"`
+	To       string       `json:"to"`
+	Port     uint16       `json:"port"`
+	Protocol string       `json:"protocol"`
+	Names    *reach.Names `json:"names,omitempty"`
+	Address  string       `json:"address,omitempty"`
+	// Service is namespace/name; Front the kind of its address; Rules what a node does with such a connection, in words.
+	Service string `json:"service,omitempty"`
+	Front   string `json:"front,omitempty"`
+	Rules   string `json:"rules,omitempty"`
+	Hops    []Hop  `json:"hops,omitempty"`
+	// Expected is what must become of a connection by all this.
+	Expected   Expected          `json:"expected"`
+	Why        string            `json:"why"`
+	Connection *reach.Connection `json:"connection,omitempty"`
+	NoProbe    string            `json:"noProbe,omitempty"`
+	// Met is the pod behind the address that the connection reached.
+	Met string `json:"met,omitempty"`
+	// Verdict says whether the probe confirms what was expected.
+	Verdict string   `json:"verdict"`
+	Unread  []string `json:"unread,omitempty"`
+}
+
+// Hop is an address that the connection may be sent to.
+type Hop struct {
+	Address     string  `json:"address"`
+	Probability float64 `json:"probability"`
+	Pod         string  `json:"pod,omitempty"`
+	Node        string  `json:"node,omitempty"`
+	// Way is how packets get to that node, as far as the API tells.
+	Way     string `json:"way,omitempty"`
+	Egress  string `json:"egress"`
+	Ingress string `json:"ingress"`
+	Allowed bool   `json:"allowed"`
+	// Fake says that the node is simulated: nobody answers there.
+	Fake bool `json:"fake,omitempty"`
+}
+
+// Expected is what becomes of a connection by the objects of the API.
+type Expected string
+
+// What can be expected. Whether somebody listens at the endpoint's port is not in the API.
+const (
+	Passes    Expected = "passes"
+	Refuses   Expected = "refused"
+	Drops     Expected = "dropped"
+	Sometimes Expected = "passes to some endpoints"
+	NoName    Expected = "no address"
+)
+
+const annotationFake = "keelson.dev/simulated-by"
+
+// Follow says where a connection goes and what must become of it.
+func Follow(j *Journey) *Trace {
+	t := &Trace{
+		From: j.From.Namespace + "/" + j.From.Name, Node: j.From.Spec.NodeName, To: j.To, Port: j.Port, Protocol: string(j.Protocol),
+		NoProbe: j.NoAnswer, Unread: j.Unread,
+	}
+	if j.Answer != nil {
+		t.Names, t.Connection = j.Answer.Names, j.Answer.Connection
+	}
+	switch {
+	case !j.Address.IsValid():
+		t.Expected, t.Why = NoName, "the name leads to no address"+nameless(t.Names)
+	default:
+		t.Address = j.Address.String()
+		t.rules(j)
+		t.expect()
+	}
+	t.judge(j)
+	return t
+}
+
+func nameless(n *reach.Names) string {
+	if n == nil {
+		return ""
+	}
+	for _, try := range n.Tries {
+		if try.Error != "" {
+			return fmt.Sprintf(": DNS server %s gave no answer: %s", try.Server, try.Error)
+		}
+	}
+	return ""
+}
+
+// rules finds the addresses that a connection may be sent to.
+func (t *Trace) rules(j *Journey) {
+	to := netip.AddrPortFrom(j.Address, j.Port)
+	if j.Service == nil {
+		t.Rules = "no Service has this address: it is sent there as it is"
+		t.Hops = []Hop{t.hop(j, to, 1)}
+		return
+	}
+	t.Service = j.Service.Namespace + "/" + j.Service.Name
+	if j.Service.Spec.ClusterIP == corev1.ClusterIPNone {
+		t.Front, t.Rules = "pod's address (headless)", "a headless Service has no rules: it is sent to the pod"
+		t.Hops = []Hop{t.hop(j, to, 1)}
+		return
+	}
+	way, ok := services.WayOf(j.Service, j.Slices, t.nodeFacts(j), to, number(j.Protocol))
+	if !ok {
+		t.Rules = "the Service is not served at this address by this cluster's proxy: it is sent there as it is"
+		t.Hops = []Hop{t.hop(j, to, 1)}
+		return
+	}
+	t.Front = way.Front
+	switch {
+	case way.Unserved:
+		t.Expected, t.Rules = Refuses, fmt.Sprintf("refused: the Service has no port %d/%s; it has %s", j.Port, j.Protocol, portsOf(j.Service))
+	case way.Fate == services.Refused:
+		t.Expected, t.Rules = Refuses, "refused: port "+portWords(way.Port, j.Port)+" has no endpoint (keelson why -n "+j.Service.Namespace+" svc/"+j.Service.Name+" says why)"
+	case way.Fate == services.Dropped:
+		t.Expected, t.Rules = Drops, "dropped: port "+portWords(way.Port, j.Port)+" has no endpoint on this node, and internalTrafficPolicy is Local"
+	default:
+		t.Rules = fmt.Sprintf("port %s leads to %s", portWords(way.Port, j.Port), count(len(way.Endpoints), "endpoint"))
+		if way.Sticky > 0 {
+			t.Rules += fmt.Sprintf("; a client keeps its endpoint for %s", short(way.Sticky))
+		}
+		for _, e := range way.Endpoints {
+			t.Hops = append(t.Hops, t.hop(j, e.Addr, 1/float64(len(way.Endpoints))))
+		}
+	}
+}
+
+func short(d time.Duration) string {
+	return strings.TrimSuffix(strings.TrimSuffix(d.String(), "0s"), "0m")
+}
+
+func portWords(name string, number uint16) string {
+	if name == "" {
+		return fmt.Sprint(number)
+	}
+	return fmt.Sprintf("%d (%s)", number, name)
+}
+
+func portsOf(svc *corev1.Service) string {
+	var out []string
+	for i := range svc.Spec.Ports {
+		out = append(out, portText(&svc.Spec.Ports[i]))
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
+}
+
+func number(p corev1.Protocol) uint8 {
+	if p == corev1.ProtocolUDP {
+		return 17
+	}
+	return 6
+}
+
+// nodeFacts are what the rules of the client's node depend on.
+func (t *Trace) nodeFacts(j *Journey) services.Node {
+	out := services.Node{Name: t.Node}
+	if n := j.Nodes[t.Node]; n != nil {
+		out.Zone = n.Labels[corev1.LabelTopologyZone]
+		for _, c := range n.Spec.PodCIDRs {
+			if p, err := netip.ParsePrefix(c); err == nil {
+				out.PodCIDRs = append(out.PodCIDRs, p)
+			}
+		}
+	}
+	return out
+}
+
+// hop is one address: whose it is, and what policies say about a connection there.
+func (t *Trace) hop(j *Journey, at netip.AddrPort, probability float64) Hop {
+	h := Hop{Address: at.String(), Probability: probability}
+	server := verdict.End{Addr: at.Addr(), Pod: podAt(j.Pods, at.Addr())}
+	client := verdict.End{Pod: j.From}
+	if a, err := netip.ParseAddr(j.From.Status.PodIP); err == nil {
+		client.Addr = a
+	}
+	if server.Pod != nil {
+		h.Pod, h.Node = server.Pod.Namespace+"/"+server.Pod.Name, server.Pod.Spec.NodeName
+		h.Way = wayTo(j.Nodes, t.Node, h.Node)
+		n := j.Nodes[h.Node]
+		h.Fake = n != nil && n.Annotations[annotationFake] != ""
+	}
+	c := &verdict.Cluster{Policies: j.Policies, Namespaces: j.Namespaces}
+	port := verdict.Port{Protocol: j.Protocol, Number: int32(at.Port())}
+	out, in := c.Egress(client, server, port), c.Ingress(client, server, port)
+	h.Egress, h.Ingress, h.Allowed = verdictWords(out), verdictWords(in), out.Allowed() && in.Allowed()
+	if j.From.Spec.HostNetwork && server.Pod != nil && h.Node == t.Node {
+		h.Ingress, h.Allowed = "what comes from the pod's own node is not judged", true
+	}
+	return h
+}
+
+// podAt is the pod that has an address of its own.
+func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
+	i := slices.IndexFunc(pods, func(p *corev1.Pod) bool {
+		return verdict.Selectable(p) && (p.Status.PodIP == a.String() || slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a.String() }))
+	})
+	if i < 0 {
+		return nil
+	}
+	return pods[i]
+}
+
+func wayTo(nodes map[string]*corev1.Node, from, to string) string {
+	switch n := nodes[to]; {
+	case from == to:
+		return "same node"
+	case n == nil:
+		return "another node"
+	default:
+		for _, a := range n.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				return "another node, at " + a.Address
+			}
+		}
+	}
+	return "another node, without an address"
+}
+
+func verdictWords(v verdict.Verdict) string {
+	switch {
+	case len(v.Isolating) == 0:
+		return "no policy isolates it"
+	case len(v.Allowing) == 0:
+		return "denied: isolated by " + strings.Join(v.Isolating, ", ") + ", and none allows it"
+	}
+	return "allowed by " + strings.Join(v.Allowing, ", ")
+}
+
+// expect says what must become of a connection.
+func (t *Trace) expect() {
+	if t.Expected != "" {
+		t.Why = t.Rules
+		return
+	}
+	allowed := 0
+	for _, h := range t.Hops {
+		if h.Allowed && !h.Fake {
+			allowed++
+		}
+	}
+	switch {
+	case allowed == len(t.Hops):
+		t.Expected, t.Why = Passes, "nothing stops it"
+	case allowed > 0:
+		t.Expected, t.Why = Sometimes, fmt.Sprintf("%d of %s can be reached", allowed, count(len(t.Hops), "endpoint"))
+	default:
+		t.Expected, t.Why = Drops, t.stopper()
+	}
+}
+
+// stopper is the first thing that keeps the connection from its ends.
+func (t *Trace) stopper() string {
+	for _, h := range t.Hops {
+		switch {
+		case strings.HasPrefix(h.Egress, "denied"):
+			return "egress of " + t.From + " is " + h.Egress
+		case strings.HasPrefix(h.Ingress, "denied"):
+			return "ingress of " + h.Pod + " is " + h.Ingress
+		case h.Fake:
+			return "node " + h.Node + " is simulated: nobody answers there"
+		}
+	}
+	return "nothing is there"
+}
