@@ -89,8 +89,9 @@ func (r *traceReader) probe(ctx context.Context, host string) error {
 	for k, v := range asked.Values() {
 		req = req.Param(k, v[0])
 	}
-	body, err := req.DoRaw(ctx)
-	if err != nil {
+	result := req.Do(ctx)
+	body, _ := result.Raw()
+	if err := result.Error(); err != nil { // which reads the server's own words
 		r.j.NoAnswer = err.Error()
 		return nil //nolint:nilerr // the rest is worth telling
 	}

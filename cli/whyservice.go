@@ -5,16 +5,22 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/networking/reach"
 	"keelson/timeline/packet"
 )
 
-// whyService tells where packets to a service go. All it looks at are objects of the API, so any cluster will do.
+// whyService tells where packets to a service go: by objects of the API, so that any cluster will do, and by what nodes say that are Keelson's.
 func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
 	ns := url.PathEscape(f.namespace)
 	o := packet.Objects{Service: &corev1.Service{}}
@@ -42,9 +48,63 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 	}
 	o.Pods, o.Slices, o.Policies = pods.Items, slices.Items, policies.Items
 	s := packet.Explain(&o)
+	s.Serve(&o, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
 	if f.output == "json" {
 		return json.NewEncoder(std.Out).Encode(s)
 	}
 	packet.Render(std.Out, s)
+	return nil
+}
+
+// mostNodes are asked what they do for a service, some at the same time, each for a while.
+const (
+	mostNodes   = 32
+	nodesAtOnce = 8
+	nodeLimit   = 5 * time.Second
+)
+
+// nodesServing asks the kubelets what is in their kernels; none when the nodes cannot be listed.
+func (f *storyFlags) nodesServing(ctx context.Context, ns, name string) []packet.Node {
+	var nodes metav1.PartialObjectMetadataList
+	body, err := f.get(ctx, "/api/v1/nodes?limit=1000")
+	if err != nil {
+		return nil // a user of a namespace
+	}
+	err = json.NewDecoder(body).Decode(&nodes)
+	_ = body.Close() // it was read, or its error is told
+	if err != nil {
+		return nil
+	}
+	var out []packet.Node
+	for i := range nodes.Items {
+		if nodes.Items[i].Annotations["keelson.dev/simulated-by"] == "" && len(out) < mostNodes {
+			out = append(out, packet.Node{Serving: reach.Serving{Node: nodes.Items[i].Name}})
+		}
+	}
+	var work errgroup.Group
+	work.SetLimit(nodesAtOnce)
+	for i := range out {
+		work.Go(func() error {
+			if err := f.nodeServing(ctx, ns, name, &out[i].Serving); err != nil {
+				out[i].Error = err.Error()
+			}
+			return nil
+		})
+	}
+	_ = work.Wait() // errors are the nodes'
+	return out
+}
+
+func (f *storyFlags) nodeServing(ctx context.Context, ns, name string, into *reach.Serving) error {
+	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
+	defer cancel()
+	body, err := f.get(ctx, "/api/v1/nodes/"+url.PathEscape(into.Node)+"/proxy/keelson/service/"+ns+"/"+name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("its kubelet does not tell: %w", err)
+	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -44,6 +45,10 @@ type Service struct {
 	Pods  []Pod    `json:"pods,omitempty"`
 	// Wrong is the first thing wrong, in words; empty: nothing is.
 	Wrong string `json:"wrong,omitempty"`
+	// Nodes are what nodes do for it.
+	Nodes []Node `json:"nodes,omitempty"`
+
+	now time.Time
 }
 
 // Pod is one that the service's selector matches.
@@ -303,10 +308,17 @@ func Render(out io.Writer, s *Service) {
 			fmt.Fprintf(&b, "          isolated by %s\n", strings.Join(p.Policies, ", "))
 		}
 	}
+	for i := range s.Nodes {
+		renderNode(&b, &s.Nodes[i], s.now)
+	}
 	if s.Wrong != "" {
 		fmt.Fprintf(&b, "   wrong: %s\n", s.Wrong)
 	} else {
-		b.WriteString("   nothing is wrong that the API shows\n")
+		what := "the API shows"
+		if len(s.Nodes) > 0 {
+			what = "the API and the nodes show"
+		}
+		fmt.Fprintf(&b, "   nothing is wrong that %s\n", what)
 	}
 	_, _ = io.WriteString(out, b.String())
 }
