@@ -48,7 +48,7 @@ func (s *site) names() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
-	anyPort := false
+	anyPort, second := false, netip.Addr{}
 	if !listen.IsValid() {
 		if s.cfg.RuntimeEndpoint != "" {
 			return nil, nil //nolint:nilnil // the pod network is another's, and no address of it is known
@@ -57,13 +57,16 @@ func (s *site) names() (run.Func, error) {
 			return nil, errors.New("no address to answer at: name one with --dns-listen")
 		}
 		listen, anyPort = netip.AddrPortFrom(s.cfg.PodCIDRs[0].Masked().Addr().Next(), 53), true
+		if len(s.cfg.PodCIDRs) > 1 {
+			second = s.cfg.PodCIDRs[1].Masked().Addr().Next()
+		}
 	}
 	ip, err := s.cfg.clusterDNS()
 	if err != nil {
 		return nil, err
 	}
 	d, err := dns.New(dns.Config{
-		Client: s.client(roleNamed(namesRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, AnyPort: anyPort, ServiceIP: ip,
+		Client: s.client(roleNamed(namesRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, Second: second, AnyPort: anyPort, ServiceIP: ip,
 		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.room("dns"),
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,6 +39,8 @@ type Config struct {
 	// Listen is the address to answer at. Where AnyPort is set and its port is taken, another one is used, which the slice then names.
 	Listen  netip.AddrPort
 	AnyPort bool
+	// Second is an address of the other IP family, at which the server answers too, at the same port; may be unset.
+	Second netip.Addr
 	// ServiceIP is the cluster address of kube-system/kube-dns.
 	ServiceIP netip.Addr
 	// Domain is the cluster's; empty: cluster.local.
@@ -98,12 +101,25 @@ func Collectors() []prometheus.Collector { return meter.Collectors() }
 
 // Run answers until ctx ends. It is ready when it answers: all of the cluster's names are known then.
 func (s *Server) Run(ctx context.Context, ready func()) error {
-	l, err := s.listen(ctx)
+	l, err := s.listen(ctx, s.cfg.Listen)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	p := &publisher{cfg: s.cfg, addr: l.Addr(), wake: make(chan struct{}, 1)}
+	sockets := []serve.Listeners{l}
+	if s.cfg.Second.IsValid() {
+		second, err := s.listen(ctx, netip.AddrPortFrom(s.cfg.Second, l.Addr().Port()))
+		if err != nil {
+			return err
+		}
+		defer second.Close()
+		sockets = append(sockets, second)
+	}
+	var addrs []netip.AddrPort
+	for _, l := range sockets {
+		addrs = append(addrs, l.Addr())
+	}
+	p := newPublishers(s.cfg, addrs...)
 	inform, err := s.informers(p)
 	if err != nil {
 		return err
@@ -120,7 +136,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 			s.cfg.Listening(l.Addr())
 		}
 		ready()
-		return s.handler.Run(ctx, l)
+		return s.answer(ctx, sockets)
 	}
 	g := &run.Group{}
 	g.Add("events", s.events.Run)
@@ -134,17 +150,26 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return g.Run(ctx, ready)
 }
 
-func (s *Server) listen(ctx context.Context) (serve.Listeners, error) {
-	l, err := serve.Listen(ctx, s.cfg.Listen)
+// answer serves all sockets until ctx ends, or one of them fails.
+func (s *Server) answer(ctx context.Context, sockets []serve.Listeners) error {
+	work, ctx := errgroup.WithContext(ctx)
+	for _, l := range sockets {
+		work.Go(func() error { return s.handler.Run(ctx, l) })
+	}
+	return work.Wait()
+}
+
+func (s *Server) listen(ctx context.Context, at netip.AddrPort) (serve.Listeners, error) {
+	l, err := serve.Listen(ctx, at)
 	if s.cfg.AnyPort && errors.Is(err, syscall.EADDRINUSE) {
-		l, err = serve.Listen(ctx, netip.AddrPortFrom(s.cfg.Listen.Addr(), 0))
+		l, err = serve.Listen(ctx, netip.AddrPortFrom(at.Addr(), 0))
 		if err == nil {
 			s.cfg.Log.Warn("another program answers for names at all addresses of the machine; pods reach this server at another port, through the service kube-dns",
-				"taken", s.cfg.Listen, "port", l.Addr().Port())
+				"taken", at, "port", l.Addr().Port())
 		}
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with --dns-listen, or do without with --dns=none: %w", s.cfg.Listen, err)
+		return l, fmt.Errorf("another program answers for names at %s: stop it, choose another address with --dns-listen, or do without with --dns=none: %w", at, err)
 	}
 	return l, err
 }

@@ -33,7 +33,7 @@ const (
 )
 
 // informers feed the zone, the addresses that may ask, the configuration and the publisher.
-func (s *Server) informers(p *publisher) (run.Func, error) {
+func (s *Server) informers(p publishers) (run.Func, error) {
 	named := func(name string) func(*metav1.ListOptions) {
 		return func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
@@ -88,7 +88,7 @@ func (s *Server) informers(p *publisher) (run.Func, error) {
 	}, err
 }
 
-func (s *Server) setService(obj any, p *publisher) {
+func (s *Server) setService(obj any, p publishers) {
 	svc, ok := client.Delivered[*corev1.Service](obj)
 	if !ok {
 		return
@@ -97,17 +97,17 @@ func (s *Server) setService(obj any, p *publisher) {
 	if s.zone.SetService(svc) {
 		s.mark(svc.Namespace, svc.Name, svc.UID, begin)
 	}
-	p.service(svc)
+	p.service(svc, true)
 }
 
-func (s *Server) dropService(obj any, p *publisher) {
+func (s *Server) dropService(obj any, p publishers) {
 	if svc, ok := client.Delivered[*corev1.Service](obj); ok {
 		s.zone.DropService(svc.Namespace, svc.Name)
-		p.serviceGone(svc)
+		p.service(svc, false)
 	}
 }
 
-func (s *Server) setSlice(obj any, p *publisher) {
+func (s *Server) setSlice(obj any, p publishers) {
 	sl, ok := client.Delivered[*discoveryv1.EndpointSlice](obj)
 	if !ok {
 		return
@@ -119,7 +119,7 @@ func (s *Server) setSlice(obj any, p *publisher) {
 	p.slice(sl, true)
 }
 
-func (s *Server) dropSlice(obj any, p *publisher) {
+func (s *Server) dropSlice(obj any, p publishers) {
 	if sl, ok := client.Delivered[*discoveryv1.EndpointSlice](obj); ok {
 		s.zone.DropSlice(sl.Namespace, sl.Name)
 		p.slice(sl, false)
@@ -138,7 +138,7 @@ func (s *Server) dropNamespace(obj any) {
 	}
 }
 
-func (s *Server) setNode(obj any, p *publisher) {
+func (s *Server) setNode(obj any, p publishers) {
 	if n, ok := client.Delivered[*corev1.Node](obj); ok {
 		s.sources.setNode(n)
 		if n.Name == s.cfg.NodeName {
@@ -224,7 +224,7 @@ func (s *Server) reroute() {
 func (s *Server) others(list []netip.AddrPort) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, a := range list {
-		if a == s.cfg.Listen || a.Addr() == s.cfg.ServiceIP || a.Addr() == s.cfg.Listen.Addr() && a.Port() == 53 {
+		if a == s.cfg.Listen || a.Addr() == s.cfg.ServiceIP || (a.Addr() == s.cfg.Listen.Addr() || a.Addr() == s.cfg.Second) && a.Port() == 53 {
 			s.cfg.Log.Error("a name server that is to be asked is this one, and is left out; name another in the node's resolv.conf or in the configuration of names", "server", a)
 			s.looped(a)
 			continue

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -29,10 +30,53 @@ const (
 	Manager = "dns.keelson"
 )
 
-// publisher keeps the service and this node's slice of it. It holds what the informers saw last.
+// publishers are one for each address of this server: the first keeps the service too.
+type publishers []*publisher
+
+func newPublishers(cfg Config, addrs ...netip.AddrPort) publishers {
+	out := make(publishers, len(addrs))
+	for i, a := range addrs {
+		name := sliceName(Service, cfg.NodeName)
+		if i > 0 {
+			name = sliceName(Service+"6", cfg.NodeName) // no other node's first has that beginning
+		}
+		out[i] = &publisher{cfg: cfg, addr: a, name: name, wake: make(chan struct{}, 1)}
+	}
+	return out
+}
+
+func (all publishers) service(s *corev1.Service, there bool) {
+	for _, p := range all {
+		p.service(s, there)
+	}
+}
+
+func (all publishers) slice(s *discoveryv1.EndpointSlice, there bool) {
+	for _, p := range all {
+		p.slice(s, there)
+	}
+}
+
+func (all publishers) node(n *corev1.Node) {
+	for _, p := range all {
+		p.node(n)
+	}
+}
+
+// run lets all work until ctx ends.
+func (all publishers) run(ctx context.Context) {
+	var work sync.WaitGroup
+	for _, p := range all {
+		work.Go(func() { p.run(ctx) })
+	}
+	work.Wait()
+}
+
+// publisher keeps the service and this node's slice of it for one address. It holds what the informers saw last.
 type publisher struct {
 	cfg  Config
 	addr netip.AddrPort
+	name string // of the slice
 	wake chan struct{}
 
 	mu      sync.Mutex
@@ -52,20 +96,19 @@ func (p *publisher) changed(f func()) {
 	}
 }
 
-func (p *publisher) service(s *corev1.Service) {
-	if s.Namespace == metav1.NamespaceSystem && s.Name == Service {
-		p.changed(func() { p.svc = s })
+func (p *publisher) service(s *corev1.Service, there bool) {
+	if s.Namespace != metav1.NamespaceSystem || s.Name != Service {
+		return
 	}
-}
-
-func (p *publisher) serviceGone(s *corev1.Service) {
-	if s.Namespace == metav1.NamespaceSystem && s.Name == Service {
-		p.changed(func() { p.svc = nil })
-	}
+	p.changed(func() {
+		if p.svc = s; !there {
+			p.svc = nil
+		}
+	})
 }
 
 func (p *publisher) slice(s *discoveryv1.EndpointSlice, there bool) {
-	if s.Namespace != metav1.NamespaceSystem || s.Name != sliceName(p.cfg.NodeName) {
+	if s.Namespace != metav1.NamespaceSystem || s.Name != p.name {
 		return
 	}
 	p.changed(func() {
@@ -84,9 +127,9 @@ func (p *publisher) node(n *corev1.Node) {
 	}
 }
 
-// sliceName is this node's; a long one is cut, and told apart by a hash.
-func sliceName(node string) string {
-	name := Service + "-" + node
+// sliceName is a node's; a long one is cut, and told apart by a hash.
+func sliceName(prefix, node string) string {
+	name := prefix + "-" + node
 	if len(name) > 200 {
 		sum := sha256.Sum256([]byte(node))
 		name = name[:180] + "-" + hex.EncodeToString(sum[:8])
@@ -188,12 +231,12 @@ func ignoreGone(err error) error {
 
 // service is what everybody expects by this name.
 func service(ip netip.Addr) *corev1.Service {
-	local := corev1.ServiceInternalTrafficPolicyLocal
+	local, families := corev1.ServiceInternalTrafficPolicyLocal, corev1.IPFamilyPolicyPreferDualStack
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: Service, Labels: map[string]string{
 			"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS",
 		}},
-		Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local, Ports: []corev1.ServicePort{
+		Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local, IPFamilyPolicy: &families, Ports: []corev1.ServicePort{
 			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP},
 		}},
 	}
@@ -209,7 +252,7 @@ func (p *publisher) want(node *corev1.Node) *discoveryv1.EndpointSlice {
 	udp, tcp, name, nameTCP := corev1.ProtocolUDP, corev1.ProtocolTCP, "dns", "dns-tcp"
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: sliceName(node.Name),
+			Namespace: metav1.NamespaceSystem, Name: p.name,
 			Labels:          map[string]string{discoveryv1.LabelServiceName: Service, discoveryv1.LabelManagedBy: Manager},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 		},
@@ -242,8 +285,11 @@ func merged(have, want *discoveryv1.EndpointSlice) (next *discoveryv1.EndpointSl
 	return next, same
 }
 
-// Withdraw takes a node's slice away: with --dns=none another server answers at the service's address.
+// Withdraw takes a node's slices away: with --dns=none another server answers at the service's address.
 func Withdraw(ctx context.Context, c *client.Client, node string) error {
-	err := c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, sliceName(node), metav1.DeleteOptions{})
-	return ignoreGone(err)
+	var errs []error
+	for _, prefix := range []string{Service, Service + "6"} {
+		errs = append(errs, ignoreGone(c.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Delete(ctx, sliceName(prefix, node), metav1.DeleteOptions{})))
+	}
+	return errors.Join(errs...)
 }

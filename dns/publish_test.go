@@ -31,7 +31,7 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 		})
 		p := &publisher{
 			cfg:  Config{Client: &client.Client{Interface: api}, NodeName: "n", Log: slog.New(slog.DiscardHandler)},
-			addr: netip.MustParseAddrPort("10.42.0.1:53"), wake: make(chan struct{}, 1),
+			addr: netip.MustParseAddrPort("10.42.0.1:53"), name: sliceName(Service, "n"), wake: make(chan struct{}, 1),
 		}
 		if err := p.pass(t.Context()); (err == nil) != there {
 			t.Errorf("%s: got %v", name, err)
@@ -42,17 +42,15 @@ func TestServiceMadeAMomentAgo(t *testing.T) {
 // publishing is a publisher of the node n, with what its informers would have shown of api.
 func publishing(t *testing.T, api *fake.Clientset) *publisher {
 	t.Helper()
-	p := &publisher{
-		cfg:     Config{Client: &client.Client{Interface: api}, NodeName: "n", ServiceIP: netip.MustParseAddr("10.96.0.10"), Log: slog.New(slog.DiscardHandler)},
-		addr:    netip.MustParseAddrPort("10.42.0.1:5353"),
-		wake:    make(chan struct{}, 1),
-		machine: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}},
-	}
+	p := newPublishers(Config{
+		Client: &client.Client{Interface: api}, NodeName: "n", ServiceIP: netip.MustParseAddr("10.96.0.10"), Log: slog.New(slog.DiscardHandler),
+	}, netip.MustParseAddrPort("10.42.0.1:5353"))[0]
+	p.machine = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "uid-n"}}
 	p.svc, _ = api.CoreV1().Services(metav1.NamespaceSystem).Get(t.Context(), Service, metav1.GetOptions{})
 	if p.svc.GetName() == "" {
 		p.svc = nil
 	}
-	p.own, _ = api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Get(t.Context(), sliceName("n"), metav1.GetOptions{})
+	p.own, _ = api.DiscoveryV1().EndpointSlices(metav1.NamespaceSystem).Get(t.Context(), p.name, metav1.GetOptions{})
 	if p.own.GetName() == "" {
 		p.own = nil
 	}
@@ -115,8 +113,8 @@ func TestPublish(t *testing.T) {
 
 // TestSliceName: long names of nodes are cut and stay different.
 func TestSliceName(t *testing.T) {
-	a, b := sliceName(strings.Repeat("a", 253)), sliceName(strings.Repeat("a", 252)+"b")
-	if a == b || len(a) > 253 || sliceName("n") != "kube-dns-n" {
-		t.Errorf("%s, %s, %s", a, b, sliceName("n"))
+	a, b := sliceName(Service, strings.Repeat("a", 253)), sliceName(Service, strings.Repeat("a", 252)+"b")
+	if a == b || len(a) > 253 || sliceName(Service, "n") != "kube-dns-n" {
+		t.Errorf("%s, %s, %s", a, b, sliceName(Service, "n"))
 	}
 }

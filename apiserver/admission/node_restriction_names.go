@@ -14,10 +14,10 @@ import (
 
 const dnsService = "kube-dns"
 
-// ownNames lets a node that answers for names itself keep its own slice of the service kube-dns, and no other.
+// ownNames lets a node that answers for names itself keep its own slices of the service kube-dns, one for each IP family, and no other.
 func ownNames(r *Request, node string) error {
 	name := nameOf(r)
-	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(node) {
+	if r.Namespace != metav1.NamespaceSystem || name != sliceOfNames(dnsService, node) && name != sliceOfNames(dnsService+"6", node) {
 		return Forbidden(r, "node %q can only %s its own endpoint slice of the service %s", node, strings.ToLower(string(r.Operation)), dnsService)
 	}
 	if r.Operation != Create && r.Operation != Update {
@@ -39,8 +39,8 @@ func ownNames(r *Request, node string) error {
 }
 
 // sliceOfNames is the slice's name: dns.publisher makes it.
-func sliceOfNames(node string) string {
-	name := dnsService + "-" + node
+func sliceOfNames(prefix, node string) string {
+	name := prefix + "-" + node
 	if len(name) > 200 {
 		sum := sha256.Sum256([]byte(node))
 		name = name[:180] + "-" + hex.EncodeToString(sum[:8])

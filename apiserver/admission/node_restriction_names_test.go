@@ -29,8 +29,12 @@ func TestNodesKeepTheirNames(t *testing.T) {
 	if err := slice(func(*discoveryv1.EndpointSlice) {}); err != nil {
 		t.Errorf("its own: %v", err)
 	}
+	if err := slice(func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns6-node-1" }); err != nil {
+		t.Errorf("its own of the other IP family: %v", err)
+	}
 	for what, edit := range map[string]func(*discoveryv1.EndpointSlice){
 		"another node's":          func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns-node-2" },
+		"another node's second":   func(s *discoveryv1.EndpointSlice) { s.Name = "kube-dns6-node-2" },
 		"another namespace":       func(s *discoveryv1.EndpointSlice) { s.Namespace = "default" },
 		"another service":         func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "bank" },
 		"an endpoint elsewhere":   func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].NodeName = &other },
