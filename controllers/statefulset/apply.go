@@ -113,6 +113,9 @@ func (a *acting) do(ctx context.Context, x action) (bool, error) {
 
 func (a *acting) create(ctx context.Context, x action) (bool, error) {
 	name := podName(a.s.set, x.n)
+	if err := a.claimsFree(ctx, x.n); err != nil {
+		return false, err
+	}
 	if err := a.ensureClaims(ctx, x.n); err != nil {
 		a.told("create", name, err)
 		return false, err
@@ -157,6 +160,28 @@ func (a *acting) identify(ctx context.Context, x action) error {
 		a.told("update", p.Name, err)
 	}
 	return err
+}
+
+// claimsFree asks the server whether the claims that pod n is to use again are still its own to use. The cache may not know yet that this
+// controller gave one to the pod before, and the garbage collector is about to take it. Where claims are always kept nobody is asked.
+func (a *acting) claimsFree(ctx context.Context, n int) error {
+	onDeleted, onScaled := retention(a.s.set)
+	for i := range a.s.set.Spec.VolumeClaimTemplates {
+		has := a.s.claim(claimName(a.s.set, &a.s.set.Spec.VolumeClaimTemplates[i], n))
+		if has == nil || !onDeleted && !onScaled && len(has.OwnerReferences) == 0 {
+			continue
+		}
+		live, err := a.env.Client.CoreV1().PersistentVolumeClaims(has.Namespace).Get(ctx, has.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return leaving(has.Name) // the cache will say so
+		case err != nil:
+			return fmt.Errorf("read claim %s/%s: %w", has.Namespace, has.Name, err)
+		case live.DeletionTimestamp != nil, blocked(live, a.s.set, n):
+			return leaving(has.Name)
+		}
+	}
+	return nil
 }
 
 // ensureClaims creates the claims of pod n that do not exist.

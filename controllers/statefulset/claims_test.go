@@ -3,6 +3,7 @@
 package statefulset
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +11,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/client"
+	"keelson/controllers/framework"
 )
 
 const (
@@ -95,6 +101,37 @@ func TestDecideClaims(t *testing.T) {
 	for _, tt := range tests {
 		if got := told(decide(snap(tt.set, tt.claims, tt.pods...))); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestClaimsFree: the cache knows an old state of a claim that a pod is to use again (seed 200851 of the simulation).
+func TestClaimsFree(t *testing.T) {
+	now := metav1.Now()
+	claim := func(edit func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data-web-0"}}
+		edit(c)
+		return c
+	}
+	owner := func(refs ...metav1.OwnerReference) func(*corev1.PersistentVolumeClaim) {
+		return func(c *corev1.PersistentVolumeClaim) { c.OwnerReferences = refs }
+	}
+	for _, tt := range []struct {
+		name  string
+		live  []runtime.Object
+		fails bool
+	}{
+		{"as it is known", []runtime.Object{claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))}, false},
+		{"given to the pod before", []runtime.Object{claim(owner(ownedBy("v1", "Pod", "web-0", "gone")))}, true},
+		{"being deleted", []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp, c.Finalizers = &now, []string{"x/y"} })}, true},
+		{"gone", nil, true},
+	} {
+		known := claim(owner(ownedBy("apps/v1", "StatefulSet", "web", "web")))
+		s := snap(newSet(1, withClaims(deletes, deletes)), map[string]*corev1.PersistentVolumeClaim{"data-web-0": known})
+		a := &acting{Controller: &Controller{env: &framework.Env{Client: &client.Client{Interface: fake.NewClientset(tt.live...)}}}, s: s}
+		err := a.claimsFree(t.Context(), 0)
+		if (err != nil) != tt.fails || err != nil && !errors.Is(err, framework.ErrStale) {
+			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
 }
