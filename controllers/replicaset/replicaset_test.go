@@ -14,6 +14,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -155,6 +156,25 @@ func TestFailureShowsAndClears(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		if n, conds := len(pods(t, c)), get(t, c).Status.Conditions; n != 2 || len(conds) != 0 {
 			t.Errorf("after mending: got %d pods, conditions %v", n, conds)
+		}
+	})
+}
+
+// TestTerminatingNamespace: one refusal is enough; nobody tries the other 999, neither now nor again.
+func TestTerminatingNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newSet(1000))
+		var tries atomic.Int32
+		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			tries.Add(1)
+			err := apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("the namespace is being terminated"))
+			err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+			return true, nil, err
+		})
+		c.Start(t, "replicaset-controller", replicaset.New)
+		time.Sleep(time.Hour)
+		if n := tries.Load(); n < 1 || n > 4 {
+			t.Errorf("%d pods were tried in an hour, want one a pass", n)
 		}
 	})
 }
