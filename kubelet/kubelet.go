@@ -20,6 +20,7 @@ import (
 	"keelson/api/core/localvolume"
 	volumeapi "keelson/api/core/volume"
 	"keelson/client"
+	"keelson/kubelet/csi"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
 	"keelson/kubelet/meter"
@@ -122,6 +123,9 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	k.stats.VolumePath = k.volumes.Path
+	k.stats.ClaimUsage = func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
+		return k.volumes.CSI.Stats(ctx, string(p.UID), name)
+	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
 	k.probes = probe.NewManager(runner, &probeNews{k})
 	k.services.client = cfg.Client.Interface

@@ -84,6 +84,7 @@ func TestScripts(t *testing.T) {
 			"pushimage":     pushImage,
 			"saveimage":     saveImage,
 			"inpodimage":    inpodImage,
+			"driverimage":   driverImage,
 			"terminal":      terminal,
 			"forwarded":     forwarded,
 			"wsopen":        wsopen,

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // mirror judges a new mirror pod: it belongs to nobody but the node, and refers to nothing that the node could read by it.
@@ -144,7 +145,7 @@ func claimStatus(r *Request, node string) error {
 	}
 	claim, old = claim.DeepCopy(), old.DeepCopy()
 	for _, c := range []*corev1.PersistentVolumeClaim{claim, old} {
-		c.ResourceVersion, c.ManagedFields = "", nil
+		c.TypeMeta, c.ResourceVersion, c.ManagedFields = metav1.TypeMeta{}, "", nil // what a patch was decoded from names its kind
 		c.Status.Capacity, c.Status.Conditions, c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil, nil, nil
 	}
 	if !apiequality.Semantic.DeepEqual(claim, old) {

@@ -126,7 +126,9 @@ func TestNodeStatuses(t *testing.T) {
 		edit(next)
 		return p.Validate(t.Context(), asNode(&Request{Operation: Update, Resource: claims, Subresource: sub, Name: "c", Object: next, OldObject: before}))
 	}
-	if err := claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Capacity = quantities("storage", "1Gi") }); err != nil {
+	if err := claim("status", func(c *corev1.PersistentVolumeClaim) {
+		c.Kind, c.APIVersion, c.Status.Capacity = "PersistentVolumeClaim", "v1", quantities("storage", "1Gi") // as patches are decoded
+	}); err != nil {
 		t.Errorf("capacity: %v", err)
 	}
 	wantForbidden(t, "phase", claim("status", func(c *corev1.PersistentVolumeClaim) { c.Status.Phase = corev1.ClaimBound }), "is not allowed to update fields other than status.capacity and status.conditions")

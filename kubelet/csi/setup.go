@@ -55,6 +55,9 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 	if err == nil {
 		err = d.learn(ctx)
 	}
+	if v, ok := m.kept(s); err != nil && ok {
+		return v, nil // it is asked what is new when it comes back
+	}
 	if err != nil && s.Inline != nil {
 		return Volume{}, &Error{s.op("SetUp", ""), s.name, fmt.Errorf("kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: %w", err)}
 	}
@@ -68,6 +71,29 @@ func (m *Mounter) SetUp(ctx context.Context, r Request) (Volume, error) {
 	}
 	defer v.end()
 	return m.setUp(ctx, &job{spec: s, object: obj, driver: d, volume: v, use: u, uid: string(r.Pod.UID)})
+}
+
+// kept is a volume that a driver has published in the pod and that is mounted still, though the driver is away.
+func (m *Mounter) kept(s *spec) (Volume, bool) {
+	root, err := inroot.Open(string(m.cfg.Dir))
+	if err != nil {
+		return Volume{}, false
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	dir, target := publishedAt(string(s.Pod.UID), s.block, s.name)
+	if !mounted(root, dir, target) {
+		return Volume{}, false
+	}
+	return Volume{Path: m.at(target)}, true
+}
+
+// mounted tells whether a volume was published, by the disk and the kernel: a machine that was started anew has no mounts.
+func mounted(root *inroot.Dir, dir, target string) bool {
+	if _, err := root.Lstat(filepath.Join(dir, published)); err != nil {
+		return false
+	}
+	i, err := root.Lstat(target)
+	return err == nil && i.MountRoot
 }
 
 // object is the CSIDriver; nil: there is none.
@@ -141,11 +167,11 @@ func soon() time.Time { return time.Now().Add(republishEvery + rand.N(republishE
 
 // there tells whether the driver has published the volume in the pod, in this life of the kubelet or an earlier one.
 func (j *job) there(dir, target string) bool {
-	if _, err := j.root.Lstat(filepath.Join(dir, published)); err != nil {
-		return false
+	if mounted(j.root, dir, target) {
+		return true
 	}
-	i, err := j.root.Lstat(target)
-	return err == nil && (i.MountRoot || j.use.published) // a machine that was started anew has no mounts
+	_, err := j.root.Lstat(target)
+	return err == nil && j.use.published // some drivers mount nothing
 }
 
 // group is what a driver that gives volumes to groups itself is told.

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/kubelet/csi"
 	"keelson/kubelet/observed"
 )
 
@@ -41,6 +42,8 @@ type Config struct {
 	RootDir, LogDir string
 	// VolumePath is where a volume of a pod lies.
 	VolumePath func(ctx context.Context, p *corev1.Pod, volume string) (string, error)
+	// ClaimUsage is what a volume of a pod's claim has and what is used of it; nil: nobody says. May be nil.
+	ClaimUsage func(ctx context.Context, p *corev1.Pod, volume string) *csi.Usage
 	// Pods are those of the node.
 	Pods func() []*corev1.Pod
 }

@@ -154,6 +154,7 @@ func (s *Source) addDisk(ctx context.Context, pods []pod) {
 		}
 		pods[i].Ephemeral = taken(sum)
 	}
+	s.addClaims(ctx, pods, specs)
 }
 
 func taken(d eviction.Disk) *fileSystem {

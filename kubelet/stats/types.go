@@ -60,7 +60,12 @@ type (
 	}
 	volume struct {
 		fileSystem
-		Name string `json:"name"`
+		Name string    `json:"name"`
+		PVC  *claimRef `json:"pvcRef,omitempty"`
+	}
+	claimRef struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
 	}
 	podRef struct {
 		Name      string `json:"name"`

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stats
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	podkind "keelson/api/core/pod"
+	"keelson/kubelet/csi"
+)
+
+// addClaims adds what drivers say of the volumes of claims, and of volumes that pods describe themselves. All are asked at once, for one
+// that does not answer is waited for.
+func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*corev1.Pod) {
+	if s.ClaimUsage == nil {
+		return
+	}
+	var wg sync.WaitGroup
+	found := make([][]volume, len(pods))
+	for i := range pods {
+		p := specs[pods[i].Ref.UID]
+		if p == nil {
+			continue
+		}
+		found[i] = make([]volume, len(p.Spec.Volumes))
+		for j := range p.Spec.Volumes {
+			v := &p.Spec.Volumes[j]
+			if v.PersistentVolumeClaim == nil && v.Ephemeral == nil && v.CSI == nil {
+				continue
+			}
+			wg.Go(func() {
+				if u := s.ClaimUsage(ctx, p, v.Name); u != nil {
+					found[i][j] = claimed(p, v, u)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for i := range pods {
+		for _, v := range found[i] {
+			if v.Name != "" {
+				pods[i].Volumes = append(pods[i].Volumes, v)
+			}
+		}
+	}
+}
+
+// claimed is a volume as its driver describes it.
+func claimed(p *corev1.Pod, v *corev1.Volume, u *csi.Usage) volume {
+	out := volume{Name: v.Name, fileSystem: fileSystem{Time: metav1.NewTime(u.At)}}
+	if v.CSI == nil {
+		out.PVC = &claimRef{Name: podkind.ClaimName(p, v), Namespace: p.Namespace}
+	}
+	for dst, src := range map[**uint64]*int64{
+		&out.CapacityBytes: u.Capacity, &out.AvailableBytes: u.Available, &out.UsedBytes: u.Used,
+		&out.Inodes: u.Inodes, &out.InodesFree: u.InodesFree, &out.InodesUsed: u.InodesUsed,
+	} {
+		if src != nil {
+			*dst = unsigned(*src)
+		}
+	}
+	return out
+}
