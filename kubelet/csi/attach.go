@@ -34,7 +34,7 @@ func (m *Mounter) awaitAttached(ctx context.Context, j *job) (map[string]string,
 			return nil, ctx.Err()
 		}
 		return nil, &Error{Err: fmt.Errorf("Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[%s], failed to process volumes=[]: %w", //nolint:staticcheck // as Kubernetes words it
-			j.Request.Name, j.Request.Name, wctx.Err())}
+			j.Name, j.Name, wctx.Err())}
 	}
 	id := j.use.AttachmentID
 	fail := func(err error) error {

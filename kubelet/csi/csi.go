@@ -164,7 +164,7 @@ func (m *Mounter) use(s *spec, uid string, attached bool) (v *volume, u *use) {
 		v.pods[uid] = u
 	}
 	u.record = s.record(m.cfg.NodeName, attached)
-	u.names[s.Request.Name] = true
+	u.names[s.Name] = true
 	m.mu.Unlock()
 	if announce {
 		m.cfg.NodeChanged()

@@ -468,7 +468,7 @@ func TestDriversThatFail(t *testing.T) {
 		t.Errorf("an error of %d bytes", len(err.Error()))
 	}
 	b.driver.Break("NodeStageVolume", nil)
-	b.driver.Break("NodePublishVolume", csitest.Hang)
+	b.driver.Break("NodePublishVolume", csitest.ErrHang)
 	fails(`MountVolume.SetUp failed for volume "pv" : rpc error: code = DeadlineExceeded`)
 	// While one volume hangs, another one is mounted.
 	b.driver.Calls()

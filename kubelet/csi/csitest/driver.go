@@ -90,7 +90,7 @@ func listen(dir, name string) (net.Listener, error) {
 	if err := remove(dir, name); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name))
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func (d *Driver) Last(method string) any {
 	return d.last[method]
 }
 
-// Hang is an error for Break: the method answers when the caller gives up.
-var Hang = errors.New("hang")
+// ErrHang is an error for Break: the method answers when the caller gives up.
+var ErrHang = errors.New("hang")
 
 // Break has a method fail; nil mends it.
 func (d *Driver) Break(method string, err error) {
@@ -138,7 +138,7 @@ func (d *Driver) heard(ctx context.Context, method, id string, req any) error {
 	d.last[method] = req
 	err := d.fail[method]
 	d.mu.Unlock()
-	if errors.Is(err, Hang) {
+	if errors.Is(err, ErrHang) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
@@ -168,7 +168,7 @@ func (d *Driver) NodeGetInfo(ctx context.Context, r *csiapi.NodeGetInfoRequest) 
 	d.mu.Lock()
 	err := d.fail["NodeGetInfo"]
 	d.mu.Unlock()
-	if errors.Is(err, Hang) {
+	if errors.Is(err, ErrHang) {
 		<-ctx.Done()
 	}
 	out := &csiapi.NodeGetInfoResponse{NodeId: d.NodeID, MaxVolumesPerNode: d.MaxVolumes}
