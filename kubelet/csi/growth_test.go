@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package csi
+
+import (
+	"strings"
+	"testing"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestGrowthAndUsage(t *testing.T) {
+	r := claimed("u", "pv", "handle")
+	r.Claim.ResourceVersion, r.Claim.UID = "7", "c-uid"
+	r.Claim.Status = corev1.PersistentVolumeClaimStatus{
+		Capacity:                  corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: corev1.PersistentVolumeClaimNodeResizePending},
+		Conditions:                []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimFileSystemResizePending}, {Type: "Other"}},
+	}
+	r.PV.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("2Gi")}
+	b := newBench(t, noAttach(), r.Claim)
+	b.serve()
+	if got := b.setUp(r); got.Refresh.IsZero() {
+		t.Error("nobody looks whether the volume grows")
+	}
+	b.calls("NodeStageVolume handle", "NodePublishVolume handle", "NodeExpandVolume handle")
+	q := b.driver.Last("NodeExpandVolume").(*csiapi.NodeExpandVolumeRequest)
+	if q.GetCapacityRange().GetRequiredBytes() != 2<<30 || !strings.HasSuffix(q.GetVolumePath(), "/pv/mount") || !strings.HasSuffix(q.GetStagingTargetPath(), "/globalmount") {
+		t.Errorf("grown by %v", q)
+	}
+	c, err := b.api.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "claim-pv", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Status; s.Capacity.Storage().String() != "2Gi" || len(s.Conditions) != 1 || len(s.AllocatedResourceStatuses) != 0 {
+		t.Errorf("the claim's status: %+v", s)
+	}
+	if e := <-b.events.Events; e != `Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume "pv" n` {
+		t.Errorf("event %q", e)
+	}
+	<-b.events.Events
+	// A driver that cannot is told of, and holds up nothing.
+	b.driver.Break("NodeExpandVolume", status.Error(codes.Internal, "no"))
+	b.setUp(r)
+	if e := <-b.events.Events; !strings.HasPrefix(e, `Warning VolumeResizeFailed MountVolume.NodeExpandVolume failed for volume "pv" : rpc error: code = Internal desc = no`) {
+		t.Errorf("event %q", e)
+	}
+	b.driver.Calls()
+	if u := b.m.Stats(t.Context(), "u", "data"); u == nil || *u.Capacity != 1000 || *u.Available != 600 || *u.InodesUsed != 3 {
+		t.Errorf("usage: %+v", u)
+	}
+	b.m.Stats(t.Context(), "u", "data")
+	b.calls("NodeGetVolumeStats handle")
+	if u := b.m.Stats(t.Context(), "u", "none"); u != nil {
+		t.Errorf("usage of no volume: %+v", u)
+	}
+	if err := b.m.TearDown(t.Context(), "u"); err != nil {
+		t.Fatal(err)
+	}
+	b.empty()
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"specVolID":"pv","volumeHandle":"h","driverName":"d"}`))
+	f.Add([]byte(`{"specVolID":"../../x","volumeHandle":"h","driverName":".."}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := parse(b)
+		if err != nil {
+			return
+		}
+		for _, block := range []bool{true, false} {
+			dir, target := r.key().stagedAt(block, r.SpecVolID)
+			record, at := publishedAt("u", block, r.SpecVolID)
+			for _, p := range []string{dir, target} {
+				if !strings.HasPrefix(p, staging+"/") {
+					t.Errorf("%q leads to %s", b, p)
+				}
+			}
+			if !strings.HasPrefix(record, "pods/u/") || !strings.HasPrefix(at, "pods/u/") && !strings.HasPrefix(at, staging+"/") {
+				t.Errorf("%q leads to %s, %s", b, record, at)
+			}
+		}
+	})
+}
