@@ -81,7 +81,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	g.Go(func() error { return s.addresses.Run(inner, s.log) })
 	if err := s.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // being stopped is no failure
+			return nil // being stopped is no failure
 		}
 		return err
 	}

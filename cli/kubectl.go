@@ -102,8 +102,8 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 	})
 	cmd.SetArgs(args)
 	cmd.SetContext(ctx)
-	logs.GlogSetter(kubectl.GetLogVerbosity(argv))      // plugins are looked for before flags are parsed
-	if err := basecli.RunNoErrOutput(cmd); err != nil { // it adds klog's flags: -v, --vmodule
+	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are looked for before flags are parsed, which say what is wrong
+	if err := basecli.RunNoErrOutput(cmd); err != nil {   // it adds klog's flags: -v, --vmodule
 		if errors.Is(err, cmdutil.ErrExit) {
 			return cmdutil.DefaultErrorExitCode
 		}

@@ -67,7 +67,7 @@ var followed = map[reflect.Type]struct {
 	namespaced      bool
 }{
 	reflect.TypeFor[*corev1.ConfigMap]():             {"", "configmaps", true},
-	reflect.TypeFor[*corev1.Endpoints]():             {"", "endpoints", true}, //nolint:staticcheck // still served
+	reflect.TypeFor[*corev1.Endpoints]():             {"", "endpoints", true},
 	reflect.TypeFor[*corev1.LimitRange]():            {"", "limitranges", true},
 	reflect.TypeFor[*corev1.Namespace]():             {"", "namespaces", false},
 	reflect.TypeFor[*corev1.Node]():                  {"", "nodes", false},

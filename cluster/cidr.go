@@ -67,7 +67,7 @@ func rememberedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
 		return nil, fmt.Errorf("read pod range: %w", err)
 	}
 	var out []netip.Prefix
-	for _, text := range strings.Fields(string(b)) {
+	for text := range strings.FieldsSeq(string(b)) {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)

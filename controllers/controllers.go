@@ -84,7 +84,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Clients == nil {
 		return nil, errors.New("controllers: no clients given")
 	}
-	if err := cfg.Options.Validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	return &Manager{cfg.Default()}, nil

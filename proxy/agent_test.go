@@ -200,7 +200,7 @@ func TestHealthAnswers(t *testing.T) {
 	w.serve("web", "10.96.0.1", corev1.ProtocolTCP, local)
 	w.start()
 	get := func(port int, path string) (string, http.Header) {
-		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path)) //nolint:noctx // the test's own server
+		resp, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
 		if err != nil {
 			return err.Error(), nil
 		}
@@ -234,7 +234,7 @@ func TestHealthAnswers(t *testing.T) {
 		t.Errorf("/livez: %s", got)
 	}
 	// A port that is taken is tried again when something changes.
-	other, err := net.Listen("tcp", ":0") //nolint:noctx // it ends with the test
+	other, err := net.Listen("tcp", ":0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestUnhealthy(t *testing.T) {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed at once
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

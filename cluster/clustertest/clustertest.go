@@ -246,7 +246,7 @@ func (c *Cluster) RESTConfig() *rest.Config {
 	if c.config.HTTPS {
 		return c.mem.AdminConfig()
 	}
-	return rest.CopyConfig(c.Client.Config)
+	return rest.CopyConfig(c.Config)
 }
 
 // Kubeconfig writes a kubeconfig below a directory of the test and returns its path. It needs Config.HTTPS.

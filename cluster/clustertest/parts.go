@@ -89,7 +89,7 @@ func (p *part) end(kill bool) error {
 	l.cancel()
 	err := <-l.ended
 	if kill {
-		return nil //nolint:nilerr // whatever it says
+		return nil // whatever it says
 	}
 	return err
 }

@@ -75,7 +75,7 @@ func (c *Controller) note(v view, p plan) {
 	} else {
 		delete(c.told, v.name)
 	}
-	if k := tally(v, p); len(k) > 0 {
+	if k := tally(v); len(k) > 0 {
 		c.counted[v.name] = k
 	} else {
 		delete(c.counted, v.name)

@@ -17,7 +17,7 @@ type plugin struct {
 // count is how many volumes a node wants and has.
 type count map[plugin]int
 
-func tally(v view, p plan) count {
+func tally(v view) count {
 	out := count{}
 	if v.node == nil || isManaged(v.node) {
 		for _, w := range v.wants {

@@ -151,7 +151,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return errors.Join(err, writeErr)
 	}
 	if err == nil && !p.next.IsZero() {
-		c.loop.AddAfter(key, p.next.Sub(time.Now())+grace)
+		c.loop.AddAfter(key, time.Until(p.next)+grace)
 	}
 	return err
 }

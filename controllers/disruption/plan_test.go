@@ -15,15 +15,15 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-func budget(min, max string) *policyv1.PodDisruptionBudget {
+func budget(least, most string) *policyv1.PodDisruptionBudget {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "default", UID: "b", Generation: 3}}
 	b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	if min != "" {
-		v := intstr.Parse(min)
+	if least != "" {
+		v := intstr.Parse(least)
 		b.Spec.MinAvailable = &v
 	}
-	if max != "" {
-		v := intstr.Parse(max)
+	if most != "" {
+		v := intstr.Parse(most)
 		b.Spec.MaxUnavailable = &v
 	}
 	return b

@@ -154,7 +154,7 @@ func TestPlan(t *testing.T) {
 // TestOverCapacity: at most 1,000 addresses, ready ones first, with the annotation that says so, and a second pass is empty.
 func TestOverCapacity(t *testing.T) {
 	service := web(nil, tcp("http", intstr.FromInt32(8080)), tcp("admin", intstr.FromString("admin")))
-	make := func(ready, not int) []*corev1.Pod {
+	podsOf := func(ready, not int) []*corev1.Pod {
 		var pods []*corev1.Pod
 		for i := range ready + not {
 			marks, ports := "r", map[string]int32{"admin": 9000 + int32(i%3)}
@@ -174,7 +174,7 @@ func TestOverCapacity(t *testing.T) {
 	for _, tc := range []struct{ ready, not, wantReady, wantNot int }{
 		{499, 0, 998, 0}, {400, 200, 800, 200}, {700, 100, 1000, 0}, {500, 1, 1000, 0},
 	} {
-		pods := make(tc.ready, tc.not)
+		pods := podsOf(tc.ready, tc.not)
 		e := plan(nil, service, pods, time.Time{})
 		over := 2*(tc.ready+tc.not) > capacity
 		if ready, not := count(e); ready != tc.wantReady || not != tc.wantNot || (e.Annotations[corev1.EndpointsOverCapacity] == truncated) != over {

@@ -37,7 +37,7 @@ func endpoints(change func(*corev1.Endpoints), subsets ...corev1.EndpointSubset)
 func subset(ips string, port int32) corev1.EndpointSubset {
 	ready, not, _ := strings.Cut(ips, "|")
 	list := func(text string) (out []corev1.EndpointAddress) {
-		for _, ip := range strings.Fields(text) {
+		for ip := range strings.FieldsSeq(text) {
 			out = append(out, corev1.EndpointAddress{IP: ip})
 		}
 		return out

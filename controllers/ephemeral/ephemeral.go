@@ -106,10 +106,11 @@ func (c *Controller) make(ctx context.Context, key framework.Key, p *corev1.Pod,
 		return err
 	}
 	begin, claim := time.Now(), claimFor(p, v)
-	made, err := c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	_, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Create(ctx, claim, metav1.CreateOptions{})
 	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
 		&mark.Reconcile{EventSeen: c.loop.Seen(key), Creates: []string{claim.Name}}, err)
 	if apierrors.IsAlreadyExists(err) { // the cache did not have it
+		var made *corev1.PersistentVolumeClaim
 		if made, err = c.env.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}); err == nil {
 			return ephemeral.VolumeIsForPod(p, made)
 		}

@@ -202,7 +202,7 @@ func (a *account) settle(s snapshot, freed []*corev1.Pod) bool {
 	if a.verdict == nil || a.full || len(freed) < len(a.free) || len(u.Succeeded)+len(u.Failed) > 0 || *st.Terminating > 0 {
 		return false
 	}
-	if st.StartTime == nil && !(suspended(s.job) && s.job.Spec.Completions != nil && *s.job.Spec.Completions == 0) {
+	if st.StartTime == nil && (!suspended(s.job) || s.job.Spec.Completions == nil || *s.job.Spec.Completions != 0) {
 		st.StartTime = &metav1.Time{Time: s.now} // it ended while it was suspended
 	}
 	setCondition(&st.Conditions, a.verdict.final(), corev1.ConditionTrue, a.verdict.reason, a.verdict.message, s.now)

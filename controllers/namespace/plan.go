@@ -57,8 +57,7 @@ func (f *findings) conditions(was []corev1.NamespaceCondition, now time.Time) []
 	discovery, content := "", ""
 	if f.discovery != nil {
 		discovery = f.discovery.Error()
-		var partial *catalog.Partial
-		if errors.As(f.discovery, &partial) {
+		if partial, ok := errors.AsType[*catalog.Partial](f.discovery); ok {
 			discovery = fmt.Sprintf("Discovery failed for some groups, %d failing: %v", len(partial.Groups), partial)
 		}
 	}

@@ -192,7 +192,7 @@ func TestLostAnswer(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for text, wrong := range map[string]bool{"10.42.0.0/16": false, "10.42.0.0/16 fd00::/48": false, "10.42.0.0/16 10.43.0.0/16": true, "10.0.0.0/6": true} {
 		var cfg Config
-		for _, p := range strings.Fields(text) {
+		for p := range strings.FieldsSeq(text) {
 			cfg.Cluster = append(cfg.Cluster, prefix(p))
 		}
 		if err := cfg.Validate(); (err != nil) != wrong {

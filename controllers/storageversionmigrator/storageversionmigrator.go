@@ -124,8 +124,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return err
 	}
 	err = c.rewrite(ctx, r)
-	var refused *refusedError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*refusedError](err); ok {
 		c.env.Log.Warn("an object could not be written again", "migration", m.Name, "resource", r.GVR, "err", err)
 		return c.end(ctx, m, migrationv1.MigrationFailed, "migration encountered unhandled error")
 	}

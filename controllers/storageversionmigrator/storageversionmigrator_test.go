@@ -44,8 +44,8 @@ func start(t *testing.T, orders ...runtime.Object) (*controllertest.Cluster, *me
 	m := metafake.NewSimpleMetadataClient(s,
 		object("v1", "Secret", "a", "s1"), object("v1", "Secret", "b", "s2"), object("v1", "Secret", "b", "s3"), object("example.com/v1", "Widget", "a", "w1"))
 	c := controllertest.New(orders...)
-	c.Client.Metadata = m
-	c.Client.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(s, map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}, definition())
+	c.Metadata = m
+	c.Dynamic = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(s, map[schema.GroupVersionResource]string{definitions: "CustomResourceDefinitionList"}, definition())
 	verbs := metav1.Verbs{"list", "patch"}
 	c.Fake.Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: verbs}}},

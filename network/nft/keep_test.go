@@ -157,7 +157,7 @@ func writeUntilKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			fmt.Println("begun") //nolint:forbidigo // the parent reads it
+			fmt.Println("begun") // the parent reads it
 		}
 		_ = w.Close()
 	}

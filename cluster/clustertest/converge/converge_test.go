@@ -369,7 +369,7 @@ func (h *history) calm(t *testing.T) []string {
 		if err := h.u.cordon(ctx, node, true); err != nil {
 			t.Fatal(err)
 		}
-		for tries := 0; tries < 20; tries++ {
+		for range 20 {
 			left, err := h.u.evictAll(ctx, node)
 			if err != nil {
 				t.Fatal(err)

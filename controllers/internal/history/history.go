@@ -133,8 +133,8 @@ func sortByRevision(all []*appsv1.ControllerRevision) {
 }
 
 func lastSame(all []*appsv1.ControllerRevision, patch []byte, t *corev1.PodTemplateSpec) int {
-	for i := len(all) - 1; i >= 0; i-- {
-		if same(all[i], patch, t) {
+	for i, r := range slices.Backward(all) {
+		if same(r, patch, t) {
 			return i
 		}
 	}

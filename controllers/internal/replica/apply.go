@@ -34,7 +34,7 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 	if p.create > 0 {
 		detail.Creates, err = c.create(ctx, key, s.set, p.create)
 	} else {
-		detail.Deletes, err = c.remove(ctx, key, s.set, p.remove)
+		detail.Deletes, err = c.remove(ctx, s.set, p.remove)
 	}
 	c.env.Reconciled(mark.Subject{
 		Resource: c.kind.Resource(), Namespace: s.set.Namespace, Name: s.set.Name, UID: string(s.set.UID),
@@ -103,7 +103,7 @@ func podFor(set *appsv1.ReplicaSet, owner *metav1.OwnerReference) *corev1.Pod {
 	return pod
 }
 
-func (c *Controller) remove(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, victims []*corev1.Pod) ([]string, error) {
+func (c *Controller) remove(ctx context.Context, set *appsv1.ReplicaSet, victims []*corev1.Pod) ([]string, error) {
 	uids := make([]types.UID, len(victims))
 	names := make([]string, len(victims))
 	for i, p := range victims {
