@@ -84,6 +84,8 @@ type Config struct {
 	// Shared tells that other servers may run on Store: each renews a key there, so that the endpoints of the service "kubernetes" are those
 	// that live.
 	Shared bool
+	// Here are the components that live as long as this server, by the leases of their leaders elsewhere.
+	Here map[string]bool
 	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
 	FrontProxy *tls.Certificate
 	// Version is what /version says.
@@ -258,9 +260,7 @@ func (s *Server) openResources(rows []registry.Row) {
 			continue
 		}
 		var st objects.Storage
-		if row.Fixed != nil {
-			st = registry.Fixed(row.Kind.GVR().GroupResource(), row.Fixed)
-		} else if row.Computed {
+		if row.Computed {
 			st = s.computed(row.Kind.GVR())
 		} else if !row.Kind.CreateOnly {
 			st = s.storage.open(row)
@@ -275,8 +275,11 @@ func (s *Server) openResources(rows []registry.Row) {
 	}
 }
 
-// computed is the storage of a row that says so: those of metrics.k8s.io.
+// computed is the storage of a row that says so: componentstatuses and those of metrics.k8s.io.
 func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
+	if gvr.Resource == "componentstatuses" {
+		return registry.Computed(s.components())
+	}
 	if gvr.Resource == "nodes" {
 		return registry.Computed(usage.Nodes{Reader: s.reader, Collector: s.usage})
 	}

@@ -269,6 +269,12 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 	}
 }
 
+// agentsHere are the agents that run in this process for sure: where copies elect one that works it may be another's.
+func (c *Cluster) agentsHere() map[string]bool {
+	alone := c.cfg.agents() && len(c.cfg.Etcd.Servers) == 0
+	return map[string]bool{controllersLease: alone, schedulerLease: alone}
+}
+
 // assembled is an API server with what belongs to it.
 type assembled struct {
 	server *apiserver.Server
@@ -320,6 +326,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		FrontProxy:  &c.keys.toOthers,
 		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)},
 
+		Here:         c.agentsHere(),
 		ServiceCIDRs: services.ranges,
 		NodePorts:    services.nodePorts,
 		Advertise:    services.advertise,

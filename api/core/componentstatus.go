@@ -30,24 +30,16 @@ func ComponentStatus() *kind.Kind {
 					continue
 				}
 				status := "Unhealthy"
-				if cond.Status == corev1.ConditionTrue {
+				switch cond.Status {
+				case corev1.ConditionTrue:
 					status = "Healthy"
+				case corev1.ConditionUnknown:
+					status = "Unknown"
+				case corev1.ConditionFalse:
 				}
 				return []any{c.Name, status, cond.Message, cond.Error}
 			}
 			return []any{c.Name, "Unknown", "", ""}
 		},
 	}.Erase()
-}
-
-// Components are the parts of the control plane. They are parts of one program: where one can answer, the others run.
-func Components() []kind.Object {
-	var out []kind.Object
-	for _, name := range []string{"controller-manager", "etcd-0", "scheduler"} {
-		out = append(out, &corev1.ComponentStatus{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ComponentStatus"}, ObjectMeta: metav1.ObjectMeta{Name: name},
-			Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionTrue, Message: "ok"}},
-		})
-	}
-	return out
 }

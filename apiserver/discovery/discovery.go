@@ -228,7 +228,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 			Name: r.Resource, SingularName: r.Singular, Namespaced: r.Namespaced, Kind: r.GVK().Kind,
 			Verbs: r.Verbs(), ShortNames: r.ShortNames, Categories: r.Categories,
 		}
-		if r.Storage != nil && r.Fixed == nil && !r.Computed {
+		if r.Storage != nil && !r.Computed {
 			main.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, main)

@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
@@ -24,35 +22,6 @@ type Computer interface {
 
 // Computed is storage of objects that c makes; they have no revisions, and cannot be changed or watched.
 func Computed(c Computer) objects.Storage { return &computed{of: c} }
-
-// Fixed is storage that always holds the objects of all, in their order, and takes no other.
-func Fixed(gr schema.GroupResource, all func() []kind.Object) objects.Storage {
-	return &computed{of: &fixed{gr, all}}
-}
-
-type fixed struct {
-	gr  schema.GroupResource
-	all func() []kind.Object
-}
-
-func (f *fixed) Get(_ context.Context, _, name string) (kind.Object, error) {
-	for _, obj := range f.all() {
-		if obj.GetName() == name {
-			return obj, nil
-		}
-	}
-	return nil, apierrors.NewNotFound(f.gr, name)
-}
-
-func (f *fixed) List(_ context.Context, _ string, l labels.Selector, _ fields.Selector) ([]kind.Object, error) {
-	var out []kind.Object
-	for _, obj := range f.all() {
-		if l == nil || l.Matches(labels.Set(obj.GetLabels())) {
-			out = append(out, obj)
-		}
-	}
-	return out, nil
-}
 
 type computed struct{ of Computer }
 

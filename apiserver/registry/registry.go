@@ -39,8 +39,6 @@ type Row struct {
 	Without []string
 	// Author writes into a new object who creates it.
 	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
-	// Fixed are the objects of a kind that is never stored; the row is Without the verbs that change and watch.
-	Fixed func() []kind.Object
 	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row is Without the
 	// verbs that change and watch.
 	Computed bool

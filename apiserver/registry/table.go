@@ -58,7 +58,7 @@ func Table() []Row {
 		{Kind: volume.PersistentVolume(), ReturnsDeleted: true},
 		{Kind: volume.PersistentVolumeClaim(), ReturnsDeleted: true},
 		{
-			Kind: core.ComponentStatus(), Fixed: core.Components, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
+			Kind: core.ComponentStatus(), Computed: true, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 			Without: readOnly,
 		},
 		{Kind: core.PodTemplate(), ReturnsDeleted: true},

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+)
+
+// components tells how the control plane is: the objects of componentstatuses, made when somebody asks. A part of this process lives as
+// long as the server does. Of another one it knows what the lease says which its leader renews: where it runs is unknown here.
+type components struct {
+	// here are the leases of parts of this process.
+	here  map[string]bool
+	store func(context.Context) error
+	lease func(ctx context.Context, name string) (runtime.Object, error)
+	now   func() time.Time
+}
+
+// agents are the components beside the store, with the leases of their leaders in kube-system.
+var agents = []struct{ name, lease string }{{"controller-manager", "kube-controller-manager"}, {"scheduler", "kube-scheduler"}}
+
+var leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
+
+func (s *Server) components() components {
+	return components{here: s.config.Here, store: s.config.Store.Health, now: time.Now, lease: func(ctx context.Context, name string) (runtime.Object, error) {
+		return s.reader.Get(ctx, leases, metav1.NamespaceSystem, name)
+	}}
+}
+
+// Get answers 404 for what is no component.
+func (c components) Get(ctx context.Context, _, name string) (kind.Object, error) {
+	all, err := c.List(ctx, "", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		if o.GetName() == name {
+			return o, nil
+		}
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "componentstatuses"}, name)
+}
+
+// List asks all of them.
+func (c components) List(ctx context.Context, _ string, l labels.Selector, _ fields.Selector) ([]kind.Object, error) {
+	out := []kind.Object{}
+	add := func(name string, cond corev1.ComponentCondition) {
+		cond.Type = corev1.ComponentHealthy
+		if l == nil || l.Matches(labels.Set{}) {
+			out = append(out, &corev1.ComponentStatus{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ComponentStatus"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+				Conditions: []corev1.ComponentCondition{cond},
+			})
+		}
+	}
+	for _, a := range agents {
+		add(a.name, c.agent(ctx, a.lease))
+	}
+	cond := corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+	if err := c.store(ctx); err != nil {
+		cond = corev1.ComponentCondition{Status: corev1.ConditionFalse, Error: err.Error()}
+	}
+	add("etcd-0", cond)
+	return out, nil
+}
+
+func (c components) agent(ctx context.Context, name string) corev1.ComponentCondition {
+	if c.here[name] {
+		return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+	}
+	obj, err := c.lease(ctx, name)
+	l, _ := obj.(*coordinationv1.Lease)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (l == nil || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil):
+		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Message: fmt.Sprintf(
+			"it is no part of the API server's process, and nobody holds the lease kube-system/%s: it does not run, or without leader election", name)}
+	case err != nil:
+		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Error: err.Error()}
+	}
+	who := ""
+	if l.Spec.HolderIdentity != nil {
+		who = *l.Spec.HolderIdentity
+	}
+	ago := c.now().Sub(l.Spec.RenewTime.Time).Round(time.Second)
+	switch {
+	case who == "":
+		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: fmt.Sprintf("its leader gave the lease kube-system/%s back %v ago", name, ago)}
+	case ago > time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second:
+		return corev1.ComponentCondition{Status: corev1.ConditionFalse, Message: fmt.Sprintf("%s last renewed the lease kube-system/%s %v ago", who, name, ago)}
+	}
+	return corev1.ComponentCondition{Status: corev1.ConditionTrue, Message: "ok"}
+}
