@@ -50,6 +50,9 @@ func (k *Kubelet) supports(p *corev1.Pod, n *corev1.Node) (reason, message strin
 	if os := p.Spec.OS; os != nil && os.Name != corev1.Linux {
 		return refuse("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
 	}
+	if wantsAppArmor(p) && !appArmorOn(k.cfg.AppArmorFile) {
+		return refuse("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host")
+	}
 	if sc := p.Spec.SecurityContext; sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == corev1.SupplementalGroupsPolicyStrict &&
 		n != nil && (n.Status.Features == nil || n.Status.Features.SupplementalGroupsPolicy == nil || !*n.Status.Features.SupplementalGroupsPolicy) {
 		return refuse("SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=%s is not supported in this node", corev1.SupplementalGroupsPolicyStrict)

@@ -71,6 +71,7 @@ type Config struct {
 	ResolvConf    string   // /etc/resolv.conf, or what systemd-resolved has behind it
 	HostsFile     string   // /etc/hosts
 	StaticPodDir  string   // none: no static pods
+	AppArmorFile  string   // where the kernel says whether it enforces AppArmor: /sys/module/apparmor/parameters/enabled
 	CgroupRoot    string   // parent of the pods' cgroups
 
 	// Paths knows where the node's packets go, Rules what its service proxy does; nil: nobody here does.
@@ -132,7 +133,7 @@ func (c *Config) complete() error {
 		c.NodeIPs = []netip.Addr{c.Address}
 	}
 	for p, def := range map[*string]string{
-		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.HostsFile: "/etc/hosts",
+		&c.Hostname: c.NodeName, &c.ClusterDomain: "cluster.local", &c.HostsFile: "/etc/hosts", &c.AppArmorFile: appArmorFile,
 		&c.Version: "v1.37.2+keelson",
 	} {
 		if *p == "" {

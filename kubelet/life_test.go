@@ -380,7 +380,14 @@ func TestFiftyPodsAtOnce(t *testing.T) {
 func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	h := newHarness(t)
 	h.cfg.AllowedUnsafeSysctls = []string{"kernel.msg*"}
+	h.cfg.AppArmorFile = filepath.Join(t.TempDir(), "enabled")
 	h.run()
+	profile := func(as corev1.AppArmorProfileType) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: as}}
+		}
+	}
+	h.create(testPod("profile", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
 	sysctl := func(name string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: name, Value: "1"}}}
@@ -388,7 +395,7 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	}
 	h.create(testPod("windows", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }))
 	h.create(testPod("unsafe", sysctl("net.core.somaxconn")))
-	for name, reason := range map[string]string{"windows": "PodOSNotSupported", "unsafe": "SysctlForbidden"} {
+	for name, reason := range map[string]string{"windows": "PodOSNotSupported", "unsafe": "SysctlForbidden", "profile": "AppArmor"} {
 		if p := h.until(name, "Failed", phaseIs(corev1.PodFailed)); p.Status.Reason != reason {
 			t.Errorf("%s: reason %q (%s), want %s", name, p.Status.Reason, p.Status.Message, reason)
 		}
@@ -399,4 +406,11 @@ func TestPodsThatTheNodeCannotRun(t *testing.T) {
 	}
 	h.create(testPod("allowed", sysctl("kernel.msgmax")))
 	h.until("allowed", "running", phaseIs(corev1.PodRunning))
+	h.create(testPod("unconfined", profile(corev1.AppArmorProfileTypeUnconfined)))
+	h.until("unconfined", "running", phaseIs(corev1.PodRunning))
+	if err := os.WriteFile(h.cfg.AppArmorFile, []byte("Y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.create(testPod("enforced", profile(corev1.AppArmorProfileTypeRuntimeDefault)))
+	h.until("enforced", "running", phaseIs(corev1.PodRunning))
 }

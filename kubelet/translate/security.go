@@ -64,6 +64,11 @@ func effective(p *corev1.Pod, c *corev1.Container) corev1.SecurityContext {
 	return out
 }
 
+// AppArmorProfile is the profile that a container asks for, itself or through its pod; nil: none.
+func AppArmorProfile(p *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
+	return effective(p, c).AppArmorProfile
+}
+
 func containerSecurity(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	e := effective(p, c)
 	sc := &runtimeapi.LinuxContainerSecurityContext{
