@@ -130,7 +130,36 @@ func nodeCommand(std Stdio) *cobra.Command {
 		},
 	}
 	remove.Flags().BoolVar(&drain, "drain", false, "evict its pods first, as kubectl drain does")
-	c.AddCommand(remove)
+	c.AddCommand(remove, silence(std, &a, true), silence(std, &a, false))
+	return c
+}
+
+// silence is `node stop` or `node start`, for fake nodes.
+func silence(std Stdio, a *access, stop bool) *cobra.Command {
+	var last time.Duration
+	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: cobra.ExactArgs(1)}
+	if stop {
+		c.Use, c.Short = "stop NAME", "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
+		c.Flags().DurationVar(&last, "lease", 5*time.Second, "how long its last lease lasts; with --node-monitor-grace-period of `keelson up` it is when others notice")
+	}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if stop && last < time.Second {
+			return fmt.Errorf("--lease %v is too short: 1s at least", last)
+		}
+		to, err := a.rest()
+		if err != nil {
+			return err
+		}
+		if err := cluster.SilenceNode(c.Context(), to, args[0], last); err != nil {
+			return err
+		}
+		said := "node %s is back\n"
+		if stop {
+			said = "node %[1]s is silent; `keelson node start %[1]s` brings it back\n"
+		}
+		_, err = fmt.Fprintf(std.Out, said, args[0])
+		return err
+	}
 	return c
 }
 

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/simulate"
+)
+
+// TestSilenceNode: a fake node stops and starts; a machine does neither from here.
+func TestSilenceNode(t *testing.T) {
+	node := func(name, provider string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{ProviderID: provider}}
+	}
+	cl := fake.NewClientset(node("fake-0", "fake://fake-0"), node("real", ""))
+	for _, step := range []struct {
+		last time.Duration
+		want string
+	}{{5 * time.Second, "5s"}, {0, ""}} {
+		if err := silenceNode(t.Context(), cl, "fake-0", step.last); err != nil {
+			t.Fatal(err)
+		}
+		n, err := cl.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
+		if err != nil || n.Annotations[simulate.AnnotationSilent] != step.want {
+			t.Errorf("for %v: got %q, %v, want %q", step.last, n.Annotations[simulate.AnnotationSilent], err, step.want)
+		}
+	}
+	for name, want := range map[string]string{"real": "is a machine and not simulated", "none": `there is no node "none"`} {
+		if err := silenceNode(t.Context(), cl, name, time.Second); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+	}
+}
