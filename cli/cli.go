@@ -53,7 +53,6 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetArgs(args[1:])
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
@@ -74,8 +73,14 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 	}
 }
 
-// sentence writes an error on one line, also one of several that are joined.
-func sentence(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+// sentence writes an error on one line, also one of several that are joined, and the commands that are near a mistyped one.
+func sentence(err error) string {
+	text := err.Error()
+	if before, near, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
+		return before + ": did you mean " + strings.Join(strings.Fields(near), " or ") + "?"
+	}
+	return strings.ReplaceAll(text, "\n", "; ")
+}
 
 // defaultDataDir is /var/lib/keelson for root, else below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
 func defaultDataDir() cluster.DataDir {

@@ -83,6 +83,11 @@ func importImage(c *cobra.Command, file string, open func() (*image.Store, error
 		if _, err := fmt.Fprintf(std.Out, "imported %s (%s)\n", cmp.Or(strings.Join(img.RepoTags, ", "), img.ID), megabytes(img.Size)); err != nil {
 			return err
 		}
+		for _, tag := range img.RepoTags {
+			if strings.HasSuffix(tag, ":latest") {
+				_, _ = fmt.Fprintf(std.Err, "pods pull %s again, as their imagePullPolicy is Always for :latest: say imagePullPolicy: IfNotPresent, or import another tag\n", tag)
+			}
+		}
 	}
 	return nil
 }

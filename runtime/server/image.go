@@ -5,6 +5,8 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -30,9 +32,19 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
 	if err != nil {
-		return nil, act(err, "pull image %s", ref)
+		return nil, act(wayOut(err), "pull image %s", ref)
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.ID}, nil
+}
+
+// wayOut adds what helps where no registry can be reached, as on a machine without a way out.
+func wayOut(err error) error {
+	if _, ok := errors.AsType[*net.OpError](err); !ok {
+		if _, ok := errors.AsType[*net.DNSError](err); !ok {
+			return err
+		}
+	}
+	return fmt.Errorf("%w (its registry cannot be reached: import the image with `keelson image import FILE`, or name another place with --image-mirror HOST=URL)", err)
 }
 
 // progressStep is the least time between two marks of one pull.
