@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -46,7 +48,7 @@ func (f *storyFlags) pod(arg string) (string, error) {
 		return arg, nil
 	}
 	if kind != "pod" && kind != "pods" && kind != "po" || name == "" {
-		return "", fmt.Errorf("%q is not of the form pod/NAME", arg)
+		return "", fmt.Errorf("%q is not of the form pod/NAME, deploy/NAME, rs/NAME, sts/NAME, ds/NAME or job/NAME", arg)
 	}
 	return name, nil
 }
@@ -113,17 +115,18 @@ func timelineCommand(std Stdio) *cobra.Command {
 	var f storyFlags
 	var follow bool
 	c := &cobra.Command{
-		Use:   "timeline pod/NAME",
+		Use:   "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
 		Short: "The story of a pod: who did what, when, and how long it took",
 		Args:  cobra.ExactArgs(1),
 	}
 	f.add(c)
 	c.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		name, err := f.pod(args[0])
+		name, owned, err := f.target(c.Context(), args[0])
 		if err != nil {
 			return err
 		}
+		defer func() { owned.print(std.Out, f.output, name) }()
 		path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 		body, err := f.get(c.Context(), path)
 		if err != nil {
@@ -159,31 +162,31 @@ func timelineCommand(std Stdio) *cobra.Command {
 			_, err := io.Copy(std.Out, body)
 			return err
 		}
-		return printStories(body, std.Out)
+		return printStories(c.Context(), body, std.Out)
 	}
 	return c
 }
 
 // printStories renders each story of the stream; a later one (with --follow) replaces the earlier on a terminal.
-func printStories(body io.Reader, out io.Writer) error {
-	color := isTerminal(out)
+func printStories(ctx context.Context, body io.Reader, out io.Writer) error {
+	color, width := isTerminal(out), columnsOf(out)
 	dec := json.NewDecoder(body)
 	lines := 0
 	for {
 		var s timeline.Story
 		err := dec.Decode(&s)
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil { // the end, or Ctrl-C, which needs no words
 			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("read timeline: %w", err)
 		}
 		var b bytes.Buffer
-		timeline.Render(&b, &s, color)
+		timeline.Render(&b, &s, color, width)
 		if color && lines > 0 {
 			_, _ = fmt.Fprintf(out, "\x1b[%dA\x1b[J", lines)
 		}
-		lines = bytes.Count(b.Bytes(), []byte("\n"))
+		lines = rowsOf(b.String(), width)
 		if _, err := out.Write(b.Bytes()); err != nil {
 			return err
 		}
@@ -193,7 +196,7 @@ func printStories(body io.Reader, out io.Writer) error {
 func whyCommand(std Stdio) *cobra.Command {
 	var f storyFlags
 	c := &cobra.Command{
-		Use:   "why pod/NAME | svc/NAME",
+		Use:   "why pod/NAME | deploy/NAME | rs/NAME | job/NAME ... | svc/NAME",
 		Short: "Why the scheduler chose a pod's node, or none; where packets to a service go, and what is wrong on their way",
 		Args:  cobra.ExactArgs(1),
 	}
@@ -205,27 +208,49 @@ func whyCommand(std Stdio) *cobra.Command {
 			}
 			return f.whyService(c.Context(), name, std)
 		}
-		name, err := f.pod(args[0])
+		name, owned, err := f.target(c.Context(), args[0])
 		if err != nil {
 			return err
 		}
-		body, err := f.get(c.Context(), "/keelson/v1/why/"+url.PathEscape(f.namespace)+"/"+url.PathEscape(name))
+		defer func() { owned.print(std.Out, f.output, name) }()
+		w, err := f.why(c.Context(), name)
 		if err != nil {
-			return f.unknown(c.Context(), name, err)
+			return err
 		}
-		defer func() { _ = body.Close() }()
 		if f.output == "json" {
-			_, err := io.Copy(std.Out, body)
-			return err
+			return json.NewEncoder(std.Out).Encode(w)
 		}
-		var w timeline.Why
-		if err := json.NewDecoder(body).Decode(&w); err != nil {
-			return fmt.Errorf("read why: %w", err)
-		}
-		timeline.RenderWhy(std.Out, &w, isTerminal(std.Out))
+		timeline.RenderWhy(std.Out, w, isTerminal(std.Out))
 		return nil
 	}
 	return c
+}
+
+// columnsOf is the width of the terminal that out is; 0: it is none, or does not say.
+func columnsOf(out io.Writer) int {
+	f, ok := out.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// rowsOf is how many rows of a terminal a text takes, whose lines all end: longer ones than its width take several.
+func rowsOf(text string, width int) int {
+	rows := 0
+	for line := range strings.Lines(escapes.ReplaceAllString(text, "")) {
+		rows++
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > 0 && n > width {
+			rows += (n - 1) / width
+		}
+	}
+	return rows
 }
 
 func isTerminal(w io.Writer) bool {

@@ -155,7 +155,7 @@ func FuzzReadMarks(f *testing.F) {
 				t.Errorf("accounted %v of %v", s.Accounted, s.Total)
 			}
 			var out bytes.Buffer
-			Render(&out, &s, true)
+			Render(&out, &s, true, 0)
 			if w, err := tl.Why(ns, pod); err == nil {
 				RenderWhy(&out, &w, true)
 			}

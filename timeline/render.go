@@ -30,11 +30,15 @@ func (p paint) with(style, text string) string {
 	return style + text + reset
 }
 
-// longLine is how many characters of what was done go on one line, if it can be broken.
-const longLine = 130
+// How many characters of what was done go on one line, if it can be broken: where the width is not known, and at least.
+const (
+	longLine  = 130
+	shortLine = 40
+)
 
-// Render prints a story for people, as lines with columns at, took, who, what. Write errors are the writer's business.
-func Render(out io.Writer, s *Story, color bool) {
+// Render prints a story for people, as lines with columns at, took, who, what, no wider than width if lines can be broken; 0: the width
+// is not known. Write errors are the writer's business.
+func Render(out io.Writer, s *Story, color bool, width int) {
 	p := paint(color)
 	var b strings.Builder
 	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
@@ -64,6 +68,11 @@ func Render(out io.Writer, s *Story, color bool) {
 			nodes = append(nodes, st.ReportedBy)
 		}
 	}
+	limit := longLine
+	if width > 0 {
+		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // columns at and took, what is between them, and the indent of a broken line
+		limit = max(shortLine, width-gaps-wide)
+	}
 	line := func(at, took, who, what string) {
 		fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), what)
 	}
@@ -74,7 +83,7 @@ func Render(out io.Writer, s *Story, color bool) {
 			what += ": " + st.Error
 		}
 		what = clean(what)
-		for i, part := range wrap(what) {
+		for i, part := range wrap(what, limit) {
 			if st.Error != "" {
 				part = p.with(red, part)
 			}
@@ -133,12 +142,12 @@ func clean(text string) string {
 }
 
 // wrap breaks a long line where one thing ends and the next begins.
-func wrap(what string) []string {
+func wrap(what string, limit int) []string {
 	var lines []string
-	for utf8.RuneCountInString(what) > longLine {
+	for utf8.RuneCountInString(what) > limit {
 		cut := -1
 		for i := range what {
-			if strings.HasPrefix(what[i:], "; ") && (cut < 0 || utf8.RuneCountInString(what[:i]) <= longLine) {
+			if strings.HasPrefix(what[i:], "; ") && (cut < 0 || utf8.RuneCountInString(what[:i]) <= limit) {
 				cut = i + 1
 			}
 		}

@@ -132,7 +132,7 @@ func TestNodesWordIsShownAsSuch(t *testing.T) {
 		t.Errorf("the story begins at %v, which is the node's word; want %v", s.Start, now)
 	}
 	var text bytes.Buffer
-	Render(&text, &s, false)
+	Render(&text, &s, false, 0)
 	if got := text.String(); !strings.Contains(got, "* as node node-1 reports it") || strings.ContainsAny(got, "\x1b\a\r") {
 		t.Errorf("text:\n%q", got)
 	}

@@ -75,7 +75,7 @@ func tell(pod *record, owners []*record) Story {
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
 		s.Start = all[i].At // a node's clock does not say when the story begins
 	}
-	w := writer{start: s.Start, detailed: firstRequest(all)}
+	w := writer{start: s.Start, detailed: detailed(all)}
 	for _, m := range all {
 		s.note(m)
 		w.write(m)
@@ -131,7 +131,7 @@ const causal = 2 * time.Second
 // up to the owner's owner.
 func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 	var out []mark.Mark
-	child, childName := creation(marks), s.Name
+	child, childName, made := creation(marks), s.Name, true
 	for i, o := range owners {
 		if i == 0 {
 			s.Owner = ownerKinds[o.subject.Resource] + " " + o.subject.Name
@@ -140,7 +140,7 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 			return out
 		}
 		all := o.marks()
-		r := reconcileOf(all, child, childName)
+		r := reconcileOf(all, child, childName, made)
 		if r == nil {
 			return out
 		}
@@ -154,8 +154,11 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 			return out
 		}
 		out = append(out, *q)
-		if d, ok := q.Detail.(*mark.Request); ok && i == 0 {
-			s.OwnerRevision = d.Revision
+		if d, ok := q.Detail.(*mark.Request); ok {
+			made = d.Verb == http.MethodPost && d.Subresource == ""
+			if i == 0 {
+				s.OwnerRevision = d.Revision
+			}
 		}
 		child, childName = q.At, o.subject.Name
 	}
@@ -172,15 +175,16 @@ func creation(marks []mark.Mark) time.Time {
 	return time.Time{}
 }
 
-// reconcileOf finds the pass that created the child: it names it, or lasted while the child was created.
-func reconcileOf(marks []mark.Mark, child time.Time, name string) *mark.Mark {
+// reconcileOf finds the pass that wrote the child: it lasted while the child was written, or, of a child that was made, names it. A child
+// that was there before and was changed, as a ReplicaSet is by scaling and by rolling back, was named by a pass of long ago.
+func reconcileOf(marks []mark.Mark, child time.Time, name string, made bool) *mark.Mark {
 	var during *mark.Mark
 	for i := range marks {
 		d, ok := marks[i].Detail.(*mark.Reconcile)
 		if !ok {
 			continue
 		}
-		if slices.Contains(d.Creates, name) {
+		if made && slices.Contains(d.Creates, name) {
 			return &marks[i]
 		}
 		if !child.Before(marks[i].At) && !child.After(marks[i].At.Add(marks[i].Took)) {
@@ -205,14 +209,15 @@ func requestBefore(marks []mark.Mark, reconcile, seen time.Time) *mark.Mark {
 	return last
 }
 
-// firstRequest is the request that is told in detail.
-func firstRequest(all []mark.Mark) *mark.Request {
+// detailed are the requests that are told with what each went through: the first, and those that made an object or bound the pod.
+func detailed(all []mark.Mark) map[*mark.Request]bool {
+	out := map[*mark.Request]bool{}
 	for _, m := range all {
-		if d, ok := m.Detail.(*mark.Request); ok {
-			return d
+		if d, ok := m.Detail.(*mark.Request); ok && (len(out) == 0 || d.Verb == http.MethodPost && (d.Subresource == "" || d.Subresource == "binding")) {
+			out[d] = true
 		}
 	}
-	return nil
+	return out
 }
 
 // covered is how much of [0, total] lies within at least one step.
@@ -242,7 +247,7 @@ func covered(steps []Step, total time.Duration) time.Duration {
 // writer turns marks, in order, into steps. Marks of one component that follow each other closely become one line.
 type writer struct {
 	start    time.Time
-	detailed *mark.Request
+	detailed map[*mark.Request]bool
 	steps    []Step
 
 	open      *Step // the kubelet's or scheduler's line that is being written

@@ -117,10 +117,10 @@ func TestRenderJourney(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	Render(&b, &s, false)
+	Render(&b, &s, false, 0)
 	golden(t, "journey", b.Bytes())
 	b.Reset()
-	Render(&b, &s, true)
+	Render(&b, &s, true, 0)
 	golden(t, "journey-color", b.Bytes())
 	if !s.Done || s.ReadyAfter != us(48100) || s.Accounted > s.Total {
 		t.Errorf("done %v, ready after %v, accounted %v of %v; want done, 48.1ms, no more than all", s.Done, s.ReadyAfter, s.Accounted, s.Total)
@@ -166,7 +166,7 @@ func TestAccountedIsPartOfTotal(t *testing.T) {
 			}
 		}
 		var b bytes.Buffer
-		Render(&b, &s, false)
+		Render(&b, &s, false, 0)
 	})
 }
 
@@ -209,7 +209,7 @@ func TestRenderPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Reset()
-	Render(&b, &s, false)
+	Render(&b, &s, false, 0)
 	golden(t, "pending", b.Bytes())
 }
 

@@ -5,6 +5,7 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,10 @@ type Why struct {
 	Tries int           `json:"tries"`
 	// Next says what makes the scheduler try again.
 	Next string `json:"next,omitempty"`
+	// Reason is why no scheduler's decision explains where the pod is, or that it is nowhere; empty while one does.
+	Reason string `json:"reason,omitempty"`
+	// BoundBy is who wrote pods/binding.
+	BoundBy string `json:"boundBy,omitempty"`
 	// Partial: how the pod was made is not remembered, nor what the scheduler may have thought of it before.
 	Partial bool `json:"partial,omitempty"`
 	// Decision is the last attempt; absent when there was none yet.
@@ -62,6 +67,10 @@ func reason(pod *record, now time.Time) Why {
 			if d.Chosen != "" {
 				w.Node, w.Next, until = d.Chosen, "", m.At.Add(m.Took)
 			}
+		case *mark.Request:
+			if d.Subresource == "binding" && d.Code < http.StatusBadRequest {
+				w.BoundBy = d.User
+			}
 		case *mark.Bind:
 			if m.Err != "" {
 				w.Node, w.Next, until = "", "its backoff is over", now
@@ -86,6 +95,8 @@ func RenderWhy(out io.Writer, w *Why, color bool) {
 	b.WriteString(p.with(bold, w.Namespace+"/"+w.Name) + "   ")
 	d := w.Decision
 	switch {
+	case w.Reason != "":
+		b.WriteString(w.Reason + "\n")
 	case d == nil && w.Partial:
 		b.WriteString("made before the server started: what the scheduler thought of it is not remembered\n")
 	case d == nil:
@@ -184,8 +195,12 @@ func scoreTable(b *strings.Builder, p paint, d *mark.Decision) {
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	if more := d.Fit - len(d.Scores); more > 0 {
-		fmt.Fprintf(b, "   and %s with lower scores\n", plural(more, "node"))
+		fmt.Fprintf(b, "   and %s with no higher scores\n", plural(more, "node"))
 	}
+	if d.Tied > 1 {
+		fmt.Fprintf(b, "   %d nodes have the highest total: one of them was picked at random\n", d.Tied)
+	}
+	b.WriteString(p.with(dim, "   each plugin gives 0 to 100; xN: that counts N times; total is the sum") + "\n")
 }
 
 // refusals prints for each node the plugin, what is short, and what would help.

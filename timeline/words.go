@@ -22,7 +22,7 @@ func (w *writer) request(m mark.Mark, d *mark.Request) Step {
 		target += "/" + d.Subresource
 	}
 	s.What = d.Verb + " " + target + " by " + d.User
-	if d == w.detailed {
+	if w.detailed[d] {
 		if agent, _, _ := strings.Cut(d.UserAgent, " "); agent != "" {
 			s.What += " (" + agent + ")"
 		}
@@ -310,6 +310,9 @@ func decision(d *mark.Decision) string {
 		}
 		b.WriteString(", " + v.Node + lead(v))
 	}
+	if more := d.Nodes - d.Fit - verdicts; d.Fit > 0 && more > 0 && len(d.Rejected) > 0 {
+		fmt.Fprintf(&b, ", and %d more do not fit", more)
+	}
 	if d.Fit == 0 && len(d.Rejected) > verdicts {
 		b.WriteString(", " + counted(d.RejectedBy))
 	}
@@ -320,6 +323,12 @@ func decision(d *mark.Decision) string {
 				b.WriteString(", ")
 			}
 			fmt.Fprintf(&b, "%s %d", s.Node, s.Total)
+		}
+		if more := d.Fit - min(len(d.Scores), 3); more > 0 {
+			fmt.Fprintf(&b, ", and %d more", more)
+		}
+		if d.Tied > 1 {
+			fmt.Fprintf(&b, "; one of %d with the highest score, at random", d.Tied)
 		}
 	}
 	if d.Chosen == "" && d.Waits != "" {

@@ -70,7 +70,7 @@ func TestPartialSaysSo(t *testing.T) {
 		t.Fatalf("partial %v, phase %q, %v; want it partial, without a phase", s.Partial, s.Phase, err)
 	}
 	var b strings.Builder
-	Render(&b, &s, false)
+	Render(&b, &s, false, 0)
 	if !strings.Contains(b.String(), "made before this server started") || strings.Contains(b.String(), "Pending") {
 		t.Errorf("rendered as\n%s", b.String())
 	}

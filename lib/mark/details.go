@@ -123,6 +123,7 @@ type Decision struct {
 	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
 	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
 	Chosen     string         `json:"chosen,omitempty"`     // node; empty: unschedulable
+	Tied       int            `json:"tied,omitempty"`       // nodes with the chosen one's total, with it; one of them was picked at random
 	Message    string         `json:"message,omitempty"`    // the FailedScheduling sentence
 	Waits      string         `json:"waits,omitempty"`      // what will make the scheduler try again
 }

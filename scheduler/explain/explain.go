@@ -33,6 +33,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	if a.Chosen != nil {
 		d.Chosen = a.Chosen.Name
 		d.Scores = scores(a, small)
+		d.Tied = tied(a)
 	} else {
 		d.Nodes = len(a.Snapshot.Nodes)
 		d.Message = a.Message()
@@ -48,6 +49,24 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		}
 	}
 	return d
+}
+
+// tied counts the nodes with the chosen one's total; 0: it was the only one.
+func tied(a *framework.Attempt) int {
+	at := slices.Index(a.Feasible, a.Chosen)
+	if at < 0 || at >= len(a.Totals) {
+		return 0
+	}
+	n := 0
+	for _, total := range a.Totals {
+		if total == a.Totals[at] {
+			n++
+		}
+	}
+	if n < 2 {
+		return 0
+	}
+	return n
 }
 
 type measured struct {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,7 +93,8 @@ func (*matchesNode) Lasting() {}
 // Narrow returns the nodes the pod names.
 func (m *matchesNode) Narrow() []string { return m.names }
 
-// Explain names the first label of the node selector that differs.
+// Explain names the first label of the node selector that differs, or of each affinity term the first expression that does not match, and
+// what the node has instead.
 func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
 		want := pod.Pod.Spec.NodeSelector[key]
@@ -103,7 +105,61 @@ func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.
 			return fmt.Sprintf("label %s: asks %s, has %s", key, want, got), "", 1
 		}
 	}
-	return "required node affinity does not match its labels", "", 1
+	var terms []string
+	if required := requiredNodes(&pod.Pod.Spec); required != nil {
+		for i := range required.NodeSelectorTerms {
+			if t := failed(&required.NodeSelectorTerms[i], n.Node); t != "" && !slices.Contains(terms, t) {
+				terms = append(terms, t)
+			}
+		}
+	}
+	if len(terms) == 0 {
+		return "required node affinity does not match its labels", "", 1
+	}
+	const most = 3
+	if more := len(terms) - most; more > 0 {
+		terms = append(terms[:most], fmt.Sprintf("and %d terms more", more))
+	}
+	return "affinity: " + strings.Join(terms, "; or "), "", 1
+}
+
+// failed is the first expression of a term that the node does not match, with what the node has; empty: all match.
+func failed(t *corev1.NodeSelectorTerm, n *corev1.Node) string {
+	for i := range t.MatchExpressions {
+		if e := &t.MatchExpressions[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{*e}}, n) {
+			if got, ok := n.Labels[e.Key]; ok {
+				return "asks " + expression(e) + ", has " + got
+			}
+			return "asks " + expression(e) + ", has none"
+		}
+	}
+	for i := range t.MatchFields {
+		if e := &t.MatchFields[i]; !matchesAlone(corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{*e}}, n) {
+			return "asks " + expression(e)
+		}
+	}
+	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+		return "an empty term matches no node"
+	}
+	return ""
+}
+
+func matchesAlone(t corev1.NodeSelectorTerm, n *corev1.Node) bool {
+	s, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}})
+	return err == nil && s.Match(n)
+}
+
+// expression is a requirement as people write it: "zone In (a, b)".
+func expression(e *corev1.NodeSelectorRequirement) string {
+	if len(e.Values) == 0 {
+		return e.Key + " " + string(e.Operator)
+	}
+	const most = 4
+	values := e.Values
+	if len(values) > most {
+		values = append(slices.Clone(values[:most]), fmt.Sprintf("%d more", len(e.Values)-most))
+	}
+	return fmt.Sprintf("%s %s (%s)", e.Key, e.Operator, strings.Join(values, ", "))
 }
 
 // PrepareScore has nothing to say about pods without preferences.

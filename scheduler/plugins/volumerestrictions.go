@@ -3,6 +3,7 @@
 package plugins
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -36,7 +37,7 @@ func (p VolumeRestrictions) Prepare(pod *state.PodInfo, s *state.Snapshot) (fram
 }
 
 // users are the pods that have a claim which the pod wants for itself.
-func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]bool {
+func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.UID]string {
 	if !p.Storage.known() {
 		return nil
 	}
@@ -49,11 +50,15 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 	if len(alone) == 0 {
 		return nil
 	}
-	out := map[types.UID]bool{}
+	out := map[types.UID]string{}
 	for _, n := range s.Nodes {
 		for _, other := range n.Pods {
-			if other.Pod.Namespace == pod.Namespace && slices.ContainsFunc(podkind.Claims(other.Pod), func(c string) bool { return slices.Contains(alone, c) }) {
-				out[other.Pod.UID] = true
+			if other.Pod.Namespace != pod.Namespace {
+				continue
+			}
+			claims := podkind.Claims(other.Pod)
+			if i := slices.IndexFunc(claims, func(c string) bool { return slices.Contains(alone, c) }); i >= 0 {
+				out[other.Pod.UID] = fmt.Sprintf("claim %s (ReadWriteOncePod) used by %s on %s", claims[i], other.Key, n.Name)
 			}
 		}
 	}
@@ -63,7 +68,18 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 // restricted is what the pod cannot share. The users of its claims may be anywhere.
 type restricted struct {
 	disks freeDisks
-	users map[types.UID]bool
+	users map[types.UID]string // and how they use them
+}
+
+// Explain names the pod that has what cannot be shared.
+func (r restricted) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	if len(r.users) > 0 {
+		return slices.Min(slices.Collect(maps.Values(r.users))), "", 1
+	}
+	if p, disk := r.disks.holder(n); p != nil {
+		return fmt.Sprintf("disk %s used by %s", disk, p.Key), "", 1
+	}
+	return "", "", 1
 }
 
 func (r restricted) Filter(n *state.NodeInfo) *framework.Status {
@@ -97,14 +113,36 @@ func exclusive(pod *corev1.Pod) []*corev1.Volume {
 type freeDisks []*corev1.Volume
 
 func (want freeDisks) Filter(n *state.NodeInfo) *framework.Status {
+	if p, _ := want.holder(n); p != nil {
+		return diskTaken
+	}
+	return nil
+}
+
+// holder is the pod on the node that has a wanted disk, and the disk's name; nil: they are free.
+func (want freeDisks) holder(n *state.NodeInfo) (*state.PodInfo, string) {
 	for _, p := range n.Pods {
 		for i := range p.Pod.Spec.Volumes {
-			if slices.ContainsFunc(want, func(v *corev1.Volume) bool { return clash(v, &p.Pod.Spec.Volumes[i]) }) {
-				return diskTaken
+			if at := slices.IndexFunc(want, func(v *corev1.Volume) bool { return clash(v, &p.Pod.Spec.Volumes[i]) }); at >= 0 {
+				return p, disk(want[at])
 			}
 		}
 	}
-	return nil
+	return nil, ""
+}
+
+func disk(v *corev1.Volume) string {
+	switch {
+	case v.GCEPersistentDisk != nil:
+		return v.GCEPersistentDisk.PDName
+	case v.AWSElasticBlockStore != nil:
+		return v.AWSElasticBlockStore.VolumeID
+	case v.ISCSI != nil:
+		return v.ISCSI.IQN
+	case v.RBD != nil:
+		return v.RBD.RBDImage
+	}
+	return v.Name
 }
 
 // clash reports whether both volumes are the same disk and one of them may write to it. An EBS volume is never shared.

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// owner is a kind whose pods have stories, by the names that kubectl knows it by.
+type owner struct {
+	words []string
+	path  string // of its group and version
+	kind  string // and resource
+}
+
+var owners = []owner{
+	{[]string{"deploy", "deployment", "deployments"}, "/apis/apps/v1", "deployments"},
+	{[]string{"rs", "replicaset", "replicasets"}, "/apis/apps/v1", "replicasets"},
+	{[]string{"sts", "statefulset", "statefulsets"}, "/apis/apps/v1", "statefulsets"},
+	{[]string{"ds", "daemonset", "daemonsets"}, "/apis/apps/v1", "daemonsets"},
+	{[]string{"job", "jobs"}, "/apis/batch/v1", "jobs"},
+	{[]string{"rc", "replicationcontroller", "replicationcontrollers"}, "/api/v1", "replicationcontrollers"},
+}
+
+// pods are those of an owner, the one to tell of first.
+type pods struct {
+	of   string
+	list []corev1.Pod
+}
+
+// target is the pod that an argument names: itself, or the one of its owner that is worst off, or else newest.
+func (f *storyFlags) target(ctx context.Context, arg string) (name string, all pods, err error) {
+	word, of, _ := strings.Cut(arg, "/")
+	i := slices.IndexFunc(owners, func(o owner) bool { return slices.Contains(o.words, word) })
+	if i < 0 || of == "" {
+		name, err = f.pod(arg)
+		return name, pods{}, err
+	}
+	if _, err := f.pod(of); err != nil { // the output's form
+		return "", pods{}, err
+	}
+	o := owners[i]
+	ns := "/namespaces/" + url.PathEscape(f.namespace)
+	var meta metav1.PartialObjectMetadata
+	if err := f.read(ctx, o.path+ns+"/"+o.kind+"/"+url.PathEscape(of), &meta); err != nil {
+		if apierrors.IsNotFound(err) {
+			return "", pods{}, fmt.Errorf("%s %s/%s does not exist", strings.TrimSuffix(o.kind, "s"), f.namespace, of)
+		}
+		return "", pods{}, err
+	}
+	uids := map[types.UID]bool{meta.UID: true}
+	if o.kind == "deployments" {
+		var sets appsv1.ReplicaSetList
+		if err := f.read(ctx, "/apis/apps/v1"+ns+"/replicasets", &sets); err != nil {
+			return "", pods{}, err
+		}
+		for i := range sets.Items {
+			if by := metav1.GetControllerOf(&sets.Items[i]); by != nil && by.UID == meta.UID {
+				uids[sets.Items[i].UID] = true
+			}
+		}
+	}
+	var list corev1.PodList
+	if err := f.read(ctx, "/api/v1"+ns+"/pods", &list); err != nil {
+		return "", pods{}, err
+	}
+	all = pods{of: arg, list: ownedBy(list.Items, uids)}
+	if len(all.list) == 0 {
+		return "", pods{}, fmt.Errorf("%s has no pods: `keelson kubectl describe %s -n %s` shows what its controller says", arg, arg, f.namespace)
+	}
+	return all.list[0].Name, all, nil
+}
+
+// ownedBy are the pods of these owners: those worst off first, then the newest.
+func ownedBy(list []corev1.Pod, uids map[types.UID]bool) []corev1.Pod {
+	out := slices.DeleteFunc(slices.Clone(list), func(p corev1.Pod) bool {
+		by := metav1.GetControllerOf(&p)
+		return by == nil || !uids[by.UID]
+	})
+	slices.SortStableFunc(out, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(badness(&b), badness(&a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// badness ranks what somebody who asks about many pods wants to hear of.
+func badness(p *corev1.Pod) int {
+	switch status := statusOf(p); {
+	case p.Status.Phase == corev1.PodFailed:
+		return 4
+	case status != string(p.Status.Phase) && status != "Terminating":
+		return 3 // a container waits for a reason
+	case p.Status.Phase == corev1.PodPending:
+		return 2
+	case p.Status.Phase == corev1.PodRunning && !readyPod(p):
+		return 1
+	}
+	return 0
+}
+
+func readyPod(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// statusOf is what kubectl shows as a pod's status, but for its rarer words.
+func statusOf(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return "Terminating"
+	}
+	for _, list := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+				return w.Reason
+			}
+		}
+	}
+	return cmp.Or(p.Status.Reason, string(p.Status.Phase))
+}
+
+// print lists all pods of the owner, and which of them was told of. Nothing for a single pod, and in JSON.
+func (p pods) print(out io.Writer, form, told string) {
+	if p.of == "" || form != "" {
+		return
+	}
+	_, _ = fmt.Fprintf(out, "\npods of %s, those worst off first, then the newest:\n", p.of)
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	_, _ = fmt.Fprintln(w, "   NAME\tREADY\tSTATUS\tNODE\tAGE\t") // a terminal that went away needs no word
+	for i := range p.list {
+		pod := &p.list[i]
+		ready, mark := "no", ""
+		if readyPod(pod) {
+			ready = "yes"
+		}
+		if pod.Name == told {
+			mark = "<- told above"
+		}
+		_, _ = fmt.Fprintf(w, "   %s\t%s\t%s\t%s\t%v\t%s\n", pod.Name, ready, statusOf(pod), cmp.Or(pod.Spec.NodeName, "-"),
+			time.Since(pod.CreationTimestamp.Time).Round(time.Second), mark)
+	}
+	_ = w.Flush()
+}

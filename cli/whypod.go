@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"keelson/timeline"
+)
+
+// why asks what the scheduler thought of a pod, and the API where that does not say it all.
+func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error) {
+	w := &timeline.Why{}
+	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
+	asked := f.read(ctx, "/keelson/v1/why/"+at, w)
+	if asked != nil && !apierrors.IsNotFound(asked) {
+		return nil, asked
+	}
+	a := &timeline.Around{Pod: &corev1.Pod{}}
+	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), a.Pod)
+	switch {
+	case err != nil && asked != nil:
+		return nil, f.unknown(ctx, name, asked)
+	case err != nil:
+		return w, nil // it is gone, or not ours to read: what is remembered is told all the same
+	}
+	if asked != nil {
+		w.Namespace, w.Name, w.Partial = f.namespace, name, true
+	}
+	if node := a.Pod.Spec.NodeName; node != "" {
+		a.NodeGone = apierrors.IsNotFound(f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), &corev1.Node{}))
+	} else if w.Decision == nil {
+		a.Scheduler = f.scheduler(ctx)
+	}
+	w.Explain(a)
+	if asked != nil && w.Reason == "" {
+		return nil, f.unknown(ctx, name, asked)
+	}
+	return w, nil
+}
+
+// scheduler is what is wrong with the scheduler; empty: nothing, or nobody knows.
+func (f *storyFlags) scheduler(ctx context.Context) string {
+	var s corev1.ComponentStatus
+	if f.read(ctx, "/api/v1/componentstatuses/scheduler", &s) != nil {
+		return ""
+	}
+	for _, c := range s.Conditions {
+		if c.Type == corev1.ComponentHealthy && c.Status != corev1.ConditionTrue {
+			return c.Message + c.Error
+		}
+	}
+	return ""
+}
+
+// read gets an object of the API server.
+func (f *storyFlags) read(ctx context.Context, path string, into any) error {
+	body, err := f.get(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	return nil
+}

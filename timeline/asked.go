@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// defaultScheduler is the user of our scheduler, and the name by which pods ask for it.
+const (
+	schedulerUser    = "system:kube-scheduler"
+	defaultScheduler = "default-scheduler"
+)
+
+// Around is what the API says about a pod and what it needs.
+type Around struct {
+	Pod *corev1.Pod
+	// NodeGone: the node that the pod names does not exist.
+	NodeGone bool
+	// Scheduler is what is wrong with our scheduler; empty: nothing that is known.
+	Scheduler string
+}
+
+// Explain says in w why no decision of our scheduler tells where the pod is: none was asked, or none was needed.
+func (w *Why) Explain(a *Around) {
+	p := a.Pod
+	node := p.Spec.NodeName
+	gone := ""
+	if a.NodeGone {
+		gone = fmt.Sprintf("; there is no node %s, so nothing runs it, and the pod garbage collector will delete it", node)
+	}
+	switch d := w.Decision; {
+	case node != "" && d != nil && d.Chosen == node:
+		if gone != "" {
+			w.Reason = "on " + node + gone
+		}
+	case node != "" && p.Annotations[corev1.MirrorPodAnnotationKey] != "":
+		w.Node, w.Reason = node, fmt.Sprintf("on %s: a static pod, which its kubelet read from a file; no scheduler was asked%s", node, gone)
+	case node != "" && w.BoundBy != "" && w.BoundBy != schedulerUser:
+		w.Node, w.Reason = node, fmt.Sprintf("on %s: bound by %s, not by the scheduler%s", node, w.BoundBy, gone)
+	case node != "" && w.BoundBy == "" && !w.Partial:
+		w.Node, w.Reason = node, fmt.Sprintf("on %s: its spec.nodeName said so when it was made; no scheduler was asked%s", node, gone)
+	case node != "":
+		w.Node = node
+		if gone != "" {
+			w.Reason = "on " + node + gone
+		}
+	case len(p.Spec.SchedulingGates) > 0:
+		names := make([]string, len(p.Spec.SchedulingGates))
+		for i, g := range p.Spec.SchedulingGates {
+			names[i] = g.Name
+		}
+		w.Reason = fmt.Sprintf("Pending: held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
+	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler:
+		w.Reason = fmt.Sprintf("Pending: it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
+	case w.Decision == nil && a.Scheduler != "":
+		w.Reason = "Pending: the scheduler does not work: " + a.Scheduler
+	}
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/mark"
+)
+
+// TestTrueReason: of a pod that the scheduler was never asked about nobody says that it has not tried it yet.
+func TestTrueReason(t *testing.T) {
+	tests := map[string]struct {
+		spec corev1.PodSpec
+		note map[string]string
+		why  Why
+		gone bool
+		bad  string
+		want string
+	}{
+		"named node":      {spec: corev1.PodSpec{NodeName: "n"}, want: "on n: its spec.nodeName said so when it was made; no scheduler was asked"},
+		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "no scheduler was asked; there is no node n, so nothing runs it, and the pod garbage collector will delete it"},
+		"static":          {spec: corev1.PodSpec{NodeName: "n"}, note: map[string]string{corev1.MirrorPodAnnotationKey: "x"}, want: "a static pod, which its kubelet read from a file"},
+		"by hand":         {spec: corev1.PodSpec{NodeName: "n"}, why: Why{BoundBy: "ann"}, want: "on n: bound by ann, not by the scheduler"},
+		"after a failure": {spec: corev1.PodSpec{NodeName: "n"}, why: Why{BoundBy: "ann", Decision: &mark.Decision{}}, want: "on n: bound by ann"},
+		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `waits for the scheduler "mine", which has not bound it`},
+		"gates":           {spec: corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}, {Name: "b"}}}, want: "held back by its scheduling gates (a, b)"},
+		"no scheduler":    {bad: "nobody holds its lease", want: "the scheduler does not work: nobody holds its lease"},
+		"soon":            {want: "the scheduler has not tried it yet"},
+		"its decision":    {spec: corev1.PodSpec{NodeName: "n"}, why: Why{Node: "n", BoundBy: schedulerUser, Decision: &mark.Decision{Chosen: "n", Nodes: 1, Fit: 1}}, want: "on n   chosen after"},
+	}
+	for name, tt := range tests {
+		w := tt.why
+		w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}, NodeGone: tt.gone, Scheduler: tt.bad})
+		var b strings.Builder
+		RenderWhy(&b, &w, false)
+		if !strings.Contains(b.String(), tt.want) {
+			t.Errorf("%s: got %q, want %q in it", name, b.String(), tt.want)
+		}
+	}
+}
