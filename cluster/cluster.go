@@ -37,6 +37,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/lib/memory"
 	"keelson/lib/run"
+	"keelson/network"
 	"keelson/pki"
 	"keelson/proxy"
 	"keelson/store"
@@ -265,7 +266,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, patient: true,
 		signers: signers{tokens: c.keys.tokens, authority: c.keys.ca, rootCA: c.keys.ca.CertPEM()},
 		server:  &serverSite{assembled: made, c: c, store: st},
-		node:    nodeSite{nodePlace: nodePlace{own: own, lease: heartbeat}, serving: c.keys.kubeletServing()},
+		node:    nodeSite{nodePlace: nodePlace{own: own, lease: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
 	}
 }
 

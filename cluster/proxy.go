@@ -36,8 +36,8 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	var err error
 	s.node.services, err = proxy.New(proxy.Config{
 		Client: s.client(roleIdentity{user: is("system:kube-proxy"), agent: "kube-proxy"}), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
-		PodCIDRs: s.cfg.PodCIDRs,
-		Options:  s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
+		PodCIDRs: s.cfg.PodCIDRs, PodGroup: s.node.podGroup,
+		Options: s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
 	})
 	return s.node.services, err
 }

@@ -24,6 +24,7 @@ import (
 	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/run"
+	"keelson/network"
 	"keelson/pki"
 	"keelson/scheduler"
 	"keelson/timeline"
@@ -324,7 +325,7 @@ func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert
 	release := func() { _ = podRange.Close() }
 	s := &site{
 		cfg: cfg, dir: dir, marks: marks, log: r.log(), connect: func(*auth.User, string) *client.Client { return cl },
-		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving},
+		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
 	}
 	beside := []run.Part{forward}
 	if cert.learn != nil {

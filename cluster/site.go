@@ -60,6 +60,8 @@ type nodeSite struct {
 	nodePlace
 	serving kubeletServing
 	runtime *nodeRuntime // nil until it is asked for
+	// podGroup is the group of the links to the node's pods; 0 where another process has them, whose data directory may be another.
+	podGroup uint32
 	// policies enforces NetworkPolicies; nil until it is asked for.
 	policies *policy.Agent
 	// services serves Services; nil until it is asked for.

@@ -89,7 +89,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	n := &Network{
 		cfg: cfg, mtu: cfg.MTU, families: families, log: cfg.Log,
-		bridge: "kl-" + cfg.ID, group: groupOf(cfg.ID), table: "keelson-" + cfg.ID,
+		bridge: "kl-" + cfg.ID, group: GroupOf(cfg.ID), table: "keelson-" + cfg.ID,
 		leases: map[string]*lease{}, used: map[netip.Addr]string{}, last: map[int]netip.Addr{}, ports: map[portKey]string{}, own: map[uint16]string{},
 		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
 	}
@@ -301,7 +301,8 @@ func (n *Network) bridgedName(id string) string {
 	return "kv-" + hex.EncodeToString(sum[:6])
 }
 
-func groupOf(id string) uint32 {
+// GroupOf is the group of every link that leads to a pod of the network with the ID.
+func GroupOf(id string) uint32 {
 	sum := sha256.Sum256([]byte(id))
 	return binary.BigEndian.Uint32(sum[:]) | 1<<16 // beyond what people number by hand
 }

@@ -68,7 +68,7 @@ func prefixes(flag string, in []string) ([]netip.Prefix, error) {
 
 // facts are what the rules depend on beside Services.
 func (p *Proxy) facts(node *corev1.Node) services.Node {
-	out := services.Node{Name: p.cfg.NodeName, PodCIDRs: p.cfg.PodCIDRs, Taken: p.cfg.Taken}
+	out := services.Node{Name: p.cfg.NodeName, PodCIDRs: p.cfg.PodCIDRs, PodGroup: p.cfg.PodGroup, Taken: p.cfg.Taken}
 	o := p.cfg.Options
 	out.NodePortCIDRs, _ = prefixes("", o.NodePortAddresses) // validated, or "primary"
 	if node != nil {

@@ -37,6 +37,8 @@ type Config struct {
 	Table string
 	// PodCIDRs are the node's ranges of pod addresses as long as its Node object names none.
 	PodCIDRs []netip.Prefix
+	// PodGroup is the group of the links to this cluster's pods on this node; 0: nobody knows.
+	PodGroup uint32
 	Options  Options
 	// NetNS is an open network namespace; 0 is the process's own.
 	NetNS int

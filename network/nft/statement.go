@@ -157,6 +157,17 @@ func bits(load expr.Any, mask uint32) []expr.Any {
 	}
 }
 
+// OfOtherGroup lets packets pass that came by a link of another group than the given one, of those that programs choose: beyond 16 bits. People
+// number theirs by hand, and links without a group are in group 0.
+func OfOtherGroup(group uint32) Statement {
+	return Statement{
+		text: fmt.Sprintf("iifgroup & 0xffff0000 != 0 iifgroup != %#x", group),
+		exprs: append(bits(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)}, 0xffff0000),
+			&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: reg(0), Data: binaryutil.NativeEndian.PutUint32(group)}),
+	}
+}
+
 // SetMark sets bits of the packet's mark.
 func SetMark(mask uint32) Statement {
 	return markWith(fmt.Sprintf("meta mark set meta mark | %#x", mask), ^mask, mask)

@@ -58,6 +58,10 @@ func Base(name string, node Node) *nft.Table {
 	t.AddChain(nft.Chain{Name: "refuse", Rules: []nft.Rule{{nft.Is(nft.MetaL4Proto, nft.Proto(protoTCP)), nft.Reset()}, {nft.Unreachable()}}})
 	t.AddChain(nft.Chain{Name: "services", Rules: serviceRules(node)})
 	t.AddChain(nft.Chain{Name: "closed", Rules: closedRules(node)})
+	if node.PodGroup != 0 {
+		t.AddChain(nft.Chain{Name: "services-of-others", Rules: otherServiceRules(node)})
+		t.AddChain(nft.Chain{Name: "closed-of-others", Rules: nodePortRules(node, "closedports")})
+	}
 	for _, hook := range []nft.Hook{nft.Prerouting, nft.Output} {
 		t.AddChain(nft.Chain{Name: "guard-" + string(hook), Type: nft.Filter, Hook: hook, Priority: beforeNAT, Rules: []nft.Rule{
 			{nft.State(nft.New), nft.Vmap("guarded4", families[0].front()...)},
@@ -105,7 +109,7 @@ func (f words) addChains(t *nft.Table) {
 
 // serviceRules find the frontend that a connection is sent to.
 func serviceRules(node Node) []nft.Rule {
-	var out []nft.Rule
+	out := otherClusters(node, "services-of-others")
 	for _, f := range families {
 		out = append(out,
 			nft.Rule{nft.Vmap(f.name("cluster"), f.front()...)},
@@ -114,9 +118,26 @@ func serviceRules(node Node) []nft.Rule {
 	return append(out, nodePortRules(node, "nodeports")...)
 }
 
+// otherClusters sends packets of other clusters' pods to a chain of their own: what is a cluster IP here may be one of theirs.
+func otherClusters(node Node, chain string) []nft.Rule {
+	if node.PodGroup == 0 {
+		return nil
+	}
+	return []nft.Rule{{nft.OfOtherGroup(node.PodGroup), nft.Goto(chain)}}
+}
+
+// otherServiceRules are serviceRules without cluster IPs.
+func otherServiceRules(node Node) []nft.Rule {
+	var out []nft.Rule
+	for _, f := range families {
+		out = append(out, nft.Rule{nft.Vmap(f.name("external"), f.front()...)})
+	}
+	return append(out, nodePortRules(node, "nodeports")...)
+}
+
 // closedRules refuse what nothing has translated though it was sent to a Service.
 func closedRules(node Node) []nft.Rule {
-	var out []nft.Rule
+	out := otherClusters(node, "closed-of-others")
 	for _, f := range families {
 		out = append(out,
 			nft.Rule{nft.Vmap(f.name("closed"), f.front()...)},

@@ -13,6 +13,7 @@
 //	    [mark for masquerade]
 //	    dnat to daddr . proto . port . random mod 5 map @cluster-endpoints4
 //	  Session affinity has chains of its own: one for the port, one for each endpoint, with a set of the clients it has.
+//	  Packets of another cluster's pods on this machine, known by the group of their links, go past the cluster IPs.
 //	filter prerouting, output, before nat: loadBalancerSourceRanges (@guarded4, @sources4)
 //	filter prerouting, output, after nat:  what is still sent to a cluster IP, or to a frontend without endpoints, is refused
 //	nat postrouting: masquerade of what is marked, and of pods that reach themselves (@hairpin4)

@@ -11,6 +11,31 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
+// TestOtherClusters: pods of another cluster on the machine, whose cluster IPs may be the same, pass by ours, and reach node ports.
+func TestOtherClusters(t *testing.T) {
+	w := newWorld(t)
+	w.serve("b", "tcp", 8080)
+	w.sysctl("client", "ipv4/ip_forward=0") // what has no way is not sent back
+	w.node.PodGroup = 0x12345678
+	w.ip("node", "link set dev a group 305419896", "link set dev b group 305419896", "link set dev r group 570425345") // 0x12345678, 0x22000001
+	w.write(service("s", "10.96.0.1", "TCP", func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
+		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
+	}, "10.244.1.3"))
+	for _, c := range []struct{ from, to, want string }{
+		{"a", "10.96.0.1:80", "b 10.244.1.2"},
+		{"a", "10.96.0.1:81", "refused"},
+		{"client", "10.96.0.1:80", "b 10.244.1.1"},
+		{"node", "10.96.0.1:80", "b 10.244.1.1"},
+		{"r", "10.96.0.1:80", "timeout"},
+		{"r", "10.96.0.1:81", "timeout"},
+		{"r", "192.0.2.1:30080", "b 10.244.1.1"},
+	} {
+		if got := w.ask(c.from, "tcp", c.to); got != c.want {
+			t.Errorf("%s to %s: got %s, want %s", c.from, c.to, got, c.want)
+		}
+	}
+}
+
 // TestPackets sends real packets through the rules.
 func TestPackets(t *testing.T) {
 	w := newWorld(t)
