@@ -58,8 +58,7 @@ func (c *Controller) create(ctx context.Context, s snapshot, node string) (strin
 	p, err := c.env.Client.CoreV1().Pods(s.set.Namespace).Create(ctx, newPod(s.set, s.hash, node), metav1.CreateOptions{})
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		c.expect.Created(s.set.UID, 1)
-		return "", nil // nothing can be created there any more, and nothing needs to be
+		return "", framework.ErrTerminating
 	case err != nil:
 		c.env.Events.Eventf(s.set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 		return "", err

@@ -3,6 +3,7 @@
 package framework
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
@@ -10,9 +11,13 @@ import (
 // atOnce bounds the calls of a batch that run at the same time: enough to share the store's group commits.
 const atOnce = 128
 
+// ErrTerminating ends a burst, and is no failure: nothing can be created in the namespace any more, and nothing needs to be.
+var ErrTerminating = errors.New("namespace is being terminated")
+
 // SlowStart calls f count times in parallel batches: the first of size first, each next one twice as large as the one
 // before. A batch with a failure is the last, so that what cannot work (a quota, a broken template) costs few requests.
-// It returns how many calls succeeded, the size of the last full batch, and the first error.
+// It returns how many calls succeeded, the size of the last full batch, and the first error
+// but ErrTerminating.
 func SlowStart(count, first int, f func() error) (done, last int, err error) {
 	for batch := min(count, max(1, first)); batch > 0; batch = min(2*batch, count-done) {
 		var (
@@ -39,6 +44,9 @@ func SlowStart(count, first int, f func() error) (done, last int, err error) {
 		}
 		wg.Wait()
 		done += ok
+		if errors.Is(failed, ErrTerminating) {
+			return done, 0, nil
+		}
 		if failed != nil {
 			return done, 0, failed
 		}

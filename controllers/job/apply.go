@@ -50,7 +50,6 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 	var (
 		mu      sync.Mutex
 		names   []string
-		ended   int // creations that will not be heard of
 		indexes = p.indexes
 	)
 	template, pods := podFor(j), c.env.Client.CoreV1().Pods(j.Namespace)
@@ -69,8 +68,7 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 		defer mu.Unlock()
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			ended++
-			return nil // nothing can be created there any more, and nothing needs to be
+			return framework.ErrTerminating
 		case err != nil:
 			c.env.Events.Eventf(j, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 			return err
@@ -80,10 +78,12 @@ func (c *Controller) create(ctx context.Context, j *batchv1.Job, p plan) ([]stri
 		return nil
 	})
 	c.memory.with(j.UID, func(r *recollection) { r.pace = min(2*pace, burst) })
-	if lost := p.create - done + ended; lost > 0 {
-		c.expect.Created(j.UID, lost)
+	failed := p.create - done
+	c.expect.Created(j.UID, failed) // they will not be heard of
+	if err == nil {
+		failed = 0 // the namespace ends
 	}
-	metrics().created(j, p.tally, len(names), p.create-done)
+	metrics().created(j, p.tally, len(names), failed)
 	return names, err
 }
 

@@ -44,9 +44,6 @@ func (c *Controller) act(ctx context.Context, key framework.Key, begin time.Time
 
 var errNoLabels = errors.New("unable to create pods, no labels")
 
-// errTerminating ends a burst, and is no failure: nothing can be created in the namespace any more, and nothing needs to be.
-var errTerminating = errors.New("namespace is being terminated")
-
 // create makes n pods and returns the names of the first of them.
 func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.ReplicaSet, n int) ([]string, error) {
 	if len(set.Spec.Template.Labels) == 0 {
@@ -64,7 +61,7 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 		pod, err := pods.Create(ctx, &one, metav1.CreateOptions{})
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-			return errTerminating
+			return framework.ErrTerminating
 		case err != nil:
 			c.env.Events.Eventf(set, corev1.EventTypeWarning, "FailedCreate", "Error creating: %v", err)
 			return err
@@ -80,9 +77,6 @@ func (c *Controller) create(ctx context.Context, key framework.Key, set *appsv1.
 	c.setPace(key, 2*pace)
 	if skipped := n - done; skipped > 0 {
 		c.expect.Created(set.UID, skipped) // they will not be heard of; err makes the pass come again
-	}
-	if errors.Is(err, errTerminating) {
-		err = nil
 	}
 	return names, err
 }
