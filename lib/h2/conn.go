@@ -27,6 +27,11 @@ const (
 	headerTable              = 4096
 	frameHeader              = 9 // bytes
 	prefaceTimeout           = 10 * time.Second
+	// mostSettings bounds how many settings one frame may have: each may concern every stream.
+	mostSettings = 100
+	// A client may take back so many requests before their answers at once, and so many a second more: who makes handlers begin what nobody
+	// waits for is told to go. An ordinary client that ends all its watches takes back as many as it may have open.
+	resetsAtOnce, resetsPerSecond = 2000, 200
 	// mostControl bounds what is queued for a client that makes us answer and does not read.
 	mostControl = 64 << 10
 	// mostIdle is how many handler goroutines a connection keeps for its next requests.
@@ -63,6 +68,8 @@ type conn struct {
 	maxFrame                int
 	waiting                 int // writers that wait for a window
 	control                 []byte
+	resets                  float64 // what of resetsAtOnce was used up at resetAt
+	resetAt                 time.Time
 	idleSince               time.Time
 	timer                   *time.Timer // for IdleTimeout; nil when none is running
 }
@@ -101,8 +108,11 @@ func (c *conn) serve(ctx context.Context) {
 		if err != nil {
 			err = c.survive(err)
 		}
-		if c.out.spoken.Load() && !c.follows() {
-			c.workers.Go(c.out.kick) // not here: the client may take nothing for a while
+		if c.out.spoken.Load() && !c.follows() && c.out.kicking.CompareAndSwap(false, true) {
+			c.workers.Go(func() { // not here: the client may take nothing for a while
+				c.out.kicking.Store(false) // before the frames are looked for: who speaks from now on is not heard for sure
+				c.out.kick()
+			})
 		}
 	}
 	c.end(err)
@@ -207,12 +217,24 @@ func (c *conn) act(ctx context.Context, f http2.Frame) error {
 		if st := c.streams[f.StreamID]; st != nil {
 			st.closeLocked(errGone)
 		}
+		return c.tookBack()
 	case *http2.PriorityFrame:
 		if f.StreamDep == f.StreamID {
 			return http2.StreamError{StreamID: f.StreamID, Code: http2.ErrCodeProtocol}
 		}
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
+	}
+	return nil
+}
+
+// tookBack notes a stream that ended by its client's doing, or never began. c.mu is held.
+func (c *conn) tookBack() error {
+	now := time.Now()
+	c.resets = max(0, c.resets-now.Sub(c.resetAt).Seconds()*resetsPerSecond) + 1
+	c.resetAt = now
+	if c.resets > resetsAtOnce {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
 }
@@ -225,14 +247,19 @@ func (c *conn) survive(err error) error {
 	defer c.mu.Unlock()
 	switch {
 	case errors.As(err, &se):
-		if st := c.streams[se.StreamID]; st != nil {
+		var often error
+		st := c.streams[se.StreamID]
+		if st != nil {
 			st.closeLocked(se)
+		}
+		if st != nil || se.Code == http2.ErrCodeRefusedStream { // not: what was on its way when the stream ended
+			often = c.tookBack()
 		}
 		if se.StreamID > c.lastID && se.StreamID%2 == 1 {
 			c.lastID = se.StreamID // its header was not good enough to become a request
 		}
 		c.queueReset(se.StreamID, se.Code)
-		if len(c.control) > mostControl {
+		if often != nil || len(c.control) > mostControl {
 			c.queueGoAway(http2.ErrCodeEnhanceYourCalm)
 			return errors.Join(errTold, err)
 		}
@@ -266,6 +293,9 @@ func (c *conn) settings(f *http2.SettingsFrame) error {
 func (c *conn) settingsLocked(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		return nil
+	}
+	if f.NumSettings() > mostSettings {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	if err := f.ForeachSetting(c.setting); err != nil {
 		return err

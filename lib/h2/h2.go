@@ -13,6 +13,7 @@
 //     is queued, and said by whoever writes next.
 //  2. conn.mu guards states and windows, conn.out.mu what is written, and they are taken in the order out.mu, mu.
 //  3. Every goroutine of a connection ends with it.
+//  4. What a client can make a connection hold, compute and begin is bounded, whatever frames it sends (attacks_test.go).
 package h2
 
 import (

@@ -22,11 +22,12 @@ type field = hpack.HeaderField
 
 // writer is the connection's outgoing half.
 type writer struct {
-	c      *conn
-	queued atomic.Int32  // those who hold or wait for mu
-	spoken atomic.Bool   // the connection has control frames to say
-	ending atomic.Bool   // the deadline of writes stays as it is
-	table  atomic.Uint32 // the header table that the client allows, told to hpack with the next header
+	c       *conn
+	queued  atomic.Int32  // those who hold or wait for mu
+	spoken  atomic.Bool   // the connection has control frames to say
+	kicking atomic.Bool   // a goroutine that will say them has not begun
+	ending  atomic.Bool   // the deadline of writes stays as it is
+	table   atomic.Uint32 // the header table that the client allows, told to hpack with the next header
 
 	mu       sync.Mutex
 	buf      []byte

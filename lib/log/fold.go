@@ -17,10 +17,16 @@ const (
 	tracked = 512         // different lines that are remembered at a time
 	burst   = 1000        // lines at once
 	rate    = 100         // lines a second, for long
+	// Lines at information level of one kind: the same message of the same logger, whatever the attributes.
+	kindBurst = 50
+	kindRate  = 10
+	kindPause = time.Second // after which those that were left out are told, as one line
 )
 
 // Folder passes records on to a handler: one of equal lines a minute, with how often it came (repeated=N), and no more lines than
-// its bounds allow; how many were left out is said once there is room again. Nothing is held back that is new.
+// its bounds allow; how many were left out is said once there is room again. Of many lines at information level that differ in their
+// attributes only, as when ten thousand pods start, it passes on the first, and then one a second with the number of the others (more=N).
+// Nothing else is held back that is new. Where details are logged, lines of a kind all pass.
 type Folder struct {
 	next  slog.Handler
 	said  string // attributes and groups of WithAttrs and WithGroup
@@ -30,6 +36,7 @@ type Folder struct {
 type foldState struct {
 	mu      sync.Mutex
 	lines   map[string]*folded
+	kinds   map[kind]*bucket
 	tokens  float64
 	filled  time.Time
 	dropped int
@@ -45,7 +52,7 @@ type folded struct {
 
 // Fold returns a Folder in front of next.
 func Fold(next slog.Handler) *Folder {
-	return &Folder{next: next, state: &foldState{lines: map[string]*folded{}, tokens: burst, filled: time.Now()}}
+	return &Folder{next: next, state: &foldState{lines: map[string]*folded{}, kinds: map[kind]*bucket{}, tokens: burst, filled: time.Now()}}
 }
 
 // Enabled asks the next handler.
@@ -66,6 +73,9 @@ func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelInfo { // who asked for details gets them all
 		return f.next.Handle(ctx, r)
 	}
+	if r.Level < slog.LevelWarn && !f.next.Enabled(ctx, slog.LevelDebug) && f.state.hold(kind{f.said, r.Message}, r, f.next) {
+		return nil
+	}
 	var key strings.Builder
 	fmt.Fprintf(&key, "%d %s %s", r.Level, f.said, r.Message)
 	r.Attrs(func(a slog.Attr) bool {
@@ -80,11 +90,14 @@ func (f *Folder) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// Flush tells of the repetitions that were counted since their lines were written.
+// Flush tells of the repetitions, and of the lines of a kind, that were counted since their lines were written.
 func (f *Folder) Flush() {
 	s := f.state
 	s.mu.Lock()
 	out := s.expireLocked(time.Now().Add(window))
+	for _, b := range s.kinds {
+		out = append(out, b.tellLocked()...)
+	}
 	s.mu.Unlock()
 	for _, o := range out {
 		_ = o.to.Handle(context.Background(), o.record) // the log itself is where errors go

@@ -71,7 +71,7 @@ func TestFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		f := Fold(plain(&b))
-		l := slog.New(f).With("room", "a")
+		l := slog.New(f).With("component", "a")
 		for range 40 * 90 { // 40 a second
 			l.Error("refused", "err", "no such namespace")
 			time.Sleep(time.Second / 40)
@@ -79,11 +79,11 @@ func TestFold(t *testing.T) {
 		l.Error("refused", "err", "another one")
 		f.Flush()
 		want := strings.Join([]string{
-			`level=ERROR msg=refused room=a err="no such namespace"`,
-			`level=ERROR msg=refused room=a err="no such namespace" repeated=2399`,
-			`level=ERROR msg=refused room=a err="no such namespace"`,
-			`level=ERROR msg=refused room=a err="another one"`,
-			`level=ERROR msg=refused room=a err="no such namespace" repeated=1199`, "",
+			`level=ERROR msg=refused component=a err="no such namespace"`,
+			`level=ERROR msg=refused component=a err="no such namespace" repeated=2399`,
+			`level=ERROR msg=refused component=a err="no such namespace"`,
+			`level=ERROR msg=refused component=a err="another one"`,
+			`level=ERROR msg=refused component=a err="no such namespace" repeated=1199`, "",
 		}, "\n")
 		if b.String() != want {
 			t.Errorf("got:\n%swant:\n%s", &b, want)
@@ -115,11 +115,11 @@ func TestFoldBoundsTheRate(t *testing.T) {
 
 func TestDemote(t *testing.T) {
 	var b bytes.Buffer
-	l := slog.New(Demote(plain(&b))).With("room", "libraries")
+	l := slog.New(Demote(plain(&b))).With("component", "libraries")
 	l.Error("watch failed")
 	l.Warn("slow")
 	l.Info("caches populated")
-	if got, want := b.String(), "level=WARN msg=\"watch failed\" room=libraries\nlevel=INFO msg=slow room=libraries\n"; got != want {
+	if got, want := b.String(), "level=WARN msg=\"watch failed\" component=libraries\nlevel=INFO msg=slow component=libraries\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -10,6 +10,7 @@ type Step string
 // The steps, in the order a pod made by a ReplicaSet meets them, each with the type of its Detail.
 const (
 	StepRequest          Step = "request"          // *Request: a write was served by the API server
+	StepDelivery         Step = "delivery"         // *Delivery: the API server, which had a change from the store, handed it to a watcher
 	StepReconcile        Step = "reconcile"        // *Reconcile: a controller acted on its object
 	StepQueued           Step = "queued"           // *Queued: the scheduler saw the pod
 	StepDecision         Step = "decision"         // *Decision: one scheduling attempt
@@ -34,6 +35,7 @@ const (
 
 var details = map[Step]func() any{
 	StepRequest:          func() any { return new(Request) },
+	StepDelivery:         func() any { return new(Delivery) },
 	StepReconcile:        func() any { return new(Reconcile) },
 	StepQueued:           func() any { return new(Queued) },
 	StepDecision:         func() any { return new(Decision) },
@@ -71,6 +73,8 @@ type Request struct {
 	Key      string `json:"key,omitempty"`
 	// Owner is the controlling owner's UID, so that a pod's story can start at its ReplicaSet.
 	OwnerUID string `json:"ownerUID,omitempty"`
+	// MirrorOf is the UID of the static pod that the pod is the API's image of, by which its kubelet knows it.
+	MirrorOf string `json:"mirrorOf,omitempty"`
 	// Change says what a status write changed ("phase Pending -> Running"); may be empty.
 	Change string `json:"change,omitempty"`
 	// AuthnHow is how the user proved who they are ("client certificate, groups system:masters").
@@ -96,6 +100,16 @@ type Change struct {
 	Field string `json:"field"`
 }
 
+// Delivery is a watch event that one watcher got. The mark's At is when the API server had the change from the store, Took how long the event
+// took from there to the watcher.
+type Delivery struct {
+	Event    string `json:"event"` // ADDED, MODIFIED, DELETED
+	Revision int64  `json:"revision"`
+	To       string `json:"to"` // the watcher's user
+	// Watches is what the watcher asked for ("pods, spec.nodeName=node-1").
+	Watches string `json:"watches,omitempty"`
+}
+
 // Reconcile is one pass of a controller that changed something.
 type Reconcile struct {
 	Controller string    `json:"controller"`
@@ -111,7 +125,8 @@ type Queued struct {
 	Why string `json:"why"` // the event: "PodAdd", "NodeAdd", ...
 }
 
-// Decision is one scheduling attempt. Rejected and Scores are bounded (the nearest nodes, the leading nodes); RejectedBy counts all.
+// Decision is one scheduling attempt, as the scheduler saw it when it decided. Rejected and Scores are bounded (the nearest nodes, the leading
+// nodes); RejectedBy and Groups count all.
 type Decision struct {
 	Attempt    int            `json:"attempt"` // 1 for the first
 	QueueWait  time.Duration  `json:"queueWait"`
@@ -119,6 +134,9 @@ type Decision struct {
 	Fit        int            `json:"fit"`
 	Filter     time.Duration  `json:"filter"`
 	Score      time.Duration  `json:"score"`
+	PreFilter  time.Duration  `json:"preFilter,omitempty"`  // part of Filter
+	PostFilter time.Duration  `json:"postFilter,omitempty"` // after Filter: making room
+	PreScore   time.Duration  `json:"preScore,omitempty"`   // part of Score
 	Rejected   []Verdict      `json:"rejected,omitempty"`
 	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
 	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
@@ -126,6 +144,36 @@ type Decision struct {
 	Tied       int            `json:"tied,omitempty"`       // nodes with the chosen one's total, with it; one of them was picked at random
 	Message    string         `json:"message,omitempty"`    // the FailedScheduling sentence
 	Waits      string         `json:"waits,omitempty"`      // what will make the scheduler try again
+	Groups     []Group        `json:"groups,omitempty"`     // of a pod without a node: all refusals, most nodes first
+	Fixes      []string       `json:"fixes,omitempty"`      // what would make the pod fit, the nearest first, in words
+	Preemption *Preemption    `json:"preemption,omitempty"` // set: room is being made
+}
+
+// Group are the nodes that one plugin refused for one reason.
+type Group struct {
+	Plugin string   `json:"plugin"`
+	Reason string   `json:"reason"`
+	Nodes  int      `json:"nodes"`
+	Names  []string `json:"names,omitempty"` // some of them
+}
+
+// Preemption is whom the pod drives away.
+type Preemption struct {
+	Node       string   `json:"node"`
+	Victims    []Victim `json:"victims,omitempty"`    // the most important first, at most 16
+	Count      int      `json:"count"`                // of all victims
+	Protected  int      `json:"protected,omitempty"`  // victims whose disruption budget is violated
+	Spared     int      `json:"spared,omitempty"`     // less important pods of the node that may stay
+	Candidates int      `json:"candidates,omitempty"` // nodes where room could be made
+	RunnerUp   string   `json:"runnerUp,omitempty"`   // the next best of them
+	Why        string   `json:"why,omitempty"`        // what decided between the two
+}
+
+// Victim is a pod that has to go.
+type Victim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Priority  int32  `json:"priority"`
 }
 
 // Verdict is one node's refusal.
@@ -146,21 +194,26 @@ type NodeScore struct {
 	Plugins []PluginScore `json:"plugins,omitempty"`
 }
 
-// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight.
+// PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight. Raw is the score before it was normalized.
 type PluginScore struct {
 	Plugin string `json:"plugin"`
+	Raw    int64  `json:"raw"`
 	Score  int64  `json:"score"`
 	Weight int64  `json:"weight"`
 }
 
-// Bind is the write of pods/binding.
+// Bind is the write of pods/binding. The mark's Took is PreBind and the write; Reserve and Permit came before.
 type Bind struct {
-	Node string `json:"node"`
+	Node    string        `json:"node"`
+	Reserve time.Duration `json:"reserve,omitempty"`
+	Permit  time.Duration `json:"permit,omitempty"`
+	PreBind time.Duration `json:"preBind,omitempty"`
 }
 
 // Seen is the kubelet's first sight of a pod.
 type Seen struct {
-	Source string `json:"source"` // api, file
+	Source string `json:"source"`         // api, file
+	File   string `json:"file,omitempty"` // of a static pod's manifest
 }
 
 // Volumes counts the pod's volumes.
@@ -172,6 +225,16 @@ type Volumes struct {
 type Network struct {
 	IPs         []string `json:"ips,omitempty"`
 	HostNetwork bool     `json:"hostNetwork,omitempty"`
+	// CNI is the network's name where CNI plugins connect pods; Plugins are those that ran.
+	CNI     string   `json:"cni,omitempty"`
+	Plugins []Plugin `json:"plugins,omitempty"`
+}
+
+// Plugin is one run of a CNI plugin.
+type Plugin struct {
+	Name    string        `json:"name"`
+	Command string        `json:"command"`
+	Took    time.Duration `json:"took"`
 }
 
 // Policy names the policies (namespace/name) that isolate a pod, by direction.

@@ -2,8 +2,8 @@
 
 // Package memory paces Go's garbage collector for a server that is idle most of
 // the time: under load it lets the heap grow so that collecting costs little,
-// afterwards it gives the memory back, and the pages of the program's own code. It is driven by collections themselves and
-// by a look at one counter every few seconds.
+// afterwards it gives the memory back, and the pages of the program's own code. It is driven by collections themselves,
+// by a look at one counter every few seconds, and by caches that tell what they let go of (Dropped).
 // cluster starts it; it is for the whole process.
 package memory
 
@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -65,6 +66,13 @@ type pacer struct {
 	crowd           int // the most goroutines at any look since then
 }
 
+// dropped is what was told to Dropped since memory was last given back.
+var dropped atomic.Int64
+
+// Dropped tells that the caller has let go of about so many bytes, which nobody else needs: where it happens without work, as when a
+// history has become old, nothing else would make anybody look for garbage.
+func Dropped(bytes int) { dropped.Add(int64(bytes)) }
+
 // listen calls collected after the next collection, which finds the sentinel unused.
 func (p *pacer) listen() {
 	sentinel := new([64]byte) // large enough not to share its block with others
@@ -106,7 +114,7 @@ func (p *pacer) look() {
 
 // over tells whether enough was done since memory was last given back, and no more is being done.
 func (p *pacer) over(now, live uint64, running int) bool {
-	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft
+	done := p.settled == 0 || now-p.settled > max(settleBytes, live/settleShare) || p.crowd-running > crowdLeft || dropped.Load() > settleBytes
 	return done && now-p.looked < busyBytes
 }
 
@@ -134,6 +142,7 @@ func read(counter string) uint64 {
 func (p *pacer) settleLocked(now uint64) {
 	p.setLocked(quietPercent)
 	p.last = time.Time{} // the collection that follows is no sign of load
+	dropped.Store(0)
 	debug.FreeOSMemory()
 	if now-p.settled > textBytes || p.settled == 0 {
 		_ = releaseText() // a kernel that does not let us is no worse off than before

@@ -77,22 +77,27 @@ func TestLargeBusyHeap(t *testing.T) {
 }
 
 func TestOver(t *testing.T) {
+	t.Cleanup(func() { dropped.Store(0) })
 	const mb = 1 << 20
 	for name, tc := range map[string]struct {
 		looked, settled, now, live uint64
-		left                       int
+		left, dropped              int
 		want                       bool
 	}{
-		"after the start":             {30 * mb, 0, 31 * mb, 5 * mb, 0, true},
-		"in the middle of the start":  {10 * mb, 0, 31 * mb, 5 * mb, 0, false},
-		"a load goes on":              {500 * mb, 100 * mb, 600 * mb, 50 * mb, 0, false},
-		"a load has ended":            {600 * mb, 100 * mb, 601 * mb, 50 * mb, 0, true},
-		"a collection in its middle":  {800 * mb, 790 * mb, 900 * mb, 50 * mb, 0, false},
-		"the little that idling does": {600 * mb, 590 * mb, 601 * mb, 50 * mb, 0, false},
-		"little, for a large heap":    {600 * mb, 500 * mb, 601 * mb, 900 * mb, 0, false},
-		"thousands of watchers left":  {600 * mb, 599 * mb, 601 * mb, 90 * mb, 3000, true},
-		"a few left":                  {600 * mb, 599 * mb, 601 * mb, 90 * mb, 30, false},
+		"after the start":             {30 * mb, 0, 31 * mb, 5 * mb, 0, 0, true},
+		"in the middle of the start":  {10 * mb, 0, 31 * mb, 5 * mb, 0, 0, false},
+		"a load goes on":              {500 * mb, 100 * mb, 600 * mb, 50 * mb, 0, 0, false},
+		"a load has ended":            {600 * mb, 100 * mb, 601 * mb, 50 * mb, 0, 0, true},
+		"a collection in its middle":  {800 * mb, 790 * mb, 900 * mb, 50 * mb, 0, 0, false},
+		"the little that idling does": {600 * mb, 590 * mb, 601 * mb, 50 * mb, 0, 0, false},
+		"little, for a large heap":    {600 * mb, 500 * mb, 601 * mb, 900 * mb, 0, 0, false},
+		"thousands of watchers left":  {600 * mb, 599 * mb, 601 * mb, 90 * mb, 3000, 0, true},
+		"a history became old":        {600 * mb, 599 * mb, 601 * mb, 90 * mb, 0, 40 * mb, true},
+		"a little of it":              {600 * mb, 599 * mb, 601 * mb, 90 * mb, 0, 4 * mb, false},
+		"old in the middle of a load": {500 * mb, 499 * mb, 601 * mb, 90 * mb, 0, 40 * mb, false},
+		"a few left":                  {600 * mb, 599 * mb, 601 * mb, 90 * mb, 30, 0, false},
 	} {
+		dropped.Store(int64(tc.dropped))
 		p := &pacer{looked: tc.looked, settled: tc.settled, crowd: 40 + tc.left}
 		if got := p.over(tc.now, tc.live, 40); got != tc.want {
 			t.Errorf("%s: got %v", name, got)

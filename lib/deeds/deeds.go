@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package deeds writes what the components of a cluster do into the program's log, in Kubernetes' words: bound, pulled, created, started,
+// probe failed. Marks already say all of it; a Teller is one more listener of them. cluster makes one for each process. It keeps nothing,
+// and leaves it to the log's handler how many lines of a kind are written.
+package deeds
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"keelson/lib/mark"
+)
+
+// Components are the names by which records tell whose they are, as the attribute Key.
+const (
+	Key               = "component"
+	APIServer         = "apiserver"
+	ControllerManager = "controller-manager"
+	Scheduler         = "scheduler"
+	Kubelet           = "kubelet"
+	Runtime           = "runtime"
+	Network           = "network"
+	NetworkPolicy     = "networkpolicy"
+	Proxy             = "proxy"
+	DNS               = "dns"
+	FakeNodes         = "fake-nodes"
+	Store             = "store"
+	Timeline          = "timeline"
+	Cluster           = "cluster"
+	Certificates      = "certificates"
+	Libraries         = "libraries"
+)
+
+// Components are all names, in the order in which people ask for them.
+func Components() []string {
+	return []string{
+		APIServer, ControllerManager, Scheduler, Kubelet, Runtime, Network, Proxy, NetworkPolicy, DNS, FakeNodes, Store, Timeline, Cluster,
+		Certificates, Libraries,
+	}
+}
+
+// Teller writes deeds into a log.
+type Teller struct{ log *slog.Logger }
+
+// New returns a Teller whose log is to.
+func New(to *slog.Logger) *Teller { return &Teller{to} }
+
+// Listen is a mark.Listener. Requests, and steps that lead to nothing that people wait for, are not written.
+func (t *Teller) Listen(m mark.Mark) {
+	if m.Step == mark.StepRequest || m.Step == mark.StepQueued { // most marks are such
+		return
+	}
+	say, attrs := describe(m)
+	if say == "" || !t.log.Enabled(context.Background(), slog.LevelInfo) {
+		return
+	}
+	component, node, _ := strings.Cut(m.Component, " ")
+	switch {
+	case component == "controllers":
+		component = ControllerManager
+	case m.Step == mark.StepPolicy:
+		component = NetworkPolicy
+	}
+	line := make([]slog.Attr, 0, len(attrs)+5)
+	line = append(line, slog.String(Key, component))
+	if m.Subject.Resource == "pods" {
+		line = append(line, slog.String("pod", name(m.Subject)))
+	} else {
+		line = append(line, slog.String("object", m.Subject.Resource+"/"+name(m.Subject)))
+	}
+	if node != "" {
+		line = append(line, slog.String("node", node))
+	}
+	line = append(line, attrs...)
+	if m.Took > 0 {
+		line = append(line, slog.Duration("took", m.Took.Round(10*time.Microsecond)))
+	}
+	level := slog.LevelInfo
+	if m.Err != "" {
+		level = slog.LevelWarn
+		line = append(line, slog.String("err", m.Err))
+	}
+	t.log.LogAttrs(context.Background(), level, say, line...)
+}
+
+func name(s mark.Subject) string {
+	if s.Namespace == "" {
+		return s.Name
+	}
+	return s.Namespace + "/" + s.Name
+}
+
+// describe says what was done; "": nothing that belongs in the log.
+func describe(m mark.Mark) (string, []slog.Attr) {
+	failed := m.Err != ""
+	switch d := m.Detail.(type) {
+	case *mark.Reconcile:
+		return reconciled(d, failed)
+	case *mark.Decision:
+		if d.Chosen == "" && !failed {
+			return "could not schedule pod", []slog.Attr{slog.String("why", d.Message)}
+		}
+	case *mark.Bind:
+		if !failed { // the scheduler says itself why it tries again
+			return "bound pod", []slog.Attr{slog.String("node", d.Node)}
+		}
+	case *mark.Network:
+		if d.HostNetwork {
+			return "", nil
+		}
+		return either(failed, "could not set up the pod's network", "set up the pod's network"), []slog.Attr{slog.Any("ips", d.IPs)}
+	case *mark.Sandbox:
+		return either(failed, "could not create pod sandbox", "created pod sandbox"), []slog.Attr{slog.String("sandbox", short(d.ID))}
+	case *mark.Reachable:
+		return "service leads to pod", []slog.Attr{slog.String("service", d.Service), slog.String("front", d.Front), slog.String("endpoint", d.Endpoint)}
+	case *mark.Resolvable:
+		return "name resolves", []slog.Attr{slog.String("name", d.Name)}
+	case *mark.Policy:
+		return either(failed, "could not isolate pod", "isolated pod"), []slog.Attr{slog.Any("ingress", d.Ingress), slog.Any("egress", d.Egress)}
+	case *mark.Eviction:
+		return eviction(d)
+	case *mark.Volumes:
+		if failed {
+			return "could not mount volumes", nil
+		}
+	default:
+		return inPod(m, failed)
+	}
+	return "", nil
+}
+
+// inPod says what the kubelet did with a pod's containers.
+func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
+	switch d := m.Detail.(type) {
+	case *mark.Image:
+		switch {
+		case failed:
+			return "could not pull image", []slog.Attr{slog.String("image", d.Image), slog.String("container", d.Container)}
+		case d.Done && !d.Present:
+			return "pulled image", []slog.Attr{slog.String("image", d.Image), slog.String("container", d.Container), slog.Int64("bytes", d.Total)}
+		}
+	case *mark.Container:
+		return container(m.Step, d, failed)
+	case *mark.Probe:
+		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action", d.Action), slog.String("output", d.Output)}
+		return either(!d.Success, "probe failed", "probe succeeded"), attrs
+	case *mark.Status:
+		switch {
+		case m.Step == mark.StepReady:
+			return "pod is ready", nil
+		case m.Step == mark.StepTerminated:
+			return "pod is terminated", []slog.Attr{slog.String("phase", d.To)}
+		}
+	}
+	return "", nil
+}
+
+func container(step mark.Step, d *mark.Container, failed bool) (string, []slog.Attr) {
+	attrs := []slog.Attr{slog.String("container", d.Name)}
+	if d.ID != "" {
+		attrs = append(attrs, slog.String("id", short(d.ID)))
+	}
+	if d.Restart > 0 {
+		attrs = append(attrs, slog.Int("restart", d.Restart))
+	}
+	switch step {
+	case mark.StepContainerCreated:
+		return either(failed, "could not create container", "created container"), attrs
+	case mark.StepContainerStarted:
+		return either(failed, "could not start container", "started container"), attrs
+	default:
+		return "container exited", append(attrs, slog.Int("code", d.ExitCode), slog.String("reason", d.Reason))
+	}
+}
+
+// reconciled says what a controller made and deleted; a pass that only wrote a status is not told.
+func reconciled(d *mark.Reconcile, failed bool) (string, []slog.Attr) {
+	attrs := []slog.Attr{slog.String("controller", d.Controller)}
+	if d.Wants != 0 || d.Has != 0 {
+		attrs = append(attrs, slog.Int("wants", d.Wants), slog.Int("has", d.Has))
+	}
+	if len(d.Creates) > 0 {
+		attrs = append(attrs, slog.Any("created", d.Creates))
+	}
+	if len(d.Deletes) > 0 {
+		attrs = append(attrs, slog.Any("deleted", d.Deletes))
+	}
+	switch {
+	case failed:
+		return "could not reconcile", attrs
+	case len(d.Creates) > 0 && len(d.Deletes) > 0:
+		return "created and deleted", attrs
+	case len(d.Creates) > 0:
+		return "created", attrs
+	case len(d.Deletes) > 0:
+		return "deleted", attrs
+	}
+	return "", nil
+}
+
+func eviction(d *mark.Eviction) (string, []slog.Attr) {
+	attrs := []slog.Attr{slog.String("node", d.Node), slog.String("taint", d.Taint)}
+	if d.Cancelled {
+		return "pod stays: the node's taint is gone or tolerated", attrs
+	}
+	return "pod will be evicted", append(attrs, slog.Time("at", d.Deadline))
+}
+
+func either(first bool, a, b string) string {
+	if first {
+		return a
+	}
+	return b
+}
+
+// short is what people recognize an ID by.
+func short(id string) string { return id[:min(len(id), 12)] }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keyed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"keelson/lib/keyed"
+)
+
+// log notes when which key was worked on. Its fields belong to the loop until synctest.Wait.
+type log struct {
+	start time.Time
+	lines []string
+}
+
+func (l *log) note(key string) {
+	l.lines = append(l.lines, fmt.Sprintf("%s@%v", key, time.Since(l.start)))
+}
+
+// run runs a loop until the bubble's end and returns what stops it.
+func run(t *testing.T, l *keyed.Loop[string]) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }() // ends with ctx
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		done <- nil
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func wants(t *testing.T, got *log, want string) {
+	t.Helper()
+	synctest.Wait()
+	if text := strings.Join(got.lines, " "); text != want {
+		t.Errorf("got  %s\nwant %s", text, want)
+	}
+	got.lines = nil
+}
+
+// TestTimes: keys are worked on when they are due, at once in their order, each once however often it was asked for, and never later than
+// first asked.
+func TestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := &log{start: time.Now()}
+		l := keyed.New(keyed.Config[string]{Compare: strings.Compare, Do: func(_ context.Context, key string) (time.Duration, error) {
+			got.note(key)
+			if key == "again" && len(got.lines) < 3 {
+				return time.Minute, nil
+			}
+			return 0, nil
+		}})
+		for _, key := range []string{"c", "a", "b", "a"} {
+			l.Add(key)
+		}
+		l.AddAfter("d", 2*time.Second)
+		l.AddAfter("d", time.Second)
+		l.AddAfter("d", 3*time.Second)
+		l.AddAfter("e", time.Second)
+		l.Forget("e")
+		run(t, l)
+		wants(t, got, "a@0s b@0s c@0s")
+		if l.Len() != 1 {
+			t.Errorf("%d keys wait, want 1", l.Len())
+		}
+		time.Sleep(time.Hour)
+		wants(t, got, "d@1s")
+		l.Add("again")
+		time.Sleep(time.Hour)
+		wants(t, got, "again@1h0m0s again@1h1m0s again@1h2m0s")
+		if l.Len() != 0 {
+			t.Errorf("%d keys wait, want none", l.Len())
+		}
+	})
+}
+
+// TestFailures: a key that fails comes again after pauses that grow; one that succeeded begins anew. ErrAgain is not told.
+func TestFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := &log{start: time.Now()}
+		results, told := []error{}, 0
+		l := keyed.New(keyed.Config[string]{
+			Pause: time.Second, PauseMost: 3 * time.Second,
+			Failed: func(string, error) { told++ },
+			Do: func(_ context.Context, key string) (time.Duration, error) {
+				got.note(key)
+				if len(results) == 0 {
+					return 0, nil
+				}
+				err := results[0]
+				results = results[1:]
+				return 0, err
+			},
+		})
+		results = []error{errors.New("no"), keyed.ErrAgain, errors.New("no"), fmt.Errorf("not yet: %w", keyed.ErrAgain), nil}
+		l.Add("a")
+		run(t, l)
+		time.Sleep(time.Hour)
+		wants(t, got, "a@0s a@1s a@3s a@6s a@9s")
+		if told != 2 {
+			t.Errorf("%d failures were told, want 2", told)
+		}
+		results = []error{errors.New("no")}
+		l.Add("a")
+		time.Sleep(time.Hour)
+		wants(t, got, "a@1h0m0s a@1h0m1s")
+	})
+}
+
+// TestAskedForMeanwhile: a key that is asked for while it is worked on is worked on once more.
+func TestAskedForMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := &log{start: time.Now()}
+		var l *keyed.Loop[string]
+		l = keyed.New(keyed.Config[string]{Do: func(_ context.Context, key string) (time.Duration, error) {
+			got.note(key)
+			if len(got.lines) == 1 {
+				l.Add(key)
+				l.Add(key)
+			}
+			return 0, nil
+		}})
+		l.Add("a")
+		run(t, l)
+		wants(t, got, "a@0s a@0s")
+	})
+}
+
+// TestEnd: what the end of the loop interrupts is no failure, and no more keys are begun.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var begun []string
+		l := keyed.New(keyed.Config[string]{
+			Compare: strings.Compare,
+			Failed:  func(key string, err error) { t.Errorf("%s failed: %v", key, err) },
+			Do: func(ctx context.Context, key string) (time.Duration, error) {
+				begun = append(begun, key)
+				<-ctx.Done()
+				return 0, ctx.Err()
+			},
+		})
+		l.Add("a")
+		l.Add("b")
+		stop := run(t, l)
+		synctest.Wait()
+		stop()
+		if !slices.Equal(begun, []string{"a"}) {
+			t.Errorf("begun: %v, want a alone", begun)
+		}
+	})
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package log
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Line is a line of a log as slog.TextHandler writes them.
+type Line struct {
+	// Raw is the line without its end. A line that slog did not write, as of a crash's trace, has nothing else.
+	Raw   string
+	attrs []attr
+}
+
+type attr struct{ key, value string }
+
+// ParseLine reads a line.
+func ParseLine(raw string) Line {
+	l := Line{Raw: raw}
+	rest := raw
+	for rest != "" {
+		key, after, ok := word(rest, true)
+		if !ok || !strings.HasPrefix(after, "=") {
+			return Line{Raw: raw}
+		}
+		value, after, ok := word(after[1:], false)
+		if !ok || after != "" && !strings.HasPrefix(after, " ") {
+			return Line{Raw: raw}
+		}
+		l.attrs = append(l.attrs, attr{key, value})
+		rest = strings.TrimPrefix(after, " ")
+	}
+	if len(l.attrs) == 0 || l.attrs[0].key != "time" {
+		return Line{Raw: raw}
+	}
+	return l
+}
+
+// word takes a key or a value off the beginning of text.
+func word(text string, key bool) (w, rest string, ok bool) {
+	if strings.HasPrefix(text, `"`) {
+		quoted, err := strconv.QuotedPrefix(text)
+		if err != nil {
+			return "", "", false
+		}
+		w, err = strconv.Unquote(quoted)
+		return w, text[len(quoted):], err == nil
+	}
+	ends := " "
+	if key {
+		ends = "= "
+	}
+	end := strings.IndexAny(text, ends)
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end], text[end:], end > 0 || !key
+}
+
+// Get is the value of an attribute; "" if there is none.
+func (l Line) Get(key string) string {
+	for _, a := range l.attrs {
+		if a.key == key {
+			return a.value
+		}
+	}
+	return ""
+}
+
+// Time is when the line was written; zero for one that slog did not write.
+func (l Line) Time() time.Time {
+	t, err := time.Parse(time.RFC3339Nano, l.Get("time"))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// JSON is the line as an object of strings, in the order of the line. Of attributes of one name the first counts.
+func (l Line) JSON() []byte {
+	attrs := l.attrs
+	if len(attrs) == 0 {
+		attrs = []attr{{"msg", l.Raw}}
+	}
+	var out bytes.Buffer
+	out.WriteByte('{')
+	seen := map[string]bool{}
+	for _, a := range attrs {
+		if seen[a.key] {
+			continue
+		}
+		if len(seen) > 0 {
+			out.WriteByte(',')
+		}
+		seen[a.key] = true
+		key, _ := json.Marshal(a.key) // strings always can be
+		value, _ := json.Marshal(a.value)
+		out.Write(key)
+		out.WriteByte(':')
+		out.Write(value)
+	}
+	out.WriteByte('}')
+	return out.Bytes()
+}

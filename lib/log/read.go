@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package log
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"keelson/lib/linux"
+	"keelson/lib/logrotate"
+)
+
+// Query says which lines of a log somebody wants.
+type Query struct {
+	// Want takes lines; nil: all.
+	Want func(Line) bool
+	// Since leaves out what is older.
+	Since time.Time
+	// Tail is how many of the last lines are told of those that are there; negative: all.
+	Tail int
+	// Follow goes on with what is written afterwards, until ctx ends.
+	Follow bool
+}
+
+// Read tells the lines of the log at path, the oldest first, with those of the files that were rotated. A log that is not there is an error.
+// While it follows, a log that is rotated is followed on, and nothing is done while nothing is written.
+func Read(ctx context.Context, path string, q Query, tell func(Line) error) error {
+	r := &reader{path: path}
+	defer r.close()
+	var kept []Line
+	now := time.Time{} // of the last line that has a time: a trace belongs to it
+	pick := func(raw string, tell func(Line) error) error {
+		l := ParseLine(raw)
+		if t := l.Time(); !t.IsZero() {
+			now = t
+		}
+		if now.Before(q.Since) || q.Want != nil && !q.Want(l) {
+			return nil
+		}
+		return tell(l)
+	}
+	err := r.rest(func(raw string) error {
+		return pick(raw, func(l Line) error {
+			if q.Tail < 0 {
+				return tell(l)
+			}
+			if kept = append(kept, l); len(kept) > 2*q.Tail {
+				kept = append(kept[:0], kept[len(kept)-q.Tail:]...)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, l := range kept[max(0, len(kept)-max(0, q.Tail)):] {
+		if err := tell(l); err != nil {
+			return err
+		}
+	}
+	if !q.Follow {
+		return nil
+	}
+	return linux.WatchAppended(ctx, path, func() error {
+		return r.rest(func(raw string) error { return pick(raw, tell) })
+	})
+}
+
+// reader goes through the files of a log.
+type reader struct {
+	path string
+	f    *os.File // nil: nothing was read yet
+	part []byte   // of a line that has no end yet
+}
+
+func (r *reader) close() {
+	if r.f != nil {
+		_ = r.f.Close()
+	}
+}
+
+// rest tells what was written since it was called last.
+func (r *reader) rest(tell func(string) error) error {
+	for {
+		if r.f != nil {
+			if err := r.drain(tell); err != nil {
+				return err
+			}
+		}
+		next, err := r.next()
+		if next == nil || err != nil {
+			return err
+		}
+		if r.f != nil { // what came last, before it was rotated
+			err = r.drain(tell)
+		}
+		r.close()
+		if r.f = next; err != nil {
+			return err
+		}
+	}
+}
+
+// next opens the file after the one that was read; nil: that was the last.
+func (r *reader) next() (*os.File, error) {
+	for {
+		before, err := r.files()
+		if err != nil {
+			return nil, err
+		}
+		f, err := r.after(before)
+		if err != nil || f == nil {
+			return nil, err
+		}
+		now, err := r.files()
+		if err == nil && slices.Equal(now, before) {
+			return f, nil
+		}
+		_ = f.Close() // it was rotated meanwhile: another may come first
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// files are those of the log, the oldest first.
+func (r *reader) files() ([]string, error) {
+	older, err := logrotate.List(r.path)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, f := range older {
+		paths = append(paths, f.Path())
+	}
+	return append(paths, r.path), nil
+}
+
+// after opens the first of the files that come after the one that was read.
+func (r *reader) after(paths []string) (*os.File, error) {
+	if r.f != nil {
+		was, err := r.f.Stat()
+		if err != nil {
+			return nil, fmt.Errorf("read log: %w", err)
+		}
+		i := slices.IndexFunc(paths, func(p string) bool {
+			fi, err := os.Stat(p)
+			return err == nil && os.SameFile(fi, was)
+		})
+		paths = paths[i+1:] // all, where ours has been removed
+	}
+	for _, p := range paths {
+		f, err := os.Open(p)
+		if errors.Is(err, os.ErrNotExist) && (p != r.path || r.f != nil) {
+			continue // it was rotated just now
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read log: %w", err)
+		}
+		return f, nil
+	}
+	return nil, nil //nolint:nilnil // no further file is no error
+}
+
+// longest is what a line may have before it is told in parts.
+const longest = 1 << 20
+
+func (r *reader) drain(tell func(string) error) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.f.Read(buf)
+		for rest := buf[:n]; len(rest) > 0; {
+			line, after, whole := bytes.Cut(rest, []byte("\n"))
+			r.part = append(r.part, line...)
+			if rest = after; whole || len(r.part) > longest {
+				if err := tell(string(r.part)); err != nil {
+					return err
+				}
+				r.part = r.part[:0]
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read log: %w", err)
+		}
+	}
+}
