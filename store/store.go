@@ -12,10 +12,10 @@
 //  4. A watch from R delivers every write with revision > R under its prefix,
 //     once each, in revision order, or ends with ErrCompacted / ErrSlow: never a gap.
 //  5. Byte slices handed in or out are never modified afterwards, by either side.
-//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, *ConflictError) changed nothing. After any other
+//  6. A write that answers one of the refusals (ErrNotFound, ErrExists, ErrTooLarge, *ConflictError) changed nothing. After any other
 //     error (*UnavailableError, ErrClosed, the end of ctx) its outcome is unknown: it may have happened, or may still
 //     happen, and then every watcher hears of it in its place. Who must know reads the key.
-//  7. No call blocks beyond its ctx because of a sick disk or an absent peer.
+//  7. No call blocks beyond its ctx because of a failing disk or an absent peer.
 package store
 
 import (
@@ -33,6 +33,8 @@ var (
 	ErrFuture    = errors.New("revision is in the future")
 	ErrSlow      = errors.New("watcher fell too far behind")
 	ErrClosed    = errors.New("store is closed")
+	// ErrTooLarge refuses a value that is larger than the store takes.
+	ErrTooLarge = errors.New("value is too large")
 )
 
 // ConflictError is returned by Update and Delete when the key's revision is not the expected one.

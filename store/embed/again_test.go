@@ -41,10 +41,10 @@ func TestCompactionAgainAfterAnError(t *testing.T) {
 			rev = w.Revision
 		}
 		broken.Store(true)
-		if _, sick := errors.AsType[*store.UnavailableError](second(s.Create(ctx, "/held", nil))); !sick {
+		if _, fault := errors.AsType[*store.UnavailableError](second(s.Create(ctx, "/held", nil))); !fault {
 			t.Error("a write that could not be written was confirmed")
 		}
-		if _, sick := errors.AsType[*store.UnavailableError](s.Compact(ctx, rev)); !sick {
+		if _, fault := errors.AsType[*store.UnavailableError](s.Compact(ctx, rev)); !fault {
 			t.Error("a compaction whose mark could not be written was confirmed")
 		}
 		broken.Store(false)

@@ -81,16 +81,16 @@ func diskFails(t *testing.T, what string, n int64) {
 	defer cancel()
 	err = l.run(ctx, s, 40, 8000)
 	writes := l.confirmed()
-	var sick *store.UnavailableError
+	var fault *store.UnavailableError
 	if health := s.Health(ctx); health != nil {
-		if !errors.As(health, &sick) || !errors.Is(health, errInjected) {
+		if !errors.As(health, &fault) || !errors.Is(health, errInjected) {
 			t.Errorf("%s %d: Health: %v, want an UnavailableError with the injected one", what, n, health)
 		}
-		if _, err := s.Create(ctx, "/more", nil); !errors.As(err, &sick) {
-			t.Errorf("%s %d: Create on a sick store: %v, want an UnavailableError", what, n, err)
+		if _, err := s.Create(ctx, "/more", nil); !errors.As(err, &fault) {
+			t.Errorf("%s %d: Create on a failing store: %v, want an UnavailableError", what, n, err)
 		}
 	}
-	if err != nil && !errors.As(err, &sick) {
+	if err != nil && !errors.As(err, &fault) {
 		t.Errorf("%s %d: a write failed with %v, want an UnavailableError", what, n, err)
 	}
 	for _, w := range writes[max(0, len(writes)-4):] {
@@ -102,7 +102,7 @@ func diskFails(t *testing.T, what string, n int64) {
 		}
 	}
 	clone := mem.CrashClone(vfs.CrashCloneCfg{})
-	if err := s.Close(); err != nil && !errors.As(err, &sick) {
+	if err := s.Close(); err != nil && !errors.As(err, &fault) {
 		t.Errorf("%s %d: Close: %v", what, n, err)
 	}
 	verify(t, fmt.Sprintf("%s %d: after power loss", what, n), clone, writes)
@@ -147,8 +147,8 @@ func diskRecovers(t *testing.T, what string, n, failures int64) {
 	}
 	var refusals atomic.Int64
 	l := &load{refused: func(err error) bool {
-		var sick *store.UnavailableError
-		if !errors.As(err, &sick) || !sick.Full || sick.Lasting || !strings.Contains(err.Error(), "disk is full") {
+		var fault *store.UnavailableError
+		if !errors.As(err, &fault) || !fault.Full || fault.Lasting || !strings.Contains(err.Error(), "disk is full") {
 			return false
 		}
 		refusals.Add(1)
@@ -208,14 +208,14 @@ func TestSyncFailsOnce(t *testing.T) {
 	}
 	once.Store(true)
 	_, err = s.Update(ctx, "/a", []byte("2"), w.Revision)
-	var sick *store.UnavailableError
-	if !errors.As(err, &sick) || !sick.Lasting || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), ".log") {
+	var fault *store.UnavailableError
+	if !errors.As(err, &fault) || !fault.Lasting || !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), ".log") {
 		t.Errorf("Update whose sync fails: got %v, want a lasting UnavailableError that names the log", err)
 	}
 	if kv, _, err := s.Get(ctx, "/a", 0); err != nil || string(kv.Value) != "1" {
 		t.Errorf("Get: got %s, %v; want what was confirmed", kv.Value, err)
 	}
-	if _, err := s.Create(ctx, "/b", nil); !errors.As(err, &sick) {
+	if _, err := s.Create(ctx, "/b", nil); !errors.As(err, &fault) {
 		t.Errorf("Create after the failed sync: got %v", err)
 	}
 	if err := s.Close(); !errors.Is(err, syscall.EIO) {

@@ -16,8 +16,8 @@
 //     log, and no caller ever waits inside the engine.
 //  3. Nobody sees a revision above Store.durable: not a reader, not a watcher,
 //     and not a writer that was refused because of it.
-//  4. The engine never sees an error of the disk's write side (patientfs.go).
-//     While an operation fails the store is ailing: writes are refused, reads go
+//  4. The engine never sees an error of the disk's write side (retryfs.go).
+//     While an operation fails the store is failing: writes are refused, reads go
 //     on, and when the operation succeeds what was stalled becomes durable in
 //     its order. After a failed sync the store is failed until it is opened
 //     again: nothing that was not durable before is ever confirmed.
@@ -63,7 +63,7 @@ type Options struct {
 // Store implements store.Store.
 type Store struct {
 	db   *pebble.DB
-	disk *patientFS
+	disk *retryFS
 	lock io.Closer
 	log  *slog.Logger
 	now  func() time.Time
@@ -144,7 +144,7 @@ func Open(o Options) (*Store, error) {
 		history: history{age: o.HistoryAge, bytes: o.HistoryBytes},
 		opts:    o,
 	}
-	s.disk = newPatientFS(o.FS, s.changed)
+	s.disk = newRetryFS(o.FS, s.changed)
 	var err error
 	if s.lock, err = lockDir(o); err != nil {
 		return nil, fmt.Errorf("open store in %s: %w", o.Dir, err)
@@ -346,7 +346,7 @@ func (s *Store) currentAlarm() *alarm {
 }
 
 // changed hears from the disk; nil: it is well.
-func (s *Store) changed(now *sickness) {
+func (s *Store) changed(now *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	raised := s.alarm.get() != nil
@@ -377,7 +377,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	close(s.done)
 	s.mu.Unlock()
-	s.life.Lock()   // waits for calls under way, which do not wait for a sick disk; later ones see done
+	s.life.Lock()   // waits for calls under way, which do not wait for a failing disk; later ones see done
 	s.life.Unlock() //nolint:staticcheck // the barrier above
 	s.background.Wait()
 	close(s.stop)

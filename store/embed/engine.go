@@ -24,7 +24,7 @@ func lockDir(o Options) (io.Closer, error) {
 }
 
 // openEngine opens Pebble tuned for a small resident size and for silence when idle; change may change that.
-func openEngine(o Options, disk *patientFS, l *engineLog, change func(*pebble.Options)) (db *pebble.DB, err error) {
+func openEngine(o Options, disk *retryFS, l *engineLog, change func(*pebble.Options)) (db *pebble.DB, err error) {
 	opts := &pebble.Options{
 		FS: disk, Logger: l, CacheSize: o.CacheBytes,
 		Comparer:                    comparer(),
@@ -77,7 +77,7 @@ func (l *engineLog) Errorf(format string, args ...any) {
 }
 
 // Fatalf must not return, and the engine's locks forbid to panic or to end the goroutine: it waits for ever. The store is
-// failed. The disk's errors do not come here (patientFS); this is for what the engine thinks impossible.
+// failed. The disk's errors do not come here (retryFS); this is for what the engine thinks impossible.
 func (l *engineLog) Fatalf(format string, args ...any) {
 	l.failed(fmt.Errorf("store engine: "+format, args...))
 	select {}

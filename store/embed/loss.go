@@ -164,14 +164,14 @@ func (e *evidence) peek(o Options, bound slot, noted bool) error {
 
 // readOnly opens the engine for reading. It ends at the first error of the disk.
 func readOnly(o Options, f func(*pebble.DB) error) error {
-	sick := make(chan error, 1)
+	broken := make(chan error, 1)
 	tell := func(err error) {
 		select {
-		case sick <- err:
+		case broken <- err:
 		default:
 		}
 	}
-	disk := newPatientFS(o.FS, func(now *sickness) {
+	disk := newRetryFS(o.FS, func(now *fault) {
 		if now != nil {
 			tell(now.err)
 		}
@@ -190,7 +190,7 @@ func readOnly(o Options, f func(*pebble.DB) error) error {
 	select {
 	case err := <-done:
 		return err
-	case err := <-sick:
+	case err := <-broken:
 		return err
 	}
 }

@@ -326,7 +326,7 @@ func TestNoLoss(t *testing.T) {
 		}
 	}
 	older := func(dir string) error { // as a version left it that knew neither file
-		db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newPatientFS(vfs.Default, func(*sickness) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
+		db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default, func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
 		if err != nil {
 			return err
 		}
@@ -362,7 +362,7 @@ func TestNoLoss(t *testing.T) {
 
 // runOlder runs a version on dir that knows no marks: the engine opens, writes a new log and closes.
 func runOlder(dir string) error {
-	db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newPatientFS(vfs.Default, func(*sickness) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
+	db, err := openEngine(Options{Dir: dir, FS: vfs.Default, CacheBytes: 1 << 20}, newRetryFS(vfs.Default, func(*fault) {}), &engineLog{log: slog.New(slog.DiscardHandler)}, func(*pebble.Options) {})
 	if err != nil {
 		return err
 	}

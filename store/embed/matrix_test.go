@@ -248,8 +248,8 @@ func (p *player) endure(t *testing.T, what string, tr trouble) {
 		} else if next, err = p.play(ctx, next); err == nil {
 			break
 		}
-		var sick *store.UnavailableError
-		if !errors.Is(err, tr.err) || p.s != nil && tr.name != "read" && !errors.As(err, &sick) {
+		var fault *store.UnavailableError
+		if !errors.Is(err, tr.err) || p.s != nil && tr.name != "read" && !errors.As(err, &fault) {
 			t.Errorf("%s: step %d: %v, want an UnavailableError with %v", what, next, err, tr.err)
 			return
 		}
@@ -260,14 +260,14 @@ func (p *player) endure(t *testing.T, what string, tr trouble) {
 			time.Sleep(time.Second) // of the bubble's time
 		}
 		if herr := p.s.Health(ctx); herr != nil && !errors.Is(herr, store.ErrClosed) {
-			if !errors.As(herr, &sick) || !sick.Lasting {
+			if !errors.As(herr, &fault) || !fault.Lasting {
 				t.Errorf("%s: a minute after the error the store is not well: %v", what, herr)
 			}
 			_ = p.s.Close() // it says what it was
 			p.s = nil
 		}
 	}
-	if err, sick := p.s.Close(), (*store.UnavailableError)(nil); err != nil && !errors.As(err, &sick) {
+	if err, fault := p.s.Close(), (*store.UnavailableError)(nil); err != nil && !errors.As(err, &fault) {
 		t.Errorf("%s: Close: %v", what, err)
 	}
 	if got := p.acked.Load(); got != p.revision() {

@@ -135,8 +135,8 @@ func (p *player) play(ctx context.Context, from int) (next int, err error) {
 // write hands the writes that have not happened yet to the committer, all at once and in order, and waits for all.
 func (p *player) write(st *step) error {
 	alarm := p.s.currentAlarm()
-	if sick := alarm.get(); sick != nil {
-		return sick
+	if fault := alarm.get(); fault != nil {
+		return fault
 	}
 	var asked []*request
 	for i, e := range st.writes {

@@ -157,6 +157,8 @@ func (s *Store) meaning(ctx context.Context, err error) error {
 		return store.ErrCompacted
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return store.ErrFuture
+	case tooLarge(err):
+		return fmt.Errorf("etcd at %s: %w: %w", s.servers, store.ErrTooLarge, err)
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return &store.UnavailableError{Cause: fmt.Errorf("etcd at %s: %w", s.servers, err), Full: true}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -167,6 +169,12 @@ func (s *Store) meaning(ctx context.Context, err error) error {
 	return fmt.Errorf("etcd at %s: %w", s.servers, err)
 }
 
+// tooLarge tells that etcd, or the client before it, refused a request for its size. The client has no error of its own for that.
+func tooLarge(err error) bool {
+	return errors.Is(err, rpctypes.ErrRequestTooLarge) ||
+		status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "trying to send message larger than max")
+}
+
 // passing tells the errors that go away by themselves.
 func passing(err error) bool {
 	code := status.Code(err)
@@ -175,7 +183,7 @@ func passing(err error) bool {
 	}
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Aborted, codes.Canceled:
-		return !errors.Is(err, rpctypes.ErrRequestTooLarge)
+		return true
 	}
 	return false
 }

@@ -114,7 +114,7 @@ func header(rev int64) *pb.ResponseHeader {
 
 // answer gives an error of the store its meaning for a client of etcd.
 func answer(err error) error {
-	var sick *store.UnavailableError
+	var fault *store.UnavailableError
 	switch {
 	case err == nil:
 		return nil
@@ -122,9 +122,9 @@ func answer(err error) error {
 		return rpctypes.ErrGRPCCompacted
 	case errors.Is(err, store.ErrFuture):
 		return rpctypes.ErrGRPCFutureRev
-	case errors.As(err, &sick) && sick.Full:
+	case errors.As(err, &fault) && fault.Full:
 		return rpctypes.ErrGRPCNoSpace
-	case errors.As(err, &sick), errors.Is(err, store.ErrClosed):
+	case errors.As(err, &fault), errors.Is(err, store.ErrClosed):
 		return status.Error(codes.Unavailable, err.Error())
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return status.FromContextError(err).Err()

@@ -54,7 +54,7 @@ func (m *maintenance) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmR
 		return nil, answer(err)
 	}
 	out := &pb.AlarmResponse{Header: header(rev)}
-	if sick := (*store.UnavailableError)(nil); errors.As(m.st.Health(ctx), &sick) && sick.Full {
+	if fault := (*store.UnavailableError)(nil); errors.As(m.st.Health(ctx), &fault) && fault.Full {
 		out.Alarms = append(out.Alarms, &pb.AlarmMember{MemberID: memberID, Alarm: pb.AlarmType_NOSPACE})
 	}
 	return out, nil

@@ -18,18 +18,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// patientFS stands between the engine and the disk, because the engine takes an error of its log or manifest for the end
-// of the process. Through patientFS it never sees a write-side error:
+// retryFS stands between the engine and the disk, because the engine takes an error of its log or manifest for the end
+// of the process. Through retryFS it never sees a write-side error:
 //
-//	well --operation fails--> ailing: the operation is tried again, later and later, until it succeeds --> well
-//	well or ailing --sync fails--> failed: what a repeated fsync answers means nothing, so the operation waits for cut
+//	well --operation fails--> failing: the operation is tried again, later and later, until it succeeds --> well
+//	well or failing --sync fails--> failed: what a repeated fsync answers means nothing, so the operation waits for cut
 //	any --cut--> void: write-side operations do nothing and say that they did; nothing reaches the directory again
 //
 // After cut the engine can wind down, and its owner confirms nothing that it says (invariant 4). Reads answer their errors.
-type patientFS struct {
+type retryFS struct {
 	vfs.FS
 	// changed hears the state whenever it changes: nil is well. It is called with mu held and must not call back.
-	changed func(*sickness)
+	changed func(*fault)
 
 	running atomic.Bool // since the store is open, a missing file is damage and no longer an answer
 
@@ -38,25 +38,25 @@ type patientFS struct {
 	done chan struct{} // closed by cut
 
 	mu      sync.Mutex
-	failing []*sickness // operations being tried again, in the order in which they began to fail
-	failed  *sickness
+	failing []*fault // operations being tried again, in the order in which they began to fail
+	failed  *fault
 }
 
-// sickness is why the disk takes no writes. lasting: only opening the store again can help.
-type sickness struct {
+// fault is why the disk takes no writes. lasting: only opening the store again can help.
+type fault struct {
 	err     error
 	lasting bool
 }
 
-func newPatientFS(inner vfs.FS, changed func(*sickness)) *patientFS {
-	return &patientFS{FS: inner, changed: changed, done: make(chan struct{})}
+func newRetryFS(inner vfs.FS, changed func(*fault)) *retryFS {
+	return &retryFS{FS: inner, changed: changed, done: make(chan struct{})}
 }
 
 // Unwrap is part of vfs.FS.
-func (p *patientFS) Unwrap() vfs.FS { return p.FS }
+func (p *retryFS) Unwrap() vfs.FS { return p.FS }
 
 // cut ends every influence on the directory. Operations under way have ended when it returns. Cutting twice is harmless.
-func (p *patientFS) cut() {
+func (p *retryFS) cut() {
 	p.gate.Lock()
 	defer p.gate.Unlock()
 	if !p.void {
@@ -66,7 +66,7 @@ func (p *patientFS) cut() {
 }
 
 // try runs op once; did is false in the void.
-func (p *patientFS) try(op func() error) (did bool, err error) {
+func (p *retryFS) try(op func() error) (did bool, err error) {
 	p.gate.RLock()
 	defer p.gate.RUnlock()
 	if p.void {
@@ -82,15 +82,15 @@ const (
 )
 
 // do runs op until it succeeds or the engine is cut off; it tells whether op was done.
-func (p *patientFS) do(what, name string, op func() error) (did bool) {
-	var s *sickness
+func (p *retryFS) do(what, name string, op func() error) (did bool) {
+	var s *fault
 	for delay := firstDelay; ; delay = min(2*delay, lastDelay) {
 		did, err := p.try(op)
 		if err == nil {
 			p.recovered(s)
 			return did
 		}
-		s = p.ails(s, describe(what, name, err))
+		s = p.note(s, describe(what, name, err))
 		timer := time.NewTimer(delay)
 		select {
 		case <-timer.C:
@@ -102,7 +102,7 @@ func (p *patientFS) do(what, name string, op func() error) (did bool) {
 
 // List is part of vfs.FS. The engine lists its directory only while it opens, the second time beside goroutines of its own, which
 // bring down the process if it gives up then: so an error is treated as one of the write side, and in the void there is nothing.
-func (p *patientFS) List(dir string) (names []string, err error) {
+func (p *retryFS) List(dir string) (names []string, err error) {
 	p.do("list", dir, func() (err error) {
 		names, err = p.FS.List(dir)
 		return err
@@ -111,7 +111,7 @@ func (p *patientFS) List(dir string) (names []string, err error) {
 }
 
 // once runs op, which cannot be repeated. When it fails the store is failed and the caller waits for cut.
-func (p *patientFS) once(what, name string, op func() error) {
+func (p *retryFS) once(what, name string, op func() error) {
 	for {
 		_, err := p.try(op)
 		if errors.Is(err, syscall.EINTR) {
@@ -138,20 +138,20 @@ func describe(what, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", what, filepath.Base(name), err)
 }
 
-func (p *patientFS) ails(s *sickness, err error) *sickness {
+func (p *retryFS) note(s *fault, err error) *fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s != nil {
 		s.err = err
 		return s
 	}
-	s = &sickness{err: err}
+	s = &fault{err: err}
 	p.failing = append(p.failing, s)
 	p.tellLocked()
 	return s
 }
 
-func (p *patientFS) recovered(s *sickness) {
+func (p *retryFS) recovered(s *fault) {
 	if s == nil {
 		return
 	}
@@ -166,16 +166,16 @@ func (p *patientFS) recovered(s *sickness) {
 	p.tellLocked()
 }
 
-func (p *patientFS) fails(err error) {
+func (p *retryFS) fails(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failed == nil {
-		p.failed = &sickness{err: err, lasting: true}
+		p.failed = &fault{err: err, lasting: true}
 	}
 	p.tellLocked()
 }
 
-func (p *patientFS) tellLocked() {
+func (p *retryFS) tellLocked() {
 	switch {
 	case p.failed != nil:
 		p.changed(p.failed)
@@ -187,13 +187,13 @@ func (p *patientFS) tellLocked() {
 }
 
 // openWith runs a create-like operation; in the void it returns a file that takes everything.
-func (p *patientFS) openWith(what, name string, op func() (vfs.File, error)) (vfs.File, error) {
+func (p *retryFS) openWith(what, name string, op func() (vfs.File, error)) (vfs.File, error) {
 	var f vfs.File
 	p.do(what, name, func() (err error) {
 		f, err = op()
 		return err
 	})
-	return &patientFile{p: p, File: f, name: name}, nil
+	return &retryFile{p: p, File: f, name: name}, nil
 }
 
 // marks tells a file whose name says which manifest counts. The engine makes one after the manifest that it names, removes the
@@ -202,7 +202,7 @@ func (p *patientFS) openWith(what, name string, op func() (vfs.File, error)) (vf
 func marks(name string) bool { return strings.HasPrefix(filepath.Base(name), "marker.manifest.") }
 
 // settle brings the changes of the directory that holds name to disk.
-func (p *patientFS) settle(name string) {
+func (p *retryFS) settle(name string) {
 	dir := p.PathDir(name)
 	var d vfs.File
 	if !p.do("open", dir, func() (err error) {
@@ -216,7 +216,7 @@ func (p *patientFS) settle(name string) {
 }
 
 // Create is part of vfs.FS.
-func (p *patientFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+func (p *retryFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	if marks(name) {
 		p.settle(name)
 	}
@@ -224,12 +224,12 @@ func (p *patientFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, erro
 }
 
 // OpenReadWrite is part of vfs.FS.
-func (p *patientFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+func (p *retryFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return p.openWith("open", name, func() (vfs.File, error) { return p.FS.OpenReadWrite(name, c, opts...) })
 }
 
 // ReuseForWrite is part of vfs.FS. When reusing fails, half done perhaps, a new file is made, as its contract allows.
-func (p *patientFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+func (p *retryFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	first := true
 	return p.openWith("reuse", newname, func() (vfs.File, error) {
 		if first {
@@ -244,7 +244,7 @@ func (p *patientFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCatego
 }
 
 // Link is part of vfs.FS.
-func (p *patientFS) Link(oldname, newname string) error {
+func (p *retryFS) Link(oldname, newname string) error {
 	tries := 0
 	p.do("link", newname, func() error {
 		tries++
@@ -258,19 +258,19 @@ func (p *patientFS) Link(oldname, newname string) error {
 }
 
 // Rename is part of vfs.FS.
-func (p *patientFS) Rename(oldname, newname string) error {
+func (p *retryFS) Rename(oldname, newname string) error {
 	p.do("rename", newname, func() error { return p.FS.Rename(oldname, newname) })
 	return nil
 }
 
 // MkdirAll is part of vfs.FS.
-func (p *patientFS) MkdirAll(dir string, perm os.FileMode) error {
+func (p *retryFS) MkdirAll(dir string, perm os.FileMode) error {
 	p.do("create", dir, func() error { return p.FS.MkdirAll(dir, perm) })
 	return nil
 }
 
 // Remove is part of vfs.FS. That the file is not there is an answer.
-func (p *patientFS) Remove(name string) error {
+func (p *retryFS) Remove(name string) error {
 	if marks(name) {
 		p.settle(name)
 	}
@@ -278,9 +278,9 @@ func (p *patientFS) Remove(name string) error {
 }
 
 // RemoveAll is part of vfs.FS.
-func (p *patientFS) RemoveAll(name string) error { return p.remove(name, p.FS.RemoveAll) }
+func (p *retryFS) RemoveAll(name string) error { return p.remove(name, p.FS.RemoveAll) }
 
-func (p *patientFS) remove(name string, op func(string) error) error {
+func (p *retryFS) remove(name string, op func(string) error) error {
 	var missing error
 	p.do("remove", name, func() error {
 		err := op(name)
@@ -294,10 +294,10 @@ func (p *patientFS) remove(name string, op func(string) error) error {
 }
 
 // Lock is part of vfs.FS. The store holds the directory's real lock, so that it can release it while an engine hangs.
-func (p *patientFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
+func (p *retryFS) Lock(string) (io.Closer, error) { return io.NopCloser(nil), nil }
 
 // Open is part of vfs.FS.
-func (p *patientFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err error) {
+func (p *retryFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err error) {
 	did, err := p.try(func() error {
 		f, err = p.FS.Open(name, opts...)
 		return err
@@ -312,7 +312,7 @@ func (p *patientFS) Open(name string, opts ...vfs.OpenOption) (f vfs.File, err e
 }
 
 // OpenDir is part of vfs.FS.
-func (p *patientFS) OpenDir(name string) (f vfs.File, err error) {
+func (p *retryFS) OpenDir(name string) (f vfs.File, err error) {
 	did, err := p.try(func() error {
 		f, err = p.FS.OpenDir(name)
 		return err
@@ -323,21 +323,21 @@ func (p *patientFS) OpenDir(name string) (f vfs.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &patientFile{p: p, File: f, name: name}, nil
+	return &retryFile{p: p, File: f, name: name}, nil
 }
 
 var errCut = errors.New("store is closed")
 
-// patientFile is a file open for writing, or a directory. File is nil when it was opened in the void.
-type patientFile struct {
+// retryFile is a file open for writing, or a directory. File is nil when it was opened in the void.
+type retryFile struct {
 	vfs.File
-	p     *patientFS
+	p     *retryFS
 	name  string
 	dirty atomic.Bool // written to since the last sync
 }
 
 // Write is part of vfs.File. A write that got stuck half-way goes on from there.
-func (f *patientFile) Write(b []byte) (int, error) {
+func (f *retryFile) Write(b []byte) (int, error) {
 	f.dirty.Store(true)
 	done := 0
 	f.p.do("write", f.name, func() error {
@@ -349,7 +349,7 @@ func (f *patientFile) Write(b []byte) (int, error) {
 }
 
 // WriteAt is part of vfs.File.
-func (f *patientFile) WriteAt(b []byte, off int64) (int, error) {
+func (f *retryFile) WriteAt(b []byte, off int64) (int, error) {
 	f.dirty.Store(true)
 	done := 0
 	f.p.do("write", f.name, func() error {
@@ -361,19 +361,19 @@ func (f *patientFile) WriteAt(b []byte, off int64) (int, error) {
 }
 
 // Sync is part of vfs.File.
-func (f *patientFile) Sync() error { return f.sync(func() error { return f.File.Sync() }) }
+func (f *retryFile) Sync() error { return f.sync(func() error { return f.File.Sync() }) }
 
 // SyncData is part of vfs.File.
-func (f *patientFile) SyncData() error { return f.sync(func() error { return f.File.SyncData() }) }
+func (f *retryFile) SyncData() error { return f.sync(func() error { return f.File.SyncData() }) }
 
-func (f *patientFile) sync(op func() error) error {
+func (f *retryFile) sync(op func() error) error {
 	f.dirty.Store(false)
 	f.p.once("sync", f.name, op)
 	return nil
 }
 
 // SyncTo is part of vfs.File.
-func (f *patientFile) SyncTo(length int64) (full bool, _ error) {
+func (f *retryFile) SyncTo(length int64) (full bool, _ error) {
 	f.p.once("sync", f.name, func() (err error) {
 		full, err = f.File.SyncTo(length)
 		return err
@@ -382,13 +382,13 @@ func (f *patientFile) SyncTo(length int64) (full bool, _ error) {
 }
 
 // Preallocate is part of vfs.File: advice, of which the engine does not need to know whether it was taken.
-func (f *patientFile) Preallocate(offset, length int64) error {
+func (f *retryFile) Preallocate(offset, length int64) error {
 	_, err := f.p.try(func() error { return f.File.Preallocate(offset, length) })
 	return err
 }
 
 // Close is part of vfs.File. A descriptor is gone whatever close says: that is harmless unless written data was at stake.
-func (f *patientFile) Close() error {
+func (f *retryFile) Close() error {
 	if f.File == nil {
 		return nil
 	}
@@ -400,7 +400,7 @@ func (f *patientFile) Close() error {
 }
 
 // Read is part of vfs.File.
-func (f *patientFile) Read(b []byte) (int, error) {
+func (f *retryFile) Read(b []byte) (int, error) {
 	if f.File == nil {
 		return 0, errCut
 	}
@@ -408,7 +408,7 @@ func (f *patientFile) Read(b []byte) (int, error) {
 }
 
 // ReadAt is part of vfs.File.
-func (f *patientFile) ReadAt(b []byte, off int64) (int, error) {
+func (f *retryFile) ReadAt(b []byte, off int64) (int, error) {
 	if f.File == nil {
 		return 0, errCut
 	}
@@ -416,7 +416,7 @@ func (f *patientFile) ReadAt(b []byte, off int64) (int, error) {
 }
 
 // Stat is part of vfs.File. The engine takes its error, too, for the end of the process.
-func (f *patientFile) Stat() (vfs.FileInfo, error) {
+func (f *retryFile) Stat() (vfs.FileInfo, error) {
 	var info vfs.FileInfo = nothing{name: filepath.Base(f.name)}
 	f.p.do("stat", f.name, func() error {
 		got, err := f.File.Stat()
@@ -429,7 +429,7 @@ func (f *patientFile) Stat() (vfs.FileInfo, error) {
 }
 
 // Prefetch is part of vfs.File.
-func (f *patientFile) Prefetch(offset, length int64) error {
+func (f *retryFile) Prefetch(offset, length int64) error {
 	if f.File == nil {
 		return nil
 	}
@@ -437,7 +437,7 @@ func (f *patientFile) Prefetch(offset, length int64) error {
 }
 
 // Fd is part of vfs.File.
-func (f *patientFile) Fd() uintptr {
+func (f *retryFile) Fd() uintptr {
 	if f.File == nil {
 		return vfs.InvalidFd
 	}
