@@ -65,7 +65,7 @@ func CustomResourceDefinition() *kind.Kind {
 		},
 		Row:                   row,
 		NoUnconditionalUpdate: true,
-		Former:                map[string]func([]byte) (*v1.CustomResourceDefinition, error){"v1beta1": fromV1beta1},
+		StoredVersions:        map[string]func([]byte) (*v1.CustomResourceDefinition, error){"v1beta1": fromV1beta1},
 		Status: &kind.Sub[*v1.CustomResourceDefinition]{
 			PrepareUpdate: func(obj, old *v1.CustomResourceDefinition) {
 				obj.Spec = old.Spec

@@ -35,12 +35,12 @@ func names(version string) kind.Names {
 // HorizontalPodAutoscalerV2 describes autoscaling/v2 HorizontalPodAutoscaler.
 func HorizontalPodAutoscalerV2() *kind.Kind {
 	return kind.Spec[*scaler]{
-		Names:         names("v2"),
-		New:           func() *scaler { return &scaler{} },
-		NewList:       func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
-		Default:       defaultScaler,
-		Former:        map[string]func([]byte) (*scaler, error){"v1": readV1},
-		PrepareCreate: func(h *scaler) { h.Generation, h.Status = 1, scalingv2.HorizontalPodAutoscalerStatus{} },
+		Names:          names("v2"),
+		New:            func() *scaler { return &scaler{} },
+		NewList:        func() runtime.Object { return &scalingv2.HorizontalPodAutoscalerList{} },
+		Default:        defaultScaler,
+		StoredVersions: map[string]func([]byte) (*scaler, error){"v1": readV1},
+		PrepareCreate:  func(h *scaler) { h.Generation, h.Status = 1, scalingv2.HorizontalPodAutoscalerStatus{} },
 		PrepareUpdate: func(h, old *scaler) {
 			h.Status, h.Generation = old.Status, old.Generation
 			if !equality.Semantic.DeepEqual(h.Spec, old.Spec) {

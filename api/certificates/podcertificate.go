@@ -49,14 +49,14 @@ func readPodV1beta1(doc []byte) (*podRequest, error) {
 // PodCertificateRequest describes certificates.k8s.io/v1 PodCertificateRequest.
 func PodCertificateRequest() *kind.Kind {
 	return kind.Spec[*podRequest]{
-		Names:         names("PodCertificateRequest", "podcertificaterequests", "podcertificaterequest", true),
-		New:           func() *podRequest { return &podRequest{} },
-		NewList:       func() runtime.Object { return &certificatesv1.PodCertificateRequestList{} },
-		Default:       func(r *podRequest) { kind.Fill(&r.Spec.MaxExpirationSeconds, defaultPodExpiry) },
-		PrepareCreate: func(r *podRequest) { r.Status = certificatesv1.PodCertificateRequestStatus{} },
-		PrepareUpdate: func(r, old *podRequest) { r.Status = old.Status },
-		Former:        map[string]func([]byte) (*podRequest, error){"v1beta1": readPodV1beta1},
-		Validate:      validatePodRequest,
+		Names:          names("PodCertificateRequest", "podcertificaterequests", "podcertificaterequest", true),
+		New:            func() *podRequest { return &podRequest{} },
+		NewList:        func() runtime.Object { return &certificatesv1.PodCertificateRequestList{} },
+		Default:        func(r *podRequest) { kind.Fill(&r.Spec.MaxExpirationSeconds, defaultPodExpiry) },
+		PrepareCreate:  func(r *podRequest) { r.Status = certificatesv1.PodCertificateRequestStatus{} },
+		PrepareUpdate:  func(r, old *podRequest) { r.Status = old.Status },
+		StoredVersions: map[string]func([]byte) (*podRequest, error){"v1beta1": readPodV1beta1},
+		Validate:       validatePodRequest,
 		ValidateUpdate: func(r, old *podRequest) field.ErrorList {
 			return apivalidation.ValidateImmutableField(r.Spec, old.Spec, field.NewPath("spec"))
 		},

@@ -19,8 +19,8 @@ type walk func(v reflect.Value)
 // walks are by type; a nil walk has nothing to do.
 var walks sync.Map
 
-// Forget turns the empty lists and maps of obj, a pointer to a struct, into none where JSON shows the difference.
-func Forget(obj any) {
+// NormalizeEmpty turns the empty lists and maps of obj, a pointer to a struct, into none where JSON shows the difference.
+func NormalizeEmpty(obj any) {
 	if w := of(reflect.TypeOf(obj)); w != nil {
 		w(reflect.ValueOf(obj))
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // Kubernetes v1.37 answers such writes with null, as it answers a GET afterwards.
-func TestForget(t *testing.T) {
+func TestNormalizeEmpty(t *testing.T) {
 	for _, c := range []struct {
 		obj        runtime.Object
 		doc, after string
@@ -35,7 +35,7 @@ func TestForget(t *testing.T) {
 		if err := json.Unmarshal([]byte(c.doc), c.obj); err != nil {
 			t.Fatal(err)
 		}
-		Forget(c.obj)
+		NormalizeEmpty(c.obj)
 		got, err := json.Marshal(c.obj)
 		if err != nil {
 			t.Fatal(err)

@@ -86,11 +86,11 @@ func (s Spec[T]) Erase() *Kind {
 			Path: s.Scale.Path,
 		}
 	}
-	for version, read := range s.Former {
-		if k.Former == nil {
-			k.Former = map[string]func([]byte) (Object, error){}
+	for version, read := range s.StoredVersions {
+		if k.StoredVersions == nil {
+			k.StoredVersions = map[string]func([]byte) (Object, error){}
 		}
-		k.Former[version] = func(doc []byte) (Object, error) { return read(doc) }
+		k.StoredVersions[version] = func(doc []byte) (Object, error) { return read(doc) }
 	}
 	return k
 }

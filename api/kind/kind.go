@@ -97,8 +97,8 @@ type Spec[T Object] struct {
 	OrphanByDefault bool
 	// Immutable kinds that cannot be read back (reviews) have no storage; CreateOnly says so.
 	CreateOnly bool
-	// Former reads the JSON form of versions that other servers store, by version. Versions that are written alike need no function.
-	Former map[string]func(doc []byte) (T, error)
+	// StoredVersions reads the JSON form of versions that other servers store, by version. Versions that are written alike need no function.
+	StoredVersions map[string]func(doc []byte) (T, error)
 }
 
 // Sub is a subresource that updates part of the object.
@@ -151,7 +151,7 @@ type Kind struct {
 	UnconditionalUpdate bool
 	OrphanByDefault     bool
 	CreateOnly          bool
-	Former              map[string]func(doc []byte) (Object, error)
+	StoredVersions      map[string]func(doc []byte) (Object, error)
 }
 
 // ErasedSub is Sub without its type.

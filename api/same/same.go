@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Of tells whether what a and b point to is deeply the same: also nil and empty are told apart, and the ways to write a quantity.
+// Equal tells whether what a and b point to is deeply the same: also nil and empty are told apart, and the ways to write a quantity.
 // Neither may be nil.
-func Of[T any](a, b *T) bool {
+func Equal[T any](a, b *T) bool {
 	return Values(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
@@ -49,7 +49,7 @@ func semantically(a, b reflect.Value) bool {
 	return true
 }
 
-// Values is Of for two values of one type.
+// Values is Equal for two values of one type.
 func Values(a, b reflect.Value) bool {
 	return glanceOf(a.Type())(a, b)
 }

@@ -31,10 +31,10 @@ func TestGlance(t *testing.T) {
 	for range 300 {
 		d := &appsv1.DaemonSet{}
 		fill.Fill(d)
-		if c := d.DeepCopy(); !same.Of(d, c) {
+		if c := d.DeepCopy(); !same.Equal(d, c) {
 			t.Fatalf("a copy is not seen to be the same: %#v", d)
 		}
-		if last != nil && same.Of(d, last) && !apiequality.Semantic.DeepEqual(d, last) {
+		if last != nil && same.Equal(d, last) && !apiequality.Semantic.DeepEqual(d, last) {
 			t.Fatalf("said to be the same: %#v and %#v", d, last)
 		}
 		last = d
@@ -53,14 +53,14 @@ func TestEveryLeafCounts(t *testing.T) {
 	n := 0
 	eachLeaf(reflect.ValueOf(p).Elem(), func(path string) {
 		n++
-		if same.Of(p, was) {
+		if same.Equal(p, was) {
 			t.Errorf("a change is not seen: %s", path)
 		}
 	}, "")
 	if n < 300 {
 		t.Errorf("only %d values were changed", n)
 	}
-	if !same.Of(p, was) {
+	if !same.Equal(p, was) {
 		t.Error("what was changed back is not seen to be the same")
 	}
 }
@@ -134,11 +134,11 @@ func TestMapsAndNil(t *testing.T) {
 		"a pointer":          func(p *corev1.Pod) { p.Spec.HostUsers = new(false) },
 		"an instant, closer": func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Unix(0, 1)) },
 	} {
-		if same.Of(with(func(*corev1.Pod) {}), with(change)) {
+		if same.Equal(with(func(*corev1.Pod) {}), with(change)) {
 			t.Errorf("%s: said to be the same", name)
 		}
 	}
-	if !same.Of(with(func(*corev1.Pod) {}), with(func(*corev1.Pod) {})) {
+	if !same.Equal(with(func(*corev1.Pod) {}), with(func(*corev1.Pod) {})) {
 		t.Error("the same maps are not seen to be the same")
 	}
 }
@@ -153,7 +153,7 @@ func BenchmarkPodSpec(b *testing.B) {
 	c := p.DeepCopy()
 	b.ReportAllocs()
 	for b.Loop() {
-		if !same.Of(&p.Spec, &c.Spec) {
+		if !same.Equal(&p.Spec, &c.Spec) {
 			b.Fatal("not the same")
 		}
 	}

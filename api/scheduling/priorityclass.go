@@ -81,8 +81,8 @@ func System() []*schedulingv1.PriorityClass {
 	}
 }
 
-// Keeps tells why a priority class that every cluster has may not be deleted.
-func Keeps(name string) error {
+// ProtectDelete tells why a priority class that every cluster has may not be deleted.
+func ProtectDelete(name string) error {
 	if slices.ContainsFunc(System(), func(p *schedulingv1.PriorityClass) bool { return p.Name == name }) {
 		return errors.New("this is a system priority class and cannot be deleted")
 	}

@@ -17,11 +17,13 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
+
+	"keelson/api/decisions"
 )
 
 var (
 	// Scheme is client-go's, with the types of meta.k8s.io (Table, PartialObjectMetadata), of apiextensions.k8s.io, of
-	// apiregistration.k8s.io and of metrics.k8s.io, and the URL options of the streaming subresources added.
+	// apiregistration.k8s.io, of metrics.k8s.io and of decisions.keelson.io, and the URL options of the streaming subresources added.
 	Scheme = build(clientscheme.Scheme)
 	// Codecs reads and writes the types of Scheme; unknown and duplicate fields pass.
 	Codecs = serializer.NewCodecFactory(Scheme)
@@ -39,6 +41,7 @@ func build(s *runtime.Scheme) *runtime.Scheme {
 	utilruntime.Must(apiextensionsv1.AddToScheme(s))
 	utilruntime.Must(apiregistrationv1.AddToScheme(s))
 	utilruntime.Must(metricsv1beta1.AddToScheme(s))
+	utilruntime.Must(decisions.AddToScheme(s))
 	unversioned := schema.GroupVersion{Version: "v1"}
 	s.AddUnversionedTypes(unversioned, &metav1.Status{}, &metav1.APIVersions{}, &metav1.APIGroupList{}, &metav1.APIGroup{}, &metav1.APIResourceList{})
 	utilruntime.Must(addOptions(s))

@@ -57,8 +57,8 @@ func validateStatus(p, old *corev1.Pod) field.ErrorList {
 	if s := p.Status.ExtendedResourceClaimStatus; s != nil {
 		c.Within("extendedResourceClaimStatus", func() { c.extendedStatus(s) })
 	}
-	c.podIPs(&p.Status)
-	c.hostIPs(&p.Status)
+	c.podIPs(&p.Status, &old.Status)
+	c.hostIPs(&p.Status, &old.Status)
 	c.containerStatuses("containerStatuses", p.Status.ContainerStatuses, p.Spec.Containers, &p.Status)
 	c.containerStatuses("initContainerStatuses", p.Status.InitContainerStatuses, p.Spec.InitContainers, &p.Status)
 	c.containerStatuses("ephemeralContainerStatuses", p.Status.EphemeralContainerStatuses, nil, &p.Status)
@@ -178,14 +178,17 @@ func (c *checker) extendedStatus(s *corev1.PodExtendedResourceClaimStatus) {
 	}
 }
 
-func (c *checker) podIPs(s *corev1.PodStatus) {
+// podIPs and hostIPs let addresses stay that the old status has.
+func (c *checker) podIPs(s, old *corev1.PodStatus) {
 	c.In("podIPs")
 	ips := make([]string, len(s.PodIPs))
 	for i := range s.PodIPs {
 		ips[i] = s.PodIPs[i].IP
-		c.Index(i)
-		c.IP("", ips[i])
-		c.Out()
+		if !slices.Contains(old.PodIPs, s.PodIPs[i]) {
+			c.Index(i)
+			c.IP("", ips[i])
+			c.Out()
+		}
 	}
 	c.onePerFamily(ips, s.PodIPs)
 	switch {
@@ -199,7 +202,7 @@ func (c *checker) podIPs(s *corev1.PodStatus) {
 	c.Out()
 }
 
-func (c *checker) hostIPs(s *corev1.PodStatus) {
+func (c *checker) hostIPs(s, old *corev1.PodStatus) {
 	if len(s.HostIPs) == 0 {
 		return
 	}
@@ -212,9 +215,11 @@ func (c *checker) hostIPs(s *corev1.PodStatus) {
 	ips := make([]string, len(s.HostIPs))
 	for i := range s.HostIPs {
 		ips[i] = s.HostIPs[i].IP
-		c.Index(i)
-		c.IP("", ips[i])
-		c.Out()
+		if !slices.Contains(old.HostIPs, s.HostIPs[i]) {
+			c.Index(i)
+			c.IP("", ips[i])
+			c.Out()
+		}
 	}
 	c.onePerFamily(ips, s.HostIPs)
 	c.Out()

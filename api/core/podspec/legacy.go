@@ -18,128 +18,90 @@ import (
 // legacyVolume checks the volume sources that came before CSI, few of which still work. in is volumeSource's.
 func (c *Checker) legacyVolume(v *corev1.Volume, in func(set bool, child string) bool) {
 	s := &v.VolumeSource
-	if in(s.GitRepo != nil, "gitRepo") {
-		c.requiredName("repository", s.GitRepo.Repository)
-		c.descending("directory", s.GitRepo.Directory)
-		c.Out()
-	}
-	if in(s.GCEPersistentDisk != nil, "persistentDisk") {
-		c.requiredName("pdName", s.GCEPersistentDisk.PDName)
-		c.partition(s.GCEPersistentDisk.Partition)
-		c.Out()
-	}
-	if in(s.AWSElasticBlockStore != nil, "awsElasticBlockStore") {
-		c.requiredName("volumeID", s.AWSElasticBlockStore.VolumeID)
-		c.partition(s.AWSElasticBlockStore.Partition)
-		c.Out()
-	}
-	if in(s.NFS != nil, "nfs") {
-		c.requiredName("server", s.NFS.Server)
-		c.requiredName("path", s.NFS.Path)
-		if !path.IsAbs(s.NFS.Path) {
-			c.Invalid("path", s.NFS.Path, "must be an absolute path")
+	for _, source := range []struct {
+		set   bool
+		child string
+		check func()
+	}{
+		{s.GitRepo != nil, "gitRepo", func() { c.gitRepo(s.GitRepo) }},
+		{s.GCEPersistentDisk != nil, "persistentDisk", func() { c.disk("pdName", s.GCEPersistentDisk.PDName, s.GCEPersistentDisk.Partition) }},
+		{s.AWSElasticBlockStore != nil, "awsElasticBlockStore", func() { c.disk("volumeID", s.AWSElasticBlockStore.VolumeID, s.AWSElasticBlockStore.Partition) }},
+		{s.NFS != nil, "nfs", func() { c.nfs(s.NFS) }},
+		{s.ISCSI != nil, "iscsi", func() { c.iscsi(s.ISCSI) }},
+		{s.Glusterfs != nil, "glusterfs", func() { c.requiredNames("endpoints", s.Glusterfs.EndpointsName, "path", s.Glusterfs.Path) }},
+		{s.Flocker != nil, "flocker", func() { c.flocker(s.Flocker) }},
+		{s.RBD != nil, "rbd", func() { c.monitors(s.RBD.CephMonitors); c.requiredName("image", s.RBD.RBDImage) }},
+		{s.Cinder != nil, "cinder", func() { c.requiredName("volumeID", s.Cinder.VolumeID); c.secretRef(s.Cinder.SecretRef) }},
+		{s.CephFS != nil, "cephfs", func() { c.monitors(s.CephFS.Monitors) }},
+		{s.Quobyte != nil, "quobyte", func() { c.quobyte(s.Quobyte) }},
+		{s.FC != nil, "fc", func() { c.fibre(s.FC) }},
+		{s.FlexVolume != nil, "flexVolume", func() { c.flex(s.FlexVolume) }},
+		{s.AzureFile != nil, "azureFile", func() { c.requiredNames("secretName", s.AzureFile.SecretName, "shareName", s.AzureFile.ShareName) }},
+		{s.VsphereVolume != nil, "vsphereVolume", func() { c.requiredName("volumePath", s.VsphereVolume.VolumePath) }},
+		{s.PhotonPersistentDisk != nil, "photonPersistentDisk", func() { c.requiredName("pdID", s.PhotonPersistentDisk.PdID) }},
+		{s.PortworxVolume != nil, "portworxVolume", func() { c.requiredName("volumeID", s.PortworxVolume.VolumeID) }},
+		{s.AzureDisk != nil, "azureDisk", func() { c.azureDisk(s.AzureDisk) }},
+		{s.StorageOS != nil, "storageos", func() { c.storageOS(s.StorageOS) }},
+		{s.ScaleIO != nil, "scaleIO", func() {
+			c.requiredNames("gateway", s.ScaleIO.Gateway, "system", s.ScaleIO.System, "volumeName", s.ScaleIO.VolumeName)
+		}},
+	} {
+		if in(source.set, source.child) {
+			source.check()
+			c.Out()
 		}
-		c.Out()
-	}
-	if in(s.ISCSI != nil, "iscsi") {
-		c.iscsi(s.ISCSI)
-		c.Out()
 	}
 	if s.ISCSI != nil && s.ISCSI.InitiatorName != nil && len(v.Name)+1+len(s.ISCSI.TargetPortal) > 64 {
 		c.Invalid("name", v.Name, "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified.")
 	}
-	if in(s.Glusterfs != nil, "glusterfs") {
-		c.requiredName("endpoints", s.Glusterfs.EndpointsName)
-		c.requiredName("path", s.Glusterfs.Path)
-		c.Out()
-	}
-	if in(s.Flocker != nil, "flocker") {
-		c.flocker(s.Flocker)
-		c.Out()
-	}
-	if in(s.RBD != nil, "rbd") {
-		if len(s.RBD.CephMonitors) == 0 {
-			c.Required("monitors", "")
-		}
-		c.requiredName("image", s.RBD.RBDImage)
-		c.Out()
-	}
-	if in(s.Cinder != nil, "cinder") {
-		c.requiredName("volumeID", s.Cinder.VolumeID)
-		c.secretRef(s.Cinder.SecretRef)
-		c.Out()
-	}
-	if in(s.CephFS != nil, "cephfs") {
-		if len(s.CephFS.Monitors) == 0 {
-			c.Required("monitors", "")
-		}
-		c.Out()
-	}
-	c.legacyVolumeMore(s, in)
 }
 
-func (c *Checker) legacyVolumeMore(s *corev1.VolumeSource, in func(set bool, child string) bool) {
-	if in(s.Quobyte != nil, "quobyte") {
-		c.quobyte(s.Quobyte)
-		c.Out()
+// requiredNames wants a value for each child.
+func (c *Checker) requiredNames(childrenAndValues ...string) {
+	for i := 0; i+1 < len(childrenAndValues); i += 2 {
+		c.requiredName(childrenAndValues[i], childrenAndValues[i+1])
 	}
-	if in(s.FC != nil, "fc") {
-		c.fibre(s.FC)
-		c.Out()
+}
+
+func (c *Checker) gitRepo(s *corev1.GitRepoVolumeSource) {
+	c.requiredName("repository", s.Repository)
+	c.descending("directory", s.Directory)
+}
+
+func (c *Checker) disk(child, name string, partition int32) {
+	c.requiredName(child, name)
+	if partition < 0 || partition > 255 {
+		c.Invalid("partition", partition, validation.InclusiveRangeError(1, 255))
 	}
-	if in(s.FlexVolume != nil, "flexVolume") {
-		c.flex(s.FlexVolume)
-		c.Out()
+}
+
+func (c *Checker) nfs(s *corev1.NFSVolumeSource) {
+	c.requiredNames("server", s.Server, "path", s.Path)
+	if !path.IsAbs(s.Path) {
+		c.Invalid("path", s.Path, "must be an absolute path")
 	}
-	if in(s.AzureFile != nil, "azureFile") {
-		c.requiredName("secretName", s.AzureFile.SecretName)
-		c.requiredName("shareName", s.AzureFile.ShareName)
-		c.Out()
+}
+
+func (c *Checker) monitors(list []string) {
+	if len(list) == 0 {
+		c.Required("monitors", "")
 	}
-	if in(s.VsphereVolume != nil, "vsphereVolume") {
-		c.requiredName("volumePath", s.VsphereVolume.VolumePath)
-		c.Out()
+}
+
+func (c *Checker) storageOS(s *corev1.StorageOSVolumeSource) {
+	c.requiredName("volumeName", s.VolumeName)
+	if s.VolumeName != "" {
+		c.Label("volumeName", s.VolumeName)
 	}
-	if in(s.PhotonPersistentDisk != nil, "photonPersistentDisk") {
-		c.requiredName("pdID", s.PhotonPersistentDisk.PdID)
-		c.Out()
+	if s.VolumeNamespace != "" {
+		c.Label("volumeNamespace", s.VolumeNamespace)
 	}
-	if in(s.PortworxVolume != nil, "portworxVolume") {
-		c.requiredName("volumeID", s.PortworxVolume.VolumeID)
-		c.Out()
-	}
-	if in(s.AzureDisk != nil, "azureDisk") {
-		c.azureDisk(s.AzureDisk)
-		c.Out()
-	}
-	if in(s.StorageOS != nil, "storageos") {
-		c.requiredName("volumeName", s.StorageOS.VolumeName)
-		if s.StorageOS.VolumeName != "" {
-			c.Label("volumeName", s.StorageOS.VolumeName)
-		}
-		if s.StorageOS.VolumeNamespace != "" {
-			c.Label("volumeNamespace", s.StorageOS.VolumeNamespace)
-		}
-		c.secretRef(s.StorageOS.SecretRef)
-		c.Out()
-	}
-	if in(s.ScaleIO != nil, "scaleIO") {
-		c.requiredName("gateway", s.ScaleIO.Gateway)
-		c.requiredName("system", s.ScaleIO.System)
-		c.requiredName("volumeName", s.ScaleIO.VolumeName)
-		c.Out()
-	}
+	c.secretRef(s.SecretRef)
 }
 
 func (c *Checker) secretRef(r *corev1.LocalObjectReference) {
 	if r != nil && r.Name == "" {
 		c.Required("secretRef.name", "")
-	}
-}
-
-func (c *Checker) partition(n int32) {
-	if n < 0 || n > 255 {
-		c.Invalid("partition", n, validation.InclusiveRangeError(1, 255))
 	}
 }
 

@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	utilnet "k8s.io/utils/net"
 
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -38,7 +40,12 @@ func Endpoints() *kind.Kind {
 		Validate: func(e *corev1.Endpoints) field.ErrorList {
 			return append(meta.Finalizers(e), validateEndpoints(e)...)
 		},
-		ValidateUpdate: func(e, _ *corev1.Endpoints) field.ErrorList { return validateEndpoints(e) },
+		ValidateUpdate: func(e, old *corev1.Endpoints) field.ErrorList {
+			if equality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
+				return nil // what was allowed once stays
+			}
+			return validateEndpoints(e)
+		},
 		Warnings: func(*corev1.Endpoints, *corev1.Endpoints) []string {
 			return []string{"v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}
 		},
@@ -114,7 +121,7 @@ func validateEndpointAddress(a *corev1.EndpointAddress, path *field.Path) field.
 
 // ValidateEndpointIP refuses addresses that must not be reached through a service: unspecified, loopback, link-local.
 func ValidateEndpointIP(address string, path *field.Path) field.ErrorList {
-	ip := net.ParseIP(address)
+	ip := utilnet.ParseIPSloppy(address)
 	switch {
 	case ip == nil:
 		return field.ErrorList{field.Invalid(path, address, "must be a valid IP address")}

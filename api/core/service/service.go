@@ -59,7 +59,7 @@ func Service() *kind.Kind {
 				s.Spec = old.Spec
 				defaultIPMode(s)
 			},
-			ValidateUpdate: func(s, _ *corev1.Service) field.ErrorList { return validateLoadBalancerStatus(s) },
+			ValidateUpdate: validateLoadBalancerStatus,
 		},
 		CreateOnUpdate: true,
 	}.Erase()

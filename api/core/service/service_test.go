@@ -166,3 +166,24 @@ func TestServiceWarnings(t *testing.T) {
 		t.Errorf("headless (-want +got):\n%s", d)
 	}
 }
+
+// TestOldFormsStay: what older rules let in is no obstacle to an update; new values are read strictly.
+func TestOldFormsStay(t *testing.T) {
+	old := storedService(t, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	old.Spec.ExternalIPs, old.Spec.LoadBalancerSourceRanges = []string{"192.000.002.001"}, []string{"10.1.2.3/8"}
+	old.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.000.002.001", IPMode: new(corev1.LoadBalancerIPModeVIP)}}
+	s := old.DeepCopy()
+	s.Labels = map[string]string{"a": "b"}
+	kindtest.Same(t, "labels", update(s, old, corev1.IPv4Protocol), nil)
+	kindtest.Same(t, "status", validateLoadBalancerStatus(s, old), nil)
+	s.Spec.ExternalIPs, s.Spec.LoadBalancerSourceRanges = []string{"192.000.002.001", "192.000.002.002"}, []string{"10.1.2.3/8", "10.1.2.4/8"}
+	kindtest.Same(t, "new values", update(s, old, corev1.IPv4Protocol), []string{
+		`spec.externalIPs[1]: Invalid value: "192.000.002.002": must not have leading 0s`,
+		`spec.LoadBalancerSourceRanges[1]: Invalid value: "10.1.2.4/8": must not have bits set beyond the prefix length`,
+	})
+	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.000.002.002", IPMode: new(corev1.LoadBalancerIPModeVIP)}} // of an update of the status
+	kindtest.Same(t, "new status", validateLoadBalancerStatus(s, old), []string{`status.loadBalancer.ingress[0].ip: Invalid value: "192.000.002.002": must not have leading 0s`})
+	old.Spec.ExternalIPs = []string{"127.000.000.001"} // never allowed, in whatever form
+	s = old.DeepCopy()
+	kindtest.Same(t, "loopback", update(s, old, corev1.IPv4Protocol), []string{`spec.externalIPs[0]: Invalid value: "127.000.000.001": may not be in the loopback range (127.0.0.0/8, ::1/128)`})
+}

@@ -34,12 +34,12 @@ func validateService(s, old *corev1.Service) field.ErrorList {
 	l.Labels("selector", s.Spec.Selector)
 	sessionAffinity(l, &s.Spec)
 	clusterIPs(l, s, old)
-	externalIPs(l, s.Spec.ExternalIPs)
+	externalIPs(l, s, old)
 	check.OneOf(l, "type", s.Spec.Type, corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName,
 		corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
 	serviceDuplicates(l, s)
 	l.Out()
-	sourceRanges(l, s)
+	sourceRanges(l, s, old)
 	l.In("spec")
 	loadBalancerFields(l, s, nil)
 	trafficPolicies(l, s)
@@ -242,12 +242,16 @@ func ipFamilies(l *check.List, s *corev1.Service) {
 	check.Pointer(l, "ipFamilyPolicy", p, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack, corev1.IPFamilyPolicySingleStack)
 }
 
-func externalIPs(l *check.List, ips []string) {
+// externalIPs lets the form of an address stay that the old Service has; what it means must be allowed.
+func externalIPs(l *check.List, s, old *corev1.Service) {
 	l.In("externalIPs")
-	for i, ip := range ips {
+	for i, ip := range s.Spec.ExternalIPs {
 		before := l.Len()
 		l.Index(i)
-		if l.IP("", ip); l.Len() == before {
+		if old == nil || !slices.Contains(old.Spec.ExternalIPs, ip) {
+			l.IP("", ip)
+		}
+		if l.Len() == before {
 			NonSpecialIP(l, ip)
 		}
 		l.Out()
@@ -272,8 +276,8 @@ func NonSpecialIP(l *check.List, s string) {
 	}
 }
 
-// sourceRanges checks the field, or without it the annotation of old; both may be padded with space.
-func sourceRanges(l *check.List, s *corev1.Service) {
+// sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in the old Service's field stay.
+func sourceRanges(l *check.List, s, old *corev1.Service) {
 	const why = "may only be used when `type` is 'LoadBalancer'"
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer
 	if ranges := s.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
@@ -283,6 +287,9 @@ func sourceRanges(l *check.List, s *corev1.Service) {
 			l.Forbidden("", why)
 		}
 		for i, r := range ranges {
+			if old != nil && slices.Contains(old.Spec.LoadBalancerSourceRanges, r) {
+				continue
+			}
 			l.Index(i)
 			l.CIDR("", strings.TrimSpace(r))
 			l.Out()
@@ -441,7 +448,8 @@ func familyChanges(l *check.List, s, old *corev1.Service) {
 	}
 }
 
-func validateLoadBalancerStatus(s *corev1.Service) field.ErrorList {
+// validateLoadBalancerStatus lets an address stay that the old Service's status has.
+func validateLoadBalancerStatus(s, old *corev1.Service) field.ErrorList {
 	l := check.At(nil)
 	l.Add(meta.Finalizers(s)...)
 	l.In("status")
@@ -454,7 +462,8 @@ func validateLoadBalancerStatus(s *corev1.Service) field.ErrorList {
 	for i := range s.Status.LoadBalancer.Ingress {
 		ingress := &s.Status.LoadBalancer.Ingress[i]
 		l.Index(i)
-		if ingress.IP != "" {
+		same := func(o corev1.LoadBalancerIngress) bool { return o.IP == ingress.IP }
+		if ingress.IP != "" && !slices.ContainsFunc(old.Status.LoadBalancer.Ingress, same) {
 			l.IP("ip", ingress.IP)
 		}
 		switch {

@@ -13,7 +13,7 @@ import (
 )
 
 // Kubernetes checks an object twice: by code, then by what is declared with the fields of its types. What the second finds comes last
-// in its answer; kind.Told puts it there. The methods here report such errors.
+// in its answer; kind.ClientErrors puts it there. The methods here report such errors.
 
 // Declared adds errors that come last. Their values are shown with the names that fields have in JSON.
 func (l *List) Declared(errs ...*field.Error) {

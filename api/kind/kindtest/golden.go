@@ -106,7 +106,7 @@ func Create(k *kind.Kind, obj kind.Object) {
 }
 
 func check(k *kind.Kind, obj kind.Object) field.ErrorList {
-	return kind.Told(k.Check(context.Background(), obj))
+	return kind.ClientErrors(k.Check(context.Background(), obj))
 }
 
 // change does what the server does with an update.
@@ -120,7 +120,7 @@ func change(k *kind.Kind, obj, old kind.Object) []byte {
 	errs := validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, path)
 	errs = append(errs, validation.ValidateObjectMetaAccessorUpdate(obj, old, path)...)
 	errs = append(errs, k.ValidateUpdate(obj, old)...)
-	return fmt.Appendf(say(kind.Told(errs), k.Warnings(obj, old)), "generation: %d -> %d\n", old.GetGeneration(), obj.GetGeneration())
+	return fmt.Appendf(say(kind.ClientErrors(errs), k.Warnings(obj, old)), "generation: %d -> %d\n", old.GetGeneration(), obj.GetGeneration())
 }
 
 func say(errs field.ErrorList, warnings []string) []byte {

@@ -4,52 +4,12 @@ package quota
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 )
-
-var serviceMeter = &Meter{
-	Tracks: func(n corev1.ResourceName) bool {
-		return slices.Contains([]corev1.ResourceName{
-			"count/services", corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers,
-		}, n)
-	},
-	Usage: serviceUsage, OnUpdate: true,
-}
-
-// serviceUsage goes by what the service asks for: its node ports may not be allocated yet.
-func serviceUsage(obj runtime.Object, _ time.Time) corev1.ResourceList {
-	s, ok := obj.(*corev1.Service)
-	if !ok {
-		return nil
-	}
-	ports, balancers := 0, 0
-	switch s.Spec.Type {
-	case corev1.ServiceTypeNodePort:
-		ports = len(s.Spec.Ports)
-	case corev1.ServiceTypeLoadBalancer:
-		ports, balancers = len(s.Spec.Ports), 1
-		if own := s.Spec.AllocateLoadBalancerNodePorts; own != nil && !*own {
-			ports = 0
-			for i := range s.Spec.Ports {
-				if s.Spec.Ports[i].NodePort != 0 {
-					ports++
-				}
-			}
-		}
-	case corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName:
-	}
-	return corev1.ResourceList{
-		"count/services": one(), corev1.ResourceServices: one(),
-		corev1.ResourceServicesNodePorts:     *resource.NewQuantity(int64(ports), resource.DecimalSI),
-		corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(int64(balancers), resource.DecimalSI),
-	}
-}
 
 var claimMeter = &Meter{Tracks: claimTracks, Usage: claimUsage, InScope: claimInScope, OnUpdate: true}
 

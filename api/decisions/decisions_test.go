@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decisions
+
+import (
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestCopiesShareNothing: what is changed in a copy stays as it is in the original.
+func TestCopiesShareNothing(t *testing.T) {
+	full := func() *PodDecisionList {
+		return &PodDecisionList{Items: []PodDecision{{
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{"a": "b"}},
+			Status: PodDecisionStatus{
+				ExtensionPoints: []ExtensionPoint{{Name: "Filter"}}, Scores: []NodeScore{{Node: "n", Plugins: []PluginScore{{Raw: 1}}}},
+				Refusals: []Refusal{{Node: "m"}}, RefusedBy: []RefusalGroup{{Names: []string{"m"}}}, Fixes: []string{"f"},
+				Preemption: &Preemption{Victims: []Victim{{Name: "v"}}},
+			},
+		}}}
+	}
+	list := full()
+	c, ok := list.DeepCopyObject().(*PodDecisionList)
+	if !ok || !reflect.DeepEqual(c, list) {
+		t.Fatalf("the copy is %+v", c)
+	}
+	d := &c.Items[0]
+	d.Labels["a"], d.Status.ExtensionPoints[0].Name, d.Status.Scores[0].Plugins[0].Raw = "x", "x", 9
+	d.Status.Refusals[0].Node, d.Status.RefusedBy[0].Names[0], d.Status.Fixes[0], d.Status.Preemption.Victims[0].Name = "x", "x", "x", "x"
+	if !reflect.DeepEqual(list, full()) {
+		t.Errorf("the original has changed with its copy: %+v", list)
+	}
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decisions
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// GroupVersion is decisions.keelson.io/v1alpha1.
+var GroupVersion = schema.GroupVersion{Group: "decisions.keelson.io", Version: "v1alpha1"}
+
+// AddToScheme registers the group's types.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &PodDecision{}, &PodDecisionList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Results of an attempt.
+const (
+	Scheduled     = "Scheduled"
+	Unschedulable = "Unschedulable"
+	// Preempting: no node fits, and pods of one have to go for this pod.
+	Preempting = "Preempting"
+	// BindFailed: a node was chosen and the binding could not be written.
+	BindFailed = "BindFailed"
+)
+
+// PodDecision is the scheduler's last attempt for the pod of the same name. Its creationTimestamp is when the attempt began.
+type PodDecision struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	Status            PodDecisionStatus `json:"status"`
+}
+
+// PodDecisionStatus is what the attempt found.
+type PodDecisionStatus struct {
+	PodUID types.UID `json:"podUID"`
+	Result string    `json:"result"`
+	// Node is where the pod goes, or where room is made for it.
+	Node string `json:"node,omitempty"`
+	// Reason is the result in a few words, Message that of the FailedScheduling event.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	Attempt int32  `json:"attempt"`
+	// Nodes were looked at, Feasible of them fit.
+	Nodes    int32           `json:"nodes"`
+	Feasible int32           `json:"feasible"`
+	Queued   metav1.Duration `json:"queued"`
+	Took     metav1.Duration `json:"took"`
+	// ExtensionPoints are those that ran, in order.
+	ExtensionPoints []ExtensionPoint `json:"extensionPoints,omitempty"`
+	// Scores are of the chosen node and then of the next best; RunnerUp is the second of them.
+	Scores   []NodeScore `json:"scores,omitempty"`
+	RunnerUp string      `json:"runnerUp,omitempty"`
+	// Tied nodes had the highest total, and one of them was picked at random; 0: only one had it.
+	Tied int32 `json:"tied,omitempty"`
+	// Refusals are of single nodes, bounded in large clusters; RefusedBy counts all by reason.
+	Refusals  []Refusal      `json:"refusals,omitempty"`
+	RefusedBy []RefusalGroup `json:"refusedBy,omitempty"`
+	// Fixes would make the pod fit, the nearest first.
+	Fixes []string `json:"fixes,omitempty"`
+	// WaitsFor is what makes the scheduler try again.
+	WaitsFor   string      `json:"waitsFor,omitempty"`
+	Preemption *Preemption `json:"preemption,omitempty"`
+}
+
+// ExtensionPoint is a step of the scheduling framework and how long its plugins took.
+type ExtensionPoint struct {
+	Name string          `json:"name"`
+	Took metav1.Duration `json:"took"`
+}
+
+// NodeScore is a feasible node's total over all plugins.
+type NodeScore struct {
+	Node    string        `json:"node"`
+	Total   int64         `json:"total"`
+	Plugins []PluginScore `json:"plugins,omitempty"`
+}
+
+// PluginScore is one plugin's: as it gave it, from 0 to 100, and times its weight.
+type PluginScore struct {
+	Plugin     string `json:"plugin"`
+	Raw        int64  `json:"raw"`
+	Normalized int64  `json:"normalized"`
+	Weight     int64  `json:"weight"`
+	Weighted   int64  `json:"weighted"`
+}
+
+// Refusal is the first filter that refused a node, and what the node is short of.
+type Refusal struct {
+	Node     string `json:"node"`
+	Plugin   string `json:"plugin"`
+	Reason   string `json:"reason"`
+	Shortage string `json:"shortage,omitempty"`
+}
+
+// RefusalGroup counts nodes that one plugin refused for one reason; Plugin is empty where only the reason was counted.
+type RefusalGroup struct {
+	Plugin string   `json:"plugin,omitempty"`
+	Reason string   `json:"reason"`
+	Nodes  int32    `json:"nodes"`
+	Names  []string `json:"names,omitempty"` // some of them
+}
+
+// Preemption is whom the pod drives away, and why those.
+type Preemption struct {
+	Node string `json:"node"`
+	// Victims are the most important first, at most 16; Count counts all.
+	Victims    []Victim `json:"victims,omitempty"`
+	Count      int32    `json:"count"`
+	Protected  int32    `json:"protected,omitempty"`
+	Spared     int32    `json:"spared,omitempty"`
+	Candidates int32    `json:"candidates,omitempty"`
+	RunnerUp   string   `json:"runnerUp,omitempty"`
+	Why        string   `json:"why,omitempty"`
+}
+
+// Victim is a pod that has to go.
+type Victim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Priority  int32  `json:"priority"`
+}
+
+// PodDecisionList is a list of PodDecisions.
+type PodDecisionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PodDecision `json:"items"`
+}
+
+// DeepCopyObject returns a copy that shares nothing.
+func (d *PodDecision) DeepCopyObject() runtime.Object {
+	if d == nil {
+		return nil
+	}
+	out := &PodDecision{TypeMeta: d.TypeMeta, Status: d.Status.deepCopy()}
+	d.DeepCopyInto(&out.ObjectMeta)
+	return out
+}
+
+func (s *PodDecisionStatus) deepCopy() PodDecisionStatus {
+	out := *s
+	out.ExtensionPoints, out.Refusals, out.Fixes = slices.Clone(s.ExtensionPoints), slices.Clone(s.Refusals), slices.Clone(s.Fixes)
+	out.Scores = slices.Clone(s.Scores)
+	for i := range out.Scores {
+		out.Scores[i].Plugins = slices.Clone(s.Scores[i].Plugins)
+	}
+	out.RefusedBy = slices.Clone(s.RefusedBy)
+	for i := range out.RefusedBy {
+		out.RefusedBy[i].Names = slices.Clone(s.RefusedBy[i].Names)
+	}
+	if s.Preemption != nil {
+		p := *s.Preemption
+		p.Victims = slices.Clone(p.Victims)
+		out.Preemption = &p
+	}
+	return out
+}
+
+// DeepCopyObject returns a copy that shares nothing.
+func (l *PodDecisionList) DeepCopyObject() runtime.Object {
+	if l == nil {
+		return nil
+	}
+	out := &PodDecisionList{TypeMeta: l.TypeMeta}
+	l.DeepCopyInto(&out.ListMeta)
+	for i := range l.Items {
+		if c, ok := l.Items[i].DeepCopyObject().(*PodDecision); ok {
+			out.Items = append(out.Items, *c)
+		}
+	}
+	return out
+}
