@@ -19,12 +19,18 @@ type User struct {
 	UID    string
 	Groups []string
 	Extra  map[string][]string
-	// How the user proved it, for the timeline: "client certificate", "service account token", "in process", "anonymous".
+	// How the user proved it, for the timeline: "client certificate", "service account token", InProcess, "anonymous".
 	How string
 	// Annotations go to the audit log, and Warnings to the client, with whatever is asked; nil: nothing is to be said of the credential.
 	Annotations map[string]string
 	Warnings    []string
 }
+
+// InProcess is the How of components that run in the server's own process and prove nothing.
+const InProcess = "in process"
+
+// InProcess tells whether u is a component of the server's own process. A nil u is none.
+func (u *User) InProcess() bool { return u != nil && u.How == InProcess }
 
 // Well-known names.
 const (

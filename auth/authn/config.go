@@ -22,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/cel"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // Config is what an AuthenticationConfiguration (apiserver.config.k8s.io) says.
@@ -33,8 +34,9 @@ type Config struct {
 	Anonymous *Anonymous
 }
 
-// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's.
-func ParseConfig(b []byte, taken []string) (*Config, error) {
+// ParseConfig checks the document in b. The tokens of the issuers in taken are somebody else's. dial makes the connections to
+// issuers; it may be nil.
+func ParseConfig(b []byte, taken []string, dial remote.Dial) (*Config, error) {
 	known := runtime.NewScheme()
 	install.Install(known)
 	obj, err := runtime.Decode(serializer.NewCodecFactory(known, serializer.EnableStrict).UniversalDecoder(), b)
@@ -51,7 +53,7 @@ func ParseConfig(b []byte, taken []string) (*Config, error) {
 	}
 	c := &Config{}
 	for _, j := range f.JWT {
-		o, err := newJWT(j, compiler, taken)
+		o, err := newJWT(j, compiler, taken, dial)
 		if err != nil {
 			return nil, fmt.Errorf("authentication configuration: issuer %s: %w", j.Issuer.URL, err)
 		}
@@ -74,7 +76,7 @@ var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512,
 }
 
-func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string) (*OIDC, error) {
+func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string, dial remote.Dial) (*OIDC, error) {
 	expressions, errs := validation.CompileAndValidateJWTAuthenticator(compiler, j, taken)
 	if len(errs) > 0 {
 		return nil, errs.ToAggregate()
@@ -83,7 +85,7 @@ func newJWT(j apiserver.JWTAuthenticator, compiler cel.Compiler, taken []string)
 	if j.Issuer.CertificateAuthority != "" {
 		pem = []byte(j.Issuer.CertificateAuthority)
 	}
-	transport, err := toIssuer(pem)
+	transport, err := toIssuer(pem, dial)
 	if err != nil {
 		return nil, err
 	}

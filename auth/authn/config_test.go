@@ -66,7 +66,7 @@ func TestClaimMappings(t *testing.T) {
 		{"user who may not", bySub + "  userValidationRules: [{expression: '!user.username.startsWith(\"12\")', message: reserved}]\n", nil, auth.User{}, "failed: reserved"},
 		{"user who may", bySub + "  userValidationRules: [{expression: 'size(user.groups) == 0', message: reserved}]\n", nil, auth.User{Name: "1234", Groups: plain}, ""},
 	} {
-		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", issuerOf+c.rules), nil)
+		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", issuerOf+c.rules), nil, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
@@ -94,7 +94,7 @@ func TestDiscoveryElsewhere(t *testing.T) {
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
 	text := "jwt:\n- issuer:\n    url: https://tokens.example.com\n    discoveryURL: " + s.URL + "/elsewhere\n    audiences: [keelson]\n    certificateAuthority: |\n" +
 		indented(ca, 6) + "  claimMappings: {username: {claim: sub, prefix: ''}}\n"
-	cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", text), nil)
+	cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", text), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestStrangers(t *testing.T) {
 		{"anonymous: {enabled: true}\n", true, map[string]bool{"/livez": true, "/api": true}},
 		{"anonymous: {enabled: true, conditions: [{path: /livez}, {path: /readyz}]}\n", true, map[string]bool{"/livez": true, "/readyz": true, "/livez/etcd": false, "/api": false}},
 	} {
-		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", c.text), nil)
+		cfg, err := ParseConfig(fileOf("AuthenticationConfiguration", c.text), nil, nil)
 		if err != nil || cfg.Strangers != c.says || (cfg.Anonymous == nil) != (c.paths == nil) {
 			t.Errorf("%q: %+v, %v", c.text, cfg, err)
 			continue
@@ -141,11 +141,11 @@ func TestWrongConfigs(t *testing.T) {
 		"unknown: 1\n":                     `unknown field "unknown"`,
 		j + "anonymous: {enabled: true}\n": "URL must not overlap with disallowed issuers",
 	} {
-		if _, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://x"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://x"}, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	if _, err := ParseConfig(fileOf("AuthorizationConfiguration", "authorizers: []\n"), nil); err == nil {
+	if _, err := ParseConfig(fileOf("AuthorizationConfiguration", "authorizers: []\n"), nil, nil); err == nil {
 		t.Error("another kind was taken")
 	}
 }
@@ -156,7 +156,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add("jwt: [{issuer: {url: 'https://x', audiences: [a]}, claimMappings: {username: {expression: 'claims.sub'}}, userValidationRules: [{expression: 'size(user.groups) == 0'}]}]\n")
 	f.Add("anonymous: {enabled: true, conditions: [{path: /healthz}]}\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		if c, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://taken"}); (c == nil) == (err == nil) {
+		if c, err := ParseConfig(fileOf("AuthenticationConfiguration", text), []string{"https://taken"}, nil); (c == nil) == (err == nil) {
 			t.Errorf("%q: got %v and %v", text, c, err)
 		}
 	})

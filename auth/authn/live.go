@@ -11,22 +11,25 @@ import (
 	"time"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // Live are the issuers of an AuthenticationConfiguration, which may change while it is asked.
 type Live struct {
 	taken   []string
+	dial    remote.Dial
 	first   *Config
 	current atomic.Pointer[Config]
 }
 
-// NewLive begins with the configuration in b. The tokens of the issuers in taken are somebody else's.
-func NewLive(b []byte, taken []string) (*Live, error) {
-	c, err := ParseConfig(b, taken)
+// NewLive begins with the configuration in b. The tokens of the issuers in taken are somebody else's. dial makes the connections to
+// issuers; it may be nil.
+func NewLive(b []byte, taken []string, dial remote.Dial) (*Live, error) {
+	c, err := ParseConfig(b, taken, dial)
 	if err != nil {
 		return nil, err
 	}
-	l := &Live{taken: taken, first: c}
+	l := &Live{taken: taken, dial: dial, first: c}
 	l.current.Store(c)
 	return l, nil
 }
@@ -40,7 +43,7 @@ const issuersTimeout = time.Minute
 // Apply changes to the configuration in b, once all of its issuers could be asked for their keys; what it says of anonymous requests must
 // be what was said at first. With an error nothing is changed.
 func (l *Live) Apply(ctx context.Context, b []byte) error {
-	c, err := ParseConfig(b, l.taken)
+	c, err := ParseConfig(b, l.taken, l.dial)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // OIDCConfig is kube-apiserver's --oidc-* flags.
@@ -57,8 +58,9 @@ const (
 	oidcRetry   = 10 * time.Second
 )
 
-// NewOIDC checks cfg; the issuer is asked for its keys when the first token of it comes.
-func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
+// NewOIDC checks cfg; the issuer is asked for its keys when the first token of it comes, over connections that dial makes (nil: a
+// dialer of net/http's).
+func NewOIDC(cfg OIDCConfig, dial remote.Dial) (*OIDC, error) {
 	u, err := url.Parse(cfg.IssuerURL)
 	if err != nil {
 		return nil, fmt.Errorf("oidc issuer: %w", err)
@@ -87,7 +89,7 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 			return nil, fmt.Errorf("oidc authorities: %w", err)
 		}
 	}
-	transport, err := toIssuer(pem)
+	transport, err := toIssuer(pem, dial)
 	if err != nil {
 		return nil, fmt.Errorf("oidc authorities: %s: %w", cfg.CAFile, err)
 	}
@@ -99,8 +101,8 @@ func NewOIDC(cfg OIDCConfig) (*OIDC, error) {
 }
 
 // toIssuer reaches an issuer whose certificate the authorities in pem vouch for; nil: those of the system.
-func toIssuer(pem []byte) (*http.Transport, error) {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
+func toIssuer(pem []byte, dial remote.Dial) (*http.Transport, error) {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: dial, TLSHandshakeTimeout: oidcTimeout, ForceAttemptHTTP2: true}
 	if pem != nil {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {

@@ -3,6 +3,7 @@
 package authn
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -77,7 +79,7 @@ func TestWebhook(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(a)
 	}))
 	defer s.Close()
-	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), []string{"api"}, time.Minute)
+	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), []string{"api"}, time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestWebhook(t *testing.T) {
 	if _, _, err := w.Check(t.Context(), "good", []string{"vault"}); !errors.Is(err, ErrUnauthorized) {
 		t.Errorf("for another audience: %v", err)
 	}
-	if _, err := NewWebhook(filepath.Join(t.TempDir(), "none"), nil, 0); err == nil {
+	if _, err := NewWebhook(filepath.Join(t.TempDir(), "none"), nil, 0, nil); err == nil {
 		t.Error("a configuration that is not there was taken")
 	}
 }
@@ -180,7 +182,7 @@ func TestOIDC(t *testing.T) {
 		{"forged", base, foreign(map[string]any{"iss": s.URL}), "", nil, "verify token"},
 		{"algorithm", with(func(c *OIDCConfig) { c.SigningAlgs = []string{"RS256"} }), sign(nil), "", nil, "verify token"},
 	} {
-		o, err := NewOIDC(c.cfg)
+		o, err := NewOIDC(c.cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +194,7 @@ func TestOIDC(t *testing.T) {
 			t.Errorf("%s: %v %v %+v", c.what, ok, err, u)
 		}
 	}
-	o, err := NewOIDC(base)
+	o, err := NewOIDC(base, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,8 +204,35 @@ func TestOIDC(t *testing.T) {
 		}
 	}
 	for _, bad := range []OIDCConfig{{IssuerURL: "http://x", ClientID: "a"}, {IssuerURL: "https://x"}, {IssuerURL: "https://x", ClientID: "a", CAFile: "/none"}} {
-		if _, err := NewOIDC(bad); err == nil {
+		if _, err := NewOIDC(bad, nil); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
+	}
+}
+
+// TestDial: issuers and webhooks are reached by the connections that the caller makes, and by no others.
+func TestDial(t *testing.T) {
+	refused := errors.New("refused at the door")
+	var asked atomic.Int64
+	dial := func(context.Context, string, string) (net.Conn, error) {
+		asked.Add(1)
+		return nil, refused
+	}
+	s, _ := issuer(t)
+	o, err := NewOIDC(OIDCConfig{IssuerURL: s.URL, ClientID: "me", UsernameClaim: "sub"}, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.ready(); !errors.Is(err, refused) || asked.Load() == 0 {
+		t.Errorf("the issuer was reached: %v, %d connections", err, asked.Load())
+	}
+	asked.Store(0)
+	w, err := NewWebhook(kubeconfigOf(t, s, "/review"), nil, 0, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.hook.Retry = 1
+	if _, _, err := w.Check(t.Context(), "token", nil); !errors.Is(err, refused) || asked.Load() == 0 {
+		t.Errorf("the webhook was reached: %v, %d connections", err, asked.Load())
 	}
 }

@@ -24,9 +24,10 @@ type Webhook struct {
 	keep      time.Duration
 }
 
-// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own.
-func NewWebhook(kubeconfig string, audiences []string, keep time.Duration) (*Webhook, error) {
-	h, err := remote.New(kubeconfig, 0)
+// NewWebhook asks the service that kubeconfig names; a token that it knows is believed for keep. audiences are the API server's own. dial
+// makes the connections; it may be nil.
+func NewWebhook(kubeconfig string, audiences []string, keep time.Duration, dial remote.Dial) (*Webhook, error) {
+	h, err := remote.New(kubeconfig, 0, dial)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/cel"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // Config is an AuthorizationConfiguration (apiserver.config.k8s.io): who is asked, in which order.
@@ -83,13 +84,13 @@ func (c *Config) types() sets.Set[string] {
 }
 
 // Union is who the configuration names, after the group system:masters, which nobody locks out. node and rbac are the cluster's own;
-// unlisted tells that one of them decides without a list of rules.
-func (c *Config) Union(node, rbac auth.Authorizer) (u Union, unlisted bool, err error) {
+// unlisted tells that one of them decides without a list of rules. dial makes the connections to webhooks; it may be nil.
+func (c *Config) Union(node, rbac auth.Authorizer, dial remote.Dial) (u Union, unlisted bool, err error) {
 	u = Union{Masters{}}
 	for _, a := range c.list {
 		var hook auth.Authorizer
 		if a.Type == apiserver.TypeWebhook {
-			if hook, err = c.webhook(a.Webhook); err != nil {
+			if hook, err = c.webhook(a.Webhook, dial); err != nil {
 				return nil, false, fmt.Errorf("authorizer %s: %w", a.Name, err)
 			}
 		}
@@ -99,9 +100,9 @@ func (c *Config) Union(node, rbac auth.Authorizer) (u Union, unlisted bool, err 
 	return u, unlisted, nil
 }
 
-func (c *Config) webhook(w *apiserver.WebhookConfiguration) (*Webhook, error) {
+func (c *Config) webhook(w *apiserver.WebhookConfiguration, dial remote.Dial) (*Webhook, error) {
 	cfg := WebhookConfig{
-		Timeout: w.Timeout.Duration, Old: w.SubjectAccessReviewVersion == "v1beta1", DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
+		Dial: dial, Timeout: w.Timeout.Duration, Old: w.SubjectAccessReviewVersion == "v1beta1", DenyOnFailure: w.FailurePolicy == apiserver.FailurePolicyDeny,
 	}
 	if w.ConnectionInfo.KubeConfigFile != nil {
 		cfg.Kubeconfig = *w.ConnectionInfo.KubeConfigFile

@@ -107,7 +107,7 @@ func TestAuthorizationConfig(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		u, _, err := cfg.Union(always{auth.Deny, "node"}, rbac)
+		u, _, err := cfg.Union(always{auth.Deny, "node"}, rbac, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
@@ -159,7 +159,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("%q: got %v and %v", text, c, err)
 		}
 		if err == nil && !c.types().Has(ModeWebhook) {
-			_, _, _ = c.Union(Masters{}, Masters{}) // a webhook's kubeconfig may not be there
+			_, _, _ = c.Union(Masters{}, Masters{}, nil) // a webhook's kubeconfig may not be there
 		}
 	})
 }

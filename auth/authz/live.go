@@ -10,11 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"keelson/auth"
+	"keelson/auth/remote"
 )
 
 // Live is who an AuthorizationConfiguration names, which may change while it is asked.
 type Live struct {
 	node, rbac auth.Authorizer
+	dial       remote.Dial
 	// needed are the types beside webhooks that were there at first: they may not go.
 	needed  sets.Set[string]
 	current atomic.Pointer[named]
@@ -25,9 +27,10 @@ type named struct {
 	unlisted bool
 }
 
-// NewLive begins with the configuration in b; node and rbac are the cluster's own.
-func NewLive(b []byte, node, rbac auth.Authorizer) (*Live, error) {
-	l := &Live{node: node, rbac: rbac}
+// NewLive begins with the configuration in b; node and rbac are the cluster's own. dial makes the connections to
+// webhooks; it may be nil.
+func NewLive(b []byte, node, rbac auth.Authorizer, dial remote.Dial) (*Live, error) {
+	l := &Live{node: node, rbac: rbac, dial: dial}
 	c, err := ParseConfig(b)
 	if err != nil {
 		return nil, err
@@ -52,7 +55,7 @@ func (l *Live) Apply(b []byte) error {
 }
 
 func (l *Live) use(c *Config) error {
-	u, unlisted, err := c.Union(l.node, l.rbac)
+	u, unlisted, err := c.Union(l.node, l.rbac, l.dial)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 func TestLive(t *testing.T) {
 	rbac := always{auth.NoOpinion, "rbac"}
 	const first = "authorizers: [{type: RBAC, name: rbac}]\n"
-	l, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac)
+	l, err := NewLive(configOf(first), always{auth.Deny, "node"}, rbac, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

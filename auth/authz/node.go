@@ -83,7 +83,7 @@ func allowed(why string) auth.Decision {
 // node: a kubelet reads its own node only; what it writes is for the NodeRestriction plugin to judge.
 func (n Node) node(a *auth.Attributes, node string) auth.Decision {
 	switch a.Subresource + " " + a.Verb {
-	case " create", " update", " patch", " delete", "status update", "status patch":
+	case " create", " update", " patch", "status update", "status patch":
 		return allowed("nodes write themselves")
 	case " get", " list", " watch":
 		switch a.Name {

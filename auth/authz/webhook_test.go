@@ -44,7 +44,7 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer s.Close()
 	file := kubeconfigOf(t, s)
-	w, err := NewWebhook(file, time.Minute, 0)
+	w, err := NewWebhook(file, time.Minute, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

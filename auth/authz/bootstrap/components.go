@@ -12,7 +12,7 @@ func NodeRules() []rbacv1.PolicyRule {
 		on(read, "", "services"),
 		on("create get list watch", "", "nodes"),
 		on("patch update", "", "nodes/status"),
-		on("patch update delete", "", "nodes"),
+		on("patch update", "", "nodes"),
 		on(read, "", "pods"),
 		on("create delete", "", "pods"),
 		on("patch update", "", "pods/status"),
@@ -25,14 +25,14 @@ func NodeRules() []rbacv1.PolicyRule {
 		on("get", "storage.k8s.io", "volumeattachments"),
 		on("create", "", "serviceaccounts/token"),
 		on("create delete get patch update", "coordination.k8s.io", "leases"),
-		on("create delete get patch update list watch", "storage.k8s.io", "csinodes"),
+		on("create delete get patch update", "storage.k8s.io", "csinodes"),
 		on(read, "storage.k8s.io", "csidrivers"),
 		on(read, "node.k8s.io", "runtimeclasses"),
 		on("get", "resource.k8s.io", "resourceclaims"),
-		on("deletecollection get list watch create update patch delete", "resource.k8s.io", "resourceslices"),
+		on("deletecollection", "resource.k8s.io", "resourceslices"),
 		on(read, "certificates.k8s.io", "clustertrustbundles"),
 		on("create "+read, "certificates.k8s.io", "podcertificaterequests"),
-		paths("create", "/keelson/v1/marks"), paths("post", "/keelson/v1/marks"), paths("get", "/keelson/v1/tunnel"),
+		paths("post", "/keelson/v1/marks"), paths("get", "/keelson/v1/tunnel"),
 	}, events...)
 }
 

@@ -76,7 +76,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 		"root-ca-cert-publisher":             {on("create update", "", "configmaps"), on("list watch get", "", "configmaps namespaces")},
 		"pod-garbage-collector":              {on("delete get list watch", "", "pods"), on("get list watch", "", "nodes"), on("patch", "", "pods/status")},
 		"node-controller":                    nodeController(),
-		"taint-eviction-controller":          nodeController(),
+		"taint-eviction-controller":          {on("delete get list watch", "", "pods"), on("patch update", "", "pods/status"), on(read, "", "nodes")},
 		"clusterrole-aggregation-controller": {on("escalate get list patch update watch", "rbac.authorization.k8s.io", "clusterroles")},
 		"serviceaccount-token-controller": {
 			on(read+" update delete", "", "secrets"), on(read, "", "serviceaccounts"),
@@ -98,7 +98,8 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			on("update", "certificates.k8s.io", "certificatesigningrequests/approval certificatesigningrequests/status"),
 			on("create", "authorization.k8s.io", "subjectaccessreviews"),
 			on("list", "", "nodes"), named("get", "", "services", "kubernetes"), named("get", "discovery.k8s.io", "endpointslices", "kubernetes"),
-			named("approve sign", "certificates.k8s.io", "signers",
+			named("approve", "certificates.k8s.io", "signers", "kubernetes.io/kube-apiserver-client-kubelet kubernetes.io/kubelet-serving"),
+			named("sign", "certificates.k8s.io", "signers",
 				"kubernetes.io/kube-apiserver-client-kubelet kubernetes.io/kubelet-serving kubernetes.io/kube-apiserver-client kubernetes.io/legacy-unknown"),
 		},
 		"persistent-volume-binder": {

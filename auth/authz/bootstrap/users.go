@@ -20,7 +20,9 @@ func userFacing() map[string][]rbacv1.PolicyRule {
 			on("create", "authentication.k8s.io", "selfsubjectreviews"),
 		},
 		"system:public-info-viewer": {paths("get", "/healthz /livez /readyz /version /version/")},
-		"system:monitoring":         {on("get", "", "nodes/metrics"), paths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz")},
+		// Of no aggregated role: a decision names nodes, what is free on them and pods of other namespaces.
+		"system:poddecisions-reader": {on("get list", "decisions.keelson.io", "poddecisions")},
+		"system:monitoring":          {on("get", "", "nodes/metrics"), paths("get", "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz")},
 	}
 }
 
