@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // Authorities are the certificates in PEM, which must hold one at least.
@@ -19,16 +20,36 @@ func Authorities(pem []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ReadAuthorities reads a file of certificates; whose is who they vouch for, for errors.
-func ReadAuthorities(path, whose string) ([]byte, error) {
+// ReadAuthorities reads the file of certificates that flag names; errors begin with the flag.
+func ReadAuthorities(path, flag string) ([]byte, error) {
 	pem, err := os.ReadFile(path)
-	if err == nil {
-		_, err = Authorities(pem)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("authorities of %s: %s: %w", whose, path, err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if _, err = Authorities(pem); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", flag, path, err)
 	}
 	return pem, nil
+}
+
+// ReadAuthority reads an authority from PEM files of its certificate and its key.
+func ReadAuthority(cert, key string) (*Authority, error) {
+	var p Pair
+	var err error
+	if p.CertPEM, err = os.ReadFile(cert); err != nil {
+		return nil, err
+	}
+	if p.KeyPEM, err = os.ReadFile(key); err != nil {
+		return nil, err
+	}
+	a := &Authority{now: time.Now, pem: p.CertPEM}
+	if a.cert, a.key, err = parsePair(p); err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", cert, key, err)
+	}
+	if !a.cert.IsCA {
+		return nil, fmt.Errorf("%s is the certificate of %q, not of an authority", cert, a.cert.Subject.CommonName)
+	}
+	return a, nil
 }
 
 // ReadServing reads a serving certificate and its key.

@@ -28,6 +28,9 @@ func ParseRequest(b []byte) (*x509.CertificateRequest, error) {
 	return req, nil
 }
 
+// Issued tells when an authority of this package, or Kubernetes', issued a certificate: it is good from a while before.
+func Issued(c *x509.Certificate) time.Time { return c.NotBefore.Add(skew) }
+
 // Sign issues a certificate for req, for those uses and for life, but never beyond the authority's own end. It returns PEM.
 func (a *Authority) Sign(req *x509.CertificateRequest, usage x509.KeyUsage, ext []x509.ExtKeyUsage, life time.Duration) ([]byte, error) {
 	now := a.now()
