@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 // setUp brings bridge, sysctls and rules to where they should be, whatever there is.
@@ -33,8 +35,10 @@ func (n *Network) setUpBridge(k *kernel) error {
 	if old, err := k.rt.LinkByName(n.bridge); err == nil {
 		k.bridge = old.Attrs().Index // its own addresses are no conflict
 	}
-	if err := n.checkOverlap(k); err != nil {
-		return err
+	if !n.cfg.Plugins {
+		if err := n.checkOverlap(k); err != nil {
+			return err
+		}
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = n.bridge, n.cfg.MTU, hardwareAddr(n.bridge)
@@ -76,7 +80,7 @@ func (n *Network) setUpBridge(k *kernel) error {
 // setUpAddresses gives the bridge the gateways' addresses and no other. The range is on the bridge, where nobody is or pods of an
 // earlier version are: each pod's own route is more specific.
 func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
-	have, err := k.rt.AddrList(link, netlink.FAMILY_ALL)
+	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses of bridge %s: %w", n.bridge, err)
 	}
@@ -94,7 +98,7 @@ func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
 		}
 	}
 	for _, f := range n.families {
-		want := ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits()))
+		want := n.onBridge(f)
 		if there[want.String()] {
 			continue
 		}
@@ -107,11 +111,19 @@ func (n *Network) setUpAddresses(k *kernel, link netlink.Link) error {
 
 func (n *Network) wanted(a *net.IPNet) bool {
 	for _, f := range n.families {
-		if a.String() == ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits())).String() {
+		if a.String() == n.onBridge(f).String() {
 			return true
 		}
 	}
 	return false
+}
+
+// onBridge is the gateway's address. Where plugins attach pods, the range may be on a bridge of theirs.
+func (n *Network) onBridge(f family) *net.IPNet {
+	if n.cfg.Plugins {
+		return hostRange(f.gateway)
+	}
+	return ipNet(netip.PrefixFrom(f.gateway, f.pods.Bits()))
 }
 
 // address is usable at once: an IPv6 one is not looked for on the link first.
@@ -125,7 +137,7 @@ func address(a *net.IPNet) *netlink.Addr {
 
 // checkOverlap refuses a pod range that another link of this machine uses: packets would go astray silently.
 func (n *Network) checkOverlap(k *kernel) error {
-	all, err := k.rt.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("list addresses: %w", err)
 	}

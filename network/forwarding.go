@@ -12,6 +12,10 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vishvananda/netlink"
+
+	"keelson/lib/linux"
 )
 
 const (
@@ -60,6 +64,11 @@ func (n *Network) setUpForwarding(k *kernel) error {
 	if err := n.setUpBridged(); err != nil {
 		return err
 	}
+	if n.cfg.Plugins {
+		if err := n.setUpBridges(); err != nil {
+			return err
+		}
+	}
 	for _, f := range n.families {
 		links, err := n.outward(k, f)
 		if err != nil {
@@ -79,11 +88,11 @@ func (n *Network) setUpForwarding(k *kernel) error {
 
 // outward names the links that have addresses of the family, but for lo and the bridge.
 func (n *Network) outward(k *kernel, f family) ([]string, error) {
-	all, err := k.rt.LinkList()
+	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := k.rt.AddrList(nil, f.number())
+	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(nil, f.number()) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -146,8 +155,30 @@ func (n *Network) forwardLinks6(links []string) error {
 	return n.hold("6:all:forwarding", "1")
 }
 
-// settingOf is the setting that a record is about: LINK for IPv4's forwarding, 6:LINK:NAME for a setting of IPv6. No link's name has a colon.
+// bridged has packets between ports of a bridge pass through connection tracking and the rules of Services and policies.
+const bridged = "bridge:nf-call-"
+
+// setUpBridges does so for bridges of plugins. A kernel without it has them pass by, and Services then lead nowhere on the same bridge.
+func (n *Network) setUpBridges() error {
+	for _, name := range []string{"iptables", "ip6tables"} {
+		err := n.hold(bridged+name, "1")
+		if errors.Is(err, fs.ErrNotExist) {
+			n.log.Warn("bridges are not filtered: load the kernel module br_netfilter, or pods do not reach Services whose pods are on the same bridge")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settingOf is the setting that a record is about: LINK for IPv4's forwarding, 6:LINK:NAME for a setting of IPv6, bridge:NAME for one of
+// bridges. No link's name has a colon.
 func settingOf(record string) string {
+	if name, ok := strings.CutPrefix(record, "bridge:"); ok {
+		return "/proc/sys/net/bridge/bridge-" + name
+	}
 	if name, ok := strings.CutPrefix(record, "6:"); ok {
 		return ipv6Conf + strings.ReplaceAll(name, ":", "/")
 	}
@@ -253,7 +284,7 @@ func (n *Network) restoreLink(dir, link string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("restore forwarding: %w", err)
 	}
-	if !strings.HasPrefix(link, "6:") && isOn("/proc/sys/net/ipv4/ip_forward") {
+	if !strings.Contains(link, ":") && isOn("/proc/sys/net/ipv4/ip_forward") {
 		return nil // somebody wants the whole machine to forward by now
 	}
 	err = setSysctl(settingOf(link), string(was))

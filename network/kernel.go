@@ -14,6 +14,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 // kernel holds the open doors to the kernel of the network namespace that Run was called in.
@@ -65,7 +67,7 @@ func podHardwareAddr(a netip.Addr) net.HardwareAddr {
 
 // links names the pods' links: those of our group, and those on the bridge, which earlier versions plugged in there.
 func (n *Network) links(k *kernel) ([]string, error) {
-	all, err := k.rt.LinkList()
+	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}

@@ -27,6 +27,9 @@ type Config struct {
 	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the pods'
 	// gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
 	PodCIDRs []netip.Prefix
+	// Plugins says that CNI plugins attach pods, in ranges that this network does not know. It then is the node's address as pods see it, and
+	// serves the pods that it attached before.
+	Plugins bool
 	// MTU of the pods' links; 0 means 1500.
 	MTU int
 	Log *slog.Logger

@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 const podLink = "eth0"
@@ -111,7 +113,7 @@ func (n *Network) mendWays(k *kernel) error {
 	if len(leases) == 0 {
 		return nil
 	}
-	all, err := k.rt.LinkList()
+	all, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
@@ -173,7 +175,7 @@ func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	if err != nil || pod.Attrs().ParentIndex != host.Attrs().Index || host.Attrs().ParentIndex != pod.Attrs().Index {
 		return false
 	}
-	have, err := inside.AddrList(pod, netlink.FAMILY_ALL)
+	have, err := linux.Dump(func() ([]netlink.Addr, error) { return inside.AddrList(pod, netlink.FAMILY_ALL) })
 	if err != nil {
 		return false
 	}

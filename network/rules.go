@@ -198,7 +198,9 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	post := chain("postrouting", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource)
 	rule(post, toPods, r.inPrefix(r.src, r.loop, expr.CmpOpEq), r.snat(f.gateway))
 	rule(post, toPods, r.lookupHairpin(), r.snat(f.gateway))
-	rule(post, r.inPrefix(r.src, f.pods, expr.CmpOpEq), r.notInCluster(), r.inPrefix(r.dst, r.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
+	if n.masquerades() {
+		rule(post, r.inPrefix(r.src, f.pods, expr.CmpOpEq), r.notInCluster(), r.inPrefix(r.dst, r.multicast, expr.CmpOpNeq), []expr.Any{&expr.Masq{}})
+	}
 	guard := chain("guard", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw)
 	rule(guard, fromPods, r.inPrefix(r.dst, r.loop, expr.CmpOpEq), verdict(expr.VerdictDrop))
 	if !f.is4() {
@@ -212,6 +214,9 @@ func (n *Network) addChains(c *nftables.Conn, f family, r rules) {
 	rule(forward, fromPods, verdict(expr.VerdictAccept))
 	rule(forward, toPods, verdict(expr.VerdictAccept))
 }
+
+// masquerades tells whether what leaves the pods' range is this network's affair: with plugins, while pods of its own are left.
+func (n *Network) masquerades() bool { return !n.cfg.Plugins || len(n.Attached()) > 0 }
 
 func (r rules) lookupAny() []expr.Any {
 	return []expr.Any{

@@ -15,14 +15,25 @@ import (
 	"keelson/network/nettest"
 )
 
-// BenchmarkThroughput compares machine to machine with pod to pod of one machine, by a route and through the tunnel.
+// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnel: as fast as the processor goes, which does the work of
+// both machines, and over links of 1 Gbit/s.
 func BenchmarkThroughput(b *testing.B) {
+	const gigabit = 1e9 / 8
+	b.Run("memory", func(b *testing.B) { throughput(b, 0) })
+	b.Run("1Gbit", func(b *testing.B) { throughput(b, gigabit) })
+}
+
+// throughput bounds the links where rate is not 0, in bytes a second.
+func throughput(b *testing.B, rate uint64) {
 	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel} {
 		sw := nettest.NewSwitch(b, "sw")
 		cl := fake.NewClientset()
 		ma, mb := nettest.New(b, "a"), nettest.New(b, "b")
-		sw.Join(ma, 1500, "10.1.0.11/24")
-		sw.Join(mb, 1500, "10.1.0.12/24")
+		for _, c := range []*nettest.Cable{sw.Join(ma, 1500, "10.1.0.11/24"), sw.Join(mb, 1500, "10.1.0.12/24")} {
+			if rate != 0 {
+				c.Rate(rate)
+			}
+		}
 		x := newNode(b, cl, ma, mode, "10.1.0.11", "10.42.1.0/24")
 		y := newNode(b, cl, mb, mode, "10.1.0.12", "10.42.2.0/24")
 		podX, onX := x.pod()

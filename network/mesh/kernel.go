@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 // protocol is who made our routes, in the kernel's numbers.
@@ -61,11 +63,11 @@ func (k *Kernel) Close() { k.rt.Close() }
 
 // Links are the machine's links that other machines may be behind.
 func (k *Kernel) Links() ([]Link, error) {
-	links, err := k.rt.LinkList()
+	links, err := linux.Dump(k.rt.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	addrs, err := k.rt.AddrList(nil, netlink.FAMILY_ALL)
+	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -192,7 +194,7 @@ func (k *Kernel) people(tunnel int, peers []Peer) error {
 	}
 	var errs []error
 	for _, family := range []int{unix.AF_BRIDGE, unix.AF_INET, unix.AF_INET6} {
-		have, err := k.rt.NeighList(tunnel, family)
+		have, err := linux.Dump(func() ([]netlink.Neigh, error) { return k.rt.NeighList(tunnel, family) })
 		if err != nil {
 			errs = append(errs, fmt.Errorf("list neighbours of %s: %w", k.name, err))
 			continue
@@ -241,7 +243,9 @@ func (k *Kernel) route(tunnel int, routes []Route) error {
 	}
 	var errs []error
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		have, err := k.rt.RouteListFiltered(family, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+		have, err := linux.Dump(func() ([]netlink.Route, error) {
+			return k.rt.RouteListFiltered(family, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+		})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("list routes: %w", err))
 			continue

@@ -202,6 +202,22 @@ func (c *Cable) address(text string, do func(netlink.Link, *netlink.Addr) error)
 	})
 }
 
+// Rate bounds what the machine sends, in bytes a second. What waits longer than 50 ms is dropped.
+func (c *Cable) Rate(bytes uint64) {
+	c.m.tb.Helper()
+	c.m.Must(func() error {
+		l, err := netlink.LinkByName(c.Link)
+		if err != nil {
+			return err
+		}
+		const burst = 256 << 10
+		return netlink.QdiscReplace(&netlink.Tbf{
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+			Rate:       bytes, Buffer: netlink.Xmittime(bytes, burst), Limit: uint32(bytes/20) + burst, //nolint:gosec // a test's rate is small
+		})
+	})
+}
+
 // Cut lets nothing through; the machine's link stays up, but has no carrier. Mend undoes it.
 func (c *Cable) Cut() {
 	c.m.tb.Helper()

@@ -9,11 +9,17 @@ import (
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 // remembered reads what packets have added to sets that the wanted table has too: replacing the table would forget it. It takes a
 // connection of its own, since the writer's has begun a transaction, or is about to.
 func (w *Writer) remembered() (map[string][]nftables.SetElement, error) {
+	return linux.Dump(w.listed) // each time over a socket of its own: one may be left with half a list
+}
+
+func (w *Writer) listed() (map[string][]nftables.SetElement, error) {
 	wanted := false
 	for _, s := range w.want.Sets {
 		wanted = wanted || s.dynamic()

@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"keelson/lib/linux"
 )
 
 // Limits of one transaction.
@@ -203,7 +205,13 @@ func (w *Writer) changeLocked(d *Delta) error {
 	if err := w.dialLocked(); err != nil {
 		return err
 	}
-	return w.sendLocked(d, nil)
+	err := w.sendLocked(d, nil)
+	// What is to go is still in use, or answers were lost (ENOBUFS): the whole table asks for no order, and for nothing that is known.
+	if linux.PassingNetlink(err) || errors.Is(err, unix.ENOBUFS) {
+		w.cfg.Log.Debug("nftables table is written anew", "table", w.cfg.Name, "err", err)
+		return w.wholeLocked()
+	}
+	return err
 }
 
 // sendLocked writes d and what sets remember in one transaction, with what the connection holds already. What passes the bound follows in

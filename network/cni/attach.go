@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"keelson/lib/linux"
+)
+
+// Attach has the plugins connect a pod (ADD). A pod that is attached keeps what it has. After an error, Detach undoes what is half done;
+// the attachment then tells which plugins ran.
+func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
+	if err := checkID(pod.ID); err != nil {
+		return Attachment{}, err
+	}
+	defer n.lock(pod.ID)()
+	if a := n.known(pod.ID); a != nil {
+		if len(a.Addrs) > 0 {
+			return Attachment{Addrs: a.Addrs, Network: a.Network}, nil
+		}
+		if err := n.detach(ctx, pod.ID, a); err != nil {
+			return Attachment{}, err
+		}
+	}
+	now := n.current.Load()
+	if now.err != nil {
+		return Attachment{}, now.err
+	}
+	out := Attachment{Network: now.list.Name}
+	caps, err := capabilities(pod, n.cfg.IPRanges)
+	if err != nil {
+		return out, err
+	}
+	if _, asked := caps["portMappings"]; asked && !declares(now.list, "portMappings") {
+		n.log.Warn("no plugin serves the pod's host ports: its network has none with the capability portMappings", "namespace", pod.Namespace, "pod", pod.Name, "network", now.list.Name)
+	}
+	a := &attachment{
+		Network: now.list.Name, Netns: pod.Netns, Args: argsOf(pod), Capabilities: caps, Config: now.list.Bytes, BinDirs: n.cfg.BinDirs,
+	}
+	if err := n.keep(pod.ID, a); err != nil {
+		return out, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationLimit)
+	defer cancel()
+	e := &executor{slots: n.slots, limit: pluginLimit}
+	result, err := n.plugins(e).AddNetworkList(ctx, now.list, a.conf(pod.ID))
+	out.Plugins = e.runs
+	if err == nil {
+		out.Addrs, err = addressesOf(result)
+	}
+	if err != nil {
+		return out, fmt.Errorf("failed to setup network for sandbox %q: %w", pod.ID, explain(err))
+	}
+	done := *a
+	done.Addrs = out.Addrs
+	return out, n.keep(pod.ID, &done)
+}
+
+// declares tells whether a plugin of the chain has the capability.
+func declares(list *libcni.NetworkConfigList, capability string) bool {
+	for _, p := range list.Plugins {
+		if p.Network.Capabilities[capability] {
+			return true
+		}
+	}
+	return false
+}
+
+// argsOf are the arguments by which plugins know Kubernetes' pods.
+func argsOf(pod Pod) [][2]string {
+	return [][2]string{
+		{"IgnoreUnknown", "1"},
+		{"K8S_POD_NAMESPACE", pod.Namespace}, {"K8S_POD_NAME", pod.Name},
+		{"K8S_POD_INFRA_CONTAINER_ID", pod.ID}, {"K8S_POD_UID", pod.UID},
+	}
+}
+
+// addressesOf are the addresses of the pod's link in a plugin's result: the first of each family.
+func addressesOf(r types.Result) ([]netip.Addr, error) {
+	res, err := types100.NewResultFromResult(r)
+	if err != nil {
+		return nil, fmt.Errorf("read the plugins' result: %w", err)
+	}
+	var out []netip.Addr
+	for _, ip := range res.IPs {
+		if ip == nil || !ofPod(res, ip) {
+			continue
+		}
+		a, ok := netip.AddrFromSlice(ip.Address.IP)
+		a = a.Unmap()
+		if !ok || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+			return nil, fmt.Errorf("the plugins' result gives the pod the address %s", ip.Address.IP)
+		}
+		if len(out) == 0 || len(out) == 1 && out[0].Is4() != a.Is4() {
+			out = append(out, a)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New("the plugins' result gives the pod no address: the configuration needs a plugin with ipam")
+	}
+	return out, nil
+}
+
+// ofPod tells whether an address is on the pod's own link. One that says no link is.
+func ofPod(res *types100.Result, ip *types100.IPConfig) bool {
+	if ip.Interface == nil {
+		return true
+	}
+	i := *ip.Interface
+	if i < 0 || i >= len(res.Interfaces) || res.Interfaces[i] == nil {
+		return false
+	}
+	return res.Interfaces[i].Sandbox != "" && (res.Interfaces[i].Name == podLink || res.Interfaces[i].Name == "")
+}
+
+// Detach has the plugins that attached a sandbox undo it (DEL), by the configuration of then. It is idempotent, and for sandboxes that
+// never were.
+func (n *Network) Detach(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	defer n.lock(id)()
+	a := n.known(id)
+	if a == nil {
+		return nil
+	}
+	return n.detach(ctx, id, a)
+}
+
+// detach runs in the sandbox's turn.
+func (n *Network) detach(ctx context.Context, id string, a *attachment) error {
+	list, err := libcni.NetworkConfFromBytes(a.Config)
+	if err != nil {
+		return fmt.Errorf("detach sandbox %q: read the configuration it was attached by: %w", id, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, operationLimit)
+	defer cancel()
+	e := &executor{slots: n.slots, limit: pluginLimit}
+	if err := n.pluginsIn(a.BinDirs, e).DelNetworkList(ctx, list, a.conf(id)); err != nil {
+		return fmt.Errorf("failed to destroy network for sandbox %q: %w", id, explain(err))
+	}
+	return n.forget(id, a)
+}
+
+// conf is what libcni wants to know of a sandbox. A namespace that is gone, as after a restart of the machine, has no path any more.
+func (a *attachment) conf(id string) *libcni.RuntimeConf {
+	netns := a.Netns
+	if !linux.IsNamespace(netns) {
+		netns = ""
+	}
+	return &libcni.RuntimeConf{ContainerID: id, NetNS: netns, IfName: podLink, Args: a.Args, CapabilityArgs: a.Capabilities}
+}

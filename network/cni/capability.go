@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Annotations of a pod that bound its traffic, in bits per second.
+const (
+	ingressAnnotation = "kubernetes.io/ingress-bandwidth"
+	egressAnnotation  = "kubernetes.io/egress-bandwidth"
+)
+
+// annotationsCapability is how other runtimes too hand a pod's annotations to plugins that ask for them.
+const annotationsCapability = "io.kubernetes.cri.pod-annotations"
+
+// capabilities are what plugins get that declare the capability: what the pod asks for, in CNI's conventions
+// (https://www.cni.dev/docs/conventions).
+func capabilities(pod Pod, ranges []netip.Prefix) (map[string]any, error) {
+	out := map[string]any{}
+	var ports []map[string]any
+	for _, p := range pod.Ports {
+		m := map[string]any{"hostPort": p.HostPort, "containerPort": p.ContainerPort, "protocol": strings.ToLower(p.Protocol)}
+		if p.HostIP.IsValid() {
+			m["hostIP"] = p.HostIP.String()
+		}
+		ports = append(ports, m)
+	}
+	if len(ports) > 0 {
+		out["portMappings"] = ports
+	}
+	band, err := bandwidth(pod.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	if len(band) > 0 {
+		out["bandwidth"] = band
+	}
+	if d := pod.DNS; len(d.Servers)+len(d.Searches)+len(d.Options) > 0 {
+		out["dns"] = map[string]any{"servers": d.Servers, "searches": d.Searches, "options": d.Options}
+	}
+	if pod.CgroupParent != "" {
+		out["cgroupPath"] = pod.CgroupParent
+	}
+	if len(pod.Annotations) > 0 {
+		out[annotationsCapability] = pod.Annotations
+	}
+	var sets [][]map[string]string
+	for _, r := range ranges {
+		sets = append(sets, []map[string]string{{"subnet": r.Masked().String()}})
+	}
+	if len(sets) > 0 {
+		out["ipRanges"] = sets
+	}
+	return out, nil
+}
+
+// bandwidth reads the annotations. A burst is as large as plugins take it.
+func bandwidth(annotations map[string]string) (map[string]int64, error) {
+	out := map[string]int64{}
+	for _, a := range []struct{ annotation, word string }{{ingressAnnotation, "ingress"}, {egressAnnotation, "egress"}} {
+		text, ok := annotations[a.annotation]
+		if !ok {
+			continue
+		}
+		rate, err := rateOf(text)
+		if err != nil {
+			return nil, fmt.Errorf("annotation %s: %w", a.annotation, err)
+		}
+		out[a.word+"Rate"], out[a.word+"Burst"] = rate, math.MaxUint32
+	}
+	return out, nil
+}
+
+// rateOf reads a quantity of bits per second, within Kubernetes' limits.
+func rateOf(text string) (int64, error) {
+	if len(text) > 64 {
+		return 0, fmt.Errorf("%.64q... is no quantity", text)
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q: %w", text, err)
+	}
+	switch {
+	case q.CmpInt64(1000) < 0:
+		return 0, fmt.Errorf("%q is unreasonably small (< 1kbit)", text)
+	case q.CmpInt64(1e15) > 0:
+		return 0, fmt.Errorf("%q is unreasonably large (> 1Pbit)", text)
+	}
+	return q.Value(), nil
+}

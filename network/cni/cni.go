@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// Config says where configuration and plugins are.
+type Config struct {
+	// ID is the cluster's short id.
+	ID string
+	// Dir keeps the attachments and the plugins' results.
+	Dir string
+	// ConfDir has the configuration: the first .conf, .conflist or .json file by name. It need not exist yet.
+	ConfDir string
+	// BinDirs have the plugins.
+	BinDirs []string
+	// RunDir tells the clusters of this machine of each other; /run/keelson when empty.
+	RunDir string
+	// IPRanges are offered to plugins that have the capability ipRanges.
+	IPRanges []netip.Prefix
+	Log      *slog.Logger
+}
+
+// Pod is a pod sandbox to be attached.
+type Pod struct {
+	// ID names the sandbox, Netns is where its network namespace is held.
+	ID, Netns            string
+	Namespace, Name, UID string
+	Annotations          map[string]string
+	Ports                []PortMapping
+	CgroupParent         string
+	DNS                  DNS
+}
+
+// PortMapping is a port of the host that is to lead to one of the pod.
+type PortMapping struct {
+	Protocol      string     // TCP, UDP, SCTP
+	HostIP        netip.Addr // invalid: all addresses
+	HostPort      uint16
+	ContainerPort uint16
+}
+
+// DNS is what the pod's resolver is told.
+type DNS struct{ Servers, Searches, Options []string }
+
+// Attachment is what the plugins gave a pod.
+type Attachment struct {
+	// Addrs are the pod's addresses, at most one of each IP family, the first one first.
+	Addrs []netip.Addr
+	// Network is the configuration's name. Plugins are the plugins that ran, in order, also when one failed.
+	Network string
+	Plugins []PluginRun
+}
+
+// PluginRun is one run of a plugin.
+type PluginRun struct {
+	Plugin  string
+	Command string // ADD, DEL, ...
+	Took    time.Duration
+}
+
+// podLink is the name of the pod's link.
+const podLink = "eth0"
+
+const (
+	operationLimit = 2 * time.Minute  // of all plugins, for one pod
+	pluginLimit    = 60 * time.Second // of one plugin
+	askLimit       = 10 * time.Second // of a question about versions or status
+	atATime        = 8                // plugins that run side by side
+	againLeast     = time.Second      // after which a plugin that is not ready is asked again
+	againMost      = time.Minute
+)
+
+// Network attaches pods. Its methods are safe for concurrent use.
+type Network struct {
+	cfg     Config
+	log     *slog.Logger
+	slots   chan struct{}
+	current atomic.Pointer[state]
+
+	mu       sync.Mutex // guards all below
+	attached map[string]*attachment
+	addrs    map[netip.Addr]string // address -> sandbox
+	busy     map[string]chan struct{}
+}
+
+// state is the configuration in use, or why there is none.
+type state struct {
+	list *libcni.NetworkConfigList
+	path string
+	err  error
+	// again: nothing tells when the error is over.
+	again bool
+}
+
+var sandboxPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,199}$`)
+
+// New reads what is attached, and takes back what an earlier process said of itself. It starts nothing.
+func New(cfg Config) (*Network, error) {
+	if cfg.RunDir == "" {
+		cfg.RunDir = "/run/keelson"
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	n := &Network{
+		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, atATime),
+		attached: map[string]*attachment{}, addrs: map[netip.Addr]string{}, busy: map[string]chan struct{}{},
+	}
+	n.current.Store(&state{err: errors.New("cni plugin not initialized: its configuration is not read yet")})
+	return n, errors.Join(n.unsay(), n.readAttachments())
+}
+
+// plugins is the way to run plugins, for one operation.
+func (n *Network) plugins(e *executor) *libcni.CNIConfig { return n.pluginsIn(n.cfg.BinDirs, e) }
+
+func (n *Network) pluginsIn(dirs []string, e *executor) *libcni.CNIConfig {
+	return libcni.NewCNIConfigWithCacheDir(dirs, filepath.Join(n.cfg.Dir, "cache"), e)
+}
+
+// Watch follows the files and calls report with why no pod can be attached, or nil, at first and whenever that changes, until ctx ends.
+func (n *Network) Watch(ctx context.Context, report func(error)) error {
+	var last *state
+	collected := false
+	wait := againLeast
+	for ctx.Err() == nil {
+		w, err := watch(append([]string{n.cfg.ConfDir}, n.cfg.BinDirs...))
+		if err != nil {
+			return err
+		}
+		now := n.use(ctx)
+		if ctx.Err() != nil {
+			w.close()
+			return nil
+		}
+		n.current.Store(now)
+		if last == nil || text(last.err) != text(now.err) {
+			n.tell(now)
+			report(now.err)
+		} else if now.err == nil && !bytes.Equal(last.list.Bytes, now.list.Bytes) {
+			n.tell(now)
+		}
+		last = now
+		if now.err == nil && !collected {
+			n.collect(ctx, now.list)
+			collected = true
+		}
+		if !now.again {
+			wait = againLeast
+			w.wait(ctx, 0)
+		} else if !w.wait(ctx, wait) {
+			wait = min(2*wait, againMost)
+		}
+		w.close()
+	}
+	return nil
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func (n *Network) tell(now *state) {
+	n.say(now)
+	if now.err != nil {
+		n.log.Warn("pods cannot be attached", "err", now.err)
+		return
+	}
+	sum := sha256.Sum256(now.list.Bytes)
+	n.log.Info("network configuration in use", "network", now.list.Name, "file", now.path, "sha256", hex.EncodeToString(sum[:6]))
+}
+
+// Has tells whether a pod of this node has the address.
+func (n *Network) Has(a netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.addrs[a]
+	return ok
+}
+
+// Attached lists the sandboxes that plugins may know, so that their owner can detach those it does not know.
+func (n *Network) Attached() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]string, 0, len(n.attached))
+	for id := range n.attached {
+		out = append(out, id)
+	}
+	return out
+}
+
+// lock takes the turn for a sandbox; the returned function gives it back.
+func (n *Network) lock(id string) func() {
+	for {
+		n.mu.Lock()
+		held, ok := n.busy[id]
+		if !ok {
+			mine := make(chan struct{})
+			n.busy[id] = mine
+			n.mu.Unlock()
+			return func() {
+				n.mu.Lock()
+				delete(n.busy, id)
+				n.mu.Unlock()
+				close(mine)
+			}
+		}
+		n.mu.Unlock()
+		<-held
+	}
+}
+
+func checkID(id string) error {
+	if !sandboxPattern.MatchString(id) {
+		return fmt.Errorf("sandbox id %q is not usable as a file name", id)
+	}
+	return nil
+}

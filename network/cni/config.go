@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// extensions are those of configuration files.
+var extensions = []string{".conf", ".conflist", ".json"}
+
+// maxConfig bounds what is read of a configuration file.
+const maxConfig = 1 << 20
+
+// errNoConfig begins as container runtimes' word for it does, for which people search.
+var errNoConfig = errors.New("cni plugin not initialized")
+
+// first is the path of the configuration that counts: the first by name. "": there is none.
+func first(dir string) (string, error) {
+	files, err := libcni.ConfFiles(dir, extensions)
+	if err != nil || len(files) == 0 {
+		return "", err
+	}
+	return slices.Min(files), nil
+}
+
+// load reads the configuration that counts, with the plugins that it has in files of their own.
+func load(dir string) (list *libcni.NetworkConfigList, path string, err error) {
+	path, err = first(dir)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: read %s: %w", errNoConfig, dir, err)
+	}
+	if path == "" {
+		return nil, "", fmt.Errorf("%w: no network config found in %s: put a .conflist file there", errNoConfig, dir)
+	}
+	list, err = read(path)
+	if err != nil {
+		return nil, path, fmt.Errorf("%w: load %s: %w", errNoConfig, path, err)
+	}
+	return list, path, nil
+}
+
+func read(path string) (*libcni.NetworkConfigList, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxConfig {
+		return nil, fmt.Errorf("it is no file of at most %d bytes", maxConfig)
+	}
+	var list *libcni.NetworkConfigList
+	if filepath.Ext(path) == ".conflist" {
+		if list, err = libcni.NetworkConfFromFile(path); err != nil {
+			return nil, err
+		}
+	} else {
+		one, err := libcni.ConfFromFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if list, err = libcni.ConfListFromConf(one); err != nil {
+			return nil, err
+		}
+	}
+	return whole(list)
+}
+
+// whole is the configuration with all of its plugins inside, so that it can be kept and used again when its files are others.
+func whole(list *libcni.NetworkConfigList) (*libcni.NetworkConfigList, error) {
+	if len(list.Plugins) == 0 {
+		return nil, errors.New("it lists no plugins")
+	}
+	out := map[string]any{"cniVersion": list.CNIVersion, "name": list.Name, "disableCheck": list.DisableCheck, "disableGC": list.DisableGC}
+	var plugins []json.RawMessage
+	for _, p := range list.Plugins {
+		if strings.ContainsRune(p.Network.Type, os.PathSeparator) || p.Network.Type == "" {
+			return nil, fmt.Errorf("plugin type %q is no name of a program", p.Network.Type)
+		}
+		plugins = append(plugins, p.Bytes)
+	}
+	out["plugins"] = plugins
+	b, err := json.Marshal(out)
+	if err != nil {
+		return nil, err
+	}
+	return libcni.NetworkConfFromBytes(b)
+}
+
+// use finds the configuration and asks the plugins whether they know its version and are ready.
+func (n *Network) use(ctx context.Context) *state {
+	list, path, err := load(n.cfg.ConfDir)
+	if err != nil {
+		return &state{err: err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	c := n.plugins(&executor{slots: n.slots, limit: askLimit})
+	if _, err := c.ValidateNetworkList(ctx, list); err != nil {
+		return &state{err: fmt.Errorf("%w: network %q of %s: %w", errNoConfig, list.Name, path, flat(err))}
+	}
+	if err := c.GetStatusNetworkList(ctx, list); err != nil {
+		return &state{err: fmt.Errorf("network %q of %s: %w", list.Name, path, explain(err)), again: true}
+	}
+	return &state{list: list, path: path}
+}
+
+// flat gives an error of several lines, or in a list of one, in one line.
+func flat(err error) error {
+	return errors.New(strings.Trim(strings.Join(strings.Fields(err.Error()), " "), "[]"))
+}

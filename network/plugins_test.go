@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TestPlugins: where plugins attach pods, the range may be on a bridge of theirs; bridges pass the node's rules; pods from before go on; and
+// nothing is masqueraded once they have gone.
+func TestPlugins(t *testing.T) {
+	needRoot(t)
+	newOutside(t)
+	cfg := newConfig(t)
+	n, stop := start(t, cfg)
+	nsA := newNetns(t)
+	a := attach(t, n, "a", nsA)
+	stop()
+
+	const path = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+	was, bridges := os.ReadFile(path)
+	if bridges == nil {
+		if err := os.WriteFile(path, []byte("0"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.WriteFile(path, was, 0o644) })
+	}
+	plugged := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "plugins0"}}
+	if err := netlink.LinkAdd(plugged); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = netlink.LinkDel(plugged) }()
+	gateway := netip.PrefixFrom(n.Gateway(), cfg.PodCIDRs[0].Bits())
+	if err := netlink.AddrAdd(plugged, &netlink.Addr{IPNet: ipNet(gateway)}); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Plugins = true
+	n, stop = start(t, cfg)
+	serveIn(t, nsA, ":80")
+	wantAnswer(t, "node to a pod from before", "", a.String()+":80", n.Gateway().String())
+	addrs, err := netlink.AddrList(&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: linkIndex(t, n.Bridge())}}, netlink.FAMILY_V4)
+	if err != nil || len(addrs) != 1 || addrs[0].IPNet.String() != n.Gateway().String()+"/32" {
+		t.Errorf("the node has %v, %v; want its gateway's address alone", addrs, err)
+	}
+	if !n.masquerades() {
+		t.Error("a pod from before is not masqueraded")
+	}
+	if b, _ := os.ReadFile(path); bridges == nil && strings.TrimSpace(string(b)) != "1" {
+		t.Errorf("bridge-nf-call-iptables is %s, want 1", b)
+	}
+	if err := n.Detach(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	n, stop = start(t, cfg)
+	if n.masquerades() {
+		t.Error("masquerades although no pod is its own")
+	}
+	stop()
+	if err := n.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(path); bridges == nil && strings.TrimSpace(string(b)) != "0" {
+		t.Errorf("bridge-nf-call-iptables is %s after the end, want 0 as before", b)
+	}
+}
+
+func linkIndex(t *testing.T, name string) int {
+	t.Helper()
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Attrs().Index
+}
