@@ -15,6 +15,7 @@ import (
 
 	"keelson/cri/critest"
 	"keelson/lib/linux"
+	"keelson/runtime"
 	"keelson/runtime/snapshot"
 )
 
@@ -75,7 +76,7 @@ func TestStartRemovesWhatACrashLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	// ... an address, ...
-	if _, err := n.net.Attach(t.Context(), stray, "/proc/self/ns/net", nil); err != nil {
+	if _, err := n.net.Attach(t.Context(), runtime.Pod{ID: stray, Netns: "/proc/self/ns/net"}); err != nil {
 		t.Fatal(err)
 	}
 	// ... a cgroup with a process that escaped, and one without, ...

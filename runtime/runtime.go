@@ -29,8 +29,12 @@ import (
 // Network connects pods; see server.Network.
 type Network = server.Network
 
-// PortMapping is a port of the host that leads to one of a pod.
-type PortMapping = server.PortMapping
+// Pod, Attachment and PortMapping are what a Network is told and says; see server.
+type (
+	Pod         = server.Pod
+	Attachment  = server.Attachment
+	PortMapping = server.PortMapping
+)
 
 // Config is what a Runtime needs. Dir and ID are required.
 type Config struct {

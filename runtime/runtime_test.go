@@ -120,16 +120,18 @@ type fakeNetwork struct {
 	seq  byte
 	ids  map[string]netip.Addr
 	fail error
+	news chan error // nil: there are none
 }
 
-func (f *fakeNetwork) Attach(_ context.Context, id, netns string, _ []runtime.PortMapping) ([]netip.Addr, error) {
+func (f *fakeNetwork) Attach(_ context.Context, pod runtime.Pod) (runtime.Attachment, error) {
+	id := pod.ID
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fail != nil {
-		return nil, f.fail
+		return runtime.Attachment{}, f.fail
 	}
-	if _, err := os.Stat(netns); err != nil {
-		return nil, err
+	if _, err := os.Stat(pod.Netns); err != nil {
+		return runtime.Attachment{}, err
 	}
 	if f.ids == nil {
 		f.ids = map[string]netip.Addr{}
@@ -138,7 +140,19 @@ func (f *fakeNetwork) Attach(_ context.Context, id, netns string, _ []runtime.Po
 		f.seq++
 		f.ids[id] = netip.AddrFrom4([4]byte{10, 99, 0, f.seq})
 	}
-	return []netip.Addr{f.ids[id]}, nil
+	return runtime.Attachment{Addrs: []netip.Addr{f.ids[id]}}, nil
+}
+
+func (f *fakeNetwork) Watch(ctx context.Context, report func(error)) error {
+	report(nil)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-f.news:
+			report(err)
+		}
+	}
 }
 
 func (f *fakeNetwork) Detach(_ context.Context, id string) error {

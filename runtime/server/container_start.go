@@ -42,7 +42,7 @@ func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContaine
 	})
 	if err != nil {
 		s.failed(c, err)
-		return nil, act(err, "start container %s", c.id)
+		return nil, told(err)
 	}
 	if err := s.started(sb, c, st); err != nil {
 		return nil, act(err, "start container %s", c.id)

@@ -42,12 +42,18 @@ func act(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
 	}
-	text := fmt.Sprintf(format, args...)
+	return coded(err, fmt.Sprintf(format, args...)+": ")
+}
+
+// told is an error that says itself what was done to what, with CRI's code for its cause.
+func told(err error) error { return coded(err, "") }
+
+func coded(err error, act string) error {
 	code := codes.Unknown
 	var st interface{ GRPCStatus() *status.Status }
 	switch {
 	case errors.As(err, &st):
-		return status.Errorf(st.GRPCStatus().Code(), "%s: %s", text, st.GRPCStatus().Message())
+		return status.Error(st.GRPCStatus().Code(), act+st.GRPCStatus().Message())
 	case errors.Is(err, oci.ErrInvalid), errors.Is(err, image.ErrReference):
 		code = codes.InvalidArgument
 	case errors.Is(err, shim.ErrNotFound), errors.Is(err, image.ErrNotFound):
@@ -63,7 +69,7 @@ func act(err error, format string, args ...any) error {
 	case errors.Is(err, context.Canceled):
 		code = codes.Canceled
 	}
-	return status.Errorf(code, "%s: %v", text, err)
+	return status.Error(code, act+err.Error())
 }
 
 // find looks a thing up by its id or a beginning of it that fits one only.

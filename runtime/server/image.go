@@ -32,7 +32,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
 	if err != nil {
-		return nil, act(wayOut(err), "pull image %s", ref)
+		return nil, told(wayOut(err))
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.ID}, nil
 }

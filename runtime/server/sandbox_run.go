@@ -226,36 +226,19 @@ func checkSysctls(sysctls map[string]string, kinds []linux.Namespace) error {
 	return nil
 }
 
-// connect attaches the pod to the network and leaves the mark.
-func (s *Server) connect(ctx context.Context, sb *sandbox) ([]netip.Addr, error) {
-	m := mark.Mark{Step: mark.StepNetwork, Component: "runtime", At: time.Now(), Subject: subject(sb.rec.Config.v.GetMetadata())}
-	detail := &mark.Network{HostNetwork: sb.rec.options().GetNetwork() == runtimeapi.NamespaceMode_NODE}
-	m.Detail = detail
-	if detail.HostNetwork || s.cfg.Network == nil {
-		return nil, s.cfg.Marks.Reach(m)
-	}
-	ports, err := portsOf(sb.rec.Config.v)
-	if err != nil {
-		return nil, err
-	}
-	ips, err := s.cfg.Network.Attach(ctx, sb.id, sb.ns(string(linux.NetworkNamespace)), ports)
-	m.Took = time.Since(m.At)
-	for _, ip := range ips {
-		detail.IPs = append(detail.IPs, ip.String())
-	}
-	if err != nil {
-		m.Err = err.Error()
-		s.cfg.Marks.Emit(m)
-		return nil, fmt.Errorf("attach to the pod network: %w", err)
-	}
-	if err := s.cfg.Marks.Reach(m); err != nil || s.cfg.Connected == nil {
-		return ips, err
-	}
-	return ips, s.cfg.Connected(ctx, sb.rec.Config.v, ips)
-}
-
 func subject(m *runtimeapi.PodSandboxMetadata) mark.Subject {
 	return mark.Subject{Resource: "pods", Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid()}
+}
+
+// podOf is what the network is told of a sandbox.
+func podOf(sb *sandbox) (Pod, error) {
+	cfg := sb.rec.Config.v
+	m := cfg.GetMetadata()
+	ports, err := portsOf(cfg)
+	return Pod{
+		ID: sb.id, Netns: sb.ns(string(linux.NetworkNamespace)), Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
+		Annotations: cfg.GetAnnotations(), CgroupParent: cfg.GetLinux().GetCgroupParent(), DNS: cfg.GetDnsConfig(), Ports: ports,
+	}, err
 }
 
 func portsOf(cfg *runtimeapi.PodSandboxConfig) ([]PortMapping, error) {

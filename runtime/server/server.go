@@ -36,25 +36,6 @@ import (
 	"keelson/runtime/snapshot"
 )
 
-// Network connects pods. Implementations must bear being called again after a crash.
-type Network interface {
-	// Attach connects the network namespace held at netns and returns its addresses, the first one first. id names the pod
-	// sandbox. Attaching what is attached gives the same addresses. ports are to be reachable from the host.
-	Attach(ctx context.Context, id, netns string, ports []PortMapping) ([]netip.Addr, error)
-	// Detach undoes Attach. Detaching what is not attached is no error.
-	Detach(ctx context.Context, id string) error
-	// Attached lists what is attached, so that the server can detach what it does not know.
-	Attached() []string
-}
-
-// PortMapping is a port of the host that leads to one of the pod.
-type PortMapping struct {
-	Protocol      string     // TCP, UDP, SCTP
-	HostIP        netip.Addr // invalid: all addresses
-	HostPort      uint16
-	ContainerPort uint16
-}
-
 // Config is what a Server needs.
 type Config struct {
 	// Dir holds sandboxes, containers and the supervisor's state.
@@ -91,7 +72,8 @@ type Server struct {
 	base   *url.URL // of stream's addresses; its host is known once Run listens
 	pairs  *pairs
 
-	users usersCheck
+	users   usersCheck
+	network networkState
 
 	mu         sync.RWMutex
 	sandboxes  map[string]*sandbox
@@ -124,6 +106,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	known := s.watchNetwork(ctx, &wg)
 	loaded := make(chan error, 1)
 	wg.Go(func() { s.follow(ctx, loaded) })
 	select {
@@ -131,6 +114,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	case <-ctx.Done():
 	}
 	if err == nil && ctx.Err() == nil {
+		known()
 		ready()
 		<-ctx.Done()
 	}

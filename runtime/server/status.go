@@ -35,7 +35,7 @@ func (s *Server) Status(ctx context.Context, r *runtimeapi.StatusRequest) (*runt
 	users := s.userNamespaces(ctx)
 	out := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{
-			Conditions: []*runtimeapi.RuntimeCondition{ready, {Type: runtimeapi.NetworkReady, Status: true}},
+			Conditions: []*runtimeapi.RuntimeCondition{ready, s.networkReady()},
 		},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{{Features: &runtimeapi.RuntimeHandlerFeatures{
 			RecursiveReadOnlyMounts: linux.CanMountRecursivelyReadOnly(), UserNamespaces: users == nil,

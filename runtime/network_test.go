@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// TestNetworkCondition: a network that can attach no pod is a condition of the runtime, worded as containerd does; who listens to events
+// hears when that changes, by one that is of no pod.
+func TestNetworkCondition(t *testing.T) {
+	n := newNode(t)
+	n.stop()
+	n.net.news = make(chan error)
+	n.start()
+	stream, err := n.c.Runtime.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	condition := func() *runtimeapi.RuntimeCondition {
+		st, err := n.c.Runtime.Status(t.Context(), &runtimeapi.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range st.GetStatus().GetConditions() {
+			if c.GetType() == runtimeapi.NetworkReady {
+				return c
+			}
+		}
+		t.Fatal("no condition NetworkReady")
+		return nil
+	}
+	if c := condition(); !c.GetStatus() {
+		t.Errorf("at first: %v", c)
+	}
+	heard := make(chan *runtimeapi.ContainerEventResponse, 100)
+	go func() { // ends with the stream
+		for {
+			e, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			heard <- e
+		}
+	}()
+	for _, news := range []error{errors.New("cni plugin not initialized"), nil} {
+		c := condition()
+		for end := time.Now().Add(20 * time.Second); c.GetStatus() != (news == nil); c = condition() {
+			if time.Now().After(end) {
+				t.Fatalf("after %v: %v", news, c)
+			}
+			n.net.news <- news // again until the stream is listened to
+			select {
+			case e := <-heard:
+				if e.GetContainerId() != "" || e.GetPodSandboxStatus() != nil {
+					t.Errorf("heard %v, want an event of no pod", e)
+				}
+			case <-time.After(time.Second):
+			}
+		}
+		if news != nil && (c.GetReason() != "NetworkPluginNotReady" || c.GetMessage() != "Network plugin returns error: cni plugin not initialized") {
+			t.Errorf("worded as %v", c)
+		}
+	}
+}
