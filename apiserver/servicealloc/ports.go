@@ -3,6 +3,7 @@
 package servicealloc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -24,6 +25,8 @@ var DefaultPorts = PortRange{First: 30000, Last: 32767}
 // String writes the range as messages do.
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
+func (r PortRange) holds(port int32) bool { return port >= r.First && port <= r.Last }
+
 // static is how many numbers at the low end are picked by hand first, and by the server last (KEP-3668).
 func (r PortRange) static() int32 {
 	const least, most, step = 16, 128, 32
@@ -36,29 +39,53 @@ func (r PortRange) static() int32 {
 var errPortTaken = errors.New("provided port is already allocated")
 
 // nodePorts takes those that s names, and gives it those that it lacks.
-func (t *taking) nodePorts(s, old *corev1.Service) error {
+func (t *taking) nodePorts(ctx context.Context, s, old *corev1.Service) error {
+	if s.Spec.Type != corev1.ServiceTypeNodePort && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return nil
+	}
+	if t.a.record != nil && !t.dry {
+		return t.recorded(ctx, s, old)
+	}
 	t.a.mu.Lock()
 	defer t.a.mu.Unlock()
-	if s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer {
-		take := t.newPortsLocked
-		if old != nil {
-			take = func(s *corev1.Service) error { return t.changedPortsLocked(s, old) }
-		}
-		if err := take(s); err != nil {
-			return err
-		}
+	t.has = func(port int32) bool { return len(t.a.taken[port]) > 0 || t.a.recorded.bits.has(port) }
+	if err := t.choose(s, old); err != nil {
+		return err
+	}
+	t.holdLocked()
+	return nil
+}
+
+// holdLocked notes the ports that were chosen, which a dry run has nothing of.
+func (t *taking) holdLocked() {
+	if t.dry {
+		return
+	}
+	for _, port := range t.ports {
+		t.a.holdPortLocked(port, holder{uid: t.uid, service: t.service})
+	}
+}
+
+// choose chooses among the ports that t.has says nobody has.
+func (t *taking) choose(s, old *corev1.Service) error {
+	take := t.newPorts
+	if old != nil {
+		take = func(s *corev1.Service) error { return t.changedPorts(s, old) }
+	}
+	if err := take(s); err != nil {
+		return err
 	}
 	if !service.HasHealthCheck(s) || old != nil && service.HasHealthCheck(old) {
 		return nil
 	}
 	// For load balancers that ask each node whether it has an endpoint.
 	if port := s.Spec.HealthCheckNodePort; port != 0 {
-		if err := t.takePortLocked(port); err != nil {
+		if err := t.takePort(port); err != nil {
 			return apierrors.NewInternalError(fmt.Errorf("failed to allocate requested HealthCheck NodePort %d: %w", port, err))
 		}
 		return nil
 	}
-	free, err := t.freePortLocked()
+	free, err := t.freePort()
 	if err != nil {
 		return apierrors.NewInternalError(fmt.Errorf("failed to allocate a HealthCheck NodePort %d: %w", free, err))
 	}
@@ -66,8 +93,8 @@ func (t *taking) nodePorts(s, old *corev1.Service) error {
 	return nil
 }
 
-// newPortsLocked is for a new service. One port of two protocols has one node port.
-func (t *taking) newPortsLocked(s *corev1.Service) error {
+// newPorts is for a new service. One port of two protocols has one node port.
+func (t *taking) newPorts(s *corev1.Service) error {
 	given := map[int32]int32{} // node ports by port
 	for i := range s.Spec.Ports {
 		p := &s.Spec.Ports[i]
@@ -79,14 +106,14 @@ func (t *taking) newPortsLocked(s *corev1.Service) error {
 		case shared == 0:
 			named := slices.IndexFunc(s.Spec.Ports, func(o corev1.ServicePort) bool { return o.Port == p.Port && o.NodePort != 0 })
 			if named < 0 {
-				free, err := t.freePortLocked()
+				free, err := t.freePort()
 				if err != nil {
 					return noPort(err)
 				}
 				p.NodePort = free
 			} else {
 				p.NodePort = s.Spec.Ports[named].NodePort
-				if err := t.takePortLocked(p.NodePort); err != nil {
+				if err := t.takePort(p.NodePort); err != nil {
 					return invalidPort(s, i, err)
 				}
 			}
@@ -94,7 +121,7 @@ func (t *taking) newPortsLocked(s *corev1.Service) error {
 		case p.NodePort == 0:
 			p.NodePort = shared
 		case p.NodePort != shared:
-			if err := t.takePortLocked(p.NodePort); err != nil {
+			if err := t.takePort(p.NodePort); err != nil {
 				return invalidPort(s, i, err)
 			}
 		}
@@ -102,8 +129,8 @@ func (t *taking) newPortsLocked(s *corev1.Service) error {
 	return nil
 }
 
-// changedPortsLocked is for an update.
-func (t *taking) changedPortsLocked(s, old *corev1.Service) error {
+// changedPorts is for an update.
+func (t *taking) changedPorts(s, old *corev1.Service) error {
 	type key struct {
 		Protocol corev1.Protocol
 		NodePort int32
@@ -118,13 +145,13 @@ func (t *taking) changedPortsLocked(s, old *corev1.Service) error {
 		case p.NodePort == 0 && !service.GetsNodePorts(s):
 			continue
 		case p.NodePort == 0:
-			free, err := t.freePortLocked()
+			free, err := t.freePort()
 			if err != nil {
 				return noPort(err)
 			}
 			p.NodePort = free
 		case !mine[p.NodePort]:
-			if err := t.takePortLocked(p.NodePort); err != nil {
+			if err := t.takePort(p.NodePort); err != nil {
 				return invalidPort(s, i, err)
 			}
 			mine[p.NodePort] = true
@@ -146,24 +173,19 @@ func invalidPort(s *corev1.Service, i int, err error) error {
 	return invalid(s, field.ErrorList{field.Invalid(field.NewPath("spec", "ports").Index(i).Child("nodePort"), s.Spec.Ports[i].NodePort, err.Error())})
 }
 
-func (t *taking) takePortLocked(port int32) error {
-	if _, taken := t.a.taken[port]; taken || slices.Contains(t.ports, port) {
+func (t *taking) takePort(port int32) error {
+	switch {
+	case !t.dry && !t.a.ports.holds(port): // Kubernetes' dry runs let it pass
+		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", t.a.ports)
+	case t.has(port), slices.Contains(t.ports, port):
 		return errPortTaken
 	}
 	t.ports = append(t.ports, port)
-	if t.dry {
-		return nil
-	}
-	if port < t.a.ports.First || port > t.a.ports.Last {
-		t.ports = t.ports[:len(t.ports)-1]
-		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", t.a.ports)
-	}
-	t.a.taken[port] = t.uid
 	return nil
 }
 
-// freePortLocked takes a port that nobody has. A dry run is told one that no service can have.
-func (t *taking) freePortLocked() (int32, error) {
+// freePort takes a port that nobody has. A dry run is told one that no service can have.
+func (t *taking) freePort() (int32, error) {
 	if t.dry {
 		next := int32(32768)
 		if len(t.ports) > 0 {
@@ -182,8 +204,9 @@ func (t *taking) freePortLocked() (int32, error) {
 		from := rand.Int32N(n) //nolint:gosec // guards nothing
 		for i := range n {
 			port := part[0] + (from+i)%n
-			if _, taken := t.a.taken[port]; !taken {
-				return port, t.takePortLocked(port)
+			if !t.has(port) && !slices.Contains(t.ports, port) {
+				t.ports = append(t.ports, port)
+				return port, nil
 			}
 		}
 	}

@@ -185,14 +185,12 @@ func TestRepair(t *testing.T) {
 			synctest.Wait()
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return b.releases, len(a.due)
+			return b.releases, a.loop.Len()
 		}
 		before, _ := idle()
 		time.Sleep(10 * leakTime)
 		if after, due := idle(); after != before || due != 0 {
-			t.Errorf("idle: %d releases, %d addresses to look at", after-before, due)
+			t.Errorf("idle: %d releases, %d things to look at", after-before, due)
 		}
 	})
 }

@@ -3,6 +3,7 @@
 package servicealloc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,64 +120,57 @@ func (a *Allocator) release(ctx context.Context, ips []netip.Addr, service types
 	}
 }
 
+// work is what Run does: look at an address, at the record of node ports, at services that may have problems, or tell of those.
+type work struct {
+	what task
+	ip   netip.Addr // of repairAddress
+}
+
+type task uint8
+
+// The tasks, in the order in which they are done.
+const (
+	repairAddress task = iota
+	repairRecord
+	findProblems
+	tellProblems
+)
+
+func (w work) compare(other work) int {
+	return cmp.Or(cmp.Compare(w.what, other.what), w.ip.Compare(other.ip))
+}
+
 // lookLocked has repair look at ip after a while, or earlier if it was asked to before.
 func (a *Allocator) lookLocked(ip netip.Addr, in time.Duration) {
-	at := time.Now().Add(in)
-	if due, ok := a.due[ip]; ok && due.Before(at) {
-		return
-	}
-	a.due[ip] = at
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.loop.AddAfter(work{what: repairAddress, ip: ip}, in)
 }
 
 // Run puts right what is not as it should be, until ctx is done.
 func (a *Allocator) Run(ctx context.Context, log *slog.Logger) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.wake:
-		case <-timer.C:
-		}
-		for ctx.Err() == nil {
-			ip, wait, ok := a.next(time.Now())
-			if !ok {
-				break
-			}
-			if wait > 0 {
-				timer.Reset(wait)
-				break
-			}
-			if err := a.repair(ctx, ip); err != nil && ctx.Err() == nil {
-				log.Warn("address of a service is not put right", "ip", ip.String(), "error", err)
-				a.mu.Lock()
-				a.lookLocked(ip, retryTime)
-				a.mu.Unlock()
-			}
-		}
-	}
+	a.log = log
+	return a.loop.Run(ctx)
 }
 
-// next takes an address that is due off the list, or tells how long the first one has time.
-func (a *Allocator) next(now time.Time) (ip netip.Addr, wait time.Duration, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for addr, at := range a.due {
-		left := at.Sub(now)
-		if !ok || left < wait {
-			ip, wait, ok = addr, left, true
-		}
-		if left <= 0 {
-			delete(a.due, addr)
-			return addr, 0, true
-		}
+func (a *Allocator) work(ctx context.Context, w work) (again time.Duration, err error) {
+	switch w.what {
+	case repairAddress:
+		return 0, a.repair(ctx, w.ip)
+	case repairRecord:
+		again, err = a.repairPorts(ctx)
+	case findProblems:
+		again = a.judge(time.Now())
+	case tellProblems:
 	}
-	return ip, wait, ok
+	a.tellAll(ctx, a.log)
+	return again, err
+}
+
+func (a *Allocator) failed(w work, err error) {
+	if w.what == repairAddress {
+		a.log.Warn("address of a service is not put right", "ip", w.ip.String(), "error", err)
+		return
+	}
+	a.log.Warn("node ports are not put right", "error", err)
 }
 
 // repair makes the IPAddress of ip what the services say.

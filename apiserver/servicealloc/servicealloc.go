@@ -5,20 +5,24 @@
 // validation, and tells it of every service, IPAddress and ServiceCIDR there is. That an address is taken is
 // said by an IPAddress object, which is created before the service is stored:
 // of several servers on one store only one can create it. What is taken is also
-// kept in memory, so that a free address is found without reading; node ports
-// are kept there alone.
+// kept in memory, so that a free address is found without reading. Node ports
+// are kept there alone by a server that has its store for itself; servers that
+// share one keep a record of them there, which each changes only as long as no
+// other has (portrecord.go).
 //
 // Invariants:
 //  1. An address or port belongs to at most one service (by UID).
 //  2. What Begin took is kept or given back by settle, which is called once; what an update no longer wants is given back only when
 //     the update has been stored.
 //  3. Whatever was interrupted between the two writes is put right by Run: a service's address without IPAddress gets one, an
-//     IPAddress without service goes (repair.go).
+//     IPAddress without service goes (repair.go); likewise with ports and their record (portrepair.go).
+//  4. What cannot be put right (two services with one port, one outside the range) is told once, by an event on the service (problems.go).
 package servicealloc
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -31,6 +35,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/service"
+
+	"keelson/lib/keyed"
 )
 
 // ErrTaken says that somebody else has an address.
@@ -44,7 +50,7 @@ type Claims interface {
 	Release(ctx context.Context, ip netip.Addr, service types.NamespacedName) error
 }
 
-// holder has an address.
+// holder has an address or a port.
 type holder struct {
 	uid     types.UID
 	service types.NamespacedName
@@ -56,29 +62,38 @@ type Allocator struct {
 	own    []netip.Prefix // of the server itself, the range called "kubernetes": one of each family that services can have
 	ports  PortRange
 	claims Claims
-	wake   chan struct{} // tells Run that due has changed
+	record Record // nil: no other server gives ports
+	tell   Tell   // never nil
+	loop   *keyed.Loop[work]
+	log    *slog.Logger // set by Run
 
-	mu      sync.Mutex
-	ranges  map[string]addressRange // by the name of the ServiceCIDR
-	ips     map[netip.Addr]holder
-	claimed map[netip.Addr]claim
-	taken   map[int32]types.UID      // node ports
-	due     map[netip.Addr]time.Time // what repair shall look at, and when
+	mu       sync.Mutex
+	services map[types.UID]*corev1.Service // as last told; shared, never modified
+	ranges   map[string]addressRange       // by the name of the ServiceCIDR
+	ips      map[netip.Addr]holder
+	claimed  map[netip.Addr]claim
+	taken    map[int32][]holder // node ports; of several services that have one, who came first
 	// released are addresses whose service has been seen to go.
 	released map[netip.Addr]bool
+	recorded recorded
+	problems problems
 }
 
 // New returns an allocator of the addresses in own, and of those in the ranges it is told of, and of node ports. The first range is of
-// the family that services have by default; its first address is given only to who asks for it (the service kubernetes).
-func New(own []netip.Prefix, ports PortRange, claims Claims) (*Allocator, error) {
+// the family that services have by default; its first address is given only to who asks for it (the service kubernetes). record is nil
+// for a server that has its store for itself.
+func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, tell Tell) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		own: slices.Clone(own), ports: ports, claims: claims, wake: make(chan struct{}, 1),
-		ranges: map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, taken: map[int32]types.UID{},
-		due: map[netip.Addr]time.Time{}, released: map[netip.Addr]bool{},
+		own: slices.Clone(own), ports: ports, claims: claims, record: record, tell: tell,
+		services: map[types.UID]*corev1.Service{},
+		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, taken: map[int32][]holder{},
+		released: map[netip.Addr]bool{},
+		recorded: recorded{loose: map[int32]time.Time{}}, problems: newProblems(),
 	}
+	a.loop = keyed.New(keyed.Config[work]{Do: a.work, Compare: work.compare, Pause: retryTime, Failed: a.failed})
 	for i := range a.own {
 		a.own[i] = a.own[i].Masked()
 	}
@@ -104,6 +119,11 @@ func (a *Allocator) SetService(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	ips, ports := wants(s)
+	if was := a.services[s.UID]; was != nil { // what another server has taken from it
+		oldIPs, oldPorts := wants(was)
+		a.droppedLocked(s.UID, without(oldIPs, ips), without(oldPorts, ports))
+	}
+	a.services[s.UID] = s
 	for _, ip := range ips {
 		h, taken := a.ips[ip]
 		if !taken || h.uid == s.UID {
@@ -115,9 +135,13 @@ func (a *Allocator) SetService(obj runtime.Object) {
 		}
 	}
 	for _, port := range ports {
-		if _, taken := a.taken[port]; !taken {
-			a.taken[port] = s.UID
+		a.holdPortLocked(port, holder{uid: s.UID, service: keyOf(s), stored: true})
+		if !a.recorded.bits.has(port) {
+			a.lookAtPortsLocked(settleTime)
 		}
+	}
+	if len(ips)+len(ports) > 0 {
+		a.judgeLocked(s.UID)
 	}
 }
 
@@ -130,6 +154,8 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	ips, ports := wants(s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	delete(a.services, s.UID)
+	a.problems.forget(s.UID)
 	for _, ip := range ips {
 		if a.ips[ip].uid == s.UID {
 			a.released[ip] = true
@@ -139,6 +165,19 @@ func (a *Allocator) RemoveService(obj runtime.Object) {
 	a.freeLocked(s.UID, ips, ports)
 }
 
+// droppedLocked takes from a service what it has no more, unless a request that is under way has just taken it again.
+func (a *Allocator) droppedLocked(uid types.UID, ips []netip.Addr, ports []int32) {
+	ips = slices.DeleteFunc(ips, func(ip netip.Addr) bool { return a.ips[ip].uid != uid || !a.ips[ip].stored })
+	for _, ip := range ips {
+		a.released[ip] = true
+		a.lookLocked(ip, 0)
+	}
+	ports = slices.DeleteFunc(ports, func(port int32) bool {
+		return slices.ContainsFunc(a.taken[port], func(h holder) bool { return h.uid == uid && !h.stored })
+	})
+	a.freeLocked(uid, ips, ports)
+}
+
 func (a *Allocator) freeLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 	for _, ip := range ips {
 		if a.ips[ip].uid == uid {
@@ -146,9 +185,7 @@ func (a *Allocator) freeLocked(uid types.UID, ips []netip.Addr, ports []int32) {
 		}
 	}
 	for _, port := range ports {
-		if a.taken[port] == uid {
-			delete(a.taken, port)
-		}
+		a.freePortLocked(port, uid)
 	}
 }
 
@@ -168,12 +205,12 @@ func wants(s *corev1.Service) ([]netip.Addr, []int32) {
 	}
 	var ports []int32
 	for _, p := range s.Spec.Ports {
-		if p.NodePort != 0 {
+		if p.NodePort != 0 && !slices.Contains(ports, p.NodePort) {
 			ports = append(ports, p.NodePort)
 		}
 	}
-	if s.Spec.HealthCheckNodePort != 0 {
-		ports = append(ports, s.Spec.HealthCheckNodePort)
+	if port := s.Spec.HealthCheckNodePort; port != 0 && !slices.Contains(ports, port) {
+		ports = append(ports, port)
 	}
 	return ips, ports
 }
@@ -196,7 +233,7 @@ func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool)
 	}
 	err = t.addresses(ctx, s, old)
 	if err == nil {
-		err = t.nodePorts(s, old)
+		err = t.nodePorts(ctx, s, old)
 	}
 	ctx = context.WithoutCancel(ctx) // what was taken is given back whatever becomes of the request
 	if err != nil {
@@ -228,7 +265,13 @@ func (a *Allocator) giveBack(ctx context.Context, t *taking, ips []netip.Addr, p
 	a.mu.Lock()
 	a.freeLocked(t.uid, ips, ports)
 	a.mu.Unlock()
+	if len(ips)+len(ports) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTime) // whoever waits for the answer waits for this
+	defer cancel()
 	a.release(ctx, ips, t.service)
+	a.unrecord(ctx, ports)
 }
 
 func invalid(s *corev1.Service, errs field.ErrorList) error {

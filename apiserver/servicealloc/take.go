@@ -34,14 +34,14 @@ type taking struct {
 	dry     bool
 	ips     []netip.Addr
 	ports   []int32
+	has     func(port int32) bool // tells whether somebody has a node port
 }
 
 // giveBack undoes everything.
 func (t *taking) giveBack(ctx context.Context) {
-	t.a.mu.Lock()
-	t.a.freeLocked(t.uid, t.ips, t.ports)
-	t.a.mu.Unlock()
-	t.a.release(ctx, t.ips, t.service)
+	if !t.dry {
+		t.a.giveBack(ctx, t, t.ips, t.ports)
+	}
 	t.ips, t.ports = nil, nil
 }
 
@@ -54,6 +54,9 @@ func (t *taking) keep() {
 			h.stored = true
 			t.a.ips[ip] = h
 		}
+	}
+	for _, port := range t.ports {
+		t.a.storedPortLocked(port, t.uid)
 	}
 }
 

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/kind"
+	"keelson/apiserver/objects"
+)
+
+// portRecords is where Kubernetes' servers keep the record of node ports. It is stored beside the objects and no resource of the API.
+var portRecords = objects.Config{
+	Resource: schema.GroupResource{Resource: "servicenodeportallocations"},
+	GVK:      corev1.SchemeGroupVersion.WithKind("RangeAllocation"),
+	New:      func() kind.Object { return &corev1.RangeAllocation{} },
+	Prefix:   "ranges",
+}
+
+// portRecord is the record of node ports of servers that share a store.
+type portRecord struct{ storage objects.Storage }
+
+var errUnchanged = errors.New("nothing to write")
+
+func (r portRecord) Change(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error {
+	_, _, _, err := r.storage.Update(ctx, "", "servicenodeports", true, func(_ context.Context, current kind.Object) (kind.Object, error) {
+		now, ok := current.(*corev1.RangeAllocation)
+		if current != nil && !ok {
+			return nil, fmt.Errorf("the record of node ports is a %T", current)
+		}
+		next, err := f(now)
+		if err != nil {
+			return nil, err
+		}
+		if next == now {
+			return nil, errUnchanged
+		}
+		return next, nil
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}

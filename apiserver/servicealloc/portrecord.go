@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicealloc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Record is where servers on one store write down which node ports are taken: a RangeAllocation, in the form and at the key of
+// Kubernetes' own servers, so that one of those may be among them.
+type Record interface {
+	// Change applies f to what is stored (nil: nothing is) until nobody was faster. f may be called several times. What it returns as it
+	// got it is not written, and what it got is shared.
+	Change(ctx context.Context, f func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error)) error
+}
+
+// maxPorts is more than all ports; a record of a longer range is not read.
+const maxPorts = 1 << 16
+
+// errNoRecord is for the moment between somebody's removing the record and repair.
+var errNoRecord = errors.New("the record of node ports is gone; it is made again within seconds")
+
+// portBits are the ports of a record.
+type portBits struct {
+	base int32
+	bits big.Int
+}
+
+func (b *portBits) has(port int32) bool {
+	return port >= b.base && b.bits.Bit(int(port-b.base)) == 1
+}
+
+func (b *portBits) set(port int32, to uint) {
+	if port >= b.base {
+		b.bits.SetBit(&b.bits, int(port-b.base), to)
+	}
+}
+
+// all are the ports that are set, in order.
+func (b *portBits) all() []int32 {
+	var out []int32
+	for i := range b.bits.BitLen() {
+		if b.bits.Bit(i) == 1 {
+			out = append(out, b.base+int32(i)) //nolint:gosec // below maxPorts
+		}
+	}
+	return out
+}
+
+// readRecord reads a record; the range is as it was written.
+func readRecord(r *corev1.RangeAllocation) (b portBits, err error) {
+	var first, last int32
+	if n, err := fmt.Sscanf(r.Range, "%d-%d", &first, &last); err != nil || n != 2 || first < 0 || last < first || last >= maxPorts {
+		return b, fmt.Errorf("the record of node ports has the range %q", r.Range)
+	}
+	if len(r.Data) > maxPorts/8 {
+		return b, fmt.Errorf("the record of node ports has %d bytes for the range %s", len(r.Data), r.Range)
+	}
+	b.base = first
+	b.bits.SetBytes(r.Data)
+	return b, nil
+}
+
+// written is now with the ports of b, which are this server's range.
+func (a *Allocator) written(now *corev1.RangeAllocation, b *portBits) *corev1.RangeAllocation {
+	out := &corev1.RangeAllocation{}
+	if now != nil {
+		out = now.DeepCopy()
+	}
+	out.Range, out.Data = a.ports.String(), b.bits.Bytes()
+	return out
+}
+
+// current reads what is stored, for a change of it.
+func (a *Allocator) current(now *corev1.RangeAllocation) (b portBits, err error) {
+	if now == nil {
+		return b, errNoRecord
+	}
+	if now.Range != a.ports.String() {
+		return b, fmt.Errorf("the provided range does not match the current range: node ports are %s here and %s in the store; "+
+			"start all servers with the same --service-node-port-range", a.ports, now.Range)
+	}
+	return readRecord(now)
+}
+
+// recorded chooses node ports by the record, and writes them down there, all in one change.
+func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
+	a := t.a
+	asked, health := slices.Clone(s.Spec.Ports), s.Spec.HealthCheckNodePort
+	var refused error
+	err := a.record.Change(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
+		s.Spec.Ports, s.Spec.HealthCheckNodePort, t.ports, refused = slices.Clone(asked), health, nil, nil
+		b, err := a.current(now)
+		if err != nil {
+			return nil, noPort(err)
+		}
+		t.has = func(port int32) bool { return b.has(port) || a.holdsPort(port) }
+		if refused = t.choose(s, old); refused != nil || len(t.ports) == 0 {
+			return now, nil
+		}
+		for _, port := range t.ports {
+			b.set(port, 1)
+		}
+		return a.written(now, &b), nil
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		t.ports = nil                                    // if they were written in spite of the error, nobody has them, and repair gives them back
+		if _, told := err.(apierrors.APIStatus); !told { //nolint:errorlint // the error itself is what is answered
+			err = noPort(err)
+		}
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t.holdLocked()
+	return nil
+}
+
+// unrecord gives ports back to all servers. What fails is found by repair: a port of no service.
+func (a *Allocator) unrecord(ctx context.Context, ports []int32) {
+	if a.record == nil || len(ports) == 0 {
+		return
+	}
+	_ = a.record.Change(ctx, func(now *corev1.RangeAllocation) (*corev1.RangeAllocation, error) {
+		b, err := a.current(now)
+		if err != nil {
+			return nil, err
+		}
+		changed := false
+		for _, port := range ports {
+			if b.has(port) && !a.holdsPort(port) { // two services may have had it
+				b.set(port, 0)
+				changed = true
+			}
+		}
+		if !changed {
+			return now, nil
+		}
+		return a.written(now, &b), nil
+	})
+}
+
+func (a *Allocator) holdsPort(port int32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.taken[port]) > 0
+}
+
+// holdPortLocked notes that a service has a port.
+func (a *Allocator) holdPortLocked(port int32, h holder) {
+	held := a.taken[port]
+	if i := slices.IndexFunc(held, func(x holder) bool { return x.uid == h.uid }); i >= 0 {
+		held[i].stored = held[i].stored || h.stored
+		return
+	}
+	a.taken[port] = append(held, h)
+	delete(a.recorded.loose, port)
+}
+
+func (a *Allocator) storedPortLocked(port int32, uid types.UID) {
+	for i := range a.taken[port] {
+		if a.taken[port][i].uid == uid {
+			a.taken[port][i].stored = true
+		}
+	}
+}
+
+func (a *Allocator) freePortLocked(port int32, uid types.UID) {
+	held := slices.DeleteFunc(a.taken[port], func(h holder) bool { return h.uid == uid })
+	if len(held) > 0 {
+		a.taken[port] = held
+		return
+	}
+	delete(a.taken, port)
+	if a.recorded.bits.has(port) {
+		a.recorded.loose[port] = time.Now()
+		a.lookAtPortsLocked(portLeakTime)
+	}
+}
+
+// SetRecord tells of the record as it is stored. It is told of every version.
+func (a *Allocator) SetRecord(obj runtime.Object) {
+	r, ok := obj.(*corev1.RangeAllocation)
+	if !ok {
+		return
+	}
+	b, err := readRecord(r)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.recorded.bits
+	a.recorded.version, a.recorded.bits, a.recorded.broken = r.ResourceVersion, b, err != nil || r.Range != a.ports.String()
+	now := time.Now()
+	loose := map[int32]time.Time{}
+	for _, port := range b.all() {
+		if len(a.taken[port]) > 0 {
+			continue
+		}
+		since, known := a.recorded.loose[port]
+		if !known || !was.has(port) {
+			since = now
+		}
+		loose[port] = since
+	}
+	a.recorded.loose = loose
+	a.lookAtPortsLocked(settleTime)
+}
+
+// RemoveRecord tells that the record is gone.
+func (a *Allocator) RemoveRecord(runtime.Object) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recorded = recorded{loose: map[int32]time.Time{}}
+	a.loop.Forget(work{what: repairRecord}) // what was to be looked at has gone
+	a.lookAtPortsLocked(settleTime)
+}

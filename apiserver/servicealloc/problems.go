@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicealloc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Problem is what nobody but the service's owner can put right, or what has been. It is told as an event on the service, with Kubernetes' reasons.
+type Problem struct {
+	Service types.NamespacedName
+	UID     types.UID
+	Reason  string
+	Action  string
+	Message string
+}
+
+// Tell makes the event.
+type Tell func(ctx context.Context, p Problem) error
+
+// The actions of Kubernetes' events.
+const (
+	portAction = "PortAllocation"
+	ipAction   = "ClusterIPAllocation"
+)
+
+// manyProblems bounds how many wait to be told; the log says how many more there are.
+const manyProblems = 1000
+
+// problems are those that wait to be told, and which have been.
+type problems struct {
+	told    map[types.UID]map[string]bool // by service, then by message
+	waiting []Problem
+	more    int                     // that did not fit
+	judge   map[types.UID]time.Time // services to be judged, and when
+}
+
+func newProblems() problems {
+	return problems{told: map[types.UID]map[string]bool{}, judge: map[types.UID]time.Time{}}
+}
+
+// add has a problem told, once.
+func (q *problems) add(p Problem) {
+	if q.told[p.UID][p.Message] {
+		return
+	}
+	if q.told[p.UID] == nil {
+		q.told[p.UID] = map[string]bool{}
+	}
+	q.told[p.UID][p.Message] = true
+	if len(q.waiting) >= manyProblems {
+		q.more++
+		return
+	}
+	q.waiting = append(q.waiting, p)
+}
+
+// keep forgets what was told of a service and is so no more.
+func (q *problems) keep(uid types.UID, still []Problem) {
+	for message := range q.told[uid] {
+		if !slices.ContainsFunc(still, func(p Problem) bool { return p.Message == message }) {
+			delete(q.told[uid], message)
+		}
+	}
+	if len(q.told[uid]) == 0 {
+		delete(q.told, uid)
+	}
+}
+
+func (q *problems) forget(uid types.UID) {
+	delete(q.told, uid)
+	delete(q.judge, uid)
+}
+
+// judgeLocked has a service judged in a while: what another server does arrives in several steps.
+func (a *Allocator) judgeLocked(uid types.UID) {
+	a.problems.judge[uid] = time.Now().Add(settleTime)
+	a.loop.AddAfter(work{what: findProblems}, settleTime)
+}
+
+// judgeAllLocked is judgeLocked for all services.
+func (a *Allocator) judgeAllLocked() {
+	for uid := range a.services {
+		a.judgeLocked(uid)
+	}
+}
+
+// judge looks for the problems of the services whose time has come, and tells when the next one's will; zero: never.
+func (a *Allocator) judge(now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	q, next := &a.problems, time.Duration(0)
+	for uid, at := range q.judge {
+		if left := at.Sub(now); left > 0 {
+			if next == 0 || left < next {
+				next = left
+			}
+			continue
+		}
+		delete(q.judge, uid)
+		found := a.problemsLocked(uid)
+		q.keep(uid, found)
+		for _, p := range found {
+			q.add(p)
+		}
+	}
+	if next == 0 {
+		return 0
+	}
+	return max(next, settleTime/2) // of many in a row, several at once
+}
+
+// problemsLocked are those of one service.
+func (a *Allocator) problemsLocked(uid types.UID) []Problem {
+	s := a.services[uid]
+	if s == nil {
+		return nil
+	}
+	var out []Problem
+	add := func(action, reason, format string, args ...any) {
+		out = append(out, Problem{Service: keyOf(s), UID: uid, Reason: reason, Action: action, Message: fmt.Sprintf(format, args...)})
+	}
+	ips, ports := wants(s)
+	for _, ip := range ips {
+		if !a.withinLocked(ip) {
+			add(ipAction, "ClusterIPOutOfRange", "Cluster IP [%v]: %s is not within any configured Service CIDR; please recreate service", familyOf(ip), ip)
+		} else if h, held := a.ips[ip]; held && h.uid != uid {
+			add(ipAction, "ClusterIPAlreadyAllocated", "Cluster IP [%v]:%s was assigned to multiple services; please recreate service", familyOf(ip), ip)
+		}
+	}
+	for _, port := range ports {
+		if held := a.taken[port]; !a.ports.holds(port) {
+			add(portAction, "PortOutOfRange", "Port %d is not within the port range %s; please recreate service", port, a.ports)
+		} else if len(held) > 1 && held[0].uid != uid {
+			add(portAction, "PortAlreadyAllocated", "Port %d was assigned to multiple services; please recreate service", port)
+		}
+	}
+	return out
+}
+
+// withinLocked tells whether any range has ip, ready or not.
+func (a *Allocator) withinLocked(ip netip.Addr) bool {
+	for _, r := range a.ranges {
+		if slices.ContainsFunc(r.prefixes, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// tellAll makes the events of the problems that wait. What cannot be told is logged and left.
+func (a *Allocator) tellAll(ctx context.Context, log *slog.Logger) {
+	a.mu.Lock()
+	waiting, more := a.problems.waiting, a.problems.more
+	a.problems.waiting, a.problems.more = nil, 0
+	a.mu.Unlock()
+	for _, p := range waiting {
+		log.Warn("service has an address or port that is not in order", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)
+		if err := a.tell(ctx, p); err != nil && ctx.Err() == nil {
+			log.Debug("no event tells of it", "service", p.Service.String(), "error", err)
+		}
+	}
+	if more > 0 {
+		log.Warn("more services have addresses or ports that are not in order", "count", more)
+	}
+}
