@@ -39,7 +39,7 @@ func (h *Handler) admissionRequest(
 	if old != nil {
 		ar.OldObject = old
 	}
-	if res.Resource == "namespaces" && res.Group == "" && ar.Namespace == "" {
+	if res.IsNamespace && ar.Namespace == "" {
 		ar.Namespace = ar.Name
 	}
 	return ar
@@ -139,6 +139,9 @@ func noteSubject(rq *pipeline.Request, res *registry.Resource, obj kind.Object) 
 	rq.Subject = mark.Subject{Resource: res.Resource, Namespace: obj.GetNamespace(), Name: obj.GetName(), UID: string(obj.GetUID())}
 	if owner := metav1.GetControllerOfNoCopy(obj); owner != nil {
 		rq.Mark.OwnerUID = string(owner.UID)
+	}
+	if res.MirrorAnnotation != "" {
+		rq.Mark.MirrorOf = obj.GetAnnotations()[res.MirrorAnnotation]
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,6 +24,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
+	"keelson/store"
 )
 
 // create stores a new object.
@@ -107,8 +107,8 @@ func wipe(obj kind.Object) {
 func (h *Handler) readyToCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
 ) (*admission.Request, error) {
-	if res.Custom != nil && res.Custom.Terminating {
-		return nil, apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New("create not allowed while custom resource definition is terminating"))
+	if res.CreateDenied != "" {
+		return nil, apierrors.NewForbidden(res.GroupResource(), obj.GetName(), errors.New(res.CreateDenied))
 	}
 	dedupOwners(obj, "", rq.Warn)
 	ar := h.admissionRequest(rq, res, admission.Create, obj, nil, opts, dry)
@@ -154,10 +154,10 @@ func (h *Handler) judgeNew(ctx context.Context, rq *pipeline.Request, res *regis
 	return nil
 }
 
-// forget makes obj what it is when it is read again. Definitions are kept as JSON, as custom objects are, which keeps what is empty.
+// forget makes obj what it is when it is read again.
 func forget(res *registry.Resource, obj kind.Object) {
-	if res.Custom == nil && res.Group != "apiextensions.k8s.io" && res.Group != "apiregistration.k8s.io" {
-		empty.Forget(obj)
+	if !res.KeepsEmpty {
+		empty.NormalizeEmpty(obj)
 	}
 }
 
@@ -196,8 +196,8 @@ func invalidObject(res *registry.Resource, obj kind.Object, errs field.ErrorList
 	if len(errs) == 0 {
 		return nil
 	}
-	if res.Custom == nil {
-		errs = kind.Told(errs)
+	if !res.ErrorsAsFound {
+		errs = kind.ClientErrors(errs)
 	}
 	gk := res.GVK().GroupKind()
 	if res.View != nil {
@@ -219,14 +219,8 @@ func nameGenerated(obj metav1.Object) {
 	}
 }
 
-// tooLarge tells whether a store refused an object for its size, as etcd does with 1.5 MiB. Without its field owners, which can be as
-// large as all the rest, it may fit.
-func tooLarge(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "request is too large") ||
-		strings.Contains(err.Error(), "trying to send message larger than max"))
-}
-
-// storeNew stores obj; a name that the server generated and that is taken is generated again.
+// storeNew stores obj; a name that the server generated and that is taken is generated again. An object that is too large for the store, as
+// for etcd with 1.5 MiB, may fit without its field owners, which can be as large as all the rest.
 func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, generated bool) (*objects.Entry, error) {
 	for try := 1; ; try++ {
 		e, receipt, err := res.Storage.Create(ctx, obj)
@@ -234,7 +228,7 @@ func (h *Handler) storeNew(ctx context.Context, rq *pipeline.Request, res *regis
 			noteReceipt(rq, receipt)
 			return e, nil
 		}
-		if tooLarge(err) && len(obj.GetManagedFields()) > 0 {
+		if errors.Is(err, store.ErrTooLarge) && len(obj.GetManagedFields()) > 0 {
 			obj.SetManagedFields(nil)
 			continue
 		}

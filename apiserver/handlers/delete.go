@@ -33,8 +33,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	if err != nil {
 		return err
 	}
-	if res.Keeps != nil {
-		if err := res.Keeps(rq.Name); err != nil {
+	if res.ProtectDelete != nil {
+		if err := res.ProtectDelete(rq.Name); err != nil {
 			return apierrors.NewForbidden(res.GroupResource(), rq.Name, err)
 		}
 	}
@@ -69,13 +69,7 @@ func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipel
 			return apierrors.NewForbidden(res.GroupResource(), rq.Name, fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
 		}
 	}
-	st, ok := res.Storage.(interface {
-		DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error)
-	})
-	if !ok {
-		return apierrors.NewConflict(res.GroupResource(), rq.Name, errDecodable)
-	}
-	receipt, err := st.DeleteUnread(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
+	receipt, err := res.Storage.DeleteUnread(r.Context(), namespace(rq, res), rq.Name, isDryRun(opts.DryRun))
 	if err != nil {
 		return err
 	}
@@ -130,9 +124,6 @@ const (
 	markIt                   // store it with its deletion noted
 	pending                  // it is on its way out already; nothing to change
 )
-
-// errDecodable refuses an unsafe deletion of an object that nothing is wrong with.
-var errDecodable = errors.New("unsafe deletion is not allowed because the object is decodable from storage")
 
 // errRemoveNow and errPending end an update without a write.
 var (

@@ -30,6 +30,7 @@ import (
 	"keelson/apiserver/registry"
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/mark"
 )
 
 // Special serves a subresource, or a kind without storage, that is more than the object itself.
@@ -57,7 +58,9 @@ type Config struct {
 	SlowWatch time.Duration
 	// Stopping is closed when the server begins to shut down: watches then end.
 	Stopping <-chan struct{}
-	Log      *slog.Logger
+	// Marks tell which watchers got what; nil: nobody is told.
+	Marks *mark.Recorder
+	Log   *slog.Logger
 }
 
 // Handler serves resource requests.
@@ -73,6 +76,7 @@ type Handler struct {
 	stopping <-chan struct{}
 	metrics  *pipeline.Metrics
 	slowest  time.Duration // that a write of a watch may take
+	marks    *mark.Recorder
 	log      *slog.Logger
 }
 
@@ -80,7 +84,7 @@ type Handler struct {
 func New(c Config) *Handler {
 	h := &Handler{
 		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
-		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, log: c.Log,
+		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, marks: c.Marks, log: c.Log,
 	}
 	if h.slowest == 0 {
 		h.slowest = defaultSlowest
@@ -134,12 +138,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		}
 		return wire.NotFoundPath()
 	}
-	if res.Custom != nil {
-		for _, text := range res.Custom.Notices {
-			rq.Warn(text)
-		}
+	for _, text := range res.Notices {
+		rq.Warn(text)
 	}
-	if res.Deprecated != "" && (rq.User == nil || rq.User.How != "in process") {
+	if res.Deprecated != "" && !rq.User.InProcess() {
 		rq.Warn(res.Deprecated)
 		if h.metrics != nil {
 			h.metrics.Deprecated(res.GVR(), rq.Subresource)
@@ -204,12 +206,12 @@ var named = map[string]bool{"get": true, "update": true, "patch": true, "delete"
 // reachable tells whether the path's scope is the kind's: namespaced objects are named inside a namespace only.
 func reachable(rq *pipeline.Request, res *registry.Resource) bool {
 	if !res.Namespaced {
-		return rq.Namespace == "" || res.Resource == "namespaces" && res.Group == ""
+		return rq.Namespace == "" || res.IsNamespace
 	}
 	if rq.Namespace != "" {
 		return true
 	}
-	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "" && res.Custom == nil)
+	return rq.Subresource == "" && (rq.Verb == "list" || rq.Verb == "watch" || rq.Name == "" && !res.RoutedByPath)
 }
 
 func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
@@ -219,7 +221,7 @@ func (h *Handler) serveSub(w http.ResponseWriter, r *http.Request, rq *pipeline.
 	_, isPart := res.Subs[rq.Subresource]
 	isScale := rq.Subresource == "scale" && res.Scale != nil
 	switch {
-	case !isPart && !isScale && res.Custom != nil:
+	case !isPart && !isScale && res.RoutedByPath:
 		return apierrors.NewNotFound(res.GroupResource(), rq.Name)
 	case !isPart && !isScale:
 		return wire.NotFoundPath()

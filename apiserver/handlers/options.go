@@ -160,12 +160,12 @@ func query(rq *pipeline.Request, res *registry.Resource, opts *metav1.ListOption
 
 // knownFields refuses a selector with a field that the kind does not offer.
 func knownFields(res *registry.Resource, sel fields.Selector) error {
-	known, own := res.Kind.Fields(res.New()), res.Custom != nil
+	known, own := res.Kind.Fields(res.New()), res.CustomFieldLabels
 	for name := range known {
 		own = own || !strings.HasPrefix(name, "metadata.")
 	}
 	for _, req := range sel.Requirements() {
-		if _, ok := known[req.Field]; ok || req.Field == "metadata.namespace" && (!own || res.Custom != nil) {
+		if _, ok := known[req.Field]; ok || req.Field == "metadata.namespace" && (!own || res.CustomFieldLabels) {
 			continue
 		}
 		if !own {

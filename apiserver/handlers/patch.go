@@ -39,8 +39,8 @@ func patchType(r *http.Request) string {
 
 func readPatch(r *http.Request, res *registry.Resource) (*patchRequest, error) {
 	name := patchType(r)
-	if res.Custom != nil && !slices.Contains(patch.Untyped, name) { // of other kinds routed knows
-		return nil, wire.UnsupportedMedia(patch.Untyped)
+	if res.PatchTypes != nil && !slices.Contains(res.PatchTypes, name) { // of other kinds routed knows
+		return nil, wire.UnsupportedMedia(res.PatchTypes)
 	}
 	opts, err := patchOptions(r, types.PatchType(name))
 	if err != nil {

@@ -56,11 +56,8 @@ func otherUID(c change, ns, name string, want, is types.UID) error {
 
 // unmet words, as the store of Kubernetes does, what an object is not.
 func unmet(c change, ns, name, what string) error {
-	res, prefix := c.res, objects.StorePrefix(c.res.GroupResource())
-	if res.Custom != nil {
-		prefix = res.Group + "/" + res.Resource
-	}
-	key := objects.Config{Prefix: prefix, Namespaced: res.Namespaced}.KeyPrefix(ns) + name
+	res := c.res
+	key := objects.Config{Prefix: res.StorePrefix(), Namespaced: res.Namespaced}.KeyPrefix(ns) + name
 	if c.dry {
 		key = strings.TrimPrefix(key, strings.TrimSuffix(objects.Root, "/")) // a dry run does not know where in the store objects are
 	}

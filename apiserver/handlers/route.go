@@ -16,15 +16,15 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// routed refuses, before anything is read, what Kubernetes has no route for: routes of the built-in kinds are chosen by method,
-// Content-Type and Accept, those of custom resources by the path alone.
+// routed refuses, before anything is read, what Kubernetes has no route for: routes are chosen by method, Content-Type and Accept, unless the
+// row says by the path alone.
 func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
 		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // its messages are those that clients know
 			return apierrors.NewBadRequest(`Name parameter invalid: "` + rq.Name + `": ` + strings.Join(wrong, ";"))
 		}
 	}
-	if res.Custom != nil {
+	if res.RoutedByPath {
 		return nil
 	}
 	if r.Method == http.MethodHead && !connects(rq, res) {
@@ -63,5 +63,5 @@ func produced(rq *pipeline.Request, res *registry.Resource) []string {
 
 // connects tells whether a request opens a stream or goes to another server, whatever its method.
 func connects(rq *pipeline.Request, res *registry.Resource) bool {
-	return rq.Subresource != "" && slices.ContainsFunc(res.Also, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
+	return rq.Subresource != "" && slices.ContainsFunc(res.Subresources, func(s registry.Sub) bool { return s.Name == rq.Subresource && s.Connect })
 }

@@ -199,8 +199,8 @@ func rescaled(
 // scalePaths say where the replica count is in each version that field owners may speak of.
 func scalePaths(res *registry.Resource) managedfields.ResourcePathMappings {
 	paths := map[string][]string{res.GVK().GroupVersion().String(): res.Scale.Path}
-	if res.Custom != nil {
-		paths = res.Custom.ScalePaths
+	if res.ScalePaths != nil {
+		paths = res.ScalePaths
 	}
 	out := managedfields.ResourcePathMappings{}
 	for version, names := range paths {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +25,7 @@ import (
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
 	"keelson/auth"
+	"keelson/store"
 )
 
 // update replaces an object, or the part of it that a subresource owns.
@@ -131,7 +134,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		return h.dryChange(ctx, rq, c, step)
 	}
 	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
-	if tooLarge(err) && !c.applied {
+	if errors.Is(err, store.ErrTooLarge) && !c.applied {
 		e, created, receipt, err = c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, func(_ context.Context, current kind.Object) (kind.Object, error) {
 			if (current == nil) != (base == nil) || current != nil && current.GetResourceVersion() != base.GetResourceVersion() {
 				return nil, conflict(c.res, rq.Name)
@@ -372,7 +375,71 @@ func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *
 func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	pod, ok := obj.(*corev1.Pod)
 	before, ok2 := old.(*corev1.Pod)
-	if ok && ok2 && sub == "status" && pod.Status.Phase != before.Status.Phase {
-		rq.Mark.Change = fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase)
+	if !ok || !ok2 || sub != "status" {
+		return
 	}
+	var said []string
+	if pod.Status.Phase != before.Status.Phase {
+		said = append(said, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
+		if pod.Status.Reason != "" {
+			said[0] += " (" + pod.Status.Reason + ")"
+		}
+	}
+	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
+		said = append(said, "nominated to "+node+", where others leave for it")
+	}
+	if why := disrupted(&pod.Status); why != "" && why != disrupted(&before.Status) {
+		said = append(said, "is to leave: "+why)
+	}
+	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
+}
+
+// waits says what a pod waits for now and did not before: the scheduler, or a container for a reason of its own. Few are named.
+func waits(now, before *corev1.PodStatus) []string {
+	var said []string
+	if c := unscheduled(now); c != "" && c != unscheduled(before) {
+		said = append(said, "not scheduled: "+c)
+	}
+	const most, longest = 3, 64
+	usual := []string{"", "ContainerCreating", "PodInitializing"}
+	was := waiting(before)
+	for name, reason := range waiting(now) {
+		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= longest {
+			said = append(said, name+" waits: "+reason)
+		}
+	}
+	slices.Sort(said)
+	return said[:min(len(said), most)]
+}
+
+// disrupted is the reason for which somebody ends a pod; empty: nobody does.
+func disrupted(s *corev1.PodStatus) string {
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+func unscheduled(s *corev1.PodStatus) string {
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason
+		}
+	}
+	return ""
+}
+
+// waiting are the reasons for which containers wait, by their names.
+func waiting(s *corev1.PodStatus) map[string]string {
+	out := map[string]string{}
+	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range list {
+			if w := list[i].State.Waiting; w != nil {
+				out[list[i].Name] = w.Reason
+			}
+		}
+	}
+	return out
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/apiserver/delivery"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/registry"
@@ -73,7 +74,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 		defer mu.Unlock()
 		over = true
 	}()
-	s := stream{shape: shape, count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
+	s := stream{shape: shape, teller: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
 		slow.Reset(h.slowest)
 		defer slow.Stop()
 		if _, err := w.Write(b); err != nil {
@@ -99,7 +100,8 @@ type stream struct {
 	// measure is told the size of each event.
 	measure func(bytes int)
 	idle    func() // nothing is ready
-	begun   bool   // the first event is out: a Table has described its columns
+	teller  *delivery.Teller
+	begun   bool // the first event is out: a Table has described its columns
 }
 
 // run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
@@ -135,17 +137,24 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 	buf, _ := frameBuffers.Get().(*[]byte)
 	defer frameBuffers.Put(buf)
 	*buf = (*buf)[:0]
-	n, err := s.gather(buf, ev, events)
+	var out []objects.Event
+	n, err := s.gather(buf, &out, ev, events)
 	if err != nil {
 		_ = s.write(append(*buf, s.errorFrame(err)...)) // the watch ends either way
 		return false
 	}
 	s.count(n)
-	return s.write(*buf) == nil
+	if s.write(*buf) != nil {
+		return false
+	}
+	for i := range out {
+		s.teller.Delivered(&out[i])
+	}
+	return true
 }
 
-// gather appends ev and whatever else is ready, and tells how many events that were.
-func (s *stream) gather(buf *[]byte, ev objects.Event, events objects.Watch) (n int, err error) {
+// gather appends ev and whatever else is ready, and tells how many events that were. out are those that are to be told of.
+func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, events objects.Watch) (n int, err error) {
 	turns.Processors.Enter()
 	defer turns.Processors.Leave()
 	for more := true; more; {
@@ -155,6 +164,9 @@ func (s *stream) gather(buf *[]byte, ev objects.Event, events objects.Watch) (n 
 		}
 		s.begun = true
 		n++
+		if s.teller != nil && ev.Told != nil {
+			*out = append(*out, ev)
+		}
 		before := len(*buf)
 		*buf = wire.AppendFrame(*buf, s.shape.want.Media, string(ev.Type), b)
 		s.measure(len(*buf) - before)

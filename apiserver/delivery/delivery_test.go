@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delivery_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"keelson/api/kind"
+	"keelson/apiserver/delivery"
+	"keelson/apiserver/objects"
+	"keelson/auth"
+	"keelson/lib/mark"
+)
+
+var (
+	pods = schema.GroupResource{Resource: "pods"}
+	sets = schema.GroupResource{Group: "apps", Resource: "replicasets"}
+)
+
+func entry(obj kind.Object) *objects.Entry { return objects.NewEntry("", obj, 7, nil) }
+
+func TestWhoIsTold(t *testing.T) {
+	pod := entry(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u"}})
+	set := func(generation int64) *objects.Entry {
+		return entry(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "r", Generation: generation}})
+	}
+	change := func() *atomic.Int32 { return new(atomic.Int32) }
+	for name, c := range map[string]struct {
+		user string
+		gr   schema.GroupResource
+		ev   objects.Event
+		want int
+	}{
+		"the scheduler":          {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 1},
+		"a person":               {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
+		"nobody knows whom":      {"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
+		"what was there before":  {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod}, 0},
+		"another kind":           {"system:kube-scheduler", schema.GroupResource{Resource: "nodes"}, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
+		"a pod's status":         {"system:node:n", pods, objects.Event{Type: watch.Modified, Entry: pod, Prev: pod, Told: change()}, 1},
+		"a replica set's status": {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(2), Prev: set(2), Told: change()}, 0},
+		"a scaled replica set":   {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(3), Prev: set(2), Told: change()}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []mark.Mark
+			r := mark.NewRecorder(func(m mark.Mark) { got = append(got, m) })
+			c.ev.At = time.Now()
+			delivery.New(r, &auth.User{Name: c.user}, c.gr, &objects.ListQuery{}).Delivered(&c.ev)
+			if len(got) != c.want {
+				t.Errorf("got %d marks, want %d: %+v", len(got), c.want, got)
+			}
+		})
+	}
+}
+
+// TestFewWatchersOfAChange: a change that thousands watch costs no more marks than one that a few do, and their words are short.
+func TestFewWatchersOfAChange(t *testing.T) {
+	marks := 0
+	r := mark.NewRecorder(func(m mark.Mark) {
+		marks++
+		if d, ok := m.Detail.(*mark.Delivery); !ok || len(d.Watches) > 200 || !strings.HasPrefix(d.Watches, "pods of a, spec.nodeName=") {
+			t.Errorf("got %+v", m.Detail)
+		}
+	})
+	ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Told: new(atomic.Int32)}
+	q := &objects.ListQuery{Namespace: "a", Fields: fields.OneTermEqualSelector("spec.nodeName", strings.Repeat("n", 500))}
+	for range 1000 {
+		delivery.New(r, &auth.User{Name: "system:serviceaccount:a:b"}, pods, q).Delivered(&ev)
+	}
+	if marks != 16 {
+		t.Errorf("got %d marks of one change, want 16", marks)
+	}
+}
+
+func BenchmarkDelivered(b *testing.B) {
+	t := delivery.New(mark.NewRecorder(func(mark.Mark) {}), &auth.User{Name: "system:kube-scheduler"}, pods, &objects.ListQuery{})
+	e := entry(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u"}})
+	b.ReportAllocs()
+	for b.Loop() {
+		var told atomic.Int32
+		t.Delivered(&objects.Event{Type: watch.Added, Entry: e, At: time.Now(), Told: &told})
+	}
+}

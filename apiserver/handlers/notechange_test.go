@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/apiserver/pipeline"
+)
+
+// TestNoteChange: a story says what a write of a pod's status told, not that there was one.
+func TestNoteChange(t *testing.T) {
+	waits := func(reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		before, now corev1.PodStatus
+		want        string
+	}{
+		"phase":       {corev1.PodStatus{Phase: "Pending"}, corev1.PodStatus{Phase: "Running"}, "phase Pending -> Running"},
+		"its reason":  {corev1.PodStatus{Phase: "Running"}, corev1.PodStatus{Phase: "Failed", Reason: "DeadlineExceeded"}, "phase Running -> Failed (DeadlineExceeded)"},
+		"a container": {waits("ContainerCreating"), waits("ErrImagePull"), "c waits: ErrImagePull"},
+		"as usual":    {corev1.PodStatus{Phase: "Pending"}, waits("ContainerCreating"), ""},
+		"no news":     {waits("ErrImagePull"), waits("ErrImagePull"), ""},
+		"no node": {corev1.PodStatus{}, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable"}}},
+			"not scheduled: Unschedulable"},
+		"nominated": {corev1.PodStatus{}, corev1.PodStatus{NominatedNodeName: "n"}, "nominated to n, where others leave for it"},
+		"preempted": {corev1.PodStatus{}, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"}}},
+			"is to leave: PreemptionByScheduler"},
+	} {
+		rq := &pipeline.Request{}
+		noteChange(rq, "status", &corev1.Pod{Status: c.now}, &corev1.Pod{Status: c.before})
+		if rq.Mark.Change != c.want {
+			t.Errorf("%s: got %q, want %q", name, rq.Mark.Change, c.want)
+		}
+	}
+}
