@@ -22,18 +22,29 @@ type NodeRestriction struct {
 	Reader Reader
 	// NodeName tells whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
+	// RoleAccounts are service accounts of kube-system as which roles work beside kubelets: a node may have their tokens, bound to itself.
+	RoleAccounts []string
 	// Authorizer says whether a node may ask for a token of an audience that none of the pod's volumes asks for; nil: no.
 	Authorizer auth.Authorizer
 }
 
+// RemovedNode is the annotation of a user whose node was removed from the cluster after its certificate was issued: when that was.
+const RemovedNode = "keelson.dev/removed"
+
+// notForRemoved is by what a removed node would come back.
+var notForRemoved = []string{"nodes", "certificatesigningrequests", "serviceaccounts", "leases"}
+
 // Name is the plugin's name.
 func (NodeRestriction) Name() string { return "NodeRestriction" }
 
-// Validate judges writes by kubelets; others pass.
+// Validate judges writes by kubelets, and by the roles beside them; others pass.
 func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	node, ok := p.NodeName(r.User)
 	if !ok {
-		return nil
+		return p.role(r)
+	}
+	if at := r.User.Annotations[RemovedNode]; at != "" && r.Operation == Create && slices.Contains(notForRemoved, r.Resource.Resource) {
+		return Forbidden(r, "node %q was removed from the cluster at %s: `keelson down --purge` on its machine, then let it join again with a token", node, at)
 	}
 	switch r.Resource.Resource {
 	case "pods":
@@ -143,7 +154,7 @@ func ownLease(r *Request, node string) error {
 	return nil
 }
 
-// token lets a kubelet ask only for tokens bound to its own pods.
+// token lets a kubelet ask only for tokens bound to its own pods, and to itself for the roles beside it.
 func (p NodeRestriction) token(ctx context.Context, r *Request, node string) error {
 	if r.Subresource != "token" || r.Operation != Create {
 		return nil
@@ -153,6 +164,9 @@ func (p NodeRestriction) token(ctx context.Context, r *Request, node string) err
 		return Forbidden(r, "unexpected type %T", r.Object)
 	}
 	ref := tr.Spec.BoundObjectRef
+	if p.roleToken(r, ref) {
+		return p.nodeToken(ctx, r, tr, node)
+	}
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" || ref.Name == "" {
 		return Forbidden(r, "node requested token not bound to a pod")
 	}

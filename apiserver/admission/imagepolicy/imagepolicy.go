@@ -32,9 +32,9 @@ const (
 	failedOpen       = "alpha.image-policy.k8s.io/failed-open"
 )
 
-// New reads the kubeconfig that c names.
-func New(c Config) (*Plugin, error) {
-	hook, err := remote.New(c.KubeConfigFile, 0)
+// New reads the kubeconfig that c names. dial makes the connections.
+func New(c Config, dial remote.Dial) (*Plugin, error) {
+	hook, err := remote.New(c.KubeConfigFile, 0, dial)
 	if err != nil {
 		return nil, fmt.Errorf("image policy webhook: %w", err)
 	}

@@ -44,6 +44,8 @@ type Config struct {
 	Objects Objects
 	// NodeName tells whose kubelet a user is.
 	NodeName func(u *auth.User) (string, bool)
+	// RoleAccounts are service accounts of kube-system as which roles work beside kubelets.
+	RoleAccounts []string
 	// Authorizer answers expressions that ask it.
 	Authorizer auth.Authorizer
 	// File holds what plugins are told beside that; nil: nothing.
@@ -81,7 +83,7 @@ var table = []row{
 	{name: "LimitRanger", make: plain(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
 	{name: "ServiceAccount", make: plain(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
 	{name: "NodeRestriction", make: plain(func(c *Config) admission.Plugin {
-		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, Authorizer: c.Authorizer}
+		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, RoleAccounts: c.RoleAccounts, Authorizer: c.Authorizer}
 	})},
 	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
 	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},
@@ -90,7 +92,7 @@ var table = []row{
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := imagepolicy.New(conf)
+		p, err := imagepolicy.New(conf, c.Objects.Outbound().Dialer(outbound.Configured))
 		return p, nil, err
 	}},
 	{name: "PodSecurity", make: func(c *Config) (admission.Plugin, []Follow, error) {

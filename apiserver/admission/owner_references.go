@@ -6,67 +6,11 @@ import (
 	"context"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/auth"
 )
-
-// AlwaysPullImages has every container's image pulled anew, so that nobody runs an image that another could pull and they could not.
-// Off by default.
-type AlwaysPullImages struct{}
-
-// Name is the plugin's name.
-func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
-
-// Admit sets the pull policy.
-func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
-	pod, ok := r.Object.(*corev1.Pod)
-	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
-		return nil
-	}
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range containers {
-			alwaysPull(r, "spec.containers[*].imagePullPolicy", &containers[i].ImagePullPolicy)
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		alwaysPull(r, "spec.ephemeralContainers[*].imagePullPolicy", &pod.Spec.EphemeralContainers[i].ImagePullPolicy)
-	}
-	return nil
-}
-
-func alwaysPull(r *Request, field string, policy *corev1.PullPolicy) {
-	if *policy != corev1.PullAlways {
-		*policy = corev1.PullAlways
-		r.Changed(field)
-	}
-}
-
-// DenyServiceExternalIPs keeps new external addresses out of services. Off by default.
-type DenyServiceExternalIPs struct{}
-
-// Name is the plugin's name.
-func (DenyServiceExternalIPs) Name() string { return "DenyServiceExternalIPs" }
-
-// Validate refuses external addresses that were not there before.
-func (DenyServiceExternalIPs) Validate(_ context.Context, r *Request) error {
-	service, ok := r.Object.(*corev1.Service)
-	if !ok || r.Subresource != "" || r.Operation != Create && r.Operation != Update {
-		return nil
-	}
-	var before []string
-	if old, ok := r.OldObject.(*corev1.Service); ok {
-		before = old.Spec.ExternalIPs
-	}
-	for _, ip := range service.Spec.ExternalIPs {
-		if !slices.Contains(before, ip) {
-			return Forbidden(r, "Use of external IPs is denied by admission control")
-		}
-	}
-	return nil
-}
 
 // OwnerReferencesPermissionEnforcement lets only those change an object's owners who could delete it, and only those block an owner's
 // deletion who may write its finalizers. Off by default.

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// AlwaysPullImages has every container's image pulled anew, so that nobody runs an image that another could pull and they could not.
+// Off by default.
+type AlwaysPullImages struct{}
+
+// Name is the plugin's name.
+func (AlwaysPullImages) Name() string { return "AlwaysPullImages" }
+
+// Admit sets the pull policy.
+func (AlwaysPullImages) Admit(_ context.Context, r *Request) error {
+	pod, ok := r.Object.(*corev1.Pod)
+	if !ok || r.Resource != pods || r.Operation != Create && r.Operation != Update || r.Subresource != "" && r.Subresource != "ephemeralcontainers" {
+		return nil
+	}
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range containers {
+			alwaysPull(r, "spec.containers[*].imagePullPolicy", &containers[i].ImagePullPolicy)
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		alwaysPull(r, "spec.ephemeralContainers[*].imagePullPolicy", &pod.Spec.EphemeralContainers[i].ImagePullPolicy)
+	}
+	return nil
+}
+
+func alwaysPull(r *Request, field string, policy *corev1.PullPolicy) {
+	if *policy != corev1.PullAlways {
+		*policy = corev1.PullAlways
+		r.Changed(field)
+	}
+}

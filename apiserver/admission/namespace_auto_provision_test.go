@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestNamespaceAutoProvision(t *testing.T) {
+	var made []string
+	answer := error(nil)
+	at := func(there cache) NamespaceAutoProvision {
+		return NamespaceAutoProvision{Reader: there, Create: func(_ context.Context, ns *corev1.Namespace) error {
+			made = append(made, ns.Name)
+			return answer
+		}}
+	}
+	empty := cacheOf(map[schema.GroupVersionResource][]runtime.Object{})
+	dry, update := creation(pod()), creation(pod())
+	dry.DryRun, update.Operation = true, Update
+	for what, err := range map[string]error{
+		"there": at(namespaceWith(nil)).Admit(t.Context(), creation(pod())), "nothing is stored": at(empty).Admit(t.Context(), dry),
+		"an update": at(empty).Admit(t.Context(), update),
+	} {
+		if err != nil || len(made) > 0 {
+			t.Errorf("%s: made %q, %v", what, made, err)
+		}
+	}
+	if err := at(empty).Admit(t.Context(), creation(pod())); err != nil || !cmp.Equal(made, []string{"dev"}) {
+		t.Errorf("missing: made %q, %v", made, err)
+	}
+	answer = apierrors.NewAlreadyExists(namespaces.GroupResource(), "dev")
+	if err := at(empty).Admit(t.Context(), creation(pod())); err != nil {
+		t.Errorf("another was faster: %v", err)
+	}
+	answer = errors.New("the store is full")
+	wantForbidden(t, "cannot be made", at(empty).Admit(t.Context(), creation(pod())), "the store is full")
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+)
+
+// NamespaceExists refuses writes in namespaces that are not there. Off by default: NamespaceLifecycle does that and more.
+type NamespaceExists struct{ Reader Reader }
+
+// Name is the plugin's name.
+func (NamespaceExists) Name() string { return "NamespaceExists" }
+
+// Validate looks for the namespace.
+func (p NamespaceExists) Validate(ctx context.Context, r *Request) error {
+	if r.Operation == Connect || r.Kind.Kind == "Namespace" && r.Kind.Group == "" {
+		return nil
+	}
+	_, err := r.NamespaceObject(ctx, p.Reader)
+	return err
+}

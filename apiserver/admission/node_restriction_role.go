@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/auth"
+)
+
+// longestRoleToken is how many seconds a token for a role beside a kubelet lives at most.
+const longestRoleToken = 3600
+
+// roleToken tells whether a token is asked for that is not bound to a pod, for a role beside a kubelet.
+func (p NodeRestriction) roleToken(r *Request, ref *authenticationv1.BoundObjectReference) bool {
+	return r.Namespace == metav1.NamespaceSystem && slices.Contains(p.RoleAccounts, r.Name) && ref != nil && ref.APIVersion == "v1" && ref.Kind == "Node"
+}
+
+// nodeToken lets a kubelet have a token of a role beside it for an hour, for the API server alone, bound to its own Node.
+func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenticationv1.TokenRequest, node string) error {
+	ref := tr.Spec.BoundObjectRef
+	switch {
+	case ref.Name != node:
+		return Forbidden(r, "node %q requested token bound to node %q", node, ref.Name)
+	case ref.UID == "":
+		return Forbidden(r, "node requested token with a node binding without a uid")
+	case len(tr.Spec.Audiences) > 0:
+		return Forbidden(r, "node may only request the API server's own audience for a token bound to itself")
+	case tr.Spec.ExpirationSeconds != nil && *tr.Spec.ExpirationSeconds > longestRoleToken:
+		return Forbidden(r, "node may only request a token bound to itself for %d seconds", longestRoleToken)
+	}
+	own, err := get[*corev1.Node](ctx, p.Reader, nodes, "", node)
+	if err != nil {
+		return err
+	}
+	if own.UID != ref.UID {
+		return Forbidden(r, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+	}
+	return nil
+}
+
+// RoleNode tells beside which node's kubelet a role works that has one of these service accounts of kube-system: its token is bound to the node.
+func RoleNode(u *auth.User, accounts []string) (string, bool) {
+	name, ok := strings.CutPrefix(u.Name, "system:serviceaccount:"+metav1.NamespaceSystem+":")
+	if !ok || !slices.Contains(accounts, name) {
+		return "", false
+	}
+	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 && node[0] != "" {
+		return node[0], true
+	}
+	return "", false
+}
+
+// role keeps a role beside a kubelet to what is that node's.
+func (p NodeRestriction) role(r *Request) error {
+	node, ok := RoleNode(r.User, p.RoleAccounts)
+	if !ok {
+		return nil
+	}
+	switch r.Resource.Resource {
+	case "endpointslices":
+		return ownNames(r, node)
+	case "services":
+		return namesService(r, node)
+	}
+	return nil
+}

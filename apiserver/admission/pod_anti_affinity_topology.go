@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// LimitPodHardAntiAffinityTopology keeps pods from demanding to be far from others by anything but the node. Off by default.
+type LimitPodHardAntiAffinityTopology struct{}
+
+// Name is the plugin's name.
+func (LimitPodHardAntiAffinityTopology) Name() string { return "LimitPodHardAntiAffinityTopology" }
+
+// Validate looks at the required anti-affinity.
+func (LimitPodHardAntiAffinityTopology) Validate(_ context.Context, r *Request) error {
+	if !isPod(r) || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	pod, err := podOf(r)
+	if err != nil || pod.Spec.Affinity == nil || pod.Spec.Affinity.PodAntiAffinity == nil {
+		return err
+	}
+	for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
+		if term.TopologyKey != corev1.LabelHostname {
+			return Forbidden(r, "affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname)
+		}
+	}
+	return nil
+}
