@@ -110,16 +110,25 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	if err := conn.SetDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("take over the connection: %w", err)
 	}
-	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+"\r\n\r\n"); err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	session, err := mux.Opener(&joined{Conn: conn, r: buffered.Reader})
+	j := &joined{Conn: conn, r: buffered.Reader, answered: make(chan struct{})}
+	session, err := mux.Opener(j)
 	if err != nil {
 		return fmt.Errorf("open the tunnel: %w", err)
 	}
+	// The tunnel is the node's before the node reads the answer: whoever deletes or dials the node from then on finds it.
 	tn := &tunnel{session: session, seats: make(chan struct{}, mux.Most)}
-	if !t.put(node, tn) {
-		return errors.Join(errors.New("the server stops"), session.Close())
+	kept := t.put(node, tn)
+	if kept {
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+mux.Protocol+"\r\n\r\n")
+	} else {
+		err = errors.New("the server stops")
+	}
+	close(j.answered)
+	if err != nil {
+		if kept {
+			t.remove(node, tn)
+		}
+		return errors.Join(fmt.Errorf("answer: %w", err), session.Close())
 	}
 	// The node may have gone while it was asked for: then nobody else ends the tunnel.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -153,11 +162,7 @@ func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
 		}
 	}
 	_ = tn.session.Close() // it has ended, in whatever way
-	t.mu.Lock()
-	if t.byNode[node] == tn {
-		delete(t.byNode, node)
-	}
-	t.mu.Unlock()
+	t.remove(node, tn)
 	t.cfg.Log.Info("a node's tunnel ended", "node", node, "why", why)
 }
 
@@ -175,6 +180,15 @@ func (t *Tunnels) put(node string, tn *tunnel) bool {
 		_ = old.session.Close() // it is of no use any more
 	}
 	return true
+}
+
+// remove forgets a tunnel that has ended, unless a later one has taken its place.
+func (t *Tunnels) remove(node string, tn *tunnel) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byNode[node] == tn {
+		delete(t.byNode, node)
+	}
 }
 
 // End ends the tunnel of a node that has gone, if it has one.
@@ -240,10 +254,16 @@ func (s *seated) Close() error {
 	return s.Conn.Close()
 }
 
-// joined reads first what the server's HTTP has read ahead.
+// joined reads first what the server's HTTP has read ahead, and writes nothing before the answer to the node's request.
 type joined struct {
 	net.Conn
-	r io.Reader
+	r        io.Reader
+	answered chan struct{} // closed after the answer
 }
 
 func (j *joined) Read(p []byte) (int, error) { return j.r.Read(p) }
+
+func (j *joined) Write(p []byte) (int, error) {
+	<-j.answered
+	return j.Conn.Write(p)
+}
