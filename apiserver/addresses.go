@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +24,8 @@ import (
 var (
 	ipAddresses  = networkingv1.SchemeGroupVersion.WithResource("ipaddresses")
 	serviceCIDRs = networkingv1.SchemeGroupVersion.WithResource("servicecidrs")
+
+	eventsResource = eventsv1.SchemeGroupVersion.WithResource("events")
 )
 
 // allocateServices gives services their addresses from what the services and IPAddresses there are leave.
@@ -30,7 +34,11 @@ func (s *Server) allocateServices() error {
 	if ports == (servicealloc.PortRange{}) {
 		ports = servicealloc.DefaultPorts
 	}
-	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s))
+	var record servicealloc.Record
+	if s.config.Shared {
+		record = portRecord{s.storage.cache.Resource(portRecords)}
+	}
+	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s), record, s.tellOfService)
 	if err != nil {
 		return err
 	}
@@ -54,7 +62,24 @@ func (s *Server) allocateServices() error {
 		{Resource: ipAddresses, Set: a.SetAddress, Remove: a.RemoveAddress},
 		{Resource: services, Set: a.SetService, Remove: a.RemoveService},
 	}, s.config.Follow...)
+	if s.config.Shared {
+		s.follow = append(s.follow, Follower{
+			Resource: portRecords.Resource.WithVersion("v1"), from: s.storage.cache.Resource(portRecords), Set: a.SetRecord, Remove: a.RemoveRecord,
+		})
+	}
 	return nil
+}
+
+// tellOfService makes an event of what is wrong with a service's addresses or ports.
+func (s *Server) tellOfService(ctx context.Context, p servicealloc.Problem) error {
+	const controller = "service-allocator"
+	now := time.Now()
+	return s.handler.Create(ctx, self, eventsResource, &eventsv1.Event{
+		ObjectMeta:          metav1.ObjectMeta{Namespace: p.Service.Namespace, Name: fmt.Sprintf("%s.%x", p.Service.Name, now.UnixNano())},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: controller, ReportingInstance: controller, Type: corev1.EventTypeWarning, Reason: p.Reason, Action: p.Action, Note: p.Message,
+		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: p.Service.Namespace, Name: p.Service.Name, UID: p.UID},
+	})
 }
 
 // claims are the IPAddresses that the server makes for services.
@@ -107,6 +132,30 @@ func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAd
 		return nil, fmt.Errorf("address %s is a %T", ip, e.Object)
 	}
 	return a, nil
+}
+
+// tellOfRanges says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and so do
+// the addresses that services have.
+func (s *Server) tellOfRanges(ctx context.Context) {
+	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
+	have, ok := obj.(*networkingv1.ServiceCIDR)
+	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.ownCIDRs()) {
+		return
+	}
+	s.log.Warn("services keep the ranges of the ServiceCIDR kubernetes, which are not those of --service-cluster-ip-range: "+
+		"add a ServiceCIDR with the new range, or go back to the old one", "servicecidr", have.Spec.CIDRs, "service-cluster-ip-range", s.ownCIDRs())
+	const controller = "kubernetes-service-cidr-controller"
+	now := metav1.Now()
+	err = s.handler.Create(ctx, self, corev1.SchemeGroupVersion.WithResource("events"), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: fmt.Sprintf("kubernetes.%x", now.UnixNano())},
+		InvolvedObject: corev1.ObjectReference{APIVersion: "networking.k8s.io/v1", Kind: "ServiceCIDR", Name: have.Name, UID: have.UID},
+		Type:           corev1.EventTypeWarning, Reason: "KubernetesDefaultServiceCIDRInconsistent",
+		Message:        fmt.Sprintf("The default ServiceCIDR %v does not match the controller flag configurations %s", have.Spec.CIDRs, s.ownCIDRs()),
+		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: controller}, ReportingController: controller,
+	})
+	if err != nil {
+		s.log.Debug("no event tells of the ranges of services", "error", err)
+	}
 }
 
 // rangeReady says of the server's own ServiceCIDR that it can be used, as long as nobody has said anything.

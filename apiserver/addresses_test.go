@@ -19,8 +19,6 @@ import (
 	"keelson/api/scheduling"
 	"keelson/apiserver"
 	"keelson/apiserver/servicealloc"
-	"keelson/pki"
-	"keelson/store/embed"
 )
 
 func serviceAt(name, ip string) *corev1.Service {
@@ -101,26 +99,14 @@ func TestServiceAddresses(t *testing.T) {
 
 // TestTwoStacks: a server that is given a range of the other family too widens its ServiceCIDR, and gives services both.
 func TestTwoStacks(t *testing.T) {
-	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, ca := newSite(t)
 	_, stop := startOn(t, st, ca, nil)
 	stop()
 	r, stop := startOn(t, st, ca, func(c *apiserver.Config) {
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:1::/108")}
 		c.NodePorts = servicealloc.PortRange{First: 31000, Last: 31000}
 	})
-	t.Cleanup(func() {
-		stop()
-		if err := st.Close(); err != nil {
-			t.Errorf("close store: %v", err)
-		}
-	})
+	t.Cleanup(stop)
 	c, ctx := r.clients(t), t.Context()
 	own, err := c.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil || !slices.Equal(own.Spec.CIDRs, []string{"10.96.0.0/16", "fd00:1::/108"}) {

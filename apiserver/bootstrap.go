@@ -50,9 +50,15 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if err := s.ensureAll(ctx, append(slices.Clone(s.config.Bootstrap), own...)); err != nil {
 		return err
 	}
+	for _, b := range s.config.Withdrawn {
+		if err := s.withdraw(ctx, b); err != nil {
+			return fmt.Errorf("bootstrap: %w", err)
+		}
+	}
 	if err := s.reconcileEndpoints(ctx); err != nil {
 		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
 	}
+	s.tellOfRanges(ctx)
 	return s.rangeReady(ctx)
 }
 
@@ -107,6 +113,39 @@ func (s *Server) ensure(ctx context.Context, obj runtime.Object) error {
 		return fmt.Errorf("update %s: %w", name, err)
 	}
 	return nil
+}
+
+// withdraw takes b's subjects from the binding of that name, unless its administrator took it over.
+func (s *Server) withdraw(ctx context.Context, b *rbacv1.ClusterRoleBinding) error {
+	gvr := rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+	current, err := s.reader.Get(ctx, gvr, "", b.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for ClusterRoleBinding %s: %w", b.Name, err)
+	}
+	if probe, ok := current.DeepCopyObject().(*rbacv1.ClusterRoleBinding); !ok || !removeSubjects(probe, b.Subjects) {
+		return nil
+	}
+	s.config.Log.Warn("a grant of an earlier version is withdrawn", "binding", b.Name, "subjects", b.Subjects)
+	if err := s.handler.Update(ctx, self, gvr, b, func(obj kind.Object) bool {
+		o, ok := obj.(*rbacv1.ClusterRoleBinding)
+		return ok && removeSubjects(o, b.Subjects)
+	}); err != nil {
+		return fmt.Errorf("update ClusterRoleBinding %s: %w", b.Name, err)
+	}
+	return nil
+}
+
+// removeSubjects changes b, which is the caller's, and tells whether that changed anything.
+func removeSubjects(b *rbacv1.ClusterRoleBinding, subjects []rbacv1.Subject) bool {
+	if b.Annotations[autoupdate] == "false" {
+		return false
+	}
+	before := len(b.Subjects)
+	b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return slices.Contains(subjects, s) })
+	return len(b.Subjects) < before
 }
 
 func (s *Server) resourceOf(gvk schema.GroupVersionKind) (schema.GroupVersionResource, bool) {

@@ -5,6 +5,7 @@ package apiserver_test
 import (
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"keelson/apiserver/pipeline"
 	"keelson/pki"
 )
 
@@ -251,5 +253,67 @@ func TestDeprecatedVersionWarns(t *testing.T) {
 	}
 	if got := c.raw(t, "GET", "/apis/example.com/v1/olds", nil, nil).Header.Values("Warning"); len(got) != 0 {
 		t.Errorf("warnings of v1: %q", got)
+	}
+}
+
+// TestUnreadOfVersions: in each version of a definition with several, an object that cannot be read is told of, and removed unread.
+func TestUnreadOfVersions(t *testing.T) {
+	st, ca := newSite(t)
+	r, stop := startOn(t, st, ca, nil)
+	t.Cleanup(stop)
+	c := customOn(t, r)
+	c.define(twoVersions(nil))
+	if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", "good", nil)); err != nil {
+		t.Fatal(err)
+	}
+	const unsafe = `{"kind":"DeleteOptions","apiVersion":"v1","ignoreStoreReadErrorWithClusterBreakingPotential":true}`
+	for _, version := range []string{"v2", "v1"} {
+		if _, err := st.Create(t.Context(), "/registry/example.com/servers/ns/bad", []byte("junk")); err != nil {
+			t.Fatal(err)
+		}
+		base := "/apis/example.com/" + version + "/namespaces/ns/servers"
+		for _, q := range []struct {
+			method, path, body string
+			code               int
+			text               string
+		}{
+			{"GET", base + "/bad", "", 500, "StorageError: corrupt object, Code: 7"},
+			{"DELETE", base + "/bad", "", 500, "Internal error occurred"},
+			{"DELETE", base + "/good", unsafe, 409, "unsafe deletion is not allowed because the object is decodable from storage"},
+			{"DELETE", base + "/bad", unsafe, 200, `"details":{"name":"bad"`},
+			{"GET", base + "/bad", "", 404, "not found"},
+		} {
+			r.call(t, q.method, q.path, q.body, "Content-Type", "application/json").wants(t, q.method+" "+q.path, q.code, q.text)
+		}
+	}
+}
+
+// TestListsCostTheirSize: a list takes seats for what it writes, whatever lies between the resource and its cache.
+func TestListsCostTheirSize(t *testing.T) {
+	c := startCustom(t)
+	c.define(twoVersions(nil))
+	const many = 250
+	for i := range many {
+		name := fmt.Sprintf("s%d", i)
+		if err := create(t, c.in("v1", "servers"), object("example.com/v1", "Server", "ns", name, nil)); err != nil {
+			t.Fatal(err)
+		}
+		e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns"}, InvolvedObject: corev1.ObjectReference{Namespace: "ns"}}
+		if _, err := c.clients(t).CoreV1().Events("ns").Create(t.Context(), e, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		group, version, resource string
+		limit                    int64
+		want                     int
+	}{
+		{"example.com", "v1", "servers", 0, 3}, {"example.com", "v2", "servers", 0, 3}, {"example.com", "v2", "servers", 50, 1},
+		{"", "v1", "events", 0, 3}, {"events.k8s.io", "v1", "events", 0, 3}, {"", "v1", "componentstatuses", 0, 1},
+	} {
+		rq := &pipeline.Request{Info: pipeline.Info{IsResource: true, Verb: "list", Group: tc.group, Version: tc.version, Resource: tc.resource, Limit: tc.limit}}
+		if got := c.Cost(rq); got != tc.want {
+			t.Errorf("a list of %s/%s %s, limit %d: %d seats, want %d", tc.group, tc.version, tc.resource, tc.limit, got, tc.want)
+		}
 	}
 }

@@ -14,9 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"keelson/pki"
-	"keelson/store/embed"
 )
 
 func configMap(name string, finalizers ...string) *corev1.ConfigMap {
@@ -291,21 +288,9 @@ func TestDeletedAtOnce(t *testing.T) {
 
 // TestUnread: what cannot be read is told by GET and lists, and goes when it is deleted so, dry runs aside.
 func TestUnread(t *testing.T) {
-	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, ca := newSite(t)
 	r, stop := startOn(t, st, ca, nil)
-	t.Cleanup(func() {
-		stop()
-		if err := st.Close(); err != nil {
-			t.Errorf("close store: %v", err)
-		}
-	})
+	t.Cleanup(stop)
 	if _, err := st.Create(t.Context(), "/registry/configmaps/default/bad", []byte("junk")); err != nil {
 		t.Fatal(err)
 	}

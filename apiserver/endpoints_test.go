@@ -14,8 +14,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/apiserver"
-	"keelson/pki"
-	"keelson/store/embed"
 )
 
 // whereKubernetes is what the service "kubernetes" leads to, in both forms.
@@ -59,15 +57,7 @@ func within(t *testing.T, what string, limit time.Duration, ok func() bool) {
 // TestKubernetesEndpoints: the service leads to the server's address, also after that was another one or somebody wrote there; where nobody
 // can reach the server it leads nowhere.
 func TestKubernetesEndpoints(t *testing.T) {
-	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = st.Close() }()
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, ca := newSite(t)
 	for _, c := range []struct{ advertise, want string }{
 		{"10.42.7.1:6443", "10.42.7.1:6443 | 10.42.7.1:6443"}, {"192.0.2.3:7443", "192.0.2.3:7443 | 192.0.2.3:7443"}, {"", "|"},
 	} {
@@ -103,15 +93,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 
 // TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its key has not been renewed.
 func TestSharedStore(t *testing.T) {
-	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = st.Close() }()
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {
 		return startOn(t, st, ca, func(cfg *apiserver.Config) { cfg.Advertise, cfg.Shared = advertise, true })
 	}

@@ -31,17 +31,17 @@ func (s *Server) fairness() *fairness.Controller {
 	}
 	f := fairness.New(seats, longestInQueue)
 	row := s.reader.resources[flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas")]
-	s.dangling = newDangling(row.Storage, row.Fields["status"], s.log)
+	s.flowSchemaStatus = newFlowSchemaStatus(row.Storage, row.Fields["status"], s.log)
 	for _, resource := range []string{"prioritylevelconfigurations", "flowschemas"} {
 		s.follow = append(s.follow, Follower{
 			Resource: flowcontrolv1.SchemeGroupVersion.WithResource(resource),
 			Set: func(o runtime.Object) {
 				f.Set(o)
-				s.dangling.set(o)
+				s.flowSchemaStatus.set(o)
 			},
 			Remove: func(o runtime.Object) {
 				f.Remove(o)
-				s.dangling.remove(o)
+				s.flowSchemaStatus.remove(o)
 			},
 		})
 	}
@@ -49,8 +49,8 @@ func (s *Server) fairness() *fairness.Controller {
 	return f
 }
 
-// width estimates how many seats a request takes: lists of many or large objects more, and writes of large ones.
-func (s *Server) width(rq *pipeline.Request) int {
+// cost estimates how many seats a request takes: lists of many or large objects more, and writes of large ones.
+func (s *Server) cost(rq *pipeline.Request) int {
 	if !rq.ReadOnly() {
 		if rq.Length < 0 { // it may be as large as any
 			return mostSeats
@@ -64,14 +64,7 @@ func (s *Server) width(rq *pipeline.Request) int {
 	if res == nil || res.Storage == nil {
 		return 1
 	}
-	counted, ok := res.Storage.(interface {
-		Count() int
-		Bytes() int
-	})
-	if !ok {
-		return 1
-	}
-	count, size := counted.Count(), counted.Bytes()
+	count, size := res.Storage.Size()
 	if rq.Limit > 0 && rq.Limit < int64(count) { // a page
 		size = int(float64(size) * float64(rq.Limit) / float64(count))
 		count = int(rq.Limit)

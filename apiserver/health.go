@@ -48,7 +48,7 @@ func (s *Server) checks() map[string][]discovery.Check {
 	writable := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { return s.config.Store.Health(r.Context()) }}
 	stored := discovery.Check{Name: "etcd", Run: func(r *http.Request) error { // fails when a restart may help
 		err := s.config.Store.Health(r.Context())
-		if sick := (*store.UnavailableError)(nil); errors.As(err, &sick) && !sick.Lasting {
+		if fault := (*store.UnavailableError)(nil); errors.As(err, &fault) && !fault.Lasting {
 			return nil
 		}
 		return err

@@ -26,9 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	clientwatch "k8s.io/client-go/tools/watch"
-
-	"keelson/pki"
-	"keelson/store/embed"
 )
 
 // cutter is a TCP proxy on the way to a server, whose connections can be reset and refused.
@@ -248,15 +245,7 @@ func (o *observer) agrees(t *testing.T, r dynamic.ResourceInterface) {
 // TestInformersUnderDisconnects: connections are reset, the server is replaced, history is compacted while nobody can watch. Informers
 // end up with what the server has, by notifications that make sense; a watch that resumes misses nothing and sees nothing twice.
 func TestInformersUnderDisconnects(t *testing.T) {
-	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = st.Close() }()
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
+	st, ca := newSite(t)
 	r, stop := startOn(t, st, ca, nil)
 	defer func() { stop() }()
 	c := customOn(t, r)

@@ -4,7 +4,6 @@ package apiserver_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ type tight struct {
 	most int
 }
 
-var errTooLarge = errors.New("etcdserver: request is too large")
+var errTooLarge = fmt.Errorf("of etcd: %w", store.ErrTooLarge)
 
 func (s tight) Create(ctx context.Context, key string, value []byte) (store.Written, error) {
 	if len(value) > s.most {

@@ -78,12 +78,11 @@ func (objectMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 func (m objectMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, res := range m.s.resources {
-		counted, ok := res.Storage.(interface{ Count() int })
-		if !ok || res.View != nil {
+		if res.Storage == nil || res.View != nil || res.Computed {
 			continue
 		}
-		n := float64(counted.Count())
-		gr := res.GroupResource()
+		count, _ := res.Storage.Size()
+		n, gr := float64(count), res.GroupResource()
 		ch <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, n, gr.Group, gr.Resource)
 		ch <- prometheus.MustNewConstMetric(storedDesc, prometheus.GaugeValue, n, gr.String())
 	}

@@ -166,7 +166,7 @@ func described(resources []*registry.Resource) []openapi.Resource {
 			d.Type = reflect.TypeOf(r.New()).Elem()
 		}
 		out = append(out, d)
-		for _, sub := range r.Subresources() {
+		for _, sub := range r.AllSubresources() {
 			if d.Model != nil && sub.GVK == r.GVK() {
 				out = append(out, openapi.Resource{
 					GVR: r.GVR(), Subresource: sub.Name, Parent: d.Parent, Namespaced: r.Namespaced, Kind: sub.GVK, Model: d.Model, Verbs: sub.Verbs,

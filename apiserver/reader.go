@@ -72,14 +72,8 @@ func (r *Reader) List(ctx context.Context, gvr schema.GroupVersionResource, name
 	if err != nil {
 		return nil, err
 	}
-	w, ok := s.(interface {
-		Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error
-	})
-	if !ok {
-		return r.Select(ctx, gvr, namespace, nil, nil)
-	}
 	var out []runtime.Object
-	err = w.Walk(ctx, namespace, func(e *objects.Entry) bool {
+	err = s.Walk(ctx, namespace, func(e *objects.Entry) bool {
 		out = append(out, e.Object)
 		return true
 	})

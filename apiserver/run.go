@@ -68,7 +68,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 
 // serve runs the followers, bootstraps, and takes requests until ctx is done.
 func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func()) error {
-	s.noteOwn()
+	s.followSystemObjects()
 	for _, f := range s.follow {
 		if err := s.startFollowing(inner, g, f); err != nil {
 			return err
@@ -77,7 +77,13 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	g.Go(func() error { return s.definitions.Run(inner) })
 	g.Go(func() error { return s.tunnels.Run(inner) })
 	g.Go(func() error { return s.services.Run(inner) })
-	g.Go(func() error { return s.dangling.run(inner) })
+	g.Go(func() error { return s.flowSchemaStatus.run(inner) })
+	if err := s.addresses.Start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
 	g.Go(func() error { return s.addresses.Run(inner, s.log) })
 	if err := s.bootstrap(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -88,7 +94,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	if err := s.followersKnow(ctx, inner); err != nil {
 		return err
 	}
-	g.Go(func() error { return s.keepOwn(inner) })
+	g.Go(func() error { return s.missing.Run(inner) })
 	keeping, cancel := context.WithCancel(ctx)
 	defer cancel()
 	kept := make(chan struct{})
@@ -96,24 +102,7 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 		defer close(kept)
 		return s.keepEndpoints(keeping)
 	})
-	var failed chan error
-	var hs *http.Server
-	if s.config.Listener != nil {
-		hs = s.httpServer(inner)
-		failed = make(chan error, 1)
-		l := net.Listener(s.listener)
-		if s.config.TLS != nil {
-			l = tls.NewListener(l, hs.TLSConfig)
-		}
-		g.Go(func() error {
-			err := hs.Serve(l)
-			if errors.Is(err, http.ErrServerClosed) {
-				err = nil
-			}
-			failed <- err
-			return nil
-		})
-	}
+	hs, failed := s.listen(inner, g)
 	s.ready.Store(true)
 	ready()
 	select {
@@ -132,6 +121,28 @@ func (s *Server) serve(ctx, inner context.Context, g *errgroup.Group, ready func
 	return s.shutdown(hs)
 }
 
+// listen takes connections until the server that it returns is shut down; failed then says what went wrong, or nil. Both are nil without a
+// listener.
+func (s *Server) listen(inner context.Context, g *errgroup.Group) (hs *http.Server, failed chan error) {
+	if s.config.Listener == nil {
+		return nil, nil
+	}
+	hs, failed = s.httpServer(inner), make(chan error, 1)
+	l := net.Listener(s.listener)
+	if s.config.TLS != nil {
+		l = tls.NewListener(l, hs.TLSConfig)
+	}
+	g.Go(func() error {
+		err := hs.Serve(l)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		failed <- err
+		return nil
+	})
+	return hs, failed
+}
+
 // beginStop fails readiness and ends watches.
 func (s *Server) beginStop() { s.stop.Do(func() { close(s.stopping) }) }
 
@@ -144,6 +155,9 @@ func (s *Server) shutdown(hs *http.Server) error {
 	}
 	return nil
 }
+
+// mostStreams is how many requests a connection may have under way.
+const mostStreams = 1000
 
 // httpServer speaks HTTP/2 with as many streams per connection as an informer-heavy client needs, and HTTP/1.1 for upgrades.
 func (s *Server) httpServer(inner context.Context) *http.Server {
@@ -160,15 +174,23 @@ func (s *Server) httpServer(inner context.Context) *http.Server {
 		return hs
 	}
 	hs.TLSConfig = s.config.TLS.Clone()
-	h2.Configure(hs, h2.Options{MaxStreams: 1000, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
+	if s.config.StandardHTTP2 {
+		hs.TLSConfig.NextProtos = []string{"h2", "http/1.1"}
+		hs.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: mostStreams, WriteByteTimeout: time.Minute}
+		return hs
+	}
+	h2.Configure(hs, h2.Options{MaxStreams: mostStreams, IdleTimeout: 90 * time.Second, WriteTimeout: time.Minute})
 	return hs
 }
 
 // startFollowing tells f of all there is, then of every change until inner ends.
 func (s *Server) startFollowing(inner context.Context, g *errgroup.Group, f Follower) error {
-	st, err := s.reader.storage(f.Resource)
-	if err != nil {
-		return err
+	st := f.from
+	if st == nil {
+		var err error
+		if st, err = s.reader.storage(f.Resource); err != nil {
+			return err
+		}
 	}
 	known := map[string]kind.Object{}
 	rv, err := f.relist(inner, st, known)

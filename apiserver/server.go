@@ -22,12 +22,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	apiversion "k8s.io/apimachinery/pkg/version"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"keelson/api/decisions"
 	"keelson/api/kind"
 	"keelson/api/patch"
 	"keelson/apiserver/admission"
@@ -36,6 +39,7 @@ import (
 	"keelson/apiserver/backend"
 	"keelson/apiserver/crd"
 	"keelson/apiserver/discovery"
+	"keelson/apiserver/fairness"
 	"keelson/apiserver/handlers"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/openapi"
@@ -47,6 +51,7 @@ import (
 	"keelson/apiserver/usage"
 	"keelson/auth"
 	"keelson/lib/connlimit"
+	"keelson/lib/keyed"
 	"keelson/lib/mark"
 	"keelson/store"
 )
@@ -62,12 +67,16 @@ type Config struct {
 	Connections, Streams int
 	// TLS holds the server's certificate and the authorities of clients. nil: plain HTTP, for tests.
 	TLS *tls.Config
+	// StandardHTTP2 has net/http's own server speak HTTP/2, and not lib/h2.
+	StandardHTTP2 bool
 	// Parts builds what needs to read objects. It is called once, by New.
 	Parts func(*Reader) (Parts, error)
 	// Follow lists who is told of changes to a resource, before the server is ready and from then on (RBAC keeps its rules so).
 	Follow []Follower
 	// Bootstrap are objects that must exist: created when missing, and cluster roles and bindings brought up to date.
 	Bootstrap []runtime.Object
+	// Withdrawn are grants of earlier versions: their subjects are taken from the bindings of those names.
+	Withdrawn []*rbacv1.ClusterRoleBinding
 	// Kubelet holds the client certificate for nodes' own servers and the authority of theirs; nil: kubelets cannot be reached.
 	Kubelet *tls.Config
 	// Outbound says which addresses are the server's own, beside its Listener and the address of the service "kubernetes".
@@ -103,8 +112,10 @@ type Config struct {
 	Collectors []prometheus.Collector
 	// Seats bound how many requests are served at once, shared out by priority and fairness; default 600.
 	Seats int
-	Marks *mark.Recorder
-	Log   *slog.Logger
+	// Decision returns what is remembered of the scheduler's last attempt for a pod; nil: nothing is. The server fills in the metadata.
+	Decision func(pod types.UID) *decisions.PodDecision
+	Marks    *mark.Recorder
+	Log      *slog.Logger
 }
 
 // Parts are what judges requests.
@@ -134,6 +145,7 @@ type Follower struct {
 	Resource schema.GroupVersionResource
 	Set      func(runtime.Object)
 	Remove   func(runtime.Object)
+	from     objects.Storage // of what is stored and no resource of the API; nil: the resource's
 }
 
 // Server is an API server. New makes one, Run runs it.
@@ -145,23 +157,23 @@ type Server struct {
 	resources []*registry.Resource
 	handler   *handlers.Handler
 	// definitions serve custom resources; documents tell what is served.
-	definitions *crd.Definitions
-	services    *aggregate.Services
-	dangling    *dangling
-	documents   *discovery.Documents
-	schemas     *openapi.Documents
-	publishing  sync.Mutex // one republish at a time, so that the last word stays
-	authorizer  auth.Authorizer
-	metrics     *pipeline.Metrics
-	listener    *connlimit.Listener // nil without Config.Listener
-	follow      []Follower
-	followed    []*followed
-	addresses   *servicealloc.Allocator
-	usage       *usage.Collector
-	tunnels     *tunnels.Tunnels
-	peers       *peers        // one goroutine at a time: bootstrap, then keepEndpoints or keepOwn, then leave
-	missing     chan struct{} // tells keepOwn that one of the server's own objects has gone
-	root        http.Handler
+	definitions      *crd.Definitions
+	services         *aggregate.Services
+	flowSchemaStatus *flowSchemaStatus
+	documents        *discovery.Documents
+	schemas          *openapi.Documents
+	publishing       sync.Mutex // one republish at a time, so that the last word stays
+	authorizer       auth.Authorizer
+	metrics          *pipeline.Metrics
+	listener         *connlimit.Listener // nil without Config.Listener
+	follow           []Follower
+	followed         []*followed
+	addresses        *servicealloc.Allocator
+	usage            *usage.Collector
+	tunnels          *tunnels.Tunnels
+	peers            *peers                        // one goroutine at a time: bootstrap, then keepEndpoints or keepSystemObjects, then leave
+	missing          *keyed.Loop[systemObjectsKey] // asked when one of the server's own objects has gone
+	root             http.Handler
 
 	stopping chan struct{} // closed when shutdown begins
 	stop     sync.Once
@@ -170,11 +182,12 @@ type Server struct {
 }
 
 // self is who the server is when it writes objects of its own.
-var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: "in process"}
+var self = &auth.User{Name: "system:apiserver", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
 
 // New assembles a server from c. Nothing runs yet.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), missing: make(chan struct{}, 1), metrics: pipeline.NewMetrics(), peers: newPeers()}
+	s := &Server{config: c, log: c.Log, stopping: make(chan struct{}), metrics: pipeline.NewMetrics(), peers: newPeers()}
+	s.missing = s.keepSystemObjects()
 	patch.LimitCopies()
 	s.metrics.Registry.MustRegister(c.Collectors...)
 	s.config.Store = measured(c.Store, s.metrics.Registry)
@@ -214,7 +227,7 @@ func New(c Config) (*Server, error) {
 	}
 	s.handler = handlers.New(handlers.Config{
 		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
-		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Through: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Log: s.log,
+		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Through: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Marks: c.Marks, Log: s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {
 		return s.handler.Create(ctx, self, gvr, obj)
@@ -223,9 +236,16 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.root = pipeline.New(pipeline.Config{
+	s.root = s.pipeline(&parts, fair, mux)
+	return s, nil
+}
+
+// pipeline is the way of a request: through the filters, then to another server, to the resources or to the other paths.
+func (s *Server) pipeline(parts *Parts, fair *fairness.Controller, paths http.Handler) http.Handler {
+	c := &s.config
+	return pipeline.New(pipeline.Config{
 		Authenticators: parts.Authenticators, Authorizer: parts.Authorizer, Metrics: s.metrics, Marks: c.Marks, Log: s.log,
-		MaxStreams: c.Streams, Fairness: fair, Width: s.width, Audit: c.Audit, Tracing: c.Tracing,
+		MaxStreams: c.Streams, Fairness: fair, Cost: s.cost, Audit: c.Audit, Tracing: c.Tracing,
 	}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := pipeline.From(r.Context())
 		if other := s.services.Handler(schema.GroupVersion{Group: rq.Group, Version: rq.Version}, r.URL.Path); other != nil {
@@ -237,9 +257,8 @@ func New(c Config) (*Server, error) {
 			s.handler.ServeHTTP(w, r)
 			return
 		}
-		mux.ServeHTTP(w, r)
+		paths.ServeHTTP(w, r)
 	}))
-	return s, nil
 }
 
 // openResources makes a Resource of every row; views share the storage of the row they show.
@@ -275,12 +294,14 @@ func (s *Server) openResources(rows []registry.Row) {
 	}
 }
 
-// computed is the storage of a row that says so: componentstatuses and those of metrics.k8s.io.
+// computed is the storage of a row that says so: componentstatuses, poddecisions and those of metrics.k8s.io.
 func (s *Server) computed(gvr schema.GroupVersionResource) objects.Storage {
-	if gvr.Resource == "componentstatuses" {
+	switch gvr.Resource {
+	case "componentstatuses":
 		return registry.Computed(s.components())
-	}
-	if gvr.Resource == "nodes" {
+	case "poddecisions":
+		return registry.Computed(podDecisions{s.reader, s.config.Decision})
+	case "nodes":
 		return registry.Computed(usage.Nodes{Reader: s.reader, Collector: s.usage})
 	}
 	return registry.Computed(usage.Pods{Reader: s.reader, Collector: s.usage})

@@ -4,7 +4,9 @@ package apiserver
 
 import (
 	"context"
+	"math"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"keelson/apiserver/delivery"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/pipeline"
 	"keelson/apiserver/wire"
@@ -83,7 +86,7 @@ func (s *Source) query(gvr schema.GroupVersionResource, namespace string, opts m
 	return res.Storage, q, nil
 }
 
-// Watch delivers changes until Stop, the end of ctx or of the server, or an Error event.
+// Watch delivers changes until Stop, the end of ctx or of the server, an Error event, or until opts.TimeoutSeconds (0: for ever) are over.
 func (s *Source) Watch(
 	ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions,
 ) (watch.Interface, error) {
@@ -94,13 +97,19 @@ func (s *Source) Watch(
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	life := time.Duration(math.MaxInt64)
+	if opts.TimeoutSeconds != nil && *opts.TimeoutSeconds > 0 {
+		life = time.Duration(min(*opts.TimeoutSeconds, int64(life/time.Second))) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, life)
 	events, err := storage.Watch(ctx, q)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	w := &sourceWatch{out: make(chan watch.Event, 64), cancel: cancel}
+	w := &sourceWatch{
+		out: make(chan watch.Event, 64), cancel: cancel, teller: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
+	}
 	s.server.watches.Go(func() { w.run(ctx, events, s.server.stopping) })
 	return w, nil
 }
@@ -109,6 +118,7 @@ func (s *Source) Watch(
 type sourceWatch struct {
 	out    chan watch.Event
 	cancel context.CancelFunc
+	teller *delivery.Teller
 	once   sync.Once
 }
 
@@ -123,6 +133,7 @@ func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-
 	defer w.cancel()
 	for {
 		var out watch.Event
+		var given objects.Event
 		select {
 		case <-ctx.Done():
 			return
@@ -130,7 +141,7 @@ func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-
 			return
 		case ev, ok := <-events.Events():
 			if ok {
-				out = watch.Event{Type: ev.Type, Object: ev.Entry.Object}
+				given, out = ev, watch.Event{Type: ev.Type, Object: ev.Entry.Object}
 				break
 			}
 			err := events.Err()
@@ -149,5 +160,6 @@ func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-
 		if out.Type == watch.Error {
 			return
 		}
+		w.teller.Delivered(&given)
 	}
 }

@@ -4,18 +4,23 @@ package apiserver_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"keelson/apiserver"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
+	"keelson/client"
 )
 
 // TestSourceTellsSelectors: an agent in this process has the same rights as over HTTPS: a kubelet watches its own node and pods, and
@@ -29,7 +34,7 @@ func TestSourceTellsSelectors(t *testing.T) {
 			}, nil
 		}
 	})
-	src := r.Source(&auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}, How: "in process"})
+	src := r.Source(&auth.User{Name: "system:node:n1", Groups: []string{auth.Nodes, auth.Authenticated}, How: auth.InProcess})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, c := range []struct {
@@ -55,6 +60,111 @@ func TestSourceTellsSelectors(t *testing.T) {
 		}
 		if err == nil {
 			w.Stop()
+		}
+	}
+}
+
+// TestSource: what a list or a watch in this process answers, and how a watch ends.
+func TestSource(t *testing.T) {
+	r := start(t, nil)
+	src := r.Source(admin)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	maps := corev1.SchemeGroupVersion.WithResource("configmaps")
+	made, err := r.clients(t).CoreV1().ConfigMaps("default").Create(ctx, configMap("a"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := metav1.ListOptions{FieldSelector: "metadata.name=a"}
+	items, rv, err := src.List(ctx, maps, "default", byName)
+	if err != nil || len(items) != 1 || items[0].(*corev1.ConfigMap).UID != made.UID {
+		t.Fatalf("list: got %v, %v", items, err)
+	}
+	if _, _, err := src.List(ctx, maps, "default", metav1.ListOptions{LabelSelector: "app in"}); !apierrors.IsBadRequest(err) {
+		t.Errorf("bad selector: got %v", err)
+	}
+	if _, err := src.Watch(ctx, corev1.SchemeGroupVersion.WithResource("nothings"), "", metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("watch of a resource that is not served: got %v", err)
+	}
+	byName.ResourceVersion, byName.TimeoutSeconds = rv, new(int64(1))
+	w, err := src.Watch(ctx, maps, "default", byName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ev, ok := <-w.ResultChan(); ok || ctx.Err() != nil {
+		t.Errorf("a watch for one second: got %v, want its end", ev)
+	}
+	byName.ResourceVersion, byName.TimeoutSeconds = "", new(int64(0))
+	if w, err = src.Watch(ctx, maps, "default", byName); err != nil {
+		t.Fatal(err)
+	}
+	if ev := <-w.ResultChan(); ev.Type != watch.Added || ev.Object != items[0] {
+		t.Errorf("a watch of what there is: got %v, want the object that the list has", ev)
+	}
+	w.Stop()
+	w.Stop()
+	for ev := range w.ResultChan() {
+		t.Errorf("event after Stop: %v", ev)
+	}
+}
+
+// TestInformersShareCache: what client-go's informers hold in this process is what the cache holds.
+func TestInformersShareCache(t *testing.T) {
+	r := start(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	maps := r.clients(t).CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, configMap("a"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	src := r.Source(admin)
+	cl, err := client.InProcess(http.NotFoundHandler(), src, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := cl.Informers(0, client.Scope{})
+	informer := f.Core().V1().ConfigMaps()
+	events := make(chan string, 100)
+	note := func(what string, obj any) {
+		if m := obj.(*corev1.ConfigMap); m.Namespace == "default" && m.Name == "a" {
+			events <- what + m.Data["k"]
+		}
+	}
+	if _, err := informer.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { note("add", obj) }, UpdateFunc: func(_, obj any) { note("update ", obj) }, DeleteFunc: func(obj any) { note("delete ", obj) },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancel(ctx)
+	f.StartWithContext(running)
+	defer f.Shutdown()
+	defer stop()
+	if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+		t.Fatal(err)
+	}
+	items, _, err := src.List(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "default", metav1.ListOptions{FieldSelector: "metadata.name=a"})
+	if err != nil || len(items) != 1 {
+		t.Fatalf("list: %v, %v", items, err)
+	}
+	if got, err := informer.Lister().ConfigMaps("default").Get("a"); err != nil || got != items[0] {
+		t.Errorf("lister: got %p, %v; want the cache's object %p", got, err, items[0])
+	}
+	changed := configMap("a")
+	changed.Data = map[string]string{"k": "v"}
+	if _, err := maps.Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"add", "update v", "delete v"} {
+		select {
+		case got := <-events:
+			if got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatalf("no %q", want)
 		}
 	}
 }

@@ -39,27 +39,34 @@ type running struct {
 	as func(name string, groups ...string) *rest.Config
 }
 
-var admin = &auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: "in process"}
+var admin = &auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}
 
 // start runs a server over TLS until the test ends; edit may change its configuration.
 func start(t testing.TB, edit func(*apiserver.Config)) *running {
+	t.Helper()
+	st, ca := newSite(t)
+	r, stop := startOn(t, st, ca, edit)
+	t.Cleanup(stop)
+	return r
+}
+
+// newSite is what servers are started on: a store, which is closed when the test ends, after the cleanups that are registered later, and an authority.
+func newSite(t testing.TB) (store.Store, *pki.Authority) {
 	t.Helper()
 	st, err := embed.Open(embed.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca, err := pki.Open(t.TempDir(), "ca")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, stop := startOn(t, st, ca, edit)
 	t.Cleanup(func() {
-		stop()
 		if err := st.Close(); err != nil {
 			t.Errorf("close store: %v", err)
 		}
 	})
-	return r
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st, ca
 }
 
 // startOn runs a server on a store with certificates of ca until stop is called, which the caller must see to.

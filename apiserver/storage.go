@@ -27,9 +27,9 @@ func newStorage(st store.Store, log *slog.Logger) *storage {
 func (s *storage) open(row registry.Row) objects.Storage {
 	k := row.Kind
 	c := objects.Config{
-		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: objects.StorePrefix(k.GVR().GroupResource()),
+		Resource: k.GVR().GroupResource(), GVK: k.GVK(), New: k.New, Prefix: row.StorePrefix(),
 		Namespaced: k.Namespaced, Fields: k.Fields, Index: row.Indexed,
-		Former: k.Former, Default: k.Default,
+		StoredVersions: k.StoredVersions, Default: k.Default,
 	}
 	return s.cache.Resource(c)
 }
@@ -38,11 +38,11 @@ func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.
 
 // builtin are the built-in resources by the prefix of their keys.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
-	out := map[string]schema.GroupResource{}
+	out := map[string]schema.GroupResource{portRecords.Prefix: portRecords.Resource}
 	for _, row := range registry.Table() {
 		if row.View == nil && !row.Kind.CreateOnly && !row.Computed {
 			gr := row.Kind.GVR().GroupResource()
-			out[objects.StorePrefix(gr)] = gr
+			out[row.StorePrefix()] = gr
 		}
 	}
 	return out

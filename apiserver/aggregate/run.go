@@ -24,32 +24,29 @@ const (
 	atOnce = 8
 )
 
+// everything is the one key of the loop: APIServices are looked at together, and their servers probed at once.
+type everything struct{}
+
 // Run probes and explores the servers of others, and keeps APIServices for what this server serves, until ctx ends.
 func (s *Services) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	defer s.closeAll()
 	s.Look()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-timer.C:
-		}
-		if err := s.manage(ctx); err != nil && ctx.Err() == nil {
-			s.config.Log.Warn("api services are looked at again", "err", err)
-			timer.Reset(sooner)
-		}
-		switch healthy, some := s.probeAll(ctx); {
-		case !some:
-			continue
-		case healthy:
-			timer.Reset(every)
-		default:
-			timer.Reset(sooner)
-		}
+	return s.loop.Run(ctx)
+}
+
+// look does what Run does, once, and tells when to look again.
+func (s *Services) look(ctx context.Context, _ everything) (again time.Duration, err error) {
+	if err := s.manage(ctx); err != nil && ctx.Err() == nil {
+		s.config.Log.Warn("api services are looked at again", "err", err)
+		again = sooner
 	}
+	switch healthy, some := s.probeAll(ctx); {
+	case some && !healthy:
+		again = sooner
+	case some && again == 0:
+		again = every
+	}
+	return again, nil
 }
 
 func (s *Services) closeAll() {

@@ -23,6 +23,7 @@ import (
 	"keelson/apiserver/backend"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/outbound"
+	"keelson/lib/keyed"
 )
 
 // Config is what Services need.
@@ -54,7 +55,7 @@ type Local struct {
 // Services are all APIServices at work.
 type Services struct {
 	config Config
-	wake   chan struct{} // has room for one
+	loop   *keyed.Loop[everything]
 	losses *prometheus.CounterVec
 
 	// remotes are the group versions that others answer for; the map is replaced, never changed.
@@ -69,7 +70,8 @@ type Services struct {
 
 // New returns services that know none yet; Set tells of them.
 func New(c Config) *Services {
-	s := &Services{config: c, wake: make(chan struct{}, 1), losses: newLosses(), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
+	s := &Services{config: c, losses: newLosses(), known: map[string]*v1.APIService{}, found: map[string]*Found{}}
+	s.loop = keyed.New(keyed.Config[everything]{Do: s.look})
 	s.remotes.Store(&map[schema.GroupVersion]*remote{})
 	return s
 }
@@ -113,12 +115,7 @@ func (s *Services) told(changed bool) {
 }
 
 // Look has Run look at everything again: a service, its endpoints or what this server serves has changed.
-func (s *Services) Look() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
+func (s *Services) Look() { s.loop.Add(everything{}) }
 
 // Concerns tells whether a service of that name stands for a part of the API.
 func (s *Services) Concerns(namespace, name string) bool {

@@ -161,7 +161,7 @@ func TestWebhookBatches(t *testing.T) {
 	if err := clientcmd.WriteToFile(*cfg, file); err != nil {
 		t.Fatal(err)
 	}
-	w, err := NewWebhook(file)
+	w, err := NewWebhook(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

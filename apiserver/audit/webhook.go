@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/auth/remote"
 )
 
 // How events are sent: in batches of at most mostEvents, of what came within longestWait; beyond waiting events, new ones are lost.
@@ -38,13 +40,13 @@ type Webhook struct {
 	lost   atomic.Int64
 }
 
-// NewWebhook sends to the service that kubeconfig names.
-func NewWebhook(kubeconfig string) (*Webhook, error) {
+// NewWebhook sends to the service that kubeconfig names, over connections that dial makes (nil: a dialer of client-go's).
+func NewWebhook(kubeconfig string, dial remote.Dial) (*Webhook, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read audit webhook configuration %s: %w", kubeconfig, err)
 	}
-	cfg.Timeout = sendTimeout
+	cfg.Timeout, cfg.Dial = sendTimeout, dial
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook configuration %s: %w", kubeconfig, err)

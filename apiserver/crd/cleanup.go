@@ -3,6 +3,7 @@
 package crd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +19,11 @@ import (
 	"keelson/api/apiextensions"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/keyed"
 )
 
-// cleanUp deletes the objects of a definition that is being deleted and then lets it go; again while some are left.
-func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *serving) (again bool, err error) {
+// cleanUp deletes the objects of a definition that is being deleted and then lets it go; keyed.ErrAgain while some are left.
+func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinition, s *serving) error {
 	done := v1.CustomResourceDefinitionCondition{
 		Type: v1.Terminating, Status: v1.ConditionFalse, Reason: "InstanceDeletionCompleted", Message: "removed all instances",
 	}
@@ -31,21 +33,21 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 	default:
 		left, err := deleteAll(ctx, s.base)
 		if err != nil {
-			return false, errors.Join(err, d.say(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
+			return errors.Join(err, d.say(ctx, crd, "InstanceDeletionFailed", fmt.Sprintf("could not issue all deletes: %v", err)))
 		}
 		if left > 0 {
-			return true, d.say(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress")
+			return cmp.Or(d.say(ctx, crd, "InstanceDeletionInProgress", "CustomResource deletion is in progress"), keyed.ErrAgain)
 		}
 	}
-	err = d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) {
+	err := d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) {
 		note(out, done)
 		out.Finalizers = slices.DeleteFunc(out.Finalizers, func(f string) bool { return f == v1.CustomResourceCleanupFinalizer })
 	})
 	if err != nil {
-		return false, err
+		return err
 	}
 	if len(crd.Finalizers) > 1 {
-		return false, nil // somebody else holds it still
+		return nil // somebody else holds it still
 	}
 	_, _, err = d.config.Stored.Delete(ctx, "", crd.Name, func(current kind.Object) error {
 		if current.GetUID() != crd.UID || len(current.GetFinalizers()) > 0 {
@@ -54,9 +56,9 @@ func (d *Definitions) cleanUp(ctx context.Context, crd *v1.CustomResourceDefinit
 		return nil
 	})
 	if errors.Is(err, errStale) || apierrors.IsNotFound(err) {
-		return false, nil
+		return nil
 	}
-	return false, err
+	return err
 }
 
 // say notes why the definition is still there.

@@ -27,44 +27,18 @@ const (
 )
 
 // Run accepts names, establishes definitions and cleans up behind those that are deleted, until ctx ends.
-func (d *Definitions) Run(ctx context.Context) error {
-	pauses := map[string]time.Duration{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.queue.wake:
-		}
-		names := d.queue.take()
-		slices.Sort(names) // whoever comes first gets a name that two want: by name, so that it can be foreseen
-		for _, name := range names {
-			again, err := d.sync(ctx, name)
-			if ctx.Err() != nil {
-				return nil //nolint:nilerr // being stopped is no failure
-			}
-			if err != nil {
-				d.config.Log.Warn("definition is looked at again", "definition", name, "err", err)
-			}
-			if err == nil && !again {
-				delete(pauses, name)
-				continue
-			}
-			pauses[name] = min(max(2*pauses[name], retry), retryMost)
-			d.queue.later(name, pauses[name])
-		}
-	}
-}
+func (d *Definitions) Run(ctx context.Context) error { return d.loop.Run(ctx) }
 
 // errStale ends an attempt whose definition has changed meanwhile; its change is in the queue.
 var errStale = errors.New("the definition has changed")
 
-// sync brings one definition a step further; again tells that it must be looked at again although nothing failed.
-func (d *Definitions) sync(ctx context.Context, name string) (again bool, err error) {
+// sync brings one definition a step further; keyed.ErrAgain tells that it must be looked at again although nothing failed.
+func (d *Definitions) sync(ctx context.Context, name string) error {
 	d.mu.Lock()
 	crd := d.known[name]
 	if crd == nil {
 		d.mu.Unlock()
-		return false, nil
+		return nil
 	}
 	if crd.DeletionTimestamp != nil && slices.Contains(crd.Finalizers, v1.CustomResourceCleanupFinalizer) {
 		s := d.serving[name]
@@ -76,18 +50,17 @@ func (d *Definitions) sync(ctx context.Context, name string) (again bool, err er
 	approve(next)
 	if apiequality.Semantic.DeepEqual(next.Status, crd.Status) {
 		d.mu.Unlock()
-		return false, nil
+		return nil
 	}
 	if apiextensions.Is(next, v1.NamesAccepted) && d.servable(next) {
 		d.serveLocked(next) // invariant 3
 		if s := d.serving[name]; s == nil || !s.same(next) {
 			d.mu.Unlock()
-			return false, fmt.Errorf("definition %s cannot be served", name)
+			return fmt.Errorf("definition %s cannot be served", name)
 		}
 	}
 	d.mu.Unlock()
-	err = d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
-	return false, err
+	return d.writeStatus(ctx, crd, func(out *v1.CustomResourceDefinition) { out.Status = next.Status })
 }
 
 // servable tells whether crd's resource can be served. What has the name of a built-in resource is established, but the built-in

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -21,6 +22,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/watchcache"
+	"keelson/lib/keyed"
 )
 
 // Config is what Definitions need.
@@ -41,7 +43,7 @@ type Config struct {
 // Definitions are all custom resource definitions at work.
 type Definitions struct {
 	config Config
-	queue  *queue
+	loop   *keyed.Loop[string] // by name
 
 	// table are the served resources; it is replaced, never changed.
 	table atomic.Pointer[map[schema.GroupVersionResource]*registry.Resource]
@@ -61,7 +63,15 @@ type serving struct {
 
 // New returns definitions that know none yet; Set tells of them.
 func New(c Config) *Definitions {
-	d := &Definitions{config: c, queue: newQueue(), known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*serving{}}
+	d := &Definitions{config: c, known: map[string]*v1.CustomResourceDefinition{}, serving: map[string]*serving{}}
+	d.loop = keyed.New(keyed.Config[string]{
+		Do:      func(ctx context.Context, name string) (time.Duration, error) { return 0, d.sync(ctx, name) },
+		Compare: strings.Compare, // whoever comes first gets a name that two want: by name, so that it can be foreseen
+		Pause:   retry, PauseMost: retryMost,
+		Failed: func(name string, err error) {
+			c.Log.Warn("definition is looked at again", "definition", name, "err", err)
+		},
+	})
 	d.table.Store(&map[schema.GroupVersionResource]*registry.Resource{})
 	return d
 }
@@ -92,7 +102,7 @@ func (d *Definitions) Set(obj runtime.Object) {
 	} else {
 		d.withdrawLocked(crd.Name)
 	}
-	d.queue.add(crd.Name)
+	d.loop.Add(crd.Name)
 	d.rouseLocked(crd)
 }
 
@@ -100,7 +110,7 @@ func (d *Definitions) Set(obj runtime.Object) {
 func (d *Definitions) rouseLocked(crd *v1.CustomResourceDefinition) {
 	for name, other := range d.known {
 		if name != crd.Name && other.Spec.Group == crd.Spec.Group && !apiextensions.Is(other, v1.NamesAccepted) {
-			d.queue.add(name)
+			d.loop.Add(name)
 		}
 	}
 }

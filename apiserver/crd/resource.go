@@ -14,6 +14,7 @@ import (
 
 	"keelson/api/apply"
 	"keelson/api/kind"
+	"keelson/api/patch"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/registry"
 )
@@ -58,13 +59,12 @@ func (s *serving) resource(v *version) *registry.Resource {
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
 		storage = &served{base: s.base, versions: s.versions, version: v}
 	}
-	res := registry.New(registry.Row{Kind: k}, storage)
+	res := registry.New(s.row(v, k), storage)
 	for _, sub := range []string{"", "status"} {
 		res.Fields[sub] = apply.NewCustom(k, sub, s.versions.describe(v, sub))
 	}
 	res.Custom = &registry.Custom{
-		Notices: v.notices(s.crd), Terminating: terminating(s.crd), ListKind: v.names.ListKind, Stored: s.versions.storage.spec.Name,
-		ScalePaths: map[string][]string{}, Schema: v.openAPI, Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
+		ListKind: v.names.ListKind, Stored: s.versions.storage.spec.Name, Schema: v.openAPI, Convert: func(ctx context.Context, obj kind.Object) (kind.Object, error) {
 			u, ok := obj.(*unstructured.Unstructured)
 			if !ok {
 				return nil, fmt.Errorf("convert a %T: no custom resource", obj)
@@ -72,12 +72,25 @@ func (s *serving) resource(v *version) *registry.Resource {
 			return s.versions.one(ctx, u, v)
 		},
 	}
+	return res
+}
+
+// row is how the handlers treat v's objects: as Kubernetes' server of custom resources does, which is another one than that of its own kinds.
+func (s *serving) row(v *version, k *kind.Kind) registry.Row {
+	row := registry.Row{
+		Kind: k, Prefix: s.versions.prefix(), Notices: v.notices(s.crd), ScalePaths: map[string][]string{},
+		NameOnCreate: true, AnyFinalizer: []string{"*"}, KeepsEmpty: true, ErrorsAsFound: true,
+		RoutedByPath: true, PatchTypes: patch.Untyped, CustomFieldLabels: true,
+	}
+	if terminating(s.crd) {
+		row.CreateDenied = "create not allowed while custom resource definition is terminating"
+	}
 	for _, other := range s.versions.byName {
 		if other.scale != nil {
-			res.Custom.ScalePaths[other.gvk.GroupVersion().String()] = split(other.scale.SpecReplicasPath)
+			row.ScalePaths[other.gvk.GroupVersion().String()] = split(other.scale.SpecReplicasPath)
 		}
 	}
-	return res
+	return row
 }
 
 // notices warn of a deprecated version.

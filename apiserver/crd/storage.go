@@ -189,21 +189,34 @@ func (s *served) Delete(ctx context.Context, namespace, name string, check func(
 	return e, r, err
 }
 
-// Count is how many objects there are, Bytes how much they take in the store.
-func (s *served) Count() int {
-	if c, ok := s.base.(interface{ Count() int }); ok {
-		return c.Count()
-	}
-	return 0
+// DeleteUnread judges the stored form: an object that only cannot be converted can be read.
+func (s *served) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return s.base.DeleteUnread(ctx, namespace, name, dry)
 }
 
-// Bytes is how many bytes all objects take in the store.
-func (s *served) Bytes() int {
-	if c, ok := s.base.(interface{ Bytes() int }); ok {
-		return c.Bytes()
+// Walk converts all objects in one call of the converter.
+func (s *served) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
+	var found []*objects.Entry
+	err := s.base.Walk(ctx, namespace, func(e *objects.Entry) bool {
+		found = append(found, e)
+		return true
+	})
+	if err != nil {
+		return err
 	}
-	return 0
+	if found, err = s.entries(ctx, found); err != nil {
+		return asInternal(err)
+	}
+	for _, e := range found {
+		if !f(e) {
+			return nil
+		}
+	}
+	return nil
 }
+
+// Size is that of the stored forms.
+func (s *served) Size() (count, bytes int) { return s.base.Size() }
 
 func (s *served) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
 	q, own := s.split(q)

@@ -128,7 +128,7 @@ func aggregateResource(r *registry.Resource) apidiscoveryv2.APIResourceDiscovery
 	if r.Namespaced {
 		d.Scope = apidiscoveryv2.ScopeNamespace
 	}
-	for _, s := range r.Subresources() {
+	for _, s := range r.AllSubresources() {
 		d.Subresources = append(d.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: s.Name, ResponseKind: kindOf(s.GVK, r.GVR().GroupVersion()), Verbs: s.Verbs})
 	}
 	return d

@@ -36,6 +36,7 @@ var groupPriority = map[string]int32{
 	"policy": 17100, "rbac.authorization.k8s.io": 17000, "storage.k8s.io": 16800, "admissionregistration.k8s.io": 16700,
 	"apiextensions.k8s.io": 16700, "scheduling.k8s.io": 16600, "coordination.k8s.io": 16500, "node.k8s.io": 16300, "discovery.k8s.io": 16200,
 	"resource.k8s.io": 16200, "flowcontrol.apiserver.k8s.io": 16100, "storagemigration.k8s.io": 15800, "metrics.k8s.io": 100,
+	"decisions.keelson.io": 90,
 }
 
 // versionPriority is the place of versions in their groups where that is not the usual one.
@@ -232,7 +233,7 @@ func resourceList(g gvResources) *metav1.APIResourceList {
 			main.StorageVersionHash = storageHash(r)
 		}
 		list.APIResources = append(list.APIResources, main)
-		for _, s := range r.Subresources() {
+		for _, s := range r.AllSubresources() {
 			sub := metav1.APIResource{Name: r.Resource + "/" + s.Name, Namespaced: r.Namespaced, Kind: s.GVK.Kind, Verbs: s.Verbs}
 			if s.GVK.GroupVersion() != g.gv {
 				sub.Group, sub.Version = s.GVK.Group, s.GVK.Version

@@ -39,8 +39,8 @@ type Request struct {
 	Subresource string
 	Namespace   string
 	Path        string
-	// Width is how many seats it takes; at least 1.
-	Width int
+	// Cost is how many seats it takes; at least 1.
+	Cost int
 }
 
 // Place is how a request was sorted.
@@ -159,13 +159,13 @@ func (c *Controller) Enter(ctx context.Context, r *Request) (release func(), at 
 		return func() {}, at, nil
 	}
 	at = Place{Schema: s.spec.Name, SchemaUID: string(s.spec.UID), Level: l.name, LevelUID: l.uid}
-	width, f := min(max(r.Width, 1), max(l.nominal, 1)), c.flowLocked(at)
-	if l.exempt || l.waiting == 0 && c.fitsLocked(l, width) {
-		c.takeLocked(l, f, width)
+	cost, f := min(max(r.Cost, 1), max(l.nominal, 1)), c.flowLocked(at)
+	if l.exempt || l.waiting == 0 && c.fitsLocked(l, cost) {
+		c.takeLocked(l, f, cost)
 		c.mu.Unlock()
-		return c.releaser(l, f, width), at, nil
+		return c.releaser(l, f, cost), at, nil
 	}
-	w, err := l.enqueue(c.flow(s, r), width)
+	w, err := l.enqueue(c.flow(s, r), cost)
 	if err == nil {
 		w.flow = f
 		f.Waiting++
@@ -183,7 +183,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	var err error
 	select {
 	case <-w.seat:
-		return c.releaser(l, w.flow, w.width), at, nil
+		return c.releaser(l, w.flow, w.cost), at, nil
 	case <-limit.C:
 		err = ErrTimeOut
 	case <-ctx.Done():
@@ -193,7 +193,7 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	defer c.mu.Unlock()
 	select {
 	case <-w.seat: // it got its seat at the same moment
-		return c.releaser(l, w.flow, w.width), at, nil
+		return c.releaser(l, w.flow, w.cost), at, nil
 	default:
 	}
 	l.leave(w)
@@ -201,12 +201,12 @@ func (c *Controller) wait(ctx context.Context, l *level, w *waiter, at Place) (f
 	return nil, at, err
 }
 
-// fitsLocked tells whether l may use width more seats: within its own, or from what the others leave idle and must not keep free.
-func (c *Controller) fitsLocked(l *level, width int) bool {
-	if l.executing+width <= l.nominal {
+// fitsLocked tells whether l may use cost more seats: within its own, or from what the others leave idle and must not keep free.
+func (c *Controller) fitsLocked(l *level, cost int) bool {
+	if l.executing+cost <= l.nominal {
 		return true
 	}
-	if l.executing+width > l.most {
+	if l.executing+cost > l.most {
 		return false
 	}
 	kept := 0
@@ -215,23 +215,23 @@ func (c *Controller) fitsLocked(l *level, width int) bool {
 			kept += max(o.executing, o.kept)
 		}
 	}
-	return l.executing+width+kept <= c.total
+	return l.executing+cost+kept <= c.total
 }
 
-func (c *Controller) takeLocked(l *level, f *Flow, width int) {
-	l.executing += width
+func (c *Controller) takeLocked(l *level, f *Flow, cost int) {
+	l.executing += cost
 	f.Executing++
-	f.Seats += width
+	f.Seats += cost
 	f.Dispatched++
 }
 
-func (c *Controller) releaser(l *level, f *Flow, width int) func() {
+func (c *Controller) releaser(l *level, f *Flow, cost int) func() {
 	return sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		l.executing -= width
+		l.executing -= cost
 		f.Executing--
-		f.Seats -= width
+		f.Seats -= cost
 		c.dispatchLocked()
 	})
 }
@@ -241,12 +241,12 @@ func (c *Controller) dispatchLocked() {
 	for _, l := range c.levels {
 		for {
 			w := l.next()
-			if w == nil || !c.fitsLocked(l, w.width) {
+			if w == nil || !c.fitsLocked(l, w.cost) {
 				break
 			}
 			l.take(w)
 			w.flow.Waiting--
-			c.takeLocked(l, w.flow, w.width)
+			c.takeLocked(l, w.flow, w.cost)
 			close(w.seat)
 		}
 	}

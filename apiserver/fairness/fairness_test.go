@@ -44,7 +44,7 @@ func flows(name, level string, precedence int32, group string, by flowcontrolv1.
 }
 
 func ask(user, group string) *Request {
-	return &Request{User: user, Groups: []string{group}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "default", Width: 1}
+	return &Request{User: user, Groups: []string{group}, Verb: "get", IsResource: true, Resource: "pods", Namespace: "default", Cost: 1}
 }
 
 // TestBootstrap sorts requests of a fresh cluster.

@@ -33,7 +33,7 @@ type queue struct {
 }
 
 type waiter struct {
-	width int
+	cost  int
 	queue int
 	flow  *Flow
 	seat  chan struct{}
@@ -93,7 +93,7 @@ func orDefault(n int32, otherwise int) int {
 }
 
 // enqueue puts a request of flow into the shortest queue of the flow's hand.
-func (l *level) enqueue(flow uint64, width int) (*waiter, error) {
+func (l *level) enqueue(flow uint64, cost int) (*waiter, error) {
 	if !l.queues || len(l.list) == 0 {
 		return nil, ErrNoSeats
 	}
@@ -105,7 +105,7 @@ func (l *level) enqueue(flow uint64, width int) (*waiter, error) {
 	if len(q.waiters) == 0 {
 		q.had = max(q.had, l.served) // who was away gets no credit for it
 	}
-	w := &waiter{width: width, queue: at, seat: make(chan struct{})}
+	w := &waiter{cost: cost, queue: at, seat: make(chan struct{})}
 	q.waiters = append(q.waiters, w)
 	l.waiting++
 	return w, nil
@@ -160,7 +160,7 @@ func (l *level) take(w *waiter) {
 	q := &l.list[w.queue]
 	q.waiters = q.waiters[1:]
 	l.served = q.had
-	q.had += float64(w.width)
+	q.had += float64(w.cost)
 	l.last = w.queue
 	l.waiting--
 }

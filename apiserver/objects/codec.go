@@ -32,10 +32,10 @@ type protobufCodec struct {
 
 // Protobuf is Kubernetes' storage format: the magic bytes, then a runtime.Unknown around the object's own message. The
 // kind is written into the envelope from gvk, so that objects need no TypeMeta. JSON values are read too, and other versions
-// of the kind: those that are written otherwise by former, which may be nil, from their JSON form.
-func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, former map[string]func(doc []byte) (kind.Object, error)) Codec {
+// of the kind: those that are written otherwise by convert, which may be nil, from their JSON form.
+func Protobuf(gvk schema.GroupVersionKind, create func() kind.Object, convert map[string]func(doc []byte) (kind.Object, error)) Codec {
 	v, k := gvk.ToAPIVersionAndKind()
-	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create, former}
+	return protobufCodec{gvk, runtime.TypeMeta{APIVersion: v, Kind: k}, create, convert}
 }
 
 func (c protobufCodec) Encode(obj kind.Object) ([]byte, error) {
@@ -63,7 +63,7 @@ func (c protobufCodec) Decode(b []byte) (kind.Object, error) {
 		return nil, fmt.Errorf("decode %s: envelope: %w", c.gvk.Kind, err)
 	}
 	if unknown.TypeMeta != c.meta {
-		return c.former(schema.FromAPIVersionAndKind(unknown.APIVersion, unknown.Kind), nil, unknown.Raw)
+		return c.otherVersion(schema.FromAPIVersionAndKind(unknown.APIVersion, unknown.Kind), nil, unknown.Raw)
 	}
 	obj := c.make()
 	m, ok := obj.(interface{ Unmarshal([]byte) error })
@@ -85,7 +85,7 @@ func (c protobufCodec) decodeJSON(b []byte) (kind.Object, error) {
 		return nil, fmt.Errorf("decode %s: neither protobuf nor JSON: %w", c.gvk.Kind, err)
 	}
 	if found != c.meta {
-		return c.former(found.GroupVersionKind(), b, nil)
+		return c.otherVersion(found.GroupVersionKind(), b, nil)
 	}
 	obj := c.make()
 	if err := json.Unmarshal(b, obj); err != nil {

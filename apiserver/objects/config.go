@@ -27,10 +27,10 @@ type Config struct {
 	// Prefix is the part of the key after Root: "pods", "services/specs", "minions" (StorePrefix knows Kubernetes' choices).
 	Prefix     string
 	Namespaced bool
-	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New, Former).
+	// Codec turns objects into stored bytes; nil: Protobuf(GVK, New, StoredVersions).
 	Codec Codec
-	// Former reads the JSON form of versions that may be stored and differ from GVK's, by their names.
-	Former map[string]func(doc []byte) (kind.Object, error)
+	// StoredVersions reads the JSON form of versions that may be stored and differ from GVK's, by their names.
+	StoredVersions map[string]func(doc []byte) (kind.Object, error)
 	// Default fills in what a stored object lacks because who wrote it did not know it; nil: nothing.
 	Default func(kind.Object)
 	// Fields are the selectable fields; nil: metadata.name and metadata.namespace.
@@ -42,7 +42,7 @@ type Config struct {
 // withDefaults fills what may be left out.
 func (c Config) withDefaults() Config {
 	if c.Codec == nil {
-		c.Codec = Protobuf(c.GVK, c.New, c.Former)
+		c.Codec = Protobuf(c.GVK, c.New, c.StoredVersions)
 	}
 	if c.Fields == nil {
 		c.Fields = func(obj kind.Object) fields.Set {

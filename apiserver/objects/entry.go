@@ -4,6 +4,7 @@ package objects
 
 import (
 	"hash/maphash"
+	"reflect"
 	"sync"
 	"weak"
 
@@ -89,9 +90,10 @@ func (e *Entry) Memoized(enc Encoder) []byte {
 	return nil
 }
 
-// Deleted is e as its deletion at revision rev shows it: the last state with that resourceVersion.
+// Deleted is e as its deletion at revision rev shows it: the last state with that resourceVersion. All but that it shares with e: a
+// burst of deletions stays in the window of changes, and whole copies would be as much again as the objects were.
 func (e *Entry) Deleted(rev int64) *Entry {
-	obj, ok := e.Object.DeepCopyObject().(kind.Object)
+	obj, ok := shallow(e.Object)
 	if !ok {
 		return e
 	}
@@ -99,11 +101,27 @@ func (e *Entry) Deleted(rev int64) *Entry {
 	return NewEntry(e.Key, obj, rev, e.memo)
 }
 
+// shallow is a copy of obj whose metadata's own fields may be set; what they and other fields point to is obj's.
+func shallow(obj kind.Object) (kind.Object, bool) {
+	if _, ok := obj.(runtime.Unstructured); ok {
+		c, ok := obj.DeepCopyObject().(kind.Object) // its metadata is a map within a map
+		return c, ok
+	}
+	v := reflect.ValueOf(obj)
+	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
+		return nil, false
+	}
+	c := reflect.New(v.Type().Elem())
+	c.Elem().Set(v.Elem())
+	out, ok := c.Interface().(kind.Object)
+	return out, ok
+}
+
 // Memo keeps the latest encodings alive up to a number of bytes; older ones go with the next garbage collection.
 // A nil Memo keeps nothing.
 type Memo struct {
 	budget int
-	alike  alike
+	fields interner
 
 	mu    sync.Mutex
 	bytes int
@@ -116,7 +134,7 @@ func NewMemo(budget int) *Memo { return &Memo{budget: budget} }
 // share lets obj, which the caller owns, share with others what it has in common with them.
 func (m *Memo) share(obj kind.Object) {
 	if m != nil {
-		m.alike.share(obj)
+		m.fields.share(obj)
 	}
 }
 

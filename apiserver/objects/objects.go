@@ -8,11 +8,13 @@
 // Invariants:
 //  1. Objects handed out are shared and never modified (P4).
 //  2. resourceVersion of an object is the store revision that wrote it; of a list, the revision it was read at.
-//  3. Errors are *apierrors.StatusError where a client caused them (404, 409, 410, 429...).
+//  3. Errors are *apierrors.StatusError where a client caused them (404, 409, 410, 429...). A write that is refused for the object's size is
+//     store.ErrTooLarge too.
 package objects
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -63,6 +65,8 @@ type Event struct {
 	Prev *Entry
 	// At is when the server learned of the change.
 	At time.Time
+	// Told counts the watchers whose event has left a mark; nil: this is no change, but the state that a watch begins with.
+	Told *atomic.Int32
 }
 
 // Watch is a running watch. Events is closed at its end; Err then tells why as a *apierrors.StatusError (410 Expired when history is gone),
@@ -90,6 +94,14 @@ type Storage interface {
 	Update(ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc) (e *Entry, created bool, r Receipt, err error)
 	// Delete removes the object if check accepts the current one (preconditions); returns its last state with the deletion's revision.
 	Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*Entry, Receipt, error)
+	// DeleteUnread removes an object that is stored and cannot be read: nobody is asked, and nobody is told what it was. One that can be read
+	// is 409 Conflict. With dry it is looked at only.
+	DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error)
+	// Walk hands f the objects of a namespace ("": all) as a list of resourceVersion "0" has them, until f returns false.
+	Walk(ctx context.Context, namespace string, f func(*Entry) bool) error
+	// Size is how many objects there are and how many bytes they take in the store, for estimates. It waits for nothing; storage that keeps
+	// no objects answers 0, 0.
+	Size() (count, bytes int)
 }
 
 // Encoder turns an object into wire bytes; Key names the encoding for memoization ("application/json;v1").

@@ -175,8 +175,8 @@ func (r *Records) encode(key string, obj kind.Object) ([]byte, *Entry, error) {
 		most = maxDeletedBytes
 	}
 	if len(value) > most {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), most))
+		return nil, nil, &sizeError{apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("request is too large: the object takes %d bytes in the store and may take %d", len(value), most))}
 	}
 	e := NewEntry(key, obj, 0, r.memo)
 	e.sum, e.size = hash(value), len(value)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/apiserver/audit"
+	"keelson/auth/remote"
 )
 
 // Audit says which requests are recorded, and where.
@@ -42,8 +43,8 @@ func (o *Audit) validate() error {
 	return errors.Join(errs...)
 }
 
-// New is what records requests; nil: nothing does.
-func (o *Audit) New() (*audit.Auditor, error) {
+// New is what records requests; nil: nothing does. dial makes the connections to the webhook.
+func (o *Audit) New(dial remote.Dial) (*audit.Auditor, error) {
 	if o.PolicyFile == "" {
 		return nil, nil //nolint:nilnil // no audit is no error
 	}
@@ -62,7 +63,7 @@ func (o *Audit) New() (*audit.Auditor, error) {
 		sinks = append(sinks, l)
 	}
 	if o.WebhookConfigFile != "" {
-		w, err := audit.NewWebhook(o.WebhookConfigFile)
+		w, err := audit.NewWebhook(o.WebhookConfigFile, dial)
 		if err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authn"
+	"keelson/auth/remote"
 	"keelson/pki"
 )
 
@@ -84,6 +85,8 @@ type Own struct {
 	Authenticators []auth.Authenticator
 	// Tokens of service accounts, whose issuers and audiences are taken.
 	Tokens *authn.Tokens
+	// Dial makes the connections to issuers and webhooks.
+	Dial remote.Dial
 	// Certificates is told of the authorities of proxies.
 	Certificates *Certificates
 }
@@ -115,12 +118,12 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 		}
 	}
 	if o.OIDC.IssuerURL != "" {
-		if err := add(authn.NewOIDC(o.OIDC)); err != nil {
+		if err := add(authn.NewOIDC(o.OIDC, own.Dial)); err != nil {
 			return nil, err
 		}
 	}
 	if o.ConfigFile != "" {
-		live, err := o.issuers(files, own.Tokens.Issuers())
+		live, err := o.issuers(files, own)
 		if err := add(live, err); err != nil {
 			return nil, err
 		}
@@ -132,7 +135,7 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 		}
 	}
 	if o.WebhookConfigFile != "" {
-		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL)); err != nil {
+		if err := add(authn.NewWebhook(o.WebhookConfigFile, own.Tokens.Audiences(), o.WebhookTTL, own.Dial)); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +147,7 @@ func (o *Authentication) New(files *configreload.Files, own Own) ([]auth.Authent
 
 // requestHeader is about proxies that say in headers who asks.
 func (o *Authentication) requestHeader(files *configreload.Files, certs *Certificates) (*authn.Proxy, error) {
-	pem, err := pki.ReadAuthorities(o.RequestHeader.CAFile, "proxies")
+	pem, err := pki.ReadAuthorities(o.RequestHeader.CAFile, "--requestheader-client-ca-file")
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +167,9 @@ func (o *Authentication) requestHeader(files *configreload.Files, certs *Certifi
 }
 
 // issuers are those of the AuthenticationConfiguration.
-func (o *Authentication) issuers(files *configreload.Files, taken []string) (live *authn.Live, err error) {
+func (o *Authentication) issuers(files *configreload.Files, own Own) (live *authn.Live, err error) {
 	err = files.Configuration(o.ConfigFile, "authentication", func(b []byte) (configreload.Apply, error) {
-		if live, err = authn.NewLive(b, taken); err != nil {
+		if live, err = authn.NewLive(b, own.Tokens.Issuers(), own.Dial); err != nil {
 			return nil, err
 		}
 		return live.Apply, nil

@@ -13,6 +13,7 @@ import (
 	"keelson/apiserver/configreload"
 	"keelson/auth"
 	"keelson/auth/authz"
+	"keelson/auth/remote"
 )
 
 // Authorization says who decides what users may do.
@@ -71,13 +72,14 @@ func (o *Authorization) modes() []string {
 	return []string{authz.ModeNode, authz.ModeRBAC}
 }
 
-// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked.
-func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer) (a auth.Authorizer, unlisted func() bool, err error) {
+// New is who decides, in order, and whether somebody among them cannot say what a user may do without being asked. dial
+// makes the connections to webhooks.
+func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorizer, dial remote.Dial) (a auth.Authorizer, unlisted func() bool, err error) {
 	if o.ConfigFile != "" {
 		var live *authz.Live
 		err := files.Configuration(o.ConfigFile, "authorization", func(b []byte) (configreload.Apply, error) {
 			var err error
-			live, err = authz.NewLive(b, node, rbac)
+			live, err = authz.NewLive(b, node, rbac, dial)
 			return func(_ context.Context, b []byte) error { return live.Apply(b) }, err
 		})
 		if err != nil {
@@ -87,7 +89,7 @@ func (o *Authorization) New(files *configreload.Files, node, rbac auth.Authorize
 	}
 	var webhook auth.Authorizer
 	if o.WebhookConfigFile != "" {
-		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL)
+		w, err := authz.NewWebhook(o.WebhookConfigFile, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL, dial)
 		if err != nil {
 			return nil, nil, err
 		}

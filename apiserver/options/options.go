@@ -9,6 +9,8 @@ import (
 	"errors"
 
 	"github.com/spf13/pflag"
+
+	"keelson/lib/flaggroup"
 )
 
 // Options are what can be chosen about the API server. The zero value is a server without any of it.
@@ -28,14 +30,22 @@ type Options struct {
 // AddFlags adds kube-apiserver's flags, by name and meaning.
 func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	o.Flags = func() map[string]string { return values(fl) }
-	o.Serving.addFlags(fl)
-	o.Authentication.addFlags(fl)
-	o.Tokens.addFlags(fl)
-	o.Authorization.addFlags(fl)
-	o.Admission.addFlags(fl)
-	o.Audit.addFlags(fl)
-	o.Encryption.addFlags(fl)
-	o.Tracing.addFlags(fl)
+	for group, add := range o.groups() {
+		flaggroup.Add(fl, group, add)
+	}
+}
+
+// groups are the concerns with their flags, by kube-apiserver's names of its groups.
+func (o *Options) groups() map[string]func(*pflag.FlagSet) {
+	return map[string]func(*pflag.FlagSet){
+		"Secure serving": o.Serving.addFlags,
+		"Authentication": func(fl *pflag.FlagSet) { o.Authentication.addFlags(fl); o.Tokens.addFlags(fl) },
+		"Authorization":  o.Authorization.addFlags,
+		"Admission":      o.Admission.addFlags,
+		"Auditing":       o.Audit.addFlags,
+		"Etcd":           o.Encryption.addFlags,
+		"Traces":         o.Tracing.addFlags,
+	}
 }
 
 // Validate returns one sentence per thing that is wrong.

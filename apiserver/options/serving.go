@@ -17,6 +17,8 @@ type Serving struct {
 	// SNI are further ones: "CERT,KEY", or "CERT,KEY:NAME,NAME" where they are for other names than they hold. "*.example.com" is any
 	// name one level below.
 	SNI []string
+	// StandardHTTP2 has Go's standard library speak HTTP/2, in place of the server's own implementation.
+	StandardHTTP2 bool
 }
 
 // named is one of SNI.
@@ -29,6 +31,7 @@ func (o *Serving) addFlags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.CertFile, "tls-cert-file", "", "serving certificate, in `FILE`, in place of the cluster's own")
 	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "private key of the serving certificate, in `FILE`")
 	fl.StringArrayVar(&o.SNI, "tls-sni-cert-key", nil, "serving certificate `CERT,KEY[:NAMES]` for clients that ask for its names, or for NAMES; may be repeated")
+	fl.BoolVar(&o.StandardHTTP2, "standard-http2-server", false, "speak HTTP/2 with the server of Go's standard library, in place of Keelson's own")
 }
 
 func (o *Serving) validate() error {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks and aggregated servers.
-// It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd and admission/webhook
-// call it; it knows no Kubernetes objects and shows no credentials of its own.
+// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks, issuers of tokens and aggregated servers.
+// It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd, admission and what authenticates,
+// authorizes and audits requests call it; it knows no Kubernetes objects and shows no credentials of its own.
 //
 // Invariants:
 //  1. An address is judged when the connection is made, after its name was resolved: a name whose answer changes helps nobody.
@@ -107,6 +107,17 @@ func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Co
 		return nil, refused
 	}
 	return conn, err
+}
+
+// Dialer is Dial for a target, for clients that are made elsewhere (webhooks that kubeconfigs name, issuers of tokens). A nil *Door is one
+// that knows no address of the server's own.
+func (d *Door) Dialer(t Target) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	if d == nil {
+		d = New(Config{})
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return d.Dial(ctx, t, network, addr)
+	}
 }
 
 // reserved are ranges beside those that netip.Addr tells of: Linux takes some of 0.0.0.0/8 for itself.

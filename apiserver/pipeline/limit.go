@@ -127,10 +127,10 @@ func (c *Config) count() enterer {
 func (c *Config) seat(w http.ResponseWriter, r *http.Request, rq *Request) func() {
 	q := &fairness.Request{
 		User: rq.User.Name, Groups: rq.User.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
-		Subresource: rq.Subresource, Namespace: rq.Namespace, Path: rq.Path, Width: 1,
+		Subresource: rq.Subresource, Namespace: rq.Namespace, Path: rq.Path, Cost: 1,
 	}
-	if c.Width != nil {
-		q.Width = c.Width(rq)
+	if c.Cost != nil {
+		q.Cost = c.Cost(rq)
 	}
 	begin := time.Now()
 	release, at, err := c.Fairness.Enter(r.Context(), q)

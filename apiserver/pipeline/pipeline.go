@@ -30,9 +30,9 @@ type Config struct {
 	Timeout time.Duration
 	// MaxBody bounds a request's body in bytes (default 3 MiB).
 	MaxBody int64
-	// Fairness gives out seats to requests; nil: MaxReads and MaxWrites alone bound them. Width estimates how many seats one takes.
+	// Fairness gives out seats to requests; nil: MaxReads and MaxWrites alone bound them. Cost estimates how many seats one takes.
 	Fairness *fairness.Controller
-	Width    func(*Request) int
+	Cost     func(*Request) int
 	// Audit records requests, Tracing makes spans of them; nil: neither.
 	Audit   *audit.Auditor
 	Tracing *Tracing

@@ -158,7 +158,7 @@ func TestAnswers(t *testing.T) {
 	for _, c := range answers {
 		k := named(t, c.kind)
 		var got []string
-		for _, err := range kind.Told(k.Check(t.Context(), created(t, k, c.doc))) {
+		for _, err := range kind.ClientErrors(k.Check(t.Context(), created(t, k, c.doc))) {
 			got = append(got, err.Error())
 		}
 		want := strings.FieldsFunc(c.want, func(r rune) bool { return r == '\n' })

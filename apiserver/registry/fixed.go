@@ -62,3 +62,23 @@ func (c *computed) Update(context.Context, string, string, bool, objects.UpdateF
 func (c *computed) Delete(context.Context, string, string, func(kind.Object) error) (*objects.Entry, objects.Receipt, error) {
 	return nil, objects.Receipt{}, errFixed
 }
+
+func (c *computed) DeleteUnread(context.Context, string, string, bool) (objects.Receipt, error) {
+	return objects.Receipt{}, errFixed
+}
+
+func (c *computed) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
+	page, err := c.List(ctx, objects.ListQuery{Namespace: namespace, Labels: labels.Everything(), Fields: fields.Everything()})
+	if err != nil {
+		return err
+	}
+	for _, e := range page.Items {
+		if !f(e) {
+			break
+		}
+	}
+	return nil
+}
+
+// Size is nothing: how many there are is known only when they have been made.
+func (c *computed) Size() (count, bytes int) { return 0, 0 }

@@ -16,7 +16,7 @@ import (
 func stored() []*kind.Kind {
 	var out []*kind.Kind
 	for _, row := range Table() {
-		if !row.Kind.CreateOnly && !slices.Contains(row.Without, "create") {
+		if !row.Kind.CreateOnly && !slices.Contains(row.ExcludedVerbs, "create") {
 			out = append(out, row.Kind)
 		}
 	}

@@ -25,8 +25,8 @@ type Row struct {
 	Kind *kind.Kind
 	// View: the row serves another row's objects in another version and stores nothing itself.
 	View *View
-	// Also are the subresources with handlers of their own: "log", "exec", "binding", "token"...
-	Also []Sub
+	// Subresources are those subresources with handlers of their own: "log", "exec", "binding", "token"...
+	Subresources []Sub
 	// ReturnsDeleted: DELETE answers with the object, not with a Status.
 	ReturnsDeleted bool
 	// Held and Terminate are for kinds that something beside metadata.finalizers keeps alive (namespaces). Held tells whether it
@@ -35,21 +35,49 @@ type Row struct {
 	Terminate func(kind.Object)
 	// Indexed are fields by which lists and watches are often selected, with how to read them; the same as the kind's Fields say.
 	Indexed map[string]func(kind.Object) string
-	// Without are verbs that the resource lacks although its kind is stored.
-	Without []string
+	// ExcludedVerbs are verbs that the resource lacks although its kind is stored.
+	ExcludedVerbs []string
 	// Author writes into a new object who creates it.
 	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
-	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row is Without the
+	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row then has ExcludedVerbs for the
 	// verbs that change and watch.
 	Computed bool
-	// Keeps, if not nil, tells why an object of that name may not be deleted.
-	Keeps func(name string) error
+	// ProtectDelete, if not nil, tells why an object of that name may not be deleted.
+	ProtectDelete func(name string) error
 	// Preserves is what a client is told that deletes an object without saying what shall become of its dependents, where they stay.
 	Preserves string
 	// Deprecated is what clients are told who still use the resource.
 	Deprecated string
 	// TTL: objects of this kind go away by themselves (events).
 	TTL bool
+	// IsNamespace: objects of this kind are the namespaces themselves.
+	IsNamespace bool
+	// MirrorAnnotation is the annotation of an object that only mirrors one that a node has ("": the kind has none).
+	MirrorAnnotation string
+	// NameOnCreate: Kubernetes looks at the name of such an object when it is made, and at an update no more. As a name never changes, this
+	// decides about generateName alone. NameInSubresources: it looks at the name when a subresource is updated too.
+	NameOnCreate, NameInSubresources bool
+	// AnyFinalizer are the subresources ("" is the object itself, "*" all) whose updates may write finalizers of any name. New objects are the
+	// business of each kind.
+	AnyFinalizer []string
+	// KeepsEmpty: fields that are present and empty are stored, as in a kind that Kubernetes keeps as JSON.
+	KeepsEmpty bool
+	// ErrorsAsFound: what is wrong with an object is told in the order it was found in, with its values as they were sent.
+	ErrorsAsFound bool
+	// RoutedByPath: a request's route is chosen by the path alone, and not by method, Content-Type and Accept too.
+	RoutedByPath bool
+	// PatchTypes are the media types of patches that the kind takes, where RoutedByPath; nil: all.
+	PatchTypes []string
+	// CustomFieldLabels: field selectors are refused as for a custom resource, whatever fields the kind has.
+	CustomFieldLabels bool
+	// Prefix is where in the store the objects are, below /registry/; "": where Kubernetes has them.
+	Prefix string
+	// Notices go out as warnings with every answer.
+	Notices []string
+	// CreateDenied, if not "", tells why no object may be created any more.
+	CreateDenied string
+	// ScalePaths say where each version keeps its replica count, by apiVersion; nil: there is one version.
+	ScalePaths map[string][]string
 	// Reset are the fields, beside status, that each subresource never changes: "" -> {{"status"}}.
 	Reset map[string][][]string
 }
@@ -96,18 +124,12 @@ type Resource struct {
 
 // Custom is what sets a custom resource apart.
 type Custom struct {
-	// Notices go out as warnings with every answer: the version is deprecated.
-	Notices []string
-	// Terminating: the definition is being deleted, and nothing may be created any more.
-	Terminating bool
 	// ListKind is the kind of lists.
 	ListKind string
 	// Convert returns an object of any version of the definition in this resource's. The object is shared and stays as it is.
 	Convert func(ctx context.Context, obj kind.Object) (kind.Object, error)
 	// Stored is the version that objects are stored in.
 	Stored string
-	// ScalePaths say where each version keeps its replica count, by apiVersion.
-	ScalePaths map[string][]string
 	// Schema is what OpenAPI says about the kind: see openapi.Model.
 	Schema func(v2 bool) (s *spec.Schema, open bool)
 }
@@ -126,16 +148,29 @@ func (r *Resource) ListGVK() schema.GroupVersionKind {
 	return gvk
 }
 
+// StorePrefix is where in the store the objects are, below /registry/.
+func (row *Row) StorePrefix() string {
+	if row.Prefix != "" {
+		return row.Prefix
+	}
+	return objects.StorePrefix(row.Kind.GVR().GroupResource())
+}
+
+// TakesAnyFinalizer tells whether an update of subresource sub ("": of the object itself) may write finalizers of any name.
+func (row *Row) TakesAnyFinalizer(sub string) bool {
+	return slices.Contains(row.AnyFinalizer, sub) || slices.Contains(row.AnyFinalizer, "*")
+}
+
 // Encoder encodes the resource's objects.
 func (r *Resource) Encoder(m wire.Media) *wire.Encoder { return r.encoders[m] }
 
 // Sub returns the row's subresource of that name that is not the object itself.
 func (r *Resource) Sub(name string) (Sub, bool) {
-	i := slices.IndexFunc(r.Also, func(s Sub) bool { return s.Name == name })
+	i := slices.IndexFunc(r.Subresources, func(s Sub) bool { return s.Name == name })
 	if i < 0 {
 		return Sub{}, false
 	}
-	return r.Also[i], true
+	return r.Subresources[i], true
 }
 
 // New makes a Resource of row over its storage.

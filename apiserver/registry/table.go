@@ -26,6 +26,7 @@ import (
 	"keelson/api/core/pod"
 	"keelson/api/core/service"
 	"keelson/api/core/volume"
+	"keelson/api/decisions"
 	"keelson/api/discovery"
 	"keelson/api/events"
 	"keelson/api/flowcontrol"
@@ -44,79 +45,86 @@ import (
 // Table lists every resource the server serves. To add a kind, add a line.
 func Table() []Row {
 	return append([]Row{
-		{Kind: core.Namespace(), Held: namespaceHeld, Terminate: terminateNamespace, Without: []string{"deletecollection"}},
-		{Kind: core.Node(), Also: nodeSubs},
+		{Kind: core.Namespace(), IsNamespace: true, Held: namespaceHeld, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
+		{Kind: core.Node(), Subresources: nodeSubs},
 		{Kind: core.ConfigMap()},
 		{Kind: core.Secret()},
-		{Kind: core.ServiceAccount(), Also: []Sub{tokenSub}, ReturnsDeleted: true},
-		{Kind: service.Service(), Also: serviceSubs, ReturnsDeleted: true},
-		{Kind: pod.Pod(), Also: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
+		{Kind: core.ServiceAccount(), Subresources: []Sub{tokenSub}, ReturnsDeleted: true},
+		{Kind: service.Service(), NameOnCreate: true, Subresources: serviceSubs, ReturnsDeleted: true},
+		{Kind: pod.Pod(), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
 		{Kind: core.ReplicationController()},
 		{Kind: service.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
 		{Kind: core.LimitRange()},
-		{Kind: core.ResourceQuota()},
+		{Kind: core.ResourceQuota(), NameOnCreate: true},
 		{Kind: volume.PersistentVolume(), ReturnsDeleted: true},
 		{Kind: volume.PersistentVolumeClaim(), ReturnsDeleted: true},
 		{
 			Kind: core.ComponentStatus(), Computed: true, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
-			Without: readOnly,
+			ExcludedVerbs: readOnly,
 		},
-		{Kind: core.PodTemplate(), ReturnsDeleted: true},
-		{Kind: core.Event(), TTL: true},
+		{Kind: core.PodTemplate(), NameOnCreate: true, ReturnsDeleted: true},
+		{Kind: core.Event(), AnyFinalizer: objectAlone, TTL: true},
 		{Kind: events.Event(), TTL: true, View: eventView},
-		{Kind: admissionregistration.ValidatingWebhookConfiguration()},
-		{Kind: admissionregistration.MutatingWebhookConfiguration()},
-		{Kind: admissionregistration.ValidatingAdmissionPolicy(), Reset: statusAlone},
-		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding()},
-		{Kind: admissionregistration.MutatingAdmissionPolicy()},
-		{Kind: admissionregistration.MutatingAdmissionPolicyBinding()},
-		{Kind: apps.Deployment(), Reset: deploymentReset},
-		{Kind: apps.ReplicaSet()},
-		{Kind: apps.StatefulSet()},
-		{Kind: apps.DaemonSet()},
+		{Kind: admissionregistration.ValidatingWebhookConfiguration(), AnyFinalizer: all},
+		{Kind: admissionregistration.MutatingWebhookConfiguration(), AnyFinalizer: all},
+		{Kind: admissionregistration.ValidatingAdmissionPolicy(), AnyFinalizer: all, Reset: statusAlone},
+		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding(), AnyFinalizer: all},
+		{Kind: admissionregistration.MutatingAdmissionPolicy(), AnyFinalizer: all},
+		{Kind: admissionregistration.MutatingAdmissionPolicyBinding(), AnyFinalizer: all},
+		{Kind: apps.Deployment(), NameOnCreate: true, Reset: deploymentReset},
+		{Kind: apps.ReplicaSet(), NameOnCreate: true},
+		{Kind: apps.StatefulSet(), NameOnCreate: true},
+		{Kind: apps.DaemonSet(), NameOnCreate: true},
 		{Kind: apps.ControllerRevision()},
-		{Kind: autoscaling.HorizontalPodAutoscalerV2()},
-		{Kind: autoscaling.HorizontalPodAutoscalerV1(), View: scalerView},
-		{Kind: batch.Job(), Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
+		{Kind: autoscaling.HorizontalPodAutoscalerV2(), NameOnCreate: true},
+		{Kind: autoscaling.HorizontalPodAutoscalerV1(), NameOnCreate: true, View: scalerView},
+		{Kind: batch.Job(), NameOnCreate: true, Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
 			"or set propagationPolicy=Orphan to suppress this warning"},
-		{Kind: batch.CronJob()},
+		{Kind: batch.CronJob(), NameOnCreate: true, AnyFinalizer: []string{"status"}},
 		{Kind: certificates.CertificateSigningRequest(), Author: certificates.SetRequester, Reset: requestReset},
 		{Kind: certificates.ClusterTrustBundle()},
 		{Kind: certificates.PodCertificateRequest()},
-		{Kind: coordination.Lease()},
+		{Kind: coordination.Lease(), NameOnCreate: true, AnyFinalizer: objectAlone},
 		{Kind: discovery.EndpointSlice()},
 		{Kind: flowcontrol.FlowSchema(), Reset: statusAlone},
 		{Kind: flowcontrol.PriorityLevelConfiguration(), Reset: statusAlone},
-		{Kind: metrics.NodeMetrics(), Computed: true, Without: readOnly},
-		{Kind: metrics.PodMetrics(), Computed: true, Without: readOnly},
+		{Kind: metrics.NodeMetrics(), Computed: true, ExcludedVerbs: readOnly},
+		{Kind: metrics.PodMetrics(), Computed: true, ExcludedVerbs: readOnly},
+		{Kind: decisions.Kind(), Computed: true, ExcludedVerbs: readOnly},
 		{Kind: networking.Ingress()},
 		{Kind: networking.IngressClass()},
-		{Kind: networking.NetworkPolicy()},
+		{Kind: networking.NetworkPolicy(), NameOnCreate: true},
 		{Kind: networking.IPAddress()},
-		{Kind: networking.ServiceCIDR()},
-		{Kind: node.RuntimeClass()},
-		{Kind: policy.PodDisruptionBudget()},
+		{Kind: networking.ServiceCIDR(), NameOnCreate: true},
+		{Kind: node.RuntimeClass(), AnyFinalizer: objectAlone},
+		{Kind: policy.PodDisruptionBudget(), AnyFinalizer: []string{"", "status"}},
 		{Kind: rbac.Role()},
 		{Kind: rbac.ClusterRole()},
 		{Kind: rbac.RoleBinding()},
 		{Kind: rbac.ClusterRoleBinding()},
-		{Kind: resource.DeviceClass(), ReturnsDeleted: true},
-		{Kind: resource.DeviceTaintRule(), Reset: statusAlone},
+		{Kind: resource.DeviceClass(), NameOnCreate: true, ReturnsDeleted: true},
+		{Kind: resource.DeviceTaintRule(), NameOnCreate: true, Reset: statusAlone},
 		{Kind: resource.ResourceClaim(), ReturnsDeleted: true},
 		{Kind: resource.ResourceClaimTemplate(), ReturnsDeleted: true},
-		{Kind: resource.ResourceSlice(), ReturnsDeleted: true, Indexed: byNode(nodeOfSlice)},
-		{Kind: scheduling.PriorityClass(), Keeps: scheduling.Keeps},
-		{Kind: apiregistration.APIService()},
+		{Kind: resource.ResourceSlice(), NameOnCreate: true, ReturnsDeleted: true, Indexed: byNode(nodeOfSlice)},
+		{Kind: scheduling.PriorityClass(), NameOnCreate: true, ProtectDelete: scheduling.ProtectDelete},
+		{Kind: apiregistration.APIService(), AnyFinalizer: all, KeepsEmpty: true},
 		{Kind: storage.StorageClass(), ReturnsDeleted: true},
 		{Kind: storage.VolumeAttributesClass(), ReturnsDeleted: true},
-		{Kind: storage.VolumeAttachment(), ReturnsDeleted: true, Reset: statusAlone},
-		{Kind: storage.CSIDriver(), ReturnsDeleted: true},
+		{Kind: storage.VolumeAttachment(), NameInSubresources: true, ReturnsDeleted: true, Reset: statusAlone},
+		{Kind: storage.CSIDriver(), NameOnCreate: true, ReturnsDeleted: true},
 		{Kind: storage.CSINode(), ReturnsDeleted: true},
 		{Kind: storage.CSIStorageCapacity()},
 		{Kind: storagemigration.StorageVersionMigration(), Reset: statusAlone},
-		{Kind: apiextensions.CustomResourceDefinition(), Held: apiextensions.Held, Terminate: apiextensions.Terminate},
+		{Kind: apiextensions.CustomResourceDefinition(), AnyFinalizer: all, KeepsEmpty: true, Held: apiextensions.Held, Terminate: apiextensions.Terminate},
 	}, reviews()...)
 }
+
+// What rows say in AnyFinalizer.
+var (
+	all         = []string{"*"}
+	objectAlone = []string{""}
+)
 
 // readOnly are the verbs that kinds lack which are not stored.
 var readOnly = []string{"create", "delete", "deletecollection", "patch", "update", "watch"}

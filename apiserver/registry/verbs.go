@@ -26,15 +26,15 @@ func (r *Resource) Verbs() []string {
 	if r.Custom != nil {
 		return customVerbs
 	}
-	if len(r.Without) == 0 {
+	if len(r.ExcludedVerbs) == 0 {
 		return allVerbs
 	}
-	return slices.DeleteFunc(slices.Clone(allVerbs), func(v string) bool { return slices.Contains(r.Without, v) })
+	return slices.DeleteFunc(slices.Clone(allVerbs), func(v string) bool { return slices.Contains(r.ExcludedVerbs, v) })
 }
 
-// Subresources lists all subresources by name; those of a custom resource the other way round, status before scale.
-func (r *Resource) Subresources() []Sub {
-	out := slices.Clone(r.Also)
+// AllSubresources lists all subresources by name; those of a custom resource the other way round, status before scale.
+func (r *Resource) AllSubresources() []Sub {
+	out := slices.Clone(r.Subresources)
 	for name := range r.Subs {
 		s := Sub{Name: name, GVK: r.GVK(), Verbs: partVerbs}
 		if name == "finalize" {

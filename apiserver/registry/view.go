@@ -96,6 +96,16 @@ func (s *viewed) Delete(ctx context.Context, namespace, name string, check func(
 	return s.entry(e), r, err
 }
 
+func (s *viewed) DeleteUnread(ctx context.Context, namespace, name string, dry bool) (objects.Receipt, error) {
+	return s.st.DeleteUnread(ctx, namespace, name, dry)
+}
+
+func (s *viewed) Walk(ctx context.Context, namespace string, f func(*objects.Entry) bool) error {
+	return s.st.Walk(ctx, namespace, func(e *objects.Entry) bool { return f(s.entry(e)) })
+}
+
+func (s *viewed) Size() (count, bytes int) { return s.st.Size() }
+
 func (s *viewed) Watch(ctx context.Context, q objects.ListQuery) (objects.Watch, error) {
 	q, err := s.query(q)
 	if err != nil {

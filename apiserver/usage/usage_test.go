@@ -117,6 +117,33 @@ func TestDeadKubeletDelaysOthersOnceAndByLittle(t *testing.T) {
 	})
 }
 
+// TestOneFailureIsNoWarning: a node that has just registered may not listen yet. What goes on is told once, and again after it was well.
+func TestOneFailureIsNoWarning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var text strings.Builder
+		k, down := &kubelets{}, true
+		c := New(func(ctx context.Context, node string) (*http.Response, error) {
+			if down {
+				node = "gone"
+			}
+			return k.fetch(ctx, node)
+		}, slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelWarn})))
+		defer c.Close()
+		for i, step := range []struct {
+			down bool
+			want int // warnings so far
+		}{{true, 0}, {false, 0}, {true, 0}, {true, 1}, {true, 1}, {false, 1}, {true, 1}, {true, 2}} {
+			down = step.down
+			c.of(t.Context(), []string{"a"})
+			time.Sleep(timeout + fresh) // also for a failure, which nobody waits for
+			synctest.Wait()
+			if got := strings.Count(text.String(), "level=WARN"); got != step.want {
+				t.Errorf("step %d: %d warnings, want %d:\n%s", i, got, step.want, text.String())
+			}
+		}
+	})
+}
+
 func TestCloseEndsRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New((&kubelets{}).fetch, slog.New(slog.DiscardHandler))

@@ -51,8 +51,8 @@ type Cache struct {
 
 	// feeding is held while a batch of the store's events is applied, so that resources come and go between batches.
 	feeding sync.Mutex
-	heirs   map[string]*heir // resources about to be served, by prefix
-	loads   int              // how often everything was loaded
+	loading map[string]*replacement // resources about to be served, by prefix
+	loads   int                     // how often everything was loaded
 
 	revision atomic.Int64
 
@@ -81,7 +81,7 @@ func New(c Config) *Cache {
 	}
 	cache := &Cache{
 		store: c.Store, log: c.Log, bookmark: c.BookmarkEvery, patience: c.Patience, memo: objects.NewMemo(c.EncodedBytes), handoff: objects.NewHandoff(),
-		heirs: map[string]*heir{}, tick: make(chan struct{}), stop: make(chan struct{}),
+		loading: map[string]*replacement{}, tick: make(chan struct{}), stop: make(chan struct{}),
 	}
 	cache.resources.Store(&map[string]*Resource{})
 	return cache

@@ -41,4 +41,5 @@ func TestRecords(t *testing.T) {
 
 func TestWatch(t *testing.T) {
 	objectstest.RunWatch(t, open)
+	objectstest.RunShared(t, open)
 }

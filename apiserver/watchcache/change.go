@@ -5,6 +5,7 @@ package watchcache
 import (
 	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -25,6 +26,7 @@ type change struct {
 	prev, cur *objects.Entry
 	err       error // why what was written cannot be read; cur is nil then
 	mark      *objects.Entry
+	told      atomic.Int32 // watchers that left a mark of it
 
 	once    sync.Once
 	gone    *objects.Entry
@@ -82,11 +84,11 @@ func (s *selection) see(c *change) (objects.Event, bool) {
 	}
 	switch {
 	case before && after:
-		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at}, true
+		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at, Told: &c.told}, true
 	case after:
-		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at}, true
+		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at, Told: &c.told}, true
 	case before:
-		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at}, true
+		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at, Told: &c.told}, true
 	}
 	return objects.Event{}, false
 }
@@ -133,15 +135,30 @@ func (w *window) add(c *change) {
 	w.changes = append([]*change(nil), w.changes[half:]...)
 }
 
-// expire drops what is older than windowAge, but keeps the newest windowMin changes.
-func (w *window) expire(now time.Time) {
+// expire drops what is older than windowAge, but keeps the newest windowMin changes. It returns about how many bytes of memory
+// that can free.
+func (w *window) expire(now time.Time) (bytes int) {
 	old := sort.Search(len(w.changes), func(i int) bool { return now.Sub(w.changes[i].at) < windowAge })
 	n := min(old, len(w.changes)-windowMin)
 	if n <= 0 {
-		return
+		return 0
+	}
+	for _, c := range w.changes[:n] {
+		bytes += c.frees()
 	}
 	w.since = w.changes[n-1].rev
 	w.changes = append([]*change(nil), w.changes[n:]...)
+	return bytes
+}
+
+// frees is about how many bytes only the window held of what the change replaced or removed: an object takes a few times what it takes
+// in the store.
+func (c *change) frees() int {
+	const inMemory = 4
+	if c.prev == nil {
+		return 0
+	}
+	return inMemory * c.prev.Size()
 }
 
 // after returns the changes above rev, which must not be below since.

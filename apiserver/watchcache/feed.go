@@ -57,7 +57,7 @@ func (c *Cache) applyAll(batch []store.Event, now time.Time) {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
 	for i := range batch {
-		if len(c.heirs) > 0 {
+		if len(c.loading) > 0 {
 			c.leave(&batch[i])
 		}
 		if r := c.route(batch[i].KV.Key); r != nil {

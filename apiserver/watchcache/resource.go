@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/memory"
 	"keelson/lib/turns"
 	"keelson/store"
 )
@@ -88,16 +89,16 @@ func (r *Resource) rememberLocked(ch *change) {
 }
 
 func (r *Resource) expireLaterLocked() {
-	if !r.expires && len(r.window.changes) > windowMin {
+	if over := len(r.window.changes) - windowMin; !r.expires && over > 0 {
 		r.expires = true
-		time.AfterFunc(windowAge, r.expire)
+		time.AfterFunc(time.Until(r.window.changes[over-1].at.Add(windowAge)), r.expire)
 	}
 }
 
 func (r *Resource) expire() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.window.expire(time.Now())
+	memory.Dropped(r.window.expire(time.Now()))
 	r.expires = false
 	r.expireLaterLocked()
 }
@@ -110,7 +111,7 @@ func (r *Resource) current(ctx context.Context, key string) (*objects.Entry, err
 	if err := r.cache.fresh(ctx); err != nil {
 		return nil, err
 	}
-	r = r.latestHeir()
+	r = r.newest()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e, err := r.trees.find(key)
@@ -133,7 +134,7 @@ func (r *Resource) Get(ctx context.Context, namespace, name, rv string) (*object
 	if err := r.await(ctx, rv == "", rev); err != nil {
 		return nil, err
 	}
-	r = r.latestHeir()
+	r = r.newest()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e, err := r.trees.find(key)
@@ -165,22 +166,16 @@ func (r *Resource) Walk(ctx context.Context, namespace string, f func(*objects.E
 	if err := r.await(ctx, false, 0); err != nil {
 		return err
 	}
-	r.latestHeir().All(namespace)(f)
+	r.newest().All(namespace)(f)
 	return nil
 }
 
-// Count is how many objects there are.
-func (r *Resource) Count() int {
+// Size is how many objects there are, and how many bytes they take in the store.
+func (r *Resource) Size() (count, bytes int) {
+	r = r.newest()
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.trees.main.Len()
-}
-
-// Bytes is how many bytes all objects take in the store.
-func (r *Resource) Bytes() int {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.trees.bytes
+	return r.trees.main.Len(), r.trees.bytes
 }
 
 // Create stores a new object.
@@ -216,7 +211,7 @@ func (r *Resource) List(ctx context.Context, q objects.ListQuery) (*objects.List
 	if err := r.await(ctx, p.Latest, p.Revision); err != nil {
 		return nil, err
 	}
-	r = r.latestHeir()
+	r = r.newest()
 	if p.Latest { // who is content with less is told what can be read
 		r.mu.RLock()
 		err := r.trees.whole(p.Prefix, r.records.Resource)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package objectstest is the suite for objects.Storage: the records alone pass
-// RunRecords, the watch cache passes RunWatch as well. Imported by tests only.
+// RunRecords, the watch cache and what wraps it pass RunWatch as well. Imported by tests only.
 package objectstest
 
 import (
@@ -32,6 +32,7 @@ type Records interface {
 	Create(ctx context.Context, obj kind.Object) (*objects.Entry, objects.Receipt, error)
 	Update(ctx context.Context, ns, name string, createMissing bool, f objects.UpdateFunc) (*objects.Entry, bool, objects.Receipt, error)
 	Delete(ctx context.Context, ns, name string, check func(kind.Object) error) (*objects.Entry, objects.Receipt, error)
+	DeleteUnread(ctx context.Context, ns, name string, dry bool) (objects.Receipt, error)
 }
 
 // NewStore opens a store in memory.

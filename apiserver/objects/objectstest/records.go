@@ -39,6 +39,7 @@ func RunRecords(t *testing.T, open func(t *testing.T, c objects.Config, s store.
 		{"UpdateCreates", testUpdateCreates},
 		{"UpdateRace", testUpdateRace},
 		{"Delete", testDelete},
+		{"DeleteUnread", testDeleteUnread},
 		{"Get", testGet},
 		{"ListSelectors", testListSelectors},
 		{"ListPages", testListPages},
@@ -144,6 +145,9 @@ func testTooLarge(t *testing.T, s Records, _ store.Store) {
 	p.Annotations = sized(2 << 20)
 	_, _, err := s.Create(bounded(t), p)
 	reason(t, "create a large object", err, metav1.StatusReasonRequestEntityTooLarge)
+	if !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("create a large object: %v is not store.ErrTooLarge", err)
+	}
 	create(t, s, Pod("ns/a"))
 	reason(t, "grow beyond the bound", grow(2<<20, false), metav1.StatusReasonRequestEntityTooLarge)
 	if err := grow(3<<20, true); err != nil {
@@ -484,5 +488,28 @@ func testListRefused(t *testing.T, s Records, _ store.Store) {
 		q.ResourceVersion, q.Match, q.Continue = tc.version, tc.match, tc.token
 		_, err := s.List(bounded(t), q)
 		reason(t, tc.what, err, tc.want)
+	}
+}
+
+// testDeleteUnread: what cannot be read is removed, what can is not.
+func testDeleteUnread(t *testing.T, s Records, st store.Store) {
+	create(t, s, Pod("ns/good"))
+	if _, err := st.Create(bounded(t), "/registry/pods/ns/bad", []byte("junk")); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		_, err := s.DeleteUnread(bounded(t), "ns", "good", dry)
+		reason(t, "a readable pod", err, metav1.StatusReasonConflict)
+		_, err = s.DeleteUnread(bounded(t), "ns", "none", dry)
+		reason(t, "a missing pod", err, metav1.StatusReasonNotFound)
+		r, err := s.DeleteUnread(bounded(t), "ns", "bad", dry)
+		if err != nil || r.Key != "/registry/pods/ns/bad" || (r.Revision == 0) != dry {
+			t.Errorf("an unreadable pod, dry %v: receipt %+v, %v", dry, r, err)
+		}
+	}
+	_, err := s.Get(bounded(t), "ns", "bad", "")
+	reason(t, "get after the deletion", err, metav1.StatusReasonNotFound)
+	if _, err := s.Get(bounded(t), "ns", "good", ""); err != nil {
+		t.Errorf("the readable pod: %v", err)
 	}
 }

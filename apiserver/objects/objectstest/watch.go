@@ -18,7 +18,7 @@ import (
 	"keelson/store"
 )
 
-// RunWatch runs the suite of watches. open is called with a fresh store.
+// RunWatch runs the suite of what storage can do beyond records. open is called with a fresh store.
 func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) objects.Storage) {
 	t.Helper()
 	tests := []struct {
@@ -33,7 +33,8 @@ func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.St
 		{"Expired", testWatchExpired},
 		{"Refused", testWatchRefused},
 		{"ListThenWatch", testListThenWatch},
-		{"Shared", testWatchShared},
+		{"Walk", testWalk},
+		{"Size", testSize},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -43,6 +44,15 @@ func RunWatch(t *testing.T, open func(t *testing.T, c objects.Config, s store.St
 			})
 		})
 	}
+}
+
+// RunShared is what a cache passes beyond RunWatch, and what converts objects does not: everybody is given the same entry.
+func RunShared(t *testing.T, open func(t *testing.T, c objects.Config, s store.Store) objects.Storage) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		st := NewStore(t)
+		testWatchShared(t, open(t, Pods(), st), st)
+	})
 }
 
 func start(t *testing.T, s objects.Storage, q objects.ListQuery) objects.Watch {
@@ -285,5 +295,52 @@ func testWatchShared(t *testing.T, s objects.Storage, _ store.Store) {
 	}
 	if first[0].Entry != second[0].Entry || first[0].Entry != got {
 		t.Error("watchers and readers hold different entries of one state")
+	}
+}
+
+// testWalk: the objects of a namespace or of all, until the caller has enough.
+func testWalk(t *testing.T, s objects.Storage, _ store.Store) {
+	for _, key := range []string{"a/1", "a/2", "b/1"} {
+		create(t, s, Pod(key))
+	}
+	list(t, s, Everything()) // the cache has them
+	for _, tc := range []struct {
+		ns   string
+		most int
+		want string
+	}{{"", 9, "a/1 a/2 b/1"}, {"a", 9, "a/1 a/2"}, {"none", 9, ""}, {"", 2, "a/1 a/2"}} {
+		var seen objects.List
+		err := s.Walk(bounded(t), tc.ns, func(e *objects.Entry) bool {
+			seen.Items = append(seen.Items, e)
+			return len(seen.Items) < tc.most
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, fmt.Sprintf("walk of %q, at most %d", tc.ns, tc.most), names(&seen), tc.want)
+	}
+}
+
+// testSize: the number and the bytes of the objects there are.
+func testSize(t *testing.T, s objects.Storage, _ store.Store) {
+	size := func() (int, int) {
+		list(t, s, Everything())
+		return s.Size()
+	}
+	if n, bytes := size(); n != 0 || bytes != 0 {
+		t.Errorf("empty: %d objects of %d bytes", n, bytes)
+	}
+	const each = 10_000
+	for i := range 3 {
+		p := Pod(numbered("ns/p", i))
+		p.Annotations = map[string]string{"a": strings.Repeat("x", each)}
+		create(t, s, p)
+	}
+	if n, bytes := size(); n != 3 || bytes < 3*each || bytes > 4*each {
+		t.Errorf("three objects of a little more than %d bytes: %d objects of %d bytes", each, n, bytes)
+	}
+	remove(t, s, "ns/p001")
+	if n, bytes := size(); n != 2 || bytes > 3*each {
+		t.Errorf("after a deletion: %d objects of %d bytes", n, bytes)
 	}
 }

@@ -23,7 +23,7 @@ func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Objec
 	t.Helper()
 	for _, row := range Table() {
 		if k := row.Kind; row.View == nil && k.GVR().GroupResource() == gr {
-			e, err := objects.Config{Codec: objects.Protobuf(k.GVK(), k.New, k.Former), Default: k.Default}.Decoded(store.KV{Key: "/registry/x", Value: value, Revision: 7}, nil)
+			e, err := objects.Config{Codec: objects.Protobuf(k.GVK(), k.New, k.StoredVersions), Default: k.Default}.Decoded(store.KV{Key: "/registry/x", Value: value, Revision: 7}, nil)
 			if err != nil {
 				return nil, err
 			}
@@ -34,8 +34,8 @@ func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Objec
 	return nil, nil
 }
 
-// TestFormerAlike: the kinds that Kubernetes 1.37 stores in another version than the one served here, as whole random objects.
-func TestFormerAlike(t *testing.T) {
+// TestStoredVersionsUnconverted: the kinds that Kubernetes 1.37 stores in another version than the one served here, as whole random objects.
+func TestStoredVersionsUnconverted(t *testing.T) {
 	for _, c := range []struct{ group, resource, version string }{
 		{"certificates.k8s.io", "clustertrustbundles", "v1beta1"},
 		{"certificates.k8s.io", "podcertificaterequests", "v1beta1"},
@@ -79,8 +79,8 @@ func TestFormerAlike(t *testing.T) {
 	}
 }
 
-// TestFormer: versions that are written otherwise, and values that are none of the kind's.
-func TestFormer(t *testing.T) {
+// TestStoredVersions: versions that are written otherwise, and values that are none of the kind's.
+func TestStoredVersions(t *testing.T) {
 	for _, c := range []struct{ name, group, resource, stored, want string }{
 		{
 			"a definition as every Kubernetes stores it", "apiextensions.k8s.io", "customresourcedefinitions",

@@ -35,6 +35,13 @@ func invalidVersion(rv string, err error) error {
 	return field.Invalid(field.NewPath("resourceVersion"), rv, err.Error())
 }
 
+// sizeError refuses an object for its size, before the store would: it is store.ErrTooLarge, and a Status for the client.
+type sizeError struct{ *apierrors.StatusError }
+
+func (*sizeError) Is(target error) bool { return target == store.ErrTooLarge }
+
+func (e *sizeError) Unwrap() error { return e.StatusError }
+
 // TooLarge refuses a revision that the server has not reached.
 func TooLarge(wanted, current int64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("%s: %d, current: %d", messageVersionTooLarge, wanted, current), retryTooLargeAfterSecs)
@@ -83,7 +90,7 @@ func (c Config) storeError(err error, name string) error {
 	case errors.Is(err, store.ErrClosed):
 		return apierrors.NewServiceUnavailable("the server is shutting down")
 	}
-	if sick := (*store.UnavailableError)(nil); errors.As(err, &sick) { // 500, not 503: the write may have happened
+	if fault := (*store.UnavailableError)(nil); errors.As(err, &fault) { // 500, not 503: the write may have happened
 		return apierrors.NewInternalError(err)
 	}
 	return err

@@ -14,9 +14,9 @@ import (
 	"keelson/api/scheme"
 )
 
-// former reads a value that is stored as another version of the kind, as other servers and earlier releases write it: doc is its
+// otherVersion reads a value that is stored as another version of the kind, as other servers and earlier releases write it: doc is its
 // JSON form, or message its protobuf. What the kind does not convert must be written alike in both versions, to the last field.
-func (c protobufCodec) former(found schema.GroupVersionKind, doc, message []byte) (kind.Object, error) {
+func (c protobufCodec) otherVersion(found schema.GroupVersionKind, doc, message []byte) (kind.Object, error) {
 	refuse := func(err error) (kind.Object, error) {
 		return nil, fmt.Errorf("decode %s: found %s %s, want %s: %w", c.gvk.Kind, found.GroupVersion(), found.Kind, c.meta.APIVersion, err)
 	}

@@ -15,14 +15,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"keelson/api/kind"
+	"keelson/lib/keyed"
 )
 
-// ownRetry is the pause after an object of the server's own could not be made again.
-const ownRetry = 10 * time.Second
+// systemObjectsRetry is the pause after an object of the server's own could not be made again.
+const systemObjectsRetry = 10 * time.Second
 
-// own are the objects that are made again when they are deleted, as Kubernetes does: the service "kubernetes" with what belongs to it,
+// systemObjects are those that are made again when they are deleted, as Kubernetes does: the service "kubernetes" with what belongs to it,
 // and flow schemas and priority levels. Roles, for instance, stay deleted until the next start.
-func (s *Server) own() ([]runtime.Object, error) {
+func (s *Server) systemObjects() ([]runtime.Object, error) {
 	out, err := s.ownService()
 	for _, obj := range s.config.Bootstrap {
 		switch obj.(type) {
@@ -33,9 +34,9 @@ func (s *Server) own() ([]runtime.Object, error) {
 	return out, err
 }
 
-// noteOwn has the followers tell when one of the server's own objects goes.
-func (s *Server) noteOwn() {
-	list, err := s.own()
+// followSystemObjects has the followers tell when one of the server's own objects goes.
+func (s *Server) followSystemObjects() {
+	list, err := s.systemObjects()
 	if err != nil {
 		return // bootstrap says so
 	}
@@ -67,50 +68,40 @@ func (s *Server) noteOwn() {
 		s.follow[i].Set = func(obj runtime.Object) {
 			set(obj)
 			if s.wrongEndpoints(obj) {
-				s.lookAgain()
+				s.missing.Add(systemObjectsKey{})
 			}
 		}
 		s.follow[i].Remove = func(obj runtime.Object) {
 			remove(obj)
 			if o, ok := obj.(kind.Object); ok && own[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}] {
-				s.lookAgain()
+				s.missing.Add(systemObjectsKey{})
 			}
 		}
 	}
 }
 
-// lookAgain wakes keepOwn.
-func (s *Server) lookAgain() {
-	select {
-	case s.missing <- struct{}{}:
-	default:
-	}
-}
+// systemObjectsKey is the one key of the loop that keeps the server's own objects: they are looked at together.
+type systemObjectsKey struct{}
 
-// keepOwn makes the server's own objects again when they have gone, until ctx is done.
-func (s *Server) keepOwn(ctx context.Context) error {
-	var again <-chan time.Time
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.missing:
-		case <-again:
-		}
-		again = nil
-		list, err := s.own()
-		if err == nil {
-			err = s.ensureAll(ctx, list)
-		}
-		if err == nil && !s.config.Shared {
-			err = s.reconcileEndpoints(ctx)
-		}
-		if err == nil {
-			err = s.rangeReady(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
+// keepSystemObjects is the loop that makes the server's own objects again when they have gone.
+func (s *Server) keepSystemObjects() *keyed.Loop[systemObjectsKey] {
+	return keyed.New(keyed.Config[systemObjectsKey]{
+		Pause: systemObjectsRetry,
+		Do: func(ctx context.Context, _ systemObjectsKey) (time.Duration, error) {
+			list, err := s.systemObjects()
+			if err == nil {
+				err = s.ensureAll(ctx, list)
+			}
+			if err == nil && !s.config.Shared {
+				err = s.reconcileEndpoints(ctx)
+			}
+			if err == nil {
+				err = s.rangeReady(ctx)
+			}
+			return 0, err
+		},
+		Failed: func(_ systemObjectsKey, err error) {
 			s.log.Warn("objects of the server's own are not made again", "error", err)
-			again = time.After(ownRetry)
-		}
-	}
+		},
+	})
 }

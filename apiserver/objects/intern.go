@@ -12,19 +12,19 @@ import (
 	"keelson/api/kind"
 )
 
-// alike remembers which fields managers own, so that objects that say the same (all pods of a workload, and most others of their
+// interner remembers which fields managers own, so that objects that say the same (all pods of a workload, and most others of their
 // kind) share it: as JSON it is often larger than the rest of the object. Two generations bound it: when the young one is full it
 // becomes the old one, and the old one goes.
-type alike struct {
+type interner struct {
 	mu         sync.Mutex
 	young, old map[string]*metav1.FieldsV1
 	bytes      int // of young
 }
 
-const alikeBytes = 1 << 20 // a generation
+const generationBytes = 1 << 20 // a generation
 
 // share replaces what obj, which the caller owns, has in common with others.
-func (a *alike) share(obj kind.Object) {
+func (a *interner) share(obj kind.Object) {
 	if _, ok := obj.(runtime.Unstructured); ok {
 		return
 	}
@@ -49,7 +49,7 @@ func (a *alike) share(obj kind.Object) {
 }
 
 // common is what was first seen of all that say the same as f.
-func (a *alike) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
+func (a *interner) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
 	raw := f.GetRawBytes()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +60,7 @@ func (a *alike) common(f *metav1.FieldsV1) *metav1.FieldsV1 {
 	if !ok {
 		have = f
 	}
-	if a.young == nil || a.bytes > alikeBytes {
+	if a.young == nil || a.bytes > generationBytes {
 		a.old, a.young, a.bytes = a.young, map[string]*metav1.FieldsV1{}, 0
 	}
 	a.young[string(raw)] = have

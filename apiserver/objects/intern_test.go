@@ -17,8 +17,8 @@ func owned(fields string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: f}}}}
 }
 
-func TestAlike(t *testing.T) {
-	var a alike
+func TestInterner(t *testing.T) {
+	var a interner
 	x, y, z := owned(`{"f:spec":{}}`), owned(`{"f:spec":{}}`), owned(`{"f:status":{}}`)
 	shared := y.ManagedFields // as a state that was handed out has it
 	own := y.ManagedFields[0].FieldsV1
@@ -36,20 +36,20 @@ func TestAlike(t *testing.T) {
 	}
 }
 
-// TestAlikeIsBounded fills it beyond its bound; what is in use all the time stays.
-func TestAlikeIsBounded(t *testing.T) {
-	var a alike
+// TestInternerIsBounded fills it beyond its bound; what is in use all the time stays.
+func TestInternerIsBounded(t *testing.T) {
+	var a interner
 	first := owned(`{"f:spec":{}}`)
 	a.share(first)
 	filler := strings.Repeat("x", 10_000)
-	for i := range 5 * alikeBytes / len(filler) {
+	for i := range 5 * generationBytes / len(filler) {
 		a.share(owned(fmt.Sprintf(`{"f:%s%d":{}}`, filler, i)))
 		again := owned(`{"f:spec":{}}`)
 		if a.share(again); again.ManagedFields[0].FieldsV1 != first.ManagedFields[0].FieldsV1 {
 			t.Fatalf("after %d others what is used all the time is forgotten", i)
 		}
 	}
-	if n, most := len(a.young)+len(a.old), 2*alikeBytes/len(filler)+4; n > most {
+	if n, most := len(a.young)+len(a.old), 2*generationBytes/len(filler)+4; n > most {
 		t.Errorf("%d are remembered, want at most %d", n, most)
 	}
 }

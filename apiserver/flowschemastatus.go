@@ -20,14 +20,14 @@ import (
 	"keelson/api/apply"
 	"keelson/api/kind"
 	"keelson/apiserver/objects"
+	"keelson/lib/keyed"
 )
 
-// dangling keeps the condition Dangling of flow schemas true to the priority levels that there are.
-type dangling struct {
+// flowSchemaStatus keeps the condition Dangling of flow schemas true to the priority levels that there are.
+type flowSchemaStatus struct {
 	stored objects.Storage
 	owners *apply.Manager
-	log    *slog.Logger
-	wake   chan struct{} // has room for one
+	loop   *keyed.Loop[string] // by the name of the flow schema
 
 	mu      sync.Mutex
 	schemas map[string]*flowcontrolv1.FlowSchema
@@ -40,86 +40,79 @@ const fairnessManager = "api-priority-and-fairness-config-consumer-v1"
 // againAfter is when a condition that could not be written is tried again.
 const againAfter = 2 * time.Second
 
-func newDangling(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *dangling {
-	return &dangling{
-		stored: stored, owners: owners, log: log, wake: make(chan struct{}, 1),
-		schemas: map[string]*flowcontrolv1.FlowSchema{}, levels: map[string]bool{},
-	}
+func newFlowSchemaStatus(stored objects.Storage, owners *apply.Manager, log *slog.Logger) *flowSchemaStatus {
+	d := &flowSchemaStatus{stored: stored, owners: owners, schemas: map[string]*flowcontrolv1.FlowSchema{}, levels: map[string]bool{}}
+	d.loop = keyed.New(keyed.Config[string]{
+		Do: d.sync, Pause: againAfter,
+		Failed: func(name string, err error) {
+			log.Warn("condition of flow schema is not written", "flowschema", name, "err", err)
+		},
+	})
+	return d
 }
 
 // set tells of a flow schema or priority level as it is now.
-func (d *dangling) set(obj runtime.Object) {
+func (d *flowSchemaStatus) set(obj runtime.Object) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch o := obj.(type) {
 	case *flowcontrolv1.FlowSchema:
 		d.schemas[o.Name] = o
+		d.loop.Add(o.Name)
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		d.levels[o.Name] = true
+		d.lookLocked(o.Name)
 	}
-	d.mu.Unlock()
-	d.look()
 }
 
 // remove tells of one that is gone.
-func (d *dangling) remove(obj runtime.Object) {
+func (d *flowSchemaStatus) remove(obj runtime.Object) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	switch o := obj.(type) {
 	case *flowcontrolv1.FlowSchema:
 		delete(d.schemas, o.Name)
 	case *flowcontrolv1.PriorityLevelConfiguration:
 		delete(d.levels, o.Name)
+		d.lookLocked(o.Name)
 	}
-	d.mu.Unlock()
-	d.look()
 }
 
-func (d *dangling) look() {
-	select {
-	case d.wake <- struct{}{}:
-	default:
+// lookLocked has another look at the flow schemas of a priority level.
+func (d *flowSchemaStatus) lookLocked(level string) {
+	for name, s := range d.schemas {
+		if s.Spec.PriorityLevelConfiguration.Name == level {
+			d.loop.Add(name)
+		}
 	}
 }
 
 // run writes the conditions until ctx ends.
-func (d *dangling) run(ctx context.Context) error {
-	again := time.NewTimer(0)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-d.wake:
-		case <-again.C:
-		}
-		for name, c := range d.wrong() {
-			if err := d.write(ctx, name, c); err != nil && ctx.Err() == nil {
-				d.log.Warn("condition of flow schema is not written", "flowschema", name, "err", err)
-				again.Reset(againAfter)
-			}
-		}
-	}
-}
+func (d *flowSchemaStatus) run(ctx context.Context) error { return d.loop.Run(ctx) }
 
-// wrong are the conditions that are not as they should be, by the schema's name.
-func (d *dangling) wrong() map[string]flowcontrolv1.FlowSchemaCondition {
+// sync writes the condition of one flow schema if it is not as it should be.
+func (d *flowSchemaStatus) sync(ctx context.Context, name string) (time.Duration, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := map[string]flowcontrolv1.FlowSchemaCondition{}
-	for name, s := range d.schemas {
-		level := s.Spec.PriorityLevelConfiguration.Name
-		c := flowcontrolv1.FlowSchemaCondition{
-			Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
-			Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
-		}
-		if !d.levels[level] {
-			c.Status, c.Reason = flowcontrolv1.ConditionTrue, "NotFound"
-			c.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
-		}
-		if !hasCondition(s, c) {
-			out[name] = c
-		}
+	s := d.schemas[name]
+	if s == nil {
+		d.mu.Unlock()
+		return 0, nil
 	}
-	return out
+	level := s.Spec.PriorityLevelConfiguration.Name
+	there := d.levels[level]
+	d.mu.Unlock()
+	c := flowcontrolv1.FlowSchemaCondition{
+		Type: flowcontrolv1.FlowSchemaConditionDangling, Status: flowcontrolv1.ConditionFalse, Reason: "Found",
+		Message: fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q and it exists", level),
+	}
+	if !there {
+		c.Status, c.Reason = flowcontrolv1.ConditionTrue, "NotFound"
+		c.Message = fmt.Sprintf("This FlowSchema references the PriorityLevelConfiguration object named %q but there is no such object", level)
+	}
+	if hasCondition(s, c) {
+		return 0, nil
+	}
+	return 0, d.write(ctx, name, c)
 }
 
 func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCondition) bool {
@@ -130,7 +123,7 @@ func hasCondition(s *flowcontrolv1.FlowSchema, want flowcontrolv1.FlowSchemaCond
 
 var errNoFlowSchema = errors.New("it is no flow schema")
 
-func (d *dangling) write(ctx context.Context, name string, c flowcontrolv1.FlowSchemaCondition) error {
+func (d *flowSchemaStatus) write(ctx context.Context, name string, c flowcontrolv1.FlowSchemaCondition) error {
 	_, _, _, err := d.stored.Update(ctx, "", name, false, func(_ context.Context, current kind.Object) (kind.Object, error) {
 		now, ok := current.(*flowcontrolv1.FlowSchema)
 		if !ok {

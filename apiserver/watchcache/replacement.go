@@ -12,16 +12,16 @@ import (
 	"keelson/store"
 )
 
-// heir is a resource that is being loaded while the cache runs. It takes part in the feed from the moment it begins, so that
+// replacement is a resource that is being loaded while the cache runs. It takes part in the feed from the moment it begins, so that
 // what is written while it loads is not lost.
-type heir struct {
+type replacement struct {
 	resource *Resource
 	pending  []store.Event
 }
 
-// leave puts ev aside for the heir whose key it has. feeding is held.
+// leave puts ev aside for the replacement whose key it has. feeding is held.
 func (c *Cache) leave(ev *store.Event) {
-	for prefix, h := range c.heirs {
+	for prefix, h := range c.loading {
 		rest, ok := strings.CutPrefix(ev.KV.Key, objects.Root)
 		if rest, ok2 := strings.CutPrefix(rest, prefix); ok && ok2 && strings.HasPrefix(rest, "/") {
 			h.pending = append(h.pending, *ev)
@@ -33,15 +33,15 @@ func (c *Cache) leave(ev *store.Event) {
 // that prefix, which stays in service until then and whose watches end then; they resume with the new one. One call at a time for
 // a prefix.
 func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) {
-	h := &heir{resource: newResource(c, cfg)}
+	h := &replacement{resource: newResource(c, cfg)}
 	defer func() {
 		c.feeding.Lock()
 		defer c.feeding.Unlock()
-		delete(c.heirs, cfg.Prefix)
+		delete(c.loading, cfg.Prefix)
 	}()
 	for {
 		c.feeding.Lock()
-		c.heirs[cfg.Prefix], h.pending = h, nil
+		c.loading[cfg.Prefix], h.pending = h, nil
 		loads := c.loads
 		c.feeding.Unlock()
 		t, rev, err := h.resource.loadTrees(ctx)
@@ -55,7 +55,7 @@ func (c *Cache) Add(ctx context.Context, cfg objects.Config) (*Resource, error) 
 }
 
 // install puts h in the place of whoever has its prefix; false: the feed was interrupted meanwhile, load again.
-func (c *Cache) install(prefix string, h *heir, t *trees, rev int64, loads int) bool {
+func (c *Cache) install(prefix string, h *replacement, t *trees, rev int64, loads int) bool {
 	c.feeding.Lock()
 	defer c.feeding.Unlock()
 	if c.loads != loads {
@@ -106,8 +106,8 @@ func (r *Resource) retire(next *Resource) {
 	r.watches.each(func(w *watcher) { w.cut() })
 }
 
-// latestHeir is r, or what has taken its place.
-func (r *Resource) latestHeir() *Resource {
+// newest is r, or what has taken its place.
+func (r *Resource) newest() *Resource {
 	for {
 		next := r.next.Load()
 		if next == nil || next == r {

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestWebhookTimeouts: a webhook that takes longer than it may fails the request, or is passed over, as its policy says.
+func TestWebhookTimeouts(t *testing.T) {
+	_, c, _ := hooked(t)
+	release := make(chan struct{})
+	h := hookAt(t, func(path string, _ *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		if path == "/slow" {
+			<-release
+		}
+		return allow()
+	})
+	t.Cleanup(func() { close(release) })
+	second, most, ignore := int32(1), int32(30), registrationv1.Ignore
+	hook := func(label, path string, timeout *int32, policy *registrationv1.FailurePolicyType) registrationv1.MutatingWebhook {
+		w := mutating(label+".example.com", h.client(path), rule("CREATE", "configmaps"))
+		w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"case": label}}
+		w.TimeoutSeconds, w.FailurePolicy = timeout, policy
+		return w
+	}
+	mutate(t, c, "m", hook("fails", "/slow", &second, nil), hook("passes", "/slow", &second, &ignore), hook("waits", "/", &most, nil), hook("usual", "/", nil, nil))
+	for label, want := range map[string]string{
+		"fails":  `failed calling webhook "fails.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`,
+		"passes": "", "waits": "", "usual": "",
+	} {
+		_, err := c.CoreV1().ConfigMaps("hooked").Create(t.Context(), config("c-"+label, map[string]string{"case": label}), metav1.CreateOptions{})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", label, err, want)
+		}
+	}
+	m, err := c.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), "m", metav1.GetOptions{})
+	if err != nil || *m.Webhooks[3].TimeoutSeconds != 10 {
+		t.Errorf("the usual timeout: got %v, %v, want 10", m.Webhooks[3].TimeoutSeconds, err)
+	}
+}
+
+// TestWarningsOfEveryVerb: what a webhook or a policy warns of reaches the client, whatever it asked for.
+func TestWarningsOfEveryVerb(t *testing.T) {
+	_, c, warned := hooked(t)
+	h := hookAt(t, func(_ string, q *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return allow("webhook: " + string(q.Operation) + " " + q.Name)
+	})
+	validate(t, c, "v", validating("warn.example.com", h.client("/"), rule("*", "secrets", "pods/*")))
+	m := matchRules("*", "secrets")
+	for i := range m.ResourceRules {
+		m.ResourceRules[i].Operations = []registrationv1.OperationType{"CREATE", "UPDATE", "DELETE"}
+	}
+	enforce(t, c, "warns", registrationv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: m, Validations: []registrationv1.Validation{{Expression: "request.resource.resource != 'secrets'", MessageExpression: "'policy: ' + request.operation + ' ' + (has(request.name) ? request.name : '')"}},
+	}, registrationv1.ValidatingAdmissionPolicyBindingSpec{ValidationActions: []registrationv1.ValidationAction{registrationv1.Warn}})
+	ctx, secrets := t.Context(), c.CoreV1().Secrets("hooked")
+	expect := func(what string, want ...string) {
+		t.Helper()
+		// The rule that shows that the policy is in force fails where there is no object.
+		got := slices.DeleteFunc(warned.take(), func(text string) bool { return strings.Contains(text, "['probe']") })
+		for i, text := range got {
+			if _, after, ok := strings.Cut(text, "'warns-binding': "); ok {
+				got[i] = after
+			}
+		}
+		slices.Sort(got)
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", what, got, want)
+		}
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret := func(name string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}}}
+	}
+	eventually(t, "the policy", func() string {
+		warned.take()
+		_, err := secrets.Create(ctx, secret("probe"), metav1.CreateOptions{DryRun: []string{"All"}})
+		must(err)
+		if len(warned.take()) < 2 {
+			return "it does not warn"
+		}
+		return ""
+	})
+	made, err := secrets.Create(ctx, secret("a"), metav1.CreateOptions{})
+	must(err)
+	expect("create", "webhook: CREATE a", "policy: CREATE a")
+	made.Labels["c"] = "d"
+	_, err = secrets.Update(ctx, made, metav1.UpdateOptions{})
+	must(err)
+	expect("update", "webhook: UPDATE a", "policy: UPDATE a")
+	_, err = secrets.Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"e":"f"}}}`), metav1.PatchOptions{})
+	must(err)
+	expect("patch", "webhook: UPDATE a", "policy: UPDATE a")
+	_, err = secrets.Patch(ctx, "b", types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"b","labels":{"a":"b"}}}`), metav1.PatchOptions{FieldManager: "me"})
+	must(err)
+	expect("apply", "webhook: CREATE b", "policy: CREATE b")
+	_, err = secrets.Create(ctx, secret("c"), metav1.CreateOptions{})
+	must(err)
+	warned.take()
+	must(secrets.Delete(ctx, "c", metav1.DeleteOptions{}))
+	expect("delete", "webhook: DELETE c", "policy: DELETE c")
+	must(secrets.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "a=b"}))
+	expect("deletecollection", "webhook: DELETE ", "policy: DELETE") // of a collection no object is named
+	_, err = c.CoreV1().Pods("hooked").Create(ctx, podIn("hooked", "p"), metav1.CreateOptions{})
+	must(err)
+	warned.take()
+	_, err = c.CoreV1().Pods("hooked").UpdateStatus(ctx, podIn("hooked", "p"), metav1.UpdateOptions{})
+	must(err)
+	expect("status", "webhook: UPDATE p")
+	must(c.CoreV1().Pods("hooked").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}))
+	expect("binding", "webhook: CREATE p")
+}
