@@ -14,6 +14,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
@@ -22,107 +23,223 @@ import (
 func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 	begin := time.Now()
 	pod := it.Pod
+	p := s.profile(pod.Pod)
 	if node, _ := s.cache.Where(pod.Pod.UID); node != "" || pod.Pod.DeletionTimestamp != nil {
 		s.queue.Done(it)
 		return
 	}
-	a := s.engine.Decide(pod, s.cache.Refresh(), s.nominee.view())
+	a := p.engine.Decide(pod, s.cache.Refresh(), s.nominator.view())
+	p.measureDecision(a, begin)
 	if a.Chosen == nil {
 		s.refused(ctx, it, a, begin)
 		return
 	}
 	if err := s.markDecision(it, a, begin); err != nil {
-		s.later(ctx, s.failed(ctx, it, pod, err))
+		s.later(ctx, s.failed(ctx, it, pod, err, begin))
 		return
 	}
-	node := a.Chosen.Name
-	if err := s.reserve(ctx, pod, a.Chosen); err != nil {
-		s.later(ctx, s.failed(ctx, it, pod, err))
+	r := &round{profile: p, it: it, pod: pod, cycle: a.Cycle, node: a.Chosen.Name, began: begin}
+	held, err := s.reserve(ctx, r, a.Chosen)
+	if err != nil {
+		s.markBind(r, time.Now(), err)
+		s.later(ctx, s.giveBack(ctx, r, err))
 		return
 	}
 	s.queue.Assumed(it)
-	s.nominee.remove(pod.Pod.UID)
-	if s.volumes.Pending(pod.Pod.UID) {
-		// Volumes may take minutes to be made: no writer waits for them.
-		ctx, end := s.waiting.begin(ctx, pod.Pod.UID)
-		s.waits.Go(func() {
-			defer end()
-			s.bind(ctx, it, pod, node)
-		})
+	s.nominator.remove(pod.Pod.UID)
+	if held == nil && !r.slow() {
+		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
 		return
 	}
-	s.later(ctx, func(ctx context.Context) { s.bind(ctx, it, pod, node) })
+	// Plugins, or volumes, may take minutes: no writer waits for them.
+	waiting, end := s.waiting.begin(ctx, pod.Pod.UID)
+	s.waits.Go(func() {
+		defer end()
+		s.park(ctx, waiting, r, held)
+	})
 }
 
-// reserve counts the pod on its node, and lets plugins keep what else it needs.
-func (s *Scheduler) reserve(ctx context.Context, pod *state.PodInfo, node *state.NodeInfo) error {
-	if err := s.cache.Assume(pod, node.Name); err != nil {
-		return err
-	}
-	for _, r := range framework.Of[framework.Reserver](s.profile) {
-		if err := r.Reserve(ctx, pod, node); err != nil {
-			s.unreserve(ctx, pod, node.Name)
-			return err
-		}
-	}
-	return nil
+// round is an attempt that has found a node.
+type round struct {
+	*profile
+	it    *queue.Item
+	pod   *state.PodInfo
+	cycle *framework.CycleState
+	node  string
+	began time.Time
+	told  mark.Bind // how long what came before the binding took
 }
 
-func (s *Scheduler) unreserve(ctx context.Context, pod *state.PodInfo, node string) {
-	rs := framework.Of[framework.Reserver](s.profile)
-	for _, r := range slices.Backward(rs) {
-		r.Unreserve(context.WithoutCancel(ctx), pod, node)
-	}
-	s.cache.Forget(pod.Pod.UID)
-	// Room that was taken is free again.
-	s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod.Pod})
-}
-
-// bind finishes what try began, on a writer.
-func (s *Scheduler) bind(ctx context.Context, it *queue.Item, pod *state.PodInfo, node string) {
+// timed runs the plugins of an extension point, and adds how long that took to took.
+func (r *round) timed(point string, took *time.Duration, run func() error) error {
 	begin := time.Now()
-	err := s.writeBinding(ctx, pod, node)
-	m := mark.Mark{
-		Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(pod.Pod), Detail: &mark.Bind{Node: node},
+	err := r.measure(point, run)
+	*took += time.Since(begin)
+	return err
+}
+
+// slow tells whether something that may take long is to be done before the binding.
+func (r *round) slow() bool {
+	return slices.ContainsFunc(r.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(r.cycle, r.pod, r.node) })
+}
+
+// reserve counts the pod on its node, lets plugins keep what else it needs, and asks whether it may go on; held: it waits. After an
+// error nothing is kept.
+func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo) (held *framework.WaitingPod, err error) {
+	if err := s.cache.Assume(r.pod, r.node); err != nil {
+		return nil, err
+	}
+	err = r.timed("Reserve", &r.told.Reserve, func() error {
+		for _, p := range r.reserve {
+			if err := p.Reserve(ctx, r.cycle, r.pod, node); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil && len(r.permit) > 0 {
+		err = r.timed("Permit", &r.told.Permit, func() (err error) {
+			held, err = s.permit(ctx, r)
+			return err
+		})
 	}
 	if err != nil {
-		m.Err = err.Error()
+		s.unreserve(ctx, r)
 	}
-	s.cfg.Marks.Emit(m)
-	if err == nil {
-		s.queue.Done(it)
-		s.eventScheduled(pod.Pod, node)
+	return held, err
+}
+
+// permit asks the plugins whether the pod may go on.
+func (s *Scheduler) permit(ctx context.Context, r *round) (*framework.WaitingPod, error) {
+	var waits map[string]time.Duration
+	for _, p := range r.permit {
+		st, wait := p.Permit(ctx, r.cycle, r.pod, r.node)
+		if st != nil {
+			return nil, st
+		}
+		if wait > 0 {
+			if waits == nil {
+				waits = map[string]time.Duration{}
+			}
+			waits[p.Name()] = wait
+		}
+	}
+	if waits == nil {
+		return nil, nil
+	}
+	return s.permits.Hold(r.pod, r.node, waits), nil
+}
+
+// park waits for the plugins that hold the pod back, if any do, and then binds it. waiting ends, before ctx, with the pod.
+func (s *Scheduler) park(ctx, waiting context.Context, r *round, held *framework.WaitingPod) {
+	if held == nil {
+		s.bind(waiting, r)
 		return
 	}
-	s.unreserve(ctx, pod, node)
-	// This is a writer: it writes itself, since waiting for another could be for ever.
-	if job := s.failed(ctx, it, pod, err); job != nil {
+	begin := time.Now()
+	st, err := s.permits.Await(waiting, held)
+	r.told.Permit += time.Since(begin)
+	if st != nil {
+		err = st
+	}
+	switch {
+	case err != nil:
+		s.markBind(r, begin, err)
+		s.unreserve(ctx, r)
+		s.later(ctx, s.giveBack(waiting, r, err))
+	case r.slow():
+		s.bind(waiting, r)
+	default:
+		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
+	}
+}
+
+// unreserve takes the pod off its node again. What has room now hears of it in giveBack.
+func (s *Scheduler) unreserve(ctx context.Context, r *round) {
+	for _, p := range slices.Backward(r.reserve) {
+		p.Unreserve(context.WithoutCancel(ctx), r.cycle, r.pod, r.node)
+	}
+	s.cache.Forget(r.pod.Pod.UID)
+}
+
+// bind finishes what try began.
+func (s *Scheduler) bind(ctx context.Context, r *round) {
+	begin := time.Now()
+	err := s.writeBinding(ctx, r)
+	s.markBind(r, begin, err)
+	if err == nil {
+		s.queue.Done(r.it)
+		r.measureAttempt(scheduled, r.began)
+		measureScheduled(r.it)
+		s.eventScheduled(r.pod.Pod, r.node)
+		for _, p := range r.postBind {
+			p.PostBind(ctx, r.cycle, r.pod, r.node)
+		}
+		return
+	}
+	s.unreserve(ctx, r)
+	// This may be a writer: it writes itself, since waiting for another could be for ever.
+	if job := s.giveBack(ctx, r, err); job != nil {
 		job(ctx)
 	}
 }
 
-func (s *Scheduler) writeBinding(ctx context.Context, pod *state.PodInfo, node string) error {
-	for _, p := range framework.Of[framework.Permitter](s.profile) {
-		if st := p.Permit(ctx, pod, node); st != nil {
-			return errors.New(strings.Join(st.Reasons, ", "))
-		}
+func (s *Scheduler) markBind(r *round, begin time.Time, err error) {
+	told := r.told
+	told.Node = r.node
+	m := mark.Mark{Step: mark.StepBind, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(r.pod.Pod), Detail: &told}
+	if err != nil {
+		m.Err = err.Error()
 	}
-	for _, p := range framework.Of[framework.PreBinder](s.profile) {
-		if err := p.PreBind(ctx, pod, node); err != nil {
-			return err
+	s.cfg.Marks.Emit(m)
+}
+
+func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
+	if err := r.timed("PreBind", &r.told.PreBind, func() error {
+		for _, p := range r.preBind {
+			if err := p.PreBind(ctx, r.cycle, r.pod, r.node); err != nil {
+				return err
+			}
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	var err error
-	for _, b := range s.binders {
-		if err = b.Bind(ctx, pod, node); err == nil {
-			return nil
+	return r.measure("Bind", func() (err error) {
+		for _, b := range r.profile.bind {
+			if err = b.Bind(ctx, r.cycle, r.pod, r.node); !errors.Is(err, framework.ErrSkip) {
+				return err
+			}
 		}
+		return err
+	})
+}
+
+// giveBack returns a pod to the queue that lost the node it had: for a verdict of a plugin's it waits until that may change, after any other
+// error it is tried again. It returns what is left to write, or nil.
+func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(context.Context) {
+	// Room that was taken is free again.
+	defer s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: r.pod.Pod})
+	st := verdict(err)
+	if st == nil || ctx.Err() != nil {
+		return s.failed(ctx, r.it, r.pod, err, r.began)
 	}
-	return err
+	s.queue.Unschedulable(r.it, []string{st.Plugin})
+	r.measureAttempt(unschedulable, r.began)
+	return s.report(r.pod.Pod, reasonUnschedulable, st.Error(), "")
+}
+
+// verdict is what a plugin said of the pod, or nil: the error is none about the pod.
+func verdict(err error) *framework.Status {
+	var st *framework.Status
+	if errors.As(err, &st) && st.Code != framework.Failed {
+		return st
+	}
+	return nil
 }
 
 // failed gives a pod back after an error; whoever reads the pod's events learns of it. It returns what is left to write, or nil.
-func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error) func(context.Context) {
+func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodInfo, err error, tried time.Time) func(context.Context) {
 	if errors.Is(context.Cause(ctx), errDeleted) {
 		s.queue.Done(it)
 		return nil
@@ -136,43 +253,54 @@ func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodIn
 	}
 	s.log.Warn("scheduling attempt failed", "pod", pod.Key, "attempt", it.Attempts, "err", err)
 	s.queue.Retry(it)
+	s.profile(pod.Pod).measureAttempt(failed, tried)
 	return s.report(pod.Pod, reasonError, err.Error(), "")
 }
 
 // refused gives back a pod that fits nowhere, after seeing whether room can be made.
 func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
-	pod := a.Pod
+	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	if len(a.Snapshot.Nodes) > 0 {
-		s.makeRoom(ctx, a)
+		post := time.Now()
+		_ = p.measure("PostFilter", func() error { return s.makeRoom(ctx, p, a) })
+		a.PostFilterTook = time.Since(post)
 	}
 	message, refusedBy := a.Message(), a.RefusedBy()
 	if a.Nominated != "" {
-		s.nominee.add(pod, a.Nominated)
+		s.nominator.add(pod, a.Nominated)
 	} else {
-		s.nominee.remove(pod.Pod.UID)
+		s.nominator.remove(pod.Pod.UID)
 	}
 	err := s.markDecision(it, a, begin)
 	nominated := a.Nominated
 	s.queue.Unschedulable(it, refusedBy)
+	p.measureAttempt(unschedulable, begin)
 	if err == nil {
 		s.later(ctx, s.report(pod.Pod, reasonUnschedulable, message, nominated))
 	}
 }
 
-func (s *Scheduler) makeRoom(ctx context.Context, a *framework.Attempt) {
-	a.NominatedBefore = s.nominee.node(a.Pod.Pod.UID)
+// errNoRoom is that nothing can be done for a pod.
+var errNoRoom = errors.New("no room can be made")
+
+func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Attempt) error {
+	a.NominatedBefore = s.nominator.node(a.Pod.Pod.UID)
 	var messages []string
-	for _, p := range s.post {
+	for _, p := range by.post {
+		if p.Name() == preempt.Name {
+			measured().preemptions.Inc()
+		}
 		node, message := p.PostFilter(ctx, a)
 		if node != "" {
 			a.Nominated, a.PostMessage = node, message
-			return
+			return nil
 		}
 		if message != "" {
 			messages = append(messages, message)
 		}
 	}
 	a.PostMessage = strings.Join(messages, ", ")
+	return errNoRoom
 }
 
 // markDecision tells the story of an attempt; only tests make it fail.
@@ -182,7 +310,7 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 	}
 	d := explain.Decision(a, it.Attempts, begin.Sub(it.Since))
 	if a.Chosen == nil {
-		d.Waits = waits(s.queue.Waits(a.RefusedBy()))
+		d.Waits = waits(s.queue.Waits(a.Pod.Pod, a.RefusedBy()))
 	}
 	return s.cfg.Marks.Reach(mark.Mark{
 		Step: mark.StepDecision, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(a.Pod.Pod), Detail: d,

@@ -41,7 +41,9 @@ func (s *Scheduler) startEvents(ctx context.Context) (stop func(), err error) {
 		inner: &events.EventSinkImpl{Interface: s.client.EventsV1()},
 		turn:  make(chan struct{}, concurrentEvents), pending: make(chan struct{}, maxPendingEvents),
 	})
-	s.events = b.NewRecorder(scheme.Scheme, s.cfg.SchedulerName)
+	for name, p := range s.profiles {
+		p.events = b.NewRecorder(scheme.Scheme, name)
+	}
 	if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 		return nil, fmt.Errorf("start recording events: %w", err)
 	}
@@ -99,11 +101,11 @@ func (s *patientSink) Patch(ctx context.Context, e *eventsv1.Event, data []byte)
 }
 
 func (s *Scheduler) eventScheduled(pod *corev1.Pod, node string) {
-	s.events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
 }
 
 func (s *Scheduler) eventPreempted(victim, preemptor *corev1.Pod, node string) {
-	s.events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
+	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
 }
 
 // report tells users why a pod has no node: by an event at once, and in the pod's status if that is news. It returns the job
@@ -113,7 +115,7 @@ func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) f
 	if len(note) > maxNote {
 		note = note[:maxNote-len(" ...")] + " ..."
 	}
-	s.events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", note)
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", note)
 	if reason == reasonError {
 		nominated = pod.Status.NominatedNodeName
 	}

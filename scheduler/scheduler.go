@@ -21,15 +21,16 @@ import (
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	policylisters "k8s.io/client-go/listers/policy/v1"
-	"k8s.io/client-go/tools/events"
 
 	"keelson/client"
 	"keelson/lib/mark"
+	"keelson/scheduler/config"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
-	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
@@ -40,14 +41,14 @@ const DefaultName = "default-scheduler"
 // Config says how to run a scheduler.
 type Config struct {
 	Client *client.Client
-	// SchedulerName is whose pods are scheduled; empty means DefaultName.
-	SchedulerName string
-	// Plugins are added to the default profile.
-	Plugins []framework.Weighted
+	// Configuration says what profiles there are and how they schedule; nil: config.Default.
+	Configuration *config.Configuration
+	// Plugins are those that profiles can name besides Kubernetes'.
+	Plugins framework.Registry
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *mark.Recorder
 	Log   *slog.Logger
-	// Parallelism bounds goroutines that look at nodes; 0 means one per CPU, at most 16.
+	// Parallelism bounds goroutines that look at nodes; 0: as many as the Configuration says, but no more than CPUs.
 	Parallelism int
 	// LeaderElect makes Run wait for the lease of Election, by default kube-system/kube-scheduler, and end when it is lost.
 	LeaderElect bool
@@ -56,24 +57,22 @@ type Config struct {
 
 // Scheduler is made by New and lives in Run.
 type Scheduler struct {
-	cfg     Config
-	client  kubernetes.Interface
-	profile *framework.Profile
-	engine  *framework.Engine
-	cache   *state.Cache
-	queue   *queue.Queue
-	nominee *nominees
-	kin     *kin
-	budgets policylisters.PodDisruptionBudgetLister // nil: the server has none
-	binders []framework.Binder
-	post    []framework.PostFilterer
-	events  events.EventRecorder
-	writes  chan func(context.Context)
-	storage *plugins.Storage
-	volumes *plugins.VolumeBinding
-	waits   sync.WaitGroup // of bindings that wait for volumes
-	waiting waiting        // the same, by pod
-	log     *slog.Logger
+	cfg             Config
+	client          kubernetes.Interface
+	profiles        map[string]*profile
+	cache           *state.Cache
+	queue           *queue.Queue
+	nominator       *nominator
+	defaultSelector *defaultSelector
+	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
+	informers       informers.SharedInformerFactory
+	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin asked for a custom resource
+	writes          chan func(context.Context)
+	storage         *plugins.Storage
+	waits           sync.WaitGroup // of pods that wait for plugins
+	waiting         waiting        // the same, by pod
+	permits         framework.WaitingPods
+	log             *slog.Logger
 }
 
 // writers bounds concurrent writes to the server: enough to share its group commits.
@@ -84,35 +83,25 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Client == nil {
 		return nil, errors.New("scheduler: no client")
 	}
-	if cfg.SchedulerName == "" {
-		cfg.SchedulerName = DefaultName
+	if cfg.Configuration == nil {
+		cfg.Configuration = config.Default()
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Parallelism == 0 {
-		cfg.Parallelism = min(runtime.GOMAXPROCS(0), 16)
+		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
 	s := &Scheduler{
-		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), nominee: newNominees(), kin: &kin{},
+		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), nominator: newNominator(), defaultSelector: &defaultSelector{},
 		writes: make(chan func(context.Context), writers), log: cfg.Log,
 	}
+	s.informers = cfg.Client.Informers(0, client.Scope{})
 	s.storage = plugins.NewStorage(s.client)
-	s.volumes = &plugins.VolumeBinding{Storage: s.storage}
-	s.profile = plugins.Default(cfg.SchedulerName, plugins.Options{Storage: s.storage, Volumes: s.volumes, Spread: plugins.PodTopologySpread{Kin: s.kin.selector}}, append(cfg.Plugins,
-		framework.Weighted{Plugin: preempt.New(preempt.Config{
-			Client: s.client, Later: s.later, Budgets: s.listBudgets, Event: s.eventPreempted, Log: cfg.Log,
-		})},
-		framework.Weighted{Plugin: &plugins.DefaultBinder{Client: s.client}},
-	)...)
-	s.binders = framework.Of[framework.Binder](s.profile)
-	s.post = framework.Of[framework.PostFilterer](s.profile)
-	s.engine = framework.NewEngine(s.profile, cfg.Parallelism, uint64(time.Now().UnixNano())) //nolint:gosec // any seed will do
-	hints := map[string][]framework.Hint{}
-	for _, h := range framework.Of[framework.Hinter](s.profile) {
-		hints[h.Name()] = h.Hints()
+	if err := s.makeProfiles(); err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
 	}
-	s.queue = queue.New(queue.Config{Gates: framework.Of[framework.Gater](s.profile), Hints: hints, Entered: s.markQueued})
+	s.queue = queue.New(s.queueConfig())
 	return s, nil
 }
 
@@ -127,6 +116,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	}
 	defer stop()
 	defer s.queue.Close()
+	defer measured().add(s)()
 	wait, err := s.watch(ctx)
 	if err != nil {
 		return err
@@ -196,7 +186,11 @@ func (s *Scheduler) lead(ctx context.Context) error {
 	})
 }
 
-func (s *Scheduler) markQueued(pod *state.PodInfo, why string, at time.Time) {
+func (s *Scheduler) entered(pod *state.PodInfo, why string, to queue.Place, at time.Time) {
+	measured().incoming.WithLabelValues(why, string(to)).Inc()
+	if to != queue.Active {
+		return
+	}
 	s.cfg.Marks.Emit(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: at, Subject: subject(pod.Pod), Detail: &mark.Queued{Why: why}})
 }
 

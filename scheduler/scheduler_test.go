@@ -38,6 +38,11 @@ type cluster struct {
 
 func start(t *testing.T, objs ...runtime.Object) *cluster {
 	t.Helper()
+	return startWith(t, func(*scheduler.Config) {}, objs...)
+}
+
+func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.Object) *cluster {
+	t.Helper()
 	c := &cluster{Clientset: fake.NewClientset(objs...), t: t}
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
@@ -55,7 +60,9 @@ func start(t *testing.T, objs ...runtime.Object) *cluster {
 		pod.Spec.NodeName = b.Target.Name
 		return true, b, c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
 	})
-	s, err := scheduler.New(scheduler.Config{Client: &client.Client{Interface: c.Clientset}, Marks: mark.NewRecorder(c.listen), Parallelism: 1})
+	cfg := scheduler.Config{Client: &client.Client{Interface: c.Clientset}, Marks: mark.NewRecorder(c.listen), Parallelism: 1}
+	configure(&cfg)
+	s, err := scheduler.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -26,7 +28,7 @@ import (
 
 // watch starts the informers and waits until the cluster's state is in the cache; wait blocks until they have ended, after ctx is done.
 func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
-	rest := s.cfg.Client.Informers(0, client.Scope{})
+	rest := s.informers
 	pods := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.AndSelectors(
 			fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
@@ -47,23 +49,30 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 			AddFunc: func(o any) { s.setPod(nil, o) }, UpdateFunc: s.setPod, DeleteFunc: s.dropPod,
 		}},
 	}
-	synced := append(s.kin.use(rest), s.watchBudgets(rest)...)
-	more, err := s.watchStorage(rest)
-	if err != nil {
-		return nil, err
+	synced := append(s.defaultSelector.use(rest), s.watchBudgets(rest)...)
+	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchWanted} {
+		done, err := more(rest)
+		if err != nil {
+			return nil, err
+		}
+		synced = append(synced, done...)
 	}
-	synced = append(synced, more...)
 	for _, src := range sources {
 		reg, err := src.informer.AddEventHandler(src.handler)
 		if err != nil {
 			return nil, fmt.Errorf("watch the cluster: %w", err)
 		}
-		synced = append(synced, reg.HasSynced)
+		synced = append(synced, reg.HasSyncedChecker())
 	}
 	rest.Start(ctx.Done())
 	pods.Start(ctx.Done())
 	wait = func() { rest.Shutdown(); pods.Shutdown() }
-	if !cache.WaitForCacheSync(ctx.Done(), synced...) && ctx.Err() == nil {
+	if s.custom != nil {
+		s.custom.Start(ctx.Done())
+		wait = func() { rest.Shutdown(); pods.Shutdown(); s.custom.Shutdown() }
+	}
+	rest.WaitForCacheSync(ctx.Done()) // also those that plugins took
+	if !cache.WaitFor(ctx, "", synced...) && ctx.Err() == nil {
 		wait()
 		return nil, errors.New("watch the cluster: caches did not fill")
 	}
@@ -71,8 +80,8 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 }
 
 // watchStorage watches claims, volumes, and what decides about them.
-func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.InformerSynced, error) {
-	var synced []cache.InformerSynced
+func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+	var synced []cache.DoneChecker
 	for _, inf := range s.storage.Watch(f) {
 		tell := func(o any) {
 			e := framework.Event{Kinds: framework.Volumes}
@@ -86,9 +95,65 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Inf
 		if err != nil {
 			return nil, fmt.Errorf("watch storage: %w", err)
 		}
-		synced = append(synced, reg.HasSynced)
+		synced = append(synced, reg.HasSyncedChecker())
 	}
 	return synced, nil
+}
+
+// watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
+func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+	var synced []cache.DoneChecker
+	seen := map[schema.GroupVersionResource]bool{{}: true}
+	for _, p := range s.profiles {
+		for _, e := range p.extensions {
+			for _, h := range e.EventsToRegister() {
+				if seen[h.Resource] {
+					continue
+				}
+				seen[h.Resource] = true
+				inf, custom := s.informerOf(f, h.Resource)
+				if inf == nil {
+					return nil, fmt.Errorf("plugin %s wants events of %s: there is no client for it", e.Name(), h.Resource)
+				}
+				reg, err := inf.AddEventHandler(s.tellOf(h.Resource))
+				if err != nil {
+					return nil, fmt.Errorf("watch %s: %w", h.Resource.Resource, err)
+				}
+				if !custom {
+					synced = append(synced, reg.HasSyncedChecker())
+				}
+			}
+		}
+	}
+	return synced, nil
+}
+
+func (s *Scheduler) informerOf(f informers.SharedInformerFactory, of schema.GroupVersionResource) (inf cache.SharedIndexInformer, custom bool) {
+	if known, err := f.ForResource(of); err == nil {
+		return known.Informer(), false
+	}
+	if s.cfg.Client.Dynamic == nil {
+		return nil, true
+	}
+	if s.custom == nil {
+		s.custom = dynamicinformer.NewDynamicSharedInformerFactory(s.cfg.Client.Dynamic, 0)
+	}
+	return s.custom.ForResource(of).Informer(), true
+}
+
+// tellOf passes on what happens to objects of a resource.
+func (s *Scheduler) tellOf(of schema.GroupVersionResource) cache.ResourceEventHandler {
+	tell := func(old, now any) {
+		s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: of, OldObject: old, NewObject: now})
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { tell(nil, o) }, UpdateFunc: tell, DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			tell(o, nil)
+		},
+	}
 }
 
 func (s *Scheduler) setNamespace(o any) {
@@ -156,18 +221,18 @@ func (s *Scheduler) setPod(before, after any) {
 		s.dropPod(pod)
 	case pod.Spec.NodeName != "":
 		s.setBoundPod(old, pod)
-	case pod.Spec.SchedulerName == s.cfg.SchedulerName && pod.DeletionTimestamp == nil:
+	case s.profile(pod) != nil && pod.DeletionTimestamp == nil:
 		if _, assumed := s.cache.Where(pod.UID); assumed {
 			return // its binding is under way
 		}
-		if n := pod.Status.NominatedNodeName; n != "" && s.nominee.node(pod.UID) == "" {
-			s.nominee.add(state.NewPodInfo(pod), n)
+		if n := pod.Status.NominatedNodeName; n != "" && s.nominator.node(pod.UID) == "" {
+			s.nominator.add(state.NewPodInfo(pod), n)
 		}
 		s.queue.Set(pod)
 	default:
 		s.waiting.stop(pod.UID)
 		s.queue.Delete(pod.UID)
-		s.nominee.remove(pod.UID)
+		s.nominator.remove(pod.UID)
 	}
 }
 
@@ -175,7 +240,7 @@ func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	s.cache.SetPod(pod)
 	if old == nil || old.Spec.NodeName == "" {
 		s.queue.Delete(pod.UID)
-		s.nominee.remove(pod.UID)
+		s.nominator.remove(pod.UID)
 		s.queue.Happened(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
 		return
 	}
@@ -202,7 +267,7 @@ func (s *Scheduler) dropPod(o any) {
 	}
 	s.waiting.stop(pod.UID)
 	s.queue.Delete(pod.UID)
-	s.nominee.remove(pod.UID)
+	s.nominator.remove(pod.UID)
 	node, _ := s.cache.Where(pod.UID)
 	s.cache.RemovePod(pod.UID)
 	if node != "" || pod.Spec.NodeName != "" {
@@ -214,7 +279,7 @@ func (s *Scheduler) dropPod(o any) {
 func (s *Scheduler) known(pod *state.PodInfo) bool { return s.queue.Has(pod.Pod.UID) }
 
 // watchBudgets watches disruption budgets if the server has them.
-func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.InformerSynced {
+func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.DoneChecker {
 	list, err := s.client.Discovery().ServerResourcesForGroupVersion(policyv1.SchemeGroupVersion.String())
 	if err != nil {
 		return nil
@@ -223,7 +288,7 @@ func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.Info
 		if r.Name == "poddisruptionbudgets" {
 			b := f.Policy().V1().PodDisruptionBudgets()
 			s.budgets = b.Lister()
-			return []cache.InformerSynced{b.Informer().HasSynced}
+			return []cache.DoneChecker{b.Informer().HasSyncedChecker()}
 		}
 	}
 	return nil

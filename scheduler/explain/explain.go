@@ -9,10 +9,14 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"keelson/lib/mark"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
 )
 
 // Bounds of a Decision. Clusters of up to Everything nodes are told in full.
@@ -28,6 +32,7 @@ const (
 func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decision {
 	d := &mark.Decision{
 		Attempt: attempt, QueueWait: wait, Nodes: a.Looked, Fit: len(a.Feasible), Filter: a.FilterTook, Score: a.ScoreTook,
+		PreFilter: a.PreFilterTook, PostFilter: a.PostFilterTook, PreScore: a.PreScoreTook,
 	}
 	small := len(a.Snapshot.Nodes) <= Everything
 	if a.Chosen != nil {
@@ -41,6 +46,9 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	if len(a.Refused)+a.Narrowed > 0 {
 		d.RejectedBy = a.Reasons()
 		d.Rejected = verdicts(a, small)
+	}
+	if a.Chosen == nil {
+		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), preemption(a.Preemption)
 	}
 	if a.All != nil {
 		d.RejectedBy = map[string]int{}
@@ -96,9 +104,7 @@ func verdicts(a *framework.Attempt, small bool) []mark.Verdict {
 		return cmp.Compare(x.Node, y.Node)
 	})
 	all = all[:min(len(all), keep)]
-	if a.Chosen == nil {
-		markNearest(all)
-	}
+	markNearest(all)
 	out := make([]mark.Verdict, len(all))
 	for i := range all {
 		out[i] = all[i].Verdict
@@ -125,25 +131,52 @@ func markNearest(all []measured) {
 const hopeless = 10
 
 func measure(a *framework.Attempt, r framework.Refusal) measured {
-	m := measured{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin}, distance: hopeless}
-	for i, reason := range r.Status.Reasons {
-		if i > 0 {
-			m.Reason += ", "
-		}
-		m.Reason += reason
+	m := measured{Verdict: mark.Verdict{Node: r.Node.Name, Plugin: r.Status.Plugin, Reason: strings.Join(r.Status.Reasons, ", ")}, distance: hopeless}
+	at := slices.IndexFunc(a.Filters, func(f framework.NamedFilter) bool { return f.Plugin.Name() == r.Status.Plugin })
+	if at < 0 {
+		return m
 	}
-	for i := range a.Filters {
-		if a.Filters[i].Plugin.Name() != r.Status.Plugin {
-			continue
+	m.Short, m.Hint, m.distance = explained(a, at, r.Node, r.Status)
+	if a.Chosen != nil {
+		m.Hint = "" // the pod has a node
+	}
+	if m.Hint != "" {
+		if next := refusedNext(a, at, r.Node); next != "" {
+			m.Hint += "; then: " + next
+			m.distance += hopeless
 		}
-		if e, ok := a.Filters[i].Plugin.(framework.Explainer); ok {
-			m.Short, m.Hint, m.distance = e.Explain(a.Pod, r.Node, r.Status)
-		} else if e, ok := a.Filters[i].NodeFilter.(framework.Explainer); ok {
-			m.Short, m.Hint, m.distance = e.Explain(a.Pod, r.Node, r.Status)
-		}
-		break
+	}
+	if m.Short == "" && a.Chosen == nil && a.Nominations != nil && framework.Check(a.Filters, r.Node) == nil {
+		m.Short = "its room is kept for pods that others make way for"
 	}
 	return m
+}
+
+// explained asks the filter at a place of a.Filters about its refusal.
+func explained(a *framework.Attempt, at int, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
+	if e, ok := a.Filters[at].Plugin.(framework.Explainer); ok {
+		return e.Explain(a.Pod, n, st)
+	}
+	if e, ok := a.Filters[at].NodeFilter.(framework.Explainer); ok {
+		return e.Explain(a.Pod, n, st)
+	}
+	return "", "", hopeless
+}
+
+// refusedNext is what another filter than the one at a place misses on a node; empty: nothing.
+func refusedNext(a *framework.Attempt, at int, n *state.NodeInfo) string {
+	for i := at + 1; i < len(a.Filters); i++ {
+		st := a.Filters[i].Filter(n)
+		if st == nil {
+			continue
+		}
+		short, _, _ := explained(a, i, n, st)
+		if strings.HasPrefix(short, "taint "+corev1.TaintNodeUnschedulable+":") {
+			continue // it goes when the node is uncordoned
+		}
+		return cmp.Or(short, strings.Join(st.Reasons, ", "))
+	}
+	return ""
 }
 
 // scores tells the leading nodes' scores, best first.
@@ -157,7 +190,7 @@ func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 	for i, at := range lead {
 		mine := shares[i*len(a.ScoredBy) : (i+1)*len(a.ScoredBy)]
 		for p, w := range a.ScoredBy {
-			mine[p] = mark.PluginScore{Plugin: w.Plugin.Name(), Score: a.Scores[p][at], Weight: w.Weight}
+			mine[p] = mark.PluginScore{Plugin: w.Plugin.Name(), Raw: a.Raw[p][at], Score: a.Scores[p][at], Weight: w.Weight}
 		}
 		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/scheduler/explain"
 	"keelson/scheduler/preempt"
@@ -27,11 +28,26 @@ func TestDecisions(t *testing.T) {
 		schedtest.Node("node-3", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule)),
 		schedtest.Pod("p", schedtest.On("node-1"), schedtest.Asks("", "2.8Gi")), schedtest.Pod("q", schedtest.On("node-2"), schedtest.Asks("1", "1Gi")),
 	}
+	ofJob := func(job string) schedtest.PodOption {
+		return func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, Controller: new(true)}}
+		}
+	}
+	busy := []any{schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Cordoned())}
+	for i, node := range []string{"node-1", "node-2"} {
+		busy = append(busy, schedtest.Pod("x-"+node, schedtest.On(node), schedtest.Asks("3", ""), ofJob("x"), schedtest.Priority(int32(i))), schedtest.Pod("y-"+node, schedtest.On(node), schedtest.Asks("1", ""), ofJob("y")))
+	}
 	tests := []struct {
 		name    string
 		cluster []any
 		pod     *corev1.Pod
 	}{
+		{"job-ends", busy, schedtest.Pod("waits", schedtest.Asks("2", ""), schedtest.Priority(-1))},
+		{"preempts", busy, schedtest.Pod("important", schedtest.Asks("2", ""), schedtest.Priority(1000))},
+		{
+			"two-reasons", []any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule), schedtest.Offers(corev1.ResourceCPU, "1"))},
+			schedtest.Pod("large", schedtest.Asks("2", "")),
+		},
 		{"bound", small, schedtest.Pod("small")},
 		{"pending", small, schedtest.Pod("big", schedtest.Asks("1", "4Gi"))},
 		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Asks("64", "64Gi"))},
@@ -44,11 +60,18 @@ func TestDecisions(t *testing.T) {
 			h.Add(tc.cluster...)
 			a := h.Try(tc.pod)
 			if a.Chosen == nil && len(tc.cluster) > 0 {
-				_, why := preempt.Choose(a, nil)
-				a.PostMessage = "preemption: " + why
+				room, why := preempt.Choose(a, nil)
+				if a.Preemption = room; room == nil {
+					a.PostMessage = "preemption: " + why
+				}
 			}
 			d := explain.Decision(a, 1, 0)
-			d.Filter, d.Score = 0, 0
+			if d.PreFilter == 0 || d.PreFilter > d.Filter || d.PreScore > d.Score || a.Chosen != nil && d.PreScore == 0 {
+				if len(tc.cluster) > 0 {
+					t.Errorf("extension points took %s of %s, %s of %s", d.PreFilter, d.Filter, d.PreScore, d.Score)
+				}
+			}
+			d.Filter, d.Score, d.PreFilter, d.PreScore = 0, 0, 0, 0
 			got, err := json.MarshalIndent(d, "", "  ")
 			if err != nil {
 				t.Fatal(err)

@@ -20,6 +20,7 @@ type Refusal struct {
 // Attempt is everything one scheduling attempt found out. It is filled by the scheduler and read by preemption and explain.
 type Attempt struct {
 	Pod      *state.PodInfo
+	Cycle    *CycleState // what plugins keep of it; it outlives the attempt
 	Snapshot *state.Snapshot
 	Filters  []NamedFilter
 	// All is set when a plugin refused every node at once; the attempt ends there.
@@ -30,8 +31,9 @@ type Attempt struct {
 	Narrowed   int
 	Feasible   []*state.NodeInfo
 	Looked     int // nodes looked at
-	// Plugin scores, normalized: Scores[p][i] for ScoredBy[p] and Feasible[i]; Totals[i] is weighted.
+	// Plugin scores: Raw[p][i] as ScoredBy[p] gave it to Feasible[i], Scores[p][i] normalized; Totals[i] is weighted.
 	ScoredBy []Weighted
+	Raw      [][]int64
 	Scores   [][]int64
 	Totals   []int64
 	Chosen   *state.NodeInfo
@@ -41,8 +43,22 @@ type Attempt struct {
 	// PostMessage is what PostFilter had to say, and Nominated the node where it makes room.
 	PostMessage string
 	Nominated   string
+	// Preemption is whom PostFilter drives away; nil: nobody.
+	Preemption *Preemption
 
-	FilterTook, ScoreTook time.Duration
+	// How long the extension points took. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.
+	PreFilterTook, FilterTook, PostFilterTook, PreScoreTook, ScoreTook time.Duration
+}
+
+// Preemption is a node where room is made, and how it was chosen.
+type Preemption struct {
+	Node       string
+	Victims    []*state.PodInfo // the most important first
+	Violations int              // victims that a disruption budget protects
+	Spared     int              // less important pods of the node that may stay
+	Candidates int              // nodes where room could be made
+	RunnerUp   string           // the next best of them
+	Why        string           // what decided between the two
 }
 
 // NamedFilter is a prepared filter with the plugin that made it.

@@ -15,16 +15,19 @@ type Engine struct {
 	filterers   []Filterer
 	scorers     []Weighted
 	parallelism int
+	percent     int
 	rand        *rand.Rand
 
 	next    int // where to go on looking, so that every node gets its turn
 	attempt Attempt
 	scores  [][]int64
+	raw     [][]int64
+	ranking []NodeScorer // of this attempt, by scorer; nil: all nodes are equal to it
 	results []*Status
 	known   map[string][]verdict // by PodInfo.Asks
 }
 
-// verdict is what the lasting filters that come first say of the node at one place of the snapshot, while it has that stamp.
+// verdict is what the cacheable filters that come first say of the node at one place of the snapshot, while it has that stamp.
 type verdict struct {
 	of     *state.Stamp
 	status *Status
@@ -36,9 +39,9 @@ const mostKnown = 16
 // NewEngine makes an engine for a profile. Parallelism bounds the goroutines used for large clusters. Among nodes with equal
 // scores seed decides.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{filterers: Of[Filterer](p), parallelism: max(parallelism, 1)}
+	e := &Engine{filterers: Of[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percent: int(p.PercentageOfNodes)}
 	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a tie between nodes is no secret
-	for _, w := range p.Plugins {
+	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
 			e.scorers = append(e.scorers, w)
 		}
@@ -56,12 +59,14 @@ const (
 	parallelFromHere = 512 // nodes to look at that are worth goroutines
 )
 
-// Enough is how many fitting nodes are looked for among n.
-func Enough(n int) int {
-	if n < minFeasible {
+// Enough is how many fitting nodes are looked for among n. percent is what was configured; 0: nothing.
+func Enough(n, percent int) int {
+	if n < minFeasible || percent >= 100 {
 		return n
 	}
-	percent := max(basePercent-n/nodesPerPercent, minPercent)
+	if percent == 0 {
+		percent = max(basePercent-n/nodesPerPercent, minPercent)
+	}
 	return max(n*percent/100, minFeasible)
 }
 
@@ -72,12 +77,13 @@ type Nominations func(node string) []*state.PodInfo
 func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
 	begin := time.Now()
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
-		ScoredBy: a.ScoredBy[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
+	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
+		ScoredBy: a.ScoredBy[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
 	if len(s.Nodes) == 0 {
 		return a
 	}
 	nodes := e.prepare(a)
+	a.PreFilterTook = time.Since(begin)
 	if a.All == nil {
 		e.filter(a, nodes, nominated)
 	}
@@ -101,7 +107,7 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 		return nil
 	}
 	for _, p := range e.filterers {
-		f, st := p.Prepare(a.Pod, a.Snapshot)
+		f, st := p.PreFilter(a.Cycle, a.Pod, a.Snapshot)
 		if st != nil {
 			a.All = st
 			return nil
@@ -137,7 +143,7 @@ func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo 
 
 // filter looks at nodes, beginning where the last attempt stopped, until enough fit.
 func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) {
-	enough := Enough(len(nodes))
+	enough := Enough(len(nodes), e.percent)
 	if len(nodes) == 0 {
 		return
 	}
@@ -162,29 +168,29 @@ func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominatio
 
 // checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
 func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) func(int, *state.NodeInfo) *Status {
-	lasting := 0
-	for lasting < len(a.Filters) {
-		if _, ok := a.Filters[lasting].NodeFilter.(Lasting); !ok {
+	cacheable := 0
+	for cacheable < len(a.Filters) {
+		if _, ok := a.Filters[cacheable].NodeFilter.(Cacheable); !ok {
 			break
 		}
-		lasting++
+		cacheable++
 	}
 	switch {
 	case nominated != nil:
 		return func(_ int, n *state.NodeInfo) *Status { return e.checkNominated(a, n, nominated) }
-	case lasting == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
+	case cacheable == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
 	known := e.verdicts(a.Pod.Asks, len(nodes))
 	return func(i int, n *state.NodeInfo) *Status {
 		v := &known[i]
 		if v.of != n.Stamp {
-			v.of, v.status = n.Stamp, Check(a.Filters[:lasting], n)
+			v.of, v.status = n.Stamp, Check(a.Filters[:cacheable], n)
 		}
 		if v.status != nil {
 			return v.status
 		}
-		return Check(a.Filters[lasting:], n)
+		return Check(a.Filters[cacheable:], n)
 	}
 }
 
@@ -256,7 +262,7 @@ func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.
 	out := make([]NamedFilter, len(filters))
 	for i, f := range filters {
 		out[i] = f
-		if adj, ok := f.NodeFilter.(Adjuster); ok {
+		if adj, ok := f.NodeFilter.(PreFilterExtensions); ok {
 			out[i].NodeFilter = adj.Adjust(n, added, removed)
 		}
 	}
@@ -265,40 +271,46 @@ func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.
 
 // score ranks the feasible nodes and chooses the best.
 func (e *Engine) score(a *Attempt) {
+	begin := time.Now()
 	n := len(a.Feasible)
 	for len(e.scores) < len(e.scorers)+1 {
-		e.scores = append(e.scores, nil)
+		e.scores, e.raw = append(e.scores, nil), append(e.raw, nil)
 	}
-	a.Totals = e.buffer(len(e.scorers), n)
+	a.Totals = buffer(e.scores, len(e.scorers), n)
 	clear(a.Totals)
+	e.ranking = e.ranking[:0]
+	for _, w := range e.scorers {
+		p, _ := w.Plugin.(Scorer) // NewEngine took no others
+		e.ranking = append(e.ranking, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
+	}
+	a.PreScoreTook = time.Since(begin)
 	for i, w := range e.scorers {
-		p, ok := w.Plugin.(Scorer)
-		if !ok {
-			continue
-		}
-		scorer := p.PrepareScore(a.Pod, a.Snapshot, a.Feasible)
+		scorer := e.ranking[i]
 		if scorer == nil {
 			continue
 		}
-		scores := e.buffer(i, n)
+		raw, scores := buffer(e.raw, i, n), buffer(e.scores, i, n)
 		for j, node := range a.Feasible {
-			scores[j] = scorer.Score(node)
+			raw[j] = scorer.Score(node)
 		}
+		copy(scores, raw)
 		scorer.Normalize(scores)
 		for j, s := range scores {
 			a.Totals[j] += s * w.Weight
 		}
 		a.ScoredBy = append(a.ScoredBy, w)
-		a.Scores = append(a.Scores, scores)
+		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 	}
+	clear(e.ranking)
 	a.Chosen = a.Feasible[e.best(a.Totals)]
 }
 
-func (e *Engine) buffer(i, n int) []int64 {
-	if cap(e.scores[i]) < n {
-		e.scores[i] = make([]int64, n, max(n, 2*cap(e.scores[i])))
+// buffer returns n scores at the place i of kept, which are used again by the next attempt.
+func buffer(kept [][]int64, i, n int) []int64 {
+	if cap(kept[i]) < n {
+		kept[i] = make([]int64, n, max(n, 2*cap(kept[i])))
 	}
-	return e.scores[i][:n]
+	return kept[i][:n]
 }
 
 // best returns the place of the largest total, any of several with the same chance.

@@ -4,6 +4,7 @@ package framework
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/scheduler/state"
 )
@@ -29,13 +30,15 @@ const (
 	// Volumes is a change of a PersistentVolume, StorageClass or of what CSI drivers say; Claims of a PersistentVolumeClaim.
 	Volumes
 	Claims
+	// Objects is a change of an object of a resource that a plugin asked for.
+	Objects
 	AnyKind Kinds = 1<<iota - 1
 )
 
 var kindNames = map[Kinds]string{
 	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
 	NodeImages: "NodeImagesChange", NodeFeatures: "NodeDeclaredFeatureChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
-	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange",
+	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange", Objects: "ObjectChange",
 }
 
 // String names a single kind.
@@ -47,10 +50,16 @@ type Event struct {
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
 	Claim            *corev1.PersistentVolumeClaim
+	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured.
+	Resource             schema.GroupVersionResource
+	OldObject, NewObject any
 }
 
 // Label names the event's first kind, for people.
 func (e *Event) Label() string {
+	if e.Kinds == Objects {
+		return e.Resource.Resource + "Change"
+	}
 	for k := Kinds(1); k < AnyKind; k <<= 1 {
 		if e.Kinds&k != 0 {
 			return k.String()
@@ -59,9 +68,16 @@ func (e *Event) Label() string {
 	return "Unknown"
 }
 
-// Hint says that events of some kinds may make a refused pod fit.
-type Hint struct {
+// ClusterEventWithHint says that events of some kinds may make a refused pod fit.
+type ClusterEventWithHint struct {
 	On Kinds
+	// Resource is what the plugin asks for with Objects; the scheduler watches it.
+	Resource schema.GroupVersionResource
 	// Worth looks closer; nil means that every such event is worth a try. It must be quick and must not block.
 	Worth func(pod *state.PodInfo, e *Event) bool
+}
+
+// About reports whether the hint is about events of e's kind.
+func (h *ClusterEventWithHint) About(e *Event) bool {
+	return h.On&e.Kinds&^Objects != 0 || h.On&e.Kinds&Objects != 0 && h.Resource == e.Resource
 }

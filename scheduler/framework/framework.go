@@ -4,16 +4,29 @@
 // scheduler runs plugins through a Profile; plugins never call each other, never do I/O
 // in a filter or score, and never modify what they are given.
 //
-// A plugin that filters or scores prepares once per pod and returns what judges single
-// nodes, or nil when it has nothing to say about this pod, which then costs nothing:
+// The extension points of an attempt, in their order, by Kubernetes' names. A plugin implements those that it is about:
 //
-//	Filterer.Prepare(pod, snapshot)           -> NodeFilter.Filter(node) -> *Status, nil: fits
-//	Scorer.PrepareScore(pod, snapshot, nodes) -> NodeScorer.Score(node), Normalize(scores)
+//	PreEnqueuer.PreEnqueue(pod)                 whether the pod may be tried at all
+//	QueueSorter.Less(a, b)                      who is tried first: one plugin for all profiles
+//	Filterer.PreFilter(cycle, pod, snapshot)    once per pod -> NodeFilter.Filter(node) -> *Status, nil: fits
+//	PostFilterer.PostFilter(attempt)            no node fits: make room
+//	Scorer.PreScore(cycle, pod, snapshot, ...)  once per pod -> NodeScorer.Score(node), Normalize(scores)
+//	Reserver.Reserve, Unreserve                 keep what the pod needs; undone when what follows fails
+//	Permitter.Permit                            let it go on, refuse it, or have it wait
+//	PreBinder.PreBind                           prepare the node        } off the scheduling loop
+//	Binder.Bind, PostBinder.PostBind            write; know of it       }
+//
+// A PreFilter or PreScore that has nothing to say about a pod returns nil, which then costs nothing. What a plugin finds out at one
+// point and wants at a later one it keeps in the attempt's CycleState, under a Key.
+// What a plugin looks at besides nodes and pods it gets from its Handle's informers, and in EventsToRegister it names the changes
+// that may make a pod fit which it refused.
 package framework
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"strings"
+	"time"
 
 	"keelson/scheduler/state"
 )
@@ -45,20 +58,23 @@ func Refuse(plugin string, code Code, reasons ...string) *Status {
 	return &Status{Code: code, Plugin: plugin, Reasons: reasons}
 }
 
+// Error makes a refusal an error where plugins return errors: it is a verdict about the pod, unless its code is Failed.
+func (s *Status) Error() string { return strings.Join(s.Reasons, ", ") }
+
 // Plugin has a name that is known to users.
 type Plugin interface{ Name() string }
 
-// Gater keeps pods out of the queue until it returns nil.
-type Gater interface {
+// PreEnqueuer keeps pods out of the queue until it returns nil.
+type PreEnqueuer interface {
 	Plugin
-	Gate(pod *state.PodInfo) *Status
+	PreEnqueue(pod *state.PodInfo) *Status
 }
 
 // Filterer refuses nodes.
 type Filterer interface {
 	Plugin
-	// Prepare returns nil, nil when every node is fine. A status refuses all nodes.
-	Prepare(pod *state.PodInfo, s *state.Snapshot) (NodeFilter, *Status)
+	// PreFilter returns nil, nil when every node is fine. A status refuses all nodes.
+	PreFilter(c *CycleState, pod *state.PodInfo, s *state.Snapshot) (NodeFilter, *Status)
 }
 
 // NodeFilter judges nodes for one pod, from several goroutines at once.
@@ -66,10 +82,10 @@ type NodeFilter interface {
 	Filter(n *state.NodeInfo) *Status
 }
 
-// Lasting is a NodeFilter whose verdict rests on the node's name, labels, taints and cordon alone and, of the pod, on what
+// Cacheable is a NodeFilter whose verdict rests on the node's name, labels, taints and cordon alone and, of the pod, on what
 // PodInfo.Asks covers. The engine asks it once per such node and kind of pod.
-type Lasting interface {
-	Lasting()
+type Cacheable interface {
+	Cacheable()
 }
 
 // Narrower is a NodeFilter that knows the few nodes that can pass.
@@ -78,16 +94,16 @@ type Narrower interface {
 	Narrow() []string
 }
 
-// Adjuster is a NodeFilter whose answer depends on pods on other nodes than the one it is asked about. Preemption asks it
+// PreFilterExtensions is a NodeFilter whose answer depends on pods on other nodes than the one it is asked about. Preemption asks it
 // what it would say if pods were not there.
-type Adjuster interface {
+type PreFilterExtensions interface {
 	// Adjust returns a filter that counts added pods and does not count removed pods on node n. The receiver stays as it is.
 	Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) NodeFilter
 }
 
 // Explainer says more about its refusal than the reason.
 type Explainer interface {
-	// Explain returns what is missing ("memory: asks 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits here if ..."; may be
+	// Explain returns what is missing ("memory: asks 4Gi, free 1.2Gi of 3.8Gi"), what would help ("fits on n if ..."; may be
 	// empty) and how far the node is from fitting (0: almost; 1 and more: hopeless), to find the nearest one.
 	Explain(pod *state.PodInfo, n *state.NodeInfo, st *Status) (short, hint string, distance float64)
 }
@@ -95,8 +111,8 @@ type Explainer interface {
 // Scorer ranks nodes that fit.
 type Scorer interface {
 	Plugin
-	// PrepareScore returns nil when all nodes are equal. nodes are those that fit, at least two.
-	PrepareScore(pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) NodeScorer
+	// PreScore returns nil when all nodes are equal. nodes are those that fit.
+	PreScore(c *CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) NodeScorer
 }
 
 // NodeScorer scores nodes for one pod.
@@ -109,73 +125,71 @@ type NodeScorer interface {
 // Reserver keeps what a pod needs on its node besides resources. Unreserve undoes it and may be called without a Reserve.
 type Reserver interface {
 	Plugin
-	Reserve(ctx context.Context, pod *state.PodInfo, node *state.NodeInfo) error
-	Unreserve(ctx context.Context, pod *state.PodInfo, node string)
+	// Reserve runs on the scheduling loop. An error that is a *Status is a verdict, any other makes the attempt be made again.
+	Reserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node *state.NodeInfo) error
+	Unreserve(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
 }
 
-// Permitter may hold back or refuse a pod that has its node. Permit may block; it runs off the scheduling loop.
+// Permitter may refuse a pod that has its node, or have it wait.
 type Permitter interface {
 	Plugin
-	Permit(ctx context.Context, pod *state.PodInfo, node string) *Status
+	// Permit returns nil, 0 to let the pod go on, a status to refuse it, or for how long (15 minutes at most) it waits for the plugin
+	// to allow it through Handle.Waiting. It runs on the scheduling loop, after Reserve: it must not block.
+	Permit(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) (*Status, time.Duration)
 }
 
 // PreBinder prepares the node before the binding is written, off the scheduling loop.
 type PreBinder interface {
 	Plugin
-	PreBind(ctx context.Context, pod *state.PodInfo, node string) error
+	// PreBindPreFlight reports whether PreBind has something to do for the pod, which may take long. It runs on the scheduling loop.
+	PreBindPreFlight(c *CycleState, pod *state.PodInfo, node string) bool
+	// PreBind may block. An error that is a *Status is a verdict, any other makes the attempt be made again.
+	PreBind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
 }
 
 // Binder writes the binding, off the scheduling loop.
 type Binder interface {
 	Plugin
-	Bind(ctx context.Context, pod *state.PodInfo, node string) error
+	// Bind returns ErrSkip to leave the pod to the next binder.
+	Bind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) error
+}
+
+// ErrSkip says that a binder does not bind this pod.
+var ErrSkip = errors.New("not bound by this plugin")
+
+// PostBinder is told of a pod that is bound, off the scheduling loop.
+type PostBinder interface {
+	Plugin
+	PostBind(ctx context.Context, c *CycleState, pod *state.PodInfo, node string)
+}
+
+// QueueSorter orders the pods that are ready to be tried.
+type QueueSorter interface {
+	Plugin
+	// Less reports whether a is tried before b. It must be quick: it is asked under the queue's lock.
+	Less(a, b *QueuedPod) bool
+}
+
+// QueuedPod is a pod that waits to be tried.
+type QueuedPod struct {
+	Pod      *state.PodInfo
+	Attempts int       // that have failed or are under way
+	First    time.Time // when the queue first saw the pod
+	Since    time.Time // when it last became ready to be tried
 }
 
 // PostFilterer tries to make room when no node fits.
 type PostFilterer interface {
 	Plugin
-	// PostFilter returns the node where room is being made, or the reason why there will be none.
+	// PostFilter returns the node where room is being made, or the reason why there will be none. The attempt's CycleState is a.Cycle.
 	PostFilter(ctx context.Context, a *Attempt) (node, message string)
 }
 
-// Hinter says which cluster events may make a pod fit that the plugin refused. A plugin that refuses pods and is no Hinter
+// EnqueueExtensions says which cluster events may make a pod fit that the plugin refused. A plugin that refuses pods and is no EnqueueExtensions
 // gets them tried again on every event.
-type Hinter interface {
+type EnqueueExtensions interface {
 	Plugin
-	Hints() []Hint
-}
-
-// Profile is a set of plugins in the order they run, with their weights in scores.
-type Profile struct {
-	SchedulerName string
-	Plugins       []Weighted
-}
-
-// Weighted is a plugin with its weight; the weight matters for Scorers only.
-type Weighted struct {
-	Plugin Plugin
-	Weight int64
-}
-
-// Of returns the profile's plugins that implement T, in order.
-func Of[T Plugin](p *Profile) []T {
-	var out []T
-	for _, w := range p.Plugins {
-		if t, ok := w.Plugin.(T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// Names lists the profile's plugins.
-func (p *Profile) Names() []string {
-	names := make([]string, 0, len(p.Plugins))
-	for _, w := range p.Plugins {
-		names = append(names, w.Plugin.Name())
-	}
-	slices.Sort(names)
-	return names
+	EventsToRegister() []ClusterEventWithHint
 }
 
 // NormalizeByMax scales scores so that the largest becomes MaxScore; reverse makes the smallest the best.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
@@ -20,7 +21,7 @@ type DefaultBinder struct{ Client kubernetes.Interface }
 func (*DefaultBinder) Name() string { return "DefaultBinder" }
 
 // Bind names the pod by UID too, so that a namesake made meanwhile is not bound.
-func (b *DefaultBinder) Bind(ctx context.Context, pod *state.PodInfo, node string) error {
+func (b *DefaultBinder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	p := pod.Pod
 	err := b.Client.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID},

@@ -18,8 +18,8 @@ func (NodeDeclaredFeatures) Name() string { return "NodeDeclaredFeatures" }
 
 var undeclared = framework.Refuse("NodeDeclaredFeatures", framework.Unresolvable, "node(s) didn't match Pod's required features")
 
-// Prepare has nothing to say about pods that any kubelet can run.
-func (NodeDeclaredFeatures) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods that any kubelet can run.
+func (NodeDeclaredFeatures) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	needs := declared.ToRun(&pod.Pod.Spec)
 	if needs.IsEmpty() {
 		return nil, nil
@@ -36,9 +36,9 @@ func (d declares) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Hints names what may help: a node that declares something new, or other needs.
-func (NodeDeclaredFeatures) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeFeatures, Worth: func(p *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: a node that declares something new, or other needs.
+func (NodeDeclaredFeatures) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeFeatures, Worth: func(p *state.PodInfo, e *framework.Event) bool {
 		return len(declared.Missing(declared.ToRun(&p.Pod.Spec), e.NewNode)) == 0
 	}}, {On: framework.Self}}
 }

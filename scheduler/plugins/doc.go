@@ -20,6 +20,7 @@ type Options struct {
 func Default(schedulerName string, o Options, more ...framework.Weighted) *framework.Profile {
 	return &framework.Profile{SchedulerName: schedulerName, Plugins: append([]framework.Weighted{
 		{Plugin: SchedulingGates{}},
+		{Plugin: PrioritySort{}},
 		{Plugin: NodeUnschedulable{}},
 		{Plugin: NodeName{}},
 		{Plugin: TaintToleration{}, Weight: 3},
@@ -32,7 +33,7 @@ func Default(schedulerName string, o Options, more ...framework.Weighted) *frame
 		{Plugin: o.Volumes},
 		{Plugin: VolumeZone{o.Storage}},
 		{Plugin: o.Spread, Weight: 2},
-		{Plugin: InterPodAffinity{}, Weight: 2},
+		{Plugin: InterPodAffinity{HardWeight: 1}, Weight: 2},
 		{Plugin: NodeResourcesBalancedAllocation{}, Weight: 1},
 		{Plugin: ImageLocality{}, Weight: 1},
 	}, more...)}

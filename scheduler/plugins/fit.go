@@ -4,6 +4,7 @@ package plugins
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,14 +17,27 @@ import (
 type NodeResourcesFit struct {
 	// Strategy ranks nodes; the zero value prefers the least allocated.
 	Strategy Strategy
+	// Ignored tells which extended resources the filter takes no notice of; nil: none.
+	Ignored func(corev1.ResourceName) bool
+}
+
+// asks are the pod's requests that count.
+func (p NodeResourcesFit) asks(pod *state.PodInfo) *state.Resource {
+	if p.Ignored == nil || len(pod.Request.Scalar) == 0 {
+		return &pod.Request
+	}
+	r := pod.Request
+	r.Scalar = maps.Clone(r.Scalar)
+	maps.DeleteFunc(r.Scalar, func(name corev1.ResourceName, _ int64) bool { return p.Ignored(name) })
+	return &r
 }
 
 // Name is the plugin's.
 func (NodeResourcesFit) Name() string { return "NodeResourcesFit" }
 
-// Prepare returns the filter.
-func (NodeResourcesFit) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	return &fits{asks: &pod.Request}, nil
+// PreFilter returns the filter.
+func (p NodeResourcesFit) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	return &fits{asks: p.asks(pod)}, nil
 }
 
 type fits struct{ asks *state.Resource }
@@ -89,13 +103,12 @@ func Shortages(asks *state.Resource, n *state.NodeInfo) []Shortage {
 }
 
 // Explain says what is asked, free and there, and how much the pod could ask for instead.
-func (NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	var fitsWith string
+func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	possible := true
-	for i, s := range Shortages(&pod.Request, n) {
+	for i, s := range Shortages(p.asks(pod), n) {
 		if i > 0 {
 			short += "; "
-			fitsWith += " and "
+			hint += " and "
 		}
 		free := max(s.Offers-s.Taken, 0)
 		distance += float64(s.Asks-free) / float64(max(s.Asks, 1))
@@ -105,24 +118,13 @@ func (NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framew
 			continue
 		}
 		short += fmt.Sprintf("%s: asks %s, free %s of %s", s.Name, Amount(s.Name, s.Asks), Amount(s.Name, free), Amount(s.Name, s.Offers))
-		fitsWith += Amount(s.Name, free)
-		if i > 0 || len(fitsWith) > 0 {
-			fitsWith += resourceSuffix(s.Name)
-		}
+		hint += fmt.Sprintf("%s request <= %s", s.Name, Amount(s.Name, free))
 		possible = possible && free > 0
 	}
-	if possible && fitsWith != "" {
-		hint = "fits here if it asked " + fitsWith
+	if !possible || hint == "" {
+		return short, "", distance
 	}
-	return short, hint, distance
-}
-
-// resourceSuffix names what an amount in a hint is of, where its unit does not tell.
-func resourceSuffix(name corev1.ResourceName) string {
-	if name == corev1.ResourceMemory {
-		return ""
-	}
-	return " " + string(name)
+	return short, "fits on " + n.Name + " if " + hint, distance
 }
 
 // Amount writes an amount as people do, rounded down to two digits: "2.9Gi", "500m", "4".
@@ -153,19 +155,19 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d%s", whole, units[u])
 }
 
-// PrepareScore ranks by the strategy.
-func (p NodeResourcesFit) PrepareScore(pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore ranks by the strategy.
+func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	if len(p.Strategy.Resources) == 0 && p.Strategy.Rank == nil {
 		return leastAllocated{pod.ScoreCPU, pod.ScoreMemory}
 	}
 	return &byStrategy{p.Strategy, pod}
 }
 
-// Hints names what may help: room appears when a node comes or grows, a pod leaves or shrinks, or this pod asks for less.
-func (NodeResourcesFit) Hints() []framework.Hint {
-	return []framework.Hint{
+// EventsToRegister names what may help: room appears when a node comes or grows, a pod leaves or shrinks, or this pod asks for less.
+func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeAllocatable, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			return len(Shortages(&pod.Request, state.NewNodeInfo(e.NewNode))) == 0
+			return len(Shortages(p.asks(pod), state.NewNodeInfo(e.NewNode))) == 0
 		}},
 		{On: framework.PodDelete | framework.PodShrinks, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			return e.OldPod != nil

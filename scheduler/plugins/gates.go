@@ -15,8 +15,8 @@ type SchedulingGates struct{}
 // Name is the plugin's.
 func (SchedulingGates) Name() string { return "SchedulingGates" }
 
-// Gate refuses a pod that has a gate left.
-func (p SchedulingGates) Gate(pod *state.PodInfo) *framework.Status {
+// PreEnqueue refuses a pod that has a gate left.
+func (p SchedulingGates) PreEnqueue(pod *state.PodInfo) *framework.Status {
 	gates := pod.Pod.Spec.SchedulingGates
 	if len(gates) == 0 {
 		return nil

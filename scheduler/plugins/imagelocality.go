@@ -22,8 +22,8 @@ const (
 	largeImage = 1000 * 1024 * 1024
 )
 
-// PrepareScore has nothing to say when no node has any of the images.
-func (ImageLocality) PrepareScore(pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore has nothing to say when no node has any of the images.
+func (ImageLocality) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	var l imageLocality
 	spec := &pod.Pod.Spec
 	add := func(name string) {

@@ -15,7 +15,12 @@ import (
 
 // InterPodAffinity keeps pods near to, or away from, pods that they name by labels, and respects what pods already there
 // require of newcomers. It also ranks nodes by the preferred terms of both sides.
-type InterPodAffinity struct{}
+type InterPodAffinity struct {
+	// HardWeight is what a required affinity of a pod already there is worth to a newcomer that it matches.
+	HardWeight int64
+	// NotOthers leaves preferences of pods already there out for newcomers that have none.
+	NotOthers bool
+}
 
 const interPodName = "InterPodAffinity"
 
@@ -28,8 +33,8 @@ var (
 	foeOfSomeone = framework.Refuse(interPodName, framework.Unschedulable, "node(s) didn't satisfy existing pods anti-affinity rules")
 )
 
-// Prepare has nothing to say when neither the pod nor any pod that matches it requires something.
-func (InterPodAffinity) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say when neither the pod nor any pod that matches it requires something.
+func (InterPodAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	f := &interPod{pod: pod, ns: s.Namespaces}
 	if s.AnyHolders(state.HoldsAntiAffinity) {
 		for _, g := range s.Holders(state.HoldsAntiAffinity, pod.Pod) {
@@ -176,9 +181,9 @@ func (f *interPod) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.St
 	return short, "", 1
 }
 
-// Hints names what may help: pods that come, go or change labels, and nodes that come or move between zones.
-func (InterPodAffinity) Hints() []framework.Hint {
-	return []framework.Hint{
+// EventsToRegister names what may help: pods that come, go or change labels, and nodes that come or move between zones.
+func (InterPodAffinity) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NamespaceLabels | framework.Self},
 		{On: framework.PodAdd | framework.PodLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			// Without namespace labels at hand a namespace selector counts as matching.

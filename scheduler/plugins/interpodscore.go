@@ -9,11 +9,8 @@ import (
 	"keelson/scheduler/state"
 )
 
-// hardWeight is what a required affinity of a pod already there is worth to a newcomer it matches.
-const hardWeight = 1
-
-// PrepareScore has nothing to say when neither the pod nor any pod that matches it prefers anything.
-func (InterPodAffinity) PrepareScore(pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore has nothing to say when neither the pod nor any pod that matches it prefers anything.
+func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	var p pulls
 	own := func(terms []state.WeightedTerm, sign int64) {
 		for _, t := range terms {
@@ -30,9 +27,14 @@ func (InterPodAffinity) PrepareScore(pod *state.PodInfo, s *state.Snapshot, _ []
 			p.add(g.Term.TopologyKey, g.Counter, weight)
 		}
 	}
+	if a.NotOthers && len(pod.PreferredAffinity)+len(pod.PreferredAntiAffinity) == 0 {
+		return nil
+	}
 	others(state.HoldsPreferred, 1)
 	others(state.HoldsPreferredAnti, -1)
-	others(state.HoldsAffinity, hardWeight)
+	if a.HardWeight > 0 {
+		others(state.HoldsAffinity, a.HardWeight)
+	}
 	if len(p) == 0 {
 		return nil
 	}

@@ -17,7 +17,10 @@ import (
 )
 
 // NodeAffinity keeps a pod to nodes that match its node selector and required node affinity, and ranks by the preferred one.
-type NodeAffinity struct{}
+type NodeAffinity struct {
+	// Added is asked of every pod besides its own; nil: nothing.
+	Added *corev1.NodeAffinity
+}
 
 const nodeAffinityName = "NodeAffinity"
 
@@ -26,17 +29,34 @@ func (NodeAffinity) Name() string { return nodeAffinityName }
 
 var unmatched = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match Pod's node affinity/selector")
 
-// Prepare has nothing to say about pods that ask for nothing.
-func (NodeAffinity) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods that ask for nothing.
+func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	added, err := p.added()
+	if err != nil {
+		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, err.Error())
+	}
 	if !asksForNodes(&pod.Pod.Spec) {
-		return nil, nil
+		if added == nil {
+			return nil, nil
+		}
+		return &matchesNode{RequiredNodeAffinity: nodeaffinity.GetRequiredNodeAffinity(pod.Pod), added: added}, nil
 	}
 	names := namedNodes(&pod.Pod.Spec)
 	if names != nil && len(names) == 0 {
 		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
 	}
-	return &matchesNode{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names}, nil
+	return &matchesNode{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}, nil
 }
+
+// added is what is required of all pods' nodes; nil: nothing.
+func (p NodeAffinity) added() (*nodeaffinity.NodeSelector, error) {
+	if p.Added == nil || p.Added.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil, nil
+	}
+	return nodeaffinity.NewNodeSelector(p.Added.RequiredDuringSchedulingIgnoredDuringExecution)
+}
+
+var unmatchedAdded = framework.Refuse(nodeAffinityName, framework.Unresolvable, "node(s) didn't match scheduler-enforced node affinity")
 
 func asksForNodes(s *corev1.PodSpec) bool { return len(s.NodeSelector) > 0 || requiredNodes(s) != nil }
 
@@ -78,32 +98,47 @@ func namedNodes(s *corev1.PodSpec) []string {
 type matchesNode struct {
 	nodeaffinity.RequiredNodeAffinity
 	names []string
+	added *nodeaffinity.NodeSelector
 }
 
 func (m *matchesNode) Filter(n *state.NodeInfo) *framework.Status {
+	if m.added != nil && !m.added.Match(n.Node) {
+		return unmatchedAdded
+	}
 	if ok, err := m.Match(n.Node); err != nil || !ok {
 		return unmatched
 	}
 	return nil
 }
 
-// Lasting: only the node itself and what the pod asks of it count.
-func (*matchesNode) Lasting() {}
+// Cacheable: only the node itself and what the pod asks of it count.
+func (*matchesNode) Cacheable() {}
 
 // Narrow returns the nodes the pod names.
 func (m *matchesNode) Narrow() []string { return m.names }
 
-// Explain names the first label of the node selector that differs, or of each affinity term the first expression that does not match, and
+// Explain names the first label of the node selector that differs (if it is the only one and the node lacks it, that is what would help), or of each affinity term the first expression that does not match, and
 // what the node has instead.
 func (NodeAffinity) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for _, key := range slices.Sorted(maps.Keys(pod.Pod.Spec.NodeSelector)) {
 		want := pod.Pod.Spec.NodeSelector[key]
-		switch got, ok := n.Node.Labels[key]; {
-		case !ok:
-			return fmt.Sprintf("label %s: asks %s, has none", key, want), "", 1
-		case got != want:
-			return fmt.Sprintf("label %s: asks %s, has %s", key, want, got), "", 1
+		got, ok := n.Node.Labels[key]
+		if ok && got == want {
+			continue
 		}
+		if short != "" { // one label to set is a way out, several are a wrong node
+			return short, "", 1
+		}
+		short = fmt.Sprintf("label %s: asks %s, has none", key, want)
+		switch {
+		case ok:
+			short = fmt.Sprintf("label %s: asks %s, has %s", key, want, got)
+		case requiredNodes(&pod.Pod.Spec) == nil:
+			hint = fmt.Sprintf("label %s with %s=%s", n.Name, key, want)
+		}
+	}
+	if short != "" {
+		return short, hint, 1.75
 	}
 	var terms []string
 	if required := requiredNodes(&pod.Pod.Spec); required != nil {
@@ -162,13 +197,19 @@ func expression(e *corev1.NodeSelectorRequirement) string {
 	return fmt.Sprintf("%s %s (%s)", e.Key, e.Operator, strings.Join(values, ", "))
 }
 
-// PrepareScore has nothing to say about pods without preferences.
-func (NodeAffinity) PrepareScore(pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
-	a := pod.Pod.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+// PreScore has nothing to say about pods without preferences.
+func (p NodeAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	var preferred []corev1.PreferredSchedulingTerm
+	if a := pod.Pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		preferred = a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	}
+	if p.Added != nil {
+		preferred = slices.Concat(preferred, p.Added.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if len(preferred) == 0 {
 		return nil
 	}
-	terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	terms, err := nodeaffinity.NewPreferredSchedulingTerms(preferred)
 	if err != nil {
 		return nil // a preference that cannot be read cannot be met
 	}
@@ -183,9 +224,9 @@ func (p prefersNode) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Nod
 
 func (prefersNode) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
 
-// Hints names what may help: a node that matches now.
-func (NodeAffinity) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: a node that matches now.
+func (NodeAffinity) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		ok, err := nodeaffinity.GetRequiredNodeAffinity(pod.Pod).Match(e.NewNode)
 		return err == nil && ok
 	}}, {On: framework.Self}}

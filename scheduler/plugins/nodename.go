@@ -15,8 +15,8 @@ func (NodeName) Name() string { return "NodeName" }
 
 var wrongName = framework.Refuse("NodeName", framework.Unresolvable, "node(s) didn't match the requested node name")
 
-// Prepare has something to say only about pods that name a node.
-func (NodeName) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has something to say only about pods that name a node.
+func (NodeName) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if pod.Pod.Spec.NodeName == "" {
 		return nil, nil
 	}
@@ -32,12 +32,12 @@ func (want nodeName) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Lasting: only the node itself and what the pod asks of it count.
-func (nodeName) Lasting() {}
+// Cacheable: only the node itself and what the pod asks of it count.
+func (nodeName) Cacheable() {}
 
-// Hints names what may help: only a new node can have the name.
-func (NodeName) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: only a new node can have the name.
+func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return e.NewNode.Name == pod.Pod.Spec.NodeName
 	}}}
 }

@@ -19,8 +19,8 @@ func (NodePorts) Name() string { return "NodePorts" }
 
 var portTaken = framework.Refuse("NodePorts", framework.Unschedulable, "node(s) didn't have free ports for the requested pod ports")
 
-// Prepare has nothing to say about pods without host ports.
-func (NodePorts) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods without host ports.
+func (NodePorts) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if len(pod.Ports) == 0 {
 		return nil, nil
 	}
@@ -56,9 +56,9 @@ func (NodePorts) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Sta
 	return "", "", 1
 }
 
-// Hints names what may help: a new node, or a pod that gives a wanted port back.
-func (NodePorts) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: a new node, or a pod that gives a wanted port back.
+func (NodePorts) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return conflict(pod.Ports, state.NewPodInfo(e.OldPod).Ports) != nil
 	}}}
 }

@@ -35,7 +35,7 @@ func hasImage(name string, size int64) schedtest.NodeOption {
 
 // TestScores gives nodes in order n1, n2, ... and wants their normalized scores; nil: the plugin has nothing to say.
 func TestScores(t *testing.T) {
-	kin := plugins.PodTopologySpread{Kin: func(*corev1.Pod) klabels.Selector { return klabels.SelectorFromSet(app.MatchLabels) }}
+	byDefault := plugins.PodTopologySpread{DefaultSelector: func(*corev1.Pod) klabels.Selector { return klabels.SelectorFromSet(app.MatchLabels) }}
 	prefersZoneA := schedtest.With(func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
 			{Weight: 5, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}},
@@ -57,8 +57,11 @@ func TestScores(t *testing.T) {
 			"requested to capacity", plugins.NodeResourcesFit{Strategy: plugins.Strategy{Rank: plugins.RequestedToCapacity([]plugins.Point{{0, 0}, {50, 10}, {100, 5}})}},
 			with(zones, there("p", "n1", schedtest.Asks("1", "8Gi"))), pod(schedtest.Asks("1", "8Gi")), []int64{100, 50},
 		},
-		// cpu 3/4, memory 1/4: 1-0.25; 1/4 both: 1.
-		{"balanced", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("1", "8Gi")), []int64{75, 100}},
+		// Balance with and without the pod: 75 (cpu 3/4, memory 1/4) and 75 (2/4, 0), 100 (1/4 both) and 100.
+		{"balance stays", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("1", "8Gi")), []int64{75, 75}},
+		// 100 (2/4 both) and 75, 75 (0, 2/4) and 100.
+		{"balance", plugins.NodeResourcesBalancedAllocation{}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("", "16Gi")), []int64{87, 62}},
+		{"balance of others", plugins.NodeResourcesBalancedAllocation{Resources: []corev1.ResourceName{"memory", "example.com/gpu", "cpu"}}, with(zones, there("p", "n1", schedtest.Asks("2", ""))), pod(schedtest.Asks("", "16Gi")), []int64{87, 62}},
 		{"balanced, asks for nothing", plugins.NodeResourcesBalancedAllocation{}, zones, pod(schedtest.Asks("", "")), nil},
 		{"soft taints", plugins.TaintToleration{}, two([]schedtest.NodeOption{schedtest.Taint("k", "", corev1.TaintEffectPreferNoSchedule)}, nil), pod(), []int64{0, 100}},
 		{"no soft taints", plugins.TaintToleration{}, zones, pod(), nil},
@@ -66,15 +69,15 @@ func TestScores(t *testing.T) {
 		{"image", plugins.ImageLocality{}, two([]schedtest.NodeOption{hasImage("pause:latest", 2000<<20)}, nil), pod(), []int64{100, 0}},
 		{"small image", plugins.ImageLocality{}, two([]schedtest.NodeOption{hasImage("pause:latest", 10<<20)}, nil), pod(), []int64{0, 0}},
 		{"no image anywhere", plugins.ImageLocality{}, zones, pod(), nil},
-		{"prefers to be near", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, false, inZone)), []int64{100, 0}},
-		{"prefers to be away", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, true, inZone)), []int64{0, 100}},
-		{"is liked", plugins.InterPodAffinity{}, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), []int64{0, 100}},
-		{"is required", plugins.InterPodAffinity{}, with(zones, there("p", "n2", isApp, near(inZone))), pod(isApp), []int64{0, 100}},
-		{"nobody cares", plugins.InterPodAffinity{}, with(zones, there("p", "n1", isApp)), pod(isApp), nil},
+		{"prefers to be near", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, false, inZone)), []int64{100, 0}},
+		{"prefers to be away", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, true, inZone)), []int64{0, 100}},
+		{"is liked", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), []int64{0, 100}},
+		{"is required", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", isApp, near(inZone))), pod(isApp), []int64{0, 100}},
+		{"nobody cares", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(isApp), nil},
 		{"soft spread", plugins.PodTopologySpread{}, with(zones, there("p", "n1", isApp), there("q", "n1", isApp)), pod(isApp, spreads(soft)), []int64{0, 100}},
 		{"soft spread, key missing", plugins.PodTopologySpread{}, with(zones, node("n3")), pod(isApp, spreads(soft)), []int64{100, 100, 0}},
 		// ln 4 + 2 and ln 4 + 4 make 9, against 6.
-		{"kin", kin, with(zones, there("p", "n1", isApp)), pod(isApp), []int64{66, 100}},
+		{"byDefault", byDefault, with(zones, there("p", "n1", isApp)), pod(isApp), []int64{66, 100}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
@@ -87,7 +90,7 @@ func TestScores(t *testing.T) {
 					nodes = append(nodes, n)
 				}
 			}
-			scorer := tc.plugin.PrepareScore(state.NewPodInfo(tc.pod), s, nodes)
+			scorer := tc.plugin.PreScore(nil, state.NewPodInfo(tc.pod), s, nodes)
 			if scorer == nil {
 				if tc.want != nil {
 					t.Fatalf("nothing to say, want %v", tc.want)
@@ -132,7 +135,7 @@ func TestHints(t *testing.T) {
 	big := pod(schedtest.Asks("2", ""))
 	tests := []struct {
 		name   string
-		plugin framework.Hinter
+		plugin framework.EnqueueExtensions
 		pod    *corev1.Pod
 		event  framework.Event
 		worth  bool
@@ -154,17 +157,17 @@ func TestHints(t *testing.T) {
 		{"uncordoned", plugins.NodeUnschedulable{}, pod(), framework.Event{Kinds: framework.NodeTaints, NewNode: node("n")}, true},
 		{"port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 80))}, true},
 		{"other port given back", plugins.NodePorts{}, pod(schedtest.HostPort("", "TCP", 80)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", schedtest.HostPort("", "TCP", 81))}, false},
-		{"friend arrives", plugins.InterPodAffinity{}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n", isApp)}, true},
-		{"stranger arrives", plugins.InterPodAffinity{}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n")}, false},
-		{"foe leaves", plugins.InterPodAffinity{}, pod(away(inZone)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
-		{"who kept it away leaves", plugins.InterPodAffinity{}, pod(isApp), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", away(inZone))}, true},
+		{"friend arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n", isApp)}, true},
+		{"stranger arrives", plugins.InterPodAffinity{HardWeight: 1}, pod(near(inZone)), framework.Event{Kinds: framework.PodAdd, NewPod: there("p", "n")}, false},
+		{"foe leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(away(inZone)), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
+		{"who kept it away leaves", plugins.InterPodAffinity{HardWeight: 1}, pod(isApp), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", away(inZone))}, true},
 		{"one of the kind leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n", isApp)}, true},
 		{"another leaves", plugins.PodTopologySpread{}, pod(isApp, spreads(corev1.TopologySpreadConstraint{TopologyKey: "z"})), framework.Event{Kinds: framework.PodDelete, OldPod: there("p", "n")}, false},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			info, worth := state.NewPodInfo(tc.pod), false
-			for _, h := range tc.plugin.Hints() {
+			for _, h := range tc.plugin.EventsToRegister() {
 				if h.On&tc.event.Kinds != 0 && (h.Worth == nil || h.Worth(info, &tc.event)) {
 					worth = true
 				}

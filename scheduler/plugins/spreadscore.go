@@ -13,20 +13,17 @@ import (
 	"keelson/scheduler/state"
 )
 
-// PrepareScore ranks by the constraints that may be broken, or else by kin.
-func (p PodTopologySpread) PrepareScore(pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) framework.NodeScorer {
+// PreScore ranks by the constraints that may be broken, or else by the default selector.
+func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, nodes []*state.NodeInfo) framework.NodeScorer {
 	in, needAll := pod.Pod.Spec.TopologySpreadConstraints, true
-	var kin labels.Selector
+	var byDefault labels.Selector
 	if len(in) == 0 {
-		if p.Kin != nil {
-			kin = p.Kin(pod.Pod)
-		}
-		if kin == nil || kin.Empty() {
+		if in, byDefault = p.defaults(pod.Pod); byDefault == nil {
 			return nil
 		}
-		in, needAll = kinSpread, false
+		needAll = p.Defaults != nil
 	}
-	cs, err := parseConstraints(pod.Pod, in, corev1.ScheduleAnyway, kin)
+	cs, err := parseConstraints(pod.Pod, in, corev1.ScheduleAnyway, byDefault)
 	if err != nil {
 		return nil
 	}

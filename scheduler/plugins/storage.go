@@ -217,8 +217,8 @@ func (s *Storage) write(ctx context.Context, node string, choices []choice) erro
 const bindLimit = 10 * time.Minute
 
 // await blocks until the claims are bound, or cannot be.
-func (s *Storage) await(ctx context.Context, node string, choices []choice, since time.Time) error {
-	ctx, cancel := context.WithDeadline(ctx, since.Add(bindLimit))
+func (s *Storage) await(ctx context.Context, node string, choices []choice, until time.Time) error {
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	for {
 		changed := s.next()

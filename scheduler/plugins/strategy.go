@@ -14,6 +14,8 @@ type Strategy struct {
 	Resources []WeightedResource
 	// Rank gives 0..MaxScore from what would be taken and what the node offers (more than 0).
 	Rank func(taken, offers int64) int64
+	// SkipZero leaves resources out of the mean that score nothing, and rounds it, as Kubernetes does for RequestedToCapacityRatio.
+	SkipZero bool
 }
 
 // WeightedResource is a resource with its weight.
@@ -53,7 +55,7 @@ func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 				return p.Score * perPoint
 			}
 			prev := points[i-1]
-			return (prev.Score + (p.Score-prev.Score)*(u-prev.Utilization)/(p.Utilization-prev.Utilization)) * perPoint
+			return prev.Score*perPoint + (p.Score-prev.Score)*perPoint*(u-prev.Utilization)/(p.Utilization-prev.Utilization)
 		}
 		return points[len(points)-1].Score * perPoint
 	}
@@ -94,22 +96,37 @@ func (s *byStrategy) Score(n *state.NodeInfo) int64 {
 	}
 	var score, weight int64
 	for _, r := range resources {
-		taken, offers := n.Requested.Get(r.Name)+s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
+		asks, offers := s.pod.Request.Get(r.Name), n.Allocatable.Get(r.Name)
+		taken := n.Requested.Get(r.Name) + asks
+		if asks == 0 && !native(r.Name) {
+			continue
+		}
 		switch r.Name {
 		case corev1.ResourceCPU:
 			taken = n.ScoreCPU + s.pod.ScoreCPU
 		case corev1.ResourceMemory:
 			taken = n.ScoreMemory + s.pod.ScoreMemory
 		}
-		if offers > 0 {
-			score += rank(taken, offers) * r.Weight
+		if offers == 0 {
+			continue
+		}
+		if ranked := rank(taken, offers); ranked > 0 || !s.SkipZero {
+			score += ranked * r.Weight
 			weight += r.Weight
 		}
 	}
-	if weight == 0 {
+	switch {
+	case weight == 0:
 		return 0
+	case s.SkipZero:
+		return (2*score + weight) / (2 * weight)
 	}
 	return score / weight
+}
+
+// native resources count whether a pod asks for them or not.
+func native(r corev1.ResourceName) bool {
+	return r == corev1.ResourceCPU || r == corev1.ResourceMemory || r == corev1.ResourceEphemeralStorage
 }
 
 func (*byStrategy) Normalize([]int64) {}

@@ -4,6 +4,7 @@ package plugins
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -40,8 +41,8 @@ func untolerated(taints []corev1.Taint, ts []corev1.Toleration) *corev1.Taint {
 	return nil
 }
 
-// Prepare returns the filter.
-func (TaintToleration) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter returns the filter.
+func (TaintToleration) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	return toleration{pod.Pod.Spec.Tolerations}, nil
 }
 
@@ -54,16 +55,27 @@ func (t toleration) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Lasting: only the node itself and what the pod asks of it count.
-func (toleration) Lasting() {}
+// Cacheable: only the node itself and what the pod asks of it count.
+func (toleration) Cacheable() {}
 
-// Explain names the taint.
+// Explain names the first taint, and all that would have to be tolerated. Taints that Kubernetes sets and takes back by itself are none to add
+// tolerations for.
 func (TaintToleration) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
-	t := untolerated(n.Node.Spec.Taints, pod.Pod.Spec.Tolerations)
-	if t == nil {
-		return "", "", 1
+	own := true
+	for i := range n.Node.Spec.Taints {
+		t := &n.Node.Spec.Taints[i]
+		if t.Effect == corev1.TaintEffectPreferNoSchedule || tolerates(pod.Pod.Spec.Tolerations, t) {
+			continue
+		}
+		if hint += " and " + TaintText(t); short == "" {
+			short = fmt.Sprintf("taint %s not tolerated", TaintText(t))
+		}
+		own = own && !strings.HasPrefix(t.Key, "node.kubernetes.io/") && !strings.HasPrefix(t.Key, "node.cloudprovider.kubernetes.io/")
 	}
-	return fmt.Sprintf("taint %s not tolerated", TaintText(t)), "", 2
+	if short == "" || !own {
+		return short, "", 2
+	}
+	return short, "add toleration " + strings.TrimPrefix(hint, " and "), 2
 }
 
 // TaintText writes a taint as kubectl does: key=value:effect.
@@ -74,8 +86,8 @@ func TaintText(t *corev1.Taint) string {
 	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
 }
 
-// PrepareScore has nothing to say when no node has such a taint.
-func (TaintToleration) PrepareScore(pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+// PreScore has nothing to say when no node has such a taint.
+func (TaintToleration) PreScore(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
 	if !s.SoftTaints() {
 		return nil
 	}
@@ -105,9 +117,9 @@ func (t softTaints) Score(n *state.NodeInfo) int64 {
 
 func (softTaints) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
 
-// Hints names what may help: a node whose taints the pod tolerates.
-func (TaintToleration) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: a node whose taints the pod tolerates.
+func (TaintToleration) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		return untolerated(e.NewNode.Spec.Taints, pod.Pod.Spec.Tolerations) == nil
 	}}, {On: framework.Self}}
 }

@@ -21,8 +21,25 @@ import (
 // PodTopologySpread keeps pods spread over the values of a node label, as the pod's constraints say; pods without constraints
 // are spread softly over zones and nodes together with the pods of the same service or controller.
 type PodTopologySpread struct {
-	// Kin returns which pods a pod without constraints belongs to; nil, or a nil answer: to none.
-	Kin func(pod *corev1.Pod) labels.Selector
+	// DefaultSelector returns which pods a pod without constraints belongs to; nil, or a nil answer: to none.
+	DefaultSelector func(pod *corev1.Pod) labels.Selector
+	// Defaults are the constraints of pods without any; nil: Kubernetes' own, which break rather than keep a pod off.
+	Defaults []corev1.TopologySpreadConstraint
+}
+
+// defaults are the constraints of a pod that has none, with what they select; the selector is nil when it belongs to none.
+func (p PodTopologySpread) defaults(pod *corev1.Pod) ([]corev1.TopologySpreadConstraint, labels.Selector) {
+	if p.DefaultSelector == nil {
+		return nil, nil
+	}
+	s := p.DefaultSelector(pod)
+	if s == nil || s.Empty() {
+		return nil, nil
+	}
+	if p.Defaults != nil {
+		return p.Defaults, s
+	}
+	return kinSpread, s
 }
 
 const spreadName = "PodTopologySpread"
@@ -50,14 +67,14 @@ type constraint struct {
 	onlyMatching, onlyTolerated bool
 }
 
-func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction, kin labels.Selector) ([]constraint, error) {
+func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, action corev1.UnsatisfiableConstraintAction, byDefault labels.Selector) ([]constraint, error) {
 	var out []constraint
 	for i := range in {
 		c := &in[i]
 		if c.WhenUnsatisfiable != action {
 			continue
 		}
-		selector := kin
+		selector := byDefault
 		if selector == nil {
 			var err error
 			if selector, err = metav1.LabelSelectorAsSelector(c.LabelSelector); err != nil {
@@ -113,12 +130,17 @@ type domain struct {
 	least  int64
 }
 
-// Prepare has something to say about pods with constraints that must hold.
-func (PodTopologySpread) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if len(pod.Pod.Spec.TopologySpreadConstraints) == 0 {
+// PreFilter has something to say about pods with constraints that must hold.
+func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	in := pod.Pod.Spec.TopologySpreadConstraints
+	var byDefault labels.Selector
+	if len(in) == 0 && p.Defaults != nil { // Kubernetes' own keep no pod off
+		in, byDefault = p.defaults(pod.Pod)
+	}
+	if len(in) == 0 {
 		return nil, nil
 	}
-	cs, err := parseConstraints(pod.Pod, pod.Pod.Spec.TopologySpreadConstraints, corev1.DoNotSchedule, nil)
+	cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
 	if err != nil {
 		return nil, framework.Refuse(spreadName, framework.Unresolvable, err.Error())
 	}
@@ -127,7 +149,7 @@ func (PodTopologySpread) Prepare(pod *state.PodInfo, s *state.Snapshot) (framewo
 	}
 	f := &spread{ns: s.Namespaces, domains: make([]domain, len(cs))}
 	quick := everyNodeCounts(cs, s)
-	in := newInclusion(pod.Pod)
+	included := newInclusion(pod.Pod)
 	for i := range cs {
 		d := &f.domains[i]
 		d.constraint = cs[i]
@@ -135,7 +157,7 @@ func (PodTopologySpread) Prepare(pod *state.PodInfo, s *state.Snapshot) (framewo
 		if quick {
 			d.values, d.tally = s.Domains(d.constraint.key), tally{key: d.constraint.key, by: counter.By(d.constraint.key)}
 		} else {
-			d.values, d.tally = countDomain(&cs[i], cs, &in, counter, s)
+			d.values, d.tally = countDomain(&cs[i], cs, &included, counter, s)
 		}
 		d.least = d.minimum()
 	}
@@ -275,12 +297,17 @@ func (f *spread) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Statu
 	return "", "", 1
 }
 
-// Hints names what may help: nodes that come or move, and pods of the same kind that come, go or change.
-func (PodTopologySpread) Hints() []framework.Hint {
-	return []framework.Hint{
+// EventsToRegister names what may help: nodes that come or move, and pods of the same kind that come, go or change.
+func (p PodTopologySpread) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{
 		{On: framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.Self},
 		{On: framework.PodAdd | framework.PodLabels | framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			cs, err := parseConstraints(pod.Pod, pod.Pod.Spec.TopologySpreadConstraints, corev1.DoNotSchedule, nil)
+			in := pod.Pod.Spec.TopologySpreadConstraints
+			var byDefault labels.Selector
+			if len(in) == 0 {
+				in, byDefault = p.defaults(pod.Pod)
+			}
+			cs, err := parseConstraints(pod.Pod, in, corev1.DoNotSchedule, byDefault)
 			if err != nil {
 				return false
 			}

@@ -19,8 +19,8 @@ var cordoned = framework.Refuse("NodeUnschedulable", framework.Unresolvable, "no
 
 var cordonTaint = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
 
-// Prepare has nothing to say about pods that tolerate cordoned nodes.
-func (NodeUnschedulable) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods that tolerate cordoned nodes.
+func (NodeUnschedulable) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if tolerates(pod.Pod.Spec.Tolerations, &cordonTaint) {
 		return nil, nil
 	}
@@ -36,12 +36,17 @@ func (notCordoned) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Lasting: only the node itself and what the pod asks of it count.
-func (notCordoned) Lasting() {}
+// Cacheable: only the node itself and what the pod asks of it count.
+func (notCordoned) Cacheable() {}
 
-// Hints names what may help: a new node, or one that was uncordoned.
-func (NodeUnschedulable) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+// Explain says what would open the node.
+func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
+	return "cordoned", "uncordon " + n.Name, 1.5
+}
+
+// EventsToRegister names what may help: a new node, or one that was uncordoned.
+func (NodeUnschedulable) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeTaints, Worth: func(_ *state.PodInfo, e *framework.Event) bool {
 		return !e.NewNode.Spec.Unschedulable
 	}}, {On: framework.Self}}
 }

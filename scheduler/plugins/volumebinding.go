@@ -3,6 +3,7 @@
 package plugins
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/storage/ephemeral"
 	"k8s.io/component-helpers/storage/volume"
 
@@ -25,7 +25,11 @@ import (
 
 // VolumeBinding sends a pod where its volumes are, or can be, and before the pod is bound binds the claims that waited for it
 // (volumeBindingMode WaitForFirstConsumer). It writes: volumes' claims and claims' selected nodes.
-type VolumeBinding struct{ Storage *Storage }
+type VolumeBinding struct {
+	Storage *Storage
+	// Limit is how long a binding waits for its volumes; 0: as long as Kubernetes.
+	Limit time.Duration
+}
 
 // Name is the plugin's.
 func (*VolumeBinding) Name() string { return "VolumeBinding" }
@@ -47,8 +51,8 @@ type claimsOfPod struct {
 	late    []*corev1.PersistentVolumeClaim // to be bound for the node
 }
 
-// Prepare has nothing to say about pods without claims.
-func (b *VolumeBinding) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods without claims.
+func (b *VolumeBinding) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if b == nil || !b.Storage.known() {
 		return nil, nil
 	}
@@ -229,7 +233,7 @@ func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.Persi
 }
 
 // Reserve keeps what the pod's claims are to get on the node.
-func (b *VolumeBinding) Reserve(_ context.Context, pod *state.PodInfo, node *state.NodeInfo) error {
+func (b *VolumeBinding) Reserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo) error {
 	if b == nil || !b.Storage.known() {
 		return nil
 	}
@@ -249,17 +253,19 @@ func (b *VolumeBinding) Reserve(_ context.Context, pod *state.PodInfo, node *sta
 }
 
 // Unreserve gives it back.
-func (b *VolumeBinding) Unreserve(_ context.Context, pod *state.PodInfo, _ string) {
+func (b *VolumeBinding) Unreserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) {
 	if b != nil {
 		b.Storage.forget(pod.Pod.UID)
 	}
 }
 
-// Pending tells whether a pod that has its node waits for volumes.
-func (b *VolumeBinding) Pending(pod types.UID) bool { return b != nil && len(b.Storage.plan(pod)) > 0 }
+// PreBindPreFlight tells whether a pod that has its node waits for volumes.
+func (b *VolumeBinding) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
+	return b != nil && len(b.Storage.plan(pod.Pod.UID)) > 0
+}
 
 // PreBind binds the claims and waits until they are.
-func (b *VolumeBinding) PreBind(ctx context.Context, pod *state.PodInfo, node string) error {
+func (b *VolumeBinding) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
 	if b == nil {
 		return nil
 	}
@@ -271,16 +277,16 @@ func (b *VolumeBinding) PreBind(ctx context.Context, pod *state.PodInfo, node st
 	if err := b.Storage.write(ctx, node, choices); err != nil {
 		return err
 	}
-	if err := b.Storage.await(ctx, node, choices, begin); err != nil {
+	if err := b.Storage.await(ctx, node, choices, begin.Add(cmp.Or(b.Limit, bindLimit))); err != nil {
 		return err
 	}
 	b.Storage.forget(pod.Pod.UID)
 	return nil
 }
 
-// Hints names what may help: a node, a volume, a class, or one of the pod's own claims.
-func (*VolumeBinding) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Self}, {
+// EventsToRegister names what may help: a node, a volume, a class, or one of the pod's own claims.
+func (*VolumeBinding) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Self}, {
 		On: framework.Claims, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			return e.Claim == nil || e.Claim.Namespace == pod.Pod.Namespace && slices.Contains(podkind.Claims(pod.Pod), e.Claim.Name)
 		},

@@ -104,7 +104,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"), topology,
 		volumeOn("on-a", "a"), boundClaim("bound", "on-a"), boundClaim("dangling", "nothing"), lost, going, selected,
 		lateClaim("free", "static"), lateClaim("second", "static"), lateClaim("made", "made"), lateClaim("there", "topology"), lateClaim("immediate", ""))
-	b := &VolumeBinding{s}
+	b := &VolumeBinding{Storage: s}
 	for _, tt := range []struct{ what, all, a, b string }{
 		{"", "", "", ""},
 		{"bound", "", "", "node(s) didn't match PersistentVolume's node affinity"},
@@ -119,7 +119,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 		{"lost", `persistentvolumeclaim "lost" bound to non-existent persistentvolume "v"`, "", ""},
 		{"going", `persistentvolumeclaim "going" is being deleted`, "", ""},
 	} {
-		f, st := b.Prepare(podWith("p", strings.Fields(tt.what)...), nil)
+		f, st := b.PreFilter(nil, podWith("p", strings.Fields(tt.what)...), nil)
 		if st != nil || tt.all != "" {
 			if st == nil || strings.Join(st.Reasons, ",") != tt.all {
 				t.Errorf("%q: refused by %+v, want %q", tt.what, st, tt.all)
@@ -144,7 +144,7 @@ func TestVolumeBindingVerdicts(t *testing.T) {
 // TestLocalVolumesFit: a claim goes to no node where its local volume would be refused: it would wait there for ever.
 func TestLocalVolumesFit(t *testing.T) {
 	s, _ := storageOf(t, lateClass("standard", localvolume.Provisioner), lateClaim("data", "standard"))
-	f, st := (&VolumeBinding{s}).Prepare(podWith("p", "data"), nil)
+	f, st := (&VolumeBinding{Storage: s}).PreFilter(nil, podWith("p", "data"), nil)
 	if st != nil {
 		t.Fatal(st)
 	}
@@ -164,16 +164,16 @@ func TestLocalVolumesFit(t *testing.T) {
 func TestVolumeBindingReserves(t *testing.T) {
 	s, _ := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 		volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "static"), lateClaim("shared", "made"))
-	b := &VolumeBinding{s}
+	b := &VolumeBinding{Storage: s}
 	fits := func(p *state.PodInfo, node string) bool {
-		f, st := b.Prepare(p, nil)
+		f, st := b.PreFilter(nil, p, nil)
 		if st != nil {
 			t.Fatal(st.Reasons)
 		}
 		return f.Filter(nodeNamed(node)) == nil
 	}
 	first, second := podWith("first", "one", "shared"), podWith("second", "two")
-	if err := b.Reserve(t.Context(), first, nodeNamed("a")); err != nil {
+	if err := b.Reserve(t.Context(), nil, first, nodeNamed("a")); err != nil {
 		t.Fatal(err)
 	}
 	if fits(second, "a") {
@@ -182,10 +182,10 @@ func TestVolumeBindingReserves(t *testing.T) {
 	if third := podWith("third", "shared"); !fits(third, "a") || fits(third, "b") {
 		t.Error("pods with one claim go to different nodes")
 	}
-	if !b.Pending(first.Pod.UID) || b.Pending(second.Pod.UID) {
+	if !b.PreBindPreFlight(nil, first, "a") || b.PreBindPreFlight(nil, second, "a") {
 		t.Error("who waits for volumes is not known")
 	}
-	b.Unreserve(t.Context(), first, "a")
+	b.Unreserve(t.Context(), nil, first, "a")
 	if !fits(second, "a") || !fits(podWith("third", "shared"), "b") {
 		t.Error("what was reserved is not free again")
 	}
@@ -195,12 +195,12 @@ func TestVolumeBindingWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := storageOf(t, lateClass("static", volume.NotSupportedProvisioner), lateClass("made", "x.io/y"),
 			volumeOn("on-a", "a"), lateClaim("one", "static"), lateClaim("two", "made"))
-		b, p := &VolumeBinding{s}, podWith("p", "one", "two")
-		if err := b.Reserve(t.Context(), p, nodeNamed("a")); err != nil {
+		b, p := &VolumeBinding{Storage: s}, podWith("p", "one", "two")
+		if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- b.PreBind(t.Context(), p, "a") }() // ends below
+		go func() { done <- b.PreBind(t.Context(), nil, p, "a") }() // ends below
 		synctest.Wait()
 		v, err := c.CoreV1().PersistentVolumes().Get(t.Context(), "on-a", metav1.GetOptions{})
 		if err != nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Name != "one" {
@@ -223,7 +223,7 @@ func TestVolumeBindingWaits(t *testing.T) {
 			s.Changed()
 			synctest.Wait()
 		}
-		if err := <-done; err != nil || b.Pending(p.Pod.UID) {
+		if err := <-done; err != nil || b.PreBindPreFlight(nil, p, "a") {
 			t.Errorf("all claims are bound: %v", err)
 		}
 	})
@@ -232,13 +232,13 @@ func TestVolumeBindingWaits(t *testing.T) {
 func TestVolumeBindingGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := storageOf(t, lateClass("made", "x.io/y"), lateClaim("two", "made"))
-		b, p := &VolumeBinding{s}, podWith("p", "two")
+		b, p := &VolumeBinding{Storage: s}, podWith("p", "two")
 		for _, reset := range []bool{true, false} {
-			if err := b.Reserve(t.Context(), p, nodeNamed("a")); err != nil {
+			if err := b.Reserve(t.Context(), nil, p, nodeNamed("a")); err != nil {
 				t.Fatal(err)
 			}
 			done := make(chan error, 1)
-			go func() { done <- b.PreBind(t.Context(), p, "a") }() // ends below
+			go func() { done <- b.PreBind(t.Context(), nil, p, "a") }() // ends below
 			synctest.Wait()
 			want := "deadline"
 			if reset { // the provisioner cannot
@@ -253,7 +253,7 @@ func TestVolumeBindingGivesUp(t *testing.T) {
 			if err := <-done; err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("reset %v: %v", reset, err)
 			}
-			b.Unreserve(t.Context(), p, "a")
+			b.Unreserve(t.Context(), nil, p, "a")
 		}
 	})
 }
@@ -266,10 +266,10 @@ func TestReadWriteOncePod(t *testing.T) {
 	n := nodeNamed("a")
 	n.Pods = []*state.PodInfo{user}
 	snap := &state.Snapshot{Nodes: []*state.NodeInfo{n, nodeNamed("b")}}
-	if f, _ := (VolumeRestrictions{s}).Prepare(podWith("p", "many"), snap); f != nil {
+	if f, _ := (VolumeRestrictions{s}).PreFilter(nil, podWith("p", "many"), snap); f != nil {
 		t.Error("a claim that many may have is restricted")
 	}
-	f, _ := (VolumeRestrictions{s}).Prepare(podWith("p", "alone"), snap)
+	f, _ := (VolumeRestrictions{s}).PreFilter(nil, podWith("p", "alone"), snap)
 	if f == nil {
 		t.Fatal("a claim for one pod is not restricted")
 	}
@@ -294,7 +294,7 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "a"},
 		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: &one}}}},
 	})
-	zone, _ := (VolumeZone{s}).Prepare(podWith("p", "c"), nil)
+	zone, _ := (VolumeZone{s}).PreFilter(nil, podWith("p", "c"), nil)
 	for value, want := range map[string]bool{"z1": true, "z2": true, "z3": false, "": true} {
 		n := nodeNamed("a")
 		if value != "" {
@@ -307,7 +307,7 @@ func TestVolumeZoneAndLimits(t *testing.T) {
 	n := nodeNamed("a")
 	n.Pods = []*state.PodInfo{podWith("user", "c")}
 	for claim, want := range map[string]bool{"c": true, "d": false} {
-		f, _ := (NodeVolumeLimits{s}).Prepare(podWith("p", claim), nil)
+		f, _ := (NodeVolumeLimits{s}).PreFilter(nil, podWith("p", claim), nil)
 		if got := f.Filter(n) == nil; got != want {
 			t.Errorf("claim %s beside c: %v", claim, got)
 		}

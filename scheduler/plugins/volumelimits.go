@@ -26,8 +26,8 @@ type withinLimits struct {
 	wanted  map[csiVolume]bool
 }
 
-// Prepare has nothing to say about pods without volumes of CSI drivers.
-func (p NodeVolumeLimits) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods without volumes of CSI drivers.
+func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.known() {
 		return nil, nil
 	}
@@ -93,7 +93,7 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Hints names what may help.
-func (NodeVolumeLimits) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.PodDelete | framework.Volumes | framework.Claims | framework.Self}}
+// EventsToRegister names what may help.
+func (NodeVolumeLimits) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.PodDelete | framework.Volumes | framework.Claims | framework.Self}}
 }

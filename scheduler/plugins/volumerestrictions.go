@@ -27,8 +27,8 @@ var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, 
 var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
 	"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
 
-// Prepare has nothing to say about pods without such disks and claims.
-func (p VolumeRestrictions) Prepare(pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods without such disks and claims.
+func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	f := restricted{disks: exclusive(pod.Pod), users: p.users(pod.Pod, s)}
 	if len(f.disks)+len(f.users) == 0 {
 		return nil, nil
@@ -164,9 +164,9 @@ func clash(a, b *corev1.Volume) bool {
 	}
 }
 
-// Hints names what may help: a new node, or a pod that gives a wanted disk back.
-func (VolumeRestrictions) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+// EventsToRegister names what may help: a new node, or a pod that gives a wanted disk back.
+func (VolumeRestrictions) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.Self}, {On: framework.PodDelete, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 		if freeDisks(exclusive(pod.Pod)).Filter(&state.NodeInfo{Pods: []*state.PodInfo{{Pod: e.OldPod}}}) != nil {
 			return true
 		}

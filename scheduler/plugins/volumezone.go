@@ -33,8 +33,8 @@ type zoneWanted struct {
 	values []string
 }
 
-// Prepare has nothing to say about pods whose volumes name no zone.
-func (p VolumeZone) Prepare(pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+// PreFilter has nothing to say about pods whose volumes name no zone.
+func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if !p.Storage.known() {
 		return nil, nil
 	}
@@ -73,7 +73,7 @@ func (z zoned) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Hints names what may help.
-func (VolumeZone) Hints() []framework.Hint {
-	return []framework.Hint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Claims | framework.Self}}
+// EventsToRegister names what may help.
+func (VolumeZone) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.NodeAdd | framework.NodeLabels | framework.Volumes | framework.Claims | framework.Self}}
 }

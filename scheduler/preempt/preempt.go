@@ -38,7 +38,11 @@ type Config struct {
 	Budgets func() []*policyv1.PodDisruptionBudget
 	// Event records an event on a victim.
 	Event func(victim, preemptor *corev1.Pod, node string)
-	Log   *slog.Logger
+	// Chosen is told how many pods have to go for another; nil ok.
+	Chosen func(victims int)
+	// Percent and Least bound on how many nodes room is looked for: so many of 100 of the nodes, and at least so many.
+	Percent, Least int
+	Log            *slog.Logger
 }
 
 // Plugin is DefaultPreemption.
@@ -70,14 +74,18 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 	if p.cfg.Budgets != nil {
 		budgets = p.cfg.Budgets()
 	}
-	c, why := Choose(a, budgets)
+	c, why := choose(a, budgets, p.cfg.Percent, p.cfg.Least)
 	if c == nil {
 		return "", "preemption: " + why
 	}
+	a.Preemption = c
 	p.mu.Lock()
 	p.busy[a.Pod.Pod.UID] = true
 	p.mu.Unlock()
 	pod := a.Pod.Pod
+	if p.cfg.Chosen != nil {
+		p.cfg.Chosen(len(c.Victims))
+	}
 	p.cfg.Later(ctx, func(ctx context.Context) {
 		defer func() {
 			p.mu.Lock()
@@ -141,7 +149,11 @@ const (
 )
 
 // Choose returns the node where room costs least, or why there is none.
-func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*Candidate, string) {
+func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
+	return choose(a, budgets, percentTried, minTried)
+}
+
+func choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int) (*framework.Preemption, string) {
 	var hopeful []*state.NodeInfo
 	for _, r := range a.Refused {
 		if r.Status.Code == framework.Unschedulable {
@@ -149,10 +161,10 @@ func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*Can
 		}
 	}
 	reasons := map[string]int{}
-	var found []*Candidate
+	var found []*framework.Preemption
 	tried := 0
 	if len(hopeful) > 0 {
-		enough := min(max(len(a.Snapshot.Nodes)*percentTried/100, minTried), len(hopeful))
+		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(hopeful))
 		offset := rand.IntN(len(hopeful)) //nolint:gosec // where to begin is no secret
 		for i := range hopeful {
 			c, st := victims(a, hopeful[(offset+i)%len(hopeful)], budgets)

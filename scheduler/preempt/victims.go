@@ -16,17 +16,10 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Candidate is a node that the pod fits on once its victims have gone.
-type Candidate struct {
-	Node       string
-	Victims    []*state.PodInfo // the most important first
-	Violations int              // victims that a disruption budget protects
-}
-
 var noVictims = framework.Refuse(Name, framework.Unresolvable, "No preemption victims found for incoming pod")
 
 // victims finds the fewest and least important pods that have to leave n, or says why that does not help.
-func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*Candidate, *framework.Status) {
+func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, *framework.Status) {
 	var lower []*state.PodInfo
 	for _, p := range n.Pods {
 		if p.Priority < a.Pod.Priority {
@@ -49,7 +42,7 @@ func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDis
 	}
 	slices.SortFunc(lower, byImportance)
 	protected, free := split(lower, budgets)
-	c := &Candidate{Node: n.Name}
+	c := &framework.Preemption{Node: n.Name}
 	for _, p := range protected {
 		if !t.spare(p) {
 			c.Violations++
@@ -58,7 +51,7 @@ func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDis
 	for _, p := range free {
 		t.spare(p)
 	}
-	c.Victims = t.removed
+	c.Victims, c.Spared = t.removed, len(lower)-len(t.removed)
 	slices.SortFunc(c.Victims, byImportance)
 	return c, nil
 }
@@ -147,18 +140,57 @@ func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	return err == nil && !s.Empty() && s.Matches(labels.Set(pod.Labels))
 }
 
-// Best returns the candidate that hurts least: fewest violated budgets, then the lowest priority among the most important
-// victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for the shortest time.
-func Best(cs []*Candidate) *Candidate {
-	return slices.MinFunc(cs, func(x, y *Candidate) int {
-		return cmp.Or(
-			cmp.Compare(x.Violations, y.Violations),
-			cmp.Compare(x.Victims[0].Priority, y.Victims[0].Priority),
-			cmp.Compare(sum(x.Victims), sum(y.Victims)),
-			cmp.Compare(len(x.Victims), len(y.Victims)),
-			earliest(y.Victims).Compare(earliest(x.Victims)),
-		)
-	})
+// criteria say which of two candidates hurts less, the first that tells them apart decides.
+var criteria = []struct {
+	why     string
+	compare func(x, y *framework.Preemption) int
+}{
+	{"it violates fewer disruption budgets", func(x, y *framework.Preemption) int { return cmp.Compare(x.Violations, y.Violations) }},
+	{"its most important victim has a lower priority", func(x, y *framework.Preemption) int {
+		return cmp.Compare(x.Victims[0].Priority, y.Victims[0].Priority)
+	}},
+	{"its victims' priorities sum up to less", func(x, y *framework.Preemption) int { return cmp.Compare(sum(x.Victims), sum(y.Victims)) }},
+	{"it has fewer victims", func(x, y *framework.Preemption) int { return cmp.Compare(len(x.Victims), len(y.Victims)) }},
+	{"its most important victim has run for a shorter time", func(x, y *framework.Preemption) int {
+		return earliest(y.Victims).Compare(earliest(x.Victims))
+	}},
+}
+
+// compare orders candidates by criteria, and says which one decided; empty: none did.
+func compare(x, y *framework.Preemption) (int, string) {
+	for i := range criteria {
+		if c := criteria[i].compare(x, y); c != 0 {
+			return c, criteria[i].why
+		}
+	}
+	return 0, ""
+}
+
+// Best returns the candidate that hurts least, with the next best and what decided between the two: fewest violated budgets, then the lowest
+// priority among the most important victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for
+// the shortest time.
+func Best(cs []*framework.Preemption) *framework.Preemption {
+	var best, second *framework.Preemption
+	for _, c := range cs {
+		if best == nil {
+			best = c
+			continue
+		}
+		if less, _ := compare(c, best); less < 0 {
+			best, second = c, best
+		} else if second == nil {
+			second = c
+		} else if less, _ := compare(c, second); less < 0 {
+			second = c
+		}
+	}
+	best.Candidates, best.Why = len(cs), "there was no other node"
+	if second != nil {
+		best.RunnerUp = second.Node
+		_, why := compare(best, second)
+		best.Why = cmp.Or(why, "it was found first among equals")
+	}
+	return best
 }
 
 // sum adds priorities up, moved so that none is negative: more victims never make a smaller sum.

@@ -22,15 +22,15 @@ func (q *Queue) unlock() {
 	q.news = nil
 	q.mu.Unlock()
 	for _, n := range news {
-		q.cfg.Entered(n.pod, n.why, n.at)
+		q.cfg.Entered(n.pod, n.why, n.to, n.at)
 	}
 }
 
 // gatedLocked reports whether a gate keeps the pod out, and remembers which.
 func (q *Queue) gatedLocked(it *Item) bool {
 	it.gatedBy = ""
-	for _, g := range q.cfg.Gates {
-		if g.Gate(it.Pod) != nil {
+	for _, g := range it.rules.Gates {
+		if g.PreEnqueue(it.Pod) != nil {
 			it.gatedBy = g.Name()
 			return true
 		}
@@ -41,8 +41,7 @@ func (q *Queue) gatedLocked(it *Item) bool {
 // activateLocked makes a pod ready.
 func (q *Queue) activateLocked(it *Item, why string) {
 	it.Since = time.Now()
-	q.putLocked(it, inActive)
-	q.news = append(q.news, entered{it.Pod, why, it.Since})
+	q.putLocked(it, inActive, why)
 	q.signalLocked()
 }
 
@@ -56,13 +55,17 @@ func (q *Queue) againLocked(it *Item, why string) {
 		q.activateLocked(it, why)
 		return
 	}
-	q.putLocked(it, inBackoff)
+	q.putLocked(it, inBackoff, why)
 	q.signalLocked()
 }
 
+// attemptFailed is why a pod waits after an attempt.
+const attemptFailed = "ScheduleAttemptFailure"
+
 // putLocked puts an item into one of the heaps.
-func (q *Queue) putLocked(it *Item, w where) {
+func (q *Queue) putLocked(it *Item, w where, why string) {
 	it.where = w
+	q.news = append(q.news, entered{it.Pod, why, places[w], time.Now()})
 	q.heapOf(w).push(it)
 }
 

@@ -34,21 +34,28 @@ type Config struct {
 	InitialBackoff time.Duration // [1 s] after the first failure, doubling
 	MaxBackoff     time.Duration // [10 s]
 	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this even without an event
-	// Gates keep pods out; Hints say, by plugin, which events may help; a plugin not in it is helped by every event.
-	Gates []framework.Gater
-	Hints map[string][]framework.Hint
-	// Entered is told when a pod becomes ready to be tried, with the reason ("PodAdd", an event's label, ...). May be nil.
+	// Less orders the pods that are ready; it must be set.
+	Less func(a, b *framework.QueuedPod) bool
+	// Profiles are the rules of pods by the scheduler that they name, and Rules those of the others.
+	Rules    Rules
+	Profiles map[string]Rules
+	// Entered is told when a pod comes to one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
 	// It must be quick.
-	Entered func(pod *state.PodInfo, why string, at time.Time)
+	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
+}
+
+// Rules are what a profile's plugins say of waiting pods.
+type Rules struct {
+	// Gates keep pods out; Hints say, by plugin, which events may help; a plugin not in it is helped by every event.
+	Gates []framework.PreEnqueuer
+	Hints map[string][]framework.ClusterEventWithHint
 }
 
 // Item is a waiting pod. The loop that popped it may read it until it gives it back.
 type Item struct {
-	Pod      *state.PodInfo
-	Attempts int       // that have failed or are under way
-	First    time.Time // when the queue first saw the pod
-	Since    time.Time // when it last became ready to be tried
+	framework.QueuedPod
 
+	rules     *Rules
 	refusedBy []string
 	interests framework.Kinds // union of what the refusing plugins wait for
 	where     where
@@ -59,6 +66,7 @@ type Item struct {
 	popped  int64
 	newer   *state.PodInfo
 	removed bool
+	assumed int64 // how many events there had been when it got its node
 }
 
 type where int
@@ -87,15 +95,21 @@ type Queue struct {
 	// Events since the oldest pod in flight was popped; the first has number base.
 	events []framework.Event
 	base   int64
+	// Of each kind of events the number of the last, of seq that there were.
+	seq    int64
+	latest [kindsKnown]int64
 	wake   chan struct{} // closed and replaced when something became ready
 	timer  *time.Timer
 	closed bool
 	news   []entered // told once the lock is released
 }
 
+const kindsKnown = 32 // as many as framework.Kinds has bits
+
 type entered struct {
 	pod *state.PodInfo
 	why string
+	to  Place
 	at  time.Time
 }
 
@@ -111,20 +125,12 @@ func New(cfg Config) *Queue {
 		cfg.Flush = 5 * time.Minute
 	}
 	if cfg.Entered == nil {
-		cfg.Entered = func(*state.PodInfo, string, time.Time) {}
+		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}), active: heap{less: moreImportant},
+		cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
 		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
 	}
-}
-
-// moreImportant is the order in which pods are tried: by priority, then by who waits longer.
-func moreImportant(a, b *Item) bool {
-	if a.Pod.Priority != b.Pod.Priority {
-		return a.Pod.Priority > b.Pod.Priority
-	}
-	return a.Since.Before(b.Since)
 }
 
 func dueFirst(a, b *Item) bool { return a.due.Before(b.due) }
@@ -138,9 +144,11 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	defer q.unlock()
 	it, ok := q.items[pod.UID]
 	if !ok {
-		it = &Item{Pod: info, First: time.Now()}
+		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, rules: q.rulesOf(pod)}
 		q.items[pod.UID] = it
-		if !q.gatedLocked(it) {
+		if q.gatedLocked(it) {
+			q.news = append(q.news, entered{info, "PodAdd", Gated, it.First})
+		} else {
 			q.activateLocked(it, "PodAdd")
 		}
 		return
@@ -225,7 +233,7 @@ func (q *Queue) earlyLocked() *Item {
 	it := q.backoff.pop()
 	if it != nil {
 		it.Since = time.Now()
-		q.news = append(q.news, entered{it.Pod, "BackoffCutShort", it.Since})
+		q.news = append(q.news, entered{it.Pod, "BackoffCutShort", Active, it.Since})
 	}
 	return it
 }
@@ -235,7 +243,7 @@ func (q *Queue) Assumed(it *Item) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.landLocked(it)
-	it.where = inBinding
+	it.where, it.assumed = inBinding, q.seq
 }
 
 // Done ends a pod's stay: it has its node, or nobody wants it any more.
@@ -252,12 +260,20 @@ func (q *Queue) Done(it *Item) {
 func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	q.mu.Lock()
 	defer q.unlock()
+	was, had := it.where, it.Pod.Pod
 	missed := q.landLocked(it)
 	if it.removed {
 		return
 	}
-	it.refusedBy, it.interests = refusedBy, q.interestsOf(refusedBy)
+	it.refusedBy, it.interests = refusedBy, it.rules.interests(refusedBy)
 	it.due = time.Now().Add(q.backoffOf(it))
+	if was == inBinding {
+		// It may have waited for minutes, for which events are not kept: one of a kind that may help is enough.
+		if k := q.sinceLocked(it.assumed) & it.interests; k != 0 || matters(had, it.Pod.Pod) {
+			q.againLocked(it, attemptFailed)
+			return
+		}
+	}
 	for i := range missed {
 		if q.helpsLocked(it, &missed[i]) {
 			q.againLocked(it, missed[i].Label())
@@ -265,7 +281,7 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 		}
 	}
 	it.Since = time.Now()
-	q.putLocked(it, inUnschedulable)
+	q.putLocked(it, inUnschedulable, attemptFailed)
 	q.armLocked()
 }
 
@@ -278,7 +294,7 @@ func (q *Queue) Retry(it *Item) {
 		return
 	}
 	it.due = time.Now().Add(q.backoffOf(it))
-	q.putLocked(it, inErrors)
+	q.putLocked(it, inErrors, attemptFailed)
 	q.armLocked()
 }
 
@@ -309,6 +325,12 @@ func (q *Queue) Happened(e framework.Event) {
 	q.mu.Lock()
 	defer q.unlock()
 	q.noteLocked(e)
+	q.seq++
+	for i := range q.latest {
+		if e.Kinds&(1<<i) != 0 {
+			q.latest[i] = q.seq
+		}
+	}
 	var helped []*Item
 	for _, it := range q.refused.items {
 		if it.interests&e.Kinds != 0 && q.helpsLocked(it, &e) {
@@ -332,13 +354,16 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
+	if e.Kinds == framework.PodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
+		return false // its own room is no news
+	}
 	for _, name := range it.refusedBy {
-		hints, ok := q.cfg.Hints[name]
+		hints, ok := it.rules.Hints[name]
 		if !ok {
 			return true
 		}
-		for _, h := range hints {
-			if h.On&e.Kinds != 0 && (h.Worth == nil || h.Worth(it.Pod, e)) {
+		for i := range hints {
+			if h := &hints[i]; h.About(e) && (h.Worth == nil || h.Worth(it.Pod, e)) {
 				return true
 			}
 		}
@@ -346,13 +371,31 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 	return len(it.refusedBy) == 0
 }
 
-func (q *Queue) interestsOf(plugins []string) framework.Kinds {
+// sinceLocked are the kinds of events after the one of that number.
+func (q *Queue) sinceLocked(seq int64) (k framework.Kinds) {
+	for i, last := range q.latest {
+		if last > seq {
+			k |= 1 << i
+		}
+	}
+	return k
+}
+
+func (q *Queue) rulesOf(pod *corev1.Pod) *Rules {
+	if r, ok := q.cfg.Profiles[pod.Spec.SchedulerName]; ok {
+		return &r
+	}
+	return &q.cfg.Rules
+}
+
+// interests are the kinds of events that may help pods which those plugins refused.
+func (r *Rules) interests(plugins []string) framework.Kinds {
 	if len(plugins) == 0 {
 		return framework.AnyKind
 	}
 	var k framework.Kinds
 	for _, name := range plugins {
-		hints, ok := q.cfg.Hints[name]
+		hints, ok := r.Hints[name]
 		if !ok {
 			return framework.AnyKind
 		}
@@ -363,5 +406,7 @@ func (q *Queue) interestsOf(plugins []string) framework.Kinds {
 	return k
 }
 
-// Waits says in words which events the plugins wait for; empty when any event will do.
-func (q *Queue) Waits(plugins []string) framework.Kinds { return q.interestsOf(plugins) }
+// Waits tells which kinds of events the plugins that refused a pod wait for.
+func (q *Queue) Waits(pod *corev1.Pod, refusedBy []string) framework.Kinds {
+	return q.rulesOf(pod).interests(refusedBy)
+}

@@ -25,13 +25,17 @@ import (
 type told []string
 
 func newQueue(log *told) *queue.Queue {
-	hints := map[string][]framework.Hint{
+	hints := map[string][]framework.ClusterEventWithHint{
 		"Fit":   {{On: framework.NodeAdd | framework.PodDelete | framework.Self}},
 		"Ports": {{On: framework.PodDelete, Worth: func(*state.PodInfo, *framework.Event) bool { return false }}},
 	}
 	return queue.New(queue.Config{
-		Hints: hints, Gates: []framework.Gater{plugins.SchedulingGates{}},
-		Entered: func(p *state.PodInfo, why string, _ time.Time) {
+		Less:  plugins.PrioritySort{}.Less,
+		Rules: queue.Rules{Hints: hints, Gates: []framework.PreEnqueuer{plugins.SchedulingGates{}}},
+		Entered: func(p *state.PodInfo, why string, to queue.Place, _ time.Time) {
+			if to != queue.Active {
+				return
+			}
 			if log != nil {
 				*log = append(*log, p.Pod.Name+" "+why)
 			}

@@ -292,7 +292,7 @@ func held(s *state.Snapshot, p *corev1.Pod) map[string]map[string]int64 {
 
 func TestEnough(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 99: 99, 100: 100, 250: 120, 1000: 420, 5000: 500, 6000: 300, 100000: 5000} {
-		if got := framework.Enough(n); got != want {
+		if got := framework.Enough(n, 0); got != want {
 			t.Errorf("Enough(%d) = %d, want %d", n, got, want)
 		}
 	}

@@ -207,6 +207,18 @@ func (c *Cache) Where(uid types.UID) (node string, assumed bool) {
 	return "", false
 }
 
+// Size counts nodes, pods that are on them, and those of the pods that the server has not said so of.
+func (c *Cache) Size() (nodes, pods, assumed int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pods {
+		if p.assumed {
+			assumed++
+		}
+	}
+	return len(c.nodes), len(c.pods), assumed
+}
+
 func (c *Cache) placeLocked(p *PodInfo, node string, assumed bool) {
 	e := c.entryLocked(node)
 	e.info = e.ownedLocked(c)

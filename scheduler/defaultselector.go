@@ -12,22 +12,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// kin finds the pods a pod should be spread with: those of the services that select it, and of its controller.
-type kin struct {
+// defaultSelector finds the pods a pod should be spread with: those of the services that select it, and of its controller.
+type defaultSelector struct {
 	services    corelisters.ServiceLister
 	controllers corelisters.ReplicationControllerLister
 	sets        appslisters.ReplicaSetLister
 }
 
 // use takes the informers; selector may be called once they are synced.
-func (k *kin) use(f informers.SharedInformerFactory) []cache.InformerSynced {
+func (k *defaultSelector) use(f informers.SharedInformerFactory) []cache.DoneChecker {
 	svc, rc, rs := f.Core().V1().Services(), f.Core().V1().ReplicationControllers(), f.Apps().V1().ReplicaSets()
 	k.services, k.controllers, k.sets = svc.Lister(), rc.Lister(), rs.Lister()
-	return []cache.InformerSynced{svc.Informer().HasSynced, rc.Informer().HasSynced, rs.Informer().HasSynced}
+	return []cache.DoneChecker{svc.Informer().HasSyncedChecker(), rc.Informer().HasSyncedChecker(), rs.Informer().HasSyncedChecker()}
 }
 
-// selector returns nil for a pod without kin.
-func (k *kin) selector(pod *corev1.Pod) labels.Selector {
+// selector returns nil for a pod that no Service selects and no controller owns.
+func (k *defaultSelector) selector(pod *corev1.Pod) labels.Selector {
 	same := labels.Set{}
 	services, err := k.services.Services(pod.Namespace).List(labels.Everything())
 	if err == nil {

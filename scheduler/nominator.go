@@ -12,18 +12,18 @@ import (
 	"keelson/scheduler/state"
 )
 
-// nominees are pods for which room is being made on a node.
-type nominees struct {
+// nominator holds the pods for which room is being made on a node.
+type nominator struct {
 	mu   sync.Mutex
 	at   map[types.UID]string
 	pods map[string][]*state.PodInfo
 }
 
-func newNominees() *nominees {
-	return &nominees{at: map[types.UID]string{}, pods: map[string][]*state.PodInfo{}}
+func newNominator() *nominator {
+	return &nominator{at: map[types.UID]string{}, pods: map[string][]*state.PodInfo{}}
 }
 
-func (n *nominees) add(p *state.PodInfo, node string) {
+func (n *nominator) add(p *state.PodInfo, node string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.removeLocked(p.Pod.UID)
@@ -31,13 +31,13 @@ func (n *nominees) add(p *state.PodInfo, node string) {
 	n.pods[node] = append(n.pods[node], p)
 }
 
-func (n *nominees) remove(uid types.UID) {
+func (n *nominator) remove(uid types.UID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.removeLocked(uid)
 }
 
-func (n *nominees) removeLocked(uid types.UID) {
+func (n *nominator) removeLocked(uid types.UID) {
 	node, ok := n.at[uid]
 	if !ok {
 		return
@@ -49,14 +49,14 @@ func (n *nominees) removeLocked(uid types.UID) {
 	}
 }
 
-func (n *nominees) node(uid types.UID) string {
+func (n *nominator) node(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.at[uid]
 }
 
 // view returns how to ask, or nil when there are none, which is nearly always.
-func (n *nominees) view() framework.Nominations {
+func (n *nominator) view() framework.Nominations {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if len(n.at) == 0 {

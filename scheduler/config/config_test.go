@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/scheduler/framework"
+)
+
+const head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+func read(t *testing.T, body string) *Configuration {
+	t.Helper()
+	c, err := Read("f", []byte(head+body), []string{"Mine"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestWrong: each thing that is wrong is told with its line and field. The body begins in line 3.
+func TestWrong(t *testing.T) {
+	for _, tt := range []struct{ name, body, want string }{
+		{"unknown field", "parallelism: 3\nnoSuch: 1\n", "f:4: noSuch: unknown field"},
+		{"deep", "profiles:\n- schedulerName: a\n  plugins:\n    score:\n      enable: []\n", "f:7: profiles[0].plugins.score.enable: unknown field"},
+		{"twice", "parallelism: 3\nparallelism: 4\n", "f:4: parallelism: duplicate field"},
+		{"type", "extenders: []\nparallelism: many\n", "f:4: parallelism: string is not what it takes: int32 is wanted"},
+		{"duration", "extenders:\n- urlPrefix: http://x\n  httpTimeout: soon\n", `f:5: time: invalid duration "soon"`},
+		{"range", "percentageOfNodesToScore: 101\n", "f:3: percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"},
+		{"backoff", "podInitialBackoffSeconds: 5\npodMaxBackoffSeconds: 2\n", "f:4: podMaxBackoffSeconds: Invalid value: 2: must be greater than or equal to PodInitialBackoffSeconds"},
+		{"no name", "profiles:\n- schedulerName: a\n- plugins: {}\n", "f:5: profiles[1].schedulerName: Required value"},
+		{"name twice", "profiles:\n- schedulerName: a\n- schedulerName: a\n", `f:5: profiles[1].schedulerName: Duplicate value: "a"`},
+		{"no such plugin", "profiles:\n- plugins:\n    filter:\n      enabled:\n      - name: Mine\n      - name: Yours\n", `f:8: profiles[0].plugins.filter.enabled[1].name: Not found: "Yours"`},
+		{"two sorts", "profiles:\n- plugins:\n    queueSort:\n      enabled: [{name: Mine}, {name: PrioritySort}]\n", "f:6: profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"},
+		{"args field", "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategi: {}\n", "f:7: profiles[0].pluginConfig[0].args.scoringStrategi: unknown field"},
+		{"args type", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      ignorePreferredTermsOfExistingPods: true\n      hardPodAffinityWeight: much\n", "f:8: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: string is not what it takes: int32 is wanted"},
+		{"args kind", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      kind: NodeAffinityArgs\n", "f:7: profiles[0].pluginConfig[0].args.kind: is not InterPodAffinityArgs, but NodeAffinityArgs"},
+		{"args value", "profiles:\n- pluginConfig:\n  - name: InterPodAffinity\n    args:\n      hardPodAffinityWeight: 101\n", "f:7: profiles[0].pluginConfig[0].args.hardPodAffinityWeight: Invalid value: 101: not in valid range [0, 100]"},
+		{"shape", "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n        type: RequestedToCapacityRatio\n        requestedToCapacityRatio:\n          shape:\n          - {utilization: 50, score: 1}\n          - {utilization: 0, score: 11}\n", "f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].utilization: Invalid value: 0: values must be sorted in increasing order\n" +
+			"f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].score: Invalid value: 11: not in valid range [0, 10]"},
+		{"selector", "profiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n      defaultConstraints:\n      - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}\n", "f:9: profiles[0].pluginConfig[0].args.defaultConstraints[0].labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod"},
+		{"extender", "extenders:\n- urlPrefix: http://x\n  prioritizeVerb: p\n", "f:3: extenders: Forbidden: this scheduler asks no extenders\nf:4: extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"},
+		{"alias", "profiles: &a []\nextenders: *a\n", "f:4: anchors and aliases are not read"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Read("f", []byte(head+tt.body), []string{"Mine"})
+			if got := fmt.Sprint(err); got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+	for body, want := range map[string]string{
+		"": "f: is empty: a KubeSchedulerConfiguration is wanted", "a: [": "f: line 1: did not find expected node content",
+		"apiVersion: v1\nkind: KubeSchedulerConfiguration\n": `f:1: apiVersion: "v1" is not kubescheduler.config.k8s.io/v1`,
+	} {
+		if _, err := Read("f", []byte(body), nil); fmt.Sprint(err) != want {
+			t.Errorf("%q: got %v, want %s", body, err, want)
+		}
+	}
+}
+
+func at(p Profile, point framework.Point) string {
+	var out []string
+	for _, pl := range p.Points[point] {
+		if pl.Weight != 1 {
+			out = append(out, fmt.Sprintf("%s=%d", pl.Name, pl.Weight))
+		} else {
+			out = append(out, pl.Name)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// TestProfiles: plugins of a point are those of multiPoint that the point names anew, then the others of multiPoint, then its own.
+func TestProfiles(t *testing.T) {
+	all := at(Default().Profiles[0], framework.AtFilter)
+	if want := "SchedulingGates PrioritySort NodeUnschedulable NodeName TaintToleration=3"; !strings.HasPrefix(all, want) {
+		t.Errorf("default: %s", all)
+	}
+	const few = "profiles:\n- plugins:\n    multiPoint: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}, {name: ImageLocality, weight: 7}, {name: Mine, weight: 2}]}\n"
+	for _, tt := range []struct {
+		name, body string
+		point      framework.Point
+		want       string
+	}{
+		{"multiPoint", few, framework.AtScore, "NodeResourcesFit ImageLocality=7 Mine=2"},
+		{"weight anew, and first", few + "    score: {enabled: [{name: Mine, weight: 9}]}\n", framework.AtScore, "Mine=9 NodeResourcesFit ImageLocality=7"},
+		{"one disabled", few + "    score: {disabled: [{name: Mine}]}\n", framework.AtScore, "NodeResourcesFit ImageLocality=7"},
+		{"elsewhere not", few + "    score: {disabled: [{name: Mine}]}\n", framework.AtFilter, "NodeResourcesFit ImageLocality=7 Mine=2"},
+		{"all disabled", few + "    score: {disabled: [{name: '*'}], enabled: [{name: NodeAffinity}]}\n", framework.AtScore, "NodeAffinity"},
+		{"by preScore", few + "    preScore: {disabled: [{name: Mine}]}\n", framework.AtScore, "NodeResourcesFit ImageLocality=7"},
+		{"absent", few + "    filter: {enabled: [{name: DynamicResources}]}\n", framework.AtFilter, "NodeResourcesFit ImageLocality=7 Mine=2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := at(read(t, tt.body).Profiles[0], tt.point); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+	own := "profiles:\n- plugins:\n    multiPoint: {enabled: [{name: ImageLocality, weight: 7}]}\n"
+	if got := at(read(t, own).Profiles[0], framework.AtScore); got != strings.Replace(all, "ImageLocality", "ImageLocality=7", 1) {
+		t.Errorf("a default plugin with another weight: %s", got)
+	}
+}
+
+// TestDefaults: what is left out is as in kube-scheduler.
+func TestDefaults(t *testing.T) {
+	c := read(t, "profiles:\n- schedulerName: a\n  percentageOfNodesToScore: 7\n  pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n        type: MostAllocated\n        resources: [{name: example.com/gpu}]\n  - name: Mine\n    args: {any: [thing]}\n- schedulerName: b\n")
+	fit, ok := c.Profiles[0].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
+	if !ok || fit.ScoringStrategy.Resources[0].Weight != 1 {
+		t.Errorf("fit: %+v", fit)
+	}
+	if got := fmt.Sprintf("%s", c.Profiles[0].Args["Mine"]); got != `{"any":["thing"]}` {
+		t.Errorf("args of another plugin: %s", got)
+	}
+	fit, ok = c.Profiles[1].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs)
+	if !ok || fit.ScoringStrategy.Type != configv1.LeastAllocated || len(fit.ScoringStrategy.Resources) != 2 {
+		t.Errorf("fit by default: %+v", fit)
+	}
+	if c.Profiles[0].PercentageOfNodes != 7 || c.Profiles[1].PercentageOfNodes != 0 || c.InitialBackoff().Seconds() != 1 || c.MaxBackoff().Seconds() != 10 ||
+		*c.Parallelism != 16 || !*c.LeaderElection.LeaderElect || c.LeaderElection.ResourceName != "kube-scheduler" {
+		t.Errorf("got %+v", c)
+	}
+	if got := read(t, "profiles:\n- plugins: {multiPoint: {enabled: [{name: DynamicResources}]}}\n").Warnings; len(got) != 1 {
+		t.Errorf("warnings: %q", got)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(head + "profiles:\n- pluginConfig:\n  - {name: NodeAffinity, args: {addedAffinity: {}}}\n"))
+	f.Add([]byte("{"))
+	f.Fuzz(func(_ *testing.T, b []byte) {
+		_, _ = Read("f", b, nil) // must not panic
+	})
+}

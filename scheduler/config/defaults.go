@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+)
+
+func orDefault[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
+func pointTo[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
+// setDefaults sets what a configuration leaves out, as kube-scheduler does.
+func setDefaults(c *configv1.KubeSchedulerConfiguration) {
+	pointTo(&c.Parallelism, 16)
+	if len(c.Profiles) == 0 {
+		c.Profiles = []configv1.KubeSchedulerProfile{{}}
+	}
+	if len(c.Profiles) == 1 {
+		pointTo(&c.Profiles[0].SchedulerName, corev1.DefaultSchedulerName)
+	}
+	pointTo(&c.PercentageOfNodesToScore, 0)
+	pointTo(&c.PodInitialBackoffSeconds, 1)
+	pointTo(&c.PodMaxBackoffSeconds, 10)
+	l := &c.LeaderElection
+	orDefault(&l.ResourceLock, "leases")
+	orDefault(&l.ResourceNamespace, "kube-system")
+	orDefault(&l.ResourceName, "kube-scheduler")
+	orDefault(&l.LeaseDuration, metav1.Duration{Duration: 15 * time.Second})
+	orDefault(&l.RenewDeadline, metav1.Duration{Duration: 10 * time.Second})
+	orDefault(&l.RetryPeriod, metav1.Duration{Duration: 2 * time.Second})
+	pointTo(&l.LeaderElect, true)
+	orDefault(&c.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	orDefault(&c.ClientConnection.QPS, 50)
+	orDefault(&c.ClientConnection.Burst, 100)
+	pointTo(&c.EnableProfiling, true)
+	if *c.EnableProfiling {
+		pointTo(&c.EnableContentionProfiling, true)
+	}
+	for i := range c.Extenders {
+		orDefault(&c.Extenders[i].HTTPTimeout, metav1.Duration{Duration: defaultExtenderTimeout})
+	}
+}
+
+const defaultExtenderTimeout = 5 * time.Second
+
+// emptyArgs are the arguments of one of Kubernetes' plugins, or nil: it has none, or is not Kubernetes'.
+func emptyArgs(plugin string) runtime.Object {
+	switch plugin {
+	case "DefaultPreemption":
+		return &configv1.DefaultPreemptionArgs{}
+	case "InterPodAffinity":
+		return &configv1.InterPodAffinityArgs{}
+	case "NodeAffinity":
+		return &configv1.NodeAffinityArgs{}
+	case "NodeResourcesBalancedAllocation":
+		return &configv1.NodeResourcesBalancedAllocationArgs{}
+	case "NodeResourcesFit":
+		return &configv1.NodeResourcesFitArgs{}
+	case "PodTopologySpread":
+		return &configv1.PodTopologySpreadArgs{}
+	case "VolumeBinding":
+		return &configv1.VolumeBindingArgs{}
+	case "DynamicResources":
+		return &configv1.DynamicResourcesArgs{}
+	default:
+		return nil
+	}
+}
+
+func defaultArgs(plugin string) runtime.Object {
+	a := emptyArgs(plugin)
+	if a != nil {
+		setArgsDefaults(a)
+	}
+	return a
+}
+
+func setArgsDefaults(o runtime.Object) {
+	switch a := o.(type) {
+	case *configv1.DefaultPreemptionArgs:
+		pointTo(&a.MinCandidateNodesPercentage, 10)
+		pointTo(&a.MinCandidateNodesAbsolute, 100)
+	case *configv1.InterPodAffinityArgs:
+		pointTo(&a.HardPodAffinityWeight, 1)
+	case *configv1.NodeResourcesBalancedAllocationArgs:
+		a.Resources = resources(a.Resources)
+	case *configv1.NodeResourcesFitArgs:
+		pointTo(&a.ScoringStrategy, configv1.ScoringStrategy{Type: configv1.LeastAllocated})
+		a.ScoringStrategy.Resources = resources(a.ScoringStrategy.Resources)
+	case *configv1.PodTopologySpreadArgs:
+		orDefault(&a.DefaultingType, configv1.SystemDefaulting)
+	case *configv1.VolumeBindingArgs:
+		pointTo(&a.BindTimeoutSeconds, 600)
+	}
+}
+
+func resources(in []configv1.ResourceSpec) []configv1.ResourceSpec {
+	if len(in) == 0 {
+		return []configv1.ResourceSpec{{Name: string(corev1.ResourceCPU), Weight: 1}, {Name: string(corev1.ResourceMemory), Weight: 1}}
+	}
+	for i := range in {
+		orDefault(&in[i].Weight, 1)
+	}
+	return in
+}

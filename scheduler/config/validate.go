@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/scheduler/framework"
+)
+
+// validate checks a configuration with its defaults by kube-scheduler's rules. plugins are the names that there are.
+func (c *Configuration) validate(plugins []string) (errs field.ErrorList) {
+	if l := c.LeaderElection; *l.LeaderElect {
+		at := field.NewPath("leaderElection")
+		if l.ResourceLock != "leases" {
+			errs = append(errs, field.Invalid(at.Child("resourceLock"), l.ResourceLock, `resourceLock value must be "leases"`))
+		}
+		if l.LeaseDuration.Duration <= l.RenewDeadline.Duration {
+			errs = append(errs, field.Invalid(at.Child("leaseDuration"), l.LeaseDuration.Duration.String(), "must be greater than renewDeadline"))
+		}
+		if l.RenewDeadline.Duration <= l.RetryPeriod.Duration || l.RetryPeriod.Duration <= 0 {
+			errs = append(errs, field.Invalid(at.Child("renewDeadline"), l.RenewDeadline.Duration.String(), "must be greater than retryPeriod, which must be greater than zero"))
+		}
+	}
+	if *c.Parallelism <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("parallelism"), *c.Parallelism, "should be an integer value greater than zero"))
+	}
+	errs = append(errs, percentage(field.NewPath("percentageOfNodesToScore"), c.PercentageOfNodesToScore)...)
+	if *c.PodInitialBackoffSeconds <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("podInitialBackoffSeconds"), *c.PodInitialBackoffSeconds, "must be greater than 0"))
+	}
+	if *c.PodMaxBackoffSeconds < *c.PodInitialBackoffSeconds {
+		errs = append(errs, field.Invalid(field.NewPath("podMaxBackoffSeconds"), *c.PodMaxBackoffSeconds, "must be greater than or equal to PodInitialBackoffSeconds"))
+	}
+	errs = append(errs, c.validateProfiles(plugins)...)
+	return append(errs, validateExtenders(field.NewPath("extenders"), c.Extenders)...)
+}
+
+func percentage(at *field.Path, p *int32) field.ErrorList {
+	if p != nil && (*p < 0 || *p > 100) {
+		return field.ErrorList{field.Invalid(at, *p, "not in valid range [0-100]")}
+	}
+	return nil
+}
+
+func (c *Configuration) validateProfiles(plugins []string) (errs field.ErrorList) {
+	names := map[string]bool{}
+	for i := range c.KubeSchedulerConfiguration.Profiles {
+		in, at := &c.KubeSchedulerConfiguration.Profiles[i], field.NewPath("profiles").Index(i)
+		switch {
+		case in.SchedulerName == nil || *in.SchedulerName == "":
+			errs = append(errs, field.Required(at.Child("schedulerName"), ""))
+		case names[*in.SchedulerName]:
+			errs = append(errs, field.Duplicate(at.Child("schedulerName"), *in.SchedulerName))
+		default:
+			names[*in.SchedulerName] = true
+		}
+		errs = append(errs, percentage(at.Child("percentageOfNodesToScore"), in.PercentageOfNodesToScore)...)
+		if in.Plugins != nil {
+			errs = append(errs, validatePlugins(at.Child("plugins"), in.Plugins, plugins)...)
+		}
+		seen := map[string]bool{}
+		for j, pc := range in.PluginConfig {
+			at := at.Child("pluginConfig").Index(j)
+			if seen[pc.Name] {
+				errs = append(errs, field.Duplicate(at.Child("name"), pc.Name))
+			}
+			seen[pc.Name] = true
+			if !slices.Contains(plugins, pc.Name) && !slices.Contains(absent, pc.Name) {
+				errs = append(errs, field.NotFound(at.Child("name"), pc.Name))
+			}
+			errs = append(errs, validateArgs(at.Child("args"), c.Profiles[i].Args[pc.Name])...)
+		}
+		sorts := func(i int) string { return fmt.Sprint(c.Profiles[i].Points[framework.AtQueueSort]) }
+		if in.Plugins != nil && sorts(i) != sorts(0) && len(in.Plugins.QueueSort.Enabled)+len(in.Plugins.QueueSort.Disabled) > 0 {
+			errs = append(errs, field.Invalid(at.Child("plugins", "queueSort"), len(in.Plugins.QueueSort.Enabled), "must be the same for all profiles"))
+		}
+	}
+	return errs
+}
+
+// sets are the lists of a profile's plugins by their names in the file.
+func sets(p *configv1.Plugins) map[string]configv1.PluginSet {
+	out := map[string]configv1.PluginSet{"multiPoint": p.MultiPoint, "preFilter": p.PreFilter, "preScore": p.PreScore}
+	for _, point := range points {
+		out[string(point)] = setOf(p, point)
+	}
+	return out
+}
+
+func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (errs field.ErrorList) {
+	for name, set := range sets(in) {
+		seen := map[string]bool{}
+		for i, p := range set.Enabled {
+			at := at.Child(name, "enabled").Index(i).Child("name")
+			if seen[p.Name] {
+				errs = append(errs, field.Duplicate(at, p.Name))
+			}
+			seen[p.Name] = true
+			if !slices.Contains(plugins, p.Name) && !slices.Contains(absent, p.Name) {
+				errs = append(errs, field.NotFound(at, p.Name))
+			}
+		}
+	}
+	if n := len(in.QueueSort.Enabled); n > 1 {
+		errs = append(errs, field.Invalid(at.Child("queueSort", "enabled"), n, "only one queue sort plugin can be enabled"))
+	}
+	return errs
+}
+
+func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.ErrorList) {
+	if len(in) > 0 {
+		errs = append(errs, field.Forbidden(at, "this scheduler asks no extenders"))
+	}
+	binders, managed := 0, map[string]bool{}
+	for i := range in {
+		e, at := &in[i], at.Index(i)
+		if u, err := url.Parse(e.URLPrefix); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			errs = append(errs, field.Invalid(at.Child("urlPrefix"), e.URLPrefix, "must be a URL with a host, http or https"))
+		}
+		if e.PrioritizeVerb != "" && e.Weight <= 0 {
+			errs = append(errs, field.Invalid(at.Child("weight"), e.Weight, "must have a positive weight applied to it"))
+		}
+		if e.HTTPTimeout.Duration < 0 {
+			errs = append(errs, field.Invalid(at.Child("httpTimeout"), e.HTTPTimeout.Duration.String(), "must not be negative"))
+		}
+		if e.BindVerb != "" {
+			binders++
+		}
+		for j, r := range e.ManagedResources {
+			at := at.Child("managedResources").Index(j).Child("name")
+			for _, msg := range validation.IsQualifiedName(r.Name) {
+				errs = append(errs, field.Invalid(at, r.Name, msg))
+			}
+			if !strings.Contains(r.Name, "/") || strings.Contains(r.Name, corev1.ResourceDefaultNamespacePrefix) || strings.HasPrefix(r.Name, corev1.DefaultResourceRequestsPrefix) {
+				errs = append(errs, field.Invalid(at, r.Name, "is an invalid extended resource name"))
+			}
+			if managed[r.Name] {
+				errs = append(errs, field.Invalid(at, r.Name, "duplicate extender managed resource name"))
+			}
+			managed[r.Name] = true
+		}
+	}
+	if binders > 1 {
+		errs = append(errs, field.Invalid(at, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+	}
+	return errs
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/mark"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Bounds of what is told of a pod without a node.
+const (
+	maxGroups     = 16
+	maxNames      = 3
+	maxVictims    = 16
+	maxJobsTried  = 64  // nodes
+	maxJobPods    = 512 // pods of a node
+	rankingPlugin = "NodeResourcesFit"
+)
+
+// groups counts all refusals by plugin and reason, those of most nodes first.
+func groups(a *framework.Attempt) []mark.Group {
+	type key struct{ plugin, reason string }
+	at := map[key]int{}
+	var out []mark.Group
+	group := func(st *framework.Status) *mark.Group {
+		k := key{plugin: st.Plugin}
+		if len(st.Reasons) == 1 {
+			k.reason = st.Reasons[0]
+		} else {
+			k.reason = strings.Join(st.Reasons, ", ")
+		}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, mark.Group{Plugin: k.plugin, Reason: k.reason})
+		}
+		return &out[i]
+	}
+	for i := range a.Refused {
+		g := group(a.Refused[i].Status)
+		if g.Nodes++; len(g.Names) < maxNames {
+			g.Names = append(g.Names, a.Refused[i].Node.Name)
+		}
+	}
+	if a.NarrowedBy != nil {
+		group(a.NarrowedBy).Nodes += a.Narrowed
+	}
+	if a.All != nil {
+		group(a.All).Nodes = len(a.Snapshot.Nodes)
+	}
+	slices.SortStableFunc(out, func(x, y mark.Group) int {
+		return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Plugin, y.Plugin), cmp.Compare(x.Reason, y.Reason))
+	})
+	return out[:min(len(out), maxGroups)]
+}
+
+// fixes says what would make the pod fit: the nearest node's way, the nearest one of another kind, and the Job whose end helps most.
+func fixes(a *framework.Attempt, told []mark.Verdict) []string {
+	var out []string
+	for i := range told {
+		if told[i].Nearest {
+			out = append(out, told[i].Hint)
+			if other := otherHint(a, told[i].Plugin); other != "" {
+				out = append(out, other)
+			}
+			break
+		}
+	}
+	if job := jobThatEnds(a); job != "" {
+		out = append(out, job)
+	}
+	return out
+}
+
+// otherHint is a way onto a node that another plugin than this one refused.
+func otherHint(a *framework.Attempt, not string) string {
+	asked := map[string]int{}
+	for _, r := range a.Refused[:min(len(a.Refused), maxExplained)] {
+		if r.Status.Plugin == not || asked[r.Status.Plugin] == maxNames {
+			continue
+		}
+		asked[r.Status.Plugin]++
+		if m := measure(a, r); m.Hint != "" && m.distance < hopeless {
+			return m.Hint
+		}
+	}
+	return ""
+}
+
+// jobThatEnds names the Job without whose pods the pod fits on most of the nodes looked at.
+func jobThatEnds(a *framework.Attempt) string {
+	nodes := map[string][]string{}
+	tried := 0
+	for _, r := range a.Refused {
+		if r.Status.Plugin != rankingPlugin || r.Status.Code != framework.Unschedulable || len(r.Node.Pods) > maxJobPods {
+			continue
+		}
+		if tried++; tried > maxJobsTried {
+			break
+		}
+		for job, pods := range jobsOn(r.Node) {
+			if framework.Check(framework.Adjusted(a.Filters, r.Node, nil, pods), r.Node.With(nil, pods)) == nil {
+				nodes[job] = append(nodes[job], r.Node.Name)
+			}
+		}
+	}
+	best := ""
+	for job, free := range nodes {
+		if best == "" || len(free) > len(nodes[best]) || len(free) == len(nodes[best]) && job < best {
+			best = job
+		}
+	}
+	switch n := len(nodes[best]); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("%s frees up when job %s ends", nodes[best][0], best)
+	default:
+		return fmt.Sprintf("%d nodes free up when job %s ends", n, best)
+	}
+}
+
+// jobsOn are the pods of Jobs on a node, by the Job's namespace and name.
+func jobsOn(n *state.NodeInfo) map[string][]*state.PodInfo {
+	var out map[string][]*state.PodInfo
+	for _, p := range n.Pods {
+		if owner := metav1.GetControllerOfNoCopy(p.Pod); owner != nil && owner.Kind == "Job" {
+			if out == nil {
+				out = map[string][]*state.PodInfo{}
+			}
+			key := p.Pod.Namespace + "/" + owner.Name
+			out[key] = append(out[key], p)
+		}
+	}
+	return out
+}
+
+// preemption tells whom the pod drives away.
+func preemption(p *framework.Preemption) *mark.Preemption {
+	if p == nil {
+		return nil
+	}
+	out := &mark.Preemption{
+		Node: p.Node, Count: len(p.Victims), Protected: p.Violations, Spared: p.Spared, Candidates: p.Candidates, RunnerUp: p.RunnerUp, Why: p.Why,
+	}
+	for _, v := range p.Victims[:min(len(p.Victims), maxVictims)] {
+		out.Victims = append(out.Victims, mark.Victim{Namespace: v.Pod.Namespace, Name: v.Pod.Name, Priority: v.Priority})
+	}
+	return out
+}

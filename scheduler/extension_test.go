@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/scheduler"
+	"keelson/scheduler/config"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// with adds plugins to the default profile, or to those of the configuration that is given in YAML.
+func with(add framework.Registry, profiles ...string) func(*scheduler.Config) {
+	return func(c *scheduler.Config) {
+		c.Plugins = add
+		body := strings.Join(profiles, "\n")
+		if len(profiles) == 0 {
+			body = "profiles:\n- plugins: {multiPoint: {enabled: ["
+			for name := range add {
+				body += "{name: " + name + "},"
+			}
+			body += "]}}\n"
+		}
+		var err error
+		c.Configuration, err = config.Read("test", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"+body), slices.Collect(maps.Keys(add)))
+		if err != nil {
+			panic(err)
+		}
+	}
+}
+
+func made(p framework.Plugin) framework.Factory {
+	return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
+}
+
+// everywhereFirst has the plugin asked first where only one is listened to.
+const everywhereFirst = "profiles: [{plugins: {multiPoint: {enabled: [{name: Everywhere}]}, postFilter: {enabled: [{name: Everywhere}]}, bind: {enabled: [{name: Everywhere}]}}}]"
+
+// everywhere is a plugin at each extension point. It notes in the attempt's state where it has been, and tells once the pod is bound.
+type everywhere struct {
+	mu    sync.Mutex
+	tells []string
+}
+
+var been = framework.NewKey[[]string]("been")
+
+func visit(c *framework.CycleState, point string) {
+	path, _ := been.Read(c)
+	been.Write(c, append(slices.Clone(path), point))
+}
+
+func (*everywhere) Name() string { return "Everywhere" }
+
+func (*everywhere) PreEnqueue(*state.PodInfo) *framework.Status { return nil }
+
+func (*everywhere) PreFilter(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	visit(c, "PreFilter")
+	return everywhereNode{c}, nil
+}
+
+func (*everywhere) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	visit(c, "PreScore")
+	return everywhereNode{c}
+}
+
+type everywhereNode struct{ c *framework.CycleState }
+
+func (n everywhereNode) Filter(on *state.NodeInfo) *framework.Status {
+	visit(n.c, "Filter")
+	if on.Name == "node-1" {
+		return nil
+	}
+	return framework.Refuse("Everywhere", framework.Unschedulable, "not this one")
+}
+
+func (n everywhereNode) Score(*state.NodeInfo) int64 { visit(n.c, "Score"); return 1 }
+func (n everywhereNode) Normalize([]int64)           { visit(n.c, "Normalize") }
+
+func (*everywhere) Reserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ *state.NodeInfo) error {
+	visit(c, "Reserve")
+	return nil
+}
+
+func (e *everywhere) Unreserve(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) {
+	visit(c, "Unreserve")
+	e.tell(c)
+}
+
+func (*everywhere) Permit(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+	visit(c, "Permit")
+	return nil, 0
+}
+
+func (*everywhere) PreBindPreFlight(*framework.CycleState, *state.PodInfo, string) bool { return false }
+
+func (*everywhere) PreBind(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) error {
+	visit(c, "PreBind")
+	return nil
+}
+
+func (*everywhere) Bind(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) error {
+	visit(c, "Bind")
+	return framework.ErrSkip
+}
+
+func (e *everywhere) PostBind(_ context.Context, c *framework.CycleState, _ *state.PodInfo, _ string) {
+	visit(c, "PostBind")
+	e.tell(c)
+}
+
+func (*everywhere) PostFilter(_ context.Context, a *framework.Attempt) (node, message string) {
+	visit(a.Cycle, "PostFilter")
+	path, _ := been.Read(a.Cycle)
+	return "", strings.Join(path, " ")
+}
+
+func (e *everywhere) tell(c *framework.CycleState) {
+	path, _ := been.Read(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tells = append(e.tells, strings.Join(path, " "))
+}
+
+// TestExtensionPoints: a plugin is called at each extension point, in order, and has its state of the attempt at all of them.
+func TestExtensionPoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &everywhere{}
+		c := startWith(t, with(framework.Registry{"Everywhere": made(p)}, everywhereFirst), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Asks("1", "")))
+		synctest.Wait()
+		c.refuse.Store(true)
+		for _, pod := range []*corev1.Pod{schedtest.Pod("unlucky", schedtest.Asks("3", "")), schedtest.Pod("big", schedtest.Asks("4", ""))} {
+			if err := c.Tracker().Add(pod); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		filters := strings.Repeat(" Filter", 2)
+		way := "PreFilter" + filters + " PreScore Score Normalize Reserve Permit PreBind Bind "
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if want := []string{way + "PostBind", way + "Unreserve"}; !slices.Equal(p.tells[:2], want) {
+			t.Errorf("got  %q\nwant %q", p.tells, want)
+		}
+		big := c.eventually("big", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+		if got := scheduledCondition(big).Message; !strings.Contains(got, "PreFilter Filter PostFilter") {
+			t.Errorf("message %q, want what PostFilter says", got)
+		}
+	})
+}
+
+// holds has pods with a label wait in Permit.
+type holds struct {
+	*framework.Handle
+	refuse string // why pods are refused at once
+}
+
+func (*holds) Name() string { return "Holds" }
+
+func (h *holds) Permit(_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+	switch {
+	case p.Pod.Labels["hold"] == "":
+		return nil, 0
+	case h.refuse != "":
+		return framework.Refuse("Holds", framework.Unschedulable, h.refuse), 0
+	}
+	return nil, time.Minute
+}
+
+func (*holds) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{On: framework.PodDelete | framework.NodeLabels}}
+}
+
+// TestWaitingPodsHoldNobodyUp: many pods wait in Permit; the next is bound at once, those that are allowed are too.
+func TestWaitingPodsHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holds{}
+		objs := []runtime.Object{}
+		for i := range 3 {
+			objs = append(objs, schedtest.Node(fmt.Sprint("node-", i)))
+		}
+		for i := range 120 {
+			objs = append(objs, schedtest.Pod(fmt.Sprint("waits-", i), schedtest.Asks("10m", ""), schedtest.Labelled("hold", "yes")))
+		}
+		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), objs...)
+		synctest.Wait()
+		if got := len(h.Waiting.All()); got != 120 {
+			t.Fatalf("%d pods wait, want 120", got)
+		}
+		if err := c.Tracker().Add(schedtest.Pod("next")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if p, err := c.CoreV1().Pods("default").Get(t.Context(), "next", metav1.GetOptions{}); err != nil || !bound(p) {
+			t.Errorf("the next pod was held up, too: %v", err)
+		}
+		for _, w := range h.Waiting.All() {
+			if w.Pod.Pod.Name != "waits-7" {
+				w.Allow("Holds")
+			}
+		}
+		synctest.Wait()
+		for i := range 120 {
+			p, err := c.CoreV1().Pods("default").Get(t.Context(), fmt.Sprint("waits-", i), metav1.GetOptions{})
+			if err != nil || bound(p) != (i != 7) {
+				t.Errorf("%s: bound %v, err %v", p.Name, bound(p), err)
+			}
+		}
+	})
+}
+
+// TestPermitRefuses: what a plugin says against a pod is a verdict with its reason, and so is that it has waited in vain. An event that
+// the plugin waits for brings the pod back, also one that came while it waited.
+func TestPermitRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &holds{}
+		pod := schedtest.Pod("a", schedtest.Labelled("hold", "yes"))
+		c := startWith(t, with(framework.Registry{"Holds": func(_ any, handle *framework.Handle) (framework.Plugin, error) { h.Handle = handle; return h, nil }}), schedtest.Node("node-1"), pod)
+		said := func(want string) {
+			t.Helper()
+			synctest.Wait()
+			p, err := c.CoreV1().Pods("default").Get(t.Context(), "a", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cond := scheduledCondition(p)
+			if cond == nil || cond.Reason != corev1.PodReasonUnschedulable || cond.Message != want {
+				t.Errorf("condition %+v, want Unschedulable: %s", cond, want)
+			}
+		}
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		said("rejected due to timeout after waiting 1m0s at plugin Holds")
+		time.Sleep(time.Minute)
+		if n := len(h.Waiting.All()); n != 0 {
+			t.Errorf("%d pods wait though nothing happened", n)
+		}
+		relabel := func(value string) {
+			n := schedtest.Node("node-1", schedtest.Labels("is", value))
+			if err := c.Tracker().Update(corev1.SchemeGroupVersion.WithResource("nodes"), n, ""); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		relabel("new")
+		w := h.Waiting.Get(pod.UID)
+		if w == nil {
+			t.Fatal("the pod was not tried again")
+		}
+		relabel("newer")
+		w.Reject("Holds", "no seat")
+		said("no seat")
+		time.Sleep(10 * time.Second)
+		if h.Waiting.Get(pod.UID) == nil {
+			t.Error("the event that came while the pod waited was forgotten")
+		}
+		h.refuse = "closed"
+		h.Waiting.Get(pod.UID).Reject("Holds", "no seat")
+		synctest.Wait()
+		relabel("newest")
+		time.Sleep(10 * time.Second)
+		said("closed")
+	})
+}
+
+// wants lets pods have a node once a config map exists.
+type wants struct{ exists func() bool }
+
+func (wants) Name() string { return "Wants" }
+
+func (w wants) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if w.exists() {
+		return nil, nil
+	}
+	return nil, framework.Refuse("Wants", framework.Unresolvable, "no licence")
+}
+
+func (wants) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{{
+		On: framework.Objects, Resource: corev1.SchemeGroupVersion.WithResource("configmaps"),
+		Worth: func(_ *state.PodInfo, e *framework.Event) bool {
+			m, ok := e.NewObject.(*corev1.ConfigMap)
+			return ok && m.Name == "licence"
+		},
+	}}
+}
+
+// TestEventsOfAnyKind: a plugin sees objects of a kind that the scheduler knows nothing of, and their changes bring pods back.
+func TestEventsOfAnyKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startWith(t, with(framework.Registry{"Wants": func(_ any, h *framework.Handle) (framework.Plugin, error) {
+			cms := h.Informers.Core().V1().ConfigMaps()
+			_ = cms.Informer()
+			return wants{func() bool { _, err := cms.Lister().ConfigMaps("default").Get("licence"); return err == nil }}, nil
+		}}), schedtest.Node("node-1"), schedtest.Pod("a"))
+		decisions := func() (n int) {
+			synctest.Wait()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, m := range c.marks {
+				if m.Step == "decision" {
+					n++
+				}
+			}
+			return n
+		}
+		if n := decisions(); n != 1 {
+			t.Fatalf("%d attempts, want 1", n)
+		}
+		time.Sleep(10 * time.Second)
+		for i, name := range []string{"other", "licence"} {
+			if err := c.Tracker().Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}); err != nil {
+				t.Fatal(err)
+			}
+			if n := decisions(); n != 1+i {
+				t.Errorf("after %s: %d attempts, want %d", name, n, 1+i)
+			}
+		}
+		c.eventually("a", bound)
+	})
+}
+
+// TestProfiles: each profile schedules the pods that name it, with its own plugins; the others' are left alone.
+func TestProfiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		second := func(s *corev1.PodSpec) { s.SchedulerName = "second" }
+		third := func(s *corev1.PodSpec) { s.SchedulerName = "third" }
+		c := startWith(t, with(framework.Registry{"Everywhere": made(&everywhere{})},
+			"profiles: [{schedulerName: default-scheduler}, {schedulerName: second, plugins: {multiPoint: {enabled: [{name: Everywhere}]}}}]"), schedtest.Node("node-2"), schedtest.Pod("a"), schedtest.Pod("b", schedtest.With(second)), schedtest.Pod("c", schedtest.With(third)))
+		synctest.Wait()
+		c.eventually("a", bound)
+		b := c.eventually("b", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+		if got := scheduledCondition(b).Message; !strings.HasPrefix(got, "0/1 nodes are available: 1 not this one.") {
+			t.Errorf("b: %q, want what its profile's plugin says", got)
+		}
+		p, err := c.CoreV1().Pods("default").Get(t.Context(), "c", metav1.GetOptions{})
+		if err != nil || bound(p) || scheduledCondition(p) != nil {
+			t.Errorf("c was touched: %v, %v", p.Status, err)
+		}
+	})
+}
+
+// byName tries pods in the order of their names.
+type byName struct{}
+
+func (byName) Name() string                        { return "ByName" }
+func (byName) Less(a, b *framework.QueuedPod) bool { return a.Pod.Pod.Name < b.Pod.Pod.Name }
+
+// TestQueueSort: a plugin says in which order pods are tried.
+func TestQueueSort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startWith(t, with(framework.Registry{"ByName": made(byName{})},
+			"podMaxBackoffSeconds: 10\nprofiles: [{plugins: {queueSort: {enabled: [{name: ByName}], disabled: [{name: '*'}]}}}]"))
+		for _, name := range []string{"c", "a", "b"} {
+			if err := c.Tracker().Add(schedtest.Pod(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		c.mu.Lock()
+		c.marks = nil
+		c.mu.Unlock()
+		time.Sleep(time.Minute)
+		if err := c.Tracker().Add(schedtest.Node("node-1")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		var order []string
+		for _, m := range c.marks {
+			if m.Step == "decision" {
+				order = append(order, m.Subject.Name)
+			}
+		}
+		if !slices.Equal(order, []string{"a", "b", "c"}) {
+			t.Errorf("tried in the order %q", order)
+		}
+	})
+}

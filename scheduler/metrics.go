@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/queue"
+)
+
+// The results of attempts, by Kubernetes' names.
+const (
+	scheduled     = "scheduled"
+	unschedulable = "unschedulable"
+	failed        = "error"
+)
+
+// metrics are those of all schedulers of the process, by kube-scheduler's names.
+type metrics struct {
+	attempts, incoming          *prometheus.CounterVec
+	attempt, point, scheduling  *prometheus.HistogramVec
+	algorithm, tries, victims   prometheus.Histogram
+	preemptions                 prometheus.Counter
+	pendingDesc, cacheDesc, why *prometheus.Desc
+
+	mu      sync.Mutex
+	running map[*Scheduler]struct{}
+}
+
+// measured is one for the process, as Kubernetes' is.
+var measured = sync.OnceValue(func() *metrics {
+	durations := prometheus.ExponentialBuckets(0.001, 2, 15)
+	return &metrics{
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_schedule_attempts_total",
+			Help: "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while 'error' means an internal scheduler problem.",
+		}, []string{"result", "profile"}),
+		incoming: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "scheduler_queue_incoming_pods_total", Help: "Number of pods added to scheduling queues by event and queue type.",
+		}, []string{"event", "queue"}),
+		attempt: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scheduler_scheduling_attempt_duration_seconds", Help: "Scheduling attempt latency in seconds (scheduling algorithm + binding)", Buckets: durations,
+		}, []string{"result", "profile"}),
+		point: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scheduler_framework_extension_point_duration_seconds", Help: "Latency for running all plugins of a specific extension point.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
+		}, []string{"extension_point", "status", "profile"}),
+		scheduling: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve multiple scheduling attempts.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
+		}, []string{"attempts"}),
+		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "scheduler_scheduling_algorithm_duration_seconds", Help: "Scheduling algorithm latency in seconds", Buckets: durations,
+		}),
+		tries: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "scheduler_pod_scheduling_attempts", Help: "Number of attempts to successfully schedule a pod.", Buckets: prometheus.ExponentialBuckets(1, 2, 5),
+		}),
+		victims: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "scheduler_preemption_victims", Help: "Number of selected preemption victims", Buckets: prometheus.ExponentialBuckets(1, 2, 7),
+		}),
+		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "scheduler_preemption_attempts_total", Help: "Total preemption attempts in the cluster till now",
+		}),
+		pendingDesc: prometheus.NewDesc("scheduler_pending_pods", "Number of pending pods, by the queue type. "+
+			"'active' means number of pods in activeQ; 'backoff' means number of pods in backoffQ; 'unschedulable' means number of pods in unschedulableEntities "+
+			"that the scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they are gated.",
+			[]string{"queue"}, nil),
+		cacheDesc: prometheus.NewDesc("scheduler_scheduler_cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil),
+		why: prometheus.NewDesc("scheduler_unschedulable_pods", "The number of unschedulable pods broken down by plugin name. "+
+			"A pod will increment the gauge for all plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+			[]string{"plugin", "profile"}, nil),
+		running: map[*Scheduler]struct{}{},
+	}
+})
+
+// Collectors are the metrics of all schedulers of this process.
+func Collectors() []prometheus.Collector {
+	m := measured()
+	return []prometheus.Collector{m.attempts, m.incoming, m.attempt, m.point, m.scheduling, m.algorithm, m.tries, m.victims, m.preemptions, m}
+}
+
+// add counts what s holds until the function that it returns is called.
+func (m *metrics) add(s *Scheduler) (remove func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running[s] = struct{}{}
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.running, s)
+	}
+}
+
+// Describe names what is counted when somebody asks.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- m.pendingDesc
+	ch <- m.cacheDesc
+	ch <- m.why
+}
+
+// Collect asks the schedulers that run. Several in one process count as one.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	waiting := map[queue.Place]int{queue.Active: 0, queue.Backoff: 0, queue.Unschedulable: 0, queue.Gated: 0}
+	kept := map[[2]string]int{}
+	cached := map[string]int{"nodes": 0, "pods": 0, "assumed_pods": 0}
+	m.mu.Lock()
+	for s := range m.running {
+		w, refusedBy := s.queue.Counts()
+		for place, n := range w {
+			waiting[place] += n
+		}
+		for plugin, n := range refusedBy { // and its profile
+			kept[plugin] += n
+		}
+		nodes, pods, assumed := s.cache.Size()
+		cached["nodes"] += nodes
+		cached["pods"] += pods
+		cached["assumed_pods"] += assumed
+	}
+	m.mu.Unlock()
+	gauge := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	for place, n := range waiting {
+		gauge(m.pendingDesc, n, string(place))
+	}
+	for what, n := range cached {
+		gauge(m.cacheDesc, n, what)
+	}
+	for of, n := range kept {
+		gauge(m.why, n, of[0], of[1])
+	}
+}
+
+// measureAttempt counts an attempt that began then and has ended so.
+func (p *profile) measureAttempt(result string, begin time.Time) {
+	m := measured()
+	m.attempts.WithLabelValues(result, p.name).Inc()
+	m.attempt.WithLabelValues(result, p.name).Observe(time.Since(begin).Seconds())
+}
+
+// measureScheduled counts a pod that has its node.
+func measureScheduled(it *queue.Item) {
+	m := measured()
+	m.tries.Observe(float64(it.Attempts))
+	m.scheduling.WithLabelValues(strconv.Itoa(min(it.Attempts, 15))).Observe(time.Since(it.First).Seconds())
+}
+
+// measureDecision counts how long nodes were looked at.
+func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
+	m := measured()
+	m.algorithm.Observe(time.Since(begin).Seconds())
+	status := "Success"
+	if a.Chosen == nil {
+		status = "Unschedulable"
+	}
+	m.point.WithLabelValues("Filter", status, p.name).Observe(a.FilterTook.Seconds())
+	if a.ScoreTook > 0 {
+		m.point.WithLabelValues("Score", "Success", p.name).Observe(a.ScoreTook.Seconds())
+	}
+}
+
+// measure counts how long the plugins of an extension point took.
+func (p *profile) measure(point string, run func() error) error {
+	begin := time.Now()
+	err := run()
+	status := "Success"
+	switch {
+	case errors.Is(err, errNoRoom), verdict(err) != nil:
+		status = "Unschedulable"
+	case err != nil:
+		status = "Error"
+	}
+	measured().point.WithLabelValues(point, status, p.name).Observe(time.Since(begin).Seconds())
+	return err
+}

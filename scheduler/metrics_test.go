@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler"
+	"keelson/scheduler/schedtest"
+)
+
+// counted are the values of all series with the least of labels that tells them apart; of histograms, how often something was observed.
+func counted(t *testing.T) map[string]float64 {
+	t.Helper()
+	r := prometheus.NewRegistry()
+	r.MustRegister(scheduler.Collectors()...)
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "profile" {
+					labels = append(labels, l.GetValue())
+				}
+			}
+			out[strings.TrimPrefix(f.GetName(), "scheduler_")+fmt.Sprint(labels)] += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+// TestMetrics: kube-scheduler's series tell what became of each pod and where it waits.
+// The big pod is tried again as the room that the failed binding took is free.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gated := schedtest.Pod("gated")
+		gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/later"}}
+		before := counted(t)
+		c := start(t, schedtest.Node("node-1"), schedtest.Pod("fits"), schedtest.Pod("big", schedtest.Asks("1", "64Gi")), gated)
+		time.Sleep(time.Second)
+		c.refuse.Store(true)
+		if err := c.Tracker().Add(schedtest.Pod("unlucky")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		after := counted(t)
+		for series, want := range map[string]float64{
+			"schedule_attempts_total[scheduled]": 2, "schedule_attempts_total[unschedulable]": 2, "schedule_attempts_total[error]": 1,
+			"scheduling_attempt_duration_seconds[scheduled]": 2, "scheduling_algorithm_duration_seconds[]": 5,
+			"pod_scheduling_attempts[]": 2, "pod_scheduling_sli_duration_seconds[1]": 1, "pod_scheduling_sli_duration_seconds[2]": 1,
+			"pending_pods[unschedulable]": 1, "pending_pods[gated]": 1, "pending_pods[active]": 0, "pending_pods[backoff]": 0,
+			"unschedulable_pods[NodeResourcesFit]": 1, "unschedulable_pods[SchedulingGates]": 1,
+			"scheduler_cache_size[nodes]": 1, "scheduler_cache_size[pods]": 2, "scheduler_cache_size[assumed_pods]": 0,
+			"queue_incoming_pods_total[PodAdd active]": 3, "queue_incoming_pods_total[PodAdd gated]": 1,
+			"queue_incoming_pods_total[ScheduleAttemptFailure unschedulable]": 2, "queue_incoming_pods_total[ScheduleAttemptFailure backoff]": 1,
+			"framework_extension_point_duration_seconds[Bind Success]": 2, "framework_extension_point_duration_seconds[Bind Error]": 1,
+			"framework_extension_point_duration_seconds[Filter Unschedulable]": 2, "framework_extension_point_duration_seconds[PostFilter Unschedulable]": 2,
+			"preemption_attempts_total[]": 2, "preemption_victims[]": 0,
+		} {
+			if got := after[series] - before[series]; got != want {
+				t.Errorf("%s: %v, want %v", series, got, want)
+			}
+		}
+	})
+}

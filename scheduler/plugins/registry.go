@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/scheduler/framework"
+)
+
+// InTree are the plugins of this package, by name. Those with arguments take a *configv1.XArgs with its defaults set. Of o they share Storage
+// and the spread's DefaultSelector.
+func InTree(o Options) framework.Registry {
+	plain := func(p framework.Plugin) framework.Factory {
+		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
+	}
+	return framework.Registry{
+		"SchedulingGates":      plain(SchedulingGates{}),
+		"PrioritySort":         plain(PrioritySort{}),
+		"NodeUnschedulable":    plain(NodeUnschedulable{}),
+		"NodeName":             plain(NodeName{}),
+		"TaintToleration":      plain(TaintToleration{}),
+		"NodePorts":            plain(NodePorts{}),
+		"NodeDeclaredFeatures": plain(NodeDeclaredFeatures{}),
+		"VolumeRestrictions":   plain(VolumeRestrictions{o.Storage}),
+		"NodeVolumeLimits":     plain(NodeVolumeLimits{o.Storage}),
+		"VolumeZone":           plain(VolumeZone{o.Storage}),
+		"ImageLocality":        plain(ImageLocality{}),
+		"NodeAffinity":         newNodeAffinity,
+		"NodeResourcesFit":     newFit,
+		"InterPodAffinity":     newInterPodAffinity,
+		"DefaultBinder": func(_ any, h *framework.Handle) (framework.Plugin, error) {
+			return &DefaultBinder{Client: h.Client}, nil
+		},
+		"NodeResourcesBalancedAllocation": newBalanced,
+		"PodTopologySpread": func(args any, _ *framework.Handle) (framework.Plugin, error) {
+			p := o.Spread
+			a, ok := args.(*configv1.PodTopologySpreadArgs)
+			if !ok {
+				return nil, notArgs(p, args)
+			}
+			if a.DefaultingType == configv1.ListDefaulting {
+				p.Defaults = append([]corev1.TopologySpreadConstraint{}, a.DefaultConstraints...)
+			}
+			return p, nil
+		},
+		"VolumeBinding": func(args any, _ *framework.Handle) (framework.Plugin, error) {
+			p := &VolumeBinding{Storage: o.Storage}
+			a, ok := args.(*configv1.VolumeBindingArgs)
+			if !ok {
+				return nil, notArgs(p, args)
+			}
+			p.Limit = time.Duration(*a.BindTimeoutSeconds) * time.Second
+			return p, nil
+		},
+	}
+}
+
+func notArgs(p framework.Plugin, args any) error {
+	return fmt.Errorf("plugin %s: its arguments are a %T", p.Name(), args)
+}
+
+func newNodeAffinity(args any, _ *framework.Handle) (framework.Plugin, error) {
+	a, ok := args.(*configv1.NodeAffinityArgs)
+	if !ok {
+		return nil, notArgs(NodeAffinity{}, args)
+	}
+	return NodeAffinity{Added: a.AddedAffinity}, nil
+}
+
+func newInterPodAffinity(args any, _ *framework.Handle) (framework.Plugin, error) {
+	a, ok := args.(*configv1.InterPodAffinityArgs)
+	if !ok {
+		return nil, notArgs(InterPodAffinity{}, args)
+	}
+	return InterPodAffinity{HardWeight: int64(*a.HardPodAffinityWeight), NotOthers: a.IgnorePreferredTermsOfExistingPods}, nil
+}
+
+func newBalanced(args any, _ *framework.Handle) (framework.Plugin, error) {
+	a, ok := args.(*configv1.NodeResourcesBalancedAllocationArgs)
+	if !ok {
+		return nil, notArgs(NodeResourcesBalancedAllocation{}, args)
+	}
+	var p NodeResourcesBalancedAllocation
+	if s := strategyOf(a.Resources); !slices.Equal(s, cpuAndMemory) {
+		for _, r := range s {
+			p.Resources = append(p.Resources, r.Name)
+		}
+	}
+	return p, nil
+}
+
+func strategyOf(in []configv1.ResourceSpec) []WeightedResource {
+	out := make([]WeightedResource, len(in))
+	for i, r := range in {
+		out[i] = WeightedResource{corev1.ResourceName(r.Name), r.Weight}
+	}
+	return out
+}
+
+func newFit(args any, _ *framework.Handle) (framework.Plugin, error) {
+	a, ok := args.(*configv1.NodeResourcesFitArgs)
+	if !ok {
+		return nil, notArgs(NodeResourcesFit{}, args)
+	}
+	var p NodeResourcesFit
+	if len(a.IgnoredResources)+len(a.IgnoredResourceGroups) > 0 {
+		p.Ignored = func(r corev1.ResourceName) bool {
+			group, _, _ := strings.Cut(string(r), "/")
+			return slices.Contains(a.IgnoredResources, string(r)) || slices.Contains(a.IgnoredResourceGroups, group)
+		}
+	}
+	s := a.ScoringStrategy
+	resources := strategyOf(s.Resources)
+	switch s.Type {
+	case configv1.MostAllocated:
+		p.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
+	case configv1.RequestedToCapacityRatio:
+		var points []Point
+		for _, at := range s.RequestedToCapacityRatio.Shape {
+			points = append(points, Point{int64(at.Utilization), int64(at.Score)})
+		}
+		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(points), SkipZero: true}
+	default:
+		if !slices.Equal(resources, cpuAndMemory) {
+			p.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}
+		}
+	}
+	return p, nil
+}

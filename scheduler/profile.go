@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/scheduler/config"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/queue"
+)
+
+// profile is a scheduler's plugins by what the loop has them do, and what decides with them.
+type profile struct {
+	*framework.Profile
+	name       string
+	engine     *framework.Engine
+	post       []framework.PostFilterer
+	reserve    []framework.Reserver
+	permit     []framework.Permitter
+	preBind    []framework.PreBinder
+	bind       []framework.Binder
+	postBind   []framework.PostBinder
+	events     events.EventRecorder // set by startEvents
+	sort       framework.QueueSorter
+	extensions []framework.EnqueueExtensions
+}
+
+func newProfile(of *framework.Profile, parallelism int) (*profile, error) {
+	if err := of.Validate(); err != nil {
+		return nil, err
+	}
+	return &profile{
+		Profile: of, name: of.SchedulerName,
+		engine:     framework.NewEngine(of, parallelism, uint64(time.Now().UnixNano())), //nolint:gosec // any seed will do
+		post:       framework.Of[framework.PostFilterer](of, framework.AtPostFilter),
+		reserve:    framework.Of[framework.Reserver](of, framework.AtReserve),
+		permit:     framework.Of[framework.Permitter](of, framework.AtPermit),
+		preBind:    framework.Of[framework.PreBinder](of, framework.AtPreBind),
+		bind:       framework.Of[framework.Binder](of, framework.AtBind),
+		postBind:   framework.Of[framework.PostBinder](of, framework.AtPostBind),
+		sort:       framework.Of[framework.QueueSorter](of, framework.AtQueueSort)[0],
+		extensions: framework.All[framework.EnqueueExtensions](of),
+	}, nil
+}
+
+// makeProfiles makes the plugins of all profiles.
+func (s *Scheduler) makeProfiles() error {
+	s.profiles = map[string]*profile{}
+	registry := s.registry()
+	var sort string
+	for i := range s.cfg.Configuration.Profiles {
+		c := &s.cfg.Configuration.Profiles[i]
+		of, err := s.makePlugins(c, registry)
+		if err != nil {
+			return fmt.Errorf("profile %q: %w", c.SchedulerName, err)
+		}
+		p, err := newProfile(of, s.cfg.Parallelism)
+		if err != nil {
+			return err
+		}
+		if sort == "" {
+			sort = p.sort.Name()
+		} else if sort != p.sort.Name() {
+			return fmt.Errorf("profile %q sorts the queue by %s, another by %s; there is one queue", p.name, p.sort.Name(), sort)
+		}
+		s.profiles[p.name] = p
+	}
+	return nil
+}
+
+// registry are all plugins that can be made.
+func (s *Scheduler) registry() framework.Registry {
+	r := plugins.InTree(plugins.Options{Storage: s.storage, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
+	r[preempt.Name] = func(args any, _ *framework.Handle) (framework.Plugin, error) {
+		a, ok := args.(*configv1.DefaultPreemptionArgs)
+		if !ok {
+			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
+		}
+		return preempt.New(preempt.Config{
+			Client: s.client, Later: s.later, Budgets: s.listBudgets, Event: s.eventPreempted, Log: s.log,
+			Chosen:  func(victims int) { measured().victims.Observe(float64(victims)) },
+			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
+		}), nil
+	}
+	maps.Copy(r, s.cfg.Plugins)
+	return r
+}
+
+func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) (*framework.Profile, error) {
+	h := &framework.Handle{
+		Profile: c.SchedulerName, Client: s.client, Dynamic: s.cfg.Client.Dynamic, Informers: s.informers, Waiting: &s.permits, Log: s.log,
+	}
+	of := &framework.Profile{SchedulerName: c.SchedulerName, Points: map[framework.Point][]framework.Weighted{}, PercentageOfNodes: c.PercentageOfNodes}
+	made := map[string]framework.Plugin{}
+	for _, name := range c.Plugins() {
+		factory, ok := registry[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no plugin %q", name)
+		}
+		p, err := factory(c.Args[name], h)
+		if err != nil {
+			return nil, err
+		}
+		made[name] = p
+		of.Plugins = append(of.Plugins, framework.Weighted{Plugin: p, Weight: 1})
+	}
+	for point, list := range c.Points {
+		at := []framework.Weighted{}
+		for _, p := range list {
+			at = append(at, framework.Weighted{Plugin: made[p.Name], Weight: p.Weight})
+		}
+		of.Points[point] = at
+	}
+	return of, nil
+}
+
+// profile is that of a pod, or nil: it names another scheduler.
+func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Spec.SchedulerName] }
+
+func (s *Scheduler) queueConfig() queue.Config {
+	c := queue.Config{
+		Profiles: map[string]queue.Rules{}, Entered: s.entered,
+		InitialBackoff: s.cfg.Configuration.InitialBackoff(), MaxBackoff: s.cfg.Configuration.MaxBackoff(),
+	}
+	for name, p := range s.profiles {
+		r := queue.Rules{Gates: framework.Of[framework.PreEnqueuer](p.Profile, framework.AtPreEnqueue), Hints: map[string][]framework.ClusterEventWithHint{}}
+		for _, e := range p.extensions {
+			r.Hints[e.Name()] = e.EventsToRegister()
+		}
+		c.Profiles[name], c.Less = r, p.sort.Less
+	}
+	return c
+}

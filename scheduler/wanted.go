@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"keelson/api/scheme"
+)
+
+// maxManifest bounds what is read of a manifest, in bytes.
+const maxManifest = 8 << 20
+
+// Wanted are the objects of a manifest that lead to pods.
+type Wanted struct{ objects []runtime.Object }
+
+// ReadWanted reads YAML or JSON documents. namespace is of those that name none. Objects that lead to no pods are an error.
+func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
+	var w Wanted
+	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err != nil {
+		return w, fmt.Errorf("read manifest: %w", err)
+	}
+	if len(b) > maxManifest {
+		return w, fmt.Errorf("manifest of more than %d bytes", maxManifest)
+	}
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(b)))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return w, nil
+		}
+		if err != nil {
+			return w, fmt.Errorf("document %d: %w", n, err)
+		}
+		if len(bytes.TrimSpace(doc)) == 0 {
+			continue
+		}
+		obj, _, err := scheme.Strict.UniversalDeserializer().Decode(doc, nil, nil)
+		if err != nil {
+			return w, fmt.Errorf("document %d: %w", n, err)
+		}
+		switch obj.(type) {
+		case *corev1.Pod, *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *corev1.PersistentVolumeClaim:
+		default:
+			return w, fmt.Errorf("document %d: a %s leads to no pods: write Pods, Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and their claims",
+				n, obj.GetObjectKind().GroupVersionKind().Kind)
+		}
+		if o, ok := obj.(metav1.Object); ok && o.GetNamespace() == "" {
+			o.SetNamespace(cmp.Or(namespace, metav1.NamespaceDefault))
+		}
+		w.objects = append(w.objects, obj)
+	}
+}
+
+// want adds the pods that controllers would make of the objects.
+func (t *trial) want(w *Wanted, list []schedulingv1.PriorityClass) error {
+	classes := map[string]*int32{}
+	for i := range list {
+		classes[list[i].Name] = &list[i].Value
+		if list[i].GlobalDefault {
+			classes[""] = &list[i].Value
+		}
+	}
+	for _, obj := range w.objects {
+		if err := t.claims(obj); err != nil {
+			return err
+		}
+		if _, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+			continue
+		}
+		pods, of, daemon := t.podsOf(obj)
+		if len(t.work)+len(pods) > MaxWhatIf {
+			return fmt.Errorf("more than %d pods: ask a smaller question", MaxWhatIf)
+		}
+		for _, pod := range pods {
+			if err := t.complete(pod, classes); err != nil {
+				return err
+			}
+			t.add(pod, "new", of)
+			t.work[len(t.work)-1].daemon = daemon
+		}
+	}
+	return nil
+}
+
+// claims adds the claims that an object is, or that its controller makes, where there are none of these names.
+func (t *trial) claims(obj runtime.Object) error {
+	var wanted []*corev1.PersistentVolumeClaim
+	switch o := obj.(type) {
+	case *corev1.PersistentVolumeClaim:
+		wanted = append(wanted, o.DeepCopy())
+	case *appsv1.StatefulSet:
+		for i := range min(replicas(o.Spec.Replicas), MaxWhatIf) {
+			for j := range o.Spec.VolumeClaimTemplates {
+				c := o.Spec.VolumeClaimTemplates[j].DeepCopy()
+				c.Name, c.Namespace = fmt.Sprintf("%s-%s-%d", c.Name, o.Name, i), o.Namespace
+				wanted = append(wanted, c)
+			}
+		}
+	}
+	store := t.s.informers.Core().V1().PersistentVolumeClaims().Informer().GetStore()
+	for _, c := range wanted {
+		if c.Spec.StorageClassName == nil {
+			c.Spec.StorageClassName = t.defaultClass()
+		}
+		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
+		if _, exists, _ := store.GetByKey(c.Namespace + "/" + c.Name); exists { // it never fails
+			continue
+		}
+		if err := store.Add(c); err != nil {
+			return fmt.Errorf("claim %s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// defaultClass is the storage class of claims that name none, nil: there is none.
+func (t *trial) defaultClass() *string {
+	for _, o := range t.s.informers.Storage().V1().StorageClasses().Informer().GetStore().List() {
+		if c, ok := o.(*storagev1.StorageClass); ok && c.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" {
+			return &c.Name
+		}
+	}
+	return nil
+}
+
+// podsOf is what the controller of an object would make.
+func (t *trial) podsOf(obj runtime.Object) (pods []*corev1.Pod, of string, daemon bool) {
+	var meta *metav1.ObjectMeta
+	var template *corev1.PodTemplateSpec
+	var kind string
+	count, claims := 0, []corev1.PersistentVolumeClaim(nil)
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return []*corev1.Pod{o.DeepCopy()}, "", false
+	case *appsv1.Deployment:
+		kind, meta, template, count = "Deployment", &o.ObjectMeta, &o.Spec.Template, replicas(o.Spec.Replicas)
+	case *appsv1.ReplicaSet:
+		kind, meta, template, count = "ReplicaSet", &o.ObjectMeta, &o.Spec.Template, replicas(o.Spec.Replicas)
+	case *appsv1.StatefulSet:
+		kind, meta, template, count, claims = "StatefulSet", &o.ObjectMeta, &o.Spec.Template, replicas(o.Spec.Replicas), o.Spec.VolumeClaimTemplates
+	case *batchv1.Job:
+		kind, meta, template, count = "Job", &o.ObjectMeta, &o.Spec.Template, replicas(o.Spec.Parallelism)
+		if o.Spec.Completions != nil {
+			count = min(count, int(*o.Spec.Completions))
+		}
+	case *appsv1.DaemonSet:
+		kind, meta, template = "DaemonSet", &o.ObjectMeta, &o.Spec.Template
+	}
+	of = kind + "/" + meta.Name
+	if kind == "DaemonSet" {
+		for _, n := range t.s.cache.Refresh().Nodes {
+			pod := fromTemplate(kind, meta, template, n.Name)
+			pin(&pod.Spec, n.Name)
+			pods = append(pods, pod)
+		}
+		return pods, of, true
+	}
+	for i := range min(count, MaxWhatIf+1) {
+		pod := fromTemplate(kind, meta, template, fmt.Sprint(i))
+		for _, c := range claims {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: c.Name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprintf("%s-%s-%d", c.Name, meta.Name, i)},
+			}})
+		}
+		pods = append(pods, pod)
+	}
+	return pods, of, false
+}
+
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return max(int(*n), 0)
+}
+
+func fromTemplate(kind string, meta *metav1.ObjectMeta, t *corev1.PodTemplateSpec, suffix string) *corev1.Pod {
+	c := t.DeepCopy()
+	c.Name, c.Namespace = meta.Name+"-"+suffix, meta.Namespace
+	c.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Name: meta.Name, Controller: new(true)}}
+	return &corev1.Pod{ObjectMeta: c.ObjectMeta, Spec: c.Spec}
+}
+
+// pin keeps a pod to one node and gives it the tolerations that a DaemonSet's pods have.
+func pin(s *corev1.PodSpec, node string) {
+	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	if s.Affinity == nil {
+		s.Affinity = &corev1.Affinity{}
+	}
+	if s.Affinity.NodeAffinity == nil {
+		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	required := s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if required == nil || len(required.NodeSelectorTerms) == 0 {
+		required = &corev1.NodeSelector{NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 1)}
+	}
+	for i := range required.NodeSelectorTerms {
+		t := &required.NodeSelectorTerms[i]
+		t.MatchFields = append(t.MatchFields, field)
+	}
+	s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
+	for _, key := range []string{corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable} {
+		s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	}
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		s.Tolerations = append(s.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute})
+	}
+}

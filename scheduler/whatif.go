@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	podkind "keelson/api/core/pod"
+	"keelson/lib/mark"
+	"keelson/scheduler/explain"
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/state"
+)
+
+// MaxWhatIf bounds the attempts of one question.
+const MaxWhatIf = 10000
+
+// Question is what to try on a copy of a cluster's state.
+type Question struct {
+	Wanted Wanted
+	// Drain nodes are cordoned and their pods move, but for those of DaemonSets; Remove nodes are gone with all their pods.
+	Drain, Remove []string
+	Add           []*corev1.Node
+}
+
+// Outcome is where one pod would go.
+type Outcome struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Of is the workload ("Deployment/web"); empty for a pod of its own.
+	Of string `json:"of,omitempty"`
+	// Why is the pod here: "new", "pending", "leaves node-1", "preempted on node-1".
+	Why string `json:"why"`
+	// Node is empty: it stays pending. Reason is why, in words.
+	Node   string `json:"node,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Decision is the attempt as the scheduler would have recorded it; nil: the scheduler would not try the pod.
+	Decision *mark.Decision `json:"decision,omitempty"`
+}
+
+// Lost is a pod that goes and that no controller makes anew.
+type Lost struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Why       string `json:"why"`
+}
+
+// Answer is what would become of the pods, in the order in which they were tried.
+type Answer struct {
+	Nodes    int       `json:"nodes"`
+	Outcomes []Outcome `json:"outcomes"`
+	Lost     []Lost    `json:"lost,omitempty"`
+}
+
+// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: ReadOnly
+// makes sure of that.
+func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
+	s, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.queue.Close()
+	// First what says at once that it is forbidden; informers would try again and again.
+	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
+		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String()})
+	if err != nil {
+		return nil, fmt.Errorf("list pending pods: %w", err)
+	}
+	if _, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	classes, err := s.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list priority classes: %w", err)
+	}
+	following, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, err := s.watch(following)
+	if err != nil {
+		return nil, err
+	}
+	cancel() // from here on the caches stay as they are
+	ended()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("read the cluster's state: %w", err)
+	}
+	t := &trial{s: s, answer: &Answer{}}
+	if err := t.change(q); err != nil {
+		return nil, err
+	}
+	for i := range pending.Items {
+		if p := &pending.Items[i]; p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
+			t.add(p, "pending", "")
+		}
+	}
+	if err := t.want(&q.Wanted, classes.Items); err != nil {
+		return nil, err
+	}
+	return t.answer, t.run(ctx)
+}
+
+// ReadOnly lets through what reads.
+func ReadOnly(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }
+
+type readOnly struct{ http.RoundTripper }
+
+var errReadOnly = errors.New("a question changes nothing")
+
+func (r readOnly) RoundTrip(rq *http.Request) (*http.Response, error) {
+	if rq.Method != http.MethodGet {
+		return nil, fmt.Errorf("%s %s: %w", rq.Method, rq.URL.Path, errReadOnly)
+	}
+	return r.RoundTripper.RoundTrip(rq)
+}
+
+// trial is a question at work.
+type trial struct {
+	s      *Scheduler
+	answer *Answer
+	work   []task
+	made   int
+}
+
+type task struct {
+	pod    *corev1.Pod
+	of     string
+	why    string
+	number int
+	daemon bool // pinned to a node, where it may turn out not to be wanted
+}
+
+func (t *trial) add(pod *corev1.Pod, why, of string) {
+	t.made++
+	t.work = append(t.work, task{pod: pod, of: of, why: why, number: t.made})
+}
+
+// change takes nodes away and adds some.
+func (t *trial) change(q *Question) error {
+	for _, n := range q.Add {
+		if t.s.cache.Refresh().Node(n.Name) != nil {
+			return fmt.Errorf("there is a node %s already", n.Name)
+		}
+		t.s.cache.SetNode(n)
+	}
+	for _, name := range q.Drain {
+		n := t.s.cache.Refresh().Node(name)
+		if n == nil {
+			return fmt.Errorf("there is no node %s to drain", name)
+		}
+		pods := slices.Clone(n.Pods)
+		node := n.Node.DeepCopy()
+		node.Spec.Unschedulable = true
+		t.s.cache.SetNode(node)
+		t.leave(pods, "leaves "+name, false)
+	}
+	for _, name := range q.Remove {
+		n := t.s.cache.Refresh().Node(name)
+		if n == nil {
+			return fmt.Errorf("there is no node %s to remove", name)
+		}
+		t.leave(slices.Clone(n.Pods), "leaves "+name, true)
+		t.s.cache.RemoveNode(name)
+	}
+	return nil
+}
+
+// leave takes pods off their nodes. Those with a controller are tried again; a DaemonSet's pod stays, or goes with its node.
+func (t *trial) leave(pods []*state.PodInfo, why string, all bool) {
+	for _, p := range pods {
+		owner := metav1.GetControllerOfNoCopy(p.Pod)
+		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
+		bound := mirror || owner != nil && owner.Kind == "DaemonSet"
+		if bound && !all {
+			continue
+		}
+		t.s.cache.RemovePod(p.Pod.UID)
+		switch {
+		case bound: // it goes with its node, or comes again where there is room
+		case owner == nil:
+			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
+		default:
+			t.add(again(p.Pod), why, owner.Kind+"/"+owner.Name)
+		}
+	}
+}
+
+// again is a pod as its controller would make it anew.
+func again(pod *corev1.Pod) *corev1.Pod {
+	c := pod.DeepCopy()
+	c.UID = types.UID("again-" + string(pod.UID))
+	c.Spec.NodeName, c.Status, c.DeletionTimestamp = "", corev1.PodStatus{}, nil
+	return c
+}
+
+// run tries the pods, the most important first, and those that were there before new ones.
+func (t *trial) run(ctx context.Context) error {
+	tried := 0
+	for len(t.work) > 0 {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("try pods: %w", err)
+		}
+		if tried++; tried > MaxWhatIf {
+			return fmt.Errorf("more than %d attempts: ask a smaller question", MaxWhatIf)
+		}
+		at := 0
+		for i := range t.work {
+			if before(&t.work[i], &t.work[at]) {
+				at = i
+			}
+		}
+		next := t.work[at]
+		t.work = slices.Delete(t.work, at, at+1)
+		if err := t.try(ctx, &next); err != nil {
+			return err
+		}
+	}
+	t.answer.Nodes = len(t.s.cache.Refresh().Nodes)
+	return nil
+}
+
+func before(x, y *task) bool {
+	return cmp.Or(cmp.Compare(priority(y.pod), priority(x.pod)), cmp.Compare(x.number, y.number)) < 0
+}
+
+func priority(p *corev1.Pod) int32 {
+	if p.Spec.Priority == nil {
+		return 0
+	}
+	return *p.Spec.Priority
+}
+
+// try makes one attempt, and counts the pod where it goes.
+func (t *trial) try(ctx context.Context, it *task) error {
+	pod := it.pod
+	out := Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: it.of, Why: it.why}
+	p := t.s.profile(pod)
+	switch {
+	case p == nil:
+		out.Reason = fmt.Sprintf("it waits for the scheduler %q", pod.Spec.SchedulerName)
+	case len(pod.Spec.SchedulingGates) > 0:
+		out.Reason = "its scheduling gates hold it back"
+	}
+	if out.Reason != "" {
+		t.answer.Outcomes = append(t.answer.Outcomes, out)
+		return nil
+	}
+	info := state.NewPodInfo(pod)
+	a := p.engine.Decide(info, t.s.cache.Refresh(), nil)
+	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"}, a.Refused[0].Status.Plugin) {
+		return nil // its controller would not make it
+	}
+	if a.Chosen == nil && len(a.Snapshot.Nodes) > 0 && (pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever) {
+		room, why := preempt.Choose(a, t.s.listBudgets())
+		if a.Preemption = room; room == nil {
+			a.PostMessage = "preemption: " + why
+		}
+	}
+	out.Decision = explain.Decision(a, 1, 0)
+	if room := a.Preemption; room != nil {
+		t.leave(room.Victims, fmt.Sprintf("preempted on %s by %s/%s", room.Node, pod.Namespace, pod.Name), true)
+		a = p.engine.Decide(info, t.s.cache.Refresh(), nil)
+	}
+	if a.Chosen == nil {
+		out.Reason = out.Decision.Message
+		t.answer.Outcomes = append(t.answer.Outcomes, out)
+		return nil
+	}
+	out.Node = a.Chosen.Name
+	if err := t.s.cache.Assume(info, out.Node); err != nil {
+		return fmt.Errorf("place pod %s: %w", info.Key, err)
+	}
+	for _, r := range p.reserve {
+		if err := r.Reserve(ctx, a.Cycle, info, a.Chosen); err != nil {
+			out.Node, out.Reason = "", err.Error()
+			t.s.cache.Forget(pod.UID)
+			break
+		}
+	}
+	t.answer.Outcomes = append(t.answer.Outcomes, out)
+	return nil
+}
+
+// complete gives a new pod what the API server would: defaults, priority, an identity.
+func (t *trial) complete(pod *corev1.Pod, classes map[string]*int32) error {
+	podkind.Pod().Default(pod)
+	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
+	pod.UID = types.UID(fmt.Sprintf("new-%d", t.made+1))
+	if pod.Spec.NodeName != "" {
+		return fmt.Errorf("pod %s/%s names its node: no scheduler is asked", pod.Namespace, pod.Name)
+	}
+	if pod.Spec.Priority != nil {
+		return nil
+	}
+	value, ok := classes[pod.Spec.PriorityClassName]
+	if !ok && pod.Spec.PriorityClassName != "" && !strings.HasPrefix(pod.Spec.PriorityClassName, "system-") {
+		return fmt.Errorf("pod %s/%s: there is no priority class %s", pod.Namespace, pod.Name, pod.Spec.PriorityClassName)
+	}
+	pod.Spec.Priority = value
+	return nil
+}

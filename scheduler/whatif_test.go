@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/client"
+	"keelson/scheduler"
+	"keelson/scheduler/schedtest"
+)
+
+const wanted = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "2"}}}], priorityClassName: high}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent, namespace: ops}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template: {metadata: {labels: {app: agent}}, spec: {nodeSelector: {pool: a}, containers: [{name: c, image: i}]}}
+`
+
+// TestWhatIf: the questions one can ask of a cluster of two nodes, one of them full of cheap pods of a ReplicaSet.
+func TestWhatIf(t *testing.T) {
+	ofSet := func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "cheap", Controller: new(true)}}
+	}
+	class := &schedulingv1.PriorityClass{}
+	class.Name, class.Value = "high", 1000
+	state := func() []runtime.Object {
+		return []runtime.Object{
+			class, schedtest.Node("a", schedtest.Labels("pool", "a")), schedtest.Node("b"),
+			schedtest.Pod("cheap-1", schedtest.On("a"), schedtest.Asks("3", ""), ofSet), schedtest.Pod("cheap-2", schedtest.On("b"), schedtest.Asks("3", ""), ofSet, schedtest.Priority(1)),
+			schedtest.Pod("alone", schedtest.On("b"), schedtest.Asks("1", "")), schedtest.Pod("waits", schedtest.Asks("4", "")),
+		}
+	}
+	tests := []struct {
+		name     string
+		question scheduler.Question
+		manifest string
+		want     string // "pod: why -> node", in the order of attempts; then what is lost
+	}{
+		{
+			"preempts", scheduler.Question{}, wanted,
+			"web-0: new -> a; web-1: new -> a; waits: pending -> ; agent-a: new -> a; cheap-1: preempted on a by default/web-0 -> ",
+		},
+		{"drain", scheduler.Question{Drain: []string{"b"}}, "", "cheap-2: leaves b -> a; cheap-1: preempted on a by default/cheap-2 -> ; waits: pending -> ; lost alone"},
+		{
+			"remove and add", scheduler.Question{Remove: []string{"a"}, Add: []*corev1.Node{schedtest.Node("added-1"), schedtest.Node("added-2")}}, "",
+			"cheap-1: leaves a -> added-1 or added-2; waits: pending -> added-1 or added-2",
+		},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			c := fake.NewClientset(state()...)
+			var err error
+			if tc.question.Wanted, err = scheduler.ReadWanted(strings.NewReader(tc.manifest), ""); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: c}, Parallelism: 1}, &tc.question)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, o := range answer.Outcomes {
+				node := o.Node
+				if strings.HasPrefix(node, "added-") {
+					node = "added-1 or added-2"
+				}
+				got = append(got, fmt.Sprintf("%s: %s -> %s", o.Name, o.Why, node))
+				if o.Node == "" && o.Reason == "" {
+					t.Errorf("%s stays pending without a reason", o.Name)
+				}
+			}
+			for _, l := range answer.Lost {
+				got = append(got, "lost "+l.Name)
+			}
+			a, b := slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(strings.Split(tc.want, "; ")))
+			if !slices.Equal(a, b) {
+				t.Errorf("got  %s\nwant %s", strings.Join(got, "; "), tc.want)
+			}
+			for _, act := range c.Actions() {
+				if !slices.Contains([]string{"get", "list", "watch"}, act.GetVerb()) {
+					t.Errorf("it sent %s %s", act.GetVerb(), act.GetResource().Resource)
+				}
+			}
+		})
+	}
+}
+
+// TestWhatIfRefuses: what is no question, each with its reason.
+func TestWhatIfRefuses(t *testing.T) {
+	for manifest, want := range map[string]string{
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}": "a Secret leads to no pods", "kind: [": "document 1",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {contaners: []}": "contaners", strings.Repeat("#", 9<<20): "more than 8388608 bytes",
+	} {
+		if _, err := scheduler.ReadWanted(strings.NewReader(manifest), ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	ask := func(q scheduler.Question, manifest string) error {
+		var err error
+		if q.Wanted, err = scheduler.ReadWanted(strings.NewReader(manifest), ""); err != nil {
+			t.Fatal(err)
+		}
+		_, err = scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: fake.NewClientset(schedtest.Node("a"))}}, &q)
+		return err
+	}
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]%s}"
+	for want, err := range map[string]error{
+		"no node x to drain": ask(scheduler.Question{Drain: []string{"x"}}, ""), "no node x to remove": ask(scheduler.Question{Remove: []string{"x"}}, ""),
+		"a node a already": ask(scheduler.Question{Add: []*corev1.Node{schedtest.Node("a")}}, ""), "no priority class gold": ask(scheduler.Question{}, fmt.Sprintf(pod, ", priorityClassName: gold")),
+		"names its node":       ask(scheduler.Question{}, fmt.Sprintf(pod, ", nodeName: a")),
+		"more than 10000 pods": ask(scheduler.Question{}, "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: r}\nspec: {replicas: 2000000000, selector: {}, template: {spec: {containers: [{name: c, image: i}]}}}"),
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+type answering struct{}
+
+func (answering) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.ErrUnsupported }
+
+// TestReadOnly: only what reads leaves.
+func TestReadOnly(t *testing.T) {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+		rq, err := http.NewRequestWithContext(t.Context(), method, "http://x/y", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = scheduler.ReadOnly(answering{}).RoundTrip(rq) //nolint:bodyclose // there is none
+		if passed := errors.Is(err, errors.ErrUnsupported); passed != (method == http.MethodGet) {
+			t.Errorf("%s passed: %v (%v)", method, passed, err)
+		}
+	}
+}
