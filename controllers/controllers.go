@@ -53,8 +53,8 @@ type Config struct {
 	RootCA []byte
 	// TokenKey signs the tokens in secrets of type kubernetes.io/service-account-token. nil: they stay empty.
 	TokenKey crypto.Signer
-	// Authority signs approved certificate requests of Kubernetes' own signers. nil: nobody does.
-	Authority *pki.Authority
+	// Authorities sign approved certificate requests of Kubernetes' own signers: certificates.Signers.Authorities. nil: nobody does.
+	Authorities map[string]func() (*pki.Authority, error)
 	Options
 	// Resync makes informers redeliver all objects this often; 0, the default, never.
 	Resync time.Duration
@@ -140,7 +140,7 @@ func (m *Manager) build(ctx context.Context, row row, shared informers.SharedInf
 	events := c.Events(cmp.Or(row.source, account), "", m.cfg.Log)
 	writers.Go(func() { _ = events.Run(ctx, func() {}) }) // it knows no error
 	env := &framework.Env{
-		Name: account, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
+		Name: account, Queue: row.queue, Workers: m.cfg.workers(row), Client: c, Shared: shared, Marks: m.cfg.Marks, Log: m.cfg.Log,
 		Events: events, Lists: own,
 	}
 	return row.build(env, m.cfg)

@@ -31,6 +31,8 @@ type Options struct {
 	// UnusedTokens is how long a token that was made for a service account must be unused before its secret is invalidated, and then
 	// invalid before it is deleted. Default a year.
 	UnusedTokens time.Duration
+	// CertificateLife is for how long certificate requests are signed at most. Default a year.
+	CertificateLife time.Duration
 	// PodRanges are for the nodes that bring no range of pod addresses.
 	PodRanges nodeipam.Config
 	// Autoscaling says how often and how soon is scaled; nil is as by default.
@@ -99,6 +101,9 @@ func (o Options) Validate() error {
 	}
 	if o.UnusedTokens < 0 {
 		errs = append(errs, fmt.Errorf("--legacy-service-account-token-clean-up-period %s is negative", o.UnusedTokens))
+	}
+	if o.CertificateLife < 0 {
+		errs = append(errs, fmt.Errorf("--cluster-signing-duration %s is negative", o.CertificateLife))
 	}
 	if o.Nodes.StartupGrace < 0 {
 		errs = append(errs, fmt.Errorf("--node-startup-grace-period %s is negative", o.Nodes.StartupGrace))

@@ -64,8 +64,13 @@ func TestOptionsValidate(t *testing.T) {
 // TestTable: names, aliases and flags mean one controller each, and rows that share a flag have the same default.
 func TestTable(t *testing.T) {
 	var names []string
+	queues := map[string]bool{}
 	workers := map[string]int{}
 	for _, r := range table {
+		if r.queue == "" || queues[r.queue] {
+			t.Errorf("row %s: the name of its queue is %q, which is empty or another's", r.name, r.queue)
+		}
+		queues[r.queue] = true
 		for _, n := range []string{r.name, r.alias} {
 			if n != "" && slices.Contains(names, n) {
 				t.Errorf("two controllers are called %s", n)

@@ -57,6 +57,8 @@ type row struct {
 	account string
 	// source is its name in events. Empty: the account.
 	source string
+	// queue is its name in the workqueue_* metrics and in messages about its passes: that of kube-controller-manager's queue, where it has one.
+	queue string
 	// boss controllers act as system:kube-controller-manager, which has rights that Kubernetes gives to no service account.
 	boss bool
 	// off controllers run only when --controllers names them.
@@ -70,99 +72,99 @@ type row struct {
 
 // table lists all controllers.
 var table = []row{
-	{name: "replicationcontroller-controller", alias: "replicationcontroller", account: "replication-controller", workers: 5, syncs: "rc", build: plain(replicationcontroller.New)},
-	{name: "statefulset-controller", alias: "statefulset", workers: 5, syncs: "statefulset", build: plain(statefulset.New)},
+	{name: "replicationcontroller-controller", queue: "replicationmanager", alias: "replicationcontroller", account: "replication-controller", workers: 5, syncs: "rc", build: plain(replicationcontroller.New)},
+	{name: "statefulset-controller", queue: "statefulset", alias: "statefulset", workers: 5, syncs: "statefulset", build: plain(statefulset.New)},
 	{
-		name: "daemonset-controller", alias: "daemonset", account: "daemon-set-controller", source: "daemonset-controller",
+		name: "daemonset-controller", queue: "daemonset", alias: "daemonset", account: "daemon-set-controller", source: "daemonset-controller",
 		workers: 2, syncs: "daemonset", build: plain(daemonset.New),
 	},
-	{name: "replicaset-controller", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
-	{name: "deployment-controller", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
-	{name: "job-controller", alias: "job", workers: 5, syncs: "job", build: plain(job.New)},
-	{name: "endpointslice-controller", alias: "endpointslice", workers: 5, syncs: "service-endpoint", build: plain(endpointslice.New)},
-	{name: "endpoints-controller", alias: "endpoint", account: "endpoint-controller", workers: 5, syncs: "endpoint", build: plain(endpoints.New)},
-	{name: "endpointslice-mirroring-controller", alias: "endpointslicemirroring", account: "endpointslicemirroring-controller", workers: 5, build: plain(endpointslicemirroring.New)},
-	{name: "cronjob-controller", alias: "cronjob", workers: 5, syncs: "cron-job", build: plain(cronjob.New)},
-	{name: "ttl-after-finished-controller", alias: "ttl-after-finished", workers: 5, syncs: "ttl-after-finished", build: plain(ttlafterfinished.New)},
-	{name: "garbage-collector-controller", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
-	{name: "namespace-controller", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
-	{name: "serviceaccount-controller", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},
+	{name: "replicaset-controller", queue: "replicaset", alias: "replicaset", workers: 5, syncs: "replicaset", build: plain(replicaset.New)},
+	{name: "deployment-controller", queue: "deployment", alias: "deployment", workers: 5, syncs: "deployment", build: plain(deployment.New)},
+	{name: "job-controller", queue: "job", alias: "job", workers: 5, syncs: "job", build: plain(job.New)},
+	{name: "endpointslice-controller", queue: "endpoint_slice", alias: "endpointslice", workers: 5, syncs: "service-endpoint", build: plain(endpointslice.New)},
+	{name: "endpoints-controller", queue: "endpoint", alias: "endpoint", account: "endpoint-controller", workers: 5, syncs: "endpoint", build: plain(endpoints.New)},
+	{name: "endpointslice-mirroring-controller", queue: "endpoint_slice_mirroring", alias: "endpointslicemirroring", account: "endpointslicemirroring-controller", workers: 5, build: plain(endpointslicemirroring.New)},
+	{name: "cronjob-controller", queue: "cronjob", alias: "cronjob", workers: 5, syncs: "cron-job", build: plain(cronjob.New)},
+	{name: "ttl-after-finished-controller", queue: "ttl_jobs_to_delete", alias: "ttl-after-finished", workers: 5, syncs: "ttl-after-finished", build: plain(ttlafterfinished.New)},
+	{name: "garbage-collector-controller", queue: "garbage_collector_attempt_to_delete", alias: "garbagecollector", account: "generic-garbage-collector", workers: 20, syncs: "gc", build: plain(garbage.New)},
+	{name: "namespace-controller", queue: "namespace", alias: "namespace", workers: 10, syncs: "namespace", build: plain(namespace.New)},
+	{name: "serviceaccount-controller", queue: "serviceaccount", alias: "serviceaccount", account: "service-account-controller", workers: 1, build: plain(serviceaccount.New)},
 	{
-		name: "root-ca-certificate-publisher-controller", alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher", workers: 1,
+		name: "root-ca-certificate-publisher-controller", queue: "root_ca_cert_publisher", alias: "root-ca-cert-publisher", account: "root-ca-cert-publisher", workers: 1,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) { return rootca.New(env, cfg.RootCA) },
 	},
 	{
-		name: "pod-garbage-collector-controller", alias: "podgc", account: "pod-garbage-collector", workers: 2,
+		name: "pod-garbage-collector-controller", queue: "orphaned_pods_nodes", alias: "podgc", account: "pod-garbage-collector", workers: 2,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return podgc.New(env, cfg.TerminatedPods)
 		},
 	},
 	{
-		name: "node-lifecycle-controller", alias: "nodelifecycle", account: "node-controller", workers: 4,
+		name: "node-lifecycle-controller", queue: "node_lifecycle_controller", alias: "nodelifecycle", account: "node-controller", workers: 4,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return nodelifecycle.New(env, cfg.Nodes)
 		},
 	},
 	{
-		name: "node-ipam-controller", alias: "nodeipam", account: "node-controller", workers: 4,
+		name: "node-ipam-controller", queue: "node", alias: "nodeipam", account: "node-controller", workers: 4,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return nodeipam.New(env, cfg.PodRanges)
 		},
 	},
-	{name: "ttl-controller", alias: "ttl", workers: 5, build: plain(ttl.New)},
-	{name: "taint-eviction-controller", workers: 8, build: plain(tainteviction.New)},
-	{name: "disruption-controller", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
-	{name: "resourcequota-controller", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
-	{name: "clusterrole-aggregation-controller", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
+	{name: "ttl-controller", queue: "ttlcontroller", alias: "ttl", workers: 5, build: plain(ttl.New)},
+	{name: "taint-eviction-controller", queue: "noexec_taint_pod", workers: 8, build: plain(tainteviction.New)},
+	{name: "disruption-controller", queue: "disruption", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
+	{name: "resourcequota-controller", queue: "resourcequota_primary", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
+	{name: "clusterrole-aggregation-controller", queue: "ClusterRoleAggregator", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
 	{
-		name: "horizontal-pod-autoscaler-controller", alias: "horizontalpodautoscaling", account: "horizontal-pod-autoscaler", workers: 5,
+		name: "horizontal-pod-autoscaler-controller", queue: "horizontalpodautoscaler", alias: "horizontalpodautoscaling", account: "horizontal-pod-autoscaler", workers: 5,
 		syncs: "horizontal-pod-autoscaler", build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return podautoscaler.New(env, cfg.Autoscaling)
 		},
 	},
-	{name: "service-lb-controller", alias: "service", account: "service-controller", workers: 1, syncs: "service", build: plain(servicelb.New)},
-	{name: "service-cidr-controller", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
-	{name: "certificatesigningrequest-approving-controller", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},
-	{name: "certificatesigningrequest-signing-controller", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},
-	{name: "certificatesigningrequest-cleaner-controller", alias: "csrcleaner", account: "certificate-controller", workers: 1, build: certificate(certificates.Clean)},
+	{name: "service-lb-controller", queue: "service", alias: "service", account: "service-controller", workers: 1, syncs: "service", build: plain(servicelb.New)},
+	{name: "service-cidr-controller", queue: "ipaddresses", account: "service-cidrs-controller", workers: 1, build: plain(servicecidr.New)},
+	{name: "certificatesigningrequest-approving-controller", queue: "csrapproving", alias: "csrapproving", account: "certificate-controller", workers: 2, build: certificate(certificates.Approve)},
+	{name: "certificatesigningrequest-signing-controller", queue: "csrsigning", alias: "csrsigning", account: "certificate-controller", workers: 2, build: certificate(certificates.Sign)},
+	{name: "certificatesigningrequest-cleaner-controller", queue: "csrcleaner", alias: "csrcleaner", account: "certificate-controller", workers: 1, build: certificate(certificates.Clean)},
 	{
-		name: "serviceaccount-token-controller", alias: "serviceaccount-token", boss: true, workers: 5, syncs: "serviceaccount-token",
+		name: "serviceaccount-token-controller", queue: "serviceaccount_tokens_service", alias: "serviceaccount-token", boss: true, workers: 5, syncs: "serviceaccount-token",
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return tokens.New(env, cfg.TokenKey, cfg.RootCA)
 		},
 	},
 	{
-		name: "legacy-serviceaccount-token-cleaner-controller", account: "legacy-service-account-token-cleaner", workers: 1,
+		name: "legacy-serviceaccount-token-cleaner-controller", queue: "legacy_token_cleaner", account: "legacy-service-account-token-cleaner", workers: 1,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return legacytokens.New(env, cfg.Clients("").Interface, cfg.UnusedTokens)
 		},
 	},
-	{name: "bootstrap-signer-controller", alias: "bootstrapsigner", account: "bootstrap-signer", workers: 1, build: plain(bootstrap.NewSigner)},
-	{name: "token-cleaner-controller", alias: "tokencleaner", account: "token-cleaner", workers: 1, build: plain(bootstrap.NewCleaner)},
+	{name: "bootstrap-signer-controller", queue: "bootstrap_signer_queue", alias: "bootstrapsigner", account: "bootstrap-signer", workers: 1, build: plain(bootstrap.NewSigner)},
+	{name: "token-cleaner-controller", queue: "token_cleaner", alias: "tokencleaner", account: "token-cleaner", workers: 1, build: plain(bootstrap.NewCleaner)},
 	{
-		name: "persistentvolume-binder-controller", alias: "persistentvolume-binder", account: "persistent-volume-binder",
+		name: "persistentvolume-binder-controller", queue: "claims", alias: "persistentvolume-binder", account: "persistent-volume-binder",
 		source: "persistentvolume-controller", workers: 8, build: plain(persistentvolume.New),
 	},
-	{name: "local-volume-provisioner-controller", alias: "local-volume-provisioner", account: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
+	{name: "local-volume-provisioner-controller", queue: "local_volume_provisioner", alias: "local-volume-provisioner", account: "local-volume-provisioner", source: localvolumenames.Provisioner, workers: 4, build: plain(localvolume.New)},
 	{
-		name: "persistentvolume-attach-detach-controller", alias: "attachdetach", account: "attachdetach-controller", workers: 10,
+		name: "persistentvolume-attach-detach-controller", queue: "attachdetach", alias: "attachdetach", account: "attachdetach-controller", workers: 10,
 		build: func(env *framework.Env, cfg Config) (framework.Controller, error) {
 			return attachdetach.New(env, cfg.Attach)
 		},
 	},
 	{
-		name: "persistentvolume-expander-controller", alias: "persistentvolume-expander", account: "expand-controller", source: "volume_expand",
+		name: "persistentvolume-expander-controller", queue: "volume_expand", alias: "persistentvolume-expander", account: "expand-controller", source: "volume_expand",
 		workers: 1, build: plain(expand.New),
 	},
 	{
-		name: "ephemeral-volume-controller", alias: "ephemeral-volume", source: "ephemeral_volume", workers: 5, syncs: "ephemeralvolume",
+		name: "ephemeral-volume-controller", queue: "ephemeral_volume", alias: "ephemeral-volume", source: "ephemeral_volume", workers: 5, syncs: "ephemeralvolume",
 		build: plain(ephemeral.New),
 	},
-	{name: "persistentvolumeclaim-protection-controller", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
-	{name: "persistentvolume-protection-controller", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
-	{name: "volumeattributesclass-protection-controller", workers: 1, build: plain(vacprotection.New)},
-	{name: "storage-version-migrator-controller", workers: 1, build: plain(storageversionmigrator.New)},
-	{name: "validatingadmissionpolicy-status-controller", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
+	{name: "persistentvolumeclaim-protection-controller", queue: "pvcprotection", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
+	{name: "persistentvolume-protection-controller", queue: "pvprotection", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
+	{name: "volumeattributesclass-protection-controller", queue: "vacprotection", workers: 1, build: plain(vacprotection.New)},
+	{name: "storage-version-migrator-controller", queue: "storage_version_migrator", workers: 1, build: plain(storageversionmigrator.New)},
+	{name: "validatingadmissionpolicy-status-controller", queue: "validatingadmissionpolicy-status", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
 }
 
 // plain adapts a constructor that needs no configuration.
@@ -172,6 +174,6 @@ func plain(f func(*framework.Env) (framework.Controller, error)) func(*framework
 
 func certificate(t certificates.Task) func(*framework.Env, Config) (framework.Controller, error) {
 	return func(env *framework.Env, cfg Config) (framework.Controller, error) {
-		return certificates.New(env, cfg.Authority, t)
+		return certificates.New(env, certificates.Signers{Authorities: cfg.Authorities, Life: cfg.CertificateLife}, t)
 	}
 }

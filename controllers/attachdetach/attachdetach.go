@@ -87,7 +87,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		coming: map[reservation]time.Time{}, going: map[string]types.UID{}, idle: map[string]time.Time{},
 		lost: map[string][]corev1.UniqueVolumeName{}, told: map[string]map[refusal]bool{}, counted: map[string]count{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),

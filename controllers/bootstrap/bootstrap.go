@@ -76,7 +76,7 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 	})
 	secrets, infos := tokens.Core().V1().Secrets(), public.Core().V1().ConfigMaps()
 	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), own: []informers.SharedInformerFactory{tokens, public}}
-	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	key := framework.Key{Namespace: metav1.NamespacePublic, Name: infoName}
 	err := errors.Join(
 		framework.On(c.loop, secrets.Informer(), framework.Each(func(*corev1.Secret) { c.loop.Add(key) })),
@@ -205,7 +205,7 @@ func NewCleaner(env *framework.Env) (framework.Controller, error) {
 	own := secretsOf(env)
 	secrets := own.Core().V1().Secrets()
 	c := &Cleaner{env: env, secrets: secrets.Lister(), own: own}
-	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	add := func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) }
 	err := framework.On(c.loop, secrets.Informer(), framework.Handlers[*corev1.Secret]{
 		Add: add, Update: func(_, cur *corev1.Secret) { add(cur) },

@@ -41,17 +41,17 @@ type Controller struct {
 	env  *framework.Env
 	loop *framework.Loop[framework.Key]
 	csrs certlisters.CertificateSigningRequestLister
-	ca   *pki.Authority
+	by   Signers
 }
 
 // askAgain is when a request that its sender was not allowed is looked at again: permissions change.
 const askAgain = 2 * time.Minute
 
-// New builds the controller of a task. Without an authority nothing is signed.
-func New(env *framework.Env, ca *pki.Authority, task Task) (framework.Controller, error) {
+// New builds the controller of a task. by is for Sign: only its signers sign.
+func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
 	csrs := env.Shared.Certificates().V1().CertificateSigningRequests()
-	c := &Controller{task: task, env: env, csrs: csrs.Lister(), ca: ca}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c := &Controller{task: task, env: env, csrs: csrs.Lister(), by: by}
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
@@ -165,7 +165,8 @@ func (c *Controller) conclude(ctx context.Context, csr *certv1.CertificateSignin
 
 // sign issues the certificate of an approved request.
 func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningRequest) error {
-	if c.ca == nil || !ours(csr.Spec.SignerName) {
+	authority := c.by.Authorities[csr.Spec.SignerName]
+	if authority == nil {
 		return nil
 	}
 	req, err := pki.ParseRequest(csr.Spec.Request)
@@ -179,7 +180,11 @@ func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningReq
 	if err != nil {
 		return c.conclude(ctx, csr, certv1.CertificateFailed, "SignerValidationFailure", err.Error())
 	}
-	cert, err := c.ca.Sign(req, use.key, use.extended, lifeOf(csr))
+	ca, err := authority()
+	if err != nil {
+		return fmt.Errorf("sign for %s: %w", csr.Spec.SignerName, err)
+	}
+	cert, err := ca.Sign(req, use.key, use.extended, lifeOf(csr, c.by.life()))
 	if err != nil {
 		return err
 	}
@@ -194,17 +199,18 @@ func (c *Controller) sign(ctx context.Context, csr *certv1.CertificateSigningReq
 
 // How long certificates live, and requests are kept.
 const (
-	longestLife  = 365 * 24 * time.Hour
+	usualLife    = 365 * 24 * time.Hour
 	shortestLife = 10 * time.Minute
 	keepDone     = time.Hour
 	keepPending  = 24 * time.Hour
 )
 
-func lifeOf(csr *certv1.CertificateSigningRequest) time.Duration {
+// lifeOf is what the request asks for, up to longest.
+func lifeOf(csr *certv1.CertificateSigningRequest, longest time.Duration) time.Duration {
 	if csr.Spec.ExpirationSeconds == nil {
-		return longestLife
+		return longest
 	}
-	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, shortestLife), longestLife)
+	return min(max(time.Duration(*csr.Spec.ExpirationSeconds)*time.Second, shortestLife), longest)
 }
 
 // endOf is when a request is deleted: an hour after it was decided, a day after it was made, or when its certificate has ended.

@@ -65,7 +65,7 @@ func TestValid(t *testing.T) {
 		{"any client", certv1.KubeAPIServerClientSignerName, func(r *x509.CertificateRequest) { r.Subject = pkix.Name{CommonName: "jane"} }, kubeletUses, ""},
 		{"a client for servers", certv1.KubeAPIServerClientSignerName, nil, serving, "invalid usage for client certificate: server auth"},
 		{"a client for nothing", certv1.KubeAPIServerClientSignerName, nil, []certv1.KeyUsage{certv1.UsageDigitalSignature}, "missing required usage for client certificate: client auth"},
-		{"legacy", legacyUnknown, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} }, serving, ""},
+		{"legacy", LegacyUnknown, func(r *x509.CertificateRequest) { r.DNSNames = []string{"x"} }, serving, ""},
 	} {
 		req, err := pki.ParseRequest(request(t, c.edit))
 		if err != nil {
@@ -109,7 +109,7 @@ func TestLife(t *testing.T) {
 			return true, out, nil
 		})
 		for _, task := range []Task{Approve, Sign, Clean} {
-			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, ca, task) })
+			c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, All(ca), task) })
 		}
 		time.Sleep(time.Minute)
 		get := func(name string) *certv1.CertificateSigningRequest {
@@ -144,6 +144,39 @@ func TestLife(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		if _, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "stranger", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("a request that nobody decided in a day: %v", err)
+		}
+	})
+}
+
+// TestSigners: a signer without an authority signs nothing, and nobody signs for longer than the configured life.
+func TestSigners(t *testing.T) {
+	ca, err := pki.Open(t.TempDir(), "ca")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := request(t, nil)
+	synctest.Test(t, func(t *testing.T) {
+		approved := func(name, signer string) *certv1.CertificateSigningRequest {
+			c := csr(name, signer, "system:node:n1", req)
+			c.Spec.ExpirationSeconds = nil
+			c.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now()}}
+			return c
+		}
+		c := controllertest.New(approved("node", certv1.KubeAPIServerClientKubeletSignerName), approved("client", certv1.KubeAPIServerClientSignerName))
+		by := Signers{Authorities: map[string]func() (*pki.Authority, error){
+			certv1.KubeAPIServerClientKubeletSignerName: func() (*pki.Authority, error) { return ca, nil },
+		}, Life: 24 * time.Hour}
+		c.Start(t, "certificate-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, by, Sign) })
+		time.Sleep(time.Minute)
+		for name, signed := range map[string]bool{"node": true, "client": false} {
+			got, err := c.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, ok := notAfter(got.Status.Certificate)
+			if ok != signed || ok && time.Until(end) > 24*time.Hour {
+				t.Errorf("request %s: signed %v until %v, want %v for a day", name, ok, end, signed)
+			}
 		}
 	})
 }

@@ -14,18 +14,6 @@ import (
 	"keelson/pki"
 )
 
-// legacyUnknown is the signer of requests from before there were signers.
-const legacyUnknown = "kubernetes.io/legacy-unknown"
-
-// ours tells whether this controller signs for a signer.
-func ours(signer string) bool {
-	switch signer {
-	case certv1.KubeAPIServerClientSignerName, certv1.KubeAPIServerClientKubeletSignerName, certv1.KubeletServingSignerName, legacyUnknown:
-		return true
-	}
-	return false
-}
-
 const (
 	nodesGroup = "system:nodes"
 	nodePrefix = "system:node:"

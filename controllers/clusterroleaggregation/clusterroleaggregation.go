@@ -33,7 +33,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	roles := env.Shared.Rbac().V1().ClusterRoles()
 	c := &Controller{env: env, roles: roles.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	// Any role may begin or cease to be part of any aggregate; there are few of those.
 	err := framework.On(c.loop, roles.Informer(), framework.Each(func(*rbacv1.ClusterRole) { c.all() }))
 	if err != nil {

@@ -59,7 +59,7 @@ func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (f
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	shared := c.Informers(0, client.Scope{})
 	ctl, err := build(&framework.Env{
-		Name: name, Client: c.Client, Shared: shared, Events: c.Events, Log: slog.New(slog.DiscardHandler),
+		Name: name, Queue: name, Client: c.Client, Shared: shared, Events: c.Events, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("build %s: %v", name, err)

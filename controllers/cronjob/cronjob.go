@@ -56,7 +56,7 @@ type Controller struct {
 // New registers with the shared informers; Run works.
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, wrote: map[types.UID]string{}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	crons, jobs := env.Shared.Batch().V1().CronJobs().Informer(), env.Shared.Batch().V1().Jobs().Informer()
 	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err

@@ -112,7 +112,7 @@ func (p *plan) schedule(cj *batchv1.CronJob, now time.Time) {
 	}
 	first := s.Next(from)
 	if first.IsZero() {
-		p.say(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "time difference between two schedules is less than 1 second")
+		p.say(corev1.EventTypeWarning, "InvalidSchedule", "invalid schedule: %s : %s", cj.Spec.Schedule, "that date never comes")
 		return
 	}
 	if first.After(now) {

@@ -56,7 +56,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), nodes: nodes.Lister(), pods: pods.GetIndexer(),
 		history: keeper, own: framework.PodOwnership(env, gvk, live),
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.DaemonSet, *corev1.Pod]{
 		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later,
 		Selector: func(set *appsv1.DaemonSet) *metav1.LabelSelector { return set.Spec.Selector },

@@ -61,7 +61,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 			return err
 		},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
 	c.owners, err = framework.WatchOwners(c.loop, shared.Deployments().Informer(), sets, framework.Owners[*appsv1.Deployment, *appsv1.ReplicaSet]{
 		Kind: gvk.Kind, Get: c.cached, All: c.all,

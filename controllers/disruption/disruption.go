@@ -66,7 +66,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(), controllers: core.ReplicationControllers().Lister(),
 		scalable: map[metav1.TypeMeta]resource{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, budgets.Informer(), framework.Handlers[*policyv1.PodDisruptionBudget]{
 			Add:    c.budgetChanged,

@@ -47,7 +47,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		triggers: endpointutil.NewTriggerTimeTracker(), replaced: map[framework.Key]string{},
 		pace: servicepods.Pace{Rest: 9}, // all addresses are one object, and few clients still read it
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
 	if c.members, err = servicepods.Of(env); err != nil {
 		return nil, fmt.Errorf("endpoints: %w", err)

@@ -79,7 +79,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	}
 	c.reconciler = endpointslice.NewReconciler(env.Client, c.nodes, mostEndpoints, c.tracker, c.zones, env.Events, manager,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err, err2 error
 	c.members, err = servicepods.Of(env)
 	c.slices, err2 = servicepods.SlicesOf(env, manager)

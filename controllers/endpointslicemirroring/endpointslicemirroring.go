@@ -47,7 +47,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), tracker: endpointutil.NewEndpointSliceTracker(),
 		metrics: theMetrics(),
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	var err error
 	if c.slices, err = servicepods.SlicesOf(env, manager); err != nil {
 		return nil, fmt.Errorf("endpoint slice mirroring: %w", err)

@@ -36,7 +36,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	pods, all := core.Pods(), core.PersistentVolumeClaims()
 	c := &Controller{env: env, pods: pods.Lister(), byName: pods.Informer().GetIndexer(), claims: all.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods.Informer(), claims.ByClaim, claims.IndexByClaim),
 		// A pod's volumes never change: a new pod is all there is to hear of.

@@ -33,7 +33,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	claims := env.Shared.Core().V1().PersistentVolumeClaims()
 	c := &Controller{env: env, claims: claims.Lister(), told: map[types.UID]resource.Quantity{}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if grows(claim) {
 			c.loop.Add(framework.KeyOf(claim))

@@ -34,6 +34,8 @@ type Key = types.NamespacedName
 type Env struct {
 	// Name is the controller's, as in its service account: "replicaset-controller".
 	Name string
+	// Queue is its name in the workqueue_* metrics: "replicaset".
+	Queue string
 	// Workers is how many objects the controller works on at once.
 	Workers int
 	// Client acts as the controller; all its writes go through it.
@@ -93,8 +95,8 @@ func Each[T any](f func(T)) Handlers[T] {
 	return Handlers[T]{Add: f, Update: func(_, cur T) { f(cur) }, Delete: f}
 }
 
-// Watch registers h with the informer. The returned function reports whether h has heard of all that was there at first.
-func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.InformerSynced, error) {
+// Watch registers h with the informer. What it returns is done when h has heard of all that was there at first.
+func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.DoneChecker, error) {
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if o, ok := obj.(T); ok && h.Add != nil {
@@ -117,7 +119,7 @@ func Watch[T any](inf cache.SharedInformer, h Handlers[T]) (cache.InformerSynced
 	if err != nil {
 		return nil, err
 	}
-	return reg.HasSynced, nil
+	return reg.HasSyncedChecker(), nil
 }
 
 // Lister is Lists, or Client.

@@ -32,7 +32,7 @@ type Loop[K comparable] struct {
 	sync    func(ctx context.Context, key K) error
 	log     *slog.Logger
 	queue   workqueue.TypedRateLimitingInterface[K]
-	synced  []cache.InformerSynced
+	synced  []cache.DoneChecker
 
 	mu   sync.Mutex
 	seen map[K]time.Time // when the change that made the key pending was delivered
@@ -67,7 +67,7 @@ func On[T any, K comparable](l *Loop[K], inf cache.SharedInformer, h Handlers[T]
 }
 
 // WaitFor makes Run wait for s as well.
-func (l *Loop[K]) WaitFor(s ...cache.InformerSynced) { l.synced = append(l.synced, s...) }
+func (l *Loop[K]) WaitFor(s ...cache.DoneChecker) { l.synced = append(l.synced, s...) }
 
 // KeyOf returns an object's key.
 func KeyOf(o metav1.Object) Key { return Key{Namespace: o.GetNamespace(), Name: o.GetName()} }
@@ -105,7 +105,7 @@ func (l *Loop[K]) Seen(key K) time.Time {
 func (l *Loop[K]) Run(ctx context.Context, ready func()) error {
 	defer l.queue.ShutDown()
 	defer queues().during(l)()
-	if !cache.WaitForCacheSync(ctx.Done(), l.synced...) {
+	if !cache.WaitFor(ctx, "", l.synced...) {
 		return ctx.Err()
 	}
 	var wg sync.WaitGroup

@@ -37,7 +37,7 @@ func wire(t *testing.T) *wired {
 	w := &wired{Cluster: controllertest.New(setNamed("a", "1"), setNamed("b", "2")), expect: framework.NewExpectations()}
 	w.Start(t, "owners", func(env *framework.Env) (framework.Controller, error) {
 		sets, pods := env.Shared.Apps().V1().ReplicaSets(), env.Shared.Core().V1().Pods().Informer()
-		loop := framework.NewLoop(env.Name, 1, slog.New(slog.DiscardHandler), func(_ context.Context, key framework.Key) error {
+		loop := framework.NewLoop(env.Queue, 1, slog.New(slog.DiscardHandler), func(_ context.Context, key framework.Key) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.passes = append(w.passes, key.Name)

@@ -77,6 +77,9 @@ func (c *Controller) remove(ctx context.Context, n *node, d deed) error {
 	if gone(err) != nil {
 		return fmt.Errorf("delete %s %s: %w", n.res.GVR.Resource, n.name, err)
 	}
+	if err == nil {
+		c.env.Log.Info("deleted what nobody owns", "controller", c.env.Name, "object", n.res.GVR.Resource+"/"+n.namespace+"/"+n.name)
+	}
 	return nil
 }
 

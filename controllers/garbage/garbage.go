@@ -81,8 +81,8 @@ func build(env *framework.Env, shared map[schema.GroupVersionResource]cache.Shar
 		kinds: map[schema.GroupKind]*catalog.Resource{}, monitors: map[schema.GroupVersionResource]*monitor{},
 		absent: map[absentKey]struct{}{},
 	}
-	c.deletes = framework.NewLoop(env.Name, env.Workers, env.Log, c.attemptDelete)
-	c.orphans = framework.NewLoop(env.Name+" orphans", 5, env.Log, c.attemptOrphan)
+	c.deletes = framework.NewLoop(env.Queue, env.Workers, env.Log, c.attemptDelete)
+	c.orphans = framework.NewLoop("garbage_collector_attempt_to_orphan", 5, env.Log, c.attemptOrphan)
 	return c
 }
 

@@ -110,7 +110,7 @@ func (c *Controller) follow(ctx context.Context, m *monitor, inf cache.SharedInd
 		},
 		Delete: func(o metav1.Object) { c.vanished(m.res, o.GetUID()) },
 	})
-	if err == nil && cache.WaitForCacheSync(ctx.Done(), synced) {
+	if err == nil && cache.WaitFor(ctx, "", synced) {
 		close(m.synced)
 	}
 }

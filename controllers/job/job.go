@@ -49,7 +49,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		return env.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	c.own.Finalizer = batchv1.JobTrackingFinalizer
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	pods, jobs := env.Shared.Core().V1().Pods().Informer(), env.Shared.Batch().V1().Jobs().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err

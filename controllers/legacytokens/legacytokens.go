@@ -53,8 +53,8 @@ func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) 
 	if period == 0 {
 		c.period = DefaultPeriod
 	}
-	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync)
-	c.loop.WaitFor(core.Pods().Informer().HasSynced, core.ServiceAccounts().Informer().HasSynced)
+	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
+	c.loop.WaitFor(core.Pods().Informer().HasSyncedChecker(), core.ServiceAccounts().Informer().HasSyncedChecker())
 	return c, nil
 }
 

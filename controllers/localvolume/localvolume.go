@@ -64,7 +64,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), env.Shared.Storage().V1().StorageClasses()
 	c := &Controller{env: env, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, claims.Informer(), framework.Each(c.claimChanged)),
 		framework.On(c.loop, volumes.Informer(), framework.Handlers[*corev1.PersistentVolume]{

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -41,16 +42,23 @@ type Controller struct {
 	env    *framework.Env
 	loop   *framework.Loop[framework.Key]
 	lister corelisters.NamespaceLister
+	pods   corelisters.PodLister
 
 	mu   sync.Mutex
-	wait map[string]time.Duration // by namespace: until the next look
+	wait map[string]wait // by namespace
+}
+
+// wait is until the next look.
+type wait struct {
+	next time.Time
+	long time.Duration // the look after it
 }
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
-	c := &Controller{env: env, lister: core.Namespaces().Lister(), wait: map[string]time.Duration{}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), wait: map[string]wait{}}
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.Namespaces().Informer(), framework.Handlers[*corev1.Namespace]{
 			Add:    c.changed,
@@ -93,6 +101,10 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes) {
 		return nil
 	}
+	if d := c.early(ns.Name); d > 0 {
+		c.loop.AddAfter(key, d)
+		return nil
+	}
 	f, err := c.empty(ctx, ns)
 	if err != nil {
 		return err
@@ -115,8 +127,23 @@ func (c *Controller) pause(name string, longer bool) time.Duration {
 		delete(c.wait, name)
 		return 0
 	}
-	d := max(firstLook, c.wait[name])
-	c.wait[name] = min(2*d, lastLook)
+	d := max(firstLook, c.wait[name].long)
+	c.wait[name] = wait{time.Now().Add(d), min(2*d, lastLook)}
+	return d
+}
+
+// early is how long until a look is due, while pods that were told to end do so: to look at thousands of them whenever one is gone takes
+// what they need to go. 0: now.
+func (c *Controller) early(name string) time.Duration {
+	c.mu.Lock()
+	d := time.Until(c.wait[name].next)
+	c.mu.Unlock()
+	if d <= 0 {
+		return 0
+	}
+	if pods, err := c.pods.Pods(name).List(labels.Everything()); err != nil || len(pods) == 0 {
+		return 0
+	}
 	return d
 }
 
@@ -180,6 +207,9 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	if err != nil || len(items) == 0 {
 		return nil, err
 	}
+	if !slices.ContainsFunc(items, stays) {
+		return items, nil
+	}
 	background := metav1.DeletePropagationBackground
 	opts := metav1.DeleteOptions{PropagationPolicy: &background}
 	collection := r.Can("deletecollection")
@@ -204,6 +234,11 @@ func (c *Controller) clearOne(ctx context.Context, ns string, r *catalog.Resourc
 	return list()
 }
 
+// stays tells whether a request to delete o would change something.
+func stays(o metav1.PartialObjectMetadata) bool {
+	return o.DeletionTimestamp == nil || slices.Contains(o.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(o.Finalizers, metav1.FinalizerOrphanDependents)
+}
+
 // report writes what holds the namespace into its status.
 func (c *Controller) report(ctx context.Context, ns *corev1.Namespace, f *findings) error {
 	next := ns.DeepCopy()
@@ -226,6 +261,9 @@ func (c *Controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	_, err := c.env.Client.CoreV1().Namespaces().Finalize(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalize: %w", err)
+	}
+	if err == nil {
+		c.env.Log.Info("namespace is empty", "controller", c.env.Name, "namespace", ns.Name)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package namespace
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -119,6 +120,51 @@ func TestPodsGoFirst(t *testing.T) {
 		ns, err = c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
 		if err != nil || len(ns.Spec.Finalizers) != 0 {
 			t.Errorf("finalizers: got %v, %v; want none", ns.Spec.Finalizers, err)
+		}
+	})
+}
+
+// TestEndingPodsAreLeftAlone: while many pods end, one after the other, they are neither listed nor deleted each time that one is gone.
+func TestEndingPodsAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const pods = 300
+		var objs []runtime.Object
+		for i := range pods {
+			p := meta(corev1.SchemeGroupVersion.WithKind("Pod"), "going", fmt.Sprint("p", i), "test/hold")
+			p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			objs = append(objs, p)
+		}
+		c, m := world(t, objs...)
+		for i := range pods {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "going", Name: fmt.Sprint("p", i), DeletionTimestamp: &metav1.Time{Time: time.Now()}, Finalizers: []string{"test/hold"}}}
+			if err := c.Fake.Tracker().Add(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Start(t, "namespace-controller", New)
+		for i := range pods {
+			time.Sleep(30 * time.Millisecond)
+			if err := errors.Join(m.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i)), c.Fake.Tracker().Delete(podsGVR, "going", fmt.Sprint("p", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+		lists, deletes := 0, 0
+		for _, a := range m.Actions() {
+			switch {
+			case a.GetResource() != podsGVR:
+			case a.GetVerb() == "list":
+				lists++
+			default:
+				deletes++
+			}
+		}
+		if lists > 10 || deletes > 0 {
+			t.Errorf("%d lists and %d deletions of pods that were all ending, want 10 at most and none", lists, deletes)
+		}
+		ns, err := c.CoreV1().Namespaces().Get(t.Context(), "going", metav1.GetOptions{})
+		if err != nil || len(ns.Spec.Finalizers) != 0 {
+			t.Errorf("a moment after the last pod: finalizers %v, %v; want none", ns.Spec.Finalizers, err)
 		}
 	})
 }

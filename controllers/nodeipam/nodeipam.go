@@ -101,7 +101,7 @@ type Controller struct {
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
 		return c, nil
 	}

@@ -74,7 +74,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		alive:  map[string]sign{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeGone}),

@@ -63,7 +63,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),
 		taken: map[string]types.UID{}, told: map[types.UID]said{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
 		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{

@@ -65,7 +65,7 @@ func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
 func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
 	hpas, pods := env.Shared.Autoscaling().V2().HorizontalPodAutoscalers(), env.Shared.Core().V1().Pods()
 	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, known: map[framework.Key]*memory{}}
-	c.loop = framework.NewLoop(env.Name, max(env.Workers, 1), env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, c.sync)
 	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{
 		Add: func(h *scalingv2.HorizontalPodAutoscaler) {
 			c.count(1)
@@ -81,7 +81,7 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 			c.loop.Add(framework.KeyOf(h))
 		},
 	})
-	c.loop.WaitFor(pods.Informer().HasSynced)
+	c.loop.WaitFor(pods.Informer().HasSyncedChecker())
 	return c, err
 }
 

@@ -63,7 +63,7 @@ func New(env *framework.Env, keep int) (framework.Controller, error) {
 		env: env, keep: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),
 		finished: map[types.UID]struct{}{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{

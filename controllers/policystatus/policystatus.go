@@ -39,7 +39,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	policies := env.Shared.Admissionregistration().V1().ValidatingAdmissionPolicies()
 	c := &Controller{env: env, policies: policies.Lister(), types: served{env.Client.Discovery()}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(p *registrationv1.ValidatingAdmissionPolicy) {
 		if p.Generation > p.Status.ObservedGeneration {
 			c.loop.Add(p.Name)

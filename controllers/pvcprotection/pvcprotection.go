@@ -49,7 +49,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	pods := core.Pods().Informer()
 	c := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if protect.Concerns(claim, protect.Claim) {
 			c.loop.AddAfter(claim.Namespace, gather)
@@ -89,8 +89,10 @@ func (c *Controller) freed(pod *corev1.Pod) {
 }
 
 // uses tells whether a pod keeps a claim from going. A pod without a node does not: no kubelet starts a pod whose claim is being deleted.
+// Nor does one that is shut down and owns the claim, as a StatefulSet's pod does that was scaled away: deleted in the foreground, it
+// waits for the claim in its turn.
 func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
-	if pod.Spec.NodeName == "" {
+	if pod.Spec.NodeName == "" || shutDown(pod) && owns(pod, claim) {
 		return false
 	}
 	for i := range pod.Spec.Volumes {
@@ -98,15 +100,18 @@ func uses(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 		if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name {
 			return true
 		}
-		if v.Ephemeral != nil && !shutDown(pod) && ephemeral.VolumeClaimName(pod, v) == claim.Name && ephemeral.VolumeIsForPod(pod, claim) == nil {
+		if v.Ephemeral != nil && ephemeral.VolumeClaimName(pod, v) == claim.Name && ephemeral.VolumeIsForPod(pod, claim) == nil {
 			return true
 		}
 	}
 	return false
 }
 
-// shutDown tells whether a kubelet is done with the pod, or will never be asked: it only waits for others' finalizers, and they might
-// wait for the claim.
+func owns(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == pod.UID })
+}
+
+// shutDown tells whether a kubelet is done with the pod, or will never be asked: it only waits for others' finalizers.
 func shutDown(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }

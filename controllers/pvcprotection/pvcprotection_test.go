@@ -49,6 +49,12 @@ func TestUses(t *testing.T) {
 	down := scratch()
 	now := metav1.Now()
 	down.DeletionTimestamp, down.DeletionGracePeriodSeconds = &now, &none
+	replica, data := user("p", "n", "data"), claim("data", true) // of a StatefulSet with whenScaled: Delete, scaled away
+	replica.UID, data.OwnerReferences = "u", own.OwnerReferences
+	replicaDown := replica.DeepCopy()
+	replicaDown.DeletionTimestamp, replicaDown.DeletionGracePeriodSeconds = &now, &none
+	replicaEnds, thirty := replicaDown.DeepCopy(), int64(30)
+	replicaEnds.DeletionGracePeriodSeconds = &thirty
 	finished := user("p", "n", "data")
 	finished.Status.Phase = corev1.PodSucceeded
 	for _, tt := range []struct {
@@ -64,6 +70,10 @@ func TestUses(t *testing.T) {
 		{"its own volume", scratch(), own, true},
 		{"another pod's volume of that name", stranger, own, false},
 		{"its own volume, shut down", down, own, false},
+		{"a claim it owns", replica, data, true},
+		{"a claim it owns, terminating", replicaEnds, data, true},
+		{"a claim it owns, shut down", replicaDown, data, false},
+		{"another's claim, shut down", replicaDown, claim("data", true), true},
 	} {
 		if got := uses(tt.pod, tt.claim); got != tt.want {
 			t.Errorf("%s: got %v, want %v", tt.what, got, tt.want)

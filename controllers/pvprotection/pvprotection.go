@@ -31,7 +31,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	volumes := env.Shared.Core().V1().PersistentVolumes()
 	c := &Controller{env: env, volumes: volumes.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(v *corev1.PersistentVolume) {
 		if protect.Concerns(v, protect.Volume) {
 			c.loop.Add(v.Name)

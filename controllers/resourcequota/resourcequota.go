@@ -78,7 +78,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		return env.Shared.Resource().V1().ResourceClaims().Informer()
 	}}
 	c.others = newCounters(env.Client, c.changed)
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
 			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaGone,
@@ -181,7 +181,7 @@ type lateInformer[T object] struct {
 	// informer is the shared one.
 	informer func() cache.SharedIndexInformer
 	mu       sync.Mutex
-	told     cache.InformerSynced
+	told     cache.DoneChecker
 }
 
 // add adds what the namespace's claims use of q, if it limits any; it waits for the first list.
@@ -210,7 +210,7 @@ func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, erro
 	}
 	told := l.told
 	l.mu.Unlock()
-	if !cache.WaitForCacheSync(ctx.Done(), told) {
+	if !cache.WaitFor(ctx, "", told) {
 		return nil, ctx.Err()
 	}
 	var out []T

@@ -47,7 +47,7 @@ func New(env *framework.Env, pem []byte) (framework.Controller, error) {
 	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
 	cms := own.Core().V1().ConfigMaps()
 	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, namespaces.Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
 		framework.On(c.loop, cms.Informer(), framework.Each(func(cm *corev1.ConfigMap) {

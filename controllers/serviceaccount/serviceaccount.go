@@ -32,7 +32,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	core := env.Shared.Core().V1()
 	c := &Controller{env: env, namespaces: core.Namespaces().Lister(), accounts: core.ServiceAccounts().Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.Namespaces().Informer(), framework.Each(func(ns *corev1.Namespace) { c.loop.Add(framework.KeyOf(ns)) })),
 		framework.On(c.loop, core.ServiceAccounts().Informer(), framework.Handlers[*corev1.ServiceAccount]{Delete: func(sa *corev1.ServiceAccount) {

@@ -45,7 +45,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	ranges, addresses := env.Shared.Networking().V1().ServiceCIDRs(), env.Shared.Networking().V1().IPAddresses()
 	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		// A range may be what another one waits for.
 		framework.On(c.loop, ranges.Informer(), framework.Each(func(r *networkingv1.ServiceCIDR) {

@@ -48,7 +48,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
 		slices: disc.EndpointSlices().Lister(), told: map[string]string{},
 	}
-	c.loop = framework.NewLoop(env.Name, 1, env.Log, c.sync) // more workers would meet at the same ports
+	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync) // more workers would meet at the same ports
 	wake := func() { c.loop.Add(all) }
 	err := errors.Join(
 		framework.On(c.loop, core.Services().Informer(), framework.Each(func(s *corev1.Service) {

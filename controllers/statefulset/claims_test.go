@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
 	"keelson/controllers/framework"
@@ -132,6 +134,31 @@ func TestClaimsFree(t *testing.T) {
 		err := a.claimsFree(t.Context(), 0)
 		if (err != nil) != tt.fails || err != nil && !errors.Is(err, framework.ErrStale) {
 			t.Errorf("%s: got %v", tt.name, err)
+		}
+	}
+}
+
+// TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass comes too early; what did
+// fail beside it is one.
+func TestLeavingClaimIsWaitedFor(t *testing.T) {
+	now := metav1.Now()
+	going := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data-web-0", DeletionTimestamp: &now, Finalizers: []string{"x/y"}}}
+	set := newSet(1, withClaims(keeps, keeps))
+	other := *set.Spec.VolumeClaimTemplates[0].DeepCopy()
+	other.Name = "logs"
+	for name, refused := range map[string]error{"alone": nil, "beside a failure": errors.New("disk on fire")} {
+		c := fake.NewClientset()
+		if refused != nil {
+			set.Spec.VolumeClaimTemplates = append(set.Spec.VolumeClaimTemplates[:1:1], other)
+			c.PrependReactor("create", "persistentvolumeclaims", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+		} else {
+			set.Spec.VolumeClaimTemplates = set.Spec.VolumeClaimTemplates[:1:1]
+		}
+		s := snap(set, map[string]*corev1.PersistentVolumeClaim{"data-web-0": going})
+		env := &framework.Env{Client: &client.Client{Interface: c}, Events: record.NewFakeRecorder(10)}
+		err := (&acting{Controller: &Controller{env: env}, s: s}).ensureClaims(t.Context(), 0)
+		if err == nil || errors.Is(err, framework.ErrStale) != (refused == nil) {
+			t.Errorf("%s: got %v, stale %v", name, err, errors.Is(err, framework.ErrStale))
 		}
 	}
 }

@@ -65,7 +65,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		env: env, expect: framework.NewExpectations(), sets: sets.Lister(), pods: pods.GetIndexer(), claims: claims.Lister(), history: keeper,
 		own: framework.PodOwnership(env, gvk, live),
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	c.owners, err = framework.WatchOwners(c.loop, sets.Informer(), pods, framework.Owners[*appsv1.StatefulSet, *corev1.Pod]{
 		Kind: gvk.Kind, Get: c.cached, All: c.all, Expect: c.expect, Later: later, Stranger: c.nameFree,
 		Selector: func(set *appsv1.StatefulSet) *metav1.LabelSelector { return set.Spec.Selector },

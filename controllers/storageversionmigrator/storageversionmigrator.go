@@ -52,7 +52,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	orders := env.Shared.Storagemigration().V1().StorageVersionMigrations()
 	c := &Controller{env: env, orders: orders.Lister(), ended: map[types.UID]struct{}{}}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {
 		// One order of a resource is carried out at a time: the end of one is the turn of another.
 		for _, o := range c.of(m.Spec.Resource) {

@@ -53,7 +53,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]pending{},
 	}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{

@@ -41,7 +41,7 @@ func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller
 	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
 	secrets, accounts := own.Core().V1().Secrets(), env.Shared.Core().V1().ServiceAccounts()
 	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), own: own, key: key, ca: ca}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, secrets.Informer(), framework.Each(func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) })),
 		framework.On(c.loop, accounts.Informer(), framework.Handlers[*corev1.ServiceAccount]{Add: c.of, Delete: c.of}),

@@ -52,7 +52,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	nodes := env.Shared.Core().V1().Nodes()
 	c := &Controller{env: env, nodes: nodes.Lister()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
 		Add: func(n *corev1.Node) {
 			c.counted(1)

@@ -40,7 +40,7 @@ type controller struct {
 // New registers with the shared informers; Run works.
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &controller{env: env}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	jobs := env.Shared.Batch().V1().Jobs().Informer()
 	c.jobs = jobs.GetIndexer()
 	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.changed, Update: func(_, j *batchv1.Job) { c.changed(j) }})

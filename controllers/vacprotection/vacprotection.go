@@ -40,7 +40,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core, classes := env.Shared.Core().V1(), env.Shared.Storage().V1().VolumeAttributesClasses()
 	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
 	c := &Controller{env: env, classes: classes.Lister(), volumes: volumes.GetIndexer(), claims: claims.GetIndexer()}
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(class *storagev1.VolumeAttributesClass) {
 		if protect.Concerns(class, protect.Class) {
 			c.loop.Add(class.Name)

@@ -36,7 +36,7 @@ func keeper(t *testing.T, objs ...runtime.Object) (*controllertest.Cluster, func
 	ctx, cancel := context.WithCancel(t.Context())
 	env.Shared.Start(ctx.Done())
 	t.Cleanup(func() { cancel(); env.Shared.Shutdown() })
-	if !cache.WaitForCacheSync(ctx.Done(), k.Informer().HasSynced) {
+	if !cache.WaitFor(ctx, "", k.Informer().HasSyncedChecker()) {
 		t.Fatal("no revisions")
 	}
 	return c, func(image string) *State {

@@ -60,7 +60,7 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 	c.own = framework.PodOwnership(env, c.gvk, func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
-	c.loop = framework.NewLoop(env.Name, env.Workers, env.Log, c.sync)
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	pods := env.Shared.Core().V1().Pods().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
