@@ -19,7 +19,9 @@ import (
 )
 
 // admit refuses a pod that does not fit the node, as it is and with the pods it has taken. It makes room for those it accepts.
-func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
+//
+// It evicts others for a pod that the node needs; it is to be asked again when those are gone.
+func (k *Kubelet) admit(p *corev1.Pod) (end *pod.End, room []<-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	others := k.othersLocked(p)
@@ -29,14 +31,19 @@ func (k *Kubelet) admit(p *corev1.Pod) *pod.End {
 	}
 	if reason == "" {
 		reason, msg = fits(p, k.node.Node(), k.allocatable(), others)
+		if strings.HasPrefix(reason, "OutOf") && podinfo.Critical(p) {
+			if reason, msg, room = k.preemptLocked(p, others); room != nil {
+				return nil, room
+			}
+		}
 	}
 	if reason != "" {
 		k.events.Event(&corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 			corev1.EventTypeWarning, reason, strings.TrimPrefix(msg, "Pod was rejected: "))
-		return &pod.End{Phase: corev1.PodFailed, Reason: reason, Message: msg}
+		return &pod.End{Phase: corev1.PodFailed, Reason: reason, Message: msg, Rejected: true}, nil
 	}
 	k.admitted[string(p.UID)] = p
-	return nil
+	return nil, nil
 }
 
 // supports says why the node cannot run such a pod at all, whatever else runs on it; reason is empty when it can.
@@ -69,7 +76,7 @@ func (k *Kubelet) othersLocked(p *corev1.Pod) []*corev1.Pod {
 			delete(k.admitted, uid)
 			continue
 		}
-		if uid != string(p.UID) && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
+		if uid != string(p.UID) && !e.worker.Left() && !podkind.TerminalPhase(e.worker.Pod().Status.Phase) {
 			others = append(others, o)
 		}
 	}
@@ -112,25 +119,8 @@ func (k *Kubelet) adopt(p *corev1.Pod) {
 
 // fits says why a pod does not fit; reason is empty when it does. n may be nil: then only resources are looked at.
 func fits(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) (reason, message string) {
-	want := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
-	used := map[corev1.ResourceName]int64{}
-	for _, o := range others {
-		for name, q := range resourcehelper.PodRequests(o, resourcehelper.PodResourcesOptions{}) {
-			used[name] += amount(name, &q)
-		}
-	}
-	if have, ok := allocatable[corev1.ResourcePods]; ok && int64(len(others))+1 > have.Value() {
-		return refuse("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), have.Value())
-	}
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
-		q, ok := want[name]
-		have, known := allocatable[name]
-		if !ok || !known || q.IsZero() {
-			continue
-		}
-		if r, c := amount(name, &q), amount(name, &have); r > c-used[name] {
-			return refuse(fmt.Sprintf("OutOf%s", name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, r, used[name], c)
-		}
+	if l := lacking(p, n, allocatable, others); len(l) > 0 {
+		return refuse("OutOf"+string(l[0].name), "Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", l[0].name, l[0].wants, l[0].used, l[0].capacity)
 	}
 	if port := clash(p, others); port != 0 {
 		return refuse("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")

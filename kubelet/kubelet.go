@@ -127,7 +127,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return k.volumes.CSI.Stats(ctx, string(p.UID), name)
 	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
-	k.probes = probe.NewManager(runner, &probeNews{k})
+	k.probes = probe.NewManager(runner, &probeListener{k})
 	k.services.client = cfg.Client.Interface
 	k.classes.client = cfg.Client
 	k.env = &pod.Env{
@@ -137,6 +137,7 @@ func New(cfg Config) (*Kubelet, error) {
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
 		Services: k.services.of, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.adopt, Handler: k.classes.handler,
+		Node: k.node.Ref,
 	}
 	return k, nil
 }

@@ -292,7 +292,9 @@ func TestNodeRegistersReady(t *testing.T) {
 // TestNodeStatusIsRepaired: what others write into that part of the node's status which is the kubelet's does not stay.
 func TestNodeStatusIsRepaired(t *testing.T) {
 	h := newHarness(t)
+	watches := countWatches(h, "nodes")
 	h.run()
+	eventually(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 }) // a change between its list and its watch is not told by this API
 	nodes := h.api.CoreV1().Nodes()
 	var good *corev1.Node
 	eventually(t, "the node is Ready", func() bool {

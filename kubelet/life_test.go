@@ -155,6 +155,26 @@ func TestImagePullErrors(t *testing.T) {
 	h.until("pull", "gone", func(p *corev1.Pod) bool { return p == nil })
 }
 
+// TestImageVolumePullErrors: it is the volume's image that is told of, not the container's, which is there.
+func TestImageVolumePullErrors(t *testing.T) {
+	h := newHarness(t)
+	h.run()
+	bad := status.Error(codes.NotFound, "no such image")
+	h.rt.FailNext("PullImage", bad, bad, bad, bad) // more than are waited for
+	h.create(testPod("vol", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.org/vol:1", PullPolicy: corev1.PullAlways}}}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}))
+	p := h.until("vol", "ImagePullBackOff", func(p *corev1.Pod) bool {
+		cs := p.Status.ContainerStatuses
+		return len(cs) > 0 && cs[0].State.Waiting != nil && cs[0].State.Waiting.Reason == "ImagePullBackOff"
+	})
+	if got, want := p.Status.ContainerStatuses[0].State.Waiting.Message, `Back-off pulling image "example.org/vol:1": `; !strings.HasPrefix(got, want) {
+		t.Errorf("message: got %q, want %q...", got, want)
+	}
+	h.waitEvent("BackOff", `Back-off pulling image "example.org/vol:1"`)
+}
+
 func TestConfigMapArrivesLateAndChanges(t *testing.T) {
 	h := newHarness(t)
 	h.run()
@@ -291,6 +311,9 @@ func TestAdmission(t *testing.T) {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10000")}
 	}))
 	p := h.until("big", "Failed", phaseIs(corev1.PodFailed))
+	if len(p.Status.ContainerStatuses)+len(p.Status.Conditions) > 0 { // kubectl would show what its containers wait for in place of the reason
+		t.Errorf("a pod that was refused has containers: %+v", p.Status)
+	}
 	if p.Status.Reason != "OutOfcpu" || !strings.HasPrefix(p.Status.Message, "Pod was rejected: Node didn't have enough resource: cpu, requested: 10000000, used: 0, capacity: ") {
 		t.Errorf("got %s %q", p.Status.Reason, p.Status.Message)
 	}

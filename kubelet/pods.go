@@ -97,7 +97,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	}})
 	inf := f.Core().V1().Pods().Informer()
 	wg.Go(func() { inf.RunWithContext(ctx) })
-	if !k.services.wait(ctx) || !cache.WaitForCacheSync(ctx.Done(), inf.HasSynced) {
+	if !k.services.wait(ctx) || !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return errors.New("kubelet: stopped before the pods were known")
 	}
 	statics, err := k.staticPods(ctx, &wg)
@@ -112,7 +112,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kubelet: watch pods: %w", err)
 	}
-	if cache.WaitForCacheSync(ctx.Done(), reg.HasSynced) {
+	if cache.WaitFor(ctx, "", reg.HasSyncedChecker()) {
 		k.orphans(ctx)
 	}
 	select {
@@ -263,7 +263,7 @@ func (s *services) informer() cache.SharedIndexInformer {
 func (s *services) run(ctx context.Context) { s.informer().RunWithContext(ctx) }
 
 func (s *services) wait(ctx context.Context) bool {
-	return cache.WaitForCacheSync(ctx.Done(), s.informer().HasSynced)
+	return cache.WaitFor(ctx, "", s.informer().HasSyncedChecker())
 }
 
 func (s *services) of(namespace string) []*corev1.Service {

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
@@ -91,9 +90,7 @@ func (e evicted) Evict(v eviction.Eviction) <-chan struct{} {
 
 // Starved makes an event of what is about to be reclaimed.
 func (e evicted) Starved(resource corev1.ResourceName) {
-	name := e.k.cfg.NodeName
-	e.k.events.Eventf(&corev1.ObjectReference{Kind: "Node", Name: name, UID: types.UID(name)}, corev1.EventTypeWarning, "EvictionThresholdMet",
-		"Attempting to reclaim %s", resource)
+	e.k.events.Eventf(e.k.node.Ref(), corev1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", resource)
 }
 
 // Changed has the node's conditions written.

@@ -38,9 +38,9 @@ func TestEmptyDirOverItsLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.run()
-	h.create(full)
+	h.create(full) // before the kubelet starts, which removes what belongs to no pod
 	h.create(fine)
+	h.run()
 	p := h.until("full", "failed", failed)
 	want := `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `
 	if p.Status.Reason != "Evicted" || p.Status.Message != want {

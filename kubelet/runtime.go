@@ -45,6 +45,18 @@ func (k *Kubelet) watchRuntime(ctx context.Context) {
 	}
 }
 
+// nodeIsStale looks at everything again after an event of no pod. One that names no container either is about the runtime itself.
+func (k *Kubelet) nodeIsStale(e *runtimeapi.ContainerEventResponse) {
+	if e.GetContainerId() != "" {
+		k.everyPodIsStale()
+		return
+	}
+	k.node.Changed()
+	for _, w := range k.all() {
+		w.NodeChanged()
+	}
+}
+
 func (k *Kubelet) everyPodIsStale() {
 	for _, w := range k.all() {
 		w.Stale()
@@ -69,7 +81,7 @@ func (k *Kubelet) follow(ctx context.Context, heard func()) error {
 			uid = e.GetContainersStatuses()[0].GetLabels()[observed.LabelPodUID]
 		}
 		if uid == "" {
-			k.everyPodIsStale() // a container that is gone, of a sandbox that is gone
+			k.nodeIsStale(e) // a container that is gone, of a sandbox that is gone, or the node's network
 			continue
 		}
 		if w := k.worker(uid); w != nil {

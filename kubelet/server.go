@@ -63,8 +63,8 @@ func (k *Kubelet) listen() (*listener, error) {
 	}
 	return &listener{l: l, srv: server.New(server.Config{
 		TLS: k.cfg.TLS, ClientCA: k.cfg.ClientCA, AllowedNames: k.cfg.AllowedNames, Pods: podTable{k}, Runtime: k.cfg.Runtime.Runtime,
-		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.prober(), Stats: http.HandlerFunc(k.stats.Summary), Log: k.cfg.Log,
-		Metrics: map[string]http.Handler{"": k.meter.Metrics(), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
+		DialStreams: k.cfg.Runtime.DialStreams, NodeName: k.cfg.NodeName, Reach: k.prober(), Stats: http.HandlerFunc(k.stats.Summary), LogDir: k.cfg.LogDir, Log: k.cfg.Log,
+		Metrics: map[string]http.Handler{"": k.meter.Metrics(k.stats), "/probes": k.meter.Probes(), "/resource": http.HandlerFunc(k.stats.Metrics)},
 	})}, nil
 }
 

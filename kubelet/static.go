@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/kubelet/staticpod"
+	"keelson/lib/mark"
 )
 
 // staticPods starts the pods that files describe, and follows the files. The channel gets an error when they cannot be followed.
@@ -23,9 +24,9 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 	if err != nil {
 		return nil, err
 	}
-	k.applyStatic(ctx, dir.Read())
+	k.applyStatic(ctx, dir, dir.Read())
 	wg.Go(func() {
-		if err := dir.Watch(ctx, func(pods []*corev1.Pod) { k.applyStatic(ctx, pods) }); err != nil && ctx.Err() == nil {
+		if err := dir.Watch(ctx, func(pods []*corev1.Pod) { k.applyStatic(ctx, dir, pods) }); err != nil && ctx.Err() == nil {
 			failed <- err
 		}
 	})
@@ -33,7 +34,7 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 }
 
 // applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first.
-func (k *Kubelet) applyStatic(ctx context.Context, pods []*corev1.Pod) {
+func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*corev1.Pod) {
 	want := map[string]*corev1.Pod{}
 	for _, p := range pods {
 		want[string(p.UID)] = p
@@ -55,6 +56,11 @@ func (k *Kubelet) applyStatic(ctx context.Context, pods []*corev1.Pod) {
 		if k.worker(string(p.UID)) != nil {
 			continue
 		}
+		k.cfg.Marks.Emit(mark.Mark{
+			Step: mark.StepSeen, Component: k.component, At: time.Now(),
+			Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
+			Detail:  &mark.Seen{Source: "file", File: dir.File(p.UID)},
+		})
 		if old := k.staticWorker(p); old != nil {
 			k.after(ctx, old, p)
 			continue

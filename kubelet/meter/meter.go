@@ -47,8 +47,12 @@ func New() *Meter {
 	return m
 }
 
-// Metrics serves /metrics.
-func (m *Meter) Metrics() http.Handler { return promhttp.HandlerFor(m.own, promhttp.HandlerOpts{}) }
+// Metrics serves /metrics, with what more collects.
+func (m *Meter) Metrics(more ...prometheus.Collector) http.Handler {
+	others := prometheus.NewRegistry()
+	others.MustRegister(more...)
+	return promhttp.HandlerFor(prometheus.Gatherers{m.own, others}, promhttp.HandlerOpts{})
+}
 
 // Probes serves /metrics/probes.
 func (m *Meter) Probes() http.Handler { return promhttp.HandlerFor(m.probes, promhttp.HandlerOpts{}) }

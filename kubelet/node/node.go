@@ -128,6 +128,7 @@ func (k *Keeper) Register(ctx context.Context) error {
 	for {
 		err := k.register(ctx)
 		if err == nil {
+			k.cfg.Log.Info("node is registered", "node", k.cfg.Name)
 			return nil
 		}
 		k.cfg.Log.Warn("register node", "node", k.cfg.Name, "err", err)
@@ -259,13 +260,22 @@ func withoutHeartbeat(s corev1.NodeStatus) corev1.NodeStatus {
 	return s
 }
 
+// Ref is the node as events name it: by its UID, and as long as that is not known by its name, which kubectl describe looks for too.
+func (k *Keeper) Ref() *corev1.ObjectReference {
+	ref := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: k.cfg.Name, UID: types.UID(k.cfg.Name)}
+	if n := k.current.Load(); n != nil && n.UID != "" {
+		ref.UID = n.UID
+	}
+	return ref
+}
+
 func (k *Keeper) noteReady(s *corev1.NodeStatus) {
 	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	ready := i >= 0 && s.Conditions[i].Status == corev1.ConditionTrue
 	if k.ready.Swap(ready) == ready {
 		return
 	}
-	ref := &corev1.ObjectReference{Kind: "Node", Name: k.cfg.Name, UID: types.UID(k.cfg.Name)}
+	ref := k.Ref()
 	if ready {
 		k.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", k.cfg.Name)
 	} else {
@@ -303,7 +313,7 @@ func (k *Keeper) gone(o any) {
 		return
 	}
 	if n.Annotations[AnnotationRemoved] != "" && !k.removed.Swap(true) {
-		k.cfg.Log.Warn("this node was removed from the cluster: it is not registered again until the kubelet is started anew", "node", k.cfg.Name)
+		k.cfg.Log.Warn("this node was removed from the cluster: it comes back with a token only, after keelson down --purge", "node", k.cfg.Name)
 	}
 	k.store(nil)
 	k.Changed()

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/api/resources"
+	"keelson/kubelet/observed"
 )
 
 // declaredFeatures are what this kubelet can do of that which Kubernetes asks a node to declare, in alphabetical order.
@@ -115,13 +116,12 @@ func (k *Keeper) runtime(ctx context.Context, s *corev1.NodeStatus) string {
 		if c.GetStatus() {
 			continue
 		}
-		text := fmt.Sprintf("%s=false reason:%s message:%s", c.GetType(), c.GetReason(), c.GetMessage())
-		switch c.GetType() {
-		case runtimeapi.NetworkReady:
-			problems = append(problems, "container runtime network not ready: "+text)
-		case runtimeapi.RuntimeReady:
-			problems = append(problems, "container runtime not ready: "+text)
+		if c.GetType() == runtimeapi.RuntimeReady {
+			problems = append(problems, "container runtime not ready: "+observed.Condition(c))
 		}
+	}
+	if text := observed.NetworkProblem(st); text != "" {
+		problems = append(problems, text)
 	}
 	if len(problems) > 1 {
 		return "[" + strings.Join(problems, ", ") + "]"

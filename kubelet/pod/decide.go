@@ -14,6 +14,9 @@ import (
 	"keelson/kubelet/probe"
 )
 
+// reasonDeadline is why a pod ends whose activeDeadlineSeconds are over.
+const reasonDeadline = "DeadlineExceeded"
+
 // Decide says what to do now about one pod.
 func Decide(in Input) Plan {
 	p := Plan{Waiting: map[string]Waiting{}}
@@ -47,7 +50,7 @@ func (in *Input) deadline(p *Plan) *End {
 		p.wakeAt(at)
 		return nil
 	}
-	return &End{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+	return &End{Phase: corev1.PodFailed, Reason: reasonDeadline, Message: "Pod was active on the node longer than the specified deadline"}
 }
 
 // keepUp brings a pod that should run closer to running.
@@ -170,7 +173,7 @@ func (in *Input) keepRunning(p *Plan, box *observed.Sandbox, c *corev1.Container
 			return
 		}
 		p.wakeAt(until)
-		p.Waiting[c.Name] = Waiting{"CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
+		p.Waiting[c.Name] = Waiting{Reason: "CrashLoopBackOff", Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
 			in.Crashes[c.Name].Delay, c.Name, podinfo.FullName(in.Pod))}
 	case cur.State == stateCreated:
 		in.restartCreated(p, c, cur)

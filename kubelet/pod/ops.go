@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"keelson/kubelet/logs"
+	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/translate"
 	"keelson/kubelet/volume"
@@ -152,6 +152,10 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	if ctx.Err() == nil {
 		w.mark(mark.StepSandbox, begin, err, &mark.Sandbox{ID: id, Attempt: a.Attempt})
 	}
+	noNetwork := ""
+	if err != nil && !in.Pod.Spec.HostNetwork {
+		noNetwork = w.networkProblem(ctx)
+	}
 	return func() {
 		if err == nil {
 			delete(w.s.failed, a.Key())
@@ -162,8 +166,21 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 			return
 		}
 		w.failedOp(a.Key(), time.Second, 30*time.Second)
+		if noNetwork != "" {
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s", noNetwork)
+			return
+		}
 		w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %s", grpcText(err))
 	}
+}
+
+// networkProblem is why the runtime can connect no pod at all; empty: nothing that it knows of.
+func (w *Worker) networkProblem(ctx context.Context) string {
+	st, err := w.env.Runtime.Status(ctx, &runtimeapi.StatusRequest{})
+	if err != nil {
+		return ""
+	}
+	return observed.NetworkProblem(st)
 }
 
 func (w *Worker) createSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
@@ -183,7 +200,7 @@ func (w *Worker) sandboxConfig(p *corev1.Pod, attempt uint32, users *runtimeapi.
 	for _, warning := range warnings {
 		ref := podRef(p)
 		if warning.Node {
-			ref = &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: p.Spec.NodeName, UID: types.UID(p.Spec.NodeName)}
+			ref = w.env.Node()
 		}
 		w.env.Events.Event(ref, corev1.EventTypeWarning, warning.Reason, warning.Message)
 	}

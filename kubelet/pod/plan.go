@@ -80,6 +80,8 @@ type Flight struct {
 type Waiting struct {
 	Reason  string
 	Message string
+	// Image is the one that is not there: the container's, or one of its image volumes. Empty where that is not the reason.
+	Image string
 }
 
 // Failed is the last failure of an action, kept until it succeeds or Retry has passed.
@@ -140,6 +142,8 @@ type End struct {
 	Grace *int64
 	// Condition is set in the pod's status beside those that the kubelet always writes; nil: none.
 	Condition *corev1.PodCondition
+	// Rejected: the node never took the pod, and has nothing to say of its containers.
+	Rejected bool
 }
 
 // Input is all that Decide knows.

@@ -24,7 +24,7 @@ const opStatus = "status"
 // report brings the API's status of the pod up to date. written is true when there is nothing left to write; at is when a
 // status held back is due.
 func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (written bool, at time.Time) {
-	w.tellWaiting(in, plan)
+	w.waitingEvents(in, plan)
 	if v.gone && !w.static {
 		return true, time.Time{}
 	}
@@ -73,10 +73,11 @@ func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
 		si.Resizing = in.wantsResize()
 	}
 	for name, r := range plan.Waiting {
-		si.Waiting[name] = status.Reason(r)
+		si.Waiting[name] = status.Reason{Reason: r.Reason, Message: r.Message}
 	}
 	if in.End != nil {
 		si.EndPhase, si.EndReason, si.EndDetail, si.EndCondition = in.End.Phase, in.End.Reason, in.End.Message, in.End.Condition
+		si.Rejected = in.End.Rejected
 	}
 	return si
 }

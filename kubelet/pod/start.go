@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,7 +46,7 @@ func (e *startError) Unwrap() error { return e.err }
 const retryStart = 10 * time.Second
 
 func failedAs(reason string, err error) error {
-	return &startError{Waiting: Waiting{reason, grpcText(err)}, retry: time.Now().Add(retryStart), err: err}
+	return &startError{Waiting: Waiting{Reason: reason, Message: grpcText(err)}, retry: time.Now().Add(retryStart), err: err}
 }
 
 // start brings one container to run: image, configuration, create, start, post-start hook.
@@ -60,12 +61,12 @@ func (w *Worker) start(ctx context.Context, in Input, a Action) func() {
 		}
 		var se *startError
 		if !errors.As(err, &se) {
-			se = &startError{Waiting: Waiting{reasonRun, err.Error()}, retry: time.Now().Add(retryStart)}
+			se = &startError{Waiting: Waiting{Reason: reasonRun, Message: err.Error()}, retry: time.Now().Add(retryStart)}
 		}
 		f := Failed{Waiting: se.Waiting, Retry: se.retry}
 		if se.Reason == "ErrImagePull" {
 			f.ThenAt = time.Now().Add(showPullError)
-			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.Image, se.Message)}
+			f.Then = Waiting{reasonBackoff, fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", se.Image, se.Message), se.Image}
 		}
 		w.s.failed[key] = f
 	}
@@ -95,11 +96,12 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 		}
 	}
 	begin := time.Now()
+	m := &mark.Container{Name: c.Name, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: a.Restart}
 	cfg, err := w.containerConfig(ctx, in, a, c, got, users)
 	if err != nil {
+		w.mark(mark.StepContainerCreated, begin, err, m)
 		return failedAs(reasonConfig, err)
 	}
-	m := &mark.Container{Name: c.Name, Init: k == podinfo.Init || k == podinfo.SideCar, Restart: a.Restart}
 	resp, err := w.env.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sandbox.ID, Config: cfg, SandboxConfig: boxCfg,
 	})
@@ -127,6 +129,15 @@ func (w *Worker) tryStart(ctx context.Context, in Input, a Action, c *corev1.Con
 	return w.postStart(ctx, in, c, ref, id)
 }
 
+// cut shortens what a mark says.
+func cut(text string) string {
+	const most = 256
+	if len(text) > most {
+		return strings.ToValidUTF8(text[:most], "")
+	}
+	return text
+}
+
 func imageVolumes(c *runtimeapi.ContainerConfig) int {
 	n := 0
 	for _, m := range c.GetMounts() {
@@ -139,6 +150,7 @@ func imageVolumes(c *runtimeapi.ContainerConfig) int {
 
 func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, ref *corev1.ObjectReference, id string) error {
 	w.Stale() // it runs: its startup and liveness probes begin
+	begin := time.Now()
 	err := w.runHook(ctx, c, w.podIPs(in), id, c.Lifecycle.PostStart, 0)
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -146,10 +158,11 @@ func (w *Worker) postStart(ctx context.Context, in Input, c *corev1.Container, r
 	if err == nil {
 		return nil
 	}
+	w.mark(mark.StepProbe, begin, nil, &mark.Probe{Container: c.Name, Kind: "postStart", Action: "hook of " + c.Name, Output: cut(err.Error())})
 	w.env.Events.Event(ref, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	w.env.Events.Event(ref, corev1.EventTypeNormal, "Killing", "FailedPostStartHook")
 	_, stopErr := w.env.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: podinfo.Grace(in.Pod)})
-	return &startError{Waiting: Waiting{reasonHook, err.Error()}, retry: time.Now(), err: stopErr}
+	return &startError{Waiting: Waiting{Reason: reasonHook, Message: err.Error()}, retry: time.Now(), err: stopErr}
 }
 
 // image sees to it that the container's image, and those of its image volumes, are on the node.
@@ -180,8 +193,8 @@ func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.Ob
 	}
 	if ie, ok := errors.AsType[*image.Error](err); ok {
 		w.mark(mark.StepImage, begin, err, &mark.Image{Container: c.Name, Image: r.Image})
-		w.tellImage(ref, ie)
-		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message}, retry: ie.Retry, err: err}
+		w.imageEvent(ref, ie)
+		return nil, &startError{Waiting: Waiting{ie.Reason, ie.Message, r.Image}, retry: ie.Retry, err: err}
 	}
 	if err != nil {
 		return nil, err
@@ -197,7 +210,7 @@ func (w *Worker) ensure(ctx context.Context, c *corev1.Container, ref *corev1.Ob
 	return got, nil
 }
 
-func (w *Worker) tellImage(ref *corev1.ObjectReference, e *image.Error) {
+func (w *Worker) imageEvent(ref *corev1.ObjectReference, e *image.Error) {
 	reason := "Failed"
 	switch e.Reason {
 	case "ErrImageNeverPull":

@@ -32,8 +32,8 @@ func (w *Worker) take() view {
 	w.mu.Lock()
 	ended := w.ended
 	w.ended = nil
-	stale, news := w.stale, w.refsNews
-	w.stale, w.refsNews = false, false
+	stale, news, node := w.stale, w.refsNews, w.nodeNews
+	w.stale, w.refsNews, w.nodeNews = false, false, false
 	w.mu.Unlock()
 	for _, r := range ended {
 		cancel := w.s.cancels[r.key]
@@ -43,6 +43,10 @@ func (w *Worker) take() view {
 			r.apply() // asks its context whether it was cancelled
 		}
 		cancel()
+	}
+	if key := (Action{Op: OpSandbox}).Key(); node {
+		delete(w.s.failed, key)
+		delete(w.s.tries, key)
 	}
 	if news {
 		_, busy := w.s.flights[string(OpVolumes)]
@@ -72,23 +76,22 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	w.noticePod(v.pod)
 	in := w.input(v)
 	if !w.s.admitted && !v.gone {
-		w.s.admitted = true
-		if fresh(in) {
-			w.s.end = w.env.Admit(v.pod)
-			in.End = w.s.end
-		} else {
-			w.env.Adopt(v.pod)
+		if !w.admit(ctx, &in, v.pod) {
+			return time.Time{}
 		}
 	}
 	if end := w.evicted(); end != nil && w.s.end == nil {
 		w.s.end, in.End = end, end
 	}
-	in.Refused = w.room(&in)
+	in.Refused = w.resizeDenial(&in)
 	plan := Decide(in)
 	if in.Refused != nil {
-		plan.wakeAt(w.s.askRoom)
+		plan.wakeAt(w.s.retryAt)
 	}
 	if plan.End != nil {
+		if w.s.end == nil && plan.End.Reason == reasonDeadline {
+			w.env.Events.Event(podRef(v.pod), corev1.EventTypeNormal, reasonDeadline, plan.End.Message)
+		}
 		w.s.end, in.End = plan.End, plan.End
 	}
 	w.useRefs(v.pod, plan)
@@ -122,19 +125,55 @@ func (w *Worker) step(ctx context.Context) time.Time {
 	return wake
 }
 
-// askAgain is how long a refused resize waits for the node's other pods to leave.
-const askAgain = 10 * time.Second
+// admit asks whether the pod may run here; false: not yet, the step is woken again.
+func (w *Worker) admit(ctx context.Context, in *Input, p *corev1.Pod) bool {
+	if !fresh(*in) {
+		w.s.admitted = true
+		w.env.Adopt(p)
+		return true
+	}
+	if w.s.room != nil {
+		select {
+		case <-w.s.room:
+		default:
+			return false
+		}
+	}
+	end, leaving := w.env.Admit(p)
+	w.s.end, in.End, w.s.room = end, end, nil
+	if len(leaving) > 0 {
+		room := make(chan struct{})
+		w.s.room = room
+		w.ops.Go(func() {
+			for _, one := range leaving {
+				select {
+				case <-one:
+				case <-ctx.Done():
+					return
+				}
+			}
+			close(room)
+			w.Wake()
+		})
+		return false
+	}
+	w.s.admitted = true
+	return true
+}
 
-// room asks whether the node can give running containers what they should have now; nil: it can, or nothing is to change.
-func (w *Worker) room(in *Input) *Refusal {
+// resizeRetry is how long a refused resize waits for the node's other pods to leave.
+const resizeRetry = 10 * time.Second
+
+// resizeDenial asks whether the node can give running containers what they should have now; nil: it can, or nothing is to change.
+func (w *Worker) resizeDenial(in *Input) *Refusal {
 	if in.Gone || in.Pod.DeletionTimestamp != nil || !in.wantsResize() {
-		w.s.refused, w.s.askRoom = nil, time.Time{}
+		w.s.resizeDenied, w.s.retryAt = nil, time.Time{}
 		return nil
 	}
-	if w.s.refused == nil || w.s.refusedFor != in.Pod.Generation || !in.Now.Before(w.s.askRoom) {
-		w.s.refused, w.s.refusedFor, w.s.askRoom = w.env.Resize(in.Pod), in.Pod.Generation, in.Now.Add(askAgain)
+	if w.s.resizeDenied == nil || w.s.deniedGeneration != in.Pod.Generation || !in.Now.Before(w.s.retryAt) {
+		w.s.resizeDenied, w.s.deniedGeneration, w.s.retryAt = w.env.Resize(in.Pod), in.Pod.Generation, in.Now.Add(resizeRetry)
 	}
-	return w.s.refused
+	return w.s.resizeDenied
 }
 
 // fresh reports whether nothing of the pod was ever begun: only then may the node still refuse it.

@@ -25,6 +25,7 @@ func (w *Worker) beginStop(ctx context.Context, in Input, a Action) {
 	}
 	if !w.s.told[a.ID] && a.Event != "" {
 		w.env.Events.Event(containerRef(in.Pod, c, k), corev1.EventTypeNormal, "Killing", a.Event)
+		w.env.Log.Info("killing container", "pod", in.Pod.Namespace+"/"+in.Pod.Name, "container", c.Name, "grace", time.Duration(a.Grace)*time.Second, "why", a.Event)
 	}
 	hook := a.Hook && !w.s.hooked[a.ID] && c.Lifecycle != nil && c.Lifecycle.PreStop != nil
 	w.s.told[a.ID], w.s.hooked[a.ID] = true, true

@@ -61,14 +61,17 @@ type Env struct {
 	Services func(namespace string) []*corev1.Service
 	// Allocatable is what the node can give to pods.
 	Allocatable func() corev1.ResourceList
-	// Admit refuses a pod that does not fit the node; nil: it is welcome.
-	Admit func(*corev1.Pod) *End
+	// Admit refuses a pod that does not fit the node; nil: it is welcome. With channels it is neither: others are leaving for it, and Admit is
+	// to be asked again when all are closed.
+	Admit func(*corev1.Pod) (end *End, room []<-chan struct{})
 	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
 	Resize func(*corev1.Pod) *Refusal
 	// Adopt counts in a pod that was admitted in an earlier life.
 	Adopt func(*corev1.Pod)
 	// Handler is the runtime handler of a runtime class.
 	Handler func(ctx context.Context, class string) (string, error)
+	// Node is the node as events name it.
+	Node func() *corev1.ObjectReference
 }
 
 // Worker owns one pod from its first sight to its last trace.
@@ -84,6 +87,7 @@ type Worker struct {
 	gone     bool
 	stale    bool // the runtime has news
 	refsNews bool // an object it refers to has changed
+	nodeNews bool // the runtime has news of the node
 	ended    []result
 	evict    *eviction
 	// published is what the loop last saw, for others to read.
@@ -122,6 +126,7 @@ type state struct {
 	exits     map[string]bool   // exits that were marked
 	end       *End
 	admitted  bool
+	room      chan struct{} // closed when those have left that leave for it; nil: nobody does
 	first     time.Time
 	volumes   bool
 	volDirt   bool
@@ -132,10 +137,10 @@ type state struct {
 	heldSince time.Time
 	labels    string // what the downward API last showed
 	readErr   int
-	refused   *Refusal
-	// refusedFor is the pod's generation that was refused.
-	refusedFor int64
-	askRoom    time.Time // when a refused resize may be asked for again
+
+	resizeDenied     *Refusal
+	deniedGeneration int64     // the pod's generation whose resize was denied
+	retryAt          time.Time // when a denied resize is tried again
 }
 
 // New returns a worker for a pod. seen is when the kubelet first heard of it.
@@ -209,6 +214,23 @@ func (w *Worker) Evict(end End) <-chan struct{} {
 	return w.evict.over
 }
 
+// Leaving is closed when the pod, which was evicted, is gone; nil: it was not, or it is.
+func (w *Worker) Leaving() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.evict == nil || w.evict.done {
+		return nil
+	}
+	return w.evict.over
+}
+
+// Left tells whether the pod was evicted and nothing of it is there any more, whatever the API server has said of its phase until now.
+func (w *Worker) Left() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.evict != nil && w.evict.done
+}
+
 // evicted is the verdict from outside, nil when there is none.
 func (w *Worker) evicted() *End {
 	w.mu.Lock()
@@ -235,6 +257,14 @@ func (w *Worker) Stale() {
 	w.stale = true
 	w.mu.Unlock()
 	w.Wake()
+}
+
+// NodeChanged says that the runtime has news that concern no single pod: a sandbox that could not be made is tried again at once.
+func (w *Worker) NodeChanged() {
+	w.mu.Lock()
+	w.nodeNews = true
+	w.mu.Unlock()
+	w.Stale()
 }
 
 // RefsChanged says that a config map or secret it uses has changed.
@@ -351,12 +381,12 @@ func (w *Worker) markSubject() mark.Subject {
 	return w.subject()
 }
 
+// markSeen tells of a pod of the API; of a static pod tells who read its file.
 func (w *Worker) markSeen() {
-	source := "api"
 	if w.static {
-		source = "file"
+		return
 	}
 	w.env.Marks.Emit(mark.Mark{
-		Step: mark.StepSeen, Component: w.env.Component, At: w.s.first, Subject: w.markSubject(), Detail: &mark.Seen{Source: source},
+		Step: mark.StepSeen, Component: w.env.Component, At: w.s.first, Subject: w.markSubject(), Detail: &mark.Seen{Source: "api"},
 	})
 }

@@ -48,6 +48,8 @@ type Config struct {
 	// Reach finds out where packets go; nil: nobody is asked.
 	Reach *reach.Prober
 	Stats http.Handler // of /stats/summary
+	// LogDir is shown at /logs/; empty: nothing is.
+	LogDir string
 	// Metrics are served at /metrics and below, by what follows: "", "/probes", "/resource".
 	Metrics map[string]http.Handler
 	Log     *slog.Logger
@@ -91,6 +93,9 @@ func New(cfg Config) *Server {
 	}
 	if cfg.Stats != nil {
 		s.mux.Handle("GET /stats/summary", cfg.Stats)
+	}
+	if cfg.LogDir != "" {
+		s.mux.Handle("GET /logs/", logDir(cfg.LogDir).handler())
 	}
 	for rest, h := range cfg.Metrics {
 		s.mux.Handle("GET /metrics"+rest, h)

@@ -18,11 +18,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -127,7 +130,7 @@ func serve(t *testing.T) *fixture {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: "u"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}, {Name: "late"}}}}
 	s := server.New(server.Config{
 		TLS: &tls.Config{Certificates: []tls.Certificate{f.ca.sign(t, "node", false)}}, ClientCA: func() *x509.CertPool { return f.ca.pool }, AllowedNames: []string{"api"},
-		Pods: pods{pod}, Runtime: cri.InProcess(f.rt).Runtime, Log: slog.New(slog.DiscardHandler),
+		Pods: pods{pod}, Runtime: cri.InProcess(f.rt).Runtime, LogDir: nodeLogs(t), Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -141,6 +144,27 @@ func serve(t *testing.T) *fixture {
 	f.base = "https://" + l.Addr().String()
 	f.container(t)
 	return f
+}
+
+// nodeLogs is a directory of logs with a file, links within it and out of it, and a pipe; beside it is a secret.
+func nodeLogs(t *testing.T) string {
+	t.Helper()
+	base := t.TempDir()
+	dir := filepath.Join(base, "logs")
+	for _, err := range []error{
+		os.MkdirAll(filepath.Join(dir, "pod"), 0o750),
+		os.WriteFile(filepath.Join(dir, "pod", "0.log"), []byte("a line\n"), 0o600),
+		os.WriteFile(filepath.Join(base, "secret"), []byte("secret"), 0o600),
+		os.Symlink("0.log", filepath.Join(dir, "pod", "latest")),
+		os.Symlink(base, filepath.Join(dir, "out")),
+		os.Symlink("../../secret", filepath.Join(dir, "pod", "up")),
+		unix.Mkfifo(filepath.Join(dir, "pod", "pipe"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 // container runs c in the fake runtime, with one line in its log.
@@ -188,6 +212,18 @@ func TestAnswers(t *testing.T) {
 		{"api", "/exec/ns/web/late?command=x&output=1", 404, `container not found ("late")`},
 		{"api", "/exec/ns/web/c?output=1", 400, "you must specify at least 1 command"},
 		{"api", "/portForward/ns/web?port=99999", 400, `invalid port "99999"`},
+		{"", "/logs/", 401, "Unauthorized"},
+		{"mallory", "/logs/pod/0.log", 403, "Forbidden (user=mallory"},
+		{"api", "/logs/", 200, `<a href="pod/">pod/</a>`},
+		{"api", "/logs/pod/0.log", 200, "a line\n"},
+		{"api", "/logs/pod/latest", 200, "a line\n"},
+		{"api", "/logs/none", 404, ""},
+		{"api", "/logs/pod/pipe", 404, ""},
+		{"api", "/logs/out", 404, ""},
+		{"api", "/logs/out/secret", 404, ""},
+		{"api", "/logs/pod/up", 404, ""},
+		{"api", "/logs/%2e%2e/secret", 404, ""},
+		{"api", "/logs/..%2fsecret", 404, ""},
 	} {
 		code, text := f.get(t, tt.who, tt.path)
 		if code != tt.code || !strings.Contains(text, tt.text) {

@@ -30,6 +30,8 @@ type Dir struct {
 	node string
 	log  *slog.Logger
 	seen time.Time
+
+	files map[types.UID]string // of the pods that were read last
 }
 
 // Open makes the directory if it is not there.
@@ -40,6 +42,9 @@ func Open(path, node string, log *slog.Logger) (*Dir, error) {
 	return &Dir{path: path, node: node, log: log, seen: time.Now()}, nil
 }
 
+// File is where a pod was read from, of the last Read, whose goroutine asks.
+func (d *Dir) File(uid types.UID) string { return d.files[uid] }
+
 // Read returns the pods of all files that can be read; of others the log tells.
 func (d *Dir) Read() []*corev1.Pod {
 	ents, err := os.ReadDir(d.path)
@@ -48,6 +53,7 @@ func (d *Dir) Read() []*corev1.Pod {
 		return nil
 	}
 	var out []*corev1.Pod
+	d.files = map[types.UID]string{}
 	for _, e := range ents {
 		if strings.HasPrefix(e.Name(), ".") || strings.HasSuffix(e.Name(), "~") {
 			continue
@@ -62,6 +68,7 @@ func (d *Dir) Read() []*corev1.Pod {
 			var p *corev1.Pod
 			if p, err = Parse(b, d.node); err == nil {
 				p.Annotations[podinfo.AnnotationSeen] = d.seen.Format(time.RFC3339Nano)
+				d.files[p.UID] = file
 				out = append(out, p)
 				continue
 			}

@@ -41,6 +41,7 @@ type Input struct {
 	EndReason, EndDetail string
 	EndCondition         *corev1.PodCondition // beside the usual ones; nil: none
 	Terminal             bool                 // nothing runs, nothing will
+	Rejected             bool                 // the node never took the pod
 	HostIPs              []string
 	PodIPs               []string // known addresses of a pod without a ready sandbox
 	RuntimeName          string
@@ -57,6 +58,9 @@ func Build(in Input) corev1.PodStatus {
 		s.StartTime = &t
 	}
 	s.QOSClass = podinfo.QOS(in.Pod)
+	if in.Rejected || old.Phase == corev1.PodFailed && len(old.ContainerStatuses) == 0 { // also after a restart of the kubelet
+		return rejected(old, s, in)
+	}
 	addresses(&s, in)
 	s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses = nil, nil, nil
 	for c, k := range podinfo.All(in.Pod) {
@@ -86,6 +90,15 @@ func Build(in Input) corev1.PodStatus {
 	if equality.Semantic.DeepEqual(old, s) {
 		return old
 	}
+	return s
+}
+
+// rejected is the status of a pod that no kubelet took, as Kubernetes writes it: nothing of containers, whose waiting would be shown in place of the reason.
+func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
+	if podkind.TerminalPhase(old.Phase) {
+		return old
+	}
+	s.Phase, s.Reason, s.Message = in.EndPhase, in.EndReason, in.EndDetail
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -145,6 +146,22 @@ func TestPhaseAndConditions(t *testing.T) {
 				t.Errorf("built again an hour later it differs:\n%s", cmp.Diff(s, again))
 			}
 		})
+	}
+}
+
+// TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions stay as others wrote them.
+func TestRejected(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "init:i", "a")
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	in := input(p)
+	in.EndPhase, in.EndReason, in.EndDetail, in.Terminal, in.Rejected = corev1.PodFailed, "OutOfcpu", "Pod was rejected: it is too big", true, true
+	s := Build(in)
+	if s.Phase != corev1.PodFailed || s.Reason != "OutOfcpu" || s.StartTime == nil || len(s.ContainerStatuses)+len(s.InitContainerStatuses) > 0 || len(s.Conditions) != 1 {
+		t.Errorf("got %+v", s)
+	}
+	p.Status = s
+	if again := Build(input(p)); !equality.Semantic.DeepEqual(again, s) {
+		t.Errorf("after a restart of the kubelet: %+v", again)
 	}
 }
 

@@ -3,6 +3,7 @@
 package volume
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,7 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson/api/core/localvolume"
@@ -94,4 +98,74 @@ func TestLocalDirs(t *testing.T) {
 	if _, err := os.Stat(outside); err != nil {
 		t.Errorf("what a link in a volume named: %v", err)
 	}
+}
+
+// slowly is a client whose patches of one volume wait.
+type slowly struct {
+	kubernetes.Interface
+	name    string
+	waiting chan struct{}
+}
+
+// IsWatchListSemanticsUnSupported tells informers what they would ask the fake itself.
+func (slowly) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (s slowly) CoreV1() corev1client.CoreV1Interface { return slowCore{s.Interface.CoreV1(), s} }
+
+type slowCore struct {
+	corev1client.CoreV1Interface
+	s slowly
+}
+
+func (c slowCore) PersistentVolumes() corev1client.PersistentVolumeInterface {
+	return slowVolumes{c.CoreV1Interface.PersistentVolumes(), c.s}
+}
+
+type slowVolumes struct {
+	corev1client.PersistentVolumeInterface
+	s slowly
+}
+
+func (v slowVolumes) Patch(
+	ctx context.Context, name string, pt types.PatchType, data []byte, o metav1.PatchOptions, sub ...string,
+) (*corev1.PersistentVolume, error) {
+	if name == v.s.name {
+		close(v.s.waiting)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return v.PersistentVolumeInterface.Patch(ctx, name, pt, data, o, sub...)
+}
+
+// TestSlowVolumeHoldsUpNoOther: one volume's removal does not end; the others go.
+func TestSlowVolumeHoldsUpNoOther(t *testing.T) {
+	fakes := fake.NewClientset()
+	add := func(name string) {
+		v := localPV(name, "n", corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased, true)
+		_, err := fakes.CoreV1().PersistentVolumes().Create(t.Context(), v, metav1.CreateOptions{})
+		must(t, err)
+	}
+	c := slowly{fakes, "slow", make(chan struct{})}
+	l := NewLocalDirs(filepath.Join(t.TempDir(), "volumes"), "n", c, slog.New(slog.DiscardHandler))
+	add("slow")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { l.Run(ctx); close(done) }() // ends with the test
+	t.Cleanup(func() { cancel(); <-done })
+	select {
+	case <-c.waiting:
+	case <-time.After(time.Minute):
+		t.Fatal("the slow volume's turn does not come")
+	}
+	must(t, l.Make("quick"))
+	add("quick")
+	for range 6000 {
+		v, err := fakes.CoreV1().PersistentVolumes().Get(t.Context(), "quick", metav1.GetOptions{})
+		must(t, err)
+		if len(v.Finalizers) == 1 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("one volume is held up by another")
 }

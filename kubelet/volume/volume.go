@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/kubelet/csi"
 	"keelson/lib/inroot"
@@ -139,6 +140,18 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 	return refresh, errors.Join(errs...)
 }
 
+// typeOf is the name of a volume's type, as in its manifest.
+func typeOf(v *corev1.Volume) string {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v.VolumeSource)
+	if err != nil {
+		return "unknown"
+	}
+	for name := range fields {
+		return name
+	}
+	return "unknown"
+}
+
 func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *corev1.Volume) (time.Time, error) {
 	var none time.Time
 	switch {
@@ -155,7 +168,7 @@ func (m *Manager) setUp(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case v.CSI != nil:
 		return m.driven(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Inline: v.CSI, ReadOnly: readOnly(v)})
 	}
-	return none, errors.New("volume type is not supported by this node")
+	return none, fmt.Errorf("volume type %s is not supported by this node", typeOf(v))
 }
 
 // Path is where a volume lies on the host; empty when the pod has none of this name, or the runtime mounts it itself.

@@ -35,8 +35,8 @@ func containerRef(p *corev1.Pod, c *corev1.Container, k podinfo.Kind) *corev1.Ob
 	return r
 }
 
-// tellWaiting makes an event of each new reason why a container waits.
-func (w *Worker) tellWaiting(in Input, plan Plan) {
+// waitingEvents makes an event of each new reason why a container waits.
+func (w *Worker) waitingEvents(in Input, plan Plan) {
 	for c, k := range podinfo.All(in.Pod) {
 		why := plan.Waiting[c.Name]
 		said := why.Reason
@@ -52,7 +52,7 @@ func (w *Worker) tellWaiting(in Input, plan Plan) {
 		case "CrashLoopBackOff":
 			w.env.Events.Eventf(ref, corev1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podinfo.FullName(in.Pod))
 		case reasonBackoff:
-			w.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", c.Image)
+			w.env.Events.Eventf(ref, corev1.EventTypeNormal, "BackOff", "Back-off pulling image %q", why.Image)
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)
 		case "ErrImagePull", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError":
 			w.env.Events.Event(ref, corev1.EventTypeWarning, "Failed", "Error: "+why.Reason)

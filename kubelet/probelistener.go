@@ -16,14 +16,14 @@ import (
 	"keelson/lib/mark"
 )
 
-// probeNews tells pods of probe results.
-type probeNews struct{ k *Kubelet }
+// probeListener tells pods of probe results.
+type probeListener struct{ k *Kubelet }
 
 // Tried counts an attempt.
-func (n *probeNews) Tried(t probe.Target, o probe.Outcome) { n.k.meter.Probed(t, o) }
+func (n *probeListener) Tried(t probe.Target, o probe.Outcome) { n.k.meter.Probed(t, o) }
 
 // Failed makes an Unhealthy event of an attempt that did not succeed.
-func (n *probeNews) Failed(t probe.Target, o probe.Outcome) {
+func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
 	_, kind := podinfo.Find(t.Pod, t.Container.Name)
 	ref := &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: t.Pod.UID,
@@ -42,7 +42,7 @@ func (n *probeNews) Failed(t probe.Target, o probe.Outcome) {
 const maxProbeText = 256
 
 // Changed wakes the pod.
-func (n *probeNews) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
+func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
 	text := o.Brief
 	if text == "" {
 		text = o.Output
