@@ -51,6 +51,8 @@ type Config struct {
 	ResolvConf string
 	// Allowed are further ranges of addresses that may ask.
 	Allowed []netip.Prefix
+	// Pod tells whether an address is a pod's of this node, where no range says so; nil: ranges do.
+	Pod func(netip.Addr) bool
 	// Listening is told of the address once the server answers there; may be nil.
 	Listening func(netip.AddrPort)
 	Marks     *mark.Recorder
@@ -89,7 +91,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.ResolvConf == "" {
 		cfg.ResolvConf = "/etc/resolv.conf"
 	}
-	s := &Server{cfg: cfg, zone: zone.New(cfg.Domain, TTL), sources: newSources(cfg.Allowed), events: cfg.Client.Events("dns", cfg.NodeName, cfg.Log)}
+	s := &Server{cfg: cfg, zone: zone.New(cfg.Domain, TTL), sources: newSources(cfg.Allowed, cfg.Pod), events: cfg.Client.Events("dns", cfg.NodeName, cfg.Log)}
 	s.settings.Store(&settings.Settings{})
 	s.forward = forward.New(forward.Config{Log: cfg.Log, Looped: s.looped})
 	s.handler = serve.New(serve.Config{Zone: s.zone, Forward: s.forward, Settings: s.settings.Load, Allowed: s.sources.allowed, TTL: TTL})

@@ -41,7 +41,7 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 	}
 	all := s.cfg.Client.Informers(0, client.Scope{})
 	factories := []informers.SharedInformerFactory{all}
-	var known []cache.InformerSynced
+	var known []cache.DoneChecker
 	add := func(i cache.SharedIndexInformer, set func(any), drop func(any)) error {
 		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: set, UpdateFunc: func(_, obj any) { set(obj) }, DeleteFunc: drop,
@@ -49,7 +49,7 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		if err != nil {
 			return fmt.Errorf("dns: follow objects: %w", err)
 		}
-		known = append(known, r.HasSynced)
+		known = append(known, r.HasSyncedChecker())
 		return nil
 	}
 	err := add(all.Core().V1().Services().Informer(), func(obj any) { s.setService(obj, p) }, func(obj any) { s.dropService(obj, p) })
@@ -76,7 +76,7 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		for _, f := range factories {
 			f.StartWithContext(ctx)
 		}
-		if cache.WaitForCacheSync(ctx.Done(), known...) {
+		if cache.WaitFor(ctx, "", known...) {
 			s.synced.Store(true)
 			ready()
 		}

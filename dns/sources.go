@@ -15,6 +15,7 @@ import (
 // sources are the addresses that may ask: those of pods and nodes, and this machine's own.
 type sources struct {
 	extra []netip.Prefix
+	pod   func(netip.Addr) bool // may be nil
 	now   atomic.Pointer[sourceSet]
 
 	mu    sync.Mutex
@@ -33,8 +34,8 @@ type sourceSet struct {
 	own    map[netip.Addr]struct{}
 }
 
-func newSources(extra []netip.Prefix) *sources {
-	s := &sources{extra: extra, nodes: map[string]nodeAddrs{}}
+func newSources(extra []netip.Prefix, pod func(netip.Addr) bool) *sources {
+	s := &sources{extra: extra, pod: pod, nodes: map[string]nodeAddrs{}}
 	s.now.Store(&sourceSet{ranges: extra})
 	return s
 }
@@ -42,7 +43,7 @@ func newSources(extra []netip.Prefix) *sources {
 // allowed tells whether an address may ask.
 func (s *sources) allowed(a netip.Addr) bool {
 	a = a.WithZone("")
-	return a.IsLoopback() || s.now.Load().has(a) || s.local(a)
+	return a.IsLoopback() || s.now.Load().has(a) || s.pod != nil && s.pod(a) || s.local(a)
 }
 
 func (c *sourceSet) has(a netip.Addr) bool {

@@ -12,7 +12,7 @@ import (
 
 // TestSources: pods of both families, nodes, this machine and what was allowed may ask, and nobody else; a node that goes takes its own with it.
 func TestSources(t *testing.T) {
-	s := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")})
+	s := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil)
 	node := func(name string, cidrs []string, addr string) *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: cidrs},

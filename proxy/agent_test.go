@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -254,6 +255,30 @@ func TestHealthAnswers(t *testing.T) {
 }
 
 // Writes that fail for a while do not matter; for longer, load balancers are told.
+// TestHealthCheckAddresses: health check node ports are where node ports are.
+func TestHealthCheckAddresses(t *testing.T) {
+	h := &healthChecks{log: slog.New(slog.DiscardHandler), own: func() ([]net.Addr, error) {
+		var out []net.Addr
+		for _, text := range []string{"127.0.0.1/8", "::1/128", "192.0.2.7/24", "198.51.100.7/24", "fe80::1/64"} {
+			ip, n, err := net.ParseCIDR(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, &net.IPNet{IP: ip, Mask: n.Mask})
+		}
+		return out, nil
+	}}
+	for cidrs, want := range map[string]string{
+		"": "[]", "192.0.2.0/24": "[192.0.2.7]", "192.0.2.0/24 198.51.100.7/32": "[192.0.2.7 198.51.100.7]", "127.0.0.0/8 ::1/128": "[127.0.0.1 ::1]",
+		"0.0.0.0/0": "[]", "203.0.113.0/24": "[]", "fe80::/10": "[]",
+	} {
+		h.cidrs, _ = prefixes("", strings.Fields(cidrs))
+		if got := fmt.Sprint(h.addressesLocked()); got != want {
+			t.Errorf("--nodeport-addresses %q: listens on %s, want %s", cidrs, got, want)
+		}
+	}
+}
+
 func TestUnhealthy(t *testing.T) {
 	ask := func(l *liveness) string {
 		r := httptest.NewRecorder()

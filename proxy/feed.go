@@ -83,7 +83,7 @@ func (p *Proxy) follow(ctx context.Context, ready func()) error {
 	self.Start(ctx.Done())
 	defer objects.Shutdown()
 	defer self.Shutdown()
-	if !cache.WaitForCacheSync(ctx.Done(), f.services.HasSynced, f.slices.HasSynced, f.nodes.HasSynced) {
+	if !cache.WaitFor(ctx, "", f.services.HasSyncedChecker(), f.slices.HasSyncedChecker(), f.nodes.HasSyncedChecker()) {
 		return nil // ctx is done
 	}
 	f.note(func() { f.synced, f.node = true, true })

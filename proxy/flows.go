@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"keelson/lib/linux"
 	"keelson/proxy/services"
 )
 
@@ -61,7 +62,7 @@ func (p *Proxy) forgetFlows(c services.Change) {
 	own := sync.OnceValue(func() map[netip.Addr]bool { return addressesOf(h) })
 	s.ours = func(a netip.Addr) bool { return own()[a] }
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		if _, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s); err != nil && !errors.Is(err, unix.ENOENT) {
+		if _, err := linux.Dump(func() (uint, error) { return h.ConntrackDeleteFilters(netlink.ConntrackTable, family, s) }); err != nil && !errors.Is(err, unix.ENOENT) {
 			p.log.Warn("stale flows of UDP stay", "err", err)
 		}
 	}
@@ -133,7 +134,7 @@ func lost(before, after map[netip.AddrPort]bool) bool {
 // addressesOf are the node's own addresses.
 func addressesOf(h *netlink.Handle) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
-	addrs, err := h.AddrList(nil, unix.AF_UNSPEC)
+	addrs, err := linux.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return out // flows to node ports stay until they end
 	}

@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -24,9 +26,11 @@ import (
 type healthChecks struct {
 	log  *slog.Logger
 	live *liveness
+	own  func() ([]net.Addr, error) // the addresses of this machine
 
 	mu      sync.Mutex
-	running bool // run has begun and not ended
+	running bool           // run has begun and not ended
+	cidrs   []netip.Prefix // of the addresses that serve node ports; none: all
 	wait    sync.WaitGroup
 	servers map[uint16]*healthCheck
 }
@@ -34,7 +38,7 @@ type healthChecks struct {
 type healthCheck struct {
 	name   types.NamespacedName
 	local  int
-	server *http.Server
+	server *http.Server // nil: nobody listens
 }
 
 const (
@@ -68,8 +72,8 @@ func (c *healthCheck) close() {
 	}
 }
 
-// set makes the servers those that the Services ask for.
-func (h *healthChecks) set(state *services.State) {
+// set makes the servers those that the Services ask for, on the addresses that serve node ports.
+func (h *healthChecks) set(state *services.State, cidrs []netip.Prefix) {
 	want := map[uint16]*healthCheck{}
 	for n, p := range state.All {
 		if p.Health != nil {
@@ -78,6 +82,13 @@ func (h *healthChecks) set(state *services.State) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !slices.Equal(h.cidrs, cidrs) {
+		h.cidrs = cidrs
+		for _, c := range h.servers {
+			c.close()
+			c.server = nil
+		}
+	}
 	for port, c := range h.servers {
 		if want[port] == nil {
 			c.close()
@@ -102,10 +113,17 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 	if !h.running || c.server != nil {
 		return
 	}
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
-	if err != nil {
-		h.log.Warn("health check node port", "service", c.name, "port", port, "err", err)
-		return
+	var listeners []net.Listener
+	for _, ip := range h.addressesLocked() {
+		l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", net.JoinHostPort(ip, strconv.Itoa(int(port))))
+		if err != nil {
+			h.log.Warn("health check node port", "service", c.name, "addr", ip, "port", port, "err", err)
+			for _, open := range listeners {
+				_ = open.Close()
+			}
+			return // all or none, as kube-proxy's
+		}
+		listeners = append(listeners, l)
 	}
 	c.server = &http.Server{ReadHeaderTimeout: headerTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		h.mu.Lock()
@@ -121,7 +139,30 @@ func (h *healthChecks) listenLocked(port uint16, c *healthCheck) {
 		writeJSON(w, localHealth{serviceName{name.Namespace, name.Name}, local, healthy})
 	})}
 	server := c.server
-	h.wait.Go(func() { _ = server.Serve(l) }) // ends when it is closed
+	for _, l := range listeners {
+		h.wait.Go(func() { _ = server.Serve(l) }) // ends when it is closed
+	}
+}
+
+// addressesLocked are those to listen on; "" stands for all. As with kube-proxy, that is also what happens where the machine has none of
+// those that serve node ports.
+func (h *healthChecks) addressesLocked() []string {
+	if len(h.cidrs) == 0 || slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Bits() == 0 }) {
+		return []string{""}
+	}
+	all, err := h.own()
+	var out []string
+	for _, a := range all {
+		p, bad := netip.ParsePrefix(a.String())
+		if bad == nil && !p.Addr().IsLinkLocalUnicast() && slices.ContainsFunc(h.cidrs, func(c netip.Prefix) bool { return c.Contains(p.Addr()) }) {
+			out = append(out, p.Addr().String())
+		}
+	}
+	if len(out) == 0 {
+		h.log.Warn("no address of this machine serves node ports: health check node ports listen on all", "nodeport-addresses", h.cidrs, "err", err)
+		return []string{""}
+	}
+	return out
 }
 
 // localHealth is what a health check node port answers, in kube-proxy's words.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -81,7 +82,7 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.Taken == nil {
 		cfg.Taken = listening
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log}, told: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
+	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log, own: net.InterfaceAddrs}, told: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
 	p.health.live = p.live
 	p.feed.init()
 	return p, nil
@@ -181,8 +182,11 @@ func (p *Proxy) sync(broken bool) error {
 		batch, err = &feedBatch{}, p.writer.Repair()
 	} else {
 		full, err = p.write(batch, broken)
-		p.health.set(p.state)
+		p.health.set(p.state, p.node.NodePortCIDRs)
 		observe(batch, time.Since(begun), full)
+	}
+	if err == nil {
+		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	if err != nil {
 		return fmt.Errorf("%d services: %w", len(batch.services), err)
