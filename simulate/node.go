@@ -26,7 +26,12 @@ const version = "v1.37.2+keelson"
 // atOnce bounds parallel registrations.
 const atOnce = 32
 
-func (s *Simulator) name(i int) string { return s.cfg.Prefix + strconv.Itoa(i) }
+func (s *Simulator) name(i int) string {
+	if i >= s.cfg.Nodes {
+		return s.cfg.Names[i-s.cfg.Nodes]
+	}
+	return s.cfg.Prefix + strconv.Itoa(i)
+}
 
 // node is fake node i as it registers.
 func (s *Simulator) node(i int) *corev1.Node {
@@ -80,6 +85,9 @@ func (s *Simulator) register(ctx context.Context) error {
 	for k := range there.Items {
 		n := &there.Items[k]
 		known[n.Name] = n
+		if _, ok := s.named[n.Name]; ok && n.Spec.ProviderID != providerID(n.Name) {
+			return fmt.Errorf("node %s is a machine: give the fake node another name, or take that one out of the cluster (`keelson node rm %s`)", n.Name, n.Name)
+		}
 		if _, ok := s.index(n.Name); ok || !s.made(n) {
 			continue
 		}
@@ -145,7 +153,7 @@ func (s *Simulator) each(f func(i int) error) error {
 		first error
 	)
 	tokens := make(chan struct{}, atOnce)
-	for i := range s.cfg.Nodes {
+	for i := range s.cfg.count() {
 		tokens <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-tokens }()
@@ -263,12 +271,12 @@ func (s *Simulator) keepLease(i int, l *coordination.Lease) {
 
 // renewLeases renews all leases in turn, one at a time, each once per cfg.Renew.
 func (s *Simulator) renewLeases(ctx context.Context) {
-	if s.cfg.Nodes == 0 {
+	if s.cfg.count() == 0 {
 		return
 	}
-	tick := time.NewTicker(max(time.Millisecond, s.cfg.Renew/time.Duration(s.cfg.Nodes)))
+	tick := time.NewTicker(max(time.Millisecond, s.cfg.Renew/time.Duration(s.cfg.count())))
 	defer tick.Stop()
-	for i := 0; ; i = (i + 1) % s.cfg.Nodes {
+	for i := 0; ; i = (i + 1) % s.cfg.count() {
 		select {
 		case <-ctx.Done():
 			return

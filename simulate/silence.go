@@ -32,7 +32,7 @@ func (s *Simulator) lastLease(i int) time.Duration {
 }
 
 // watchNodes follows the annotations of our nodes.
-func (s *Simulator) watchNodes() (cache.InformerSynced, informers.SharedInformerFactory, error) {
+func (s *Simulator) watchNodes() (cache.DoneChecker, informers.SharedInformerFactory, error) {
 	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = LabelType + "=" + TypeFake }})
 	nodes := f.Core().V1().Nodes()
 	s.nodes = nodes.Lister()
@@ -65,7 +65,7 @@ func (s *Simulator) watchNodes() (cache.InformerSynced, informers.SharedInformer
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch fake nodes: %w", err)
 	}
-	return reg.HasSynced, f, nil
+	return reg.HasSyncedChecker(), f, nil
 }
 
 // turn does what is due for one node that fell silent or came back.

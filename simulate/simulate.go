@@ -54,6 +54,8 @@ type Config struct {
 	// Nodes is how many; they are named Prefix0, Prefix1, ...
 	Nodes  int
 	Prefix string // default "fake-"
+	// Names are those of further nodes.
+	Names []string
 	// By tells the nodes of this simulator from those of others, over restarts; default "keelson". Nodes that an earlier one of the
 	// same name made, and that are not simulated any more, are removed.
 	By string
@@ -102,6 +104,7 @@ type Simulator struct {
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
 	ips   *addresses
+	named map[string]int // Config.Names, by name; their numbers follow those of the other nodes
 	// turned are the nodes that fell silent or came back.
 	turned workqueue.TypedRateLimitingInterface[int]
 
@@ -110,17 +113,24 @@ type Simulator struct {
 	mute   map[int]time.Duration       // silent nodes, and how long their last leases last
 }
 
+// count is how many nodes there are.
+func (c Config) count() int { return c.Nodes + len(c.Names) }
+
 // New checks cfg. It starts nothing.
 func New(cfg Config) (*Simulator, error) {
 	cfg = cfg.Default()
 	switch {
 	case cfg.Client == nil:
 		return nil, errors.New("simulate: no client given")
-	case cfg.Nodes < 0 || cfg.Nodes > maxNodes:
-		return nil, fmt.Errorf("simulate: %d nodes: want 0 to %d", cfg.Nodes, maxNodes)
+	case cfg.Nodes < 0 || cfg.count() > maxNodes:
+		return nil, fmt.Errorf("simulate: %d nodes: want 0 to %d", cfg.count(), maxNodes)
+	}
+	named := map[string]int{}
+	for i, name := range cfg.Names {
+		named[name] = cfg.Nodes + i
 	}
 	return &Simulator{
-		cfg: cfg, ips: newAddresses(), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
+		cfg: cfg, named: named, ips: newAddresses(), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
 		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](5*time.Millisecond, 30*time.Second)),
 		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, 30*time.Second)),
 	}, nil
@@ -130,7 +140,7 @@ func New(cfg Config) (*Simulator, error) {
 func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer s.queue.ShutDown()
 	defer s.turned.ShutDown()
-	if s.cfg.Nodes == 0 {
+	if s.cfg.count() == 0 {
 		ready() // nobody waits for what is gone
 		if err := s.register(ctx); err != nil && ctx.Err() == nil {
 			s.cfg.Log.Warn("fake nodes of an earlier run are not removed", "err", err)
@@ -162,7 +172,7 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	defer factory.Shutdown()
 	ours.StartWithContext(ctx)
 	defer ours.Shutdown()
-	if !cache.WaitForCacheSync(ctx.Done(), heard, reg.HasSynced) {
+	if !cache.WaitFor(ctx, "", heard, reg.HasSyncedChecker()) {
 		return nil
 	}
 	var wg sync.WaitGroup
@@ -187,6 +197,9 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 
 // index returns the number of one of our nodes, false for others.
 func (s *Simulator) index(node string) (int, bool) {
+	if i, ok := s.named[node]; ok {
+		return i, true
+	}
 	rest, ok := strings.CutPrefix(node, s.cfg.Prefix)
 	if !ok {
 		return 0, false

@@ -46,9 +46,7 @@ func (w *Why) Explain(a *Around) {
 		w.Node, w.Reason = node, fmt.Sprintf("on %s: its spec.nodeName said so when it was made; no scheduler was asked%s", node, gone)
 	case node != "":
 		w.Node = node
-		if gone != "" {
-			w.Reason = "on " + node + gone
-		}
+		w.Reason = "on " + node + ": what the scheduler thought of it is not remembered; it was made before this server started, or long ago" + gone
 	case len(p.Spec.SchedulingGates) > 0:
 		names := make([]string, len(p.Spec.SchedulingGates))
 		for i, g := range p.Spec.SchedulingGates {

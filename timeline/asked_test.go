@@ -37,9 +37,24 @@ func TestTrueReason(t *testing.T) {
 		w := tt.why
 		w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}, NodeGone: tt.gone, Scheduler: tt.bad})
 		var b strings.Builder
-		RenderWhy(&b, &w, false)
+		RenderWhy(&b, &w, false, 0)
 		if !strings.Contains(b.String(), tt.want) {
 			t.Errorf("%s: got %q, want %q in it", name, b.String(), tt.want)
+		}
+	}
+}
+
+// TestGone: of a pod that exists no more nobody says that it is Pending, or that anything is still to come.
+func TestGone(t *testing.T) {
+	for want, w := range map[string]Why{
+		"it is gone; no scheduler had decided where it runs\n": {Gone: true},
+		"it is gone; no node had taken it after 2 tries\n":     {Gone: true, Tries: 2, Next: "a node changes", Decision: &mark.Decision{Nodes: 1}},
+		"it is gone; it was on n   chosen after ":              {Gone: true, Node: "n", Decision: &mark.Decision{Nodes: 1, Fit: 1, Chosen: "n"}},
+	} {
+		var b strings.Builder
+		RenderWhy(&b, &w, false, 0)
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("got %q, want %q in it", b.String(), want)
 		}
 	}
 }

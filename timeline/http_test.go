@@ -157,7 +157,7 @@ func FuzzReadMarks(f *testing.F) {
 			var out bytes.Buffer
 			Render(&out, &s, true, 0)
 			if w, err := tl.Why(ns, pod); err == nil {
-				RenderWhy(&out, &w, true)
+				RenderWhy(&out, &w, true, 0)
 			}
 		}
 	})

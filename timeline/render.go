@@ -24,7 +24,7 @@ const (
 type paint bool
 
 func (p paint) with(style, text string) string {
-	if !p || text == "" {
+	if !p || style == "" || text == "" {
 		return text
 	}
 	return style + text + reset
@@ -33,7 +33,7 @@ func (p paint) with(style, text string) string {
 // How many characters of what was done go on one line, if it can be broken: where the width is not known, and at least.
 const (
 	longLine  = 130
-	shortLine = 40
+	shortLine = 24
 )
 
 // Render prints a story for people, as lines with columns at, took, who, what, no wider than width if lines can be broken; 0: the width
@@ -41,72 +41,98 @@ const (
 func Render(out io.Writer, s *Story, color bool, width int) {
 	p := paint(color)
 	var b strings.Builder
-	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
-	if at := where(s); at != "" {
-		b.WriteString(at + "   ")
-	}
-	if s.Partial {
-		fmt.Fprintf(&b, "made before this server started: steps are remembered from %s on", s.Start.Format("15:04:05.000"))
-	} else {
-		fmt.Fprintf(&b, "created %s", s.Start.Format("15:04:05.000"))
-	}
-	if s.ReadyAfter > 0 && !s.Partial {
-		b.WriteString(", " + p.with(green, "ready after "+Took(s.ReadyAfter)))
-	}
-	if s.Owner != "" {
-		b.WriteString("      " + s.Owner)
-		if s.OwnerRevision > 0 {
-			fmt.Fprintf(&b, " (rev %d)", s.OwnerRevision)
-		}
-	}
-	b.WriteString("\n\n")
+	heading(&b, p, s)
 	wide := len("who")
-	var nodes []string
 	for _, st := range s.Steps {
 		wide = max(wide, utf8.RuneCountInString(whoSays(&st)))
-		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
-			nodes = append(nodes, st.ReportedBy)
-		}
 	}
 	limit := longLine
 	if width > 0 {
 		const gaps = 9 + 2 + 9 + 3 + 2 + 2 // columns at and took, what is between them, and the indent of a broken line
 		limit = max(shortLine, width-gaps-wide)
 	}
-	line := func(at, took, who, what string) {
-		fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), what)
+	line := func(at, took, who, style string, whats ...string) {
+		for i, what := range whats {
+			if i > 0 {
+				at, took, who, what = "", "", "", "  "+what
+			}
+			fmt.Fprintf(&b, "%s  %s   %s  %s\n", right(at, 9), right(took, 9), left(who, wide), p.with(style, what))
+		}
 	}
-	line("at", "took", "who", "what")
+	line("at", "took", "who", "", "what")
 	for _, st := range s.Steps {
 		what := st.What
-		if st.Error != "" && !strings.Contains(what, st.Error) {
-			what += ": " + st.Error
+		if fault := plain(st.Error); fault != "" && !strings.Contains(what, fault) {
+			what += ": " + fault
 		}
-		what = clean(what)
-		for i, part := range wrap(what, limit) {
-			if st.Error != "" {
-				part = p.with(red, part)
-			}
-			if i == 0 {
-				line(ms(st.At), Took(st.Took), whoSays(&st), part)
-			} else {
-				line("", "", "", "  "+part)
-			}
+		fold, style := wrap, ""
+		if width > 0 {
+			fold = broken
 		}
-		stagesBelow(line, p, st)
+		if st.Error != "" {
+			style = red
+		}
+		line(ms(st.At), Took(st.Took), whoSays(&st), style, fold(clean(what), limit)...)
+		for _, part := range stagesOf(&st) {
+			whats := []string{part.What}
+			if width > 0 {
+				whats = broken(part.What, limit)
+			}
+			line("", Took(part.Took), part.Who, dim, whats...)
+		}
 	}
+	footing(&b, s)
+	_, _ = io.WriteString(out, b.String())
+}
+
+// heading names the pod, where it is, and how long it took.
+func heading(b *strings.Builder, p paint, s *Story) {
+	b.WriteString(p.with(bold, s.Namespace+"/"+s.Name) + "   ")
+	if at := where(s); at != "" {
+		b.WriteString(at + "   ")
+	}
+	if s.Partial {
+		fmt.Fprintf(b, "made before this server started: steps are remembered from %s on", s.Start.Format("15:04:05.000"))
+	} else {
+		fmt.Fprintf(b, "created %s", s.Start.Format("15:04:05.000"))
+	}
+	if s.ReadyAfter > 0 && !s.Partial {
+		b.WriteString(", " + p.with(green, "ready after "+Took(s.ReadyAfter)))
+	}
+	if s.ReachableAfter > 0 && !s.Partial {
+		b.WriteString(", reachable after " + Took(s.ReachableAfter))
+	}
+	if s.Owner != "" {
+		b.WriteString("      " + s.Owner)
+		if s.OwnerRevision > 0 {
+			fmt.Fprintf(b, " (rev %d)", s.OwnerRevision)
+		}
+	}
+	b.WriteString("\n\n")
+}
+
+// footing says what is missing, whose word some steps are, and how much of the time is explained.
+func footing(b *strings.Builder, s *Story) {
 	if s.Dropped > 0 {
-		fmt.Fprintf(&b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
+		fmt.Fprintf(b, "   %s in the middle are not remembered\n", plural(s.Dropped, "step"))
+	}
+	if s.DroppedEvents > 0 {
+		fmt.Fprintf(b, "   %s later are not remembered\n", plural(s.DroppedEvents, "watch event"))
+	}
+	var nodes []string
+	for _, st := range s.Steps {
+		if st.ReportedBy != "" && !slices.Contains(nodes, st.ReportedBy) {
+			nodes = append(nodes, st.ReportedBy)
+		}
 	}
 	if len(nodes) > 0 {
-		fmt.Fprintf(&b, "   * as node %s reports it\n", strings.Join(nodes, ", "))
+		fmt.Fprintf(b, "   * as node %s reports it\n", strings.Join(nodes, ", "))
 	}
 	accounted := ms(s.Accounted)
 	if s.Total < 10*time.Second {
 		accounted = strings.TrimSuffix(accounted, " ms") // the unit of both
 	}
-	fmt.Fprintf(&b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
-	_, _ = io.WriteString(out, b.String())
+	fmt.Fprintf(b, "   accounted for: %s of %s\n", accounted, ms(s.Total))
 }
 
 // whoSays is who did a step, with a star where only a node says so.
@@ -117,18 +143,22 @@ func whoSays(s *Step) string {
 	return clean(s.Who)
 }
 
-// stagesBelow prints what a request went through, each with who did it. What one component did is in its line already.
-func stagesBelow(line func(at, took, who, what string), p paint, st Step) {
+// stagesOf are what a request went through, each with who did it. What one component did is in its line already.
+func stagesOf(st *Step) []Step {
+	if strings.HasPrefix(st.What, eventTold) {
+		return nil
+	}
+	var out []Step
 	for _, part := range st.Parts {
 		if part.Who == st.Who {
-			return
+			return out
 		}
-		who, what := part.Who, part.What
-		if what == "" {
-			who, what = "", who
+		if part.What == "" {
+			part.Who, part.What = "", part.Who
 		}
-		line("", Took(part.Took), who, p.with(dim, what))
+		out = append(out, part)
 	}
+	return out
 }
 
 // clean takes from a text what would move a terminal's cursor or colour it: a node, an image or a program's output may have written it.

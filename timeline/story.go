@@ -3,6 +3,7 @@
 package timeline
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -26,6 +27,8 @@ type Story struct {
 	Start time.Time `json:"start"`
 	// ReadyAfter is from Start to the first Ready; 0: not yet.
 	ReadyAfter time.Duration `json:"readyAfter,omitempty"`
+	// ReachableAfter is from Start until a Service leads to the pod; 0: none does yet.
+	ReachableAfter time.Duration `json:"reachableAfter,omitempty"`
 	// Total is from Start to Ready, or to the end of the last step; Accounted is the part of it that steps cover.
 	Total     time.Duration `json:"total"`
 	Accounted time.Duration `json:"accounted"`
@@ -36,6 +39,8 @@ type Story struct {
 	Steps []Step `json:"steps"`
 	// Dropped counts marks in the middle of a long life that are not remembered any more.
 	Dropped int `json:"dropped,omitempty"`
+	// DroppedEvents counts the later watch events that are not remembered.
+	DroppedEvents int `json:"droppedEvents,omitempty"`
 	// Done: nothing more is to come before the pod is Ready, has ended, or is gone.
 	Done bool `json:"done"`
 }
@@ -47,6 +52,8 @@ type Step struct {
 	Who   string        `json:"who"`
 	What  string        `json:"what"`
 	Error string        `json:"error,omitempty"`
+	// HandOff is which of the thirteen hand-offs on a pod's way this belongs to, 0: none.
+	HandOff int `json:"handOff,omitempty"`
 	// ReportedBy is the node whose word this is, which nobody has checked; empty: the control plane itself tells it.
 	ReportedBy string `json:"reportedBy,omitempty"`
 	Parts      []Step `json:"parts,omitempty"`
@@ -64,7 +71,7 @@ func (t *Timeline) Story(namespace, name string) (Story, error) {
 // tell is the join: a function from marks to a story.
 func tell(pod *record, owners []*record) Story {
 	marks := pod.marks()
-	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped}
+	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped, DroppedEvents: pod.left}
 	if s.Partial = creation(marks).IsZero(); s.Partial {
 		s.Phase = ""
 	}
@@ -75,12 +82,13 @@ func tell(pod *record, owners []*record) Story {
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
 		s.Start = all[i].At // a node's clock does not say when the story begins
 	}
-	w := writer{start: s.Start, detailed: detailed(all)}
+	w := writer{start: s.Start, detailed: detailed(all), plot: plotOf(all, pod, owners)}
 	for _, m := range all {
 		s.note(m)
 		w.write(m)
 	}
 	w.flush()
+	w.tellWatchers()
 	s.Steps = w.steps
 	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	for _, st := range s.Steps {
@@ -102,6 +110,14 @@ func (s *Story) note(m mark.Mark) {
 		}
 	case *mark.Bind:
 		s.Node = d.Node
+	case *mark.Seen:
+		if d.Source == "file" {
+			s.Node = strings.TrimPrefix(m.Component, "kubelet ")
+		}
+	case *mark.Reachable:
+		if s.ReachableAfter == 0 {
+			s.ReachableAfter = m.At.Add(m.Took).Sub(s.Start)
+		}
 	case *mark.Status:
 		if d.To != "" {
 			s.Phase = d.To
@@ -155,6 +171,11 @@ func causesOf(marks []mark.Mark, owners []*record, s *Story) []mark.Mark {
 		}
 		out = append(out, *q)
 		if d, ok := q.Detail.(*mark.Request); ok {
+			for _, m := range all {
+				if e, ok := m.Detail.(*mark.Delivery); ok && e.Revision == d.Revision {
+					out = append(out, m)
+				}
+			}
 			made = d.Verb == http.MethodPost && d.Subresource == ""
 			if i == 0 {
 				s.OwnerRevision = d.Revision
@@ -253,6 +274,9 @@ type writer struct {
 	open      *Step // the kubelet's or scheduler's line that is being written
 	openKind  string
 	decisions int
+	plot      *plot
+	tries     map[string]*tried // of the open line
+	events    map[string]int    // which of steps tells of the event of an object's revision
 }
 
 func (w *writer) write(m mark.Mark) {
@@ -268,7 +292,12 @@ func (w *writer) write(m mark.Mark) {
 		w.steps = append(w.steps, w.reconcile(m, d))
 	case *mark.Eviction:
 		w.flush()
-		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d)})
+		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Who: m.Component, What: evicted(d), HandOff: w.plot.of(m)})
+	case *mark.Delivery:
+		w.delivery(m, d)
+	case *mark.Resolvable:
+		w.flush()
+		w.steps = append(w.steps, Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, HandOff: w.plot.of(m), What: "name " + d.Name + " leads to it"})
 	case *mark.Queued, *mark.Decision, *mark.Bind:
 		w.part("scheduler", m)
 	default:
@@ -298,12 +327,41 @@ func (w *writer) part(kind string, m mark.Mark) {
 	if m.Err != "" && w.open.Error == "" {
 		w.open.Error = m.Err
 	}
-	if what != "" && !w.told(m, what) {
-		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy})
+	if what != "" && !w.told(m, what) && !w.again(m, what) {
+		w.open.Parts = append(w.open.Parts, Step{At: at, Took: m.Took, Who: m.Component, What: what, Error: m.Err, ReportedBy: m.ReportedBy, HandOff: w.plot.of(m)})
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok && d.Chosen == "" {
 		w.flush() // the next try is a line of its own
 	}
+}
+
+// again reports whether the open line has this already, as when something is tried until it succeeds: then it is counted.
+func (w *writer) again(m mark.Mark, what string) bool {
+	key := what
+	if d, ok := m.Detail.(*mark.Image); m.Err != "" {
+		key = string(m.Step) + m.Err
+	} else if !ok || !d.Present {
+		return false
+	}
+	if w.tries == nil {
+		w.tries = map[string]*tried{}
+	}
+	t := w.tries[key]
+	if t == nil {
+		w.tries[key] = &tried{part: len(w.open.Parts), times: 1, what: what}
+		return false
+	}
+	t.times++
+	if t.part < len(w.open.Parts) {
+		w.open.Parts[t.part].What = fmt.Sprintf("%s (%d times)", t.what, t.times)
+	}
+	return true
+}
+
+// tried is what an open line says was done, and how often.
+type tried struct {
+	part, times int
+	what        string
 }
 
 // told reports whether the open line has this already: a status written without a change once is enough, and of a pull that has
@@ -332,8 +390,9 @@ func (w *writer) flush() {
 	for _, p := range w.open.Parts {
 		said = append(said, p.What)
 	}
+	w.open.HandOff = common(w.open.Parts)
 	if w.open.What = strings.Join(said, "; "); w.open.What != "" {
 		w.steps = append(w.steps, *w.open)
 	}
-	w.open, w.openKind = nil, ""
+	w.open, w.openKind, w.tries = nil, "", nil
 }

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"keelson/lib/mark"
 )
@@ -32,7 +33,9 @@ const (
 type Config struct {
 	// Limit is the number of pods, those touched last; 0 means DefaultLimit.
 	Limit int
-	Log   *slog.Logger
+	// DecisionBytes bounds the memory of the scheduler's whole decisions; 0 means DefaultDecisionBytes.
+	DecisionBytes int
+	Log           *slog.Logger
 }
 
 // Timeline remembers marks. Its methods may be called from any goroutine.
@@ -45,6 +48,11 @@ type Timeline struct {
 	owners shelf
 	names  map[string]string // namespace/name of a pod -> UID of the latest with that name
 	news   map[string]*topic // namespace/name -> who follows
+	// watchers are those of remembered deliveries; resolved are the names of Services, by namespace/name, which lead to pods.
+	watchers map[watcher]*watcher
+	resolved shelf
+	decided  ledger
+	timer    bool // rest will be called
 }
 
 // ErrUnknown is returned for a pod that no mark has told of.
@@ -55,11 +63,15 @@ func New(cfg Config) *Timeline {
 	if cfg.Limit <= 0 {
 		cfg.Limit = DefaultLimit
 	}
+	if cfg.DecisionBytes <= 0 {
+		cfg.DecisionBytes = DefaultDecisionBytes
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Timeline{
 		log: cfg.Log, pods: newShelf(cfg.Limit), owners: newShelf(keepOwners), names: map[string]string{}, news: map[string]*topic{},
+		watchers: map[watcher]*watcher{}, resolved: newShelf(keepOwners), decided: newLedger(cfg.DecisionBytes),
 	}
 }
 
@@ -80,13 +92,40 @@ func (t *Timeline) Listen(m mark.Mark) {
 		t.podLocked(m)
 		return
 	}
+	if m.Step == mark.StepResolvable {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.resolvedLocked(m)
+		return
+	}
 	if _, ok := ownerKinds[m.Subject.Resource]; !ok || m.Subject.UID == "" || routine(m) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r := t.owners.get(m.Subject.UID, m.Subject, func(*record) {})
+	t.addLocked(r, m)
+}
+
+// addLocked remembers a mark of r's object.
+func (t *Timeline) addLocked(r *record, m mark.Mark) {
+	if r.began.IsZero() || m.At.Before(r.began) {
+		r.began = m.At
+	}
+	if d, ok := m.Detail.(*mark.Delivery); ok {
+		t.deliveredLocked(r, m, d)
+		return
+	}
 	r.add(m)
+	t.restLaterLocked()
+}
+
+// resolvedLocked remembers the first server that answered for a Service's name.
+func (t *Timeline) resolvedLocked(m mark.Mark) {
+	r := t.resolved.get(m.Subject.Namespace+"/"+m.Subject.Name, m.Subject, func(*record) {})
+	if len(r.first) == 0 {
+		t.addLocked(r, m)
+	}
 }
 
 // routine reports whether an owner's mark can be left out: a status write leads to no pod.
@@ -109,16 +148,27 @@ func (t *Timeline) podLocked(m mark.Mark) {
 			delete(t.names, key)
 		}
 	})
-	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.first[0].At.After(m.At) {
+	if known := t.pods.of(t.names[name]); known == nil || known == r || !known.began.After(m.At) {
 		t.names[name] = uid
 	}
-	r.add(m)
+	if d, ok := m.Detail.(*mark.Decision); ok {
+		t.decided.set(&m, d)
+		m.Detail = brief(d)
+	}
+	t.addLocked(r, m)
 	switch d := m.Detail.(type) {
 	case *mark.Request:
 		if d.OwnerUID != "" {
 			r.owner = d.OwnerUID
 		}
+		if static := t.pods.of(d.MirrorOf); d.MirrorOf != "" && d.MirrorOf != uid {
+			r.static = d.MirrorOf
+			if static != nil {
+				static.mirror = uid
+			}
+		}
 	case *mark.Bind:
+		t.decided.bound(&m, d)
 		if m.Err == "" {
 			r.node = d.Node
 		}
@@ -139,15 +189,30 @@ func (t *Timeline) snapshot(namespace, name string) (pod *record, owners []*reco
 	if r == nil {
 		return nil, nil, ErrUnknown
 	}
+	if mirror := t.pods.of(r.mirror); mirror != nil && mirror.subject.Name == r.subject.Name && mirror.subject.Namespace == r.subject.Namespace {
+		r = mirror
+	}
 	pod = r.clone()
+	pod.decided = t.decided.of(r.uid)
+	if static := t.pods.of(r.static); static != nil && static.subject.Name == r.subject.Name && static.subject.Namespace == r.subject.Namespace {
+		pod.shows = static.clone()
+	}
+	for _, m := range pod.marks() {
+		if d, ok := m.Detail.(*mark.Reachable); ok {
+			if s := t.resolved.of(namespace + "/" + d.Service); s != nil && !s.began.IsZero() {
+				pod.names = append(pod.names, s.first[0])
+			}
+		}
+	}
 	const depth = 3
 	for uid := r.owner; uid != "" && len(owners) < depth; {
 		o := t.owners.of(uid)
 		if o == nil {
 			break
 		}
-		owners = append(owners, o.clone())
-		uid = o.ownerUID()
+		c := o.clone()
+		owners = append(owners, c)
+		uid = c.ownerUID()
 	}
 	return pod, owners, nil
 }
@@ -242,6 +307,15 @@ type record struct {
 	subject mark.Subject
 	owner   string // UID
 	node    string // that it was bound to, as others than that node said
+	began   time.Time
+	touched time.Time   // when a mark came last
+	packed  packed      // the oldest of the first marks
+	static  string      // UID of the static pod that this one is the API's image of
+	mirror  string      // UID of the API's image of this one
+	shows   *record     // the static pod, of a snapshot
+	names   []mark.Mark // of Services that lead to the pod, of a snapshot
+	decided *decided    // the last attempt, of a snapshot
+	deliveries
 	first   []mark.Mark
 	last    []mark.Mark
 	next    int // in last
@@ -249,8 +323,9 @@ type record struct {
 }
 
 func (r *record) add(m mark.Mark) {
+	r.touched = time.Now()
 	switch {
-	case len(r.first) < keepFirst:
+	case r.packed.marks+len(r.first) < keepFirst:
 		r.first = append(r.first, m)
 	case len(r.last) < keepLast:
 		r.last = append(r.last, m)
@@ -263,17 +338,27 @@ func (r *record) add(m mark.Mark) {
 
 func (r *record) clone() *record {
 	c := *r
-	c.first, c.last = slices.Clone(r.first), slices.Clone(r.last)
+	c.first, c.last, c.list = slices.Concat(r.packed.unpack(), r.first), slices.Clone(r.last), slices.Clone(r.list)
+	c.packed = packed{}
 	return &c
 }
 
-// marks returns all marks by the time they began.
+// marks returns all marks of a clone by the time they began.
 func (r *record) marks() []mark.Mark {
-	all := slices.Concat(r.first, r.last)
+	all := slices.Concat(r.first, r.last, r.deliveries.marks(r.subject))
+	if r.shows != nil {
+		all = append(all, r.shows.marks()...)
+	}
+	for _, m := range r.names {
+		if !m.At.Before(r.began) { // or else the name led elsewhere before
+			all = append(all, m)
+		}
+	}
 	slices.SortStableFunc(all, func(a, b mark.Mark) int { return a.At.Compare(b.At) })
 	return all
 }
 
+// ownerUID is for a clone, too.
 func (r *record) ownerUID() string {
 	for _, m := range slices.Concat(r.first, r.last) {
 		if q, ok := m.Detail.(*mark.Request); ok && q.OwnerUID != "" {

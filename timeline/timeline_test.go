@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -90,7 +91,10 @@ func journey() []mark.Mark {
 		api(2400, 800, pod, &mark.Request{Verb: "POST", Resource: "pods", Subresource: "binding", User: "system:kube-scheduler", Code: 201, Revision: 515}),
 		kubelet(mark.StepSeen, 3300, 0, &mark.Seen{Source: "api"}),
 		kubelet(mark.StepVolumes, 3400, 400, &mark.Volumes{Count: 1}),
-		kubelet(mark.StepNetwork, 4000, 2100, &mark.Network{IPs: []string{"10.42.0.7"}}),
+		kubelet(mark.StepNetwork, 4000, 2100, &mark.Network{
+			IPs: []string{"10.42.0.7"}, CNI: "podnet",
+			Plugins: []mark.Plugin{{Name: "bridge", Command: "ADD", Took: us(1400)}, {Name: "portmap", Command: "ADD", Took: us(600)}},
+		}),
 		kubelet(mark.StepImage, 6200, 0, &mark.Image{Container: "my-container", Image: "keelson.local/hello", Present: true}),
 		kubelet(mark.StepContainerCreated, 6300, 9000, &mark.Container{Name: "my-container"}),
 		kubelet(mark.StepContainerStarted, 15300, 21000, &mark.Container{Name: "my-container"}),
@@ -187,11 +191,12 @@ func pending() []mark.Mark {
 					{Node: "node-1", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 1.2Gi of 3.8Gi"},
 					{
 						Node: "node-2", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 2.9Gi of 3.8Gi",
-						Nearest: true, Hint: "fits here if it asked 2.9Gi",
+						Nearest: true, Hint: "fits on node-2 if memory request <= 2.9Gi",
 					},
 					{Node: "node-3", Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Short: "taint gpu=true:NoSchedule not tolerated"},
 				},
 				RejectedBy: map[string]int{"Insufficient memory": 2, "node(s) had untolerated taint(s)": 1},
+				Fixes:      []string{"fits on node-2 if memory request <= 2.9Gi"},
 			}})
 	}
 	return marks
@@ -199,10 +204,13 @@ func pending() []mark.Mark {
 
 func TestRenderPending(t *testing.T) {
 	tl := listening(pending())
-	r := tl.pods.of("big-1")
+	r, _, err := tl.snapshot("default", "big")
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := reason(r, at(16_000_000))
 	var b bytes.Buffer
-	RenderWhy(&b, &w, false)
+	RenderWhy(&b, &w, false, 0)
 	golden(t, "why-pending", b.Bytes())
 	s, err := tl.Story("default", "big")
 	if err != nil {
@@ -219,8 +227,56 @@ func TestRenderWhyBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	RenderWhy(&b, &w, false)
+	RenderWhy(&b, &w, false, 0)
 	golden(t, "why-bound", b.Bytes())
+}
+
+// TestWhyAtWidths shows decisions of clusters of several sizes on terminals of two widths.
+func TestWhyAtWidths(t *testing.T) {
+	share := func(raw, score, weight int64) []mark.PluginScore {
+		return []mark.PluginScore{{Plugin: "NodeResourcesFit", Raw: raw, Score: score, Weight: weight}, {Plugin: "InterPodAffinity", Raw: -20, Score: 50, Weight: 2}}
+	}
+	scheduled := &mark.Decision{
+		Attempt: 1, Nodes: 9, Fit: 8, Filter: us(40), PreFilter: us(9), Score: us(90), PreScore: us(20), Chosen: "node-0", Tied: 2,
+		RejectedBy: map[string]int{"Insufficient cpu": 1}, Rejected: []mark.Verdict{{Node: "node-8", Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: "cpu: asks 2, free 1 of 4"}},
+	}
+	for i := range int64(8) {
+		scheduled.Scores = append(scheduled.Scores, mark.NodeScore{Node: fmt.Sprint("node-", i), Total: 190 - i/2, Plugins: share(90-i/2, 90-i/2, 1)})
+	}
+	many := &mark.Decision{
+		Attempt: 3, Nodes: 5000, Waits: "a node or pod changes", Filter: us(900), PreFilter: us(9), PostFilter: us(800),
+		RejectedBy: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
+		Groups: []mark.Group{
+			{Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Nodes: 4990, Names: []string{"node-0001", "node-0002", "node-0003"}},
+			{Plugin: "TaintToleration", Reason: "node(s) had untolerated taint(s)", Nodes: 10, Names: []string{"gpu-1", "gpu-2", "gpu-3"}},
+		},
+		Rejected: []mark.Verdict{{Node: "node-0007", Plugin: "NodeResourcesFit", Reason: "Insufficient memory", Short: "memory: asks 4Gi, free 2.9Gi of 3.8Gi", Nearest: true, Hint: "x"}, {Node: "node-0009"}},
+		Fixes:    []string{"fits on node-0007 if memory request <= 2.9Gi", "add toleration gpu=true:NoSchedule", "4 nodes free up when job default/nightly-report ends"},
+	}
+	preempts := &mark.Decision{
+		Attempt: 1, Nodes: 1, Groups: []mark.Group{{Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Nodes: 1, Names: []string{"n"}}}, RejectedBy: map[string]int{"Insufficient cpu": 1},
+		Rejected: []mark.Verdict{{Node: "n", Plugin: "NodeResourcesFit", Reason: "Insufficient cpu", Short: "cpu: asks 2, free 0 of 4"}},
+		Preemption: &mark.Preemption{
+			Node: "n", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap-1", Priority: 5}, {Namespace: "shop", Name: "cheap-2"}}, Count: 3, Spared: 2, Protected: 1,
+			Candidates: 4, RunnerUp: "m", Why: "its most important victim has a lower priority",
+		},
+	}
+	for name, w := range map[string]*Why{
+		"scheduled": {Node: "node-0", For: us(200), Decision: scheduled, Bind: &mark.Bind{Node: "node-0", Reserve: us(2)}, BindTook: us(800)},
+		"many":      {For: 12 * time.Second, Tries: 3, Next: many.Waits, Decision: many, Brief: true}, "preempts": {Tries: 1, Decision: preempts},
+	} {
+		for _, width := range []int{80, 120} {
+			w.Namespace, w.Name = "default", "pod"
+			var b bytes.Buffer
+			RenderWhy(&b, w, false, width)
+			for i, line := range strings.Split(b.String(), "\n") {
+				if n := utf8.RuneCountInString(line); i > 0 && n > width {
+					t.Errorf("%s: line of %d characters, want %d at most: %q", name, n, width, line)
+				}
+			}
+			golden(t, fmt.Sprintf("why-%s-%d", name, width), b.Bytes())
+		}
+	}
 }
 
 func TestForgetsWhatIsUntouchedForLongest(t *testing.T) {
@@ -293,7 +349,7 @@ func TestWhyEvicted(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		RenderWhy(&b, &w, false)
+		RenderWhy(&b, &w, false, 0)
 		return b.String()
 	}
 	got := tell(&mark.Eviction{Node: "node-1", Taint: "node.kubernetes.io/unreachable:NoExecute", Tolerated: 300 * time.Second, Deadline: now.Add(3*time.Minute + 200*time.Millisecond)})
@@ -314,4 +370,25 @@ func podUID(marks []mark.Mark) string {
 		}
 	}
 	return ""
+}
+
+// TestStoryFitsTheTerminal: on a terminal no line is wider than it, whatever an error or a stage says; a terminal would break them anywhere.
+func TestStoryFitsTheTerminal(t *testing.T) {
+	long := strings.Repeat("no route to the registry ", 12)
+	s := &Story{Namespace: "default", Name: "a", Steps: []Step{
+		{Who: "apiserver", What: "POST pods", Parts: []Step{{Who: "admission", What: long}}},
+		{Who: "kubelet", What: "image x failed: " + long, Error: "failed"},
+	}}
+	for _, width := range []int{60, 80, 120, 200} {
+		var b strings.Builder
+		Render(&b, s, false, width)
+		for line := range strings.Lines(b.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > width {
+				t.Errorf("%d columns of %d: %s", n, width, line)
+			}
+		}
+		if got := strings.Count(b.String(), "registry"); got != 24 {
+			t.Errorf("width %d: %d of 24 words are told", width, got)
+		}
+	}
 }

@@ -5,8 +5,8 @@ package timeline
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -32,8 +32,14 @@ type Why struct {
 	BoundBy string `json:"boundBy,omitempty"`
 	// Partial: how the pod was made is not remembered, nor what the scheduler may have thought of it before.
 	Partial bool `json:"partial,omitempty"`
-	// Decision is the last attempt; absent when there was none yet.
+	// Gone: the pod exists no more.
+	Gone bool `json:"gone,omitempty"`
+	// Decision is the last attempt; absent when there was none yet. Brief: it is not remembered in full any more.
 	Decision *mark.Decision `json:"decision,omitempty"`
+	Brief    bool           `json:"brief,omitempty"`
+	// Bind is how the binding went, BindTook how long it took from Permit on.
+	Bind     *mark.Bind    `json:"bind,omitempty"`
+	BindTook time.Duration `json:"bindTook,omitempty"`
 	// Eviction says when a taint of its node ends the pod; absent while none does. Left is how long until then.
 	Eviction *mark.Eviction `json:"eviction,omitempty"`
 	Left     time.Duration  `json:"left,omitempty"`
@@ -85,12 +91,27 @@ func reason(pod *record, now time.Time) Why {
 	if !w.Since.IsZero() {
 		w.For = until.Sub(w.Since)
 	}
+	w.whole(pod.decided)
 	return w
 }
 
-// RenderWhy prints the reasons for people.
-func RenderWhy(out io.Writer, w *Why, color bool) {
+// whole puts the whole decision in place of the brief one.
+func (w *Why) whole(d *decided) {
+	switch {
+	case w.Decision == nil:
+	case d == nil || d.about.Attempt != w.Decision.Attempt || d.about.Chosen != w.Decision.Chosen:
+		w.Brief = true
+	default:
+		w.Decision, w.Bind, w.BindTook = d.about, d.bound, d.bind
+	}
+}
+
+// RenderWhy prints the reasons for people, in lines of width characters where that is possible; 0: as long as they are.
+func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 	p := paint(color)
+	if width <= 0 {
+		width = math.MaxInt
+	}
 	var b strings.Builder
 	b.WriteString(p.with(bold, w.Namespace+"/"+w.Name) + "   ")
 	d := w.Decision
@@ -99,6 +120,10 @@ func RenderWhy(out io.Writer, w *Why, color bool) {
 		b.WriteString(w.Reason + "\n")
 	case d == nil && w.Partial:
 		b.WriteString("made before the server started: what the scheduler thought of it is not remembered\n")
+	case d == nil && w.Gone:
+		b.WriteString("it is gone; no scheduler had decided where it runs\n")
+	case w.Gone && w.Node == "":
+		fmt.Fprintf(&b, "it is gone; no node had taken it after %s\n", tries(w.Tries))
 	case d == nil:
 		b.WriteString("Pending: the scheduler has not tried it yet\n")
 	case w.Node == "":
@@ -108,15 +133,26 @@ func RenderWhy(out io.Writer, w *Why, color bool) {
 		}
 		b.WriteString("\n")
 	default:
-		fmt.Fprintf(&b, "on %s   chosen after %s from %s, %d of which fit; filter %s, score %s\n",
-			p.with(green, w.Node), Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
+		was := ""
+		if w.Gone {
+			was = "it is gone; it was "
+		}
+		fmt.Fprintf(&b, "%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s\n",
+			was, p.with(green, w.Node), Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
 	}
 	if w.Eviction != nil {
 		eviction(&b, p, w)
 	}
 	if d != nil {
-		scoreTable(&b, p, d)
-		refusals(&b, p, d)
+		t := table{&b, p, width}
+		t.scores(d)
+		t.refusals(d)
+		t.fixes(d)
+		t.preemption(d.Preemption)
+		t.times(w)
+		if w.Brief {
+			t.text(dim, "", "this is a part: the whole decision is not remembered any more")
+		}
 	}
 	_, _ = io.WriteString(out, b.String())
 }
@@ -151,85 +187,6 @@ func about(d time.Duration) string {
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	}
 	return d.Round(time.Second).String()
-}
-
-// scoreTable prints each node's weighted scores, a column for each plugin.
-func scoreTable(b *strings.Builder, p paint, d *mark.Decision) {
-	var plugins []mark.PluginScore
-	for _, s := range d.Scores {
-		if len(s.Plugins) > len(plugins) {
-			plugins = s.Plugins
-		}
-	}
-	if len(plugins) == 0 {
-		return
-	}
-	rows := [][]string{{"node", "total"}}
-	for _, pl := range plugins {
-		rows[0] = append(rows[0], fmt.Sprintf("%s x%d", pl.Plugin, pl.Weight))
-	}
-	for _, s := range d.Scores {
-		row := []string{s.Node, fmt.Sprint(s.Total)}
-		for _, pl := range plugins {
-			i := slices.IndexFunc(s.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
-			if i < 0 {
-				row = append(row, "")
-			} else {
-				row = append(row, fmt.Sprint(s.Plugins[i].Score*s.Plugins[i].Weight))
-			}
-		}
-		rows = append(rows, row)
-	}
-	widths := columns(rows)
-	for i, row := range rows {
-		line := "   " + left(row[0], widths[0])
-		for c := 1; c < len(row); c++ {
-			line += "   " + right(row[c], widths[c])
-		}
-		switch {
-		case i == 0:
-			line = p.with(dim, line)
-		case row[0] == d.Chosen:
-			line += p.with(green, "   <- chosen")
-		}
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
-	if more := d.Fit - len(d.Scores); more > 0 {
-		fmt.Fprintf(b, "   and %s with no higher scores\n", plural(more, "node"))
-	}
-	if d.Tied > 1 {
-		fmt.Fprintf(b, "   %d nodes have the highest total: one of them was picked at random\n", d.Tied)
-	}
-	b.WriteString(p.with(dim, "   each plugin gives 0 to 100; xN: that counts N times; total is the sum") + "\n")
-}
-
-// refusals prints for each node the plugin, what is short, and what would help.
-func refusals(b *strings.Builder, p paint, d *mark.Decision) {
-	rows := make([][]string, 0, len(d.Rejected))
-	for _, v := range d.Rejected {
-		what := v.Short
-		if what == "" {
-			what = v.Reason
-		}
-		rows = append(rows, []string{v.Node, v.Plugin, what})
-	}
-	widths := columns(rows)
-	for i, row := range rows {
-		v := d.Rejected[i]
-		line := "   " + left(row[0], widths[0]) + "   " + left(row[1], widths[1]) + "   " + row[2]
-		if v.Nearest && v.Hint != "" {
-			line = "   " + left(row[0], widths[0]) + "   " + left(row[1], widths[1]) + "   " + left(row[2], widths[2]) +
-				p.with(green, "      <- nearest: "+v.Hint)
-		}
-		b.WriteString(line + "\n")
-	}
-	refused := 0
-	for _, n := range d.RejectedBy {
-		refused += n
-	}
-	if len(d.Rejected) < d.Nodes-d.Fit || len(rows) == 0 && refused > 0 {
-		fmt.Fprintf(b, "   in all: %s\n", counted(d.RejectedBy))
-	}
 }
 
 func columns(rows [][]string) []int {

@@ -27,7 +27,9 @@ type Journey struct {
 	Protocol corev1.Protocol
 	// Address is where To leads to; not valid: nowhere.
 	Address netip.Addr
-	// Service has that address; nil: none has. Slices are its.
+	// ToNode is the node that has the address; "": none has.
+	ToNode string
+	// Service has that address, or that node port; nil: none has. Slices are its.
 	Service *corev1.Service
 	Slices  []*discoveryv1.EndpointSlice
 	// Pods are those behind the addresses that may be met, Nodes those that they are on, by name.
@@ -167,6 +169,25 @@ func (t *Trace) rules(j *Journey) {
 		for _, e := range way.Endpoints {
 			t.Hops = append(t.Hops, t.hop(j, e.Addr, 1/float64(len(way.Endpoints))))
 		}
+		t.elsewhere(j)
+	}
+}
+
+// elsewhere is for node ports of another node: it does what that node does with what comes from outside.
+func (t *Trace) elsewhere(j *Journey) {
+	if t.Front != "node port" || j.ToNode == "" || j.ToNode == t.Node {
+		return
+	}
+	t.Rules += ", by the rules of node " + j.ToNode
+	if j.Service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return
+	}
+	t.Hops = slices.DeleteFunc(t.Hops, func(h Hop) bool { return h.Node != j.ToNode })
+	for i := range t.Hops {
+		t.Hops[i].Probability = 1 / float64(len(t.Hops))
+	}
+	if t.Rules += fmt.Sprintf("; externalTrafficPolicy is Local, and %s of them there", count(len(t.Hops), "endpoint")); len(t.Hops) == 0 {
+		t.Expected, t.Rules = Drops, "dropped: node "+j.ToNode+" has no endpoint, and externalTrafficPolicy is Local"
 	}
 }
 
@@ -218,9 +239,7 @@ func (t *Trace) hop(j *Journey, at netip.AddrPort, probability float64) Hop {
 	h := Hop{Address: at.String(), Probability: probability}
 	server := verdict.End{Addr: at.Addr(), Pod: podAt(j.Pods, at.Addr())}
 	client := verdict.End{Pod: j.From}
-	if a, err := netip.ParseAddr(j.From.Status.PodIP); err == nil {
-		client.Addr = a
-	}
+	client.Addr = addressOf(j.From, at.Addr().Is4())
 	if server.Pod != nil {
 		h.Pod, h.Node = server.Pod.Namespace+"/"+server.Pod.Name, server.Pod.Spec.NodeName
 		h.Way = wayTo(j.Nodes, t.Node, h.Node)
@@ -235,6 +254,16 @@ func (t *Trace) hop(j *Journey, at netip.AddrPort, probability float64) Hop {
 		h.Ingress, h.Allowed = "what comes from the pod's own node is not judged", true
 	}
 	return h
+}
+
+// addressOf is the pod's address of that family.
+func addressOf(p *corev1.Pod, is4 bool) netip.Addr {
+	for _, text := range append([]corev1.PodIP{{IP: p.Status.PodIP}}, p.Status.PodIPs...) {
+		if a, err := netip.ParseAddr(text.IP); err == nil && a.Is4() == is4 {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // podAt is the pod that has an address of its own.

@@ -16,7 +16,7 @@ import (
 
 // request tells an API write; the first of the story with what it went through.
 func (w *writer) request(m mark.Mark, d *mark.Request) Step {
-	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err}
+	s := Step{At: m.At.Sub(w.start), Took: m.Took, Who: m.Component, Error: m.Err, HandOff: w.plot.of(m)}
 	target := d.Resource
 	if d.Subresource != "" {
 		target += "/" + d.Subresource
@@ -29,7 +29,7 @@ func (w *writer) request(m mark.Mark, d *mark.Request) Step {
 		if d.AuditID != "" {
 			s.What += ", audit " + d.AuditID[:min(len(d.AuditID), 8)]
 		}
-		s.Parts = stages(s.At, d)
+		s.Parts = stages(s.At, d, s.HandOff)
 	} else if d.Revision > 0 {
 		s.What += ", revision " + strconv.FormatInt(d.Revision, 10)
 	}
@@ -43,13 +43,13 @@ func (w *writer) request(m mark.Mark, d *mark.Request) Step {
 }
 
 // stages lists what a request went through. They follow each other, but only how long each took is known.
-func stages(at time.Duration, d *mark.Request) []Step {
+func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 	var out []Step
 	add := func(who, what string, took time.Duration) {
 		if what == "" && took == 0 {
 			return
 		}
-		out = append(out, Step{At: at, Took: took, Who: who, What: what})
+		out = append(out, Step{At: at, Took: took, Who: who, What: what, HandOff: handOff})
 		at += took
 	}
 	add("authn", proof(d.AuthnHow), d.Authn)
@@ -67,6 +67,7 @@ func stages(at time.Duration, d *mark.Request) []Step {
 		if d.Sync > 0 {
 			what += ", sync " + Took(d.Sync)
 		}
+		handOff = stored(handOff)
 		add("store", what, d.Store)
 	}
 	return out
@@ -100,7 +101,11 @@ func rule(why string) string {
 	if m[4] != m[2] {
 		text += " (" + m[3] + " " + m[4] + ")"
 	}
-	return text + " for " + strings.ToLower(m[5]) + " " + m[6]
+	who := m[6]
+	if name, namespace, ok := strings.Cut(who, "/"); ok && m[5] == "ServiceAccount" {
+		who = namespace + "/" + name
+	}
+	return text + " for " + strings.ToLower(m[5]) + " " + who
 }
 
 func admitted(d *mark.Request) string {
@@ -128,7 +133,7 @@ func (w *writer) reconcile(m mark.Mark, d *mark.Reconcile) Step {
 	if at.Before(w.start) {
 		at = w.start
 	}
-	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err}
+	s := Step{At: at.Sub(w.start), Took: m.At.Add(m.Took).Sub(at), Who: m.Component, Error: m.Err, HandOff: w.plot.of(m)}
 	s.What = fmt.Sprintf("%s: event seen; wants %d, has %d", d.Controller, d.Wants, d.Has)
 	if len(d.Creates) > 0 {
 		s.What += ": creates " + some(d.Creates)
@@ -163,7 +168,7 @@ func say(m mark.Mark) string {
 	switch d := m.Detail.(type) {
 	case *mark.Queued:
 		if d.Why != "" && d.Why != "PodAdd" {
-			text = "queued again: " + d.Why
+			text = "queued again: " + requeued(d.Why)
 		}
 	case *mark.Decision:
 		text = decision(d)
@@ -175,14 +180,31 @@ func say(m mark.Mark) string {
 	if m.Err != "" {
 		text = strings.TrimSpace(text + " failed: " + m.Err)
 	}
-	return text
+	return plain(text)
 }
+
+// plain leaves the words of an error.
+func plain(text string) string { return wrapped.ReplaceAllString(text, "") }
+
+// wrapped is what gRPC puts before the words of an error.
+var wrapped = regexp.MustCompile(`rpc error: code = \w+ desc = `)
+
+// requeued words why a pod is in the queue once more: what changed in the cluster, in the scheduler's words, or only the time.
+func requeued(why string) string {
+	if why == "BackoffCutShort" {
+		return "no other pod waits, so its backoff is cut short"
+	}
+	return why
+}
+
+// staticSeen begins what is told of a static pod's file.
+const staticSeen = "static pod: manifest read"
 
 func kubelet(m mark.Mark) string {
 	switch d := m.Detail.(type) {
 	case *mark.Seen:
 		if d.Source == "file" {
-			return "manifest seen"
+			return strings.TrimSpace("static pod: manifest read " + d.File)
 		}
 		return "event seen"
 	case *mark.Volumes:
@@ -194,7 +216,7 @@ func kubelet(m mark.Mark) string {
 		if d.HostNetwork {
 			return "network of the host"
 		}
-		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(m.Took)
+		return strings.TrimSpace("network "+strings.Join(d.IPs, ", ")) + " " + Took(m.Took) + plugins(d)
 	case *mark.Policy:
 		return isolated(d) + " " + Took(m.Took)
 	case *mark.Sandbox:
@@ -236,6 +258,8 @@ func image(m mark.Mark, d *mark.Image) string {
 		return fmt.Sprintf("image %s %s of %s", d.Image, Size(d.Bytes), Size(d.Total))
 	case d.Bytes == 0 && m.Err == "":
 		return "" // it begins: the next mark says more
+	case d.Bytes == 0:
+		return "image " + d.Image
 	default:
 		return fmt.Sprintf("image %s %s", d.Image, Size(d.Bytes))
 	}
@@ -251,8 +275,14 @@ func container(m mark.Mark, d *mark.Container) string {
 	}
 	switch m.Step {
 	case mark.StepContainerCreated:
+		if m.Err != "" {
+			return "creating " + name
+		}
 		return name + " created " + Took(m.Took)
 	case mark.StepContainerStarted:
+		if m.Err != "" {
+			return "starting " + name
+		}
 		return name + " started " + Took(m.Took)
 	default:
 		text := fmt.Sprintf("%s exited with %d", name, d.ExitCode)
@@ -316,7 +346,7 @@ func decision(d *mark.Decision) string {
 	if d.Fit == 0 && len(d.Rejected) > verdicts {
 		b.WriteString(", " + counted(d.RejectedBy))
 	}
-	if len(d.Scores) > 1 {
+	if len(d.Scores) > 0 {
 		b.WriteString("; score ")
 		for i, s := range d.Scores[:min(len(d.Scores), 3)] {
 			if i > 0 {
@@ -392,4 +422,16 @@ func Size(n int64) string {
 	default:
 		return fmt.Sprintf("%.2f GB", float64(n)/(1<<30))
 	}
+}
+
+// plugins are the runs of CNI plugins that connected a pod; empty: there were none.
+func plugins(d *mark.Network) string {
+	var ran []string
+	for _, p := range d.Plugins {
+		ran = append(ran, "plugin "+p.Name+": "+p.Command+" "+Took(p.Took))
+	}
+	if d.CNI == "" {
+		return ""
+	}
+	return strings.TrimSuffix(" (CNI "+d.CNI+", "+strings.Join(ran, ", "), ", ") + ")"
 }

@@ -12,7 +12,7 @@ import (
 func TestShortensReasons(t *testing.T) {
 	for in, want := range map[string]string{
 		`RBAC: allowed by ClusterRoleBinding "cluster-admin" of ClusterRole "cluster-admin" to Group "system:masters"`: "ClusterRoleBinding cluster-admin for group system:masters",
-		`RBAC: allowed by RoleBinding "read/dev" of Role "pods" to ServiceAccount "bot/dev"`:                           "RoleBinding read/dev (Role pods) for serviceaccount bot/dev",
+		`RBAC: allowed by RoleBinding "read/dev" of Role "pods" to ServiceAccount "bot/dev"`:                           "RoleBinding read/dev (Role pods) for serviceaccount dev/bot",
 		"node authorizer": "node authorizer",
 		"":                "",
 	} {
@@ -78,11 +78,24 @@ func TestPartialSaysSo(t *testing.T) {
 		{Step: mark.StepSeen, Component: "kubelet", At: at(0), Took: us(10), Subject: pod, Detail: &mark.Seen{Source: "api"}},
 	}).Why("default", podName)
 	b.Reset()
-	RenderWhy(&b, &w, false)
+	RenderWhy(&b, &w, false, 0)
 	if err != nil || !w.Partial || !strings.Contains(b.String(), "made before the server started") {
 		t.Errorf("why: partial %v, %v, rendered as\n%s", w.Partial, err, b.String())
 	}
 	if s, err := listening(journey()).Story("default", podName); err != nil || s.Partial {
 		t.Errorf("a whole story: partial %v, %v", s.Partial, err)
+	}
+}
+
+// TestFailuresInPlainWords: what gRPC wraps around an error, and a size that nobody knows, are not told.
+func TestFailuresInPlainWords(t *testing.T) {
+	for want, m := range map[string]mark.Mark{
+		"starting c failed: exec: no such file":                         {Step: mark.StepContainerStarted, Err: "rpc error: code = Unknown desc = exec: no such file", Detail: &mark.Container{Name: "c"}},
+		"queued again: no other pod waits, so its backoff is cut short": {Step: mark.StepQueued, Detail: &mark.Queued{Why: "BackoffCutShort"}},
+		"image x:1 failed: pull x:1: refused":                           {Step: mark.StepImage, Err: "rpc error: code = Unavailable desc = pull x:1: refused", Detail: &mark.Image{Image: "x:1"}},
+	} {
+		if got := say(m); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
 	}
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/mark"
+)
+
+// TestTriedAgain: what a kubelet tries until it succeeds is told once, with its reason and how often.
+func TestTriedAgain(t *testing.T) {
+	marks := []mark.Mark{{Step: mark.StepRequest, Component: "apiserver", At: at(0), Took: us(100), Subject: pod, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}}
+	for i := range 5 {
+		from := 1000 + 100*i
+		marks = append(marks,
+			mark.Mark{Step: mark.StepImage, Component: "kubelet", At: at(from), Subject: pod, Detail: &mark.Image{Image: "app", Present: true, Done: true}},
+			mark.Mark{Step: mark.StepContainerCreated, Component: "kubelet", At: at(from + 10), Took: us(10 + i), Subject: pod, Err: `configmap "missing" not found`, Detail: &mark.Container{Name: "c"}},
+		)
+	}
+	s, err := listening(marks).Story(pod.Namespace, pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `image app present (5 times); creating c failed: configmap "missing" not found (5 times)`
+	if got := s.Steps[len(s.Steps)-1].What; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestWhyOfForgottenPod: a pod that was bound before the server started has a node, and a sentence that says what is not known.
+func TestWhyOfForgottenPod(t *testing.T) {
+	w := &Why{Namespace: "default", Name: "old", Partial: true}
+	w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PodSpec{NodeName: "n"}}})
+	if w.Node != "n" || !strings.Contains(w.Reason, "not remembered") {
+		t.Errorf("got %+v", w)
+	}
+}
+
+// TestWhyNoNodeWasLookedAt: what stands in the pod itself is not counted by nodes.
+func TestWhyNoNodeWasLookedAt(t *testing.T) {
+	var b bytes.Buffer
+	RenderWhy(&b, &Why{Decision: &mark.Decision{Nodes: 1, RejectedBy: map[string]int{`persistentvolumeclaim "missing" not found`: 1}}, Tries: 1}, false, 0)
+	if !strings.Contains(b.String(), `on any node: persistentvolumeclaim "missing" not found`) {
+		t.Errorf("got %s", b.String())
+	}
+}

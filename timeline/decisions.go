@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"container/list"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/decisions"
+	"keelson/lib/mark"
+)
+
+// DefaultDecisionBytes bounds the memory of whole decisions unless Config says otherwise.
+const DefaultDecisionBytes = 16 << 20
+
+// decided is the last attempt for a pod, and what became of its binding.
+type decided struct {
+	uid   string
+	at    time.Time
+	took  time.Duration
+	about *mark.Decision
+	bound *mark.Bind // nil: not yet
+	bind  time.Duration
+	err   string // of the binding
+	bytes int
+}
+
+// ledger keeps the whole decisions of the pods that were tried last: one a pod, all together in a bounded number of bytes. Stories keep a
+// brief form of every attempt.
+type ledger struct {
+	limit, bytes int
+	pods         map[string]*list.Element // by UID, of *decided
+	order        *list.List               // the one tried last in front
+}
+
+func newLedger(limit int) ledger {
+	return ledger{limit: limit, pods: map[string]*list.Element{}, order: list.New()}
+}
+
+func (l *ledger) of(uid string) *decided {
+	e, ok := l.pods[uid]
+	if !ok {
+		return nil
+	}
+	d, _ := e.Value.(*decided)
+	return d
+}
+
+// set remembers an attempt in place of earlier ones of the pod.
+func (l *ledger) set(m *mark.Mark, about *mark.Decision) {
+	uid := m.Subject.UID
+	if e, ok := l.pods[uid]; ok {
+		l.drop(e)
+	}
+	d := &decided{uid: uid, at: m.At, took: m.Took, about: about, bytes: sizeOf(about) + len(uid)}
+	l.pods[uid] = l.order.PushFront(d)
+	l.bytes += d.bytes
+	for l.bytes > l.limit {
+		l.drop(l.order.Back())
+	}
+}
+
+func (l *ledger) drop(e *list.Element) {
+	if d, ok := l.order.Remove(e).(*decided); ok {
+		l.bytes -= d.bytes
+		delete(l.pods, d.uid)
+	}
+}
+
+// bound notes how a binding went.
+func (l *ledger) bound(m *mark.Mark, b *mark.Bind) {
+	if d := l.of(m.Subject.UID); d != nil && d.about.Chosen == b.Node {
+		c := *d // readers may have the old one
+		c.bound, c.bind, c.err = b, m.Took, m.Err
+		l.pods[c.uid].Value = &c
+	}
+}
+
+// Sizes of what a decision is made of, with what the allocator and the maps add.
+const (
+	sizeDecided = 512
+	sizeVerdict = 96
+	sizeScore   = 56
+	sizeShare   = 48
+	sizeGroup   = 80
+	sizeText    = 16
+)
+
+// sizeOf is about how many bytes a decision takes. Names of nodes and plugins are shared with others and counted nevertheless: marks of other
+// processes have their own.
+func sizeOf(d *mark.Decision) int {
+	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen)
+	for i := range d.Rejected {
+		v := &d.Rejected[i]
+		n += sizeVerdict + len(v.Node) + len(v.Plugin) + len(v.Reason) + len(v.Short) + len(v.Hint)
+	}
+	for reason := range d.RejectedBy {
+		n += len(reason) + 2*sizeText
+	}
+	for i := range d.Scores {
+		n += sizeScore + len(d.Scores[i].Node) + len(d.Scores[i].Plugins)*sizeShare
+	}
+	for i := range d.Groups {
+		n += sizeGroup + len(d.Groups[i].Reason) + len(d.Groups[i].Plugin)
+		for _, name := range d.Groups[i].Names {
+			n += sizeText + len(name)
+		}
+	}
+	for _, fix := range d.Fixes {
+		n += sizeText + len(fix)
+	}
+	if p := d.Preemption; p != nil {
+		n += sizeVerdict + len(p.Why)
+		for _, v := range p.Victims {
+			n += sizeShare + len(v.Namespace) + len(v.Name)
+		}
+	}
+	return n
+}
+
+// brief is what a story tells of an attempt.
+func brief(d *mark.Decision) *mark.Decision {
+	const verdicts, scores = 3, 3
+	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups) == 0 {
+		return d
+	}
+	c := *d
+	c.Rejected, c.Scores = slices.Clone(d.Rejected[:min(len(d.Rejected), verdicts)]), slices.Clone(d.Scores[:min(len(d.Scores), scores)])
+	for i := range c.Scores {
+		c.Scores[i].Plugins = nil
+	}
+	c.Groups = nil
+	return &c
+}
+
+// Decision returns what is remembered of the last attempt for a pod, nil if nothing is. The caller may change it but for its slices.
+func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
+	t.mu.Lock()
+	d := t.decided.of(string(pod))
+	t.mu.Unlock()
+	if d == nil {
+		return nil
+	}
+	a := d.about
+	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(d.at)}}
+	out.Status = decisions.PodDecisionStatus{
+		Message: a.Message, Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // counts of nodes
+		Queued: metav1.Duration{Duration: a.QueueWait}, Took: metav1.Duration{Duration: d.took}, WaitsFor: a.Waits, Fixes: a.Fixes,
+		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
+	}
+	s := &out.Status
+	s.Result, s.Node, s.Reason = outcome(d)
+	if len(s.Scores) > 1 {
+		s.RunnerUp = s.Scores[1].Node
+	}
+	return out
+}
+
+// outcome is the result of an attempt, the node it is about, and why, in a few words.
+func outcome(d *decided) (result, node, reason string) {
+	a := d.about
+	switch {
+	case a.Chosen != "" && d.err != "":
+		return decisions.BindFailed, a.Chosen, d.err
+	case a.Chosen != "" && a.Fit == 1:
+		return decisions.Scheduled, a.Chosen, "the only node that fits"
+	case a.Chosen != "" && a.Tied > 1:
+		return decisions.Scheduled, a.Chosen, fmt.Sprintf("one of %d with the highest score", a.Tied)
+	case a.Chosen != "":
+		return decisions.Scheduled, a.Chosen, "the highest score"
+	case a.Preemption != nil:
+		return decisions.Preempting, a.Preemption.Node, fmt.Sprintf("%s must go", plural(a.Preemption.Count, "pod"))
+	}
+	return decisions.Unschedulable, "", cmp.Or(counted(a.RejectedBy), a.Message)
+}
+
+func extensionPoints(d *decided) []decisions.ExtensionPoint {
+	a := d.about
+	var out []decisions.ExtensionPoint
+	add := func(name string, took time.Duration) {
+		if took > 0 {
+			out = append(out, decisions.ExtensionPoint{Name: name, Took: metav1.Duration{Duration: took}})
+		}
+	}
+	add("PreFilter", a.PreFilter)
+	add("Filter", a.Filter-a.PreFilter)
+	add("PostFilter", a.PostFilter)
+	add("PreScore", a.PreScore)
+	add("Score", a.Score-a.PreScore)
+	if b := d.bound; b != nil {
+		add("Reserve", b.Reserve)
+		add("Permit", b.Permit)
+		add("PreBind", b.PreBind)
+		add("Bind", d.bind-b.PreBind)
+	}
+	return out
+}
+
+func nodeScores(a *mark.Decision) []decisions.NodeScore {
+	var out []decisions.NodeScore
+	for _, s := range a.Scores {
+		n := decisions.NodeScore{Node: s.Node, Total: s.Total}
+		for _, p := range s.Plugins {
+			n.Plugins = append(n.Plugins, decisions.PluginScore{Plugin: p.Plugin, Raw: p.Raw, Normalized: p.Score, Weight: p.Weight, Weighted: p.Score * p.Weight})
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func refused(a *mark.Decision) []decisions.Refusal {
+	var out []decisions.Refusal
+	for _, v := range a.Rejected {
+		out = append(out, decisions.Refusal{Node: v.Node, Plugin: v.Plugin, Reason: v.Reason, Shortage: v.Short})
+	}
+	return out
+}
+
+func refusedBy(a *mark.Decision) []decisions.RefusalGroup {
+	var out []decisions.RefusalGroup
+	for _, g := range a.Groups {
+		out = append(out, decisions.RefusalGroup{Plugin: g.Plugin, Reason: g.Reason, Nodes: int32(g.Nodes), Names: g.Names}) //nolint:gosec // a count of nodes
+	}
+	if len(out) == 0 {
+		for reason, n := range a.RejectedBy {
+			out = append(out, decisions.RefusalGroup{Reason: reason, Nodes: int32(n)}) //nolint:gosec // a count of nodes
+		}
+		slices.SortFunc(out, func(x, y decisions.RefusalGroup) int {
+			return cmp.Or(cmp.Compare(y.Nodes, x.Nodes), cmp.Compare(x.Reason, y.Reason))
+		})
+	}
+	return out
+}
+
+func preempted(p *mark.Preemption) *decisions.Preemption {
+	if p == nil {
+		return nil
+	}
+	out := &decisions.Preemption{
+		Node: p.Node, Count: int32(p.Count), Protected: int32(p.Protected), Spared: int32(p.Spared), Candidates: int32(p.Candidates), //nolint:gosec // counts
+		RunnerUp: p.RunnerUp, Why: p.Why,
+	}
+	for _, v := range p.Victims {
+		out.Victims = append(out.Victims, decisions.Victim{Namespace: v.Namespace, Name: v.Name, Priority: v.Priority})
+	}
+	return out
+}

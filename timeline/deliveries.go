@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"keelson/lib/mark"
+)
+
+// Bounds of what is remembered of watch events: of one object, and how many different watchers.
+const (
+	keepDeliveries = 40
+	keepWatchers   = 10000
+)
+
+// watcher is who got an event, and what it asks for.
+type watcher struct{ to, watches string }
+
+// delivery is a mark.Delivery as it is remembered: there are many, and few watchers.
+type delivery struct {
+	at       int64 // Unix nanoseconds
+	took     time.Duration
+	revision int64
+	event    string // one of few constants
+	watcher  *watcher
+}
+
+// deliveries are the first ones of a pod, or the last ones of an owner, whose latest change is what leads to pods.
+type deliveries struct {
+	list []delivery
+	next int // to be replaced, of an owner's
+	left int // that are not remembered
+}
+
+func (d *deliveries) add(n delivery, last bool) {
+	switch {
+	case len(d.list) < keepDeliveries:
+		d.list = append(d.list, n)
+	case last:
+		d.list[d.next] = n
+		d.next = (d.next + 1) % keepDeliveries
+	default:
+		d.left++
+	}
+}
+
+// delivered remembers a watch event of a record's object.
+func (t *Timeline) deliveredLocked(r *record, m mark.Mark, d *mark.Delivery) {
+	key := watcher{d.To, d.Watches}
+	w := t.watchers[key]
+	if w == nil {
+		if len(t.watchers) >= keepWatchers {
+			clear(t.watchers)
+		}
+		w = &key
+		t.watchers[key] = w
+	}
+	i := max(slices.Index(eventTypes, d.Event), 0)
+	r.deliveries.add(delivery{m.At.UnixNano(), m.Took, d.Revision, eventTypes[i], w}, r.subject.Resource != "pods")
+}
+
+var eventTypes = []string{"MODIFIED", "ADDED", "DELETED"}
+
+// marks are the deliveries as they came.
+func (d *deliveries) marks(about mark.Subject) []mark.Mark {
+	out := make([]mark.Mark, 0, len(d.list))
+	for _, n := range d.list {
+		out = append(out, mark.Mark{
+			Step: mark.StepDelivery, Component: "apiserver", At: time.Unix(0, n.at), Took: n.took, Subject: about,
+			Detail: &mark.Delivery{Event: n.event, Revision: n.revision, To: n.watcher.to, Watches: n.watcher.watches},
+		})
+	}
+	return out
+}
+
+// delivery tells a watch event: one line for all who got it.
+func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
+	at := m.At.Sub(w.start)
+	to := Step{At: at, Took: m.Took, Who: watcherOf(d.To), What: d.Watches, HandOff: w.plot.of(m)}
+	key := fmt.Sprint(m.Subject.UID, d.Revision)
+	if i, ok := w.events[key]; ok {
+		w.steps[i].Parts = append(w.steps[i].Parts, to)
+		w.steps[i].Took = max(w.steps[i].Took, m.Took)
+		return
+	}
+	if w.events == nil {
+		w.events = map[string]int{}
+	}
+	w.events[key] = len(w.steps)
+	what := fmt.Sprintf(eventTold+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
+	w.steps = append(w.steps, Step{HandOff: w.plot.of(m), At: at, Took: m.Took, Who: m.Component, What: what, Parts: []Step{to}})
+}
+
+// tellWatchers completes the lines of events, once all who got them are known.
+func (w *writer) tellWatchers() {
+	for _, i := range w.events {
+		s := &w.steps[i]
+		slices.SortStableFunc(s.Parts, func(a, b Step) int { return int(a.Took - b.Took) })
+		told := make([]string, 0, len(s.Parts))
+		for _, p := range s.Parts {
+			told = append(told, p.Who+" after "+Took(p.Took))
+		}
+		s.What += ": to " + some(told)
+	}
+}
+
+// eventTold begins what is told of a watch event; its parts are who got it, and what they watch.
+const eventTold = "watch event, "
+
+// watcherOf names a program of the cluster as the other steps do, by its user.
+func watcherOf(user string) string {
+	switch user {
+	case "system:kube-scheduler":
+		return "scheduler"
+	case "system:kube-controller-manager":
+		return "controllers"
+	}
+	if node, ok := strings.CutPrefix(user, "system:node:"); ok {
+		return "kubelet " + node
+	}
+	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
+		return strings.TrimPrefix(strings.Replace(account, ":", "/", 1), "kube-system/")
+	}
+	return strings.TrimPrefix(user, "system:")
+}

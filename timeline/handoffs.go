@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"keelson/lib/mark"
+)
+
+// The thirteen hand-offs on the way of a pod that a controller made.
+const (
+	handRequest = iota + 1
+	handStored
+	handToController
+	handCreate
+	handPodStored
+	handToScheduler
+	handSchedule
+	handBind
+	handBound
+	handToKubelet
+	handRun
+	handStatus
+	handToOthers
+	handOffs = handToOthers
+)
+
+// plot is what tells which hand-off a mark belongs to.
+type plot struct {
+	root           *mark.Request // the request that the story begins with
+	owner          string        // UID of the pod's own controller's object
+	created, bound int64         // revisions
+	ready          time.Time     // zero: not yet
+	static         bool
+}
+
+func plotOf(all []mark.Mark, pod *record, owners []*record) *plot {
+	p := &plot{}
+	if len(owners) > 0 {
+		p.owner = owners[0].uid
+	}
+	for _, m := range all {
+		switch d := m.Detail.(type) {
+		case *mark.Request:
+			if p.root == nil {
+				p.root = d
+			}
+			switch {
+			case d.Code >= http.StatusMultipleChoices || d.Resource != "pods" || d.Verb != http.MethodPost:
+			case d.Subresource == "":
+				p.created = d.Revision
+			case d.Subresource == "binding":
+				p.bound = d.Revision
+			}
+		case *mark.Status:
+			if m.Step == mark.StepReady && m.Err == "" && p.ready.IsZero() {
+				p.ready = m.At.Add(m.Took)
+			}
+		}
+	}
+	p.static = pod.shows != nil
+	return p
+}
+
+// afterReady is how long after Ready what it leads to is told as a part of it.
+const afterReady = 2 * time.Second
+
+// of is the hand-off that a mark belongs to; 0: none, it came later.
+func (p *plot) of(m mark.Mark) int {
+	n := p.kind(m)
+	switch {
+	case p.ready.IsZero() || !m.At.After(p.ready):
+	case n == handToOthers && !m.At.After(p.ready.Add(afterReady)):
+	default:
+		return 0
+	}
+	return n
+}
+
+func (p *plot) kind(m mark.Mark) int {
+	switch d := m.Detail.(type) {
+	case *mark.Request:
+		return p.request(d)
+	case *mark.Delivery:
+		return p.event(m, d)
+	case *mark.Reconcile:
+		if m.Subject.UID != p.owner {
+			return handToController
+		}
+		return handCreate
+	case *mark.Queued, *mark.Decision:
+		return handSchedule
+	case *mark.Bind:
+		return handBind
+	case *mark.Seen:
+		if d.Source == "file" {
+			return handRequest
+		}
+		return handToKubelet
+	case *mark.Status:
+		if m.Step == mark.StepTerminated {
+			return 0
+		}
+		return handStatus
+	case *mark.Reachable, *mark.Resolvable:
+		return handToOthers
+	case *mark.Eviction:
+		return 0
+	}
+	return handRun
+}
+
+func (p *plot) request(d *mark.Request) int {
+	switch {
+	case d.Resource == "pods" && d.Verb == http.MethodDelete:
+		return 0
+	case p.static:
+		return handStatus
+	case d == p.root:
+		return handRequest
+	case d.Resource != "pods":
+		return handToController
+	case d.Subresource == "binding":
+		return handBind
+	case d.Subresource != "" && d.User == schedulerUser:
+		return handSchedule
+	case d.Subresource == "" && d.Verb == http.MethodPost:
+		return handCreate
+	case d.Subresource == "status":
+		return handStatus
+	}
+	return 0
+}
+
+func (p *plot) event(m mark.Mark, d *mark.Delivery) int {
+	switch {
+	case m.Subject.Resource != "pods":
+		return handToController
+	case p.static:
+		return handToOthers
+	case p.bound == 0 && d.Revision == p.created && strings.HasPrefix(d.To, "system:node:"):
+		return handToKubelet // its spec.nodeName was given
+	case p.bound == 0 || d.Revision < p.bound:
+		return handToScheduler
+	case d.Revision == p.bound:
+		return handToKubelet
+	}
+	return handToOthers
+}
+
+// stored is the hand-off of the store's part of a request that belongs to another.
+func stored(handOff int) int {
+	switch handOff {
+	case handRequest:
+		return handStored
+	case handCreate:
+		return handPodStored
+	case handBind:
+		return handBound
+	}
+	return handOff
+}
+
+// common is the hand-off that all parts belong to, 0 if they are of several.
+func common(parts []Step) int {
+	n := 0
+	for i, p := range parts {
+		if i > 0 && p.HandOff != n {
+			return 0
+		}
+		n = p.HandOff
+	}
+	return n
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestTraceOfNodePorts: a connection to a node's address goes by that node's rules.
+func TestTraceOfNodePorts(t *testing.T) {
+	for _, c := range []struct {
+		name, node string
+		local      bool
+		endpoints  []string // nodes that have one
+		expected   Expected
+		rules      string
+		hops       string
+	}{
+		{"own node", "n1", false, []string{"n1", "n2"}, Passes, "port 30080 (http) leads to 2 endpoints", "n1 n2"},
+		{"another node", "n2", false, []string{"n1", "n2"}, Passes, "port 30080 (http) leads to 2 endpoints, by the rules of node n2", "n1 n2"},
+		{"local", "n2", true, []string{"n1", "n2"}, Passes,
+			"port 30080 (http) leads to 2 endpoints, by the rules of node n2; externalTrafficPolicy is Local, and 1 endpoint of them there", "n2"},
+		{"local, own node", "n1", true, []string{"n2"}, Passes, "port 30080 (http) leads to 1 endpoint", "n2"}, // what comes from pods may use all
+		{"local, none there", "n2", true, []string{"n1"}, Drops, "dropped: node n2 has no endpoint, and externalTrafficPolicy is Local", ""},
+		{"none at all", "n2", false, nil, Refuses, "refused: port 30080 (http) has no endpoint (keelson why -n default svc/web says why)", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := journey()
+			j.Address, j.Port, j.ToNode, j.Answer = netip.MustParseAddr(map[string]string{"n1": "192.0.2.1", "n2": "192.0.2.2"}[c.node]), 30080, c.node, nil
+			j.Service.Spec.Type, j.Service.Spec.Ports[0].NodePort, j.Service.Spec.Ports[0].Protocol = corev1.ServiceTypeNodePort, 30080, corev1.ProtocolTCP
+			if c.local {
+				j.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+			}
+			slice := j.Slices[0]
+			have := slice.Endpoints
+			slice.Endpoints = nil
+			for _, e := range have {
+				if strings.Contains(fmt.Sprint(c.endpoints), *e.NodeName) {
+					slice.Endpoints = append(slice.Endpoints, e)
+				}
+			}
+			got := Follow(j)
+			var hops []string
+			for _, h := range got.Hops {
+				hops = append(hops, h.Node)
+			}
+			if got.Expected != c.expected || got.Front != "node port" || got.Rules != c.rules || strings.Join(hops, " ") != c.hops {
+				t.Errorf("%s, front %q, hops %v, rules:\n%s\nwant %s, hops %s, rules:\n%s", got.Expected, got.Front, hops, got.Rules, c.expected, c.hops, c.rules)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"keelson/lib/mark"
+)
+
+// lived tells tl of a pod from its creation to its end.
+func lived(tl *Timeline, i int) {
+	name := "pod-" + strconv.Itoa(i)
+	s := mark.Subject{Resource: "pods", Namespace: "default", Name: name, UID: "uid-" + name}
+	at := time.Now()
+	request := func(verb, sub string) {
+		tl.Listen(mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at, Took: time.Millisecond, Subject: s, Detail: &mark.Request{
+			Verb: verb, Resource: "pods", Subresource: sub, User: "system:serviceaccount:kube-system:replicaset-controller", AuditID: fmt.Sprintf("audit-%s-%s-%d", verb, sub, i),
+			Code: 200, OwnerUID: "owner", Key: "/registry/pods/default/" + name, AdmissionChanged: []mark.Change{{By: "ServiceAccount", Field: "spec.volumes"}},
+		}})
+		at = at.Add(time.Millisecond)
+	}
+	request("POST", "")
+	tl.Listen(mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at, Subject: s, Detail: &mark.Decision{
+		Attempt: 1, Nodes: 1000, Fit: 1000, Chosen: "node-1", Scores: []mark.NodeScore{{Node: "node-1", Total: 300, Plugins: []mark.PluginScore{{}, {}, {}}}},
+	}})
+	request("POST", "binding")
+	request("PATCH", "status")
+	request("PATCH", "status")
+	request("DELETE", "")
+	request("PATCH", "status")
+	request("DELETE", "")
+}
+
+// TestStoriesAtRest: packed stories are told as before, and go on.
+func TestStoriesAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl, twin := New(Config{}), New(Config{})
+		for i := range restMin + 10 {
+			lived(tl, i)
+		}
+		lived(twin, 5)
+		time.Sleep(2*restAfter + time.Second)
+		synctest.Wait()
+		tl.mu.Lock()
+		r := tl.pods.of("uid-pod-5")
+		if r.packed.marks != 8 || len(r.first) != 0 || tl.timer {
+			t.Errorf("%d marks are packed and %d are not, timer %v; want 8, none and none", r.packed.marks, len(r.first), tl.timer)
+		}
+		tl.mu.Unlock()
+		more := func(tl *Timeline) Story {
+			tl.Listen(mark.Mark{Step: mark.StepQueued, Component: "scheduler", At: time.Now(), Subject: r.subject, Detail: &mark.Queued{Why: "again"}})
+			s, err := tl.Story("default", "pod-5")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		if diff := cmp.Diff(more(twin), more(tl)); diff != "" {
+			t.Errorf("a story that was packed (+) is not told as one that was not (-):\n%s", diff)
+		}
+		time.Sleep(2*restAfter + time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff(more(twin), more(tl)); diff != "" {
+			t.Errorf("packed again:\n%s", diff)
+		}
+	})
+}
+
+// TestStoriesAtRestAreSmall bounds the memory that thousands of ended pods leave.
+func TestStoriesAtRestAreSmall(t *testing.T) {
+	const pods, each = 4000, 1500
+	before := heap()
+	synctest.Test(t, func(t *testing.T) {
+		tl := New(Config{DecisionBytes: 1}) // these have a bound of their own
+		for i := range pods {
+			lived(tl, i)
+		}
+		time.Sleep(2*restAfter + time.Second)
+		synctest.Wait()
+		if got := int(heap()-before) / pods; got > each {
+			t.Errorf("a pod at rest takes %d bytes, want %d at most", got, each)
+		} else {
+			t.Logf("%d bytes", got)
+		}
+		runtime.KeepAlive(tl)
+	})
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below
+}

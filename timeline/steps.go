@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// handOff is one of the thirteen, for a newcomer.
+type handOff struct{ who, sentence string }
+
+var thirteen = [handOffs + 1]handOff{
+	handRequest: {"client -> API server", "Somebody asks for an object. The API server finds out who asks (authentication) and whether they may (authorization), lets " +
+		"admission plugins change or refuse the object, fills in defaults and validates it."},
+	handStored: {"API server -> store", "The object is written, and is on disk before the client hears of it. Each write has a number, its revision. Nothing runs yet: " +
+		"the object says what is wanted."},
+	handToController: {"store -> API server -> controller", "Nobody keeps asking whether something changed: each controller has a watch open, and the API server sends " +
+		"every change along it. A Deployment is turned into a ReplicaSet here first."},
+	handCreate: {"controller -> API server", "The controller compares the pods that are wanted with those that are there, and asks for a missing one: the second request, " +
+		"which is authenticated, authorized and admitted as the first."},
+	handPodStored:   {"API server -> store", "The pod is written. It has no node yet."},
+	handToScheduler: {"store -> API server -> scheduler", "The scheduler watches pods too, and looks for those without a node."},
+	handSchedule:    {"scheduler", "It leaves out the nodes that the pod cannot run on (filter), gives the others points (score) and takes the best; with one node too."},
+	handBind:        {"scheduler -> API server", "The scheduler starts nothing. It tells the API server the node's name, by a binding: the third request."},
+	handBound:       {"API server -> store", "The binding is written: the pod has a node, in spec.nodeName."},
+	handToKubelet:   {"store -> API server -> kubelet", "The kubelet watches the pods of its own node only. This pod is one of them now, so it gets an event."},
+	handRun: {"kubelet -> container runtime", "The kubelet mounts the volumes and has the container runtime make the sandbox with its network, get the images, create and " +
+		"start the containers. Probes then find out whether they work."},
+	handStatus:   {"kubelet -> API server -> store", "The kubelet reports what became of the pod, as its status."},
+	handToOthers: {"store -> API server -> everybody", "Whoever watches the pod learns of it: controllers count it, Services and names lead to it, `kubectl get -w` shows it."},
+}
+
+// staticRequest stands in the place of the first hand-off of a static pod.
+var staticRequest = handOff{"file -> kubelet", "A static pod: its manifest is a file on the node, which the kubelet read. No API server, controller or scheduler was asked. " +
+	"What the API shows is its image, a mirror pod."}
+
+// deed is one line below a hand-off.
+type deed struct {
+	at         time.Duration
+	timed      bool // at is known
+	took       time.Duration
+	who, what  string
+	failed     bool
+	reportedBy string
+}
+
+// deeds sorts what was done by hand-offs; below 0 is what belongs to none.
+func (s *Story) deeds() [handOffs + 1][]deed {
+	var out [handOffs + 1][]deed
+	add := func(st *Step, timed bool, who, what string) {
+		if fault := plain(st.Error); fault != "" && !strings.Contains(what, fault) {
+			what += ": " + fault
+		}
+		n := max(0, min(st.HandOff, handOffs))
+		out[n] = append(out[n], deed{st.At, timed, st.Took, clean(who), clean(what), st.Error != "", st.ReportedBy})
+	}
+	for i := range s.Steps {
+		st := &s.Steps[i]
+		if event, _, ok := strings.Cut(st.What, ": to "); ok && strings.HasPrefix(event, eventTold) {
+			add(st, true, whoSays(st), event)
+			for j := range st.Parts {
+				p := &st.Parts[j]
+				add(p, false, p.Who, "gets it, watching "+p.What)
+			}
+			continue
+		}
+		if len(st.Parts) == 0 || st.Parts[0].Who != st.Who {
+			add(st, true, whoSays(st), st.What)
+		}
+		for j := range st.Parts {
+			p := &st.Parts[j]
+			switch {
+			case p.Who == st.Who:
+				add(p, true, whoSays(p), p.What)
+			case p.What == "":
+				add(p, false, "", p.Who)
+			default:
+				add(p, false, p.Who, p.What)
+			}
+		}
+	}
+	return out
+}
+
+// absent says why nothing is told of a hand-off; last is the last one that something is told of.
+func (s *Story) absent(n, last int, static, scheduled bool) string {
+	switch {
+	case static && n < handRun:
+		return "none: a static pod"
+	case s.Partial && n < last:
+		return "not remembered"
+	case n > last:
+		if s.Done {
+			return "none"
+		}
+		return "not yet"
+	case n >= handToController && n <= handPodStored && s.Owner == "":
+		return "none: no controller made this pod, the first request did"
+	case n >= handToScheduler && n <= handBound && !scheduled:
+		return "none: its node was named when it was made, in spec.nodeName"
+	}
+	return "not remembered"
+}
+
+// RenderSteps prints a story as the thirteen hand-offs, each with a sentence for those who see them for the first time, no wider than
+// width if lines can be broken; 0: the width is not known.
+func RenderSteps(out io.Writer, s *Story, color bool, width int) {
+	p := paint(color)
+	var b strings.Builder
+	heading(&b, p, s)
+	if width <= 0 {
+		width = longLine
+	}
+	all := s.deeds()
+	last, static := 0, len(all[handRequest]) > 0 && strings.HasPrefix(all[handRequest][0].what, staticSeen)
+	scheduled := len(all[handSchedule])+len(all[handBind]) > 0
+	wide := 0
+	for n, list := range all {
+		if len(list) > 0 && n > 0 {
+			last = n
+		}
+		for _, d := range list {
+			wide = max(wide, utf8.RuneCountInString(d.who))
+		}
+	}
+	for n := 1; n <= handOffs; n++ {
+		if len(all[n]) == 0 {
+			why, to := s.absent(n, last, static, scheduled), n
+			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled) == why {
+				to++
+			}
+			number := fmt.Sprint(n)
+			if to > n {
+				number += "-" + fmt.Sprint(to)
+			}
+			b.WriteString(right(number, 5) + "  " + p.with(dim, why) + "\n")
+			n = to
+			continue
+		}
+		h := thirteen[n]
+		if n == handRequest && static {
+			h = staticRequest
+		}
+		b.WriteString(p.with(bold, right(fmt.Sprint(n), 5)+"  "+h.who) + "\n")
+		for _, line := range words(h.sentence, max(shortLine, width-7)) {
+			b.WriteString("       " + line + "\n")
+		}
+		deedsBelow(&b, p, all[n], wide, width)
+	}
+	if len(all[0]) > 0 {
+		b.WriteString(p.with(bold, right("then", 5)) + "\n")
+		deedsBelow(&b, p, all[0], wide, width)
+	}
+	footing(&b, s)
+	_, _ = io.WriteString(out, b.String())
+}
+
+func deedsBelow(b *strings.Builder, p paint, list []deed, wide, width int) {
+	const gaps = 7 + 10 + 2 + 8 + 2 + 2
+	for _, d := range list {
+		at := ""
+		if d.timed {
+			at = ms(d.at)
+		}
+		for i, part := range broken(d.what, max(shortLine, width-gaps-wide)) {
+			switch {
+			case d.failed:
+				part = p.with(red, part)
+			case !d.timed:
+				part = p.with(dim, part)
+			}
+			if i == 0 {
+				fmt.Fprintf(b, "       %s  %s  %s  %s\n", right(at, 10), right(Took(d.took), 8), left(d.who, wide), part)
+			} else {
+				b.WriteString(strings.Repeat(" ", gaps+wide) + "  " + part + "\n")
+			}
+		}
+	}
+}
+
+// broken breaks a line where one thing ends and the next begins, and else between words.
+func broken(text string, limit int) []string {
+	var out []string
+	for _, line := range wrap(text, limit) {
+		out = append(out, words(line, limit)...)
+	}
+	return out
+}
+
+// words breaks a text between words.
+func words(text string, limit int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		switch {
+		case line == "":
+			line = word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > limit:
+			lines, line = append(lines, line), word
+		default:
+			line += " " + word
+		}
+	}
+	return append(lines, line)
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package timeline
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"keelson/lib/mark"
+)
+
+// indent is before every line below the first.
+const indent = "   "
+
+// mostNamed refusals are told node by node, more in groups.
+const mostNamed = 16
+
+// table prints a decision.
+type table struct {
+	b     *strings.Builder
+	p     paint
+	width int
+}
+
+// text prints words after a label, on as many lines as they take.
+func (t table) text(style, label, words string) {
+	line, below := indent+label, indent+strings.Repeat(" ", utf8.RuneCountInString(label))
+	for i, word := range strings.Fields(words) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > t.width:
+			t.b.WriteString(t.p.with(style, line) + "\n")
+			line = below + word
+		default:
+			line += " " + word
+		}
+	}
+	t.b.WriteString(t.p.with(style, line) + "\n")
+}
+
+// scores prints for each plugin what it gave the leading nodes, as many of them as the width has room for.
+func (t table) scores(d *mark.Decision) {
+	if len(d.Scores) == 0 || len(d.Scores[0].Plugins) == 0 {
+		return
+	}
+	rows := [][]string{{"plugin", "weight"}}
+	for _, pl := range d.Scores[0].Plugins {
+		rows = append(rows, []string{pl.Plugin, fmt.Sprintf("x%d", pl.Weight)})
+	}
+	rows = append(rows, []string{"total", ""})
+	used, told := 0, 0
+	for _, s := range d.Scores {
+		column := scoreColumn(&s, d)
+		wide := 0
+		for _, cell := range column {
+			wide = max(wide, utf8.RuneCountInString(cell))
+		}
+		if told == 0 {
+			for _, w := range columns(rows) {
+				used += len(indent) + w
+			}
+		}
+		if used += len(indent) + wide; used > t.width && told > 1 {
+			break
+		}
+		for i := range rows {
+			rows[i] = append(rows[i], column[i])
+		}
+		told++
+	}
+	t.aligned(rows)
+	rest := make([]string, 0, len(d.Scores)-told)
+	for _, s := range d.Scores[told:] {
+		rest = append(rest, fmt.Sprintf("%s %d", s.Node, s.Total))
+	}
+	if len(rest) > 0 {
+		t.text("", "then ", strings.Join(rest, ", "))
+	}
+	if more := d.Fit - len(d.Scores); more > 0 {
+		t.text("", "", "and "+plural(more, "node")+" with no higher scores")
+	}
+	if d.Tied > 1 {
+		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", d.Tied))
+	}
+	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the runner-up")
+}
+
+// scoreColumn is a node's column: its name, each plugin's score, the total.
+func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
+	name := s.Node
+	if name == d.Chosen {
+		name += " (chosen)"
+	}
+	column := []string{name}
+	for _, pl := range d.Scores[0].Plugins {
+		i := slices.IndexFunc(s.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
+		if i < 0 {
+			column = append(column, "")
+			continue
+		}
+		column = append(column, fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score, s.Plugins[i].Score*s.Plugins[i].Weight))
+	}
+	return append(column, fmt.Sprint(s.Total))
+}
+
+// aligned prints rows, the first column to the left and the others to the right.
+func (t table) aligned(rows [][]string) {
+	widths := columns(rows)
+	for i, row := range rows {
+		line := indent + left(row[0], widths[0])
+		for c := 1; c < len(row); c++ {
+			line += indent + right(row[c], widths[c])
+		}
+		if line = strings.TrimRight(line, " "); i == 0 {
+			line = t.p.with(dim, line)
+		}
+		t.b.WriteString(line + "\n")
+	}
+}
+
+// refusals prints for each node the first filter that refused it and what is short; of many nodes in groups, and the nearest one.
+func (t table) refusals(d *mark.Decision) {
+	var rows [][]string
+	grouped := len(d.Groups) > 0 && (len(d.Rejected) > mostNamed || len(d.Rejected) < d.Nodes-d.Fit)
+	if grouped {
+		for _, g := range d.Groups {
+			what := g.Reason
+			if len(g.Names) > 0 {
+				what += ": " + strings.Join(g.Names, ", ")
+			}
+			if g.Nodes > len(g.Names) && len(g.Names) > 0 {
+				what += "..."
+			}
+			rows = append(rows, []string{plural(g.Nodes, "node"), g.Plugin, what})
+		}
+	}
+	for _, v := range d.Rejected {
+		if !grouped || v.Nearest {
+			rows = append(rows, []string{v.Node, v.Plugin, cmp.Or(v.Short, v.Reason)})
+		}
+	}
+	widths := columns(rows)
+	for _, row := range rows {
+		t.text("", left(row[0], widths[0])+indent+left(row[1], widths[1])+indent, row[2])
+	}
+	refused := 0
+	for _, n := range d.RejectedBy {
+		refused += n
+	}
+	switch {
+	case grouped || len(d.Rejected) >= d.Nodes-d.Fit && (len(rows) > 0 || refused == 0):
+	case len(rows) == 0 && len(d.RejectedBy) == 1: // the pod itself is why: no node was looked at
+		for reason := range d.RejectedBy {
+			t.text("", "", "on any node: "+reason)
+		}
+	default:
+		t.text("", "", "in all: "+counted(d.RejectedBy))
+	}
+}
+
+// fixes prints what would make the pod fit.
+func (t table) fixes(d *mark.Decision) {
+	for i, fix := range d.Fixes {
+		label := "nearest: "
+		if i > 0 {
+			label = "     or: "
+		}
+		t.text(green, label, fix)
+	}
+}
+
+// preemption prints whom the pod drives away, and why those.
+func (t table) preemption(m *mark.Preemption) {
+	if m == nil {
+		return
+	}
+	names := make([]string, 0, len(m.Victims)+1)
+	for _, v := range m.Victims {
+		names = append(names, fmt.Sprintf("%s/%s (priority %d)", v.Namespace, v.Name, v.Priority))
+	}
+	if more := m.Count - len(m.Victims); more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	t.text("", "makes room on "+m.Node+": ", strings.Join(names, ", ")+" must go")
+	var notes []string
+	if m.Spared > 0 {
+		notes = append(notes, plural(m.Spared, "less important pod")+" may stay")
+	}
+	if m.Protected > 0 {
+		notes = append(notes, plural(m.Protected, "victim")+" against a disruption budget")
+	}
+	why := m.Why
+	if m.RunnerUp != "" {
+		why = fmt.Sprintf("of %s, %s and not %s: %s", plural(m.Candidates, "node"), m.Node, m.RunnerUp, m.Why)
+	}
+	t.text("", "", strings.Join(append(notes, why), "; "))
+}
+
+// times prints how long each extension point took.
+func (t table) times(w *Why) {
+	points := extensionPoints(&decided{about: w.Decision, bound: w.Bind, bind: w.BindTook})
+	if len(points) == 0 {
+		return
+	}
+	parts := make([]string, len(points))
+	for i, pt := range points {
+		parts[i] = pt.Name + " " + Took(pt.Took.Duration)
+	}
+	t.text(dim, "took: ", strings.Join(parts, ", "))
+}
