@@ -19,12 +19,11 @@ import (
 	"keelson/client"
 )
 
-// accountTransport speaks to the API server as a service account, as kube-controller-manager does with --use-service-account-credentials: by tokens
-// that system:kube-controller-manager requests, making the account where it is missing. Impersonation, which looks simpler, is a right that
-// Kubernetes does not give. A token is requested when the first request needs it, and anew when most of its life is over.
+// accountTransport speaks to the API server as a service account, by tokens: kept in memory only. A token is requested when the first request
+// needs it, and anew when most of its life is over.
 type accountTransport struct {
-	base            kubernetes.Interface // may request tokens
 	namespace, name string
+	request         func(context.Context) (*authenticationv1.TokenRequestStatus, error)
 	next            http.RoundTripper
 
 	turn  chan struct{} // has an item: whoever takes it may look at what follows
@@ -39,6 +38,14 @@ const (
 	accountTokenShare = 0.8
 )
 
+func newAccountTransport(
+	namespace, name string, next http.RoundTripper, request func(context.Context) (*authenticationv1.TokenRequestStatus, error),
+) *accountTransport {
+	a := &accountTransport{namespace: namespace, name: name, request: request, next: next, turn: make(chan struct{}, 1)}
+	a.turn <- struct{}{}
+	return a
+}
+
 // asAccount makes a client of a service account, which base may request tokens for.
 func asAccount(base *client.Client, user, agent string) *client.Client {
 	namespace, name, ok := strings.Cut(strings.TrimPrefix(user, "system:serviceaccount:"), ":")
@@ -47,9 +54,7 @@ func asAccount(base *client.Client, user, agent string) *client.Client {
 	}
 	cfg := rest.AnonymousClientConfig(base.Config)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		a := &accountTransport{base: base.Interface, namespace: namespace, name: name, next: next, turn: make(chan struct{}, 1)}
-		a.turn <- struct{}{}
-		return a
+		return newAccountTransport(namespace, name, next, madeAccount{base.Interface, namespace, name}.request)
 	})
 	cl, err := client.Remote(cfg, agent)
 	if err != nil {
@@ -67,6 +72,11 @@ func (a *accountTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
+	return a.send(r, token)
+}
+
+// send sends r with that token.
+func (a *accountTransport) send(r *http.Request, token string) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+token)
 	resp, err := a.next.RoundTrip(r)
@@ -101,7 +111,14 @@ func (a *accountTransport) valid(ctx context.Context) (string, error) {
 	return a.token, nil
 }
 
-func (a *accountTransport) request(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
+// madeAccount is an account for which its client requests tokens, as kube-controller-manager does with --use-service-account-credentials: as
+// system:kube-controller-manager, which makes the account where it is missing. Impersonation, which looks simpler, is a right that Kubernetes does not give.
+type madeAccount struct {
+	base            kubernetes.Interface
+	namespace, name string
+}
+
+func (a madeAccount) request(ctx context.Context) (*authenticationv1.TokenRequestStatus, error) {
 	seconds := int64(accountTokenLife / time.Second)
 	accounts := a.base.CoreV1().ServiceAccounts(a.namespace)
 	ask := func() (*authenticationv1.TokenRequest, error) {

@@ -46,11 +46,10 @@ func TestAccountTokens(t *testing.T) {
 		})
 		var shown string
 		code := http.StatusOK
-		a := &accountTransport{base: api, namespace: "kube-system", name: "job-controller", turn: make(chan struct{}, 1), next: roundTripper(func(r *http.Request) (*http.Response, error) {
+		a := newAccountTransport("kube-system", "job-controller", roundTripper(func(r *http.Request) (*http.Response, error) {
 			shown = r.Header.Get("Authorization")
 			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
-		})}
-		a.turn <- struct{}{}
+		}), madeAccount{api, "kube-system", "job-controller"}.request)
 		want := func(what, token string) {
 			t.Helper()
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://x/", http.NoBody)

@@ -22,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/lru"
 
 	"keelson/apiserver/wire"
@@ -36,7 +37,8 @@ import (
 // server names (ConfigMap kube-system/extension-apiserver-authentication), or by asking the API server (TokenReview); what they may the
 // API server says (SubjectAccessReview). Answers are believed for reviewLife.
 type callers struct {
-	api   kubernetes.Interface
+	who   kubernetes.Interface // knows callers
+	may   kubernetes.Interface // knows what they may
 	certs *authn.Certificates
 	fixed bool // certs believes a file, not what the API server names
 	log   *slog.Logger
@@ -64,15 +66,23 @@ type reviewed struct {
 	reason  string
 }
 
-func newCallers(cl *client.Client, file string, log *slog.Logger) (*callers, error) {
+func newCallers(cl *client.Client, o AgentServing, log *slog.Logger) (*callers, error) {
+	who, err := otherServer(cl, "--authentication-kubeconfig", o.AuthnKubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	may, err := otherServer(cl, "--authorization-kubeconfig", o.AuthzKubeconfig)
+	if err != nil {
+		return nil, err
+	}
 	c := &callers{
-		api: cl.Interface, certs: authn.NewCertificates(x509.NewCertPool()), log: log,
+		who: who, may: may, certs: authn.NewCertificates(x509.NewCertPool()), log: log,
 		busy: make(chan struct{}, reviewsAtOnce), tokens: lru.New(reviewsKept), accesses: lru.New(reviewsKept),
 	}
-	if file == "" {
+	if o.ClientCA == "" {
 		return c, nil
 	}
-	pem, err := pki.ReadAuthorities(file, "clients")
+	pem, err := pki.ReadAuthorities(o.ClientCA, "--client-ca-file")
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +93,22 @@ func newCallers(cl *client.Client, file string, log *slog.Logger) (*callers, err
 	c.certs.SetRoots(pool)
 	c.fixed = true
 	return c, nil
+}
+
+// otherServer is the API server that a flag names, cl's if it names none.
+func otherServer(cl *client.Client, flag, file string) (kubernetes.Interface, error) {
+	if file == "" {
+		return cl.Interface, nil
+	}
+	to, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	other, err := client.Remote(to, "keelson/"+KubernetesVersion)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return other.Interface, nil
 }
 
 // admit tells whether r may be answered; where not, it has answered.
@@ -145,7 +171,7 @@ func (c *callers) learn(ctx context.Context) {
 	if fresh() {
 		return
 	}
-	cm, err := c.api.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
+	cm, err := c.who.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, authenticationInfoName, metav1.GetOptions{})
 	if err == nil {
 		var pool *x509.CertPool
 		if pool, err = pki.Authorities([]byte(cm.Data[clientCAKey])); err == nil {
@@ -164,7 +190,7 @@ func (c *callers) learn(ctx context.Context) {
 // byToken asks the API server whose token it is.
 func (c *callers) byToken(ctx context.Context, token string) (*auth.User, error) {
 	got, err := c.review(ctx, c.tokens, []byte(token), true, func() (reviewed, error) {
-		tr, err := c.api.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+		tr, err := c.who.AuthenticationV1().TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review a token: %w", err)
 		}
@@ -209,7 +235,7 @@ func (c *callers) authorize(ctx context.Context, u *auth.User, r *http.Request) 
 		return false, "", err
 	}
 	got, err := c.review(ctx, c.accesses, question, len(r.URL.Path) < longestRemembered, func() (reviewed, error) {
-		sar, err := c.api.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+		sar, err := c.may.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 		if err != nil {
 			return reviewed{}, fmt.Errorf("review an access: %w", err)
 		}

@@ -53,6 +53,12 @@ type AgentServing struct {
 	CertFile, KeyFile string
 	// ClientCA is a file of the authorities of callers' certificates; empty: those that the API server names.
 	ClientCA string
+	// AuthnKubeconfig and AuthzKubeconfig are files with the ways to the servers that know callers, and what they may; empty: the role's own.
+	AuthnKubeconfig, AuthzKubeconfig string
+	// NoProfiling leaves out /debug/pprof/.
+	NoProfiling bool
+	// MinTLS is the oldest version of TLS that is spoken, as "VersionTLS13"; empty: 1.2.
+	MinTLS string
 	// Open are paths that everybody may ask for; a * at the end stands for whatever follows. nil: the health checks.
 	Open []string
 }
@@ -68,6 +74,9 @@ func (o AgentServing) validate() error {
 	if (o.CertFile == "") != (o.KeyFile == "") {
 		errs = append(errs, errors.New("--tls-cert-file and --tls-private-key-file must be given together"))
 	}
+	if _, ok := tlsVersions[o.MinTLS]; !ok {
+		errs = append(errs, fmt.Errorf("--tls-min-version %q is neither VersionTLS12 nor VersionTLS13", o.MinTLS))
+	}
 	for _, p := range o.Open {
 		if !strings.HasPrefix(p, "/") || strings.Contains(strings.TrimSuffix(p, "*"), "*") {
 			errs = append(errs, fmt.Errorf("--authorization-always-allow-paths: %q is no path that begins with / and has no * but at its end", p))
@@ -76,8 +85,20 @@ func (o AgentServing) validate() error {
 	return errors.Join(errs...)
 }
 
+var tlsVersions = map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13}
+
 // watchDogTolerance is for how long after its lease has ended a leader may still be called healthy.
 const watchDogTolerance = 20 * time.Second
+
+// told is what an agent tells of itself.
+type told struct {
+	// dog watches its election; nil: it has none.
+	dog     *leaderelection.HealthzAdaptor
+	metrics []prometheus.Collector
+	// config is its configuration, by the name that it has at /configz; empty: it has none.
+	configName string
+	config     settings
+}
 
 // agentServer tells of an agent that is a process of its own.
 type agentServer struct {
@@ -88,12 +109,12 @@ type agentServer struct {
 	log     *slog.Logger
 }
 
-// serve is the part of a role that serves what opts ask for; none when they ask for nothing. dog, which may be nil, watches its election.
-func (o AgentServing) serve(cl *client.Client, dog *leaderelection.HealthzAdaptor, log *slog.Logger, metrics ...prometheus.Collector) ([]run.Part, error) {
+// serve is the part of a role that serves what opts ask for; none when they ask for nothing.
+func (o AgentServing) serve(cl *client.Client, of told, log *slog.Logger) ([]run.Part, error) {
 	if err := o.validate(); err != nil || o.Port == 0 {
 		return nil, err
 	}
-	s, err := newAgentServer(o, cl, dog, log, metrics...)
+	s, err := newAgentServer(o, cl, of, log)
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +122,8 @@ func (o AgentServing) serve(cl *client.Client, dog *leaderelection.HealthzAdapto
 }
 
 // newAgentServer returns a server that does not listen yet.
-func newAgentServer(o AgentServing, cl *client.Client, dog *leaderelection.HealthzAdaptor, log *slog.Logger, metrics ...prometheus.Collector) (*agentServer, error) {
-	who, err := newCallers(cl, o.ClientCA, log)
+func newAgentServer(o AgentServing, cl *client.Client, of told, log *slog.Logger) (*agentServer, error) {
+	who, err := newCallers(cl, o, log)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +134,7 @@ func newAgentServer(o AgentServing, cl *client.Client, dog *leaderelection.Healt
 	if s.shown, err = o.certificate(); err != nil {
 		return nil, err
 	}
-	s.routes(dog, metrics)
+	s.routes(of)
 	return s, nil
 }
 
@@ -139,10 +160,10 @@ func (o AgentServing) certificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-func (s *agentServer) routes(dog *leaderelection.HealthzAdaptor, metrics []prometheus.Collector) {
+func (s *agentServer) routes(of told) {
 	checks := []discovery.Check{{Name: "ping", Run: func(*http.Request) error { return nil }}}
-	if dog != nil {
-		checks = append(checks, discovery.Check{Name: dog.Name(), Run: dog.Check})
+	if of.dog != nil {
+		checks = append(checks, discovery.Check{Name: of.dog.Name(), Run: of.dog.Check})
 	}
 	probes := discovery.NewProbes()
 	for _, path := range []string{"healthz", "livez", "readyz"} {
@@ -150,9 +171,15 @@ func (s *agentServer) routes(dog *leaderelection.HealthzAdaptor, metrics []prome
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
-	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), metrics)...)
+	all.MustRegister(slices.Concat(clientMetrics(), electionMetrics(), of.metrics)...)
 	s.mux.Handle("/metrics", promhttp.HandlerFor(all, promhttp.HandlerOpts{ProcessStartTime: time.Now()}))
 	s.mux.Handle("/metrics/slis", probes)
+	if of.configName != "" {
+		s.mux.Handle("/configz", configz(of.configName, of.config))
+	}
+	if s.opts.NoProfiling {
+		return
+	}
 	s.mux.HandleFunc("/debug/pprof/", pprof.Index)
 	s.mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	s.mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
@@ -205,7 +232,7 @@ func (s *agentServer) run(ctx context.Context, ready func()) error {
 
 func (s *agentServer) tls() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*s.shown}, NextProtos: []string{"http/1.1"},
+		MinVersion: tlsVersions[s.opts.MinTLS], Certificates: []tls.Certificate{*s.shown}, NextProtos: []string{"http/1.1"},
 		ClientAuth: tls.RequestClientCert, // the authenticator verifies it
 	}
 }

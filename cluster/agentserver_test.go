@@ -76,7 +76,7 @@ func newJudge(t *testing.T) *judge {
 // serve answers with the handler of an agent until the test ends.
 func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, dog, slog.New(slog.DiscardHandler), controllers.Collectors()...)
+	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, told{dog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,6 +154,8 @@ func TestAgentsCallers(t *testing.T) {
 		{"a certificate of nobody", "GET", "/metrics", "", clientOf(t, j.ca, nobody), 403, `User \"nobody\"`},
 		{"an administrator", "GET", "/debug/pprof/", "", clientOf(t, j.ca, admin), 200, "goroutine"},
 		{"another authority's", "GET", "/metrics", "", clientOf(t, other, admin), 401, "Unauthorized"},
+		{"the configuration is not for all", "GET", "/configz", "", nil, 403, ""},
+		{"the configuration", "GET", "/configz", "", clientOf(t, j.ca, admin), 200, `{"componentconfig":{"Parallelism":16}}`},
 		{"what is not there", "GET", "/nothing", "", clientOf(t, j.ca, admin), 404, ""},
 		{"a path that is not tidy", "GET", "//metrics", "", nil, 403, ""},
 	} {
@@ -162,6 +164,20 @@ func TestAgentsCallers(t *testing.T) {
 				t.Errorf("got %d %.300q, want %d %q", code, said, c.code, c.says)
 			}
 		})
+	}
+}
+
+// TestAgentsProfiling: profiles are served unless the flag says otherwise, and who speaks an old TLS only is refused where a newer one is asked for.
+func TestAgentsProfiling(t *testing.T) {
+	j := newJudge(t)
+	admin := clientOf(t, j.ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
+	srv := j.serve(t, AgentServing{NoProfiling: true, MinTLS: "VersionTLS13"}, nil)
+	if code, _ := ask(t, srv, "GET", "/debug/pprof/", "", admin); code != 404 {
+		t.Errorf("profiles are switched off, and answered with %d", code)
+	}
+	old := tls.Dialer{Config: &tls.Config{MaxVersion: tls.VersionTLS12, InsecureSkipVerify: true}} //nolint:gosec // the certificate was made for this run
+	if conn, err := old.DialContext(t.Context(), "tcp", srv.Listener.Addr().String()); err == nil {
+		t.Errorf("TLS 1.2 is spoken: %v", conn.Close())
 	}
 }
 
@@ -214,7 +230,7 @@ func TestAgentsPort(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	j := newJudge(t)
 	serve := func(o AgentServing) error {
-		parts, err := o.serve(&client.Client{Interface: j.Clientset}, nil, slog.New(slog.DiscardHandler))
+		parts, err := o.serve(&client.Client{Interface: j.Clientset}, told{}, slog.New(slog.DiscardHandler))
 		if err != nil || len(parts) == 0 {
 			return err
 		}
@@ -231,7 +247,10 @@ func TestAgentsPort(t *testing.T) {
 		{AgentServing{Port: 70000}, "--secure-port 70000 is not between 0 and 65535"},
 		{AgentServing{Port: 1, CertFile: "x"}, "must be given together"},
 		{AgentServing{Port: 1, Open: []string{"healthz"}}, "--authorization-always-allow-paths"},
-		{AgentServing{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "authorities of clients"},
+		{AgentServing{Port: 1, MinTLS: "VersionTLS11"}, `--tls-min-version "VersionTLS11" is neither VersionTLS12 nor VersionTLS13`},
+		{AgentServing{Port: 1, AuthnKubeconfig: "/nope"}, "--authentication-kubeconfig: "},
+		{AgentServing{Port: 1, AuthzKubeconfig: "/nope"}, "--authorization-kubeconfig: "},
+		{AgentServing{Port: 1, ClientCA: filepath.Join(t.TempDir(), "none")}, "--client-ca-file: open "},
 	} {
 		err := serve(c.o)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

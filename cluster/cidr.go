@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,14 +28,61 @@ var defaultClusterCIDR = netip.MustParsePrefix("10.42.0.0/16")
 // podCIDRFile remembers a node's ranges in its data directory.
 const podCIDRFile = "pod-cidr"
 
+// serviceRangeFile remembers the ranges that Services had at this directory's first start. They keep them (docs/decisions/0114), whatever the flag says
+// later, and with them the addresses of the API server and of the DNS server.
+const serviceRangeFile = "service-cidr"
+
+// keepServiceRanges returns the ranges that Services have from the first start on.
+func keepServiceRanges(dir DataDir, asked []netip.Prefix) ([]netip.Prefix, error) {
+	if out, err := rememberedRanges(dir.Sub(serviceRangeFile)); err != nil || len(out) > 0 {
+		return out, err
+	}
+	if err := writeIfChanged(dir.Sub(serviceRangeFile), []byte(strings.Join(texts(asked), "\n")+"\n")); err != nil {
+		return nil, fmt.Errorf("note the range of services: %w", err)
+	}
+	return asked, nil
+}
+
+// ServicesKept says that Services keep other ranges than the configuration asks for; empty: they do not.
+func (c *Cluster) ServicesKept() string {
+	asked, _ := c.cfg.Services.Ranges() // Validate has seen to them
+	if slices.Equal(asked, c.cfg.keptServices) {
+		return ""
+	}
+	return fmt.Sprintf("Services keep %s of the first start, in place of %s: to move them, add a ServiceCIDR with the new range",
+		strings.Join(texts(c.cfg.keptServices), ","), strings.Join(texts(asked), ","))
+}
+
+// apart wants addresses of pods and of Services that have nothing in common. where says whence the pods' are.
+func apart(pods, services []netip.Prefix, where string) error {
+	for _, p := range pods {
+		for _, s := range services {
+			if p.Overlaps(s) {
+				return fmt.Errorf("the pods of this node have %s (%s), and Services have %s: choose another --service-cluster-ip-range", p, where, s)
+			}
+		}
+	}
+	return nil
+}
+
+// outside are the ranges that none of the cluster's has.
+func outside(ranges, cluster []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(cluster, func(c netip.Prefix) bool { return c.Overlaps(p) && c.Bits() <= p.Bits() })
+	})
+}
+
 // choosePodCIDRs returns the wanted ranges, those this directory had before, or one out of each of the cluster's ranges that no address
-// of this machine is in. Where the search begins depends on the directory. Ranges that were found are the caller's until claim is closed:
+// of this machine is in, and that Services do not have. Where the search begins depends on the directory. Ranges that were found are the caller's until claim is closed:
 // of clusters that start at the same time no two get the same, though no link has it yet.
 func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out []netip.Prefix, claim io.Closer, err error) {
 	if len(want) > 0 {
-		return want, io.NopCloser(nil), nil
+		return want, io.NopCloser(nil), apart(want, from.Reserved, "as asked for")
 	}
 	if out, err = rememberedPodCIDRs(dir); err != nil || len(out) > 0 {
+		if err == nil {
+			err = apart(out, from.Reserved, dir.Sub(podCIDRFile))
+		}
 		return out, io.NopCloser(nil), err
 	}
 	ranges := from.Cluster
@@ -43,7 +91,7 @@ func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out
 	}
 	var claims closers
 	for _, r := range ranges {
-		p, c, err := freeRange(r, sizeIn(from, r), dir)
+		p, c, err := freeRange(r, sizeIn(from, r), from.Reserved, dir)
 		if err != nil {
 			_ = claims.Close()
 			return nil, nil, err
@@ -58,13 +106,17 @@ func choosePodCIDRs(want []netip.Prefix, dir DataDir, from nodeipam.Config) (out
 }
 
 func rememberedPodCIDRs(dir DataDir) ([]netip.Prefix, error) {
-	path := dir.Sub(podCIDRFile)
+	return rememberedRanges(dir.Sub(podCIDRFile))
+}
+
+// rememberedRanges are those in a file, a word each; none without the file.
+func rememberedRanges(path string) ([]netip.Prefix, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read pod range: %w", err)
+		return nil, fmt.Errorf("read ranges: %w", err)
 	}
 	var out []netip.Prefix
 	for text := range strings.FieldsSeq(string(b)) {
@@ -106,12 +158,15 @@ func sizeIn(c nodeipam.Config, r netip.Prefix) int {
 }
 
 // freeRange finds a part of the range that nobody on this machine has.
-func freeRange(r netip.Prefix, bits int, dir DataDir) (netip.Prefix, io.Closer, error) {
+func freeRange(r netip.Prefix, bits int, reserved []netip.Prefix, dir DataDir) (netip.Prefix, io.Closer, error) {
 	parts := uint32(1) << min(max(bits-r.Bits(), 0), 16)
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(dir))
 	for i := range min(parts, 256) {
 		p := part(r, bits, (h.Sum32()+i)%parts)
+		if slices.ContainsFunc(reserved, p.Overlaps) {
+			continue
+		}
 		claim, ours := claimRange(p)
 		if !ours {
 			continue
@@ -125,7 +180,7 @@ func freeRange(r netip.Prefix, bits int, dir DataDir) (netip.Prefix, io.Closer, 
 			return p, nil, fmt.Errorf("choose a pod range: %w", err)
 		}
 	}
-	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine", bits, r)
+	return netip.Prefix{}, nil, fmt.Errorf("every /%d of %s is in use on this machine, or by Services", bits, r)
 }
 
 // part is number i of the parts of that length.

@@ -31,8 +31,10 @@ import (
 	"keelson/auth/authz/bootstrap"
 	"keelson/client"
 	"keelson/controllers"
+	"keelson/controllers/certificates"
 	"keelson/dns"
 	"keelson/lib/connlimit"
+	"keelson/lib/deeds"
 	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/memory"
@@ -40,6 +42,7 @@ import (
 	"keelson/network"
 	"keelson/pki"
 	"keelson/proxy"
+	"keelson/scheduler"
 	"keelson/store"
 	"keelson/timeline"
 )
@@ -110,8 +113,17 @@ func (c *Cluster) prepare() (err error) {
 	if c.shares, err = connlimit.OwnShares(); err != nil {
 		return err
 	}
-	if c.cfg.PodCIDRs, c.podRange, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, c.cfg.Controllers.PodRanges); err != nil {
+	ranges := c.cfg.Controllers.PodRanges
+	ranges.Reserved, _ = c.cfg.Services.Ranges() // Validate has seen to them
+	if c.cfg.keptServices, err = keepServiceRanges(c.dir, ranges.Reserved); err != nil {
 		return err
+	}
+	if c.cfg.PodCIDRs, c.podRange, err = choosePodCIDRs(c.cfg.PodCIDRs, c.dir, ranges); err != nil {
+		return err
+	}
+	if stays := outside(c.cfg.PodCIDRs, ranges.Cluster); len(ranges.Cluster) > 0 && len(stays) > 0 {
+		c.log.Warn("this node keeps the pod range it has, which --cluster-cidr does not have: only nodes that come get theirs from there",
+			"range", texts(stays), "cluster-cidr", texts(ranges.Cluster), "file", c.dir.Sub(podCIDRFile))
 	}
 	l, err := openListeners(c.cfg)
 	if err != nil {
@@ -232,7 +244,7 @@ func (c *Cluster) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Cluster) run(ctx context.Context, ready func()) error {
-	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With("room", "libraries")) // the Kubernetes libraries' own; in a terminal nobody wants to read them
+	klog.SetSlogLogger(slog.New(log.Demote(c.log.Handler())).With(deeds.Key, deeds.Libraries)) // the Kubernetes libraries' own; in a terminal nobody wants to read them
 	defer memory.Pace()()
 	st, err := openStore(ctx, c.cfg.Etcd, c.dir, c.log, c.cfg.AcceptDataLoss)
 	if err != nil {
@@ -247,7 +259,13 @@ func (c *Cluster) run(ctx context.Context, ready func()) error {
 	if err := c.site(made, st).build(g, c.cfg.Progress, func(*role) bool { return true }, nil, "control plane", "agents"); err != nil {
 		return err
 	}
-	return g.Run(ctx, ready)
+	begun, tell := time.Now(), c.log.With(deeds.Key, deeds.Cluster)
+	tell.Info("started", "version", KubernetesVersion, "revision", Revision(), "dir", c.dir, "api", c.URL(), "pid", os.Getpid())
+	defer tell.Info("stopped")
+	return g.Run(ctx, func() {
+		tell.Info("ready", "took", time.Since(begun).Round(time.Millisecond))
+		ready()
+	})
 }
 
 // site is where the roles of this process are built, around an API server.
@@ -264,7 +282,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 		connect: func(u *auth.User, agent string) *client.Client { return inProcess(made.server, u, agent) },
 		// Others may run on the same etcd.
 		election: ElectionOptions{Off: len(c.cfg.Etcd.Servers) == 0}, patient: true,
-		signers: signers{tokens: c.keys.tokens, authority: c.keys.ca, rootCA: c.keys.ca.CertPEM()},
+		signers: signers{tokens: c.keys.tokens, authorities: certificates.All(c.keys.ca).Authorities, rootCA: c.keys.ca.CertPEM()},
 		server:  &serverSite{assembled: made, c: c, store: st},
 		node:    nodeSite{nodePlace: nodePlace{own: own, lease: heartbeat}, serving: c.keys.kubeletServing(), podGroup: network.GroupOf(c.dir.ID())},
 	}
@@ -285,11 +303,11 @@ type assembled struct {
 
 // assemble builds the API server over st.
 func (c *Cluster) assemble(st store.Store) (assembled, error) {
-	tl := timeline.New(timeline.Config{Log: c.log.With("room", "timeline")})
-	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen}, c.listeners...)...)
+	tl := timeline.New(timeline.Config{DecisionBytes: c.cfg.DecisionMemory << 20, Log: c.log.With(deeds.Key, deeds.Timeline)})
+	marks := mark.NewRecorder(append([]mark.Listener{tl.Listen, deeds.New(c.log).Listen}, c.listeners...)...)
 	rbac := &authz.RBAC{}
 	var server *apiserver.Server // what is told of it looks when the server runs
-	files := configreload.New(c.log.With("room", "cluster"))
+	files := configreload.New(c.log.With(deeds.Key, deeds.Cluster))
 	toldClientCAs := func(ctx context.Context) error { return server.Ensure(ctx, c.keys.authenticationInfo()) }
 	if err := c.keys.serving.Watch(files); err != nil {
 		return assembled{}, err
@@ -298,7 +316,9 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	auditor, err := c.cfg.API.Audit.New()
+	auditor, err := c.cfg.API.Audit.New(func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return server.Reader().Outbound().Dial(ctx, outbound.Configured, network, addr)
+	})
 	if err != nil {
 		return assembled{}, err
 	}
@@ -316,16 +336,20 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Connections: c.shares.API,
 		Streams:     c.shares.Streams,
 		TLS:         c.keys.serving.TLS(),
-		Parts:       c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
-		Audit:       auditor,
-		Tracing:     tracing,
-		Collectors:  slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
-		Follow:      followRBAC(rbac),
-		Bootstrap:   slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
-		Kubelet:     c.keys.kubeletClient(),
-		Outbound:    outbound.Config{Listeners: c.otherListeners()},
-		FrontProxy:  &c.keys.toOthers,
-		Extra:       map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)},
+
+		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
+
+		Parts:      c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
+		Audit:      auditor,
+		Tracing:    tracing,
+		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
+		Follow:     followRBAC(rbac),
+		Bootstrap:  slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
+		Withdrawn:  nodesReadAll(table()),
+		Kubelet:    c.keys.kubeletClient(),
+		Outbound:   outbound.Config{Listeners: c.otherListeners()},
+		FrontProxy: &c.keys.toOthers,
+		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)},
 
 		Here:         c.agentsHere(),
 		ServiceCIDRs: services.ranges,
@@ -334,8 +358,9 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 		Shared:       len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
 		Version:      versionInfo(),
 		Flags:        c.cfg.API.Flags,
+		Decision:     tl.Decision,
 		Marks:        marks,
-		Log:          c.log.With("room", "apiserver"),
+		Log:          c.log.With(deeds.Key, deeds.APIServer),
 	})
 	if err != nil {
 		return assembled{}, err
@@ -356,7 +381,7 @@ func (c *Cluster) otherListeners() []netip.AddrPort {
 }
 
 func user(name string, groups ...string) *auth.User {
-	return &auth.User{Name: name, Groups: append(groups, auth.Authenticated), How: "in process"}
+	return &auth.User{Name: name, Groups: append(groups, auth.Authenticated), How: auth.InProcess}
 }
 
 // inProcess connects an agent to the server in this process. Only a programming error can make it fail.

@@ -32,6 +32,8 @@ type Config struct {
 	NodeName string
 	// FakeNodes are added nodes whose pods become Running by themselves.
 	FakeNodes int
+	// FakeNames are those of further ones.
+	FakeNames []string
 	// FakeHeartbeat is how often each of them renews its lease; 0 is simulate's default.
 	FakeHeartbeat time.Duration
 	// Rootless clusters have no real node, one fake node in its place.
@@ -52,6 +54,8 @@ type Config struct {
 	AcceptDataLoss bool
 	// EtcdListen is where the store speaks etcd's API to who shows a certificate of system:masters; empty: nowhere.
 	EtcdListen string
+	// keptServices are the ranges that Services had at the first start; none: as Services says.
+	keptServices []netip.Prefix
 	// PodCIDRs are this node's ranges of pod addresses, at most one of each IP family; none: a part of the cluster's that the machine
 	// does not use, kept for the directory's life.
 	PodCIDRs []netip.Prefix
@@ -100,14 +104,15 @@ func (c Config) Validate() error {
 	if c.FakeHeartbeat != 0 && c.FakeHeartbeat < time.Second {
 		errs = append(errs, fmt.Errorf("a heartbeat of fake nodes every %s: a second is possible at least", c.FakeHeartbeat))
 	}
-	if c.FakeNodes < 0 || c.FakeNodes > 20000 {
-		errs = append(errs, fmt.Errorf("%d fake nodes: between 0 and 20000 are possible", c.FakeNodes))
-	}
+	errs = append(errs, c.validateFakes())
 	if msgs := validation.IsDNS1123Subdomain(c.NodeName); len(msgs) > 0 {
 		errs = append(errs, fmt.Errorf("node name %q: %s", c.NodeName, strings.Join(msgs, "; ")))
 	}
 	if e := c.RuntimeEndpoint; e != "" && !strings.HasPrefix(e, "unix:///") {
 		errs = append(errs, fmt.Errorf("container runtime endpoint %q is not of the form unix:///PATH", e))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
+	if c.CNI.on() && c.RuntimeEndpoint != "" {
+		errs = append(errs, fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own", c.RuntimeEndpoint))
+	}
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
 }

@@ -14,31 +14,52 @@ import (
 
 	"keelson/controllers/nodeipam"
 	"keelson/controllers/podautoscaler"
+	"keelson/lib/flaggroup"
 )
 
 // controllerFlags are the flags about controllers that `up` and `controller-manager` share; they are kube-controller-manager's, by name
 // and meaning.
 func controllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
-	all := KnownControllers()
-	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(all))
+	in := func(group string, add func(*pflag.FlagSet, *ControllerOptions)) {
+		flaggroup.Add(fl, group, func(fl *pflag.FlagSet) { add(fl, o) })
+	}
+	in("Controllers", someControllerFlags)
+	in("Concurrent syncs", workerFlags)
+	in("Node lifecycle controller", lifecycleFlags)
+	in("Attachdetach controller", attachFlags)
+	in("Horizontalpodautoscaling controller", autoscalingFlags)
+	in("Nodeipam controller", podRangeFlags)
+}
+
+// workerFlags say how many objects controllers work on at once.
+func workerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	seen := map[string]bool{}
-	for _, c := range all {
+	for _, c := range KnownControllers() {
 		if c.Syncs == "" || seen[c.Syncs] {
 			continue
 		}
 		seen[c.Syncs] = true
 		fl.Var(workersFlag{o, c.Syncs, c.Workers}, "concurrent-"+c.Syncs+"-syncs", "how many objects the "+c.Name+" works on at once")
 	}
-	lifecycleFlags(fl, o)
-	attachFlags(fl, o)
-	autoscalingFlags(fl, o)
+}
+
+// podRangeFlags say where nodes have their ranges of pod addresses from.
+func podRangeFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.Var((*allocate)(&o.PodRanges.Allocate), "allocate-node-cidrs", "give nodes that bring no range of pod addresses one out of --cluster-cidr, which must be given then (default: if it is given)")
 	fl.Lookup("allocate-node-cidrs").NoOptDefVal = "true"
 	fl.Var((*prefixes)(&o.PodRanges.Cluster), "cluster-cidr", "nodes have their ranges of pod addresses out of `CIDR`, or out of one of each IP family, separated by a comma (keelson up: 10.42.0.0/16 if not given)")
 	fl.IntVar(&o.PodRanges.Bits4, "node-cidr-mask-size-ipv4", 24, "the size of these ranges")
 	fl.IntVar(&o.PodRanges.Bits6, "node-cidr-mask-size-ipv6", 64, "the same, of IPv6")
+}
+
+// someControllerFlags are those about all controllers, and of those that have one flag only.
+func someControllerFlags(fl *pflag.FlagSet, o *ControllerOptions) {
+	fl.StringSliceVar(&o.Controllers, "controllers", []string{"*"}, controllersUsage(KnownControllers()))
 	o.TerminatedPods = 12500
 	fl.Var((*threshold)(&o.TerminatedPods), "terminated-pod-gc-threshold", "keep `N` finished pods before the oldest are deleted; 0 or less: all")
+	fl.DurationVar(&o.UnusedTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
+		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
+	fl.DurationVar(&o.CertificateLife, "cluster-signing-duration", 365*24*time.Hour, "for how long certificate requests are signed, or shorter where they ask for it")
 }
 
 func controllersUsage(all []ControllerInfo) string {
@@ -171,8 +192,6 @@ func lifecycleFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 func attachFlags(fl *pflag.FlagSet, o *ControllerOptions) {
 	fl.BoolVar(&o.Attach.NoForceDetach, "disable-force-detach-on-timeout", false,
 		"leave volumes attached to lost nodes that may still use them, until the node is tainted as out of service")
-	fl.DurationVar(&o.UnusedTokens, "legacy-service-account-token-clean-up-period", 365*24*time.Hour,
-		"how long a service account's secret token must be unused before it is invalidated, and then invalid before it is deleted")
 	fl.Bool("disable-attach-detach-reconcile-sync", false, "without effect, as is the next: attachments are watched, not compared from time to time")
 	fl.Duration("attach-detach-reconcile-sync-period", time.Minute, "without effect")
 }

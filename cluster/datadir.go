@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"keelson/lib/logrotate"
 )
 
 // DataDir is the directory that holds everything of one cluster. Its layout:
@@ -77,9 +79,18 @@ func (d DataDir) Prepare() (DataDir, error) {
 // migrating is where `keelson migrate` puts a store together. What is found there was interrupted.
 const migrating = "store.migrating"
 
-// contents are the entries that Keelson makes in a data directory, and alone removes.
+// contents are the entries that Keelson makes in a data directory, and alone removes; logs that were rotated have dates in their names.
+func (d DataDir) contents() []string {
+	names := slices.Clone(contents)
+	older, _ := logrotate.List(d.Log()) // a directory that cannot be read has none
+	for _, f := range older {
+		names = append(names, filepath.Base(f.Path()))
+	}
+	return names
+}
+
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 
@@ -114,13 +125,13 @@ func (d DataDir) undoNode() error {
 
 // entries are those of contents that are there.
 func (d DataDir) entries() []string {
-	return slices.DeleteFunc(slices.Clone(contents), func(name string) bool { return !exists(d.Sub(name)) })
+	return slices.DeleteFunc(d.contents(), func(name string) bool { return !exists(d.Sub(name)) })
 }
 
 // erase deletes everything of the cluster but what is named in keep, and the directory unless it holds something else.
 func (d DataDir) erase(keep ...string) error {
 	var errs []error
-	for _, name := range contents {
+	for _, name := range d.contents() {
 		if slices.Contains(keep, name) {
 			continue
 		}

@@ -5,12 +5,16 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -49,4 +53,49 @@ func silenceNode(ctx context.Context, cl kubernetes.Interface, name string, last
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}
 	return nil
+}
+
+// ParseFakeNodes reads a number of fake nodes, names of them, or both: "3", "node01,node02", "node01,100".
+func ParseFakeNodes(text string) (count int, names []string, err error) {
+	counted := false
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		n, err := strconv.Atoi(part)
+		switch {
+		case err == nil && counted:
+			return 0, nil, fmt.Errorf("%q has two numbers of fake nodes", text)
+		case err == nil:
+			count, counted = n, true
+		case part == "":
+			return 0, nil, fmt.Errorf("%q is not a number of fake nodes, nor names of them (node01,node02)", text)
+		default:
+			names = append(names, part)
+		}
+	}
+	return count, names, nil
+}
+
+func (c Config) validateFakes() error {
+	var errs []error
+	if n := c.FakeNodes + len(c.FakeNames); c.FakeNodes < 0 || n > 20000 {
+		errs = append(errs, fmt.Errorf("%d fake nodes: between 0 and 20000 are possible", n))
+	}
+	seen := map[string]bool{}
+	for _, name := range c.FakeNames {
+		msgs := validation.IsDNS1123Subdomain(name)
+		number, numbered := strings.CutPrefix(name, "fake-")
+		n, err := strconv.Atoi(number)
+		switch {
+		case len(msgs) > 0:
+			errs = append(errs, fmt.Errorf("fake node %q: %s", name, strings.Join(msgs, "; ")))
+		case seen[name]:
+			errs = append(errs, fmt.Errorf("fake node %q is named twice", name))
+		case name == c.NodeName && c.realNode():
+			errs = append(errs, fmt.Errorf("fake node %q has the name of this machine's node: choose another, or another --node-name", name))
+		case numbered && err == nil && n < c.FakeNodes:
+			errs = append(errs, fmt.Errorf("fake node %q has the name of one of those that are numbered", name))
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
 }

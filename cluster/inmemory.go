@@ -20,7 +20,9 @@ import (
 	"keelson/apiserver/options"
 	"keelson/auth"
 	"keelson/client"
+	"keelson/controllers/certificates"
 	"keelson/lib/connlimit"
+	"keelson/lib/deeds"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -137,7 +139,7 @@ func (m *InMemory) Controllers(o ControllerOptions, connect Connect) run.Func {
 func (m *InMemory) site(connect Connect) *site {
 	return &site{
 		cfg: m.c.cfg, marks: m.made.Load().marks, log: m.c.log, connect: connect, election: ElectionOptions{Off: true},
-		signers: signers{tokens: m.c.keys.tokens, authority: m.c.keys.ca, rootCA: m.c.keys.ca.CertPEM()},
+		signers: signers{tokens: m.c.keys.tokens, authorities: certificates.All(m.c.keys.ca).Authorities, rootCA: m.c.keys.ca.CertPEM()},
 	}
 }
 
@@ -155,6 +157,6 @@ func (m *InMemory) Scheduler(connect Connect) run.Func {
 // Nodes plays the kubelets of nodes that run nothing. cfg's client and marks are filled in.
 func (m *InMemory) Nodes(cfg simulate.Config, connect Connect) (*simulate.Simulator, error) {
 	cfg.Client = connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion)
-	cfg.Marks, cfg.Log = m.made.Load().marks, m.c.log.With("room", "simulate")
+	cfg.Marks, cfg.Log = m.made.Load().marks, m.c.log.With(deeds.Key, deeds.FakeNodes)
 	return simulate.New(cfg)
 }

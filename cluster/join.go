@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/kubelet/identity"
+	"keelson/lib/deeds"
 	"keelson/lib/log"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -34,10 +35,13 @@ func (k *keys) kubeletServing() kubeletServing {
 
 // kubeletCertificates are how a kubelet of its own process reaches the server, and how it serves. run, which may be nil, renews them.
 type kubeletCertificates struct {
-	rest    *rest.Config
-	serving kubeletServing
-	run     run.Func
-	learn   run.Func // finds out who may call; nil: it is known
+	rest *rest.Config
+	// anonymous reaches the same server without them. ca is the authority that it is known by: rest, whose transport knows it, need not tell.
+	anonymous *rest.Config
+	ca        []byte
+	serving   kubeletServing
+	run       run.Func
+	learn     run.Func // finds out who may call; nil: it is known
 }
 
 // kubeletCertificates are those that the API server left in the data directory or, with a bootstrap kubeconfig, requested ones.
@@ -49,6 +53,10 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 	if err != nil {
 		return kubeletCertificates{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
+	ca, err := rootCA(to)
+	if err != nil {
+		return kubeletCertificates{}, err
+	}
 	k, err := openKeys(cfg, dir)
 	if err != nil {
 		return kubeletCertificates{}, err
@@ -59,14 +67,14 @@ func (r RoleConfig) kubeletCertificates(cfg Config, dir DataDir) (kubeletCertifi
 			return kubeletCertificates{}, err
 		}
 	}
-	return kubeletCertificates{rest: to, serving: serving}, nil
+	return kubeletCertificates{rest: to, anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: serving}, nil
 }
 
 // requestedCertificates asks for them as the bootstrap kubeconfig's user, once: afterwards the kubeconfig of the data directory leads to
 // the server, and the bootstrap file, whose token ends, need not be there any more.
 func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCertificates, error) {
 	var none kubeletCertificates
-	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With("room", "certificates")) // who renews them logs there
+	klog.SetSlogLogger(slog.New(log.Demote(r.log().Handler())).With(deeds.Key, deeds.Certificates)) // who renews them logs there
 	if err := os.MkdirAll(dir.Sub("pki"), 0o700); err != nil {
 		return none, fmt.Errorf("make directory for certificates: %w", err)
 	}
@@ -111,16 +119,16 @@ func (r RoleConfig) requestedCertificates(cfg Config, dir DataDir) (kubeletCerti
 	if err != nil {
 		return none, err
 	}
-	out := kubeletCertificates{rest: id.REST(), serving: kubeletServing{id.ServerTLS(), clients}, run: id.Run}
+	out := kubeletCertificates{rest: id.REST(), anonymous: rest.AnonymousClientConfig(to), ca: ca, serving: kubeletServing{id.ServerTLS(), clients}, run: id.Run}
 	if r.ClientCA == "" {
-		out.learn = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With("room", "certificates"))
+		out.learn = clients.learn(id.REST(), dir.Sub("pki/"+kubeletClientAuthority+".crt"), ca, r.log().With(deeds.Key, deeds.Certificates))
 	}
 	return out, nil
 }
 
 // clientAuthorities are those of --client-ca-file.
 func (r RoleConfig) clientAuthorities() (*clientAuthorities, error) {
-	pem, err := pki.ReadAuthorities(r.ClientCA, "clients")
+	pem, err := pki.ReadAuthorities(r.ClientCA, "--client-ca-file")
 	if err != nil {
 		return nil, fmt.Errorf("--client-ca-file: %w", err)
 	}

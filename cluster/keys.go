@@ -69,7 +69,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 			"localhost", ownName, "kubernetes", "kubernetes.default", "kubernetes.default.svc",
 			"kubernetes.default.svc.cluster.local", cfg.NodeName,
 		},
-		IPs: servingAddresses(cfg, ranges),
+		IPs: servingAddresses(cfg, union(cfg.keptServices, ranges)),
 	}); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	}
 	k.clients = ca.Pool()
 	if file := cfg.API.Authentication.ClientCAFile; file != "" {
-		if k.clientCA, err = pki.ReadAuthorities(file, "clients"); err != nil {
+		if k.clientCA, err = pki.ReadAuthorities(file, "--client-ca-file"); err != nil {
 			return nil, err
 		}
 		k.clients.AppendCertsFromPEM(k.clientCA)

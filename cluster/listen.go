@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -200,6 +201,17 @@ func localURL(a net.Addr) string {
 		host = "::1"
 	}
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
+}
+
+// union are the ranges of both, once each.
+func union(a, b []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(a)
+	for _, r := range b {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // servingAddresses are those that the API server's certificate is for.

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/apiserver"
+	"keelson/apiserver/admission"
 	"keelson/apiserver/pipeline"
 	"keelson/auth/authz"
 	"keelson/lib/mark"
@@ -22,7 +23,11 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 		if len(r.steps) > 0 {
 			steps[r.user(Config{}).Name] = r.steps
 		}
+		if len(r.steps) > 0 && r.account != "" {
+			steps[accountUser(r.account)] = r.steps
+		}
 	}
+	accounts := nodeAccountNames(table())
 	return func(r *http.Request) timeline.Sender {
 		u := pipeline.From(r.Context()).User
 		s := timeline.Sender{Name: u.Name}
@@ -32,6 +37,12 @@ func markSender(reader func() *apiserver.Reader) func(*http.Request) timeline.Se
 			return s
 		}
 		s.Steps = steps[u.Name]
+		if node, ok := admission.RoleNode(u, accounts); ok { // a role beside a kubelet: of that node's pods
+			s.Node, s.Bound = node, func() map[string]timeline.Pod { return podsByUID(reader().PodsOn(node)) }
+			if s.Steps == nil {
+				s.Steps = []mark.Step{}
+			}
+		}
 		return s
 	}
 }

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/dns"
+	"keelson/lib/deeds"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 )
@@ -65,9 +66,14 @@ func (s *site) names() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	pod, err := s.knowsPod()
+	if err != nil {
+		return nil, err
+	}
 	d, err := dns.New(dns.Config{
+		Pod:    pod,
 		Client: s.client(roleNamed(namesRole).roleIdentity), NodeName: s.cfg.NodeName, Listen: listen, Second: second, AnyPort: anyPort, ServiceIP: ip,
-		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.room("dns"),
+		Domain: s.cfg.Node.domain(), File: s.cfg.DNS.Config, Allowed: allow, Marks: s.marks, Log: s.logOf(deeds.DNS),
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +86,7 @@ func (s *site) noNames() (run.Func, error) {
 	cl := s.client(roleNamed(namesRole).roleIdentity)
 	return func(ctx context.Context, ready func()) error {
 		if err := dns.Withdraw(ctx, cl, s.cfg.NodeName); err != nil {
-			s.room("dns").Warn("the endpoint of this node's DNS server is not taken away", "err", err)
+			s.logOf(deeds.DNS).Warn("the endpoint of this node's DNS server is not taken away", "err", err)
 		}
 		ready()
 		<-ctx.Done()
@@ -93,14 +99,17 @@ func roleNamed(name string) role {
 	return rows[slices.IndexFunc(rows, func(r role) bool { return r.name == name })]
 }
 
-// clusterDNS is the address at which pods ask: the first that the kubelet was told, else the tenth of the services' range.
+// clusterDNS is the address at which pods ask: the first that the kubelet was told, else the tenth of the range that services have.
 func (c Config) clusterDNS() (netip.Addr, error) {
 	if len(c.Node.ClusterDNS) > 0 {
 		return netip.ParseAddr(c.Node.ClusterDNS[0])
 	}
-	ranges, err := c.Services.Ranges()
-	if err != nil {
-		return netip.Addr{}, err
+	ranges := c.keptServices
+	if len(ranges) == 0 {
+		var err error
+		if ranges, err = c.Services.Ranges(); err != nil {
+			return netip.Addr{}, err
+		}
 	}
 	a := ranges[0].Masked().Addr()
 	for range 10 {

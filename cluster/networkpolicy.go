@@ -10,6 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"keelson/lib/deeds"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/proxy/policy"
@@ -25,6 +26,7 @@ func networkPolicyIdentity() roleIdentity {
 	}
 	return roleIdentity{
 		user: account("keelson-networkpolicy"), agent: "keelson-networkpolicy", file: "networkpolicy",
+		account: "keelson-networkpolicy",
 		rules: []rbacv1.PolicyRule{
 			read("networking.k8s.io", "networkpolicies"), read("", "namespaces", "pods"),
 			{NonResourceURLs: []string{"/keelson/v1/marks"}, Verbs: []string{"post"}},
@@ -42,7 +44,7 @@ func (s *site) networkPolicy() (run.Func, error) { return s.policies().Run, nil 
 func (s *site) policies() *policy.Agent {
 	if s.node.policies == nil {
 		s.node.policies = policy.New(policy.Config{
-			Client: s.client(networkPolicyIdentity()), Node: s.cfg.NodeName, Table: policyTable(s.dir), Marks: s.marks, Log: s.room("networkpolicy"),
+			Client: s.client(networkPolicyIdentity()), Node: s.cfg.NodeName, Table: policyTable(s.dir), Marks: s.marks, Log: s.logOf(deeds.NetworkPolicy),
 		})
 	}
 	return s.node.policies
@@ -62,7 +64,7 @@ func (s *site) connected() connected {
 		}
 	}
 	if err := purgePolicies(context.Background(), s.dir); err != nil { // of a run that had them
-		s.room("networkpolicy").Error("remove the rules of network policies", "err", err)
+		s.logOf(deeds.NetworkPolicy).Error("remove the rules of network policies", "err", err)
 	}
 	return nil
 }

@@ -15,10 +15,12 @@ import (
 
 	"keelson/cri"
 	"keelson/kubelet"
+	"keelson/lib/deeds"
 	"keelson/lib/linux"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/network"
+	"keelson/network/cni"
 	"keelson/runtime"
 )
 
@@ -64,7 +66,7 @@ func openRuntime(cfg Config, dir DataDir, told connected, marks *mark.Recorder, 
 		rt, err := dialRuntime(cfg.RuntimeEndpoint)
 		return nodeRuntime{client: rt, reserve: func(net.Addr, string) {}}, err // its network is not ours
 	}
-	rt, pods, err := builtinRuntime(cfg, dir, told, false, marks, log)
+	rt, pods, plugins, err := builtinRuntime(cfg, dir, told, false, marks, log)
 	if err != nil {
 		return nodeRuntime{}, err
 	}
@@ -79,13 +81,15 @@ func openRuntime(cfg Config, dir DataDir, told connected, marks *mark.Recorder, 
 	}
 	c := cri.InProcess(rt)
 	c.DialStreams = rt.DialStreams
-	return nodeRuntime{client: c, pods: pods, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
+	return nodeRuntime{client: c, pods: pods, plugins: plugins, runNetwork: pods.Run, run: rt.Run, reserve: reserve}, nil
 }
 
 // nodeRuntime is a node's container runtime.
 type nodeRuntime struct {
 	client cri.Client
 	pods   *network.Network // nil: it is not ours
+	// plugins attach pods; nil: pods does.
+	plugins *cni.Network
 	// runNetwork and run are the lives of the pod network and of the runtime; nil where they are not ours.
 	runNetwork, run run.Func
 	// reserve keeps a port of the machine for what listens on it.
@@ -97,31 +101,23 @@ func (n *nodeRuntime) keepKubelet(a net.Addr) { n.reserve(a, "the kubelet") }
 // builtinRuntime makes the built-in runtime and its network. streamTCP is for clients in other processes.
 func builtinRuntime(
 	cfg Config, dir DataDir, told connected, streamTCP bool, marks *mark.Recorder, log *slog.Logger,
-) (*runtime.Runtime, *network.Network, error) {
-	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: cfg.PodCIDRs, Log: log.With("room", "network")})
+) (rt *runtime.Runtime, pods *network.Network, plugins *cni.Network, err error) {
+	pods, err = network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: cfg.PodCIDRs, Plugins: cfg.CNI.on(), Log: log.With(deeds.Key, deeds.Network)})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	rt, err := runtime.New(runtime.Config{
-		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: podNetwork{pods}, Connected: told, Mirrors: cfg.Mirrors,
+	if plugins, err = cfg.CNI.open(dir, cfg.PodCIDRs, log.With(deeds.Key, deeds.Network)); err != nil {
+		return nil, nil, nil, err
+	}
+	rt, err = runtime.New(runtime.Config{
+		Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Network: cfg.CNI.network(pods, plugins), Connected: told, Mirrors: cfg.Mirrors,
 		Logs:    cfg.Node.containerLogs(),
-		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With("room", "runtime"),
+		Version: KubernetesRelease, StreamTCP: streamTCP, Marks: marks, Log: log.With(deeds.Key, deeds.Runtime),
 	})
-	if err != nil {
-		return nil, nil, err
+	if err != nil || !cfg.CNI.on() {
+		plugins = nil
 	}
-	return rt, pods, nil
-}
-
-// podNetwork lets the runtime call the network in its own words.
-type podNetwork struct{ *network.Network }
-
-func (n podNetwork) Attach(ctx context.Context, id, netns string, ports []runtime.PortMapping) ([]netip.Addr, error) {
-	list := make([]network.PortMapping, len(ports))
-	for i, p := range ports {
-		list[i] = network.PortMapping(p)
-	}
-	return n.Network.Attach(ctx, id, netns, list)
+	return rt, pods, plugins, err
 }
 
 // removeNode takes away everything a real node has in the kernel. Nothing there is no error.
@@ -135,9 +131,13 @@ func removeNode(ctx context.Context, dir DataDir, waiting func(string)) error {
 	if err != nil {
 		return err
 	}
-	// The runtime need not detach pods one by one: the whole network goes.
-	err = runtime.Down(ctx, runtime.Config{Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log, Waiting: waiting})
-	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
+	plugins, err := CNIOptions{}.open(dir, nil, log)
+	if err != nil {
+		return err
+	}
+	// The runtime need not detach pods one by one from the built-in network: the whole of it goes.
+	err = runtime.Down(ctx, runtime.Config{Network: detaching{plugins}, Dir: dir.Sub("runtime"), ID: dir.ID(), CgroupParent: cgroupParent(dir), Log: log, Waiting: waiting})
+	return errors.Join(append(purgeRoles(ctx, dir), foreign, err, plugins.Purge(ctx), net.Purge(ctx), bounded(ctx, "unmount volumes", waiting, func() error { return kubelet.Purge(dir.Sub("kubelet")) }))...)
 }
 
 // Limits of a step of going down that the kernel may never finish, such as unmounting a file system whose server is gone.

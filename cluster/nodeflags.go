@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"keelson/lib/flaggroup"
 )
 
 // flags are the kubelet's, by name and meaning.
@@ -22,6 +24,11 @@ func (o *NodeOptions) flags(fl *pflag.FlagSet) {
 	fl.StringToStringVar(&o.Labels, "node-labels", nil, "register this node with the labels `KEY=VALUE,...`")
 	fl.StringSliceVar(&o.Taints, "register-with-taints", nil, "register this node with the taints `KEY=VALUE:EFFECT,...`")
 	fl.BoolVar(&o.NoTunnel, "no-kubelet-tunnel", false, "do not keep a connection open to an API server in another process, by which it reaches this node's kubelet where it cannot connect to it")
+	flaggroup.Add(fl, "Kubelet eviction", o.evictionFlags)
+}
+
+// evictionFlags say when pods are evicted to protect the node.
+func (o *NodeOptions) evictionFlags(fl *pflag.FlagSet) {
 	e := &o.Eviction
 	fl.StringVar(&e.Hard, "eviction-hard", DefaultEvictionHard, "evict pods at once while less is available than `SIGNAL<VALUE,...`")
 	fl.StringVar(&e.Soft, "eviction-soft", "", "evict pods when less than `SIGNAL<VALUE,...` has been available for a grace period")

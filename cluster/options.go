@@ -10,7 +10,9 @@ import (
 
 	"keelson/apiserver/options"
 	"keelson/dns"
+	"keelson/lib/flaggroup"
 	"keelson/proxy"
+	"keelson/timeline"
 )
 
 // Options are what roles can be told, whether they run together or apart. A role's row in table has its flags.
@@ -23,16 +25,29 @@ type Options struct {
 	Services options.Services
 	// Node says how this machine's node bounds its pods.
 	Node NodeOptions
+	// CNI says whether plugins attach pods.
+	CNI CNIOptions
 	// PodRoutes says how other machines' pods are reached.
 	PodRoutes PodRouteOptions
 	// Controllers says which controllers run, and how.
 	Controllers ControllerOptions
+	// Scheduler says how pods get their nodes.
+	Scheduler SchedulerOptions
 	// DNS is what the node's DNS server is told.
 	DNS dns.Options
 	// Proxy says which addresses serve Services.
 	Proxy proxy.Options
+	// DecisionMemory bounds, in MiB, what the API server remembers of the scheduler's last decisions; 0: the timeline's default.
+	DecisionMemory int
 	// Without names roles that are switched off, by their choice in table.
 	Without []string
+}
+
+// FlagGroups are the groups of flags in the order in which help shows them: kube-apiserver's, then those of the other components.
+var FlagGroups = []string{
+	"Generic", "Etcd", "Secure serving", "Auditing", "Authentication", "Authorization", "Admission", "Traces", "Leader election",
+	"Built-in components", "Pod network", "Proxy", "DNS", "Kubelet", "Kubelet eviction", "Controllers", "Concurrent syncs",
+	"Scheduler", "Node lifecycle controller", "Attachdetach controller", "Horizontalpodautoscaling controller", "Nodeipam controller",
 }
 
 // AddFlags adds the flags of all roles, each of which sets its part of o.
@@ -42,9 +57,21 @@ func (o *Options) AddFlags(fl *pflag.FlagSet) {
 	}
 }
 
+// apiOptions adds the flags of the API server.
+func apiOptions(fl *pflag.FlagSet, o *Options) {
+	flaggroup.Add(fl, "Generic", func(fl *pflag.FlagSet) {
+		o.Listen.flags(fl)
+		o.Services.AddFlags(fl)
+		fl.IntVar(&o.DecisionMemory, "decision-memory", timeline.DefaultDecisionBytes>>20, "keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
+	})
+	o.API.AddFlags(fl)
+}
+
 func (r *role) addOptions(fl *pflag.FlagSet, o *Options) {
 	if r.choice != "" {
-		fl.Var(&choice{r.choice, o}, r.choice, "`builtin`, or none: leave out the "+r.name+", because something else does its work")
+		flaggroup.Add(fl, "Built-in components", func(fl *pflag.FlagSet) {
+			fl.Var(&choice{r.choice, o}, r.choice, "`builtin`, or none: leave out the "+r.name+", because something else does its work")
+		})
 	}
 	if r.options != nil {
 		r.options(fl, o)

@@ -12,10 +12,14 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/network/mesh"
 	"keelson/podroutes"
 )
+
+// podRoutesRole keeps the ways to the pods of other machines.
+const podRoutesRole = "pod routes"
 
 // PodRouteOptions say how other machines' pods are reached.
 type PodRouteOptions struct {
@@ -38,6 +42,9 @@ func (m *tunnelMode) String() string { return string(*m) }
 
 // Set reads the flag's value.
 func (m *tunnelMode) Set(text string) error {
+	if text == "wireguard" {
+		return fmt.Errorf("there is no WireGuard yet: the tunnel is VXLAN, which encrypts nothing; give one of %v", mesh.Modes)
+	}
 	if !slices.Contains(mesh.Modes, mesh.Mode(text)) {
 		return fmt.Errorf("%q is none of %v", text, mesh.Modes)
 	}
@@ -50,20 +57,13 @@ func (*tunnelMode) Type() string { return "string" }
 
 // networkIdentity is the same on all machines of a cluster, and another for each cluster: it follows from the cluster's authority.
 func (s *site) networkIdentity() string {
-	ca := s.signers.rootCA
-	if len(ca) == 0 {
-		var err error
-		if ca, err = rootCA(s.connect(theNode(s.cfg), "keelson-podroutes").Config); err != nil {
-			s.log.Error("the cluster's authority, which names its tunnel", "err", err)
-		}
-	}
-	sum := sha256.Sum256(ca)
+	sum := sha256.Sum256(s.signers.rootCA)
 	return hex.EncodeToString(sum[:16])
 }
 
 // tunnelAnnotation is what the node says about its end of the tunnel.
 func (s *site) tunnelAnnotation() map[string]string {
-	if s.cfg.RuntimeEndpoint != "" || s.cfg.PodRoutes.Mode == mesh.None {
+	if s.cfg.RuntimeEndpoint != "" || s.cfg.CNI.on() || s.cfg.PodRoutes.Mode == mesh.None {
 		return nil
 	}
 	return map[string]string{podroutes.AnnotationVTEP: mesh.VTEP(s.networkIdentity(), s.cfg.NodeName).String()}
@@ -74,9 +74,12 @@ func (s *site) podRoutes() (run.Func, error) {
 	if err != nil || rt.pods == nil {
 		return nil, err // the network is not ours
 	}
+	if s.cfg.CNI.on() { // the plugins' affair; what an earlier run had goes
+		return nil, purgePodRoutes(context.Background(), s.dir)
+	}
 	return podroutes.New(podroutes.Config{
-		Client: s.connect(user("system:keelson-pod-routes"), "keelson-podroutes/"+KubernetesVersion), NodeName: s.cfg.NodeName, ID: s.dir.ID(), Network: s.networkIdentity(),
-		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Pods: rt.pods, Log: s.room("podroutes"),
+		Client: s.client(roleNamed(podRoutesRole).roleIdentity), NodeName: s.cfg.NodeName, ID: s.dir.ID(), Network: s.networkIdentity(),
+		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Pods: rt.pods, Log: s.logOf(deeds.Network),
 	}).Run, nil
 }
 

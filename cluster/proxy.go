@@ -11,10 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/reach"
+	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/network/whereto"
 	"keelson/proxy"
 )
+
+// proxyRole serves Services on this node.
+const proxyRole = "proxy"
 
 // serviceTable is the nftables table of Services.
 func serviceTable(dir DataDir) string { return "keelson-" + dir.ID() + "-svc" }
@@ -35,9 +39,9 @@ func (s *site) serviceProxy() (*proxy.Proxy, error) {
 	}
 	var err error
 	s.node.services, err = proxy.New(proxy.Config{
-		Client: s.client(roleIdentity{user: is("system:kube-proxy"), agent: "kube-proxy"}), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
-		PodCIDRs: s.cfg.PodCIDRs, PodGroup: s.node.podGroup,
-		Options: s.cfg.Proxy, Marks: s.marks, Log: s.room("proxy"),
+		Client: s.client(roleNamed(proxyRole).roleIdentity), NodeName: s.cfg.NodeName, Table: serviceTable(s.dir),
+		PodCIDRs: s.cfg.podRanges(), PodGroup: s.node.podGroup,
+		Options: s.cfg.Proxy, Marks: s.marks, Log: s.logOf(deeds.Proxy),
 	})
 	return s.node.services, err
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +22,7 @@ import (
 	"keelson/apiserver/admission/policy"
 	"keelson/apiserver/configreload"
 	"keelson/apiserver/options"
+	"keelson/apiserver/outbound"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -32,6 +34,7 @@ import (
 // of clients are others.
 func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
+		dial := r.Outbound().Dialer(outbound.Configured)
 		believed, err := opts.Tokens.Config(k.tokens)
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -40,13 +43,13 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *conf
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
-		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac)
+		authorizer, unlisted, err := opts.Authorization.New(files, authz.Node{Pods: r.PodsOn, Objects: r, Rules: bootstrap.NodeRules()}, rbac, dial)
 		if err != nil {
 			return apiserver.Parts{}, err
 		}
 		authenticators, err := opts.Authentication.New(files, options.Own{
-			Authenticators: []auth.Authenticator{k.clientCertificates(opts, files, told), tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
-			Tokens:         tokens, Certificates: k.serving,
+			Authenticators: []auth.Authenticator{unlessRemoved{k.clientCertificates(opts, files, told), removedAt(r), time.Now}, tokens, authn.BootstrapTokens{Secret: bootstrapSecret(r)}},
+			Tokens:         tokens, Certificates: k.serving, Dial: dial,
 		})
 		if err != nil {
 			return apiserver.Parts{}, err
@@ -55,7 +58,7 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *conf
 			RulesFor(*auth.User, string) []rbacv1.PolicyRule
 		}{authz.Masters{}, rbac}, Unlisted: unlisted}
 		metrics := admission.NewMetrics()
-		chain, follow, err := opts.Admission.New(plugins.Config{Objects: r, NodeName: authz.NodeName, Authorizer: authorizer, Metrics: metrics})
+		chain, follow, err := opts.Admission.New(plugins.Config{Objects: r, NodeName: authz.NodeName, RoleAccounts: nodeAccountNames(table()), Authorizer: authorizer, Metrics: metrics})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}

@@ -48,7 +48,9 @@ type roleIdentity struct {
 	agent string
 	// file.kubeconfig below pki/ is its way to the server from a process of its own.
 	file string
-	// bound is a cluster role of Kubernetes that the user, and for node roles every node, gets; rules are what it may do otherwise, as the
+	// account is the service account of kube-system as which it works beside a kubelet of its own process (nodeAccounts).
+	account string
+	// bound is a cluster role of Kubernetes that the user and the account get; rules are what they may do otherwise, as the
 	// cluster role keelson:NAME. Neither: Kubernetes has bound the user already.
 	bound string
 	rules []rbacv1.PolicyRule
@@ -59,10 +61,16 @@ type roleIdentity struct {
 // roleCommand is a role as a process of its own.
 type roleCommand struct {
 	word, short string
+	// example is how it is typed, for its help.
+	example string
 	// flags are those that it has in this process only, beside options.
 	flags func(fl *pflag.FlagSet, r *RoleConfig)
+	// prepare sets what a file that a flag names says; nil: there is none.
+	prepare func(r *RoleConfig) error
 	// metrics are those of the role itself; nil: it has none.
 	metrics func() []prometheus.Collector
+	// config is what it was started with, and the name under which it tells of that; nil: it does not.
+	config func(r RoleConfig) (name string, of settings)
 	// run is the process's life; nil: alone.
 	run func(ctx context.Context, r RoleConfig) error
 }
@@ -120,18 +128,20 @@ func grants(rows []role) []runtime.Object {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: r.user(Config{}).Name}},
 		}
-		if r.node { // beside a kubelet of its own process it is the node
-			b.Subjects = append(b.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: auth.Nodes})
+		if r.account != "" {
+			if as := accountUser(r.account); as != r.user(Config{}).Name {
+				b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: r.account})
+			}
 		}
 		out = append(out, b)
 	}
-	return out
+	return append(out, nodeAccountObjects(rows)...)
 }
 
 // Role describes a role that can be a process of its own.
 type Role struct {
-	Name, Short string // the command
-	row         role
+	Name, Short, Example string // the command
+	row                  role
 }
 
 // Roles are all of them.
@@ -139,7 +149,7 @@ func Roles() []Role {
 	var out []Role
 	for _, r := range table() {
 		if r.word != "" {
-			out = append(out, Role{Name: r.word, Short: r.short, row: r})
+			out = append(out, Role{Name: r.word, Short: r.short, Example: r.example, row: r})
 		}
 	}
 	return out

@@ -3,11 +3,13 @@
 package cluster
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	"keelson/auth"
@@ -32,7 +34,7 @@ func TestRoles(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
 		}
 	}
-	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime proxy networkpolicy | dns no-dns kubelet pod-routes"; got != want {
+	if got, want := order(waves(table(), func(r *role) bool { return r.node })), "network container-runtime | proxy networkpolicy dns no-dns kubelet pod-routes"; got != want {
 		t.Errorf("kubelet:\n got %s\nwant %s", got, want)
 	}
 }
@@ -102,12 +104,12 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestGrants: a role's user gets its rules, and so does every node where it runs as the node.
+// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the accounts, and nothing else.
 func TestGrants(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
 	got := grants([]role{
-		{name: "proxy", node: true, roleIdentity: roleIdentity{user: is("system:kube-proxy"), bound: "system:node-proxier"}},
-		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), rules: rules}},
+		{name: "proxy", node: true, roleIdentity: roleIdentity{user: is("system:kube-proxy"), account: "keelson-proxy", bound: "system:node-proxier"}},
+		{name: "dns", roleIdentity: roleIdentity{user: account("keelson-dns"), account: "keelson-dns", rules: rules}},
 		{name: "scheduler", roleIdentity: roleIdentity{user: is("system:kube-scheduler")}},
 	})
 	var text []string
@@ -121,11 +123,19 @@ func TestGrants(t *testing.T) {
 				line += " " + s.Kind + " " + s.Name
 			}
 			text = append(text, line)
+		case *corev1.ServiceAccount:
+			text = append(text, "account "+o.Name)
+		case *rbacv1.Role:
+			text = append(text, fmt.Sprintf("%s %v %v %v", o.Name, o.Rules[0].Verbs, o.Rules[0].Resources, o.Rules[0].ResourceNames))
+		case *rbacv1.RoleBinding:
+			text = append(text, o.Name+" -> "+o.RoleRef.Name+": "+o.Subjects[0].Kind+" "+o.Subjects[0].Name)
 		}
 	}
 	want := []string{
-		"keelson:proxy -> system:node-proxier: User system:kube-proxy Group " + auth.Nodes,
+		"keelson:proxy -> system:node-proxier: User system:kube-proxy ServiceAccount keelson-proxy",
 		"role keelson:dns", "keelson:dns -> keelson:dns: User system:serviceaccount:kube-system:keelson-dns",
+		"account keelson-dns", "account keelson-proxy",
+		"keelson:node-roles [create] [serviceaccounts/token] [keelson-dns keelson-proxy]", "keelson:node-roles -> keelson:node-roles: Group " + auth.Nodes,
 	}
 	if !slices.Equal(text, want) {
 		t.Errorf("got %q\nwant %q", text, want)

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"keelson/apiserver/options"
+	"keelson/lib/flaggroup"
 )
 
 // Flags of roles as processes of their own. Those that they have everywhere are beside what they set.
@@ -19,7 +20,9 @@ func apiServerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 }
 
 // AddFlags adds the flags that say where etcd is.
-func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) {
+func (e *EtcdConfig) AddFlags(fl *pflag.FlagSet) { flaggroup.Add(fl, "Etcd", e.flags) }
+
+func (e *EtcdConfig) flags(fl *pflag.FlagSet) {
 	fl.StringSliceVar(&e.Servers, "etcd-servers", nil, "keep the objects in the etcd at `URL`,... in place of the embedded store")
 	fl.StringVar(&e.CAFile, "etcd-cafile", "", "PEM `FILE` with the certificate authority of etcd's servers")
 	fl.StringVar(&e.CertFile, "etcd-certfile", "", "certificate to show to etcd, in `FILE`")
@@ -34,14 +37,17 @@ func AcceptDataLossFlag(fl *pflag.FlagSet, accept *bool) {
 // agentFlags are those of a role that kube-controller-manager or kube-scheduler is in Kubernetes.
 func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
-		leaderFlags(lease)(fl, r)
-		r.Serving.flags(fl, port)
+		flaggroup.Add(fl, "Leader election", func(fl *pflag.FlagSet) { leaderFlags(lease)(fl, r) })
+		flaggroup.Add(fl, "Secure serving", func(fl *pflag.FlagSet) { r.Serving.flags(fl, port) })
+		ignoredFlags(fl, agentIgnored)
 	}
 }
 
 func controllerManagerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(controllersLease, ControllersPort)(fl, r)
-	fl.StringVar(&r.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
+	r.Signing.flags(fl)
+	fl.Var((*prefixes)(&r.Controllers.PodRanges.Reserved), "service-cluster-ip-range", "no node has its range of pod addresses out of `CIDR`, that of Services, or of one of each IP family, separated by a comma")
+	ignoredFlags(fl, controllersIgnored)
 	fl.Bool("use-service-account-credentials", true, "without effect: each controller acts as its service account")
 }
 

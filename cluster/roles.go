@@ -14,19 +14,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/auth"
 	"keelson/client"
 	"keelson/controllers"
+	"keelson/lib/deeds"
 	"keelson/lib/log"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/network"
-	"keelson/pki"
-	"keelson/scheduler"
 	"keelson/timeline"
 )
 
@@ -57,8 +55,8 @@ type RoleConfig struct {
 	Election ElectionOptions
 	// Serving is what controllers and schedulers serve of themselves.
 	Serving AgentServing
-	// TokenKeyFile has the key that the tokens in secrets are signed with; empty: the data directory's, if there is one.
-	TokenKeyFile string
+	// Signing are the keys that controllers sign with.
+	Signing Signing
 	// Ready is called once the part serves.
 	Ready func()
 }
@@ -104,8 +102,13 @@ func runAPIServer(ctx context.Context, r RoleConfig) error {
 
 // alone runs a role that needs nothing but a server, reached by kubeconfig, which need not be Keelson's.
 func (row *role) alone(ctx context.Context, r RoleConfig) error {
+	if row.prepare != nil {
+		if err := row.prepare(&r); err != nil {
+			return err
+		}
+	}
 	cfg, err := r.config()
-	if err = errors.Join(err, r.Election.validate()); err != nil {
+	if err = errors.Join(err, r.Election.validate(), r.Signing.validate()); err != nil {
 		return err
 	}
 	cfg.DataDir = cfg.DataDir.named()
@@ -116,12 +119,14 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	dog := r.Election.watch()
-	var metrics []prometheus.Collector
+	of := told{dog: r.Election.watch()}
 	if row.metrics != nil {
-		metrics = row.metrics()
+		of.metrics = row.metrics()
 	}
-	serve, err := r.Serving.serve(base, dog, r.log(), metrics...)
+	if row.config != nil {
+		of.configName, of.config = row.config(r)
+	}
+	serve, err := r.Serving.serve(base, of, r.log())
 	if err != nil {
 		return err
 	}
@@ -167,7 +172,7 @@ func (r RoleConfig) connectTo(to *rest.Config, agent string) (*client.Client, *m
 	}
 	f := timeline.NewForwarder(cl, r.log())
 	part := run.Part{Name: "marks", Run: f.Run}
-	return cl, mark.NewRecorder(f.Listen), part, nil
+	return cl, mark.NewRecorder(f.Listen, deeds.New(r.log()).Listen), part, nil
 }
 
 const controllersLease = "kube-controller-manager"
@@ -181,48 +186,7 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 	return m.Run(ctx, ready)
 }
 
-// signers are the service-account key and the certificate authority of the data directory; nil where there are none, as beside a
-// server on another machine.
-func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
-	if r.TokenKeyFile != "" {
-		defer func() {
-			if err == nil {
-				s.tokens, err = pki.TokenSigner(r.TokenKeyFile)
-			}
-		}()
-	}
-	if s.rootCA, err = rootCA(to); err != nil || !exists(r.DataDir.Sub("pki")) {
-		return s, err
-	}
-	ids, err := openIdentities(r.DataDir)
-	if err != nil {
-		return s, err
-	}
-	if s.tokens, err = ids.tokenKeyIfAny(); err != nil {
-		return s, err
-	}
-	s.authority, err = ids.authorityIfAny("ca")
-	return s, err
-}
-
-func rootCA(cfg *rest.Config) ([]byte, error) {
-	c := rest.CopyConfig(cfg)
-	if err := rest.LoadTLSFiles(c); err != nil {
-		return nil, fmt.Errorf("read the server's authority: %w", err)
-	}
-	return c.CAData, nil
-}
-
 const schedulerLease = "kube-scheduler"
-
-// runScheduler runs a new scheduler until ctx ends.
-func runScheduler(ctx context.Context, cfg scheduler.Config, ready func()) error {
-	s, err := scheduler.New(cfg)
-	if err != nil {
-		return err
-	}
-	return s.Run(ctx, ready)
-}
 
 // mirrors reads the mirrors' flags.
 func (r RoleConfig) mirrors() (map[string]string, error) {
@@ -289,7 +253,7 @@ func (r RoleConfig) serverAt() netip.Addr {
 	return netip.Addr{}
 }
 
-// kubeletParts are what runKubelet runs: the roles of a node, all as the node. A node that has yet to get its certificate learns its range of pod
+// kubeletParts are what runKubelet runs: the roles of a node. A node that has yet to get its certificate learns its range of pod
 // addresses, and is built, when it has it.
 func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (g *run.Group, release func(), err error) {
 	cert, err := r.kubeletCertificates(cfg, dir)
@@ -312,6 +276,14 @@ func (r RoleConfig) kubeletParts(ctx context.Context, cfg Config, dir DataDir) (
 	return g, func() {}, nil
 }
 
+// nodeSite is what the roles of a node with these certificates share, but for how they reach the server.
+func (r RoleConfig) nodeSite(cfg Config, dir DataDir, cert kubeletCertificates) *site {
+	return &site{
+		cfg: cfg, dir: dir, log: r.log(), signers: signers{rootCA: cert.ca},
+		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
+	}
+}
+
 // nodeParts are the roles of a node that has its certificates. release gives its range of pod addresses back.
 func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert kubeletCertificates, wait time.Duration) (*run.Group, func(), error) {
 	cl, marks, forward, err := r.connectTo(cert.rest, "kubelet")
@@ -323,10 +295,9 @@ func (r RoleConfig) nodeParts(ctx context.Context, cfg Config, dir DataDir, cert
 		return nil, nil, err
 	}
 	release := func() { _ = podRange.Close() }
-	s := &site{
-		cfg: cfg, dir: dir, marks: marks, log: r.log(), connect: func(*auth.User, string) *client.Client { return cl },
-		node: nodeSite{nodePlace: nodePlace{own: serverHere(cert.rest.Host)}, serving: cert.serving, podGroup: network.GroupOf(dir.ID())},
-	}
+	s := r.nodeSite(cfg, dir, cert)
+	s.marks = marks
+	s.connect = nodeAccounts{node: cl, anonymous: cert.anonymous, name: cfg.NodeName, log: r.log().With(deeds.Key, deeds.Cluster)}.connect
 	beside := []run.Part{forward}
 	if cert.learn != nil {
 		beside = append(beside, run.Part{Name: "client authorities", Run: cert.learn})

@@ -29,7 +29,10 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		return fmt.Errorf("--listen %q is not of the form unix:///PATH", r.Listen)
 	}
 	cfg := Default()
-	cfg.DataDir = r.DataDir
+	cfg.DataDir, cfg.CNI = r.DataDir, r.CNI
+	if err := cfg.CNI.validate(); err != nil {
+		return err
+	}
 	var err error
 	if cfg.Mirrors, err = r.mirrors(); err != nil {
 		return err
@@ -48,7 +51,7 @@ func runRuntime(ctx context.Context, r RoleConfig) error {
 		return err
 	}
 	defer func() { _ = podRange.Close() }()
-	rt, pods, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), r.log())
+	rt, pods, _, err := builtinRuntime(cfg, dir, nil, true, mark.NewRecorder(), r.log())
 	if err != nil {
 		return err
 	}

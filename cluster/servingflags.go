@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/spf13/pflag"
+
+	"keelson/apiserver/options"
 )
 
 // flags are those about what a role serves of itself; they are those of kube-controller-manager and kube-scheduler, by name and
@@ -20,6 +22,10 @@ func (o *AgentServing) flags(fl *pflag.FlagSet, port int) {
 	fl.StringVar(&o.CertFile, "tls-cert-file", "", "`FILE` with the certificate to show (default: one that is made for this run)")
 	fl.StringVar(&o.KeyFile, "tls-private-key-file", "", "`FILE` with its key")
 	fl.StringVar(&o.ClientCA, "client-ca-file", "", "`FILE` of the authorities that sign callers' certificates (default: as the API server says)")
+	fl.StringVar(&o.AuthnKubeconfig, "authentication-kubeconfig", "", "kubeconfig `FILE` of the API server that knows whose callers' tokens and certificates are (default: that of --kubeconfig)")
+	fl.StringVar(&o.AuthzKubeconfig, "authorization-kubeconfig", "", "kubeconfig `FILE` of the API server that knows what callers may (default: that of --kubeconfig)")
+	options.AddNegated(fl, &o.NoProfiling, "profiling", "serve profiles below /debug/pprof/")
+	fl.StringVar(&o.MinTLS, "tls-min-version", "", "the oldest `VERSION` of TLS that callers may speak: VersionTLS12 or VersionTLS13 (default VersionTLS12)")
 	fl.StringSliceVar(&o.Open, "authorization-always-allow-paths", slices.Clone(healthPaths), "`PATHS` that everybody may ask for, separated by commas; a * at the end stands for whatever follows")
 }
 

@@ -10,11 +10,13 @@ import (
 	"net/netip"
 	"time"
 
+	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/client"
 	"keelson/controllers"
 	"keelson/kubelet"
 	"keelson/kubelet/tunnel"
+	"keelson/lib/deeds"
 	"keelson/lib/mark"
 	"keelson/lib/run"
 	"keelson/pki"
@@ -31,7 +33,7 @@ type site struct {
 	dir   DataDir
 	marks *mark.Recorder
 	log   *slog.Logger
-	// connect makes the client of a user, by its name in the server's log. In a process apart all of a node's roles are the node.
+	// connect makes the client of a user, by its name in the server's log.
 	connect Connect
 	// election is how copies agree on one that works. patient copies wait for another turn when they lose theirs, others end.
 	election ElectionOptions
@@ -43,9 +45,9 @@ type site struct {
 
 // signers are the keys that controllers sign with, and the authority that pods know the server by. The first two may be nil.
 type signers struct {
-	tokens    crypto.Signer
-	authority *pki.Authority
-	rootCA    []byte
+	tokens      crypto.Signer
+	authorities map[string]func() (*pki.Authority, error)
+	rootCA      []byte
 }
 
 // serverSite is what belongs to an API server in this process.
@@ -73,8 +75,8 @@ func (s *site) client(r roleIdentity) *client.Client {
 	return s.connect(r.user(s.cfg), r.agent+"/"+KubernetesVersion)
 }
 
-// room is the log of a room.
-func (s *site) room(name string) *slog.Logger { return s.log.With("room", name) }
+// logOf is the log of a component.
+func (s *site) logOf(component string) *slog.Logger { return s.log.With(deeds.Key, component) }
 
 // build adds to g the roles of this process that want takes. Roles of one wave start together; names are those of the waves, the last
 // one that of all further ones. beside starts with the first wave.
@@ -161,35 +163,39 @@ func (s *site) controllerConfig() controllers.Config {
 			if name == "" {
 				return s.connect(user("system:kube-controller-manager"), "kube-controller-manager/"+KubernetesVersion)
 			}
-			return s.connect(authn.ServiceAccountUser("kube-system", name, "", "in process"), name+"/"+KubernetesVersion)
+			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess), name+"/"+KubernetesVersion)
 		},
-		Marks: s.marks, Log: s.room("controllers"), ClusterName: "keelson",
-		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authority: s.signers.authority, Options: options,
+		Marks: s.marks, Log: s.logOf(deeds.ControllerManager), ClusterName: "keelson",
+		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authorities: s.signers.authorities, Options: options,
 	}
 }
 
 // scheduler is one copy of the scheduler, or one that waits for its turn.
 func (s *site) scheduler() (run.Func, error) {
 	cfg := scheduler.Config{
-		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: s.marks, Log: s.room("scheduler"),
+		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: s.marks, Log: s.logOf(deeds.Scheduler),
 	}
-	if !s.election.Off && s.patient {
-		return elected(cfg.Client, s.election.election(schedulerLease), true, cfg.Log, func(ctx context.Context) error { return runScheduler(ctx, cfg, func() {}) }), nil
-	}
-	if !s.election.Off {
+	if !s.election.Off && !s.patient {
 		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)
 	}
-	return func(ctx context.Context, ready func()) error { return runScheduler(ctx, cfg, ready) }, nil
+	life, err := newSchedulerLife(cfg, s.cfg.Scheduler)
+	if err != nil {
+		return nil, err
+	}
+	if !s.election.Off && s.patient {
+		return elected(cfg.Client, s.election.election(schedulerLease), true, cfg.Log, func(ctx context.Context) error { return life.run(ctx, func() {}) }), nil
+	}
+	return life.run, nil
 }
 
 func (s *site) fakeNodes() (run.Func, error) {
 	n := s.cfg.FakeNodes
-	if s.cfg.Rootless && n == 0 && !s.cfg.NoNode {
+	if s.cfg.Rootless && n+len(s.cfg.FakeNames) == 0 && !s.cfg.NoNode {
 		n = 1
 	}
 	sim, err := simulate.New(simulate.Config{
 		Client: s.connect(user("system:serviceaccount:kube-system:simulate-controller"), "keelson-simulate/"+KubernetesVersion),
-		Nodes:  n, Renew: s.cfg.FakeHeartbeat, Untainted: s.cfg.Rootless, Marks: s.marks, Log: s.room("simulate"),
+		Nodes:  n, Names: s.cfg.FakeNames, Renew: s.cfg.FakeHeartbeat, Untainted: s.cfg.Rootless, Marks: s.marks, Log: s.logOf(deeds.FakeNodes),
 	})
 	if err != nil {
 		return nil, err
@@ -214,7 +220,7 @@ func (s *site) kubelet() (run.Func, error) {
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
 		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
-		LeaseInterval: s.node.lease, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.room("kubelet"),
+		LeaseInterval: s.node.lease, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.logOf(deeds.Kubelet),
 	}
 	cfg.Node.apply(&kc)
 	parts := []run.Part{{Name: kubeletRole}}

@@ -18,6 +18,7 @@ import (
 
 	"keelson/client"
 	"keelson/network"
+	"keelson/network/cni"
 )
 
 // Status is what `keelson status` shows. Pid is 0 when nothing runs; Problem is set when the API does not answer.
@@ -30,6 +31,8 @@ type Status struct {
 	MemoryMB          int
 	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees them.
 	Firewalls []string
+	// CNI is the network of CNI plugins in use, or why none is; empty: the built-in network attaches pods.
+	CNI string
 }
 
 // ReadStatus asks the instance that runs on dir, if one does.
@@ -39,6 +42,9 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		return Status{}, err
 	}
 	s := Status{Pid: pid, MemoryMB: residentMB(pid), Firewalls: firewalls(dir)}
+	if s.CNI, err = cni.Said(dir.named().Sub("cni")); err != nil {
+		return s, err
+	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", dir.Kubeconfig())
 	if err != nil {
 		return s, fmt.Errorf("read kubeconfig: %w", err)
@@ -146,7 +152,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	}
 	progress("containers, network gone", time.Since(begin))
 	if !purge {
-		progress("stopped", time.Since(start))
+		progress("stopped "+string(dir), time.Since(start))
 		return nil
 	}
 	begin = time.Now()
@@ -154,7 +160,7 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 		return fmt.Errorf("purge: %w", err)
 	}
 	progress("data deleted", time.Since(begin))
-	progress("stopped", time.Since(start))
+	progress("stopped "+string(dir), time.Since(start))
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"keelson/apiserver/objects"
 	"keelson/auth"
 	"keelson/lib/connlimit"
+	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/pki"
 	"keelson/store"
@@ -66,7 +67,7 @@ func (e EtcdConfig) open(ctx context.Context, log *slog.Logger) (store.Store, er
 
 // openStore opens the store that the configuration asks for.
 func openStore(ctx context.Context, e EtcdConfig, dir DataDir, log *slog.Logger, acceptLoss bool) (store.Store, error) {
-	log = log.With("room", "store")
+	log = log.With(deeds.Key, deeds.Store)
 	if len(e.Servers) > 0 {
 		return e.open(ctx, log)
 	}
@@ -140,7 +141,7 @@ func (r reaching) Clone() credentials.TransportCredentials {
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(reaching{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
-		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With("room", "store")})
+		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With(deeds.Key, deeds.Store)})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)
 		stop := context.AfterFunc(ctx, s.Stop)

@@ -12,7 +12,9 @@ import (
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/controllers"
+	"keelson/lib/flaggroup"
 	"keelson/lib/mark"
+	"keelson/scheduler"
 	"keelson/timeline"
 )
 
@@ -24,66 +26,104 @@ func table() []role {
 	return []role{
 		{
 			name: "apiserver", make: (*site).apiServer,
-			options:     func(fl *pflag.FlagSet, o *Options) { o.Listen.flags(fl); o.API.AddFlags(fl); o.Services.AddFlags(fl) },
-			roleCommand: roleCommand{word: "apiserver", short: "The API server with its store, alone", flags: apiServerFlags, run: runAPIServer},
+			options: apiOptions,
+			roleCommand: roleCommand{
+				word: "apiserver", short: "The API server with its store, alone",
+				example: "  keelson apiserver --data-dir /tmp/a                                            # agents read their ways to it in /tmp/a/pki\n" +
+					"  keelson apiserver --etcd-servers http://127.0.0.1:2379 --bind-address 0.0.0.0",
+				flags: apiServerFlags, run: runAPIServer,
+			},
 		},
 		{name: "configuration", make: (*site).configuration},
 		{name: "etcd API", in: func(c Config) bool { return c.EtcdListen != "" }, make: (*site).etcdAPI},
 		{name: "network", node: true, make: (*site).network},
 		{
 			name: "container runtime", node: true, make: (*site).containerRuntime,
-			roleCommand: roleCommand{word: "runtime", short: "The built-in container runtime, alone: CRI v1 on a unix socket", flags: runtimeFlags, run: runRuntime},
+			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.CNI.flags) },
+			roleCommand: roleCommand{
+				word: "runtime", short: "The built-in container runtime, alone: CRI v1 on a unix socket",
+				example: "  keelson runtime --listen unix:///run/keelson.sock\n" +
+					"  keelson kubelet --container-runtime-endpoint unix:///run/keelson.sock",
+				flags: runtimeFlags, run: runRuntime,
+			},
 		},
 		{
 			name: "controllers", needs: []string{"apiserver"}, in: Config.agents, make: (*site).controllers,
 			roleIdentity: roleIdentity{user: is("system:kube-controller-manager"), agent: "kube-controller-manager", file: "controller-manager", steps: timeline.ControllerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { controllerFlags(fl, &o.Controllers) },
-			roleCommand:  roleCommand{word: "controller-manager", short: "The controllers, alone", flags: controllerManagerFlags, metrics: controllers.Collectors},
+			roleCommand: roleCommand{
+				word: "controller-manager", short: "The controllers, alone",
+				example: "  keelson controller-manager --kubeconfig /tmp/a/pki/controller-manager.kubeconfig\n" +
+					"  keelson controller-manager --controllers '*,-job-controller'",
+				flags: controllerManagerFlags, metrics: controllers.Collectors, config: controllersConfigz,
+			},
 		},
 		{
 			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, make: (*site).scheduler,
 			roleIdentity: roleIdentity{user: is("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
-			roleCommand:  roleCommand{word: "scheduler", short: "The scheduler, alone", flags: agentFlags(schedulerLease, SchedulerPort)},
+			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Scheduler", o.Scheduler.flags) },
+			roleCommand: roleCommand{
+				word: "scheduler", short: "The scheduler, alone",
+				example: "  keelson scheduler --kubeconfig /tmp/a/pki/scheduler.kubeconfig",
+				flags:   schedulerFlags, prepare: takeSchedulerFile, metrics: scheduler.Collectors, config: schedulerConfigz,
+			},
 		},
 		{
 			name: "fake nodes", needs: []string{"apiserver"}, in: Config.fakeNodes, make: (*site).fakeNodes,
 			roleIdentity: roleIdentity{user: is("system:serviceaccount:kube-system:simulate-controller"), agent: "keelson-simulate"},
 		},
 		{
-			name: "proxy", needs: []string{"apiserver"}, node: true, choice: "proxy", make: (*site).proxy, purge: purgeProxy,
+			name: proxyRole, needs: []string{"apiserver", "container runtime"}, node: true, choice: "proxy", make: (*site).proxy, purge: purgeProxy,
 			roleIdentity: roleIdentity{
-				user: is("system:kube-proxy"), agent: "kube-proxy", file: "proxy", bound: "system:node-proxier", steps: []mark.Step{mark.StepReachable},
+				user: is("system:kube-proxy"), agent: "kube-proxy", file: "proxy", account: "keelson-proxy", bound: "system:node-proxier", steps: []mark.Step{mark.StepReachable},
 			},
-			options:     func(fl *pflag.FlagSet, o *Options) { o.Proxy.AddFlags(fl) },
-			roleCommand: roleCommand{word: "proxy", short: "The service proxy of this machine, alone", flags: nodeNameFlag},
+			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Proxy", o.Proxy.AddFlags) },
+			roleCommand: roleCommand{
+				word: "proxy", short: "The service proxy of this machine, alone",
+				example: "  keelson proxy --kubeconfig /tmp/a/pki/proxy.kubeconfig --node-name worker-1\n" +
+					"  keelson proxy --cleanup",
+				flags: nodeNameFlag,
+			},
 		},
 		{
-			name: networkPolicyRole, needs: []string{"apiserver"}, node: true, choice: "network-policy", make: (*site).networkPolicy, purge: purgePolicies,
+			name: networkPolicyRole, needs: []string{"apiserver", "container runtime"}, node: true, choice: "network-policy", make: (*site).networkPolicy, purge: purgePolicies,
 			roleIdentity: networkPolicyIdentity(),
-			roleCommand:  roleCommand{word: "networkpolicy", short: "This machine's network policies, alone", flags: nodeNameFlag},
+			roleCommand: roleCommand{
+				word: "networkpolicy", short: "This machine's network policies, alone",
+				example: "  keelson networkpolicy --kubeconfig /tmp/a/pki/networkpolicy.kubeconfig --node-name worker-1\n" +
+					"  keelson networkpolicy --cleanup",
+				flags: nodeNameFlag,
+			},
 		},
 		{
 			name: namesRole, needs: []string{"apiserver", "network"}, node: true, choice: "dns", make: (*site).names,
-			roleIdentity: roleIdentity{user: account("keelson-dns"), agent: "keelson-dns", file: "dns", rules: nameRules(), steps: nameSteps},
-			options:      func(fl *pflag.FlagSet, o *Options) { o.DNS.AddFlags(fl) },
-			roleCommand:  roleCommand{word: "dns", short: "The cluster's DNS server for this node, alone", flags: namesFlags},
+			roleIdentity: roleIdentity{user: account("keelson-dns"), agent: "keelson-dns", file: "dns", account: "keelson-dns", rules: nameRules(), steps: nameSteps},
+			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "DNS", o.DNS.AddFlags) },
+			roleCommand: roleCommand{
+				word: "dns", short: "The cluster's DNS server for this node, alone",
+				example: "  keelson dns --kubeconfig /tmp/a/pki/dns.kubeconfig --node-name worker-1",
+				flags:   namesFlags,
+			},
 		},
 		{name: "no dns", needs: []string{"apiserver", "network"}, node: true, in: func(c Config) bool { return slices.Contains(c.Without, "dns") }, make: (*site).noNames},
 		{
 			name: kubeletRole, needs: []string{"apiserver", "container runtime"}, node: true, make: (*site).kubelet,
 			roleIdentity: roleIdentity{user: theNode, agent: "kubelet", file: "kubelet"},
-			options:      func(fl *pflag.FlagSet, o *Options) { o.Node.flags(fl) },
+			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Kubelet", o.Node.flags) },
 			roleCommand: roleCommand{
-				word: "kubelet", short: "This machine's node, alone: kubelet, container runtime and pod network", flags: kubeletFlags, run: runKubelet,
+				word: "kubelet", short: "This machine's node, alone: kubelet, container runtime and pod network",
+				example: "  keelson kubelet                                                      # continues the node that `keelson join` made\n" +
+					"  keelson kubelet --bootstrap-kubeconfig bootstrap.kubeconfig          # asks for its certificates by a token",
+				flags: kubeletFlags, run: runKubelet,
 			},
 		},
 		{
-			name: "pod routes", needs: []string{"apiserver", "network"}, node: true, make: (*site).podRoutes, purge: purgePodRoutes,
+			name: podRoutesRole, needs: []string{"apiserver", "network"}, node: true, make: (*site).podRoutes, purge: purgePodRoutes,
 			roleIdentity: roleIdentity{
-				user: is("system:keelson-pod-routes"), agent: "keelson-podroutes",
+				user: account("keelson-pod-routes"), agent: "keelson-podroutes", account: "keelson-pod-routes",
 				rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}}},
 			},
-			options: func(fl *pflag.FlagSet, o *Options) { o.PodRoutes.flags(fl) },
+			options: func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Pod network", o.PodRoutes.flags) },
 		},
 	}
 }
@@ -95,7 +135,7 @@ func is(name string) func(Config) *auth.User {
 
 // account makes a service account of kube-system.
 func account(name string) func(Config) *auth.User {
-	return func(Config) *auth.User { return authn.ServiceAccountUser("kube-system", name, "", "in process") }
+	return func(Config) *auth.User { return authn.ServiceAccountUser("kube-system", name, "", auth.InProcess) }
 }
 
 // theNode is this machine's node.
@@ -105,7 +145,9 @@ func theNode(c Config) *auth.User { return user("system:node:"+c.NodeName, auth.
 func (c Config) agents() bool { return !c.NoAgents }
 
 // fakeNodes tells whether there are any, or have been: those of an earlier run are removed.
-func (c Config) fakeNodes() bool { return c.FakeNodes > 0 || c.Rootless && !c.NoNode || !c.NoAgents }
+func (c Config) fakeNodes() bool {
+	return c.FakeNodes+len(c.FakeNames) > 0 || c.Rootless && !c.NoNode || !c.NoAgents
+}
 
 // purgeRoles has every role remove what it had in the kernel.
 func purgeRoles(ctx context.Context, dir DataDir) []error {

@@ -307,15 +307,19 @@ func DeleteToken(ctx context.Context, to *rest.Config, token string) error {
 	return err
 }
 
-// RemoveNode deletes a node, its lease and its certificate requests. Certificates that it has stay good until they end, but name a
-// node that is no more. A kubelet of Keelson that still runs hears that it is not to register again before it is started anew; others
-// must be stopped.
+// RemoveNode deletes a node, its lease and its certificate requests. The certificates that it has open nothing any more
+// (unlessRemoved), nor do the tokens of the roles beside its kubelet. A kubelet of Keelson that still runs ends the node's pods.
 func RemoveNode(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {
 		return err
 	}
 	leaves := []byte(`{"metadata":{"annotations":{"` + node.AnnotationRemoved + `":"true"}}}`)
+	if _, err := cl.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err == nil {
+		if err := noteRemoved(ctx, cl, name, time.Now()); err != nil {
+			return err
+		}
+	}
 	if _, err = cl.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, leaves, metav1.PatchOptions{}); err == nil {
 		err = cl.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})
 	}

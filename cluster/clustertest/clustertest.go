@@ -225,7 +225,7 @@ func (c *Cluster) close() error {
 
 // As acts as another user, in groups beside system:authenticated. What it may do is what RBAC says.
 func (c *Cluster) As(user string, groups ...string) *client.Client {
-	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: "in process"})
+	h, s := c.mem.Door(&auth.User{Name: user, Groups: append(slices.Clone(groups), auth.Authenticated), How: auth.InProcess})
 	cl, err := client.InProcess(c.up(h), gated{c.server.Load, s}, "clustertest")
 	if err != nil {
 		panic(err) // its arguments are always the same

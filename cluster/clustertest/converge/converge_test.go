@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// usualSeeds run where nobody asks for more: about a minute of two cores.
-const usualSeeds = 300
+// usualSeeds run where nobody asks for more: about two minutes of one core.
+const usualSeeds = 200
 
 // seeds are those that CONVERGE_SEED and CONVERGE_SEEDS ask for: 123, 1001-11000, or how many.
 func seeds(t *testing.T) (first, last uint64) {
@@ -85,13 +85,18 @@ func TestConverge(t *testing.T) {
 				t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 					h := &history{seed: seed, kinds: kinds, patience: 30 * time.Minute}
 					for _, what := range h.run(t) {
-						t.Errorf("seed %d: %s\nhistory:\n  %s", seed, what, h.u.history())
+						t.Errorf("seed %d: %s\nhistory:\n  %s\n%s", seed, what, h.u.history(), again(seed))
 					}
 				})
 			}
 		})
 	}
 	all.Wait()
+}
+
+// again says how to run a seed once more.
+func again(seed uint64) string {
+	return fmt.Sprintf("again: CONVERGE_SEED=%d go test -run 'TestConverge$' -count 20 ./cluster/clustertest/converge", seed)
 }
 
 // history is what users and faults do to one cluster.
@@ -191,7 +196,7 @@ func (h *history) trouble(ctx context.Context, t *testing.T) error {
 func (h *history) begin(t *testing.T) {
 	h.crashed = make(chan string, 1000)
 	h.f = newFaults(h.seed)
-	h.f.mutate = h.mutate
+	h.f.mutate, h.f.say = h.mutate, h.u.say
 	h.f.crash = func(part string) {
 		if part != clustertest.Nodes && part != clustertest.Scheduler {
 			h.f.laws.deaf(true)
@@ -250,41 +255,13 @@ func (h *history) converged(t *testing.T, d time.Duration) (left []string) {
 	for begin := time.Now(); ; time.Sleep(5 * time.Second) {
 		h.restart(t)
 		var err error
-		if left, err = wrongs(t.Context(), h.c, h.deeds != nil); err != nil {
+		if left, err = wrongs(t.Context(), h.c, h.f.laws, h.deeds != nil); err != nil {
 			t.Fatal(err)
 		}
 		if len(left) == 0 || time.Since(begin) > d {
 			return left
 		}
 	}
-}
-
-// describe tells what there is, for whoever looks for the reason of a failure.
-func describe(t *testing.T, c *clustertest.Cluster) (out []string) {
-	t.Helper()
-	nodes, err := c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range nodes.Items {
-		line := "node " + n.Name
-		for _, cond := range n.Status.Conditions {
-			line += fmt.Sprintf(" %s=%s", cond.Type, cond.Status)
-		}
-		out = append(out, fmt.Sprintf("%s taints %v unschedulable %t", line, n.Spec.Taints, n.Spec.Unschedulable))
-	}
-	pods, err := c.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range pods.Items {
-		line := fmt.Sprintf("pod %s on %s is %s, deleted %v:", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp)
-		for _, cond := range p.Status.Conditions {
-			line += fmt.Sprintf(" %s=%s %s", cond.Type, cond.Status, cond.Message)
-		}
-		out = append(out, line)
-	}
-	return out
 }
 
 // disturb has a part crash soon, sometimes: after so many writes, or at a mark.

@@ -32,6 +32,8 @@ type faults struct {
 	on atomic.Bool
 	// crash is told that a part is to die now; it does not wait.
 	crash func(part string)
+	// say adds to the history.
+	say func(format string, args ...any)
 	// touch changes the object at a path in a way that means nothing.
 	touch func(ctx context.Context, path string)
 
@@ -196,10 +198,10 @@ func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter,
 		f.touch(r.Context(), strings.TrimSuffix(r.URL.Path, "/status"))
 		h.ServeHTTP(w, r)
 	case unknown:
-		serveUnheard(h, r)
+		f.serveUnheard(h, r)
 		answer(w, apierrors.NewTimeoutError("the answer was lost", 0))
 	case dieAfter:
-		serveUnheard(h, r)
+		f.serveUnheard(h, r)
 		f.crash(part)
 		panic(http.ErrAbortHandler)
 	case dieBefore:
@@ -209,10 +211,14 @@ func (f *faults) serve(part, user string, h http.Handler, w http.ResponseWriter,
 }
 
 // serveUnheard does what is asked, whoever still waits for it.
-func serveUnheard(h http.Handler, r *http.Request) {
+func (f *faults) serveUnheard(h http.Handler, r *http.Request) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
+	}
+	if r.Method == http.MethodPost && path.Base(r.URL.Path) == "pods" {
+		f.laws.note(func() { f.laws.unheard = append(f.laws.unheard, b) })
+		f.say("the answer to the creation of a pod is lost")
 	}
 	r = r.Clone(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(b))

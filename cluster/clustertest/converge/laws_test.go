@@ -3,6 +3,7 @@
 package converge_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"sync"
@@ -29,6 +30,8 @@ type laws struct {
 	broken []string
 	// removed are the names of pods that a kubelet has let go, lost the nodes whose object was deleted.
 	removed, lost map[string]bool
+	// unheard are the bodies of creations of pods whose answers were lost: their sender may do it again.
+	unheard [][]byte
 	// least is what the budget of an app wants, evicted what budgets wanted of the pods that users have had evicted.
 	least   map[string]int
 	evicted map[types.UID]int
@@ -195,9 +198,22 @@ func (l *laws) budget(app string, b *policyv1.PodDisruptionBudget) {
 	})
 }
 
-// evict tells that p is to be evicted by way of the API.
+// again is how many of an owner's pods may have been created once more than it wanted.
+func (l *laws) again(owner string) (n int32) {
+	l.note(func() {
+		for _, body := range l.unheard {
+			if bytes.Contains(body, []byte(owner+"-")) { // its generateName
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// evict tells that p is to be evicted by way of the API. It may have been refused before, under a budget that is gone.
 func (l *laws) evict(p *corev1.Pod) {
 	l.note(func() {
+		delete(l.evicted, p.UID)
 		if least, ok := l.least[p.Labels["app"]]; ok {
 			l.evicted[p.UID] = least
 		}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"keelson/api/metrics"
@@ -245,5 +246,53 @@ func TestLawOfControllers(t *testing.T) {
 	l.pod(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", OwnerReferences: []metav1.OwnerReference{{Name: "a", Controller: &yes}, {Name: "b", Controller: &yes}}}}, false)
 	if found := l.found(); len(found) != 1 {
 		t.Errorf("two controllers: %v", found)
+	}
+}
+
+// TestLawOfBudgets: an eviction counts under the budget of its moment, not under one that refused it and is gone.
+func TestLawOfBudgets(t *testing.T) {
+	pod := func(evicted bool) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "u", Labels: map[string]string{"app": "a"}}, Status: corev1.PodStatus{
+			Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+		}}
+		if evicted {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"})
+		}
+		return p
+	}
+	two := intstr.FromInt32(2)
+	for _, there := range []bool{true, false} {
+		l := newLaws()
+		l.pods, l.past = map[types.UID]health{}, map[string][]change{}
+		l.pod(pod(false), false)
+		l.budget("a", &policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &two}})
+		l.evict(pod(false)) // refused
+		if !there {
+			l.budget("a", nil)
+		}
+		l.evict(pod(false))
+		l.pod(pod(true), false)
+		if found := l.found(); (len(found) > 0) != there {
+			t.Errorf("the budget is there: %t; found %v", there, found)
+		}
+	}
+}
+
+// TestJobDoneTwice: one success too many is wrong, unless a pod may have been created twice.
+func TestJobDoneTwice(t *testing.T) {
+	one := int32(1)
+	done := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: batchv1.JobSpec{Completions: &one, Parallelism: &one}, Status: batchv1.JobStatus{
+		Succeeded: 2, Conditions: []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}},
+	}}
+	for _, tt := range []struct {
+		lost string
+		want bool
+	}{{"", true}, {"ab-", true}, {`{"generateName":"a-"}`, false}} {
+		s, found := state{laws: newLaws()}, false
+		s.laws.unheard = [][]byte{[]byte(tt.lost)}
+		s.job(done, func(string, ...any) { found = true })
+		if found != tt.want {
+			t.Errorf("the answer to the creation of %q was lost: found %t, want %t", tt.lost, found, tt.want)
+		}
 	}
 }

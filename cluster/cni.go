@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"keelson/lib/mark"
+	"keelson/network"
+	"keelson/network/cni"
+	"keelson/runtime"
+)
+
+// CNIOptions say whether CNI plugins attach pods in place of the built-in network. Zero: they do not.
+type CNIOptions struct {
+	On bool
+	// ConfDir has the configuration; "": defaultConfDir. Naming one switches plugins on.
+	ConfDir string
+	// BinDirs have the plugins; none: defaultBinDirs.
+	BinDirs []string
+}
+
+const defaultConfDir = "/etc/cni/net.d"
+
+// defaultBinDirs are where Kubernetes' distributions put plugins, and where Debian does.
+var defaultBinDirs = []string{"/opt/cni/bin", "/usr/lib/cni"}
+
+func (o *CNIOptions) flags(fl *pflag.FlagSet) {
+	fl.BoolVar(&o.On, "cni", false, "have CNI plugins attach pods, by the first configuration in --cni-conf-dir, in place of the built-in network")
+	fl.StringVar(&o.ConfDir, "cni-conf-dir", "", "the `DIRECTORY` of CNI's configuration; naming one implies --cni (default "+defaultConfDir+")")
+	fl.StringSliceVar(&o.BinDirs, "cni-bin-dir", nil, "the `DIRECTORIES` of CNI's plugins, separated by commas (default /opt/cni/bin,/usr/lib/cni)")
+}
+
+func (o CNIOptions) on() bool { return o.On || o.ConfDir != "" }
+
+func (o CNIOptions) validate() error {
+	var errs []error
+	if o.ConfDir != "" && !filepath.IsAbs(o.ConfDir) {
+		errs = append(errs, fmt.Errorf("--cni-conf-dir %q is not an absolute path", o.ConfDir))
+	}
+	for _, dir := range o.BinDirs {
+		if !filepath.IsAbs(dir) {
+			errs = append(errs, fmt.Errorf("--cni-bin-dir %q is not an absolute path", dir))
+		}
+	}
+	if len(o.BinDirs) > 0 && !o.on() {
+		errs = append(errs, errors.New("--cni-bin-dir is for CNI plugins, which --cni switches on"))
+	}
+	return errors.Join(errs...)
+}
+
+// open makes the network of plugins. It is there also when they are switched off, for pods that they attached before.
+func (o CNIOptions) open(dir DataDir, ranges []netip.Prefix, log *slog.Logger) (*cni.Network, error) {
+	cfg := cni.Config{ID: dir.ID(), Dir: dir.Sub("cni"), ConfDir: o.ConfDir, BinDirs: o.BinDirs, IPRanges: ranges, Log: log}
+	if cfg.ConfDir == "" {
+		cfg.ConfDir = defaultConfDir
+	}
+	if len(cfg.BinDirs) == 0 {
+		cfg.BinDirs = defaultBinDirs
+	}
+	return cni.New(cfg)
+}
+
+// network is what the runtime attaches pods to. The other one may have pods of an earlier run.
+func (o CNIOptions) network(pods *network.Network, plugins *cni.Network) runtime.Network {
+	if o.on() {
+		return either{pluginNetwork{plugins}, pods}
+	}
+	return either{podNetwork{pods}, plugins}
+}
+
+// podRanges are the ranges that pods of this node are known to be from; none where plugins choose them.
+func (c Config) podRanges() []netip.Prefix {
+	if c.CNI.on() {
+		return nil
+	}
+	return c.PodCIDRs
+}
+
+// knowsPod tells which addresses pods of this node have, where plugins choose them; nil: its ranges tell.
+func (s *site) knowsPod() (func(netip.Addr) bool, error) {
+	if !s.cfg.CNI.on() || !s.cfg.realNode() {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+	rt, err := s.openRuntime()
+	if err != nil || rt.plugins == nil {
+		return nil, err
+	}
+	return rt.plugins.Has, nil
+}
+
+// either attaches pods to one network and detaches them from the one that has them.
+type either struct {
+	runtime.Network
+	before interface {
+		Detach(ctx context.Context, id string) error
+		Attached() []string
+	}
+}
+
+// Detach detaches a pod from both networks, of which one at most has it.
+func (e either) Detach(ctx context.Context, id string) error {
+	return errors.Join(e.Network.Detach(ctx, id), e.before.Detach(ctx, id))
+}
+
+// Attached are the pods of both.
+func (e either) Attached() []string { return append(e.Network.Attached(), e.before.Attached()...) }
+
+// podNetwork lets the runtime call the built-in network in its own words.
+type podNetwork struct{ *network.Network }
+
+// Attach gives a pod its link and address.
+func (n podNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attachment, error) {
+	list := make([]network.PortMapping, len(pod.Ports))
+	for i, p := range pod.Ports {
+		list[i] = network.PortMapping(p)
+	}
+	addrs, err := n.Network.Attach(ctx, pod.ID, pod.Netns, list)
+	return runtime.Attachment{Addrs: addrs}, err
+}
+
+// Watch has nothing to report: pods that come early wait.
+func (podNetwork) Watch(ctx context.Context, report func(error)) error {
+	report(nil)
+	<-ctx.Done()
+	return nil
+}
+
+// pluginNetwork lets the runtime call the plugins in its own words.
+type pluginNetwork struct{ *cni.Network }
+
+// Attach has the plugins connect a pod.
+func (n pluginNetwork) Attach(ctx context.Context, pod runtime.Pod) (runtime.Attachment, error) {
+	in := cni.Pod{
+		ID: pod.ID, Netns: pod.Netns, Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pod.Annotations, CgroupParent: pod.CgroupParent,
+		DNS: cni.DNS{Servers: pod.DNS.GetServers(), Searches: pod.DNS.GetSearches(), Options: pod.DNS.GetOptions()},
+	}
+	for _, p := range pod.Ports {
+		in.Ports = append(in.Ports, cni.PortMapping(p))
+	}
+	got, err := n.Network.Attach(ctx, in)
+	out := runtime.Attachment{Addrs: got.Addrs, CNI: got.Network}
+	for _, r := range got.Plugins {
+		out.Plugins = append(out.Plugins, mark.Plugin{Name: r.Plugin, Command: r.Command, Took: r.Took})
+	}
+	return out, err
+}
+
+// detaching is a network for the end: nothing is attached any more.
+type detaching struct{ *cni.Network }
+
+// Attach is never called.
+func (detaching) Attach(context.Context, runtime.Pod) (runtime.Attachment, error) {
+	return runtime.Attachment{}, errors.New("the node goes down")
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"keelson/apiserver"
+	"keelson/apiserver/admission"
+	"keelson/auth"
+	"keelson/auth/authn"
+	"keelson/auth/authz"
+	"keelson/pki"
+)
+
+// removedNodes is the ConfigMap in kube-system that remembers which nodes were removed, and when: a line for each, for as long as a certificate lives.
+const (
+	removedNodes     = "keelson-removed-nodes"
+	removedRemember  = 366 * 24 * time.Hour
+	removedEndOfPods = 5 * time.Minute
+)
+
+// noteRemoved remembers that a node is removed now: certificates that it was given before are worth nothing from then on.
+func noteRemoved(ctx context.Context, cl kubernetes.Interface, name string, now time.Time) error {
+	maps := cl.CoreV1().ConfigMaps(metav1.NamespaceSystem)
+	data := map[string]any{name: now.UTC().Format(time.RFC3339)}
+	had, err := maps.Get(ctx, removedNodes, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: removedNodes}}
+		if _, err := maps.Create(ctx, cm, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("remember that node %s is removed: %w", name, err)
+		}
+	case err != nil:
+		return fmt.Errorf("remember that node %s is removed: %w", name, err)
+	default:
+		for other, text := range had.Data {
+			if at, err := time.Parse(time.RFC3339, text); other != name && (err != nil || now.Sub(at) > removedRemember) {
+				data[other] = nil // its certificates have ended
+			}
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"data": data})
+	if err != nil {
+		return fmt.Errorf("remember that node %s is removed: %w", name, err)
+	}
+	if _, err := maps.Patch(ctx, removedNodes, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("remember that node %s is removed: %w", name, err)
+	}
+	return nil
+}
+
+// removedAt tells when a node was removed.
+func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bool) {
+	return func(ctx context.Context, node string) (time.Time, bool) {
+		obj, err := r.Get(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.NamespaceSystem, removedNodes)
+		cm, ok := obj.(*corev1.ConfigMap)
+		if err != nil || !ok {
+			return time.Time{}, false
+		}
+		at, err := time.Parse(time.RFC3339, cm.Data[node])
+		return at, err == nil
+	}
+}
+
+// unlessRemoved authenticates by certificate, but not nodes that have been removed since theirs was issued. For a while they may still hear that their
+// pods are to end; they are marked, and NodeRestriction lets them neither register nor have other certificates.
+type unlessRemoved struct {
+	next    auth.Authenticator
+	removed func(ctx context.Context, node string) (time.Time, bool)
+	now     func() time.Time
+}
+
+// Authenticate is an auth.Authenticator's.
+func (a unlessRemoved) Authenticate(r *http.Request) (*auth.User, bool, error) {
+	u, ok, err := a.next.Authenticate(r)
+	if !ok || err != nil {
+		return u, ok, err
+	}
+	node, is := authz.NodeName(u)
+	if !is || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return u, ok, nil
+	}
+	at, gone := a.removed(r.Context(), node)
+	switch {
+	case !gone || !pki.Issued(r.TLS.PeerCertificates[0]).Before(at):
+		return u, true, nil
+	case a.now().Sub(at) > removedEndOfPods:
+		return nil, false, fmt.Errorf("%w: node %s was removed from the cluster at %s, after its certificate was issued", authn.ErrUnauthorized, node, at.Format(time.RFC3339))
+	}
+	u.Annotations = map[string]string{admission.RemovedNode: at.Format(time.RFC3339)}
+	return u, true, nil
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"keelson/lib/linux"
+	"keelson/scheduler"
+	schedulerconfig "keelson/scheduler/config"
+)
+
+// SchedulerOptions say how the scheduler schedules.
+type SchedulerOptions struct {
+	// ConfigFile holds a KubeSchedulerConfiguration; empty: all is as by default.
+	ConfigFile string
+}
+
+func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.ConfigFile, "scheduler-config", "", "`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
+}
+
+func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
+	agentFlags(schedulerLease, SchedulerPort)(fl, r)
+	fl.StringVar(&r.Scheduler.ConfigFile, "config", "", "--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
+}
+
+// read returns the file's content with what it says; without a file what holds by default.
+func (o SchedulerOptions) read() ([]byte, *schedulerconfig.Configuration, error) {
+	if o.ConfigFile == "" {
+		return nil, schedulerconfig.Default(), nil
+	}
+	b, err := os.ReadFile(o.ConfigFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read scheduler configuration: %w", err)
+	}
+	c, err := schedulerconfig.Read(o.ConfigFile, b, nil)
+	return b, c, err
+}
+
+// takeSchedulerFile sets what the scheduler's file says of a process of its own, unless a flag says something else.
+func takeSchedulerFile(r *RoleConfig) error {
+	if r.Scheduler.ConfigFile == "" {
+		return nil
+	}
+	_, c, err := r.Scheduler.read()
+	if err != nil {
+		return err
+	}
+	if path := c.ClientConnection.Kubeconfig; r.Kubeconfig == "" && path != "" {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(filepath.Dir(r.Scheduler.ConfigFile), path)
+		}
+		r.Kubeconfig = path
+	}
+	e, l := &r.Election, c.LeaderElection
+	e.Off = e.Off || !*l.LeaderElect
+	take := func(to *time.Duration, usual time.Duration, of metav1.Duration) {
+		if *to == usual || *to == 0 {
+			*to = of.Duration
+		}
+	}
+	take(&e.LeaseDuration, 15*time.Second, l.LeaseDuration)
+	take(&e.RenewDeadline, 10*time.Second, l.RenewDeadline)
+	take(&e.RetryPeriod, 2*time.Second, l.RetryPeriod)
+	if cmp.Or(e.Name, schedulerLease) == schedulerLease {
+		e.Name = l.ResourceName
+	}
+	if cmp.Or(e.Namespace, metav1.NamespaceSystem) == metav1.NamespaceSystem {
+		e.Namespace = l.ResourceNamespace
+	}
+	return nil
+}
+
+// schedulerLife runs schedulers one after another: a new one each time that the configuration's file changes. A scheduler keeps nothing
+// that the next could miss.
+type schedulerLife struct {
+	cfg  scheduler.Config
+	path string // empty: there is no file
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	last   []byte // what the file held last, right or wrong
+	next   *scheduler.Scheduler
+	change context.CancelFunc // ends the one that runs
+}
+
+// newSchedulerLife checks the configuration.
+func newSchedulerLife(cfg scheduler.Config, o SchedulerOptions) (*schedulerLife, error) {
+	l := &schedulerLife{cfg: cfg, path: o.ConfigFile, log: cfg.Log}
+	b, c, err := o.read()
+	if err != nil {
+		return nil, err
+	}
+	l.last = b
+	return l, l.use(c)
+}
+
+// use has a scheduler made by c run next.
+func (l *schedulerLife) use(c *schedulerconfig.Configuration) error {
+	cfg := l.cfg
+	cfg.Configuration = c
+	s, err := scheduler.New(cfg)
+	if err != nil {
+		return err
+	}
+	for _, w := range c.Warnings {
+		l.log.Warn("scheduler configuration", "file", l.path, "without effect", w)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next, l.cfg.Configuration = s, c
+	if l.change != nil {
+		l.change()
+	}
+	return nil
+}
+
+// look reads the file again.
+func (l *schedulerLife) look() {
+	b, c, err := SchedulerOptions{ConfigFile: l.path}.read()
+	if b != nil && bytes.Equal(b, l.last) {
+		return
+	}
+	l.last = b
+	if err == nil {
+		err = l.use(c)
+	}
+	if err != nil {
+		l.log.Error("scheduler configuration is not read again, what the file held before stays in use", "file", l.path, "error", err)
+		return
+	}
+	l.log.Info("scheduler configuration read again", "file", l.path)
+}
+
+// run schedules until ctx ends.
+func (l *schedulerLife) run(ctx context.Context, ready func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stop()
+	if l.path != "" {
+		watching.Go(func() {
+			if err := linux.WatchFile(ctx, l.path, l.look); err != nil && ctx.Err() == nil {
+				l.log.Error("cannot follow the scheduler's configuration", "file", l.path, "error", err)
+			}
+		})
+	}
+	ready = sync.OnceFunc(ready)
+	for {
+		s, term, err := l.begin(ctx)
+		if err == nil {
+			err = s.Run(term, ready)
+		}
+		if ctx.Err() != nil || term.Err() == nil {
+			return err
+		}
+	}
+}
+
+// begin returns the scheduler to run, and until when.
+func (l *schedulerLife) begin(ctx context.Context) (*scheduler.Scheduler, context.Context, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	term, change := context.WithCancel(ctx)
+	l.change = change
+	s := l.next
+	if l.next = nil; s != nil {
+		return s, term, nil
+	}
+	s, err := scheduler.New(l.cfg) // another term with what is in use
+	return s, term, err
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/client"
+	"keelson/scheduler"
+)
+
+const schedulerHead = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+// told is a log of which each message goes to a channel.
+type toldLog struct {
+	slog.Handler
+	said chan string
+}
+
+func (l toldLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l toldLog) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool { text += " " + a.Value.String(); return true })
+	l.said <- text
+	return nil
+}
+
+// TestSchedulerConfigIsReadAgain: other profiles schedule once the file says so; a file that is wrong changes nothing and is told of.
+func TestSchedulerConfigIsReadAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scheduler.yaml")
+	profile := func(text string) {
+		if err := os.WriteFile(path+".new", []byte(schedulerHead+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	profile("profiles: [{schedulerName: first}]\n")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("10")}}}
+	c := fake.NewClientset(node, podOf("a", "first"), podOf("b", "second"), podOf("c", "third"))
+	bound := make(chan string, 10)
+	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
+		if !ok {
+			return false, nil, nil
+		}
+		bound <- b.Name
+		return true, b, nil
+	})
+	said := make(chan string, 100)
+	log := slog.New(toldLog{slog.DiscardHandler, said})
+	life, err := newSchedulerLife(scheduler.Config{Client: &client.Client{Interface: c}, Log: log}, SchedulerOptions{ConfigFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- life.run(ctx, func() {}) }() // ends with ctx
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}()
+	await := func(ch chan string, want string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-ch:
+				if strings.Contains(got, want) {
+					return
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatalf("no %q", want)
+			}
+		}
+	}
+	await(bound, "a")
+	profile("profiles: [{schedulerName: second}]\n")
+	await(said, "read again")
+	await(bound, "b")
+	profile("profiles: [{schedulerName: third, percentageOfNodesToScore: 101}]\n")
+	await(said, "scheduler.yaml:3: profiles[0].percentageOfNodesToScore")
+	profile("profiles: [{schedulerName: third}]\n")
+	await(bound, "c")
+}
+
+func podOf(name, scheduler string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)},
+		Spec:       corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{Name: "c"}}},
+	}
+}
+
+// TestSchedulerFileAndFlags: the file says how a process of its own is led and reaches the server, unless a flag does.
+func TestSchedulerFileAndFlags(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scheduler.yaml")
+	text := schedulerHead + "leaderElection: {leaseDuration: 40s, renewDeadline: 30s, retryPeriod: 3s, resourceName: mine}\nclientConnection: {kubeconfig: s.conf}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := RoleConfig{Election: ElectionOptions{LeaseDuration: 50 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, Name: schedulerLease}}
+	r.Scheduler.ConfigFile = path
+	if err := takeSchedulerFile(&r); err != nil {
+		t.Fatal(err)
+	}
+	e := r.Election
+	if e.Off || e.LeaseDuration != 50*time.Second || e.RenewDeadline != 30*time.Second || e.RetryPeriod != 3*time.Second || e.Name != "mine" || e.Namespace != "kube-system" {
+		t.Errorf("election: %+v", e)
+	}
+	if want := filepath.Join(filepath.Dir(path), "s.conf"); r.Kubeconfig != want {
+		t.Errorf("kubeconfig %s, want %s", r.Kubeconfig, want)
+	}
+}
+
+// TestSchedulerConfigFlag: kube-scheduler's flag names the file, and the role reads it before it starts.
+func TestSchedulerConfigFlag(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scheduler.yaml")
+	if err := os.WriteFile(path, []byte(schedulerHead+"parallelism: none\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range Roles() {
+		if role.Name != "scheduler" {
+			continue
+		}
+		for _, flag := range []string{"--config", "--scheduler-config"} {
+			r := RoleConfig{DataDir: DataDir(t.TempDir()), LogTo: io.Discard}
+			fl := pflag.NewFlagSet("", pflag.ContinueOnError)
+			role.AddFlags(fl, &r)
+			if err := fl.Parse([]string{flag, path}); err != nil {
+				t.Fatal(err)
+			}
+			if err := role.Run(t.Context(), r); err == nil || !strings.Contains(err.Error(), "scheduler.yaml:3: parallelism") {
+				t.Errorf("%s: %v, want the line of parallelism", flag, err)
+			}
+		}
+	}
+}

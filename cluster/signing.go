@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	certv1 "k8s.io/api/certificates/v1"
+	"k8s.io/client-go/rest"
+
+	"keelson/controllers/certificates"
+	"keelson/pki"
+)
+
+// Signing are kube-controller-manager's flags about the keys that it signs with. The zero value are those of the data directory, where it has
+// any.
+type Signing struct {
+	// TokenKeyFile has the key that the tokens in secrets are signed with.
+	TokenKeyFile string
+	// RootCAFile is what pods trust the API server by; empty: what the kubeconfig trusts it by.
+	RootCAFile string
+	// All signs for every signer. By are authorities of one signer each: where one is named, signers without one sign nothing.
+	All AuthorityFiles
+	By  map[string]*AuthorityFiles
+}
+
+// AuthorityFiles are an authority's certificate and key.
+type AuthorityFiles struct{ Cert, Key string }
+
+// signerFlags are the middles of the flags --cluster-signing-X-cert-file and -key-file.
+var signerFlags = []struct{ signer, middle string }{
+	{certv1.KubeletServingSignerName, "kubelet-serving-"},
+	{certv1.KubeAPIServerClientKubeletSignerName, "kubelet-client-"},
+	{certv1.KubeAPIServerClientSignerName, "kube-apiserver-client-"},
+	{certificates.LegacyUnknown, "legacy-unknown-"},
+}
+
+func (o *Signing) flags(fl *pflag.FlagSet) {
+	fl.StringVar(&o.TokenKeyFile, "service-account-private-key-file", "", "`FILE` with the key that signs the tokens in secrets (default: the one in the data directory; where there is none, such secrets stay empty)")
+	fl.StringVar(&o.RootCAFile, "root-ca-file", "", "`FILE` with the authorities that pods trust the API server by (default: those of the kubeconfig)")
+	fl.StringVar(&o.All.Cert, "cluster-signing-cert-file", "", "sign approved certificate requests by the authority in `FILE` (default: that of the data directory; where there is none, nobody signs)")
+	fl.StringVar(&o.All.Key, "cluster-signing-key-file", "", "`FILE` with its key")
+	o.By = map[string]*AuthorityFiles{}
+	for _, f := range signerFlags {
+		files := &AuthorityFiles{}
+		o.By[f.signer] = files
+		fl.StringVar(&files.Cert, "cluster-signing-"+f.middle+"cert-file", "", "sign those of "+f.signer+" by the authority in `FILE`, in place of --cluster-signing-cert-file; signers without one sign nothing then")
+		fl.StringVar(&files.Key, "cluster-signing-"+f.middle+"key-file", "", "`FILE` with its key")
+	}
+}
+
+func (f AuthorityFiles) none() bool { return f == AuthorityFiles{} }
+
+// check reads the files as they will be read for each certificate. middle is that of their flags.
+func (f AuthorityFiles) check(middle string) error {
+	if f.none() {
+		return nil
+	}
+	cert, key := "--cluster-signing-"+middle+"cert-file", "--cluster-signing-"+middle+"key-file"
+	if f.Cert == "" || f.Key == "" {
+		return fmt.Errorf("%s and %s must be given together", cert, key)
+	}
+	if _, err := pki.ReadAuthority(f.Cert, f.Key); err != nil {
+		return fmt.Errorf("%s, %s: %w", cert, key, err)
+	}
+	return nil
+}
+
+// validate returns one sentence per thing that is wrong.
+func (o Signing) validate() error {
+	errs := []error{o.All.check("")}
+	for _, f := range signerFlags {
+		files := o.By[f.signer]
+		if files == nil || files.none() {
+			continue
+		}
+		if !o.All.none() {
+			errs = append(errs, fmt.Errorf("--cluster-signing-cert-file is for all signers, --cluster-signing-%scert-file for one: give the one or the other", f.middle))
+		}
+		errs = append(errs, files.check(f.middle))
+	}
+	return errors.Join(errs...)
+}
+
+// authorities are those that the flags name; nil: they name none.
+func (o Signing) authorities() map[string]func() (*pki.Authority, error) {
+	var out map[string]func() (*pki.Authority, error)
+	for _, f := range signerFlags {
+		files := o.All
+		if one := o.By[f.signer]; one != nil && !one.none() {
+			files = *one
+		}
+		if files.none() {
+			continue
+		}
+		if out == nil {
+			out = map[string]func() (*pki.Authority, error){}
+		}
+		out[f.signer] = func() (*pki.Authority, error) { return pki.ReadAuthority(files.Cert, files.Key) }
+	}
+	return out
+}
+
+// signers are the keys that the flags name, else those of the data directory, which has none beside a server on another machine.
+func (r RoleConfig) signers(to *rest.Config) (s signers, err error) {
+	if s.rootCA, err = r.Signing.rootCA(to); err != nil {
+		return s, err
+	}
+	if exists(r.DataDir.Sub("pki")) {
+		if err := s.own(r.DataDir); err != nil {
+			return s, err
+		}
+	}
+	if named := r.Signing.authorities(); named != nil {
+		s.authorities = named
+	}
+	if r.Signing.TokenKeyFile != "" {
+		if s.tokens, err = pki.TokenSigner(r.Signing.TokenKeyFile); err != nil {
+			return s, fmt.Errorf("--service-account-private-key-file: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// own takes what the data directory has.
+func (s *signers) own(dir DataDir) error {
+	ids, err := openIdentities(dir)
+	if err != nil {
+		return err
+	}
+	if s.tokens, err = ids.tokenKeyIfAny(); err != nil {
+		return err
+	}
+	ca, err := ids.authorityIfAny("ca")
+	if err == nil && ca != nil {
+		s.authorities = certificates.All(ca).Authorities
+	}
+	return err
+}
+
+// rootCA is what pods trust the API server by.
+func (o Signing) rootCA(to *rest.Config) ([]byte, error) {
+	if o.RootCAFile != "" {
+		return pki.ReadAuthorities(o.RootCAFile, "--root-ca-file")
+	}
+	return rootCA(to)
+}
+
+// rootCA is what a kubeconfig trusts the API server by.
+func rootCA(to *rest.Config) ([]byte, error) {
+	c := rest.CopyConfig(to)
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return nil, fmt.Errorf("read the server's authority: %w", err)
+	}
+	return c.CAData, nil
+}

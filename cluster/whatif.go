@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/client"
+	"keelson/scheduler"
+)
+
+// WhatIf is a question about a cluster: what the scheduler would do with a manifest's pods, with other nodes.
+type WhatIf struct {
+	Kubeconfig string
+	// Manifest may be nil. Namespace is of its objects that name none.
+	Manifest  io.Reader
+	Namespace string
+	// Drain and Remove are names of nodes; Add is "N,cpu=AMOUNT,memory=AMOUNT", or empty.
+	Drain, Remove []string
+	Add           string
+}
+
+// WhatIfAnswer is the answer.
+type WhatIfAnswer = scheduler.Answer
+
+// whatIfTime bounds a question.
+const whatIfTime = 2 * time.Minute
+
+// Ask reads the cluster's state and tries the question on it. It changes nothing: its client sends no request but GET.
+func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
+	q := &scheduler.Question{Drain: w.Drain, Remove: w.Remove}
+	var err error
+	if q.Add, err = AddedNodes(w.Add); err != nil {
+		return nil, err
+	}
+	if w.Manifest != nil {
+		if q.Wanted, err = scheduler.ReadWanted(w.Manifest, w.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", w.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
+	}
+	cfg.Wrap(scheduler.ReadOnly)
+	cl, err := client.Remote(cfg, "keelson-whatif")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTime, errors.New("the question took too long"))
+	defer cancel()
+	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl}, q)
+}
+
+// mostAdded bounds the nodes that a question adds.
+const mostAdded = 5000
+
+// AddedNodes are the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless it says otherwise. A key may be
+// any resource, or "label:KEY" for a label.
+func AddedNodes(text string) ([]*corev1.Node, error) {
+	if text == "" {
+		return nil, nil
+	}
+	parts := strings.Split(text, ",")
+	n, err := strconv.Atoi(parts[0])
+	if err != nil || n < 1 || n > mostAdded {
+		return nil, fmt.Errorf("%q is no number of nodes from 1 to %d", parts[0], mostAdded)
+	}
+	has := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
+	labels := map[string]string{corev1.LabelOSStable: "linux"}
+	for _, part := range parts[1:] {
+		key, value, ok := strings.Cut(part, "=")
+		label, isLabel := strings.CutPrefix(key, "label:")
+		switch {
+		case !ok || key == "" || isLabel && label == "":
+			return nil, fmt.Errorf("%q is not of the form RESOURCE=AMOUNT or label:KEY=VALUE", part)
+		case isLabel:
+			labels[label] = value
+		default:
+			q, err := resource.ParseQuantity(value)
+			if err != nil || q.Sign() < 0 {
+				return nil, fmt.Errorf("%s: %q is no amount", key, value)
+			}
+			has[corev1.ResourceName(key)] = q
+		}
+	}
+	var out []*corev1.Node
+	for i := range n {
+		name := fmt.Sprintf("added-%d", i+1)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}, Status: corev1.NodeStatus{Allocatable: has, Capacity: has}}
+		for k, v := range labels {
+			node.Labels[k] = v
+		}
+		node.Labels[corev1.LabelHostname] = name
+		out = append(out, node)
+	}
+	return out, nil
+}
