@@ -19,6 +19,8 @@ func benchCommand(std Stdio) *cobra.Command {
 		Use:       "bench [SCENARIO...]",
 		Short:     "Measure this program on this machine: " + strings.Join(bench.Names(), ", "),
 		ValidArgs: bench.Names(),
+		Example: "  keelson bench                       # all scenarios\n" +
+			"  keelson bench start idle --json     # two of them, for a program",
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "one JSON object a figure")
 	c.RunE = func(c *cobra.Command, args []string) error {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"keelson/cluster"
 )
@@ -31,7 +32,7 @@ type command func(Stdio) *cobra.Command
 
 // commands is the table: one row a command. roleCommands adds those of the cluster's roles.
 var commands = []command{
-	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, traceCommand,
+	upCommand, statusCommand, downCommand, kubectlCommand, imageCommand, timelineCommand, whyCommand, whatIfCommand, logsCommand, traceCommand,
 	tokenCommand, joinCommand, nodeCommand,
 	backupCommand, restoreCommand, migrateCommand, benchCommand, versionCommand,
 }
@@ -47,19 +48,8 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 	if filepath.Base(args[0]) == "kubectl" {
 		return runKubectl(ctx, "", args[1:], std)
 	}
-	root := &cobra.Command{
-		Use:           "keelson",
-		Short:         "A whole Kubernetes cluster in one program",
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
+	root := rootCommand(std)
 	root.SetArgs(args[1:])
-	root.SetIn(std.In)
-	root.SetOut(std.Out)
-	root.SetErr(std.Err)
-	for _, c := range slices.Concat(commands, roleCommands()) {
-		root.AddCommand(c(std))
-	}
 	err := root.ExecuteContext(ctx)
 	var code exitError
 	switch {
@@ -71,6 +61,29 @@ func Run(ctx context.Context, args []string, std Stdio) int {
 		_, _ = fmt.Fprintf(std.Err, "keelson: %s\n", sentence(err))
 		return 1
 	}
+}
+
+// rootCommand is the tree of all commands.
+func rootCommand(std Stdio) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "keelson",
+		Short: "A whole Kubernetes cluster in one program",
+		Example: "  keelson up --detach             # a cluster on this machine, in the background\n" +
+			"  keelson kubectl get nodes\n" +
+			"  keelson down",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	root.SetUsageFunc(usage)
+	root.SetFlagErrorFunc(mistypedFlag)
+	for _, c := range slices.Concat(commands, roleCommands()) {
+		root.AddCommand(c(std))
+	}
+	completionExamples(root)
+	return root
 }
 
 // sentence writes an error on one line, also one of several that are joined, and the commands that are near a mistyped one.
@@ -103,5 +116,13 @@ func defaultDataDir() cluster.DataDir {
 
 // dataDirFlag adds --data-dir to a command.
 func dataDirFlag(c *cobra.Command) *string {
-	return c.Flags().String("data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	dir := new(string)
+	dataDirVar(c.Flags(), dir)
+	return dir
+}
+
+// dataDirVar adds --data-dir to flags; shells complete it by directories.
+func dataDirVar(fl *pflag.FlagSet, dir *string) {
+	fl.StringVar(dir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	_ = fl.SetAnnotation("data-dir", cobra.BashCompSubdirsInDir, []string{})
 }

@@ -94,7 +94,7 @@ func relay(r io.Reader, out io.Writer) (ready bool, failure string) {
 
 // childArgs are this command's flags for the process in the background.
 func (f upFlags) childArgs() []string {
-	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(f.port), "--fake-nodes", strconv.Itoa(f.fakeNodes), "--fake-nodes-heartbeat", f.fakeHeartbeat.String()}
+	args := []string{"up", "--notify-fd", "3", "--data-dir", f.dataDir, "--port", strconv.Itoa(f.port), "--fake-nodes", f.fakeNodes, "--fake-nodes-heartbeat", f.fakeHeartbeat.String()}
 	for _, m := range f.mirrors {
 		args = append(args, "--image-mirror", m)
 	}

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -40,17 +41,33 @@ func roleArgs(fl *pflag.FlagSet) []string {
 
 // absoluteFiles makes the files that were named in fl, by flags whose usage says FILE, independent of the working directory.
 func absoluteFiles(fl *pflag.FlagSet) error {
+	here, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	return absoluteFrom(here, fl, func(string) bool { return true })
+}
+
+// absoluteFrom does the same for the flags that want takes, whose files are found from dir.
+func absoluteFrom(dir string, fl *pflag.FlagSet, want func(name string) bool) error {
+	absolute := func(path string) string {
+		if path == "" || path == "-" || filepath.IsAbs(path) { // nothing, and -, stay as they are
+			return path
+		}
+		return filepath.Join(dir, path)
+	}
 	var errs []error
 	fl.Visit(func(f *pflag.Flag) {
 		abs := absolute
+		if !want(f.Name) {
+			return
+		}
 		switch of, _ := pflag.UnquoteUsage(f); of {
 		case "FILE":
 		case "CERT,KEY[:NAMES]":
-			abs = func(text string) (string, error) {
-				cert, rest, _ := strings.Cut(text, ",")
-				cert, err := absolute(cert)
-				key, err2 := absolute(rest)
-				return cert + "," + key, errors.Join(err, err2)
+			abs = func(text string) string {
+				cert, key, _ := strings.Cut(text, ",")
+				return absolute(cert) + "," + absolute(key)
 			}
 		default:
 			return
@@ -61,9 +78,7 @@ func absoluteFiles(fl *pflag.FlagSet) error {
 			paths = list.GetSlice()
 		}
 		for i, p := range paths {
-			p, err := abs(p)
-			errs = append(errs, err)
-			paths[i] = p
+			paths[i] = abs(p)
 		}
 		if many {
 			errs = append(errs, list.Replace(paths))
@@ -72,12 +87,4 @@ func absoluteFiles(fl *pflag.FlagSet) error {
 		errs = append(errs, f.Value.Set(paths[0]))
 	})
 	return errors.Join(errs...)
-}
-
-// absolute leaves nothing, and -, as they are.
-func absolute(path string) (string, error) {
-	if path == "" || path == "-" {
-		return path, nil
-	}
-	return filepath.Abs(path)
 }

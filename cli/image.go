@@ -20,8 +20,13 @@ import (
 )
 
 func imageCommand(std Stdio) *cobra.Command {
-	c := &cobra.Command{Use: "image", Short: "Images on this machine: import from a file, list, remove; no registry needed"}
-	dir := c.PersistentFlags().String("data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	c := &cobra.Command{
+		Use: "image", Short: "Images on this machine: import from a file, list, remove; no registry needed",
+		Example: "  docker save my-app:1 | keelson image import -\n" +
+			"  keelson image ls",
+	}
+	dir := new(string)
+	dataDirVar(c.PersistentFlags(), dir)
 	open := func() (*image.Store, error) {
 		d, err := cluster.DataDir(*dir).Prepare()
 		if err != nil {
@@ -32,10 +37,13 @@ func imageCommand(std Stdio) *cobra.Command {
 	c.AddCommand(
 		&cobra.Command{
 			Use: "import FILE", Short: "Import an OCI or docker archive (\"-\" reads standard input)", Args: cobra.ExactArgs(1),
+			Example: "  keelson image import my-app.tar                     # what docker save, podman save or skopeo wrote\n" +
+				"  docker save my-app:1 | keelson image import -",
 			RunE: func(c *cobra.Command, args []string) error { return importImage(c, args[0], open, std) },
 		},
 		&cobra.Command{
 			Use: "ls", Aliases: []string{"list"}, Short: "List images", Args: cobra.NoArgs,
+			Example: "  keelson image ls",
 			RunE: func(*cobra.Command, []string) error {
 				s, err := open()
 				if err != nil {
@@ -46,6 +54,7 @@ func imageCommand(std Stdio) *cobra.Command {
 		},
 		&cobra.Command{
 			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: cobra.ExactArgs(1),
+			Example: "  keelson image rm my-app:1",
 			RunE: func(c *cobra.Command, args []string) error {
 				s, err := open()
 				if err != nil {

@@ -19,7 +19,7 @@ import (
 type access struct{ dataDir, kubeconfig string }
 
 func (a *access) add(c *cobra.Command) {
-	c.PersistentFlags().StringVar(&a.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	dataDirVar(c.PersistentFlags(), &a.dataDir)
 	c.PersistentFlags().StringVar(&a.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig in place of the data directory's")
 }
 
@@ -37,12 +37,23 @@ func (a *access) rest() (*rest.Config, error) {
 
 func tokenCommand(std Stdio) *cobra.Command {
 	var a access
-	c := &cobra.Command{Use: "token", Short: "Tokens by which machines join the cluster"}
+	c := &cobra.Command{
+		Use: "token", Short: "Tokens by which machines join the cluster",
+		Example: "  keelson token create --print-join-command     # what to type on the machine that joins\n" +
+			"  keelson token list",
+	}
 	a.add(c)
+	c.AddCommand(createTokenCommand(std, &a), listTokensCommand(std, &a), deleteTokenCommand(&a))
+	return c
+}
+
+func createTokenCommand(std Stdio, a *access) *cobra.Command {
 	var q cluster.TokenRequest
 	var command bool
-	create := &cobra.Command{
+	c := &cobra.Command{
 		Use: "create", Short: "Make a token", Args: cobra.NoArgs,
+		Example: "  keelson token create --print-join-command                     # what to type on the machine that joins\n" +
+			"  keelson token create --ttl 1h --description \"for worker-1\"",
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -60,12 +71,17 @@ func tokenCommand(std Stdio) *cobra.Command {
 			return err
 		},
 	}
-	create.Flags().DurationVar(&q.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
-	create.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
-	create.Flags().StringVar(&q.Server, "server", "", "`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
-	create.Flags().StringVar(&q.Description, "description", "", "what the token is for")
-	list := &cobra.Command{
+	c.Flags().DurationVar(&q.TTL, "ttl", 24*time.Hour, "how long the token lives; 0: for ever")
+	c.Flags().BoolVar(&command, "print-join-command", false, "print what to type on the machine that joins")
+	c.Flags().StringVar(&q.Server, "server", "", "`https://HOST:PORT` at which other machines reach the API (default: as it is advertised)")
+	c.Flags().StringVar(&q.Description, "description", "", "what the token is for")
+	return c
+}
+
+func listTokensCommand(std Stdio, a *access) *cobra.Command {
+	return &cobra.Command{
 		Use: "list", Short: "List the tokens, without their secrets", Args: cobra.NoArgs,
+		Example: "  keelson token list",
 		RunE: func(c *cobra.Command, _ []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -87,8 +103,12 @@ func tokenCommand(std Stdio) *cobra.Command {
 			return w.Flush()
 		},
 	}
-	remove := &cobra.Command{
+}
+
+func deleteTokenCommand(a *access) *cobra.Command {
+	return &cobra.Command{
 		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: cobra.ExactArgs(1),
+		Example: "  keelson token delete abcdef     # as `keelson token list` names it",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -97,17 +117,20 @@ func tokenCommand(std Stdio) *cobra.Command {
 			return cluster.DeleteToken(c.Context(), to, args[0])
 		},
 	}
-	c.AddCommand(create, list, remove)
-	return c
 }
 
 func nodeCommand(std Stdio) *cobra.Command {
 	var a access
 	var drain bool
-	c := &cobra.Command{Use: "node", Short: "Nodes of the cluster"}
+	c := &cobra.Command{
+		Use: "node", Short: "Nodes of the cluster",
+		Example: "  keelson node rm worker-1 --drain\n" +
+			"  keelson node stop node01",
+	}
 	a.add(c)
 	remove := &cobra.Command{
-		Use: "rm NAME", Short: "Take a node out of the cluster", Args: cobra.ExactArgs(1),
+		Use: "rm NAME", Short: "Take a node out of the cluster", Args: cobra.ExactArgs(1), ValidArgsFunction: completeNames(nodeNames),
+		Example: "  keelson node rm worker-1 --drain     # its pods move to other nodes first",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
 			if err != nil {
@@ -130,7 +153,16 @@ func nodeCommand(std Stdio) *cobra.Command {
 		},
 	}
 	remove.Flags().BoolVar(&drain, "drain", false, "evict its pods first, as kubectl drain does")
-	c.AddCommand(remove, silence(std, &a, true), silence(std, &a, false))
+	rbac := &cobra.Command{
+		Use: "rbac NAME", Short: "Print what a joined node's roles need on an API server that gives nodes no tokens for them (Kubernetes')", Args: cobra.ExactArgs(1),
+		Example: "  keelson node rbac worker-1 | keelson kubectl --kubeconfig admin.kubeconfig apply -f -",
+		Long: "Print ClusterRoles and ClusterRoleBindings by which the proxy, the network policies, the DNS server and the pod routes of a node that has joined an API\n" +
+			"server of Kubernetes may work there, as the node. Look at what they let the node read; then `keelson node rbac NAME | kubectl apply -f -`.",
+		RunE: func(_ *cobra.Command, args []string) error {
+			return cluster.WriteNodeRBAC(std.Out, args[0])
+		},
+	}
+	c.AddCommand(remove, rbac, silence(std, &a, true), silence(std, &a, false))
 	return c
 }
 
@@ -138,10 +170,14 @@ func nodeCommand(std Stdio) *cobra.Command {
 func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	var last time.Duration
 	c := &cobra.Command{Use: "start NAME", Short: "Let a fake node that was stopped come back", Args: cobra.ExactArgs(1)}
+	c.Example = "  keelson node start node01     # a node of `keelson up --fake-nodes node01,node02`"
 	if stop {
 		c.Use, c.Short = "stop NAME", "Let a fake node lose its power: it says nothing any more, and its pods stay as they are"
+		c.Example = "  keelson node stop node01              # a node of `keelson up --fake-nodes node01,node02`\n" +
+			"  keelson node stop node01 --lease 40s  # others notice as late as of a kubelet"
 		c.Flags().DurationVar(&last, "lease", 5*time.Second, "how long its last lease lasts; with --node-monitor-grace-period of `keelson up` it is when others notice")
 	}
+	c.ValidArgsFunction = completeNames(nodeNames)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if stop && last < time.Second {
 			return fmt.Errorf("--lease %v is too short: 1s at least", last)
@@ -163,6 +199,9 @@ func silence(std Stdio, a *access, stop bool) *cobra.Command {
 	return c
 }
 
+// exampleHash stands for that of an authority's public key.
+const exampleHash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+
 // joinCommand is the kubelet's role, for a machine that knows nothing of the cluster yet.
 func joinCommand(std Stdio) *cobra.Command {
 	var q cluster.JoinRequest
@@ -177,9 +216,12 @@ func joinCommand(std Stdio) *cobra.Command {
 			Use: "join https://SERVER:PORT --token TOKEN --ca-hash HASH", Short: "Make this machine a node of a cluster on another one", Args: cobra.ExactArgs(1),
 			Long: "Make this machine a node of the cluster at SERVER, and run the node until Ctrl-C. `keelson token create --print-join-command` there says\n" +
 				"what to type here. Afterwards `keelson kubelet` continues the node without token.",
+			Example: "  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" + exampleHash + "\n" +
+				"  keelson join https://192.168.1.10:6443 --token abcdef.0123456789abcdef --ca-hash sha256:" + exampleHash + " --node-name worker-1 --label disk=ssd",
 		}
 		fl := c.Flags()
-		fl.StringVar((*string)(&cfg.DataDir), "data-dir", string(defaultDataDir()), "directory that holds the node")
+		dataDirVar(fl, (*string)(&cfg.DataDir))
+		fl.Lookup("data-dir").Usage = "directory that holds the node"
 		fl.BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
 		role.AddFlags(fl, &cfg)
 		fl.StringVar(&q.Token, "token", "", "bootstrap `TOKEN`")

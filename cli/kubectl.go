@@ -31,6 +31,10 @@ func kubectlCommand(std Stdio) *cobra.Command {
 		Use:                "kubectl ARGS...",
 		Short:              "The real kubectl, on this cluster unless another kubeconfig is given",
 		DisableFlagParsing: true,
+		ValidArgsFunction:  completeKubectl,
+		Example: "  keelson kubectl get pods -A -o wide\n" +
+			"  keelson kubectl --data-dir /tmp/a get nodes          # of the cluster in /tmp/a\n" +
+			"  source <(keelson kubectl completion bash)            # for a link called kubectl that leads to keelson",
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, rest := splitDataDir(args)
 			if dir != "" {
@@ -101,6 +105,7 @@ func runKubectl(ctx context.Context, dir cluster.DataDir, args []string, std Std
 		IOStreams:     streams,
 	})
 	cmd.SetArgs(args)
+	cmd.SetOut(std.Out)
 	cmd.SetContext(ctx)
 	_, _ = logs.GlogSetter(kubectl.GetLogVerbosity(argv)) // plugins are looked for before flags are parsed, which say what is wrong
 	if err := basecli.RunNoErrOutput(cmd); err != nil {   // it adds klog's flags: -v, --vmodule

@@ -17,6 +17,8 @@ func restoreCommand(std Stdio) *cobra.Command {
 		Long: "Make --data-dir, which must be empty or absent, of a file that `keelson backup` wrote: completely or not at all.\n" +
 			"`keelson up` then continues the cluster with the objects and the keys that it had. The file may also be what\n" +
 			"`etcdctl snapshot save` wrote; it holds no keys, and the cluster gets new ones.",
+		Example: "  keelson restore /root/cluster.backup                         # into the default directory, which must be empty\n" +
+			"  keelson restore --data-dir /tmp/b /root/cluster.backup       # beside the cluster that it was made of",
 		Args: cobra.ExactArgs(1),
 	}
 	dir := dataDirFlag(c)

@@ -22,9 +22,9 @@ func roleCommands() []command {
 // roleCommand is one part of the cluster as a process of its own: logs go to standard error, it ends on SIGTERM.
 func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	var cfg cluster.RoleConfig
-	c := &cobra.Command{Use: role.Name, Short: role.Short, Args: cobra.NoArgs}
-	c.Flags().StringVar((*string)(&cfg.DataDir), "data-dir", string(defaultDataDir()), "directory that holds the cluster")
-	c.Flags().BoolVarP(&cfg.Verbose, "verbose", "v", false, "log more")
+	c := &cobra.Command{Use: role.Name, Short: role.Short, Example: role.Example, Args: cobra.NoArgs}
+	dataDirVar(c.Flags(), (*string)(&cfg.DataDir))
+	verboseFlags(c.Flags(), &cfg.Verbose)
 	role.AddFlags(c.Flags(), &cfg)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg.LogTo = std.Err

@@ -16,3 +16,24 @@ func TestMistyped(t *testing.T) {
 		t.Errorf("got %d, %q, want 1, %q", code, errs.String(), want)
 	}
 }
+
+// TestMistypedFlag: who mistypes a flag reads the nearest one, or where they are listed.
+func TestMistypedFlag(t *testing.T) {
+	for args, want := range map[string]string{
+		"up --prot 1":             "unknown flag: --prot: did you mean --port?",
+		"up -port=1":              "unknown shorthand flag: 'p' in -port=1: did you mean --port?",
+		"up --fakenodes 3":        "unknown flag: --fakenodes: did you mean --fake-nodes?",
+		"status --datadir /tmp/a": "unknown flag: --datadir: did you mean --data-dir?",
+		"image ls --data-dri x":   "unknown flag: --data-dri: did you mean --data-dir?",
+		"node stop a --leese 3s":  "unknown flag: --leese: did you mean --lease?",
+		"scheduler --kubeconfg x": "unknown flag: --kubeconfg: did you mean --kubeconfig?",
+		"up --zzz":                "unknown flag: --zzz: `keelson up --help` lists them",
+		"down -x":                 "unknown shorthand flag: 'x' in -x: `keelson down --help` lists them",
+	} {
+		var out, errs bytes.Buffer
+		code := Run(t.Context(), append([]string{"keelson"}, strings.Fields(args)...), Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		if code != 1 || errs.String() != "keelson: "+want+"\n" {
+			t.Errorf("%s: got %d, %q, want 1, %q", args, code, errs.String(), want)
+		}
+	}
+}

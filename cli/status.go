@@ -15,6 +15,8 @@ func statusCommand(std Stdio) *cobra.Command {
 		Use:   "status",
 		Short: "Whether the cluster runs, its nodes and what it uses",
 		Args:  cobra.NoArgs,
+		Example: "  keelson status                         # exits with 3 where no cluster runs\n" +
+			"  keelson status --data-dir /tmp/a       # of the cluster in /tmp/a",
 	}
 	dir := dataDirFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -33,8 +35,15 @@ func statusCommand(std Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, f := range s.Firewalls {
-			if _, err := fmt.Fprintf(std.Out, "firewall  %s\n", f); err != nil {
+		lines := s.Firewalls
+		for i := range lines {
+			lines[i] = "firewall  " + lines[i]
+		}
+		if s.CNI != "" {
+			lines = append(lines, "network   CNI, "+s.CNI)
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintln(std.Out, line); err != nil {
 				return err
 			}
 		}
@@ -54,6 +63,8 @@ func downCommand(std Stdio) *cobra.Command {
 		Use:   "down",
 		Short: "Stop the cluster and every container; objects stay unless --purge",
 		Args:  cobra.NoArgs,
+		Example: "  keelson down                                # `keelson up` starts it again, with the same objects\n" +
+			"  keelson down --data-dir /tmp/a --purge      # nothing of the cluster in /tmp/a is left",
 	}
 	dir := dataDirFlag(c)
 	c.Flags().BoolVar(&purge, "purge", false, "also delete the data directory: objects, images, keys")

@@ -32,10 +32,12 @@ import (
 type storyFlags struct{ dataDir, kubeconfig, namespace, output string }
 
 func (f *storyFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	dataDirVar(c.Flags(), &f.dataDir)
 	c.Flags().StringVar(&f.kubeconfig, "kubeconfig", "", "reach the cluster by this kubeconfig (default: the data directory's)")
 	c.Flags().StringVarP(&f.namespace, "namespace", "n", "default", "namespace of the pod")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "json, or nothing for people")
+	_ = c.RegisterFlagCompletionFunc("namespace", ofFlag(completeNames(namespaceNames)))
+	_ = c.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"json"})))
 }
 
 // pod reads the argument pod/NAME (or NAME).
@@ -113,14 +115,20 @@ func (f *storyFlags) unknown(ctx context.Context, name string, cause error) erro
 
 func timelineCommand(std Stdio) *cobra.Command {
 	var f storyFlags
-	var follow bool
+	var follow, steps bool
 	c := &cobra.Command{
-		Use:   "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
-		Short: "The story of a pod: who did what, when, and how long it took",
-		Args:  cobra.ExactArgs(1),
+		Use:               "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
+		Short:             "The story of a pod: who did what, when, and how long it took",
+		ValidArgsFunction: completeNames(storyNames("pod", "deploy", "rs", "sts", "ds", "job")),
+		Args:              cobra.ExactArgs(1),
+		Example: "  keelson timeline pod/web-0 --follow           # as it happens, until the pod is Ready\n" +
+			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a table of all\n" +
+			"  keelson timeline pod/web-0 --steps            # thirteen hand-offs, for newcomers\n" +
+			"  keelson timeline pod/web-0 -o json",
 	}
 	f.add(c)
 	c.Flags().BoolVar(&follow, "follow", false, "print steps as they happen, until the pod is Ready or gone")
+	c.Flags().BoolVar(&steps, "steps", false, "tell it as thirteen hand-offs, from the request to the running pod, each with a sentence about what happens there")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		name, owned, err := f.target(c.Context(), args[0])
 		if err != nil {
@@ -162,13 +170,17 @@ func timelineCommand(std Stdio) *cobra.Command {
 			_, err := io.Copy(std.Out, body)
 			return err
 		}
-		return printStories(c.Context(), body, std.Out)
+		render := timeline.Render
+		if steps {
+			render = timeline.RenderSteps
+		}
+		return printStories(c.Context(), body, std.Out, render)
 	}
 	return c
 }
 
 // printStories renders each story of the stream; a later one (with --follow) replaces the earlier on a terminal.
-func printStories(ctx context.Context, body io.Reader, out io.Writer) error {
+func printStories(ctx context.Context, body io.Reader, out io.Writer, render func(io.Writer, *timeline.Story, bool, int)) error {
 	color, width := isTerminal(out), columnsOf(out)
 	dec := json.NewDecoder(body)
 	lines := 0
@@ -182,7 +194,7 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer) error {
 			return fmt.Errorf("read timeline: %w", err)
 		}
 		var b bytes.Buffer
-		timeline.Render(&b, &s, color, width)
+		render(&b, &s, color, width)
 		if color && lines > 0 {
 			_, _ = fmt.Fprintf(out, "\x1b[%dA\x1b[J", lines)
 		}
@@ -196,9 +208,13 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer) error {
 func whyCommand(std Stdio) *cobra.Command {
 	var f storyFlags
 	c := &cobra.Command{
-		Use:   "why pod/NAME | deploy/NAME | rs/NAME | job/NAME ... | svc/NAME",
-		Short: "Why the scheduler chose a pod's node, or none; where packets to a service go, and what is wrong on their way",
-		Args:  cobra.ExactArgs(1),
+		Use:               "why pod/NAME | deploy/NAME | rs/NAME | job/NAME ... | svc/NAME",
+		ValidArgsFunction: completeNames(storyNames("pod", "svc", "deploy", "rs", "sts", "ds", "job")),
+		Short:             "Why the scheduler chose a pod's node, or none; where packets to a service go, and what is wrong on their way",
+		Args:              cobra.ExactArgs(1),
+		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
+			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
+			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way",
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -220,7 +236,7 @@ func whyCommand(std Stdio) *cobra.Command {
 		if f.output == "json" {
 			return json.NewEncoder(std.Out).Encode(w)
 		}
-		timeline.RenderWhy(std.Out, w, isTerminal(std.Out))
+		timeline.RenderWhy(std.Out, w, isTerminal(std.Out), columnsOf(std.Out))
 		return nil
 	}
 	return c

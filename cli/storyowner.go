@@ -38,8 +38,9 @@ var owners = []owner{
 
 // pods are those of an owner, the one to tell of first.
 type pods struct {
-	of   string
-	list []corev1.Pod
+	of    string
+	list  []corev1.Pod
+	lacks string // why there are not more of them; empty: there are as many as there should be, or nobody says
 }
 
 // target is the pod that an argument names: itself, or the one of its owner that is worst off, or else newest.
@@ -55,7 +56,7 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	}
 	o := owners[i]
 	ns := "/namespaces/" + url.PathEscape(f.namespace)
-	var meta metav1.PartialObjectMetadata
+	var meta owning
 	if err := f.read(ctx, o.path+ns+"/"+o.kind+"/"+url.PathEscape(of), &meta); err != nil {
 		if apierrors.IsNotFound(err) {
 			return "", pods{}, fmt.Errorf("%s %s/%s does not exist", strings.TrimSuffix(o.kind, "s"), f.namespace, of)
@@ -80,9 +81,51 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	}
 	all = pods{of: arg, list: ownedBy(list.Items, uids)}
 	if len(all.list) == 0 {
+		if lacks := cmp.Or(meta.lacks(), f.warning(ctx, uids)); lacks != "" {
+			return "", pods{}, fmt.Errorf("%s has no pods: %s", arg, lacks)
+		}
 		return "", pods{}, fmt.Errorf("%s has no pods: `keelson kubectl describe %s -n %s` shows what its controller says", arg, arg, f.namespace)
 	}
+	all.lacks = meta.lacks()
 	return all.list[0].Name, all, nil
+}
+
+// owning is what is read of an owner, whatever its kind.
+type owning struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+// lacks is why the owner's controller cannot create pods now; empty: it can, or its kind does not say.
+func (o *owning) lacks() string {
+	for _, c := range o.Status.Conditions {
+		if c.Type == string(appsv1.DeploymentReplicaFailure) && c.Status == metav1.ConditionTrue {
+			return c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+// warning is the newest one about an owner, or about what stands between it and its pods; empty: there is none, or it is not ours to read.
+func (f *storyFlags) warning(ctx context.Context, uids map[types.UID]bool) string {
+	var list corev1.EventList
+	if f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/events?fieldSelector=type%3DWarning", &list) != nil {
+		return ""
+	}
+	text, newest := "", time.Time{}
+	for i := range list.Items {
+		e := &list.Items[i]
+		at := e.LastTimestamp.Time
+		if e.Series != nil {
+			at = e.Series.LastObservedTime.Time
+		}
+		if uids[e.InvolvedObject.UID] && (text == "" || at.After(newest)) {
+			text, newest = e.Reason+": "+e.Message, at
+		}
+	}
+	return text
 }
 
 // ownedBy are the pods of these owners: those worst off first, then the newest.
@@ -154,4 +197,7 @@ func (p pods) print(out io.Writer, form, told string) {
 			time.Since(pod.CreationTimestamp.Time).Round(time.Second), mark)
 	}
 	_ = w.Flush()
+	if p.lacks != "" {
+		_, _ = fmt.Fprintf(out, "   and more cannot be created: %s\n", p.lacks)
+	}
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -57,5 +58,25 @@ func TestRowsOf(t *testing.T) {
 		if got := rowsOf(text, 10); got != want {
 			t.Errorf("%q: got %d rows, want %d", text, got, want)
 		}
+	}
+}
+
+// TestLacks: a controller that cannot create pods says why, as long as it cannot.
+func TestLacks(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"metadata":{"uid":"a"},"status":{"conditions":[{"type":"ReplicaFailure","status":"True","reason":"FailedCreate","message":"exceeded quota"}]}}`: "FailedCreate: exceeded quota",
+		`{"status":{"conditions":[{"type":"ReplicaFailure","status":"False","reason":"FailedCreate","message":"exceeded quota"}]}}`:                       "",
+		`{"status":{"conditions":[{"type":"Available","status":"True"}]}}`:                                                                                "",
+		`{}`: "",
+	} {
+		var o owning
+		if err := json.Unmarshal([]byte(text), &o); err != nil || o.lacks() != want {
+			t.Errorf("%s: got %q, %v, want %q", text, o.lacks(), err, want)
+		}
+	}
+	var b strings.Builder
+	pods{of: "deploy/web", lacks: "FailedCreate: exceeded quota"}.print(&b, "", "")
+	if !strings.HasSuffix(b.String(), "   and more cannot be created: FailedCreate: exceeded quota\n") {
+		t.Errorf("got %q", b.String())
 	}
 }

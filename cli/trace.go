@@ -42,7 +42,9 @@ func traceCommand(std Stdio) *cobra.Command {
 	}
 	f.add(c)
 	c.Flags().StringVar(&f.from, "from", "", "the pod that connects: pod/NAME or pod/NAMESPACE/NAME")
-	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, a name or an address with a port; a Service's port may be named, and left out when it is the only one")
+	c.Flags().StringVar(&f.to, "to", "", "svc/NAME:PORT, svc/NAMESPACE/NAME:PORT, pod/NAME:PORT, node/NAME:NODEPORT, a name or an address with a port; a Service's port may be named, and left out when it is the only one")
+	_ = c.RegisterFlagCompletionFunc("from", ofFlag(completeNames(storyNames("pod"))))
+	_ = c.RegisterFlagCompletionFunc("to", ofFlag(completeNames(storyNames("svc", "pod", "node"))))
 	c.Flags().BoolVar(&f.udp, "udp", false, "send a datagram in place of a TCP connection")
 	c.Flags().DurationVar(&f.timeout, "timeout", reach.DefaultTimeout, "how long to wait for the connection, at most "+reach.MostTimeout.String())
 	c.RunE = func(c *cobra.Command, _ []string) error { return f.run(c.Context(), std) }
@@ -103,7 +105,7 @@ func (f *storyFlags) clientset() (*kubernetes.Clientset, error) {
 
 // destination is what --to says.
 type destination struct {
-	kind            string // "service", "pod", or "" for a name or an address
+	kind            string // "service", "pod", "node", or "" for a name or an address
 	namespace, name string
 	host            string
 	port            string // "" is the only one
@@ -119,6 +121,9 @@ func parseDestination(text, namespace string) (destination, error) {
 		if slices.Contains([]string{"pod", "pods", "po"}, kind) {
 			ns, name, err := objectName("--to", kind+"/"+at, namespace, kind)
 			return destination{kind: "pod", namespace: ns, name: name, port: port}, err
+		}
+		if slices.Contains([]string{"node", "nodes", "no"}, kind) && at != "" && !strings.Contains(at, "/") {
+			return destination{kind: "node", name: at, port: port}, nil
 		}
 		ns, name, err := objectName("--to", kind+"/"+at, namespace, "svc", "service", "services")
 		return destination{kind: "service", namespace: ns, name: name, port: port}, err

@@ -65,6 +65,12 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("pod %s/%s has no address yet: its phase is %s", p.Namespace, p.Name, p.Status.Phase)
 		}
 		return p.Status.PodIP, nil
+	case "node":
+		n, err := r.cl.CoreV1().Nodes().Get(ctx, r.d.name, metav1.GetOptions{})
+		if err != nil {
+			return "", err
+		}
+		return internalAddress(n, r.j.From)
 	case "service":
 		svc, err := r.cl.CoreV1().Services(r.d.namespace).Get(ctx, r.d.name, metav1.GetOptions{})
 		if err != nil {
@@ -77,6 +83,22 @@ func (r *traceReader) host(ctx context.Context) (string, error) {
 		return svc.Name + "." + svc.Namespace, nil
 	}
 	return r.d.host, nil
+}
+
+// internalAddress is the node's address of a family that the pod has.
+func internalAddress(n *corev1.Node, from *corev1.Pod) (string, error) {
+	var is4, is6 bool
+	for _, ip := range from.Status.PodIPs {
+		a, err := netip.ParseAddr(ip.IP)
+		is4, is6 = is4 || err == nil && a.Is4(), is6 || err == nil && a.Is6()
+	}
+	for _, a := range n.Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err == nil && a.Type == corev1.NodeInternalIP && (ip.Is4() && is4 || ip.Is6() && is6) {
+			return a.Address, nil
+		}
+	}
+	return "", fmt.Errorf("node %s has no InternalIP of a family that pod %s/%s has", n.Name, from.Namespace, from.Name)
 }
 
 // probe has the pod's node make the connection. What keeps it from that is told, unless the question itself is wrong.
@@ -136,8 +158,9 @@ func (r *traceReader) address(ctx context.Context, host string) error {
 	return nil
 }
 
-// findService finds whose address the destination is.
+// findService finds whose address the destination is, or whose node port.
 func (r *traceReader) findService(ctx context.Context) {
+	r.findNode(ctx)
 	for _, ns := range []string{metav1.NamespaceAll, r.j.From.Namespace} {
 		list, err := r.cl.CoreV1().Services(ns).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -145,13 +168,33 @@ func (r *traceReader) findService(ctx context.Context) {
 			continue
 		}
 		for i := range list.Items {
-			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) {
+			if s := &list.Items[i]; hasAddress(s, r.j.Address.String()) || r.j.ToNode != "" && hasNodePort(s, r.j.Port, r.j.Protocol) {
 				r.j.Service = s
 				return
 			}
 		}
 		return
 	}
+}
+
+// findNode finds the node that has the address.
+func (r *traceReader) findNode(ctx context.Context) {
+	list, err := r.cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		r.unread("nodes", "", err)
+		return
+	}
+	for i := range list.Items {
+		for _, a := range list.Items[i].Status.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && ip == r.j.Address {
+				r.j.ToNode = list.Items[i].Name
+			}
+		}
+	}
+}
+
+func hasNodePort(s *corev1.Service, port uint16, protocol corev1.Protocol) bool {
+	return slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == int32(port) && p.Protocol == protocol })
 }
 
 func hasAddress(s *corev1.Service, a string) bool {
@@ -222,7 +265,26 @@ func (r *traceReader) podAt(ctx context.Context, a string) []*corev1.Pod {
 		for i := range list.Items {
 			out = append(out, &list.Items[i])
 		}
+		if len(out) == 0 && r.j.Address.Is6() { // the selector knows a pod's first address only
+			out = r.podWithAddress(ctx, ns, a)
+		}
 		return out
+	}
+	return nil
+}
+
+// podWithAddress looks at the further addresses of pods.
+func (r *traceReader) podWithAddress(ctx context.Context, namespace, a string) []*corev1.Pod {
+	const most = 5000
+	list, err := r.cl.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: most})
+	if err != nil {
+		r.unread("pods", namespace, err)
+		return nil
+	}
+	for i := range list.Items {
+		if p := &list.Items[i]; slices.ContainsFunc(p.Status.PodIPs, func(ip corev1.PodIP) bool { return ip.IP == a }) {
+			return []*corev1.Pod{p}
+		}
 	}
 	return nil
 }

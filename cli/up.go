@@ -21,7 +21,8 @@ import (
 // upFlags are the flags of `keelson up`.
 type upFlags struct {
 	dataDir, runtimeEndpoint, nodeName string
-	port, fakeNodes, notifyFD          int
+	port, notifyFD                     int
+	fakeNodes                          string
 	fakeHeartbeat                      time.Duration
 	detach, writeKubeconfig, verbose   bool
 	acceptDataLoss                     bool
@@ -34,13 +35,23 @@ type upFlags struct {
 
 func upCommand(std Stdio) *cobra.Command {
 	var f upFlags
+	var config string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the cluster, or continue it where it was",
 		Long: "Start a cluster on this machine, or continue the one in --data-dir with the same objects and the same running containers.\n" +
 			"As root it is a real node; otherwise one fake node, whose pods run in name only.",
 		Args: cobra.NoArgs,
+		Example: "  keelson up --detach                               # a cluster on this machine, in the background\n" +
+			"  keelson up --data-dir /tmp/a --port 7443          # another one beside it\n" +
+			"  keelson up --fake-nodes node01,node02,100         # with 102 nodes more, whose pods run in name only\n" +
+			"  keelson up --config cluster.yaml                  # flags from a file: docs/config.md",
 		RunE: func(c *cobra.Command, _ []string) error {
+			if config != "" {
+				if err := readConfig(c.Flags(), config); err != nil {
+					return err
+				}
+			}
 			if err := absoluteFiles(c.Flags()); err != nil { // the cluster does not stay in this directory
 				return err
 			}
@@ -52,10 +63,11 @@ func upCommand(std Stdio) *cobra.Command {
 		},
 	}
 	fl := c.Flags()
-	fl.StringVar(&f.dataDir, "data-dir", string(defaultDataDir()), "directory that holds the cluster")
+	dataDirVar(fl, &f.dataDir)
+	fl.StringVar(&config, configFlag, "", "read flags from the YAML `FILE`: their names as keys; what is given here goes before")
 	fl.IntVar(&f.port, "port", 6443, "port of the API; 0 picks a free one")
 	fl.BoolVar(&f.detach, "detach", false, "return when the node is Ready and leave the cluster running")
-	fl.IntVar(&f.fakeNodes, "fake-nodes", 0, "add `N` nodes whose pods become Running by themselves")
+	fl.StringVar(&f.fakeNodes, "fake-nodes", "0", "add `N` nodes whose pods become Running by themselves, or nodes of these names: node01,node02; or both: node01,100")
 	fl.DurationVar(&f.fakeHeartbeat, "fake-nodes-heartbeat", 30*time.Minute, "how often each of them renews its lease; a kubelet does every 10 s")
 	fl.StringArrayVar(&f.mirrors, "image-mirror", nil, "pull images of a registry host from another place: `HOST=URL`; may be repeated")
 	fl.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "use containerd or CRI-O at `unix://PATH` in place of the built-in runtime")
@@ -76,7 +88,11 @@ func (f upFlags) config() (cluster.Config, error) {
 	cfg := cluster.Default()
 	cfg.DataDir = cluster.DataDir(f.dataDir)
 	cfg.Port = f.port
-	cfg.FakeNodes, cfg.FakeHeartbeat = f.fakeNodes, f.fakeHeartbeat
+	cfg.FakeHeartbeat = f.fakeHeartbeat
+	var err error
+	if cfg.FakeNodes, cfg.FakeNames, err = cluster.ParseFakeNodes(f.fakeNodes); err != nil {
+		return cfg, fmt.Errorf("--fake-nodes: %w", err)
+	}
 	cfg.RuntimeEndpoint = f.runtimeEndpoint
 	cfg.Etcd = f.etcd
 	cfg.AcceptDataLoss = f.acceptDataLoss
@@ -127,6 +143,9 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 	defer c.Close()
 	if opens := cfg.Listen.Opens(); opens != "" {
 		out.line(opens)
+	}
+	if kept := c.ServicesKept(); kept != "" {
+		out.line(kept)
 	}
 	if cfg.Rootless {
 		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real containers")

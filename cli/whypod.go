@@ -28,7 +28,8 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 	case err != nil && asked != nil:
 		return nil, f.unknown(ctx, name, asked)
 	case err != nil:
-		return w, nil // it is gone, or not ours to read: what is remembered is told all the same
+		w.Gone = apierrors.IsNotFound(err) // or not ours to read: what is remembered is told all the same
+		return w, nil
 	}
 	if asked != nil {
 		w.Namespace, w.Name, w.Partial = f.namespace, name, true

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/miekg/dns"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// What the scenario "network" is made of.
+const (
+	reachedPods  = 100
+	questions    = 5000
+	questionPace = 2 * time.Millisecond // 500 questions a second
+	dnsService   = "kube-dns"
+)
+
+// networkScenario: from the watcher's sight of a Ready pod to the first connection through its Service, pod after pod; and questions to the cluster's DNS
+// server at a modest rate, over one socket, by its cluster IP.
+func networkScenario(ctx context.Context, e *env) ([]Result, error) {
+	s, err := e.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsService, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	answered, err := ask(ctx, net.JoinHostPort(s.Spec.ClusterIP, "53"))
+	if err != nil {
+		return nil, err
+	}
+	reached := sink{}
+	for i := range reachedPods {
+		d, err := e.reach(ctx, "reach-"+strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		reached.add(d)
+	}
+	r := reached.take()
+	return []Result{
+		{Scenario: "network", Figure: "Ready to reachable through the Service, p50", Value: ms(r.quantile(0.5)), Unit: "ms", Limit: 15},
+		{Scenario: "network", Figure: "the same, p99", Value: ms(r.quantile(0.99)), Unit: "ms", Limit: 50},
+		{Scenario: "network", Figure: "DNS answer at 500 questions/s, p50", Value: ms(answered.quantile(0.5)), Unit: "ms"},
+		{Scenario: "network", Figure: "the same, p99", Value: ms(answered.quantile(0.99)), Unit: "ms", Limit: 1},
+	}, nil
+}
+
+// reach makes a Service and its one pod, and returns how long after the pod was seen Ready the first connection came about. Without an endpoint each try
+// is refused at once.
+func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
+	labels := map[string]string{"app": name}
+	if err := e.service(ctx, name, labels); err != nil {
+		return 0, err
+	}
+	s, err := e.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	w, err := e.client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
+	if err != nil {
+		return 0, err
+	}
+	defer w.Stop()
+	listens := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}, PeriodSeconds: 1} // or the program's start would count
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: image, ReadinessProbe: listens}}},
+	}
+	if _, err := e.client.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	if err := waitPods(ctx, w, 1, isReady); err != nil {
+		return 0, err
+	}
+	ready := time.Now()
+	d := net.Dialer{Timeout: time.Second}
+	for {
+		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(s.Spec.ClusterIP, "80"))
+		if err == nil {
+			took := time.Since(ready)
+			return took, c.Close()
+		}
+		if ctx.Err() != nil || time.Since(ready) > patience {
+			return 0, fmt.Errorf("service %s of a Ready pod: %w", name, err)
+		}
+		if err := sleep(ctx, 100*time.Microsecond); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// ask puts the same question to a DNS server over and over and returns how long the answers took. A lost answer counts as the time-out.
+func ask(ctx context.Context, server string) (times, error) {
+	const lost = time.Second
+	conn, err := dns.DialTimeout("udp", server, lost)
+	if err != nil {
+		return times{}, err
+	}
+	defer func() { _ = conn.Close() }() // a socket
+	q := new(dns.Msg).SetQuestion("kubernetes.default.svc.cluster.local.", dns.TypeA)
+	client := &dns.Client{Timeout: lost}
+	took := sink{}
+	pace := time.NewTicker(questionPace)
+	defer pace.Stop()
+	for range questions {
+		select {
+		case <-ctx.Done():
+			return times{}, ctx.Err()
+		case <-pace.C:
+		}
+		q.Id = dns.Id()
+		a, d, err := client.ExchangeWithConnContext(ctx, q, conn)
+		switch {
+		case err != nil:
+			d = lost
+		case len(a.Answer) != 1:
+			return times{}, fmt.Errorf("%s answers %v", server, a)
+		}
+		took.add(d)
+	}
+	return took.take(), nil
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"keelson/cluster"
+)
+
+// completeTimeout bounds how long a shell waits for names: a cluster that does not answer completes nothing.
+const completeTimeout = 2 * time.Second
+
+// completion is cobra's: what a word may become.
+type completion = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective)
+
+// completeFixed completes one argument, or a flag's value, from names.
+func completeFixed(names []string) completion {
+	return func(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return beginning(names, word), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// ofFlag completes a flag's value, whatever arguments there are already.
+func ofFlag(by completion) completion {
+	return func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return by(c, nil, word)
+	}
+}
+
+// completionExamples shows how the commands that cobra adds are used.
+func completionExamples(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for path, example := range map[string]string{
+		"help":                  "  keelson help up",
+		"completion":            "  source <(keelson completion bash)     # for this shell",
+		"completion bash":       "  source <(keelson completion bash)     # in ~/.bashrc: for every shell",
+		"completion zsh":        "  source <(keelson completion zsh)      # in ~/.zshrc: for every shell",
+		"completion fish":       "  keelson completion fish | source      # in ~/.config/fish/config.fish: for every shell",
+		"completion powershell": "  keelson completion powershell | Out-String | Invoke-Expression",
+	} {
+		if c, _, err := root.Find(strings.Fields(path)); err == nil {
+			c.Example = example
+		}
+	}
+}
+
+func beginning(names []string, word string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, word) })
+}
+
+// completeNames completes one argument from what the cluster has.
+func completeNames(list func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string) completion {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), completeTimeout)
+		defer cancel()
+		cl, err := completionClient(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := beginning(list(ctx, cl, c, word), word)
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if len(names) > 0 && strings.HasSuffix(names[0], "/") {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return names, directive
+	}
+}
+
+// completionClient reaches the cluster that the command line names so far.
+func completionClient(c *cobra.Command) (kubernetes.Interface, error) {
+	path := ""
+	if f := c.Flag("kubeconfig"); f != nil {
+		path = f.Value.String()
+	}
+	if f := c.Flag("data-dir"); path == "" && f != nil {
+		path = cluster.DataDir(f.Value.String()).Kubeconfig()
+	}
+	to, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, err
+	}
+	to.Timeout = completeTimeout
+	return kubernetes.NewForConfig(to)
+}
+
+// nodeNames are all nodes.
+func nodeNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _ string) []string {
+	l, err := cl.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, n := range l.Items {
+		out = append(out, n.Name)
+	}
+	return out
+}
+
+// namespaceNames are all namespaces.
+func namespaceNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _ string) []string {
+	l, err := cl.CoreV1().Namespaces().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for i := range l.Items {
+		out = append(out, l.Items[i].Name)
+	}
+	return out
+}
+
+// storyNames are what a story can be told of, as TYPE/NAME.
+func storyNames(types ...string) func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
+	return func(ctx context.Context, cl kubernetes.Interface, c *cobra.Command, word string) []string {
+		kind, _, named := strings.Cut(word, "/")
+		if !named {
+			var out []string
+			for _, t := range types {
+				out = append(out, t+"/")
+			}
+			return out
+		}
+		namespace := "default"
+		if f := c.Flag("namespace"); f != nil && f.Value.String() != "" {
+			namespace = f.Value.String()
+		}
+		var out []string
+		names := nodeNames
+		if kind != "node" {
+			names = func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
+				return namesOf(ctx, cl, kind, namespace)
+			}
+		}
+		for _, name := range names(ctx, cl, c, word) {
+			out = append(out, kind+"/"+name)
+		}
+		return out
+	}
+}
+
+// namesOf are the objects of a namespace; none where they cannot be listed.
+func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace string) []string {
+	path, resource := "/api/v1", ""
+	switch kind {
+	case "pod", "pods", "po":
+		resource = "pods"
+	case "svc", "service", "services":
+		resource = "services"
+	}
+	for _, o := range owners {
+		if slices.Contains(o.words, kind) {
+			path, resource = o.path, o.kind
+		}
+	}
+	if resource == "" {
+		return nil
+	}
+	b, err := cl.CoreV1().RESTClient().Get().AbsPath(path, "namespaces", namespace, resource).Param("resourceVersion", "0").DoRaw(ctx)
+	var l metav1.PartialObjectMetadataList
+	if err != nil || json.Unmarshal(b, &l) != nil {
+		return nil
+	}
+	var out []string
+	for _, o := range l.Items {
+		out = append(out, o.Name)
+	}
+	return out
+}
+
+// completeKubectl asks kubectl itself what follows.
+func completeKubectl(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 1 && args[0] == "--data-dir" {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	}
+	dir, rest := splitDataDir(args)
+	var out bytes.Buffer
+	if runKubectl(c.Context(), dir, slices.Concat([]string{cobra.ShellCompRequestCmd}, rest, []string{word}), Stdio{Out: &out, Err: io.Discard}) != 0 {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
+	last := lines[len(lines)-1]
+	directive, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
+	if err != nil || !strings.HasPrefix(last, ":") {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(directive)
+}

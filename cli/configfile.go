@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// configFlag is the flag that names a file of flags.
+const configFlag = "config"
+
+// readConfig sets the flags that the YAML file at path names, but for those that the command line gave. It is read strictly: each thing that
+// is wrong is told with its line, and nothing is set then that matters, since the command ends. Files that it names are found from its directory.
+func readConfig(fl *pflag.FlagSet, path string) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", configFlag, err)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("--%s: %w", configFlag, err)
+	}
+	given := map[string]bool{}
+	fl.Visit(func(f *pflag.Flag) { given[f.Name] = true })
+	wrong := func(line int, format string, args ...any) error {
+		return fmt.Errorf("%s:%d: %s", path, line, fmt.Sprintf(format, args...))
+	}
+	pairs, err := entries(path, b)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	first := map[string]int{}
+	for _, p := range pairs {
+		name := p.key.Value
+		f := fl.Lookup(name)
+		if line := first[name]; line > 0 {
+			errs = append(errs, wrong(p.key.Line, "%s is there already, in line %d", name, line))
+			continue
+		}
+		first[name] = p.key.Line
+		if f == nil || f.Hidden || name == configFlag || name == "help" {
+			hint := "`keelson up --help` lists them"
+			if near := nearestFlag(fl, name); near != "" && near != configFlag && near != "help" {
+				hint = "did you mean " + near + "?"
+			}
+			errs = append(errs, wrong(p.key.Line, "there is no flag %q: %s", name, hint))
+			continue
+		}
+		values, err := valuesFor(f, p.value)
+		if err != nil {
+			errs = append(errs, wrong(p.value.Line, "%s: %v", name, err))
+			continue
+		}
+		if given[name] {
+			continue
+		}
+		for _, v := range values {
+			if err := fl.Set(name, v); err != nil {
+				errs = append(errs, wrong(p.value.Line, "%s: %q is not what it takes: %v", name, v, errors.Unwrap(err)))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return absoluteFrom(filepath.Dir(abs), fl, func(name string) bool { return first[name] > 0 && !given[name] })
+}
+
+// entry is a line of the file.
+type entry struct{ key, value *yaml.Node }
+
+// entries are those of the file, which holds one mapping.
+func entries(path string, b []byte) ([]entry, error) {
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if err := d.Decode(&more); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: there is a second document; one mapping of flags is wanted", path)
+	}
+	root := doc.Content[0]
+	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
+		return nil, nil // only comments
+	}
+	if root.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s:%d: a mapping of flags to their values is wanted, as `port: 6443`", path, root.Line)
+	}
+	var out []entry
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		out = append(out, entry{root.Content[i], root.Content[i+1]})
+	}
+	return out, nil
+}
+
+// valuesFor are the texts that set a flag to what the file says.
+func valuesFor(f *pflag.Flag, n *yaml.Node) ([]string, error) {
+	_, list := f.Value.(pflag.SliceValue)
+	kind := f.Value.Type()
+	switch {
+	case n.Kind == yaml.AliasNode:
+		return nil, errors.New("anchors and aliases are not read")
+	case n.Kind == yaml.MappingNode && kind == "stringToString":
+		values := map[string]string{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i+1].Kind != yaml.ScalarNode {
+				return nil, fmt.Errorf("the value of %s is no text", n.Content[i].Value)
+			}
+			values[n.Content[i].Value] = n.Content[i+1].Value
+		}
+		var out []string
+		for _, k := range slices.Sorted(maps.Keys(values)) {
+			out = append(out, k+"="+values[k])
+		}
+		return out, nil
+	case n.Kind == yaml.SequenceNode && (list || kind == "strings"):
+		var out []string
+		for _, c := range n.Content {
+			if c.Kind != yaml.ScalarNode || c.Tag == "!!null" {
+				return nil, errors.New("each of the list must be a text")
+			}
+			out = append(out, c.Value)
+		}
+		if kind == "strings" && !list {
+			out = []string{strings.Join(out, ",")}
+		}
+		return out, nil
+	case n.Kind != yaml.ScalarNode:
+		return nil, fmt.Errorf("%s is wanted", wanted(kind))
+	}
+	tags := map[string]string{"bool": "!!bool", "int": "!!int", "int32": "!!int", "int64": "!!int"}
+	if tag := tags[kind]; n.Tag == "!!null" || tag != "" && n.Tag != tag {
+		return nil, fmt.Errorf("%s is wanted, not %q", wanted(kind), n.Value)
+	}
+	return []string{n.Value}, nil
+}
+
+// wanted says in words what a flag takes.
+func wanted(kind string) string {
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "int", "int32", "int64":
+		return "a number"
+	case "duration":
+		return "a duration, as 30s,"
+	case "stringSlice", "stringArray", "strings":
+		return "a list of texts, or one,"
+	case "stringToString":
+		return "a mapping of texts"
+	}
+	return "a text"
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"keelson/cluster"
+	"keelson/lib/deeds"
+	"keelson/lib/log"
+)
+
+func logsCommand(std Stdio) *cobra.Command {
+	q := log.Query{Tail: -1}
+	var since time.Duration
+	var format string
+	c := &cobra.Command{
+		Use:   "logs [COMPONENT]",
+		Short: "What the components did: all of them, or one",
+		Long: "Print what the components of the cluster in --data-dir wrote into its log, keelson.log: what they did to which object, and what went wrong.\n" +
+			"Components: " + strings.Join(deeds.Components(), ", ") + ".\n" +
+			"A component that runs as a process of its own writes to its standard error in place of this log.",
+		Example: "  keelson logs                        # all components, from the oldest line that is kept\n" +
+			"  keelson logs scheduler -f           # which pods it binds, as it happens\n" +
+			"  keelson logs kubelet --since 5m     # pulled, created, started, probe failed, killed\n" +
+			"  keelson logs --tail 20 -o json      # one JSON object a line",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeFixed(deeds.Components()),
+	}
+	dir := dataDirFlag(c)
+	fl := c.Flags()
+	fl.BoolVarP(&q.Follow, "follow", "f", false, "go on with what is written from now on, until Ctrl-C")
+	fl.IntVar(&q.Tail, "tail", -1, "begin with the last `N` lines; -1: all")
+	fl.DurationVar(&since, "since", 0, "leave out what is older, as 5m")
+	fl.StringVarP(&format, "output", "o", "text", "`text`, or json: one object a line")
+	_ = c.RegisterFlagCompletionFunc("output", ofFlag(completeFixed([]string{"text", "json"})))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			want, err := componentOf(args[0])
+			if err != nil {
+				return err
+			}
+			q.Want = func(l log.Line) bool { return l.Get(deeds.Key) == want }
+		}
+		if format != "text" && format != "json" {
+			return fmt.Errorf("--output %q is neither text nor json", format)
+		}
+		if since > 0 {
+			q.Since = time.Now().Add(-since)
+		}
+		path := cluster.DataDir(*dir).Log()
+		err := log.Read(c.Context(), path, q, func(l log.Line) error {
+			text := l.Raw
+			if format == "json" {
+				text = string(l.JSON())
+			}
+			_, err := fmt.Fprintln(std.Out, text)
+			return err
+		})
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("no cluster has run in %s: there is no %s", *dir, path)
+		case errors.Is(err, context.Canceled):
+			return nil
+		}
+		return err
+	}
+	return c
+}
+
+// componentOf is the component that people mean, who may know it by the name of Kubernetes' program.
+func componentOf(name string) (string, error) {
+	known := strings.TrimPrefix(strings.ToLower(name), "kube-")
+	switch known {
+	case "controllers", "controller":
+		known = deeds.ControllerManager
+	case "network-policy":
+		known = deeds.NetworkPolicy
+	case "etcd":
+		known = deeds.Store
+	case "coredns":
+		known = deeds.DNS
+	}
+	if !slices.Contains(deeds.Components(), known) {
+		return "", fmt.Errorf("there is no component %q: %s", name, strings.Join(deeds.Components(), ", "))
+	}
+	return known, nil
+}
