@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o 
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race attack kills lint golangci critest vulncheck fuzz fuzz-short e2e bench check deps tools clean help
+.PHONY: build run demo test race attack kills lint golangci critest h2spec vulncheck fuzz fuzz-short e2e bench check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -54,6 +54,9 @@ kills: ## a thousand kills of the store
 
 critest: build ## critest of cri-tools against the container runtime (root; versions: test/critools/go.mod)
 	@hack/critest
+
+h2spec: ## h2spec against the HTTP/2 server (versions: test/h2spec/go.mod)
+	@hack/h2spec
 
 vulncheck: ## the binary in the Go vulnerability database (exit 2: it cannot be reached)
 	@hack/vulncheck
