@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +18,9 @@ import (
 var bannedNames = []string{"pkg", "util", "utils", "common", "helpers", "types", "misc", "base", "shared"}
 
 const maxLines = 600
+
+// unnamed are file names that say only that there was no room elsewhere: x_more.go, x_2.go.
+var unnamed = regexp.MustCompile(`(^|_)more(_test)?\.go$|_\d+(_test)?\.go$|[a-z]{2,}\d+(_test)?\.go$`)
 
 // TestHouse holds the house rules that a reader would otherwise have to check by hand.
 func TestHouse(t *testing.T) {
@@ -29,6 +33,9 @@ func TestHouse(t *testing.T) {
 		dir := filepath.Dir(path)
 		if slices.Contains(bannedNames, filepath.Base(dir)) {
 			t.Errorf("%s: name a package by what it does", dir)
+		}
+		if name := filepath.Base(path); unnamed.MatchString(name) && !strings.HasSuffix(strings.TrimSuffix(name, "_test.go"), "_amd64") {
+			t.Errorf("%s: name a file by what is in it", path)
 		}
 		generated := bytes.Contains(src[:min(len(src), 200)], []byte("Code generated"))
 		if n := bytes.Count(src, []byte("\n")); n > maxLines && !generated {
