@@ -231,16 +231,41 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	default:
 		return nil, fmt.Errorf("node %s: %d connections lead through its tunnel already", node, mux.Most)
 	}
-	if err := ctx.Err(); err != nil {
-		<-tn.seats
-		return nil, err
-	}
-	stream, err := tn.session.OpenStream()
+	stream, err := tn.dial(ctx)
 	if err != nil {
-		<-tn.seats
 		return nil, fmt.Errorf("node %s: its tunnel: %w", node, err)
 	}
 	return &seated{Conn: mux.Conn(stream), leave: sync.OnceFunc(func() { <-tn.seats })}, nil
+}
+
+// dial opens a stream for whoever has taken a seat, and gives the seat back where it opens none. A node that acknowledges nothing makes
+// OpenStream wait for minutes: then the seat stays taken, so that no more wait than there are seats.
+func (tn *tunnel) dial(ctx context.Context) (*yamux.Stream, error) {
+	type result struct {
+		stream *yamux.Stream
+		err    error
+	}
+	results := make(chan result)
+	go func() { // ends when the stream is open or the session ends
+		stream, err := tn.session.OpenStream()
+		if err != nil {
+			<-tn.seats
+		}
+		select {
+		case results <- result{stream, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = stream.Close()
+				<-tn.seats
+			}
+		}
+	}()
+	select {
+	case r := <-results:
+		return r.stream, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // seated gives its seat back when it is closed.

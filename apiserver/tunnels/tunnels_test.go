@@ -199,9 +199,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	session, _ := s.join(t, "one", mux.Protocol)
 	go func() { // ends with the session
 		for {
-			if _, err := session.Accept(); err != nil {
+			c, err := session.Accept()
+			if err != nil {
 				return
 			}
+			go func() { // ends with the connection, as a kubelet's server ends its own
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}()
 		}
 	}()
 	for round := range 4 { // 1,024 lives
@@ -220,5 +225,25 @@ func TestConnectionsAreBounded(t *testing.T) {
 			_ = c.Close()
 			_ = c.Close() // gives back once
 		}
+	}
+}
+
+// TestANodeThatAnswersNothing: who dials it waits no longer than they want to.
+func TestANodeThatAnswersNothing(t *testing.T) {
+	s := newServer(t)
+	if _, code := s.join(t, "silent", mux.Protocol); code != http.StatusSwitchingProtocols {
+		t.Fatalf("join: %d", code)
+	}
+	for range mux.Most { // as many as may wait for the node's word
+		c, err := s.Dial(t.Context(), "silent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if c, err := s.Dial(ctx, "silent"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("one more: %v, %v; want the caller's deadline", c, err)
 	}
 }
