@@ -22,7 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/yamux"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"keelson/lib/mux"
@@ -49,7 +48,7 @@ type Tunnels struct {
 }
 
 type tunnel struct {
-	session *yamux.Session
+	session *mux.Session
 	seats   chan struct{}
 }
 
@@ -139,7 +138,7 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 	t.cfg.Log.Info("a node opened a tunnel to its kubelet", "node", node, "from", conn.RemoteAddr())
 	t.lives.Go(func() { t.live(node, tn, ends) })
 	t.lives.Go(func() { // a node has nothing to open: what it sends there would lie in this server's memory
-		if _, err := session.AcceptStream(); err == nil {
+		if _, err := session.Accept(); err == nil {
 			t.cfg.Log.Warn("a node opened a connection to the server through its tunnel, which ends", "node", node)
 			_ = session.Close()
 		}
@@ -151,12 +150,12 @@ func (t *Tunnels) open(conn net.Conn, buffered *bufio.ReadWriter, node string, e
 func (t *Tunnels) live(node string, tn *tunnel, ends time.Time) {
 	why := "the connection ended"
 	if ends.IsZero() {
-		<-tn.session.CloseChan()
+		<-tn.session.Ended()
 	} else {
 		timer := time.NewTimer(time.Until(ends))
 		defer timer.Stop()
 		select {
-		case <-tn.session.CloseChan():
+		case <-tn.session.Ended():
 		case <-timer.C:
 			why = "the node's certificate ended"
 		}
@@ -235,19 +234,19 @@ func (t *Tunnels) Dial(ctx context.Context, node string) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %s: its tunnel: %w", node, err)
 	}
-	return &seated{Conn: mux.Conn(stream), leave: sync.OnceFunc(func() { <-tn.seats })}, nil
+	return &seated{Conn: stream, leave: sync.OnceFunc(func() { <-tn.seats })}, nil
 }
 
 // dial opens a stream for whoever has taken a seat, and gives the seat back where it opens none. A node that acknowledges nothing makes
-// OpenStream wait for minutes: then the seat stays taken, so that no more wait than there are seats.
-func (tn *tunnel) dial(ctx context.Context) (*yamux.Stream, error) {
+// Open wait for minutes: then the seat stays taken, so that no more wait than there are seats.
+func (tn *tunnel) dial(ctx context.Context) (net.Conn, error) {
 	type result struct {
-		stream *yamux.Stream
+		stream net.Conn
 		err    error
 	}
 	results := make(chan result)
 	go func() { // ends when the stream is open or the session ends
-		stream, err := tn.session.OpenStream()
+		stream, err := tn.session.Open()
 		if err != nil {
 			<-tn.seats
 		}

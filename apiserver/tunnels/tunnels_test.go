@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/yamux"
-
 	"keelson/apiserver/tunnels"
 	"keelson/lib/mux"
 )
@@ -59,7 +57,7 @@ func newServer(t *testing.T) *server {
 }
 
 // join opens a tunnel as a node does; code is the answer's where it is none.
-func (s *server) join(t *testing.T, node, upgrade string) (session *yamux.Session, code int) {
+func (s *server) join(t *testing.T, node, upgrade string) (session *mux.Session, code int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+mux.Path, http.NoBody)
 	if err != nil {
@@ -86,7 +84,7 @@ func (s *server) join(t *testing.T, node, upgrade string) (session *yamux.Sessio
 }
 
 // greet answers each connection with the text.
-func greet(session *yamux.Session, text string) {
+func greet(session *mux.Session, text string) {
 	go func() { // ends with the session
 		for {
 			c, err := session.Accept()
@@ -116,10 +114,10 @@ func (s *server) read(t *testing.T, node string) string {
 	return string(b)
 }
 
-func ended(t *testing.T, session *yamux.Session) {
+func ended(t *testing.T, session *mux.Session) {
 	t.Helper()
 	select {
-	case <-session.CloseChan():
+	case <-session.Ended():
 	case <-time.After(10 * time.Second):
 		t.Fatal("the tunnel is still open")
 	}
@@ -182,7 +180,7 @@ func TestTunnelsEnd(t *testing.T) {
 	s.eventuallyNone(t, "deleted")
 
 	attacker, _ := s.join(t, "attacker", mux.Protocol)
-	if c, err := attacker.OpenStream(); err == nil {
+	if c, err := attacker.Open(); err == nil {
 		_, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	}
 	ended(t, attacker)

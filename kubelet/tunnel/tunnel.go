@@ -19,7 +19,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/yamux"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
@@ -185,18 +184,18 @@ func (t *Tunnel) once(ctx context.Context, rt http.RoundTripper) error {
 }
 
 // serve hands what the server opens to the kubelet.
-func (t *Tunnel) serve(session *yamux.Session) error {
+func (t *Tunnel) serve(session *mux.Session) error {
 	for {
-		stream, err := session.AcceptStream()
+		stream, err := session.Accept()
 		if err != nil {
 			return err
 		}
-		if session.NumStreams() > mux.Most {
+		if session.Len() > mux.Most {
 			_ = stream.Close() // a server that keeps to its word does not open so many
 			continue
 		}
 		select {
-		case t.conns <- mux.Conn(stream):
+		case t.conns <- stream:
 		case <-t.closed:
 			_ = stream.Close()
 			return net.ErrClosed

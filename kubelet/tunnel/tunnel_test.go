@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/yamux"
 	"k8s.io/client-go/rest"
 
 	"keelson/client"
@@ -38,7 +37,7 @@ func start(t *testing.T, url string, dial func(context.Context, string, string) 
 
 // TestServesThroughTheTunnel: what the server opens is accepted; when the connection ends another one is opened.
 func TestServesThroughTheTunnel(t *testing.T) {
-	sessions := make(chan *yamux.Session)
+	sessions := make(chan *mux.Session)
 	hs := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != mux.Path || r.Header.Get("Upgrade") != mux.Protocol {
 			t.Errorf("%s with Upgrade: %s", r.URL.Path, r.Header.Get("Upgrade"))

@@ -5,10 +5,7 @@
 package mux
 
 import (
-	"errors"
 	"io"
-	"net"
-	"os"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -45,34 +42,11 @@ func config() *yamux.Config {
 }
 
 // Opener is the side that opens connections: the server's. Its caller ends the session when the other side opens one.
-func Opener(conn io.ReadWriteCloser) (*yamux.Session, error) { return yamux.Client(conn, config()) }
+func Opener(conn io.ReadWriteCloser) (*Session, error) { return begin(conn, yamux.Client, config()) }
 
 // Accepter is the side that accepts them: the node's.
-func Accepter(conn io.ReadWriteCloser) (*yamux.Session, error) {
+func Accepter(conn io.ReadWriteCloser) (*Session, error) {
 	c := config()
 	c.EnableKeepAlive, c.KeepAliveInterval = true, askEvery
-	return yamux.Server(conn, c)
-}
-
-// Conn is a connection whose deadlines end a read or a write as those of other connections do: with an error that is not for ever. TLS gives
-// a connection up after any other error, and HTTP's server sets a deadline to take a connection over.
-func Conn(s *yamux.Stream) net.Conn { return stream{s} }
-
-type stream struct{ *yamux.Stream }
-
-func (s stream) Read(p []byte) (int, error) {
-	n, err := s.Stream.Read(p)
-	return n, known(err)
-}
-
-func (s stream) Write(p []byte) (int, error) {
-	n, err := s.Stream.Write(p)
-	return n, known(err)
-}
-
-func known(err error) error {
-	if errors.Is(err, yamux.ErrTimeout) {
-		return os.ErrDeadlineExceeded
-	}
-	return err
+	return begin(conn, yamux.Server, c)
 }
