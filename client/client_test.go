@@ -269,6 +269,33 @@ func TestEvents(t *testing.T) {
 	})
 }
 
+// TestEventsOfOneMoment: what happens to an object within one tick of the clock is all kept, by one name each.
+func TestEventsOfOneMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // its clock stands still
+		srv := &eventServer{events: map[string]*corev1.Event{}}
+		c, err := InProcess(srv, nil, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := c.Events("kubelet", "node-1", nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- e.Run(ctx, func() {}) }() // ends with ctx
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}
+		for _, reason := range []string{"Pulled", "Created", "Started"} {
+			e.Event(pod, corev1.EventTypeNormal, reason, "")
+		}
+		synctest.Wait()
+		if len(srv.events) != 3 {
+			t.Errorf("%d events, want 3", len(srv.events))
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A namespace that is being deleted takes no events; whoever deletes one finds no warning for every pod of it in the log.
 func TestEventsOfTerminatingNamespace(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -34,6 +34,7 @@ type Events struct {
 
 	mu   sync.Mutex
 	talk *lru.Cache // spoken -> *rate.Limiter
+	last int64      // what the newest event's name ends with
 }
 
 // spoken is what a component may only say so much about.
@@ -98,7 +99,7 @@ func (e *Events) record(obj runtime.Object, annotations map[string]string, event
 	}
 	ev := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s.%x", ref.Name, now.UnixNano()), Namespace: ns, Annotations: annotations,
+			Name: fmt.Sprintf("%s.%x", ref.Name, e.unique(now.Time)), Namespace: ns, Annotations: annotations,
 		},
 		InvolvedObject: *ref, Reason: reason, Message: message, Type: eventType,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
@@ -110,6 +111,14 @@ func (e *Events) record(obj runtime.Object, annotations map[string]string, event
 	default:
 		e.log.Warn("event dropped, too many wait to be written", "object", ref.Name, "reason", reason)
 	}
+}
+
+// unique is the time in nanoseconds, or more: two events at one time of the clock would have one name, and one of them would be lost.
+func (e *Events) unique(now time.Time) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.last = max(now.UnixNano(), e.last+1)
+	return e.last
 }
 
 // tooMuch tells whether the component has said all it may about an object for now. It is asked first: a controller that makes

@@ -233,6 +233,7 @@ func TestQuotaChangesUnderLoad(t *testing.T) {
 		}
 		q, err := quotas.Create(t.Context(), &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: limit("3")}, metav1.CreateOptions{})
 		must(t)(q, err)
+		synctest.Wait() // until admission follows the quota
 		must(t)(b.AppsV1().Deployments("bad").Create(t.Context(), deployment("many", 6), metav1.CreateOptions{}))
 		have := func(n int, hard string) func() (bool, error) {
 			return func() (bool, error) {
