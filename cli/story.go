@@ -188,7 +188,7 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 		var s timeline.Story
 		err := dec.Decode(&s)
 		if errors.Is(err, io.EOF) || err != nil && ctx.Err() != nil { // the end, or Ctrl-C, which needs no words
-			return nil
+			return nil //nolint:nilerr // Ctrl-C's
 		}
 		if err != nil {
 			return fmt.Errorf("read timeline: %w", err)

@@ -58,7 +58,7 @@ func TestConfigz(t *testing.T) {
 				if err := json.Unmarshal(b, &at); err != nil {
 					t.Fatal(err)
 				}
-				for _, name := range strings.Split(path, ".") {
+				for name := range strings.SplitSeq(path, ".") {
 					section, _ := at.(map[string]any)
 					at = section[name]
 				}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -100,9 +101,7 @@ func AddedNodes(text string) ([]*corev1.Node, error) {
 	for i := range n {
 		name := fmt.Sprintf("added-%d", i+1)
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}, Status: corev1.NodeStatus{Allocatable: has, Capacity: has}}
-		for k, v := range labels {
-			node.Labels[k] = v
-		}
+		maps.Copy(node.Labels, labels)
 		node.Labels[corev1.LabelHostname] = name
 		out = append(out, node)
 	}

@@ -224,8 +224,8 @@ func upstream(t *testing.T) (addr string) {
 		m.RecursionAvailable = true
 		q := r.Question[0]
 		records := map[string]string{"www.example.com. A": "0 IN A 192.0.2.80", "www.example.com. AAAA": "0 IN AAAA 2001:db8::80", "www.example.com. TXT": `0 IN TXT "hello"`}
-		switch name := strings.ToLower(q.Name); {
-		case name == "www.example.com.":
+		switch name := strings.ToLower(q.Name); name {
+		case "www.example.com.":
 			if text := records[name+" "+mdns.TypeToString[q.Qtype]]; text != "" {
 				rr, _ := mdns.NewRR(q.Name + " " + text)
 				m.Answer = []mdns.RR{rr}

@@ -29,7 +29,7 @@ import (
 // Network connects pods; see server.Network.
 type Network = server.Network
 
-// Pod, Attachment and PortMapping are what a Network is told and says; see server.
+// What a Network is told and says; see server.
 type (
 	Pod         = server.Pod
 	Attachment  = server.Attachment

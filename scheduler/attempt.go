@@ -206,7 +206,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 		return err
 	}
 	return r.measure("Bind", func() (err error) {
-		for _, b := range r.profile.bind {
+		for _, b := range r.bind {
 			if err = b.Bind(ctx, r.cycle, r.pod, r.node); !errors.Is(err, framework.ErrSkip) {
 				return err
 			}

@@ -55,7 +55,7 @@ func leave(ts *testscript.TestScript, name string) {
 func unmake(name string) {
 	pids, err := exec.CommandContext(context.Background(), "ip", "netns", "pids", name).Output()
 	if err == nil {
-		for _, f := range strings.Fields(string(pids)) {
+		for f := range strings.FieldsSeq(string(pids)) {
 			if pid, err := strconv.Atoi(f); err == nil {
 				_ = unix.Kill(pid, unix.SIGKILL)
 			}

@@ -27,7 +27,7 @@ func programImage(pkg string) func(*testscript.TestScript, bool, []string) {
 		ts.Check(err)
 		defer func() { _ = os.RemoveAll(dir) }()
 		program := filepath.Join(dir, base)
-		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, pkg) //nolint:noctx,gosec // the test's deadline ends it; pkg is ours
+		build := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, pkg) //nolint:gosec // the test's deadline ends it; pkg is ours
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			ts.Fatalf("go build %s: %v\n%s", pkg, err, out)

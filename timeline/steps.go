@@ -195,7 +195,7 @@ func broken(text string, limit int) []string {
 func words(text string, limit int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		switch {
 		case line == "":
 			line = word

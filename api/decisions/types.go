@@ -34,7 +34,7 @@ const (
 // PodDecision is the scheduler's last attempt for the pod of the same name. Its creationTimestamp is when the attempt began.
 type PodDecision struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 	Status            PodDecisionStatus `json:"status"`
 }
 
@@ -131,7 +131,7 @@ type Victim struct {
 // PodDecisionList is a list of PodDecisions.
 type PodDecisionList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata"`
 	Items           []PodDecision `json:"items"`
 }
 

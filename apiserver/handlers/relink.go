@@ -56,7 +56,7 @@ func (c *connector) below(w http.ResponseWriter, r *http.Request, rq *pipeline.R
 		rewrite(pr)
 		pr.Out.Header.Set("X-Forwarded-Uri", r.URL.EscapedPath())
 	}
-	p.ModifyResponse = l.response //nolint:bodyclose // the reverse proxy closes it
+	p.ModifyResponse = l.response
 	p.ServeHTTP(w, r)
 }
 
@@ -68,7 +68,7 @@ func (l relinker) response(resp *http.Response) error {
 	kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || kind != "text/html" || resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusSwitchingProtocols ||
 		resp.StatusCode == http.StatusPartialContent {
-		return nil
+		return nil //nolint:nilerr // what is no HTML passes as it is
 	}
 	text := io.Reader(resp.Body)
 	switch resp.Header.Get("Content-Encoding") {

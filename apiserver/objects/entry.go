@@ -113,7 +113,7 @@ func shallow(obj kind.Object) (kind.Object, bool) {
 	}
 	c := reflect.New(v.Type().Elem())
 	c.Elem().Set(v.Elem())
-	out, ok := c.Interface().(kind.Object)
+	out, ok := reflect.TypeAssert[kind.Object](c)
 	return out, ok
 }
 

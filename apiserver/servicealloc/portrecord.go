@@ -106,7 +106,7 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 		}
 		t.has = func(port int32) bool { return b.has(port) || a.holdsPort(port) }
 		if refused = t.choose(s, old); refused != nil || len(t.ports) == 0 {
-			return now, nil
+			return now, nil //nolint:nilerr // nothing to write; refused is the answer
 		}
 		for _, port := range t.ports {
 			b.set(port, 1)
@@ -117,8 +117,8 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 		err = refused
 	}
 	if err != nil {
-		t.ports = nil                                    // if they were written in spite of the error, nobody has them, and repair gives them back
-		if _, told := err.(apierrors.APIStatus); !told { //nolint:errorlint // the error itself is what is answered
+		t.ports = nil // if they were written in spite of the error, nobody has them, and repair gives them back
+		if _, told := err.(apierrors.APIStatus); !told {
 			err = noPort(err)
 		}
 		return err

@@ -148,10 +148,10 @@ func inPod(m mark.Mark, failed bool) (string, []slog.Attr) {
 		attrs := []slog.Attr{slog.String("container", d.Container), slog.String("probe", d.Kind), slog.String("action", d.Action), slog.String("output", d.Output)}
 		return either(!d.Success, "probe failed", "probe succeeded"), attrs
 	case *mark.Status:
-		switch {
-		case m.Step == mark.StepReady:
+		switch m.Step {
+		case mark.StepReady:
 			return "pod is ready", nil
-		case m.Step == mark.StepTerminated:
+		case mark.StepTerminated:
 			return "pod is terminated", []slog.Attr{slog.String("phase", d.To)}
 		}
 	}

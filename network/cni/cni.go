@@ -147,7 +147,7 @@ func (n *Network) Watch(ctx context.Context, report func(error)) error {
 		now := n.use(ctx)
 		if ctx.Err() != nil {
 			w.close()
-			return nil
+			return nil //nolint:nilerr // the node ends
 		}
 		n.current.Store(now)
 		if last == nil || text(last.err) != text(now.err) {

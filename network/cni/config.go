@@ -63,11 +63,11 @@ func read(path string) (*libcni.NetworkConfigList, error) {
 			return nil, err
 		}
 	} else {
-		one, err := libcni.ConfFromFile(path)
+		one, err := libcni.ConfFromFile(path) //nolint:staticcheck // .conf files are still read, as by containerd
 		if err != nil {
 			return nil, err
 		}
-		if list, err = libcni.ConfListFromConf(one); err != nil {
+		if list, err = libcni.ConfListFromConf(one); err != nil { //nolint:staticcheck // the same
 			return nil, err
 		}
 	}

@@ -38,9 +38,7 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	c := &Configuration{}
 	var errs []located
 	add := func(at string, err error) { errs = append(errs, locate(root, at, err)) }
-	for _, err := range decode(root, &c.KubeSchedulerConfiguration) {
-		errs = append(errs, err)
-	}
+	errs = append(errs, decode(root, &c.KubeSchedulerConfiguration)...)
 	if len(errs) > 0 {
 		return nil, told(name, errs)
 	}
@@ -225,7 +223,7 @@ func place(n *yaml.Node, lines []offset, err error) located {
 	case errors.As(err, &known):
 		return locate(n, known.field, known)
 	case errors.As(err, &path):
-		text := strings.SplitN(err.Error(), ` "`, 2)[0]
+		text, _, _ := strings.Cut(err.Error(), ` "`)
 		at, _ := nodeAt(n, path.FieldPath())
 		return located{keyLine(n, path.FieldPath(), at.Line), path.FieldPath() + ": " + text}
 	case errors.As(err, &kind):

@@ -67,12 +67,11 @@ func validateAddedAffinity(at *field.Path, a *corev1.NodeAffinity) (errs field.E
 	}
 	add := func(at *field.Path, err error) {
 		var all utilerrors.Aggregate
-		var one *field.Error
 		switch {
 		case err == nil:
 		case errors.As(err, &all):
 			for _, e := range utilerrors.Flatten(all).Errors() {
-				if errors.As(e, &one) {
+				if one, ok := errors.AsType[*field.Error](e); ok {
 					errs = append(errs, one)
 				} else {
 					errs = append(errs, field.Invalid(at, "", e.Error()))

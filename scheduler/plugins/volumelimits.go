@@ -63,7 +63,7 @@ func (s *Storage) attached(p *corev1.Pod, into map[csiVolume]bool) {
 func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	node, err := f.storage.nodes.Get(n.Name)
 	if err != nil {
-		return nil // no driver says anything of the node
+		return nil //nolint:nilerr // no driver says anything of the node
 	}
 	limits := map[string]int{}
 	for i := range node.Spec.Drivers {

@@ -63,10 +63,10 @@ func (t *Trace) strayed(c *reach.Connection) bool {
 
 // refused is what a reset or an ICMP error means: nobody listens, unless the rules were to refuse.
 func (t *Trace) refused(at netip.AddrPort) {
-	switch {
-	case t.Expected == Refuses:
+	switch t.Expected {
+	case Refuses:
 		t.Verdict = confirm(true, t.Why, "")
-	case t.Expected == Passes || t.Expected == Sometimes:
+	case Passes, Sometimes:
 		who := at.Addr().String()
 		if t.Met != "" {
 			who = "pod " + t.Met
@@ -137,10 +137,7 @@ func renderNames(b *strings.Builder, n *reach.Names) {
 
 // tryWords is a question to a DNS server and its answer.
 func tryWords(try *reach.Try) string {
-	text := try.Name
-	for _, a := range try.Aliases {
-		text += " -> " + a
-	}
+	text := strings.Join(append([]string{try.Name}, try.Aliases...), " -> ")
 	switch {
 	case try.Error != "":
 		text += ": no answer: " + try.Error
