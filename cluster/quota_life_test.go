@@ -253,6 +253,7 @@ func quotaOfPods(t *testing.T, c kubernetes.Interface) {
 	l.refused("nothing said", l.pod("silent", nil), "failed quota: quota: must specify cpu for: main; memory for: main")
 	p, err := c.CoreV1().Pods(l.ns).Get(t.Context(), "first", metav1.GetOptions{})
 	l.must("get", err)
+	p.ResourceVersion = "" // whatever the scheduler writes meanwhile
 	p.Spec.Containers[0].Resources.Requests = hard("cpu", "100m", "memory", "100Mi")
 	if _, err := c.CoreV1().Pods(l.ns).Update(t.Context(), p, metav1.UpdateOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("changed requests: got %v, want invalid", err)
