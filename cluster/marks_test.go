@@ -58,6 +58,10 @@ func TestNodesCannotForgeTimelines(t *testing.T) {
 		_ = resp.Body.Close()
 		return resp.StatusCode
 	}
+	soon(t, "both pods in the server's cache, by which it knows whose they are", func() (bool, error) {
+		list, err := admin.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
+		return err == nil && len(list.Items) == len(pods), err
+	})
 	node := c.clientOf(t, "system:node:one", auth.Nodes)
 	for _, name := range []string{"mine", "theirs"} {
 		if code := send(node, name); code != http.StatusNoContent {

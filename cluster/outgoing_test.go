@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -94,6 +95,10 @@ func TestNodeCannotTurnServerOnItself(t *testing.T) {
 	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "evil"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	soon(t, "mallory may use nodes/proxy", func() (bool, error) { // rules hold a moment after they are written
+		code, body := httpGet(t, mallory, "/api/v1/nodes/evil/proxy/")
+		return code != http.StatusForbidden, errors.New(body)
+	})
 	for _, tt := range []struct {
 		kind    corev1.NodeAddressType
 		address string
