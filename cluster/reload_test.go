@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -58,9 +57,7 @@ func TestJudgesAreReadAgain(t *testing.T) {
 		t.Errorf("at first she may: %v", err)
 	}
 	for path, text := range map[string]string{authentication: issuers("b:"), authorization: authorizers + ", {type: AlwaysAllow, name: alwaysallow}]\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		replace(t, path, []byte(text))
 	}
 	deadline := time.Now().Add(time.Minute)
 	for name() != "b:carol" || list() != nil {
