@@ -25,6 +25,8 @@ import (
 const (
 	budgetPods    = 10
 	budgetMissing = 3
+	// A second or two are enough where nothing else runs.
+	budgetPatience = 3 * time.Minute
 )
 
 // TestEvictionsKeepTheBudget: however many evict at once, no more pods are missing at any revision than the budget allows, and
@@ -42,7 +44,7 @@ func TestEvictionsKeepTheBudget(t *testing.T) {
 	least.Store(budgetPods)
 	var watching sync.WaitGroup
 	watching.Go(func() { follow(w, &least) })
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), budgetPatience)
 	defer cancel()
 	var evicting sync.WaitGroup
 	for range 20 {
@@ -52,7 +54,7 @@ func TestEvictionsKeepTheBudget(t *testing.T) {
 	w.Stop()
 	watching.Wait()
 	if n := evicted.Load(); n < 2*budgetPods {
-		t.Errorf("%d pods were evicted in %s, want %d", n, 30*time.Second, 2*budgetPods)
+		t.Errorf("%d pods were evicted in %s, want %d", n, budgetPatience, 2*budgetPods)
 	}
 	if n := least.Load(); n < budgetPods-budgetMissing {
 		t.Errorf("at a time only %d pods were healthy, want %d at least", n, budgetPods-budgetMissing)
