@@ -200,7 +200,7 @@ func TestNothingStays(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	clustertest.Eventually(t, "all goroutines have ended", 10*time.Second, func() (bool, error) { return ours() <= before, nil })
+	clustertest.Eventually(t, "all goroutines have ended", 30*time.Second, func() (bool, error) { return ours() <= before, nil })
 }
 
 // BenchmarkStart: go test -run '^$' -bench Start ./cluster/clustertest/

@@ -16,7 +16,7 @@ import (
 // A history is done within seconds of the processor's time, and within hours of its own. A machine with other work to do may take long:
 // the clock on the wall says only that a history waits for something that never comes.
 const (
-	cpuLimit     = 5 * time.Minute
+	cpuLimit     = 5 * time.Minute // as many histories at once as there are processors have each as much
 	realLimit    = time.Hour
 	virtualLimit = 12 * time.Hour
 )
@@ -43,6 +43,7 @@ func within(t *testing.T, seed uint64, told func() string, f func(t *testing.T))
 	defer close(done)
 	go func() { // ends with the test
 		begun, used := time.Now(), cpuTime()
+		limit := cpuLimit * time.Duration(runtime.GOMAXPROCS(0))
 		for tick := time.NewTicker(10 * time.Second); ; {
 			select {
 			case <-done:
@@ -51,8 +52,8 @@ func within(t *testing.T, seed uint64, told func() string, f func(t *testing.T))
 			case <-tick.C:
 			}
 			switch {
-			case cpuTime()-used > cpuLimit:
-				hangs(cpuLimit.String() + " of the processor's time")
+			case cpuTime()-used > limit:
+				hangs(limit.String() + " of the processor's time")
 			case time.Since(begun) > realLimit:
 				hangs(realLimit.String())
 			}
