@@ -156,6 +156,7 @@ func TestGoesDuringPass(t *testing.T) {
 		j := newJob(1, 1)
 		c := controllertest.New(j)
 		c.Fake.PrependReactor("create", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+			time.Sleep(time.Second) // until the informers watch: the fake server tells nobody later of what has gone
 			if err := c.Fake.Tracker().Delete(batchv1.SchemeGroupVersion.WithResource("jobs"), "default", "pi"); err != nil {
 				t.Error(err)
 			}
