@@ -140,6 +140,7 @@ func (k *keeper) lead(round, n int) {
 	ctx, ns := k.t.Context(), fmt.Sprintf("lives-%d", round)
 	_, err := k.cs.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{})
 	k.try(err)
+	k.account(ns)
 	pods := k.cs.CoreV1().Pods(ns)
 	zero, one := int64(0), int64(1)
 	kinds := []string{"finished", "failed", "forced", "graceful", "evicted", "namespace"}
@@ -165,15 +166,9 @@ func (k *keeper) lead(round, n int) {
 				{Name: "e", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}},
 			},
 		}}
-		created, err := pods.Create(ctx, p, metav1.CreateOptions{})
-		if apierrors.IsForbidden(err) { // its service account comes a moment after the namespace
-			time.Sleep(300 * time.Millisecond)
-			created, err = pods.Create(ctx, p, metav1.CreateOptions{})
-		}
-		if err != nil {
+		if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
 			k.t.Fatal(err)
 		}
-		_ = created
 		wg.Go(func() {
 			switch kind {
 			case "forced":
@@ -201,6 +196,20 @@ func (k *keeper) lead(round, n int) {
 		}
 		if time.Now().After(end) {
 			k.t.Fatalf("namespace %s is not gone after 3 minutes: %v", ns, err)
+		}
+	}
+}
+
+// account waits until a new namespace has the service account that its pods need.
+func (k *keeper) account(ns string) {
+	k.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		_, err := k.cs.CoreV1().ServiceAccounts(ns).Get(k.t.Context(), "default", metav1.GetOptions{})
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			k.t.Fatalf("namespace %s has no service account: %v", ns, err)
 		}
 	}
 }

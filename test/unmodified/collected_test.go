@@ -88,6 +88,7 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 	hall := made(t, c.halls, "store.example.com/v1", "Hall", "hall", nil)
 	box := c.box(t, "default", "box", hall)
 	inner := c.box(t, "default", "inner", box)
+	held := made(t, boxes, "store.example.com/v1", "Box", "held", []string{"example.com/hold"}, box) // before of-map: when that has gone, the collector knows of both
 	c.configMap(t, "default", "of-inner", inner)
 	owner := c.configMap(t, "default", "owner")
 	c.box(t, "default", "of-map", owner)
@@ -115,7 +116,6 @@ func TestCustomResourcesAreCollected(t *testing.T) {
 		t.Errorf("the orphan: %v, %v", u, err)
 	}
 
-	held := made(t, boxes, "store.example.com/v1", "Box", "held", []string{"example.com/hold"}, box)
 	foreground := metav1.DeletePropagationForeground
 	if err := c.halls.Delete(ctx, "hall", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
 		t.Fatal(err)

@@ -112,6 +112,20 @@ func TestOperator(t *testing.T) {
 	shops := func(version string) dynamic.ResourceInterface {
 		return r.dynamic.Resource(schema.GroupVersionResource{Group: "example.com", Version: version, Resource: "shops"}).Namespace("default")
 	}
+	eventually(t, "the webhooks to be asked", func() string {
+		u, err := shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return err.Error()
+		}
+		if image, _, _ := unstructured.NestedString(u.Object, "spec", "image"); image == "" {
+			return "nobody gives the shop an image"
+		}
+		_, err = shops("v1").Create(t.Context(), shop("v1", "tried", map[string]any{"replicas": int64(11)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return "nobody refuses a shop that is too big"
+		}
+		return ""
+	})
 	openShop(t, r, shops)
 	judgeShops(t, shops)
 
