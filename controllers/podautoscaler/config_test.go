@@ -91,8 +91,12 @@ func TestPeriodAndMetrics(t *testing.T) {
 			t.Errorf("no pass without metrics is counted: %v", gathered(t))
 		}
 	})
-	if got, want := gathered(t)["num_horizontal_pod_autoscalers"], before["num_horizontal_pod_autoscalers"]; got != want {
+	after := gathered(t)
+	if got, want := after["num_horizontal_pod_autoscalers"], before["num_horizontal_pod_autoscalers"]; got != want {
 		t.Errorf("after the end %v autoscalers are counted, want %v", got, want)
+	}
+	if n, ok := after[`desired_replicas hpa_name="web" namespace="default"`]; ok {
+		t.Errorf("after the end the metrics want %v replicas of web", n)
 	}
 }
 

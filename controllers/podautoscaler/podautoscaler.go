@@ -87,8 +87,18 @@ func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controlle
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context, ready func()) error {
-	defer func() { metrics().number.Sub(float64(c.number.Swap(0))) }()
+	defer c.unmeasured()
 	return c.loop.Run(ctx, ready)
+}
+
+// unmeasured takes the autoscalers out of the metrics: whoever leads now tells of them.
+func (c *Controller) unmeasured() {
+	metrics().number.Sub(float64(c.number.Swap(0)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key := range c.known {
+		metrics().desired.DeleteLabelValues(key.Namespace, key.Name)
+	}
 }
 
 // count counts autoscalers that come (1) or go (-1).
