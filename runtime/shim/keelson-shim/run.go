@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
@@ -208,9 +209,15 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 		if derr := lc.Destroy(); derr != nil {
 			s.log.Printf("container %s: clean up after a failed start: %v", c.state.ID, derr)
 		}
-		return fmt.Errorf("start container: %w", err)
+		return startError(err)
 	}
 	return nil
+}
+
+// startError is why a container could not be started, in the words that users look for: the cause follows "unable to start container process",
+// as in other runtimes; that it was found in the container's first process is told to nobody.
+func startError(err error) error {
+	return errors.New(strings.Replace(err.Error(), ": error during container init: ", ": ", 1))
 }
 
 // process translates an OCI process.
