@@ -17,6 +17,9 @@ func TestNoteChange(t *testing.T) {
 			{Name: "c", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}},
 		}}
 	}
+	ready := func(phase corev1.PodPhase, status corev1.ConditionStatus, reason string) corev1.PodStatus {
+		return corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: status, Reason: reason}}}
+	}
 	for name, c := range map[string]struct {
 		before, now corev1.PodStatus
 		want        string
@@ -31,6 +34,10 @@ func TestNoteChange(t *testing.T) {
 		"nominated": {corev1.PodStatus{}, corev1.PodStatus{NominatedNodeName: "n"}, "nominated to n, where others leave for it"},
 		"preempted": {corev1.PodStatus{}, corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "PreemptionByScheduler"}}},
 			"is to leave: PreemptionByScheduler"},
+		"node lost":    {ready("Running", "True", ""), ready("Running", "False", ""), "is not Ready any more"},
+		"probe failed": {ready("Running", "True", ""), ready("Running", "False", "ContainersNotReady"), "is not Ready any more: ContainersNotReady"},
+		"ready again":  {ready("Running", "False", "ContainersNotReady"), ready("Running", "True", ""), "is Ready"},
+		"it runs":      {ready("Pending", "False", "ContainersNotReady"), ready("Running", "True", ""), "phase Pending -> Running"},
 	} {
 		rq := &pipeline.Request{}
 		noteChange(rq, "status", &corev1.Pod{Status: c.now}, &corev1.Pod{Status: c.before})

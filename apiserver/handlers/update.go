@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/apply"
+	podkind "keelson/api/core/pod"
 	"keelson/api/kind"
 	"keelson/api/same"
 	"keelson/apiserver/admission"
@@ -388,6 +389,9 @@ func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
 		said = append(said, "nominated to "+node+", where others leave for it")
 	}
+	if text := readiness(pod, before); text != "" {
+		said = append(said, text)
+	}
 	if why := disrupted(&pod.Status); why != "" && why != disrupted(&before.Status) {
 		said = append(said, "is to leave: "+why)
 	}
@@ -400,17 +404,36 @@ func waits(now, before *corev1.PodStatus) []string {
 	if c := unscheduled(now); c != "" && c != unscheduled(before) {
 		said = append(said, "not scheduled: "+c)
 	}
-	const most, longest = 3, 64
+	const most = 3
 	usual := []string{"", "ContainerCreating", "PodInitializing"}
 	was := waiting(before)
 	for name, reason := range waiting(now) {
-		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= longest {
+		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= longestReason {
 			said = append(said, name+" waits: "+reason)
 		}
 	}
 	slices.Sort(said)
 	return said[:min(len(said), most)]
 }
+
+// readiness says that a pod is ready, or is not any more; empty where that did not change, or its phase did too.
+func readiness(now, before *corev1.Pod) string {
+	is, was := podkind.Condition(now, corev1.PodReady), podkind.Condition(before, corev1.PodReady)
+	switch {
+	case is == nil || was == nil || is.Status == was.Status || now.Status.Phase != before.Status.Phase:
+		return ""
+	case is.Status == corev1.ConditionTrue:
+		return "is Ready"
+	case was.Status != corev1.ConditionTrue:
+		return ""
+	case is.Reason == "" || len(is.Reason) > longestReason:
+		return "is not Ready any more"
+	}
+	return "is not Ready any more: " + is.Reason
+}
+
+// longestReason is the longest word of a status that a story repeats: clients write it.
+const longestReason = 64
 
 // disrupted is the reason for which somebody ends a pod; empty: nobody does.
 func disrupted(s *corev1.PodStatus) string {
