@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/cluster"
+	"keelson/runtime/image"
 )
 
 // completeTimeout bounds how long a shell waits for names: a cluster that does not answer completes nothing.
@@ -114,6 +116,40 @@ func nodeNames(ctx context.Context, cl kubernetes.Interface, _ *cobra.Command, _
 		out = append(out, n.Name)
 	}
 	return out
+}
+
+// tokenNames are the bootstrap tokens, without their secrets.
+func tokenNames(a *access) func(context.Context, kubernetes.Interface, *cobra.Command, string) []string {
+	return func(ctx context.Context, _ kubernetes.Interface, _ *cobra.Command, _ string) []string {
+		to, err := a.rest()
+		if err != nil {
+			return nil
+		}
+		tokens, err := cluster.ListTokens(ctx, to)
+		if err != nil {
+			return nil
+		}
+		out := make([]string, len(tokens))
+		for i := range tokens {
+			out[i] = tokens[i].ID
+		}
+		return out
+	}
+}
+
+// completeImages completes one argument from the images of this machine. A data directory that is not there is not made.
+func completeImages(dir *string, open func() (*image.Store, error)) completion {
+	return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		var names []string
+		if _, err := os.Stat(cluster.DataDir(*dir).Sub("runtime")); err == nil {
+			if s, err := open(); err == nil {
+				for _, img := range s.List() {
+					names = append(names, img.RepoTags...)
+				}
+			}
+		}
+		return completeFixed(names)(c, args, word)
+	}
 }
 
 // namespaceNames are all namespaces.

@@ -53,7 +53,7 @@ func imageCommand(std Stdio) *cobra.Command {
 			},
 		},
 		&cobra.Command{
-			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: cobra.ExactArgs(1),
+			Use: "rm REF", Short: "Remove an image by name, digest or id", Args: cobra.ExactArgs(1), ValidArgsFunction: completeImages(dir, open),
 			Example: "  keelson image rm my-app:1",
 			RunE: func(c *cobra.Command, args []string) error {
 				s, err := open()

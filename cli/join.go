@@ -107,7 +107,7 @@ func listTokensCommand(std Stdio, a *access) *cobra.Command {
 
 func deleteTokenCommand(a *access) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: cobra.ExactArgs(1),
+		Use: "delete TOKEN", Short: "Delete a token, named by its first six characters", Args: cobra.ExactArgs(1), ValidArgsFunction: completeNames(tokenNames(a)),
 		Example: "  keelson token delete abcdef     # as `keelson token list` names it",
 		RunE: func(c *cobra.Command, args []string) error {
 			to, err := a.rest()
