@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,6 +105,50 @@ func TestRestoreRefusals(t *testing.T) {
 	}
 	if got := left(t, dir); got != "taken" {
 		t.Errorf("interrupted: left %s", got)
+	}
+}
+
+// TestDownOfRestored: what was restored and never started can be deleted, and only when that is asked for. A directory that only looks
+// like it is left alone.
+func TestDownOfRestored(t *testing.T) {
+	quiet := func(string, time.Duration) {}
+	dir := DataDir(filepath.Join(t.TempDir(), "data"))
+	if _, err := Restore(t.Context(), dir, backupFile(t, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := Down(t.Context(), dir, false, quiet); err == nil || !strings.Contains(err.Error(), "restored, and never started") {
+		t.Errorf("down: %v; want that it never started", err)
+	}
+	if got := left(t, dir); got != "data" {
+		t.Errorf("down left %q", got)
+	}
+	for _, change := range []struct{ make, drop string }{{make: "letters"}, {drop: "store/clean-stop"}} {
+		other := DataDir(filepath.Join(t.TempDir(), "data"))
+		if _, err := Restore(t.Context(), other, backupFile(t, 3)); err != nil {
+			t.Fatal(err)
+		}
+		if change.make != "" {
+			if err := os.WriteFile(other.Sub(change.make), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if change.drop != "" {
+			if err := os.Remove(other.Sub(change.drop)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := Down(t.Context(), other, true, quiet); err == nil || !strings.Contains(err.Error(), "is not a cluster's data directory") || !exists(other.Sub("store")) {
+			t.Errorf("%+v: %v; want it left as it is", change, err)
+		}
+	}
+	if os.Getuid() != 0 {
+		t.Skip("what is in the kernel is taken away by root only")
+	}
+	if err := Down(t.Context(), dir, true, quiet); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(t, dir); got != "" {
+		t.Errorf("down --purge left %q", got)
 	}
 }
 

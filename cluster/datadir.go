@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"keelson/lib/logrotate"
+	"keelson/store/embed"
 )
 
 // DataDir is the directory that holds everything of one cluster. Its layout:
@@ -97,6 +98,13 @@ var contents = []string{
 // Fresh tells that no cluster, and no node, has run here yet.
 func (d DataDir) Fresh() bool {
 	return !exists(d.Sub("store")) && !exists(d.Sub("runtime")) && !exists(d.Sub(endpointFile))
+}
+
+// unstarted tells that objects were restored here, and nothing has run on them yet: all there is are a store, which was closed, and keys.
+func (d DataDir) unstarted() bool {
+	all, err := os.ReadDir(string(d))
+	other := slices.ContainsFunc(all, func(e os.DirEntry) bool { return e.Name() != "store" && e.Name() != "pki" })
+	return err == nil && !other && embed.Closed(d.Sub("store"))
 }
 
 // served tells that an API server has run here, or that its objects are here: then its keys were made too.

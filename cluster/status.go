@@ -127,10 +127,15 @@ func Down(ctx context.Context, dir DataDir, purge bool, progress func(string, ti
 	if err != nil {
 		return err
 	}
-	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
-		return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
-	}
 	start := time.Now()
+	if !exists(dir.PidFile()) && !exists(dir.NodePidFile()) {
+		switch {
+		case !dir.unstarted():
+			return fmt.Errorf("%s is not a cluster's data directory (no keelson.pid in it)", dir)
+		case !purge:
+			return fmt.Errorf("nothing runs in %s: its objects were restored, and never started; `keelson down --purge` deletes them", dir)
+		}
+	}
 	begin := start
 	for _, path := range []string{dir.NodePidFile(), dir.PidFile()} { // the node first: it says good-bye to the server
 		if err := stopHolder(path); err != nil {

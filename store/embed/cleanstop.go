@@ -106,6 +106,12 @@ func readCleanStop(o Options) (c *cleanStop, damage, err error) {
 	return c, damage, nil
 }
 
+// Closed tells that there is a store in dir, which was closed and has not been opened since.
+func Closed(dir string) bool {
+	_, damage, err := readCleanStop(Options{Dir: dir, FS: vfs.Default})
+	return damage == nil && err == nil
+}
+
 // ours tells a file in the store's directory that is not the engine's.
 func ours(name string) bool {
 	name = strings.TrimSuffix(name, ".new")
