@@ -51,7 +51,8 @@ func statusCommand(std Stdio) *cobra.Command {
 			_, err = fmt.Fprintf(std.Out, "the API does not answer: %s\n", s.Problem)
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "nodes     %d of %d Ready\npods      %d of %d Running\nmemory    %d MB\n", s.NodesReady, s.Nodes, s.PodsRunning, s.Pods, s.MemoryMB)
+		_, err = fmt.Fprintf(std.Out, "nodes     %d of %d Ready\npods      %d of %d Running\nmemory    %d MB, %d MB at most since the start\n",
+			s.NodesReady, s.Nodes, s.PodsRunning, s.Pods, s.MemoryMB, s.PeakMB)
 		return err
 	}
 	return c

@@ -28,7 +28,8 @@ type Status struct {
 	Problem           string
 	Nodes, NodesReady int
 	Pods, PodsRunning int
-	MemoryMB          int
+	// MemoryMB is the resident memory now, PeakMB the most that it was, which most often was during the start.
+	MemoryMB, PeakMB int
 	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees them.
 	Firewalls []string
 	// CNI is the network of CNI plugins in use, or why none is; empty: the built-in network attaches pods.
@@ -41,7 +42,8 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil || pid == 0 {
 		return Status{}, err
 	}
-	s := Status{Pid: pid, MemoryMB: residentMB(pid), Firewalls: firewalls(dir)}
+	s := Status{Pid: pid, Firewalls: firewalls(dir)}
+	s.MemoryMB, s.PeakMB = residentMB(pid)
 	if s.CNI, err = cni.Said(dir.named().Sub("cni")); err != nil {
 		return s, err
 	}
@@ -99,22 +101,25 @@ func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 	}
 }
 
-// residentMB is the resident memory of a process, 0 when unknown.
-func residentMB(pid int) int {
+// residentMB is the resident memory of a process, and the most that it was; 0 when unknown.
+func residentMB(pid int) (now, peak int) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	_, rest, _ := strings.Cut(string(b), "VmRSS:")
-	f := strings.Fields(rest)
-	if len(f) == 0 {
-		return 0
+	of := func(field string) int {
+		_, rest, _ := strings.Cut(string(b), "\n"+field+":")
+		f := strings.Fields(rest)
+		if len(f) == 0 {
+			return 0
+		}
+		kb, err := strconv.Atoi(f[0])
+		if err != nil {
+			return 0
+		}
+		return kb / 1024
 	}
-	kb, err := strconv.Atoi(f[0])
-	if err != nil {
-		return 0
-	}
-	return kb / 1024
+	return of("VmRSS"), of("VmHWM")
 }
 
 // Down stops the instance that runs on dir and then removes everything it had in the kernel: containers, mounts, network (P9).
