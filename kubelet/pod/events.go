@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/kubelet/logs"
 	"keelson/kubelet/observed"
@@ -17,11 +18,11 @@ import (
 	"keelson/lib/inroot"
 )
 
-// podRef is a pod as events name it.
+// podRef is a pod as events name it: a static pod by the UID in its mirror's annotation, by which `kubectl describe` looks for them.
 func podRef(p *corev1.Pod) *corev1.ObjectReference {
 	uid := p.UID
-	if podinfo.Static(p) && p.Annotations[podinfo.AnnotationHash] != "" {
-		uid = ""
+	if hash := p.Annotations[podinfo.AnnotationHash]; podinfo.Static(p) && hash != "" {
+		uid = types.UID(hash)
 	}
 	return &corev1.ObjectReference{
 		APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: uid, ResourceVersion: p.ResourceVersion,
