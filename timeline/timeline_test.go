@@ -231,7 +231,7 @@ func TestRenderWhyBound(t *testing.T) {
 	golden(t, "why-bound", b.Bytes())
 }
 
-// TestWhyAtWidths shows decisions of clusters of several sizes on terminals of two widths.
+// TestWhyAtWidths shows decisions of clusters of several sizes on terminals of three widths.
 func TestWhyAtWidths(t *testing.T) {
 	share := func(raw, score, weight int64) []mark.PluginScore {
 		return []mark.PluginScore{{Plugin: "NodeResourcesFit", Raw: raw, Score: score, Weight: weight}, {Plugin: "InterPodAffinity", Raw: -20, Score: 50, Weight: 2}}
@@ -265,12 +265,12 @@ func TestWhyAtWidths(t *testing.T) {
 		"scheduled": {Node: "node-0", For: us(200), Decision: scheduled, Bind: &mark.Bind{Node: "node-0", Reserve: us(2)}, BindTook: us(800)},
 		"many":      {For: 12 * time.Second, Tries: 3, Next: many.Waits, Decision: many, Brief: true}, "preempts": {Tries: 1, Decision: preempts},
 	} {
-		for _, width := range []int{80, 120} {
+		for _, width := range []int{60, 80, 120} {
 			w.Namespace, w.Name = "default", "pod"
 			var b bytes.Buffer
 			RenderWhy(&b, w, false, width)
-			for i, line := range strings.Split(b.String(), "\n") {
-				if n := utf8.RuneCountInString(line); i > 0 && n > width {
+			for _, line := range strings.Split(b.String(), "\n") {
+				if n := utf8.RuneCountInString(line); n > width {
 					t.Errorf("%s: line of %d characters, want %d at most: %q", name, n, width, line)
 				}
 			}

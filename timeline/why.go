@@ -113,38 +113,12 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 		width = math.MaxInt
 	}
 	var b strings.Builder
-	b.WriteString(p.with(bold, w.Namespace+"/"+w.Name) + "   ")
-	d := w.Decision
-	switch {
-	case w.Reason != "":
-		b.WriteString(w.Reason + "\n")
-	case d == nil && w.Partial:
-		b.WriteString("made before the server started: what the scheduler thought of it is not remembered\n")
-	case d == nil && w.Gone:
-		b.WriteString("it is gone; no scheduler had decided where it runs\n")
-	case w.Gone && w.Node == "":
-		fmt.Fprintf(&b, "it is gone; no node had taken it after %s\n", tries(w.Tries))
-	case d == nil:
-		b.WriteString("Pending: the scheduler has not tried it yet\n")
-	case w.Node == "":
-		fmt.Fprintf(&b, "Pending for %s, %s", about(w.For), tries(w.Tries))
-		if w.Next != "" {
-			b.WriteString(", next when " + w.Next)
-		}
-		b.WriteString("\n")
-	default:
-		was := ""
-		if w.Gone {
-			was = "it is gone; it was "
-		}
-		fmt.Fprintf(&b, "%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s\n",
-			was, p.with(green, w.Node), Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
-	}
+	t := table{&b, p, width}
+	t.heading(w)
 	if w.Eviction != nil {
-		eviction(&b, p, w)
+		t.eviction(w)
 	}
-	if d != nil {
-		t := table{&b, p, width}
+	if d := w.Decision; d != nil {
 		t.scores(d)
 		t.refusals(d)
 		t.fixes(d)
@@ -155,20 +129,6 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 		}
 	}
 	_, _ = io.WriteString(out, b.String())
-}
-
-// eviction prints when the pod must leave its node.
-func eviction(b *strings.Builder, p paint, w *Why) {
-	e := w.Eviction
-	when := "now"
-	if w.Left > 0 {
-		when = fmt.Sprintf("in %s, at %s", about(w.Left), e.Deadline.Local().Format(time.TimeOnly))
-	}
-	tolerated := "which the pod does not tolerate"
-	if e.Tolerated > 0 {
-		tolerated = "which the pod tolerates for " + about(e.Tolerated)
-	}
-	fmt.Fprintf(b, "   %s %s: %s has the taint %s, %s\n", p.with(red, "evicted"), when, e.Node, e.Taint, tolerated)
 }
 
 func tries(n int) string {

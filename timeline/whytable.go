@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"keelson/lib/mark"
@@ -23,6 +24,86 @@ type table struct {
 	b     *strings.Builder
 	p     paint
 	width int
+}
+
+// heading prints the pod, and what became of it.
+func (t table) heading(w *Why) {
+	name := w.Namespace + "/" + w.Name
+	lines := Fold(name+indent+w.fate(), t.width, indent)
+	if name == clean(name) && strings.HasPrefix(lines[0], name) {
+		lines[0] = t.p.with(bold, name) + lines[0][len(name):]
+	}
+	for _, line := range lines {
+		if before, after, ok := strings.Cut(line, "on "+w.Node+" "); ok && w.Node != "" && w.Reason == "" {
+			line = before + "on " + t.p.with(green, w.Node) + " " + after
+		}
+		t.b.WriteString(line + "\n")
+	}
+}
+
+// fate is what became of the pod, in one sentence.
+func (w *Why) fate() string {
+	d := w.Decision
+	switch {
+	case w.Reason != "":
+		return w.Reason
+	case d == nil && w.Partial:
+		return "made before the server started: what the scheduler thought of it is not remembered"
+	case d == nil && w.Gone:
+		return "it is gone; no scheduler had decided where it runs"
+	case w.Gone && w.Node == "":
+		return fmt.Sprintf("it is gone; no node had taken it after %s", tries(w.Tries))
+	case d == nil:
+		return "Pending: the scheduler has not tried it yet"
+	case w.Node == "":
+		text := fmt.Sprintf("Pending for %s, %s", about(w.For), tries(w.Tries))
+		if w.Next != "" {
+			text += ", next when " + w.Next
+		}
+		return text
+	}
+	was := ""
+	if w.Gone {
+		was = "it is gone; it was "
+	}
+	return fmt.Sprintf("%son %s   chosen after %s from %s, %d of which fit; filter %s, score %s",
+		was, w.Node, Took(w.For), plural(d.Nodes, "node"), d.Fit, Took(d.Filter), Took(d.Score))
+}
+
+// eviction prints when the pod must leave its node.
+func (t table) eviction(w *Why) {
+	e := w.Eviction
+	when := "now"
+	if w.Left > 0 {
+		when = fmt.Sprintf("in %s, at %s", about(w.Left), e.Deadline.Local().Format(time.TimeOnly))
+	}
+	tolerated := "which the pod does not tolerate"
+	if e.Tolerated > 0 {
+		tolerated = "which the pod tolerates for " + about(e.Tolerated)
+	}
+	t.text(red, "evicted ", fmt.Sprintf("%s: %s has the taint %s, %s", when, e.Node, e.Taint, tolerated))
+}
+
+// Fold breaks a line between its words into lines of width characters where that is possible, those after the first with below before them;
+// the spaces between words stay as they are.
+func Fold(text string, width int, below string) []string {
+	var lines []string
+	line := ""
+	for text != "" {
+		word := strings.TrimLeft(text, " ")
+		gap := text[:len(text)-len(word)]
+		end := strings.IndexByte(word, ' ')
+		if end < 0 {
+			end = len(word)
+		}
+		word, text = word[:end], word[end:]
+		if strings.TrimSpace(line) != "" && utf8.RuneCountInString(line+gap+word) > width {
+			lines = append(lines, line)
+			line, gap = below, ""
+		}
+		line += gap + word
+	}
+	return append(lines, line)
 }
 
 // text prints words after a label, on as many lines as they take.
@@ -64,7 +145,7 @@ func (t table) scores(d *mark.Decision) {
 				used += len(indent) + w
 			}
 		}
-		if used += len(indent) + wide; used > t.width && told > 1 {
+		if used += len(indent) + wide; used > t.width && told > 0 {
 			break
 		}
 		for i := range rows {
