@@ -16,6 +16,7 @@ import (
 	"keelson/cluster"
 	"keelson/lib/deeds"
 	"keelson/lib/log"
+	"keelson/timeline"
 )
 
 func logsCommand(std Stdio) *cobra.Command {
@@ -61,6 +62,8 @@ func logsCommand(std Stdio) *cobra.Command {
 			text := l.Raw
 			if format == "json" {
 				text = string(l.JSON())
+			} else if width := columnsOf(std.Out); width > 0 {
+				text = strings.Join(timeline.Fold(text, width, "    "), "\n")
 			}
 			_, err := fmt.Fprintln(std.Out, text)
 			return err
