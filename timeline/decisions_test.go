@@ -5,6 +5,7 @@ package timeline
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -92,5 +93,47 @@ func TestDecisionOfTheAPI(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, "decision-"+name, b)
+	}
+}
+
+// TestPreemptedTellsForWhom: who has to go for another pod, and is gone, knows its name; a later pod of the same name does not.
+func TestPreemptedTellsForWhom(t *testing.T) {
+	small, big := mark.Subject{Resource: "pods", Namespace: "shop", Name: "small", UID: "1"}, mark.Subject{Resource: "pods", Namespace: "bank", Name: "big", UID: "2"}
+	post := func(ms int, s mark.Subject) mark.Mark {
+		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(ms), Subject: s, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}
+	}
+	decides := func(ms int, s mark.Subject, d *mark.Decision) mark.Mark {
+		return mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: at(ms), Subject: s, Detail: d}
+	}
+	tl := listening([]mark.Mark{
+		post(0, small), decides(1000, small, &mark.Decision{Attempt: 1, Nodes: 1, Fit: 1, Chosen: "n"}), post(2000, big),
+		decides(3000, big, &mark.Decision{Attempt: 1, Nodes: 1, Preemption: &mark.Preemption{Node: "n", Count: 1, Victims: []mark.Victim{{Namespace: "shop", Name: "small"}}}}),
+		{Step: mark.StepRequest, Component: "apiserver", At: at(4000), Subject: small, Detail: &mark.Request{Verb: "DELETE", Resource: "pods", User: schedulerUser, Code: 200}},
+	})
+	w, err := tl.Why("shop", "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Gone = true
+	var b strings.Builder
+	RenderWhy(&b, &w, false, 0)
+	if want := "it is gone; it was on n "; !strings.Contains(b.String(), want) {
+		t.Errorf("got %s, want %q in it", b.String(), want)
+	}
+	if want := "preempted by pod bank/big, which has a higher priority and needed its place\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("got %s, want %q in it", b.String(), want)
+	}
+	s, err := tl.Story("shop", "small")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Steps[len(s.Steps)-1].What, "DELETE pods by system:kube-scheduler: preempted by pod bank/big"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	again := small
+	again.UID = "3"
+	tl.Listen(post(5000, again))
+	if w, err := tl.Why("shop", "small"); err != nil || w.PreemptedBy != "" {
+		t.Errorf("its successor is preempted by %q, %v", w.PreemptedBy, err)
 	}
 }

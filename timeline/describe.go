@@ -36,6 +36,9 @@ func (w *writer) request(m mark.Mark, d *mark.Request) Step {
 	if d.Change != "" {
 		s.What += ": " + d.Change
 	}
+	if w.leavesFor != "" && d.User == schedulerUser && d.Verb == http.MethodDelete {
+		s.What += ": preempted by pod " + w.leavesFor
+	}
 	if d.Code >= http.StatusBadRequest {
 		s.What += fmt.Sprintf(" -> %d %s", d.Code, http.StatusText(d.Code))
 	}

@@ -82,7 +82,7 @@ func tell(pod *record, owners []*record) Story {
 	if i := slices.IndexFunc(all, func(m mark.Mark) bool { return m.ReportedBy == "" }); i >= 0 {
 		s.Start = all[i].At // a node's clock does not say when the story begins
 	}
-	w := writer{start: s.Start, detailed: detailed(all), plot: plotOf(all, pod, owners)}
+	w := writer{start: s.Start, detailed: detailed(all), plot: plotOf(all, pod, owners), leavesFor: pod.leavesFor}
 	for _, m := range all {
 		s.note(m)
 		w.write(m)
@@ -275,6 +275,7 @@ type writer struct {
 	openKind  string
 	decisions int
 	plot      *plot
+	leavesFor string
 	tries     map[string]*tried // of the open line
 	events    map[string]int    // which of steps tells of the event of an object's revision
 }

@@ -152,6 +152,7 @@ func (t *Timeline) podLocked(m mark.Mark) {
 		t.names[name] = uid
 	}
 	if d, ok := m.Detail.(*mark.Decision); ok {
+		t.preemptedLocked(&m, d.Preemption)
 		t.decided.set(&m, d)
 		m.Detail = brief(d)
 	}
@@ -178,6 +179,18 @@ func (t *Timeline) podLocked(m mark.Mark) {
 	}
 	if topic := t.news[name]; topic != nil {
 		topic.tell()
+	}
+}
+
+// preemptedLocked notes in the stories of those who have to go for whom that is.
+func (t *Timeline) preemptedLocked(m *mark.Mark, p *mark.Preemption) {
+	if p == nil {
+		return
+	}
+	for _, v := range p.Victims {
+		if r := t.pods.of(t.names[v.Namespace+"/"+v.Name]); r != nil && r.began.Before(m.At) {
+			r.leavesFor = m.Subject.Namespace + "/" + m.Subject.Name
+		}
 	}
 }
 
@@ -315,6 +328,8 @@ type record struct {
 	shows   *record     // the static pod, of a snapshot
 	names   []mark.Mark // of Services that lead to the pod, of a snapshot
 	decided *decided    // the last attempt, of a snapshot
+	// leavesFor is the pod, namespace/name, that the scheduler makes room for by deleting this one; empty: there is none.
+	leavesFor string
 	deliveries
 	first   []mark.Mark
 	last    []mark.Mark

@@ -34,6 +34,8 @@ type Why struct {
 	Partial bool `json:"partial,omitempty"`
 	// Gone: the pod exists no more.
 	Gone bool `json:"gone,omitempty"`
+	// PreemptedBy is the pod, namespace/name, for which the scheduler deleted this one.
+	PreemptedBy string `json:"preemptedBy,omitempty"`
 	// Decision is the last attempt; absent when there was none yet. Brief: it is not remembered in full any more.
 	Decision *mark.Decision `json:"decision,omitempty"`
 	Brief    bool           `json:"brief,omitempty"`
@@ -55,7 +57,7 @@ func (t *Timeline) Why(namespace, name string) (Why, error) {
 }
 
 func reason(pod *record, now time.Time) Why {
-	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name}
+	w := Why{Namespace: pod.subject.Namespace, Name: pod.subject.Name, PreemptedBy: pod.leavesFor}
 	until := now
 	marks := pod.marks()
 	w.Partial = creation(marks).IsZero()
@@ -115,6 +117,9 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 	var b strings.Builder
 	t := table{&b, p, width}
 	t.heading(w)
+	if w.PreemptedBy != "" {
+		t.text(red, "preempted ", "by pod "+w.PreemptedBy+", which has a higher priority and needed its place")
+	}
 	if w.Eviction != nil {
 		t.eviction(w)
 	}
