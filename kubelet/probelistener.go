@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -39,26 +40,34 @@ func (n *probeListener) Failed(t probe.Target, o probe.Outcome) {
 	}
 }
 
-const maxProbeText = 256
+// maxProbeText is how much of what a probe got is told, beside how often it failed.
+const maxProbeText = 256 - len(" (1000000000 times in 1000000h0m0s)")
 
 // Changed wakes the pod.
 func (n *probeListener) Changed(t probe.Target, r probe.Result, o probe.Outcome, took time.Duration) {
-	text := o.Brief
-	if text == "" {
-		text = o.Output
+	n.mark(t, r == probe.Success, o, took)
+	if w := n.k.worker(string(t.Pod.UID)); w != nil {
+		w.Wake()
+	}
+}
+
+// Lasts adds to the pod's story how often a probe has failed by now.
+func (n *probeListener) Lasts(t probe.Target, o probe.Outcome, took time.Duration) {
+	n.mark(t, false, o, took)
+}
+
+func (n *probeListener) mark(t probe.Target, ok bool, o probe.Outcome, took time.Duration) {
+	text := cmp.Or(o.Brief, o.Output)
+	text = text[:min(len(text), maxProbeText)]
+	if o.Times > 1 {
+		text += fmt.Sprintf(" (%d times in %s)", o.Times, o.For.Round(time.Second))
 	}
 	kinds := map[probe.Kind]string{probe.Readiness: "readiness", probe.Liveness: "liveness", probe.Startup: "startup"}
 	n.k.cfg.Marks.Emit(mark.Mark{
 		Step: mark.StepProbe, Component: n.k.component, At: time.Now().Add(-took), Took: took,
 		Subject: mark.Subject{Resource: "pods", Namespace: t.Pod.Namespace, Name: t.Pod.Name, UID: string(t.Pod.UID)},
-		Detail: &mark.Probe{
-			Container: t.Container.Name, Kind: kinds[t.Kind], Action: probe.Describe(t.Container, t.Probe), Success: r == probe.Success,
-			Output: text[:min(len(text), maxProbeText)],
-		},
+		Detail:  &mark.Probe{Container: t.Container.Name, Kind: kinds[t.Kind], Action: probe.Describe(t.Container, t.Probe), Success: ok, Output: text},
 	})
-	if w := n.k.worker(string(t.Pod.UID)); w != nil {
-		w.Wake()
-	}
 }
 
 func (k *Kubelet) wakeRefs(uid string) {

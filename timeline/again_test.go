@@ -50,3 +50,19 @@ func TestWhyNoNodeWasLookedAt(t *testing.T) {
 		t.Errorf("got %s", b.String())
 	}
 }
+
+// TestProbeFailsOn: how often a probe has failed so far replaces what was told of it before.
+func TestProbeFailsOn(t *testing.T) {
+	marks := []mark.Mark{{Step: mark.StepRequest, Component: "apiserver", At: at(0), Took: us(100), Subject: pod, Detail: &mark.Request{Verb: "POST", Resource: "pods", User: "u", Code: 201}}}
+	for i, said := range []string{"500", "500 (2 times in 10s)", "500 (4 times in 30s)"} {
+		marks = append(marks, mark.Mark{Step: mark.StepProbe, Component: "kubelet", At: at(1000 * (i + 1)), Subject: pod, Detail: &mark.Probe{Container: "c", Kind: "readiness", Action: "http :80/", Output: said}})
+	}
+	marks = append(marks, mark.Mark{Step: mark.StepProbe, Component: "kubelet", At: at(9000), Subject: pod, Detail: &mark.Probe{Container: "c", Kind: "readiness", Action: "http :80/", Success: true, Output: "200"}})
+	s, err := listening(marks).Story(pod.Namespace, pod.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Steps[len(s.Steps)-1].What, "readiness http :80/ -> 500 (4 times in 30s); readiness http :80/ -> 200"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

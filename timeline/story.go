@@ -277,6 +277,7 @@ type writer struct {
 	plot      *plot
 	leavesFor string
 	tries     map[string]*tried // of the open line
+	failing   map[string]int    // which of its parts tells that a probe fails
 	events    map[string]int    // which of steps tells of the event of an object's revision
 }
 
@@ -379,6 +380,18 @@ func (w *writer) told(m mark.Mark, what string) bool {
 		w.open.Parts = slices.DeleteFunc(w.open.Parts, func(p Step) bool {
 			return p.Error == "" && strings.HasPrefix(p.What, "image "+d.Image+" ") && strings.Contains(p.What, " of ")
 		})
+	case *mark.Probe: // it fails on, and how often is told anew
+		key := d.Container + " " + d.Kind
+		if i, ok := w.failing[key]; ok && !d.Success && i == len(w.open.Parts)-1 {
+			w.open.Parts = w.open.Parts[:i]
+		}
+		delete(w.failing, key)
+		if !d.Success {
+			if w.failing == nil {
+				w.failing = map[string]int{}
+			}
+			w.failing[key] = len(w.open.Parts)
+		}
 	}
 	return false
 }
@@ -395,5 +408,5 @@ func (w *writer) flush() {
 	if w.open.What = strings.Join(said, "; "); w.open.What != "" {
 		w.steps = append(w.steps, *w.open)
 	}
-	w.open, w.openKind, w.tries = nil, "", nil
+	w.open, w.openKind, w.tries, w.failing = nil, "", nil, nil
 }

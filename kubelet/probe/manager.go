@@ -20,6 +20,9 @@ type Outcome struct {
 	Err    error  // the probe itself could not run: the attempt does not count
 	// Refused: nobody listens at the port. A container that has just started gets there in a moment.
 	Refused bool
+	// Times is how many attempts in a row have failed, this one included, and For how long they have; 0: this one did not fail.
+	Times int
+	For   time.Duration
 }
 
 // Prober makes one attempt. It returns when ctx is over.
@@ -35,6 +38,8 @@ type Listener interface {
 	Failed(t Target, o Outcome)
 	// Changed hears of a result that is not what it was; the pod should be looked at.
 	Changed(t Target, r Result, o Outcome, took time.Duration)
+	// Lasts hears that attempts fail on without a change of the result: of the second one in a row, the fourth, the eighth and so on.
+	Lasts(t Target, o Outcome, took time.Duration)
 }
 
 // Manager runs the probes of all pods.
@@ -140,7 +145,8 @@ func (m *Manager) run(ctx context.Context, t Target) {
 		// the kubelet was restarted: spread the probes of all pods over a period
 		delay = max(delay, rand.N(period)) //nolint:gosec // no secret
 	}
-	streak, quick := 0, quickFirst
+	var row streak
+	quick := quickFirst
 	timer := time.NewTimer(max(delay, 0))
 	defer timer.Stop()
 	for {
@@ -149,8 +155,7 @@ func (m *Manager) run(ctx context.Context, t Target) {
 			return
 		case <-timer.C:
 		}
-		var soon bool
-		if streak, soon = m.attempt(ctx, t, streak); soon {
+		if soon := m.attempt(ctx, t, &row); soon {
 			timer.Reset(min(quick, period))
 			quick = min(2*quick, quickMost)
 			continue
@@ -173,45 +178,68 @@ func early(t Target, o Outcome) bool {
 	return o.Refused && t.Kind != Liveness && time.Since(t.Started) < time.Duration(t.Probe.InitialDelaySeconds)*time.Second+quickFor
 }
 
-// attempt probes once. streak counts equal outcomes: positive for successes, negative for failures. soon: ask again before the
-// period is over.
-func (m *Manager) attempt(ctx context.Context, t Target, streak int) (_ int, soon bool) {
+// streak counts equal outcomes that follow each other: positive for successes, negative for failures, the first of which was at since.
+type streak struct {
+	n     int
+	since time.Time
+}
+
+// count adds an outcome.
+func (s *streak) count(o *Outcome, at time.Time) {
+	if o.OK {
+		s.n = max(s.n, 0) + 1
+		return
+	}
+	if s.n >= 0 {
+		s.n, s.since = 0, at
+	}
+	s.n--
+	o.Times, o.For = -s.n, at.Sub(s.since)
+}
+
+// attempt probes once. soon: ask again before the period is over.
+func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool) {
 	timeout := time.Duration(max(t.Probe.TimeoutSeconds, 1)) * time.Second
 	pctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	begin := time.Now()
 	o := m.prober.Probe(pctx, t)
 	if ctx.Err() != nil {
-		return streak, false
+		return false
 	}
-	if streak == 0 && early(t, o) {
-		return 0, true
+	if row.n == 0 && early(t, o) {
+		return true
 	}
 	m.hear.Tried(t, o)
 	if !o.OK || o.Warn {
 		m.hear.Failed(t, o)
 	}
 	if o.Err != nil {
-		return streak, false
+		return false
 	}
+	row.count(&o, begin)
+	if m.news(t, row.n) {
+		m.hear.Changed(t, m.Result(t.Key), o, time.Since(begin))
+	} else if o.Times > 1 && o.Times&(o.Times-1) == 0 {
+		m.hear.Lasts(t, o, time.Since(begin))
+	}
+	return false
+}
+
+// news takes the result that a streak of n gives, if it gives one, and reports whether it is another than before.
+func (m *Manager) news(t Target, n int) bool {
 	r, threshold := Success, int(max(t.Probe.SuccessThreshold, 1))
-	if o.OK {
-		streak = max(streak, 0) + 1
-	} else {
-		streak = min(streak, 0) - 1
+	if n < 0 {
 		r, threshold = Failure, int(max(t.Probe.FailureThreshold, 1))
 	}
-	if max(streak, -streak) < threshold && !m.firstOf(t, r) {
-		return streak, false
+	if max(n, -n) < threshold && !m.firstOf(t, r) {
+		return false
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	changed := m.results[t.Key] != r
 	m.results[t.Key] = r
-	m.mu.Unlock()
-	if changed {
-		m.hear.Changed(t, r, o, time.Since(begin))
-	}
-	return streak, false
+	return changed
 }
 
 // firstOf reports whether a readiness probe that never answered says no: the container is not ready then, whatever the threshold.

@@ -37,6 +37,7 @@ func (s *script) Probe(context.Context, Target) Outcome {
 type ear struct {
 	mu     sync.Mutex
 	news   []string
+	lasts  []string
 	failed int
 	begin  time.Time
 }
@@ -44,6 +45,12 @@ type ear struct {
 func (e *ear) Tried(Target, Outcome) {}
 
 func (e *ear) Failed(Target, Outcome) { e.mu.Lock(); e.failed++; e.mu.Unlock() }
+func (e *ear) Lasts(_ Target, o Outcome, _ time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lasts = append(e.lasts, fmt.Sprintf("%d in %s", o.Times, o.For))
+}
+
 func (e *ear) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,6 +98,29 @@ func TestThresholds(t *testing.T) {
 					t.Errorf("got %q, want %q", e.news, tt.want)
 				}
 			})
+		})
+	}
+}
+
+// TestFailingOn: how often a probe has failed is told more and more rarely, so that a pod that is never ready makes few marks.
+func TestFailingOn(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answers []Outcome
+		want    []string
+	}{
+		"never":     {[]Outcome{no}, []string{"2 in 10s", "4 in 30s", "8 in 1m10s", "16 in 2m30s", "32 in 5m10s"}},
+		"now again": {[]Outcome{no, no, yes, no, yes, no, no, yes}, []string{"2 in 10s", "2 in 10s"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, e := &script{answers: tt.answers, begin: time.Now()}, &ear{begin: time.Now()}
+			m := NewManager(s, e)
+			target := Target{Key: Key{"id", Readiness}, Pod: &corev1.Pod{}, Container: &corev1.Container{}, Probe: &corev1.Probe{PeriodSeconds: 10, FailureThreshold: 3}, Started: time.Now()}
+			m.Sync(t.Context(), "pod", []Target{target}, func(string) bool { return true })
+			time.Sleep(10 * time.Minute)
+			m.Close()
+			if !slices.Equal(e.lasts, tt.want) {
+				t.Errorf("%s: got %q, want %q", name, e.lasts, tt.want)
+			}
 		})
 	}
 }
