@@ -66,3 +66,38 @@ func TestProbeFailsOn(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// TestStepsOfOddPods: what others than scheduler and kubelet did is not told as theirs.
+func TestStepsOfOddPods(t *testing.T) {
+	api := func(ms int, verb, sub, user string, revision int64) mark.Mark {
+		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(ms), Took: us(100), Subject: pod, Detail: &mark.Request{
+			Verb: verb, Resource: "pods", Subresource: sub, User: user, Code: 200, Revision: revision, Key: "/registry/pods/x",
+		}}
+	}
+	for name, tt := range map[string]struct {
+		marks       []mark.Mark
+		want, never string
+	}{
+		"bound by hand": {
+			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "POST", "binding", "ann", 6)},
+			"    7  none: not the scheduler bound it, but whoever is named below\n", "7  not remembered",
+		},
+		"a node that is not there": {
+			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:serviceaccount:kube-system:pod-garbage-collector", 6), api(2000, "DELETE", "", "gc", 7)},
+			" then\n", "The kubelet reports",
+		},
+		"a kubelet's report": {
+			[]mark.Mark{api(0, "POST", "", "ann", 5), api(1000, "PATCH", "status", "system:node:n", 6)}, "The kubelet reports", " then\n",
+		},
+	} {
+		s, err := listening(tt.marks).Story(pod.Namespace, pod.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		RenderSteps(&b, &s, false, 0)
+		if !strings.Contains(b.String(), tt.want) || strings.Contains(b.String(), tt.never) {
+			t.Errorf("%s: want %q and not %q in\n%s", name, tt.want, tt.never, b.String())
+		}
+	}
+}

@@ -37,6 +37,9 @@ type plot struct {
 	static         bool
 }
 
+// nodeUser begins the name of a kubelet's user.
+const nodeUser = "system:node:"
+
 func plotOf(all []mark.Mark, pod *record, owners []*record) *plot {
 	p := &plot{}
 	if len(owners) > 0 {
@@ -129,7 +132,7 @@ func (p *plot) request(d *mark.Request) int {
 		return handSchedule
 	case d.Subresource == "" && d.Verb == http.MethodPost:
 		return handCreate
-	case d.Subresource == "status":
+	case d.Subresource == "status" && strings.HasPrefix(d.User, nodeUser): // others' words are no report of what became of it
 		return handStatus
 	}
 	return 0
@@ -141,7 +144,7 @@ func (p *plot) event(m mark.Mark, d *mark.Delivery) int {
 		return handToController
 	case p.static:
 		return handToOthers
-	case p.bound == 0 && d.Revision == p.created && strings.HasPrefix(d.To, "system:node:"):
+	case p.bound == 0 && d.Revision == p.created && strings.HasPrefix(d.To, nodeUser):
 		return handToKubelet // its spec.nodeName was given
 	case p.bound == 0 || d.Revision < p.bound:
 		return handToScheduler

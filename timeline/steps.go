@@ -86,8 +86,8 @@ func (s *Story) deeds() [handOffs + 1][]deed {
 	return out
 }
 
-// absent says why nothing is told of a hand-off; last is the last one that something is told of.
-func (s *Story) absent(n, last int, static, scheduled bool) string {
+// absent says why nothing is told of a hand-off; last is the last one that something is told of, bound that the pod's binding is told of.
+func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 	switch {
 	case static && n < handRun:
 		return "none: a static pod"
@@ -102,6 +102,8 @@ func (s *Story) absent(n, last int, static, scheduled bool) string {
 		return "none: no controller made this pod, the first request did"
 	case n >= handToScheduler && n <= handBound && !scheduled:
 		return "none: its node was named when it was made, in spec.nodeName"
+	case n == handSchedule && bound && s.Dropped == 0:
+		return "none: not the scheduler bound it, but whoever is named below"
 	}
 	return "not remembered"
 }
@@ -117,7 +119,8 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	}
 	all := s.deeds()
 	last, static := 0, len(all[handRequest]) > 0 && strings.HasPrefix(all[handRequest][0].what, staticSeen)
-	scheduled := len(all[handSchedule])+len(all[handBind]) > 0
+	bound := len(all[handBind]) > 0
+	scheduled := bound || len(all[handSchedule]) > 0
 	wide := 0
 	for n, list := range all {
 		if len(list) > 0 && n > 0 {
@@ -129,8 +132,8 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	}
 	for n := 1; n <= handOffs; n++ {
 		if len(all[n]) == 0 {
-			why, to := s.absent(n, last, static, scheduled), n
-			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled) == why {
+			why, to := s.absent(n, last, static, scheduled, bound), n
+			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled, bound) == why {
 				to++
 			}
 			number := fmt.Sprint(n)
