@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -227,35 +226,35 @@ func TestManySettings(t *testing.T) {
 // TestZeroWindows: answers that the client lets nothing through of hold what few handlers hold, and end with the deadline that the handler sets.
 func TestZeroWindows(t *testing.T) {
 	large := make([]byte, 1<<20)
-	var failed sync.WaitGroup
-	failed.Add(attackStreams)
+	writing, failed := make(chan *http.ResponseController, attackStreams), make(chan error, attackStreams)
 	a := attack(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
-		if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-			t.Error(err)
-		}
-		if _, err := w.Write(large); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a write that no window lets through: %v", err)
-		}
-		failed.Done()
+		writing <- http.NewResponseController(w)
+		_, err := w.Write(large)
+		failed <- err
 	}, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	for i := range uint32(20 * attackStreams) {
 		a.request(2*i+1, true)
 	}
 	a.until(isReset(20*2*attackStreams-1, http2.ErrCodeRefusedStream))
 	a.bounded()
-	failed.Wait()
+	for range attackStreams { // deadlines that are set before this would end handlers, and let others begin, while the attack goes on
+		a.ok((<-writing).SetWriteDeadline(time.Now().Add(10 * time.Millisecond)))
+	}
+	for range attackStreams {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a write that no window lets through: %v", err)
+		}
+	}
 	a.over()
 }
 
 // TestSlowBodies: bodies that never end hold what few handlers hold, and end with the deadline that the handler sets.
 func TestSlowBodies(t *testing.T) {
-	reading := make(chan error, attackStreams)
+	reading, failed := make(chan *http.ResponseController, attackStreams), make(chan error, attackStreams)
 	a := attack(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
-		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(500 * time.Millisecond)); err != nil {
-			t.Error(err)
-		}
+		reading <- http.NewResponseController(w)
 		_, err := io.Copy(io.Discard, r.Body)
-		reading <- err
+		failed <- err
 	})
 	id := uint32(1)
 	for range 20 * attackStreams {
@@ -267,8 +266,11 @@ func TestSlowBodies(t *testing.T) {
 	}
 	a.ok(a.WriteData(1, false, []byte("x")))
 	a.bounded()
+	for range attackStreams { // not before: see TestZeroWindows
+		a.ok((<-reading).SetReadDeadline(time.Now().Add(10 * time.Millisecond)))
+	}
 	for range attackStreams {
-		if err := <-reading; !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a body that does not end: %v", err)
 		}
 	}
