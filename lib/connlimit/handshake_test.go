@@ -36,7 +36,10 @@ func TestHandshakesTakeTurns(t *testing.T) {
 					if _, err := c.Read(make([]byte, 1)); err != nil {
 						t.Error(err)
 					}
-					most.Store(max(most.Load(), computing.Add(1)))
+					n := computing.Add(1)
+					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+						runtime.Gosched()
+					}
 					time.Sleep(time.Millisecond) // the processor's time
 					computing.Add(-1)
 				}

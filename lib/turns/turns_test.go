@@ -3,6 +3,7 @@
 package turns
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,10 @@ func TestGate(t *testing.T) {
 			wg.Go(func() {
 				g.Enter()
 				for range steps {
-					most.Store(max(most.Load(), inside.Add(1)))
+					n := inside.Add(1)
+					for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+						runtime.Gosched()
+					}
 					inside.Add(-1)
 					g.Yield()
 				}
