@@ -78,7 +78,7 @@ func TestKubernetesEndpoints(t *testing.T) {
 			if err := cl.CoreV1().Endpoints("default").Delete(t.Context(), "kubernetes", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			within(t, "mended", 5*time.Second, func() bool { return whereKubernetes(t, r) == c.want })
+			within(t, "mended", 30*time.Second, func() bool { return whereKubernetes(t, r) == c.want })
 		}
 		rev, err := st.Revision(t.Context())
 		if err != nil {
@@ -116,5 +116,5 @@ func TestSharedStore(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	within(t, "the dead one goes", 40*time.Second, func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
+	within(t, "the dead one goes", 90*time.Second, func() bool { return whereKubernetes(t, first) == "192.0.2.1:6443 | 192.0.2.1:6443" })
 }
