@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,17 +56,39 @@ type kept struct {
 	manager certificate.Manager
 	current atomic.Pointer[tls.Certificate]
 	renewed func()
+
+	mu    sync.Mutex // held while the file is written
+	ended bool
 }
+
+var errEnded = errors.New("the kubelet has ended")
 
 // Update keeps a new certificate.
 func (k *kept) Update(cert, key []byte) (*tls.Certificate, error) {
-	c, err := k.Store.Update(cert, key)
+	c, err := k.write(cert, key)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the manager's own store, back to the manager
+		return nil, err
 	}
 	k.current.Store(c)
 	k.renewed()
 	return c, nil
+}
+
+func (k *kept) write(cert, key []byte) (*tls.Certificate, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ended {
+		return nil, errEnded
+	}
+	return k.Store.Update(cert, key) //nolint:wrapcheck // the manager's own store, back to the manager
+}
+
+// end stops the renewal. The manager cannot be waited for: what it still gets is not kept.
+func (k *kept) end() {
+	k.manager.Stop()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ended = true
 }
 
 // ClientFile is the file below dir that holds the kubelet's present client certificate and key, for a kubeconfig to name.
@@ -171,7 +194,7 @@ func (i *Identity) Run(ctx context.Context, ready func()) error {
 		i.conns.CloseAll() // what connects from now on shows the new one
 	}
 	i.client.manager.Start()
-	defer i.client.manager.Stop()
+	defer i.client.end()
 	if i.client.current.Load() == nil {
 		select {
 		case <-first:
@@ -185,7 +208,7 @@ func (i *Identity) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	i.serving.manager.Start()
-	defer i.serving.manager.Stop()
+	defer i.serving.end()
 	ready()
 	<-ctx.Done()
 	return nil

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -14,12 +15,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	certv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/certificate"
 
 	"keelson/pki"
 )
@@ -262,6 +265,54 @@ func TestAgain(t *testing.T) {
 	start(t, cfg)
 	if asks := s.asks(certv1.KubeAPIServerClientKubeletSignerName); len(asks) != 1 {
 		t.Errorf("requests: %v, want one", asks)
+	}
+}
+
+// lateStore is about to write when ctx ends, and says whether Run was over before it did.
+type lateStore struct {
+	certificate.Store
+	ctx      context.Context //nolint:containedctx // Run's
+	began    chan struct{}
+	returned chan struct{}
+	late     atomic.Bool
+}
+
+func (s *lateStore) Update(cert, key []byte) (*tls.Certificate, error) {
+	close(s.began)
+	<-s.ctx.Done()
+	select {
+	case <-s.returned:
+		s.late.Store(true)
+	case <-time.After(200 * time.Millisecond):
+	}
+	return s.Store.Update(cert, key)
+}
+
+// TestNothingIsKeptAfterTheEnd: Run ends when its directory is nobody's any more.
+func TestNothingIsKeptAfterTheEnd(t *testing.T) {
+	s := newSigner(t, time.Hour)
+	id, err := New(Config{Dir: t.TempDir(), NodeName: "n1", Server: s.config(""), Bootstrap: s.config("token")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	late := &lateStore{Store: id.client.Store, ctx: ctx, began: make(chan struct{}), returned: make(chan struct{})}
+	id.client.Store = late
+	go func() { // ends with ctx
+		defer close(late.returned)
+		if err := id.Run(ctx, func() {}); err != nil {
+			t.Error(err)
+		}
+	}()
+	<-late.began
+	cancel()
+	<-late.returned
+	if late.late.Load() {
+		t.Error("a certificate was written after Run had ended")
+	}
+	if _, err := id.client.Update(nil, nil); !errors.Is(err, errEnded) {
+		t.Errorf("Update after the end: %v, want %v", err, errEnded)
 	}
 }
 
