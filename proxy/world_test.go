@@ -148,14 +148,18 @@ func (w *world) echoUDP(m *nettest.Machine, name string) {
 // dial connects from the client.
 func (w *world) dial(network, addr string) (c net.Conn, err error) {
 	w.client.Do(func() {
-		c, err = (&net.Dialer{Timeout: 2 * time.Second}).DialContext(context.Background(), network, addr)
+		c, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(context.Background(), network, addr)
 	})
 	return c, err
 }
 
-// say sends a line and returns the answer, or "" within a fifth of a second.
+// say sends a line and returns the answer, or "" when there is none: soon by UDP, which may lose either.
 func say(c net.Conn, line string) string {
-	_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	wait := 20 * time.Second
+	if _, ok := c.(*net.UDPConn); ok {
+		wait = 200 * time.Millisecond
+	}
+	_ = c.SetDeadline(time.Now().Add(wait))
 	if _, err := io.WriteString(c, line); err != nil {
 		return ""
 	}
@@ -178,11 +182,11 @@ func (w *world) ask(network, addr string) string {
 	return who
 }
 
-// until asks again and again, for some seconds.
+// until asks again and again.
 func (w *world) until(what, want string, got func() string) {
 	w.t.Helper()
 	last := ""
-	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		if last = got(); last == want {
 			return
 		}

@@ -30,9 +30,7 @@ func TestOtherClusters(t *testing.T) {
 		{"r", "10.96.0.1:81", "timeout"},
 		{"r", "192.0.2.1:30080", "b 10.244.1.1"},
 	} {
-		if got := w.ask(c.from, "tcp", c.to); got != c.want {
-			t.Errorf("%s to %s: got %s, want %s", c.from, c.to, got, c.want)
-		}
+		w.want(t, c.from, "tcp", c.to, c.want)
 	}
 }
 
@@ -143,9 +141,7 @@ func TestPackets(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w.write(c.in...)
 			for _, y := range c.tries {
-				if got := w.ask(y.from, y.network, y.to); got != y.want {
-					t.Errorf("%s to %s: %q, want %q", y.from, y.to, got, y.want)
-				}
+				w.want(t, y.from, y.network, y.to, y.want)
 			}
 			if t.Failed() && testing.Verbose() {
 				t.Log(w.rules())
@@ -167,7 +163,7 @@ func TestSpreadAndAffinity(t *testing.T) {
 	}
 	stick := func(s *corev1.Service, _ *discoveryv1.EndpointSlice) {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(2))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(int32(600))}}
 		s.Spec.Type, s.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30080
 	}
 	w.write(service("s", "10.96.0.1", "TCP", stick, eps...))

@@ -192,19 +192,37 @@ func host(a net.Addr) string {
 	return strings.TrimPrefix(h, "::ffff:")
 }
 
-// ask connects and returns "server client-address", or the kind of error.
-func (w *world) ask(space, network, addr string) string {
+// How long an answer is waited for: one that must not come, and one that must, on a machine with much else to do.
+const (
+	silence = 700 * time.Millisecond
+	answer  = 20 * time.Second
+)
+
+// want asks, and fails the test unless it gets "server client-address", or the kind of error.
+func (w *world) want(t testing.TB, space, network, addr, want string) {
+	t.Helper()
+	wait := answer
+	if want == "timeout" {
+		wait = silence
+	}
+	if got := w.ask(space, network, addr, wait); got != want {
+		t.Errorf("%s to %s: got %q, want %q", space, addr, got, want)
+	}
+}
+
+// ask connects and returns "server client-address", or the kind of error; connecting and the answer may take so long each.
+func (w *world) ask(space, network, addr string, wait time.Duration) string {
 	w.t.Helper()
 	out := ""
 	w.in(space, func() {
-		d := net.Dialer{Timeout: 700 * time.Millisecond}
+		d := net.Dialer{Timeout: wait}
 		c, err := d.DialContext(context.Background(), network, addr)
 		if err != nil {
 			out = word(err)
 			return
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(700 * time.Millisecond))
+		_ = c.SetDeadline(time.Now().Add(wait))
 		if strings.HasPrefix(network, "udp") {
 			if _, err := c.Write([]byte("?")); err != nil {
 				out = word(err)
@@ -241,7 +259,7 @@ func (w *world) askAll(space, network, addr string, n int) map[string]int {
 	w.t.Helper()
 	out := map[string]int{}
 	for range n {
-		got := w.ask(space, network, addr)
+		got := w.ask(space, network, addr, answer)
 		name, _, _ := strings.Cut(got, " ")
 		out[name]++
 	}
