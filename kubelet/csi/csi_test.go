@@ -56,6 +56,7 @@ type bench struct {
 	driver *csitest.Driver
 	stop   context.CancelFunc
 	events *events.FakeRecorder
+	within time.Duration // how long a driver that hangs is waited for; 0: as long as the kubelet does
 
 	mu    sync.Mutex
 	node  *corev1.Node
@@ -133,12 +134,10 @@ func (b *bench) serve() {
 	}()
 	b.stop = func() { stop(); <-done }
 	b.t.Cleanup(b.stop)
-	for range 1000 {
-		if _, err := os.Lstat(filepath.Join(b.driver.Kubelet, "plugins_registry", driverName+"-reg.sock")); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	b.until("the driver's sockets are there", func() bool {
+		_, err := os.Lstat(filepath.Join(b.driver.Kubelet, "plugins_registry", driverName+"-reg.sock"))
+		return err == nil
+	})
 	b.register(b.m)
 }
 
@@ -153,9 +152,21 @@ func (b *bench) register(m *Mounter) {
 	if err := m.Register(b.t.Context(), b.info()); err != nil {
 		b.t.Fatal(err)
 	}
+	if b.within == 0 {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drivers[driverName].within = time.Second
+	m.drivers[driverName].within = b.within
+}
+
+func (b *bench) until(what string, ok func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			b.t.Fatalf("not after a minute: %s", what)
+		}
+	}
 }
 
 func (b *bench) setUp(r Request) Volume {
@@ -350,9 +361,7 @@ func TestAttachedVolumes(t *testing.T) {
 		got <- err
 	}()
 	name := corev1.UniqueVolumeName("kubernetes.io/csi/dirs.example.com^handle")
-	for !slices.Contains(b.m.InUse(), name) {
-		time.Sleep(time.Millisecond)
-	}
+	b.until("the volume is announced", func() bool { return slices.Contains(b.m.InUse(), name) })
 	say := func(inUse, attached bool) {
 		n := b.node.DeepCopy()
 		n.Status = corev1.NodeStatus{}
@@ -399,9 +408,14 @@ func TestAttachedVolumes(t *testing.T) {
 	b.empty()
 	// A pod that is deleted while it waits gives back what it announced.
 	say(false, false)
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := b.m.SetUp(ctx, claimed("w", "pv", "handle")); !errors.Is(err, context.DeadlineExceeded) {
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { // ends with its attachment's wait
+		_, err := b.m.SetUp(ctx, claimed("w", "pv", "handle"))
+		got <- err
+	}()
+	b.until("the volume is announced", func() bool { return slices.Contains(b.m.InUse(), name) })
+	cancel()
+	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	if err := b.m.TearDown(t.Context(), "w"); err != nil {
@@ -449,6 +463,7 @@ func TestRestartedKubelet(t *testing.T) {
 
 func TestDriversThatFail(t *testing.T) {
 	b := newBench(t, noAttach())
+	b.within = 3 * time.Second // enough for the calls that are answered
 	r := claimed("u", "pv", "handle")
 	fails := func(want string) {
 		t.Helper()
@@ -476,9 +491,7 @@ func TestDriversThatFail(t *testing.T) {
 		_, err := b.m.SetUp(t.Context(), r)
 		done <- err
 	}()
-	for !slices.Contains(b.driver.Calls(), "NodePublishVolume handle") {
-		time.Sleep(time.Millisecond)
-	}
+	b.until("the driver hangs", func() bool { return slices.Contains(b.driver.Calls(), "NodePublishVolume handle") })
 	b.driver.Break("NodePublishVolume", nil)
 	b.setUp(claimed("v", "second", "second"))
 	if err := <-done; err == nil {
