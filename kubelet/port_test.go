@@ -5,6 +5,8 @@ package kubelet_test
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -13,12 +15,21 @@ import (
 	"keelson/kubelet"
 )
 
+// listenBelow listens on a port that the kernel gives to nobody who asks for any: it stays free when it is closed.
+func listenBelow(t *testing.T) net.Listener {
+	t.Helper()
+	for range 100 {
+		if l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(10000))); err == nil {
+			return l
+		}
+	}
+	t.Fatal("no port is free")
+	return nil
+}
+
 // TestUsualPort: the kubelet listens where tools look for it, elsewhere only if that is taken, and nowhere else if it was asked for.
 func TestUsualPort(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	free := listenBelow(t)
 	port := free.Addr().(*net.TCPAddr).Port
 	try := func(elsewhere bool) (got int, err error) {
 		h := newHarness(t, func(h *harness) {

@@ -79,14 +79,14 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := addrPort(l.Addr())
-	if c := connect(context.Background(), corev1.ProtocolTCP, at, time.Second); c.Outcome != reach.Connected || c.Local.Port() == 0 || c.Remote != at {
+	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Connected || c.Local.Port() == 0 || c.Remote != at {
 		t.Errorf("connect to a listener: %+v", c)
 	}
 	_ = l.Close()
-	if c := connect(context.Background(), corev1.ProtocolTCP, at, time.Second); c.Outcome != reach.Refused || c.Local.Port() == 0 {
+	if c := connect(context.Background(), corev1.ProtocolTCP, at, 20*time.Second); c.Outcome != reach.Refused || c.Local.Port() == 0 {
 		t.Errorf("connect where nobody listens: %+v", c)
 	}
-	if c := connect(context.Background(), corev1.ProtocolUDP, at, time.Second); c.Outcome != reach.Refused {
+	if c := connect(context.Background(), corev1.ProtocolUDP, at, 20*time.Second); c.Outcome != reach.Refused {
 		t.Errorf("a datagram where nobody listens: %+v", c)
 	}
 	u, err := (&net.ListenConfig{}).ListenPacket(context.Background(), "udp", "127.0.0.1:0")
@@ -94,7 +94,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = u.Close() }()
-	if c := connect(context.Background(), corev1.ProtocolUDP, addrPort(u.LocalAddr()), 50*time.Millisecond); c.Outcome != reach.Sent {
+	if c := connect(context.Background(), corev1.ProtocolUDP, addrPort(u.LocalAddr()), silence); c.Outcome != reach.Sent {
 		t.Errorf("a datagram that nobody answers: %+v", c)
 	}
 	if c := connect(context.Background(), corev1.ProtocolTCP, netip.MustParseAddrPort("192.0.2.1:80"), time.Nanosecond); c.Outcome != reach.TimedOut {

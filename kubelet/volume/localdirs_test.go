@@ -77,7 +77,7 @@ func TestLocalDirs(t *testing.T) {
 		must(t, err)
 		return len(v.Finalizers)
 	}
-	for range 500 {
+	for range 6000 {
 		if finalizers("doomed") == 1 && finalizers("kept") == 1 {
 			break
 		}
