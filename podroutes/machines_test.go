@@ -156,6 +156,9 @@ func (n *node) routes() (out []string) {
 			}
 			for _, r := range all {
 				link, err := netlink.LinkByIndex(r.LinkIndex)
+				if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+					continue // the route went with it meanwhile
+				}
 				if err != nil {
 					return err
 				}
@@ -317,7 +320,7 @@ func TestLongPackets(t *testing.T) {
 	_, onC := c.pod()
 	wantReach(t, "a to c", podA, onC[0], onA[0])
 	podA.Must(func() error {
-		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(onC[0], 81).String(), time.Second)
+		conn, err := net.DialTimeout("tcp", netip.AddrPortFrom(onC[0], 81).String(), 20*time.Second)
 		if err != nil {
 			return err
 		}
