@@ -19,13 +19,17 @@ import (
 // what was configured outlives a supervisor that was killed.
 func TestLogRotation(t *testing.T) {
 	n := newNode(t)
-	n.run("counts", counter, nil)
+	n.run("counts", waitingCounter(1), nil) // until its log is bounded
+	pollUntil(t, func() bool { return n.log("counts") != "" })
 	policy := logrotate.Policy{MaxSize: 500, MaxFiles: 100}
 	if err := n.c.Configure(t.Context(), shim.Settings{Logs: policy}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.c.Configure(t.Context(), shim.Settings{Logs: logrotate.Policy{MaxSize: 500, MaxFiles: 1}}); err == nil {
 		t.Error("a log of a single file was accepted")
+	}
+	if err := n.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
+		t.Fatal(err)
 	}
 	body, err := os.ReadFile(shimtest.Helper(t))
 	if err != nil {

@@ -23,6 +23,11 @@ import (
 
 const counter = "i=0; while [ $i -lt 300 ]; do echo $i; i=$((i+1)); sleep 0.005; done; printf unfinished; exit 42"
 
+// waitingCounter waits for the signal USR1 before it prints a number other than 0; once it has printed one it can be sent.
+func waitingCounter(before int) string {
+	return "trap go=1 USR1; " + strings.Replace(counter, "do ", fmt.Sprintf(`do while [ $i = %d ] && [ -z "$go" ]; do sleep 0.01; done; `, before), 1)
+}
+
 func wantCounted(t *testing.T, n *node, id string) {
 	t.Helper()
 	var want strings.Builder
@@ -173,7 +178,7 @@ func wantCountedOnce(t *testing.T, n *node, id string) {
 // exit code.
 func TestKilledSupervisor(t *testing.T) {
 	n := newNode(t)
-	n.run("counts", counter, nil)
+	n.run("counts", waitingCounter(150), nil) // the second half comes to the next supervisor
 	h, err := n.c.Hello(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -186,6 +191,10 @@ func TestKilledSupervisor(t *testing.T) {
 		t.Errorf("call without a supervisor: got %v, want down", err)
 	}
 	if _, err := shim.Ensure(t.Context(), n.dir, shimtest.Helper(t), nil); err != nil {
+		t.Fatal(err)
+	}
+	pollUntil(t, func() bool { return n.log("counts") != "" })
+	if err := n.c.Kill(t.Context(), "counts", shim.Kill{Signal: int(syscall.SIGUSR1)}); err != nil {
 		t.Fatal(err)
 	}
 	st := n.wait("counts")
@@ -205,8 +214,7 @@ func TestEnsureRefusesASecond(t *testing.T) {
 
 func TestReopen(t *testing.T) {
 	n := newNode(t)
-	// Half way it waits to be told that the log was opened again.
-	n.run("rotate", "trap go=1 USR1; "+strings.Replace(counter, "do ", "do while [ $i = 150 ] && [ -z \"$go\" ]; do sleep 0.01; done; ", 1), nil)
+	n.run("rotate", waitingCounter(150), nil) // until the log was opened again
 	log := filepath.Join(n.dir, "rotate.log")
 	pollUntil(t, func() bool { fi, err := os.Stat(log); return err == nil && fi.Size() > 100 })
 	if err := os.Rename(log, log+".1"); err != nil {
