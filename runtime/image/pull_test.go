@@ -320,6 +320,16 @@ func TestWrongBytesAreRefused(t *testing.T) {
 	}
 }
 
+// waiting is how many wait for a pull.
+func (s *Store) waiting() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.flights {
+		n += f.waiters
+	}
+	return n
+}
+
 func TestSamePullIsShared(t *testing.T) {
 	var blobs atomic.Int32
 	release := make(chan struct{})
@@ -341,6 +351,11 @@ func TestSamePullIsShared(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+	for end := time.Now().Add(time.Minute); s.waiting() < 4; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the pulls do not begin")
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
