@@ -180,9 +180,10 @@ func TestUserNamespace(t *testing.T) {
 	wantIn(t, "devices", n.sh(id, "echo x >/dev/null && stat /dev/null && stat /dev/tty && echo ok"), "mode=0666", "ok")
 	wantIn(t, "sysctls", n.sh(id, "cat /proc/sys/net/ipv4/ip_unprivileged_port_start /proc/sys/kernel/shmmax /proc/sys/fs/mqueue/msg_max"), "1 65536 20")
 	wantIn(t, "hostname", n.sh(id, "hostname"), "mapped")
-	if got := n.logOf(cfg, "c"); !strings.Contains(got, "mark-"+n.cfg.ID) || !strings.Contains(got, "by name") {
-		t.Errorf("log: got %q", got)
-	}
+	eventually(t, "the log has what the container said", func() bool {
+		got := n.logOf(cfg, "c")
+		return strings.Contains(got, "mark-"+n.cfg.ID) && strings.Contains(got, "by name")
+	})
 }
 
 func (n *node) logOf(cfg *runtimeapi.PodSandboxConfig, name string) string {
