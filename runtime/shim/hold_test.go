@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"keelson/runtime/shim"
 )
@@ -124,6 +126,29 @@ func TestHolderIsInThePodsNamespaces(t *testing.T) {
 	}
 	if kids := childrenOf(t, supervisorPID(n)); len(kids) != 2 {
 		t.Errorf("after a holder that could not start: the supervisor has children %v, want the container and the first holder", kids)
+	}
+}
+
+// TestHolderJoinsNothingInherited: a descriptor that whoever started the supervisor left open is no namespace.
+func TestHolderJoinsNothingInherited(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = null.Close() }()
+	inherited, err := unix.FcntlInt(null.Fd(), unix.F_DUPFD, 20) // not closed on exec
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	if err := unix.Close(inherited); err != nil {
+		t.Fatal(err)
+	}
+	pod := n.run("pod", "sleep 1000", nil)
+	const first = 4 // of the namespaces' descriptors: the last one comes right before the inherited one
+	paths := slices.Repeat([]string{fmt.Sprintf("/proc/%d/ns/net", pod.PID)}, inherited-first)
+	if _, err := n.c.Hold(t.Context(), "holder", shim.Hold{Name: "/pause", Namespaces: paths}); err != nil {
+		t.Error(err)
 	}
 }
 

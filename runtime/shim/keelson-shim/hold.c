@@ -23,7 +23,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-// hold is process 1 of a pod's shared PID namespace when _KEELSON_HOLD is set. It runs before Go does, so it needs next to no memory.
+// hold is process 1 of a pod's shared PID namespace when _KEELSON_HOLD is set, to the number of namespaces to join. It runs before Go
+// does, so it needs next to no memory.
 //
 // Everything in the pod can see this process, and a container with CAP_SYS_PTRACE can do to it what it likes, whatever PR_SET_DUMPABLE
 // says: follow /proc/1/root, /proc/1/cwd and /proc/1/fd, join its namespaces, run its own code in it. So there is nothing to be had:
@@ -31,7 +32,8 @@
 // network, IPC and UTS namespaces are the pod's; and seccomp lets it wait for children and exit. It says so, on STATUS_FD, only
 // when all of that is true; the supervisor lets no container in before.
 
-// Descriptors that the supervisor passes: for the answer, and from NAMESPACE_FD on the namespaces to join, until the first that is closed.
+// Descriptors that the supervisor passes: for the answer, and from NAMESPACE_FD on the namespaces to join. What comes after them is none of
+// ours: whoever started the supervisor may have left it open.
 enum { STATUS_FD = 3, NAMESPACE_FD = 4 };
 
 #if defined(__x86_64__)
@@ -54,8 +56,8 @@ static void must(long result, const char *step) {
 }
 
 // join enters the namespaces that were passed.
-static void join(void) {
-	for (int fd = NAMESPACE_FD; fcntl(fd, F_GETFD) >= 0; fd++) {
+static void join(int count) {
+	for (int fd = NAMESPACE_FD; fd < NAMESPACE_FD + count; fd++) {
 		must(setns(fd, 0), "join the pod's namespace");
 		must(close(fd), "close namespace");
 	}
@@ -147,9 +149,10 @@ static void process_one(void) {
 // hold joins the pod's namespaces and forks process 1, as the supervisor's child, into a new PID namespace, which belongs to the user
 // namespace joined first. It answers with process 1's id on standard output.
 __attribute__((constructor)) static void hold(void) {
-	if (getenv("_KEELSON_HOLD") == NULL)
+	const char *count = getenv("_KEELSON_HOLD");
+	if (count == NULL)
 		return;
-	join();
+	join(atoi(count));
 	must(unshare(CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWCGROUP), "unshare");
 	int pid = syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
 	must(pid, "fork");

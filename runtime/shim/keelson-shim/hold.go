@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -82,7 +83,7 @@ func (s *supervisor) startHolder(h shim.Hold) (int, error) {
 		give = append(give, ns.Fd())
 	}
 	first, err := syscall.ForkExec("/proc/self/exe", []string{h.Name}, &syscall.ProcAttr{
-		Dir: filepath.Join(s.dir, shim.EmptyDir), Env: []string{"_KEELSON_HOLD=1"}, Files: give, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: filepath.Join(s.dir, shim.EmptyDir), Env: []string{"_KEELSON_HOLD=" + strconv.Itoa(len(h.Namespaces))}, Files: give, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return 0, err
