@@ -60,6 +60,8 @@ type Kubelet struct {
 	admitted map[string]*corev1.Pod
 	closing  bool
 	wg       sync.WaitGroup
+
+	staticGone chan struct{} // capacity 1: a static pod has gone
 }
 
 // entry is a worker in the table.
@@ -74,7 +76,7 @@ func New(cfg Config) (*Kubelet, error) {
 		return nil, err
 	}
 	k := &Kubelet{
-		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{},
+		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{}, staticGone: make(chan struct{}, 1),
 		admitted: map[string]*corev1.Pod{}, meter: meter.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
 	ips := make([]string, 0, len(cfg.NodeIPs))

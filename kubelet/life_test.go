@@ -4,6 +4,7 @@ package kubelet_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -383,6 +384,64 @@ func TestStaticPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.until("st-node-1", "gone", func(p *corev1.Pod) bool { return p == nil })
+}
+
+// TestStaticPodsWhileTheyEnd: when an earlier pod of a file has ended there is what the file says by then, whatever it said meanwhile.
+func TestStaticPodsWhileTheyEnd(t *testing.T) {
+	for name, meanwhile := range map[string][]string{"put back": {"", "c"}, "changed twice": {"d", "e"}, "changed and removed": {"d", ""}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			h := newHarness(t, func(h *harness) { h.cfg.StaticPodDir = dir })
+			h.rt.SetProgram(func(c *runtimeapi.ContainerConfig) critest.Program {
+				return critest.Program{IgnoresTerm: c.GetMetadata().GetName() == "c"}
+			})
+			put := func(pod, container string) {
+				t.Helper()
+				text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata:\n  name: %s\nspec:\n  terminationGracePeriodSeconds: 600\n"+
+					"  containers:\n  - name: %s\n    image: %s\n    imagePullPolicy: Never\n", pod, container, critest.HelloImage)
+				file := filepath.Join(dir, pod+".yaml")
+				err := os.WriteFile(file+"~", []byte(text), 0o600)
+				if container == "" {
+					err = os.Remove(file)
+				} else if err == nil {
+					err = os.Rename(file+"~", file)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			marks := 0
+			seen := func() { // all that was put until now
+				t.Helper()
+				marks++
+				put("mark-"+strconv.Itoa(marks), "mark")
+				h.until("mark-"+strconv.Itoa(marks)+"-node-1", "ready", ready)
+			}
+			put("st", "c")
+			h.run()
+			h.until("st-node-1", "ready", ready)
+			first := h.rt.Containers("c")[0]
+			for _, container := range meanwhile {
+				put("st", container)
+				seen()
+			}
+			h.waitEvent("Killing", "Stopping container c")
+			h.rt.Exit(first, 0)
+			if last := meanwhile[1]; last != "" {
+				eventually(t, "what the file says runs", func() bool {
+					got := h.rt.Containers(last)
+					return len(got) == 1 && got[0] != first
+				})
+				h.until("st-node-1", "ready", ready)
+			} else {
+				h.until("st-node-1", "gone", func(p *corev1.Pod) bool { return p == nil })
+				seen()
+			}
+			if got := h.rt.Containers("d"); len(got) > 0 {
+				t.Errorf("what the file said meanwhile was started: %v", got)
+			}
+		})
+	}
 }
 
 func TestFiftyPodsAtOnce(t *testing.T) {

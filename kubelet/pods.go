@@ -80,11 +80,19 @@ func (k *Kubelet) want(ctx context.Context, p *corev1.Pod) {
 
 func (k *Kubelet) drop(uid string, p *corev1.Pod) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	delete(k.workers, uid)
 	delete(k.admitted, uid)
-	if name := p.Namespace + "/" + p.Name; k.byName[name] == uid {
+	name := p.Namespace + "/" + p.Name
+	static := k.byName[name] == uid
+	if static {
 		delete(k.byName, name)
+	}
+	k.mu.Unlock()
+	if static {
+		select {
+		case k.staticGone <- struct{}{}:
+		default: // the files will be looked at anyway
+		}
 	}
 }
 

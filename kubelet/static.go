@@ -26,14 +26,15 @@ func (k *Kubelet) staticPods(ctx context.Context, wg *sync.WaitGroup) (<-chan er
 	}
 	k.applyStatic(ctx, dir, dir.Read())
 	wg.Go(func() {
-		if err := dir.Watch(ctx, func(pods []*corev1.Pod) { k.applyStatic(ctx, dir, pods) }); err != nil && ctx.Err() == nil {
+		if err := dir.Watch(ctx, k.staticGone, func(pods []*corev1.Pod) { k.applyStatic(ctx, dir, pods) }); err != nil && ctx.Err() == nil {
 			failed <- err
 		}
 	})
 	return failed, nil
 }
 
-// applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first.
+// applyStatic makes the static pods those given. A pod whose file changed is another pod: the old one ends first, and so does one whose
+// file was away for a moment. It is called again when a static pod is gone.
 func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*corev1.Pod) {
 	want := map[string]*corev1.Pod{}
 	for _, p := range pods {
@@ -53,7 +54,7 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 		}
 	}
 	for _, p := range pods {
-		if k.worker(string(p.UID)) != nil {
+		if k.worker(string(p.UID)) != nil || k.staticWorker(p) != nil {
 			continue
 		}
 		k.cfg.Marks.Emit(mark.Mark{
@@ -61,37 +62,10 @@ func (k *Kubelet) applyStatic(ctx context.Context, dir *staticpod.Dir, pods []*c
 			Subject: mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)},
 			Detail:  &mark.Seen{Source: "file", File: dir.File(p.UID)},
 		})
-		if old := k.staticWorker(p); old != nil {
-			k.after(ctx, old, p)
-			continue
-		}
 		p = p.DeepCopy()
 		p.OwnerReferences = k.ownedByNode()
 		k.want(ctx, p)
 	}
-}
-
-// after starts p once the worker of an earlier pod of its name is done.
-func (k *Kubelet) after(ctx context.Context, old interface{ Wake() }, p *corev1.Pod) {
-	k.wg.Go(func() {
-		t := time.NewTicker(100 * time.Millisecond) // only while a static pod is being replaced
-		defer t.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-t.C:
-			}
-			if w := k.staticWorker(p); w == nil {
-				p = p.DeepCopy()
-				p.OwnerReferences = k.ownedByNode()
-				k.want(ctx, p)
-				return
-			} else if w != old {
-				return // replaced again meanwhile
-			}
-		}
-	})
 }
 
 func (k *Kubelet) ownedByNode() []metav1.OwnerReference {

@@ -152,8 +152,8 @@ func defaults(p *corev1.Pod) {
 	}
 }
 
-// Watch calls changed with all pods whenever the directory has changed, until ctx is done.
-func (d *Dir) Watch(ctx context.Context, changed func([]*corev1.Pod)) error {
+// Watch calls changed with all pods whenever the directory has changed, and whenever again says so, until ctx is done.
+func (d *Dir) Watch(ctx context.Context, again <-chan struct{}, changed func([]*corev1.Pod)) error {
 	in, err := newInotify(d.path)
 	if err != nil {
 		return err
@@ -176,6 +176,9 @@ func (d *Dir) Watch(ctx context.Context, changed func([]*corev1.Pod)) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
+			changed(d.Read())
+			continue
 		case <-news:
 		}
 		select { // an editor writes in several steps
