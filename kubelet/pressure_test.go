@@ -78,6 +78,7 @@ func TestNodePressure(t *testing.T) {
 		t.Errorf("condition DisruptionTarget: got %+v", c)
 	}
 	h.waitEvent("EvictionThresholdMet", "Attempting to reclaim memory")
+	h.waitEvent("NodeHasInsufficientMemory", "Node node-1 status is now: NodeHasInsufficientMemory")
 	eventually(t, "the node has MemoryPressure", func() bool {
 		n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 		if err != nil {

@@ -61,11 +61,36 @@ func (s *Simulator) watchNodes() (cache.DoneChecker, informers.SharedInformerFac
 		s.mu.Unlock()
 		s.turned.Add(i)
 	}
-	reg, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }})
+	reg, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(old, obj any) {
+		s.cordoned(old, obj)
+		seen(obj)
+	}})
 	if err != nil {
 		return nil, nil, fmt.Errorf("watch fake nodes: %w", err)
 	}
 	return reg.HasSyncedChecker(), f, nil
+}
+
+// cordoned tells that one of our nodes was cordoned or uncordoned.
+func (s *Simulator) cordoned(old, obj any) {
+	was, isNode := old.(*corev1.Node)
+	n, stillNode := obj.(*corev1.Node)
+	if !isNode || !stillNode || was.Spec.Unschedulable == n.Spec.Unschedulable {
+		return
+	}
+	if i, ours := s.index(n.Name); !ours || s.silent(i) {
+		return
+	}
+	reason := "NodeSchedulable"
+	if n.Spec.Unschedulable {
+		reason = "NodeNotSchedulable"
+	}
+	s.tell(n, reason)
+}
+
+// tell makes an event about a node, as its kubelet would.
+func (s *Simulator) tell(n *corev1.Node, reason string) {
+	s.events.Eventf(n, corev1.EventTypeNormal, reason, "Node %s status is now: %s", n.Name, reason)
 }
 
 // turn does what is due for one node that fell silent or came back.
@@ -99,6 +124,9 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 	n.Status, n.ResourceVersion = s.nodeStatus(i, time.Now()), ""
 	if _, err := s.cfg.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		return err
+	}
+	if !isReady(there) {
+		s.tell(n, "NodeReady")
 	}
 	pods, err := s.pods.List(labels.Everything())
 	if err != nil {

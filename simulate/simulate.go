@@ -103,8 +103,10 @@ type Simulator struct {
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
-	ips   *addresses
-	named map[string]int // Config.Names, by name; their numbers follow those of the other nodes
+	// events tell what becomes of nodes, not that they begin: thousands of events would delay the start of thousands of nodes.
+	events *client.Events
+	ips    *addresses
+	named  map[string]int // Config.Names, by name; their numbers follow those of the other nodes
 	// turned are the nodes that fell silent or came back.
 	turned workqueue.TypedRateLimitingInterface[int]
 
@@ -130,7 +132,7 @@ func New(cfg Config) (*Simulator, error) {
 		named[name] = cfg.Nodes + i
 	}
 	return &Simulator{
-		cfg: cfg, named: named, ips: newAddresses(), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
+		cfg: cfg, named: named, ips: newAddresses(), events: cfg.Client.Events("kubelet", cfg.By, cfg.Log), leases: map[int]*coordination.Lease{}, mute: map[int]time.Duration{},
 		turned: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](5*time.Millisecond, 30*time.Second)),
 		queue:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](5*time.Millisecond, 30*time.Second)),
 	}, nil
@@ -183,6 +185,7 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 		})
 	}
 	wg.Go(func() { s.renewLeases(ctx) })
+	wg.Go(func() { _ = s.events.Run(ctx, func() {}) }) // it knows no error
 	wg.Go(func() {
 		for s.turn(ctx) {
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -288,6 +289,55 @@ func TestSilence(t *testing.T) {
 		annotate(func(a map[string]string) { delete(a, AnnotationSilent) })
 		if ready() != corev1.ConditionTrue || !renewed("fake-0").After(last) {
 			t.Errorf("back: ready %s, renewed %v", ready(), renewed("fake-0"))
+		}
+	})
+}
+
+// TestFakeNodesTell: a node tells what becomes of it, once, and nothing when it begins.
+func TestFakeNodesTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := fake.NewClientset()
+		run(t, f, Config{Nodes: 2})
+		time.Sleep(time.Second)
+		told := func() (out []string) {
+			l, err := f.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range l.Items {
+				out = append(out, e.InvolvedObject.Kind+" "+e.Source.Component+" "+e.Reason+": "+e.Message)
+			}
+			return out
+		}
+		if got := told(); len(got) > 0 {
+			t.Errorf("events of nodes that begin: %q", got)
+		}
+		var want []string
+		for _, c := range []struct {
+			what   string
+			change func(*corev1.Node)
+			reason string
+		}{
+			{"cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }, "NodeNotSchedulable"},
+			{"labelled", func(n *corev1.Node) { n.Labels["a"] = "b" }, ""},
+			{"uncordoned", func(n *corev1.Node) { n.Spec.Unschedulable = false }, "NodeSchedulable"},
+			{"given up", func(n *corev1.Node) { n.Status.Conditions[3].Status = corev1.ConditionUnknown }, "NodeReady"},
+		} {
+			n, err := f.CoreV1().Nodes().Get(t.Context(), "fake-0", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.change(n)
+			if _, err := f.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if c.reason != "" {
+				want = append(want, fmt.Sprintf("Node kubelet %s: Node fake-0 status is now: %[1]s", c.reason))
+			}
+			if got := told(); !slices.Equal(got, want) {
+				t.Errorf("%s: events %q, want %q", c.what, got, want)
+			}
 		}
 	})
 }

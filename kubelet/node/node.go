@@ -72,8 +72,8 @@ type Keeper struct {
 	kept    corev1.ResourceList
 	kick    chan struct{}
 	current atomic.Pointer[corev1.Node]
-	ready   atomic.Bool
 	removed atomic.Bool // from the cluster, for good
+	told    news        // belongs to whoever writes the status: Register, and then Run
 
 	mu   sync.Mutex
 	last time.Time // of the last status write
@@ -85,7 +85,7 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1)}
+	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1), told: noNews()}
 	if cfg.Kept != nil {
 		k.kept = cfg.Kept(m.Capacity(cfg.MaxPods))
 	}
@@ -220,11 +220,11 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 		return nil
 	}
 	next := k.status(ctx, have)
-	k.noteReady(&next)
 	k.mu.Lock()
 	due := force && time.Since(k.last) >= k.statusEvery()
 	k.mu.Unlock()
 	if equality.Semantic.DeepEqual(withoutHeartbeat(have.Status), withoutHeartbeat(next)) && !due {
+		k.tell(have, &next)
 		return nil
 	}
 	patch, err := diff(corev1.Node{Status: have.Status}, corev1.Node{Status: next})
@@ -242,6 +242,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	k.last = time.Now()
 	k.mu.Unlock()
 	k.store(got)
+	k.tell(have, &next)
 	return nil
 }
 
@@ -267,20 +268,6 @@ func (k *Keeper) Ref() *corev1.ObjectReference {
 		ref.UID = n.UID
 	}
 	return ref
-}
-
-func (k *Keeper) noteReady(s *corev1.NodeStatus) {
-	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
-	ready := i >= 0 && s.Conditions[i].Status == corev1.ConditionTrue
-	if k.ready.Swap(ready) == ready {
-		return
-	}
-	ref := k.Ref()
-	if ready {
-		k.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "NodeReady", "Node %s status is now: NodeReady", k.cfg.Name)
-	} else {
-		k.cfg.Events.Eventf(ref, corev1.EventTypeNormal, "NodeNotReady", "Node %s status is now: NodeNotReady", k.cfg.Name)
-	}
 }
 
 // Run watches the Node object, renews the lease and writes status until ctx is done. Register comes first.

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// news is what users have been told of the node in this life of the kubelet.
+type news struct {
+	greeted       bool
+	rebooted      bool
+	unschedulable bool
+	conditions    map[corev1.NodeConditionType]corev1.ConditionStatus
+}
+
+// noNews is what nobody has to be told: a node that is not ready at first.
+func noNews() news {
+	return news{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionFalse}}
+}
+
+// reasons are those of the events that say how a condition is.
+var reasons = []struct {
+	kind      corev1.NodeConditionType
+	so, notSo string
+}{
+	{kind: corev1.NodeMemoryPressure, so: "NodeHasInsufficientMemory", notSo: "NodeHasSufficientMemory"},
+	{kind: corev1.NodeDiskPressure, so: "NodeHasDiskPressure", notSo: "NodeHasNoDiskPressure"},
+	{kind: corev1.NodePIDPressure, so: "NodeHasInsufficientPID", notSo: "NodeHasSufficientPID"},
+	{kind: corev1.NodeReady, so: "NodeReady", notSo: "NodeNotReady"},
+}
+
+// tell makes events of what is new in a status that has been written over have's, by Kubernetes' names.
+func (k *Keeper) tell(have *corev1.Node, now *corev1.NodeStatus) {
+	if !k.told.greeted {
+		k.told.greeted = true
+		k.cfg.Events.Event(k.Ref(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	}
+	if before := have.Status.NodeInfo.BootID; before != "" && before != k.machine.BootID && !k.told.rebooted {
+		k.told.rebooted = true
+		k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", k.cfg.Name, k.machine.BootID)
+	}
+	for _, r := range reasons {
+		status, before := conditionOf(now, r.kind), conditionOf(&have.Status, r.kind)
+		said := k.told.conditions[r.kind]
+		k.told.conditions[r.kind] = status
+		if status == said && status == before {
+			continue
+		}
+		reason := r.notSo
+		if status == corev1.ConditionTrue {
+			reason = r.so
+		}
+		k.tellState(reason)
+	}
+	if have.Spec.Unschedulable != k.told.unschedulable {
+		k.told.unschedulable = have.Spec.Unschedulable
+		reason := "NodeSchedulable"
+		if have.Spec.Unschedulable {
+			reason = "NodeNotSchedulable"
+		}
+		k.tellState(reason)
+	}
+}
+
+func (k *Keeper) tellState(reason string) {
+	k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeNormal, reason, "Node %s status is now: %s", k.cfg.Name, reason)
+}
+
+// conditionOf is the state of a condition; empty: it is not there.
+func conditionOf(s *corev1.NodeStatus, kind corev1.NodeConditionType) corev1.ConditionStatus {
+	i := slices.IndexFunc(s.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return ""
+	}
+	return s.Conditions[i].Status
+}

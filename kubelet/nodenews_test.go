@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TestNodeNews: what happens to a node is told in the words of Kubernetes' kubelet, once.
+func TestNodeNews(t *testing.T) {
+	h := newHarness(t)
+	nodes := h.api.CoreV1().Nodes()
+	// told waits for the times-th event of a reason, and wants it to be about the node.
+	told := func(times int, kind, reason, message string) {
+		t.Helper()
+		h.waitEvent(reason, message)
+		eventually(t, "event "+reason, func() bool {
+			list, err := h.api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			count := 0
+			for _, e := range list.Items {
+				if e.Reason == reason && e.Type == kind && e.Message == message && e.InvolvedObject.Kind == "Node" && e.InvolvedObject.Name == nodeName {
+					count += int(e.Count)
+				}
+			}
+			if count > times {
+				t.Fatalf("event %s: %d times, want %d", reason, count, times)
+			}
+			return count == times
+		})
+	}
+	state := func(times int, reason string) {
+		t.Helper()
+		told(times, corev1.EventTypeNormal, reason, "Node node-1 status is now: "+reason)
+	}
+	cordon := func(yes string) {
+		t.Helper()
+		if _, err := nodes.Patch(t.Context(), nodeName, types.MergePatchType, []byte(`{"spec":{"unschedulable":`+yes+`}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	status := func(f func(*corev1.NodeStatus)) {
+		t.Helper()
+		n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(&n.Status)
+		if _, err := nodes.UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	watches := countWatches(h, "nodes")
+	stop := h.run()
+	told(1, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	for _, reason := range []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"} {
+		state(1, reason)
+	}
+	eventually(t, "the kubelet watches its node", func() bool { return watches.Load() > 0 })
+	cordon("true")
+	state(1, "NodeNotSchedulable")
+	cordon("false")
+	state(1, "NodeSchedulable")
+	status(func(s *corev1.NodeStatus) { // as the node life cycle controller does
+		for i := range s.Conditions {
+			s.Conditions[i].Status = corev1.ConditionUnknown
+		}
+	})
+	for _, reason := range []string{"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeReady"} {
+		state(2, reason)
+	}
+	h.rt.SetNotReady("down for a test")
+	cordon("true")
+	state(1, "NodeNotReady")
+	state(2, "NodeNotSchedulable")
+	stop()
+
+	// The next life tells everything anew, and a reboot where there was one.
+	if got := h.events("Rebooted"); len(got) > 0 {
+		t.Errorf("rebooted without a reboot: %q", got)
+	}
+	h.rt.SetNotReady("")
+	var boot string
+	status(func(s *corev1.NodeStatus) { boot, s.NodeInfo.BootID = s.NodeInfo.BootID, "an-earlier-boot" })
+	h.run()
+	told(1, corev1.EventTypeWarning, "Rebooted", "Node node-1 has been rebooted, boot id: "+boot)
+	told(2, corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	state(3, "NodeNotSchedulable")
+	state(3, "NodeReady")
+	if n, err := nodes.Get(t.Context(), nodeName, metav1.GetOptions{}); err != nil || n.Status.NodeInfo.BootID != boot {
+		t.Errorf("boot id of the node: got %q, %v, want %q", n.Status.NodeInfo.BootID, err, boot)
+	}
+}
