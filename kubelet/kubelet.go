@@ -126,7 +126,10 @@ func New(cfg Config) (*Kubelet, error) {
 	}
 	k.stats.VolumePath = k.volumes.Path
 	k.stats.ClaimUsage = func(ctx context.Context, p *corev1.Pod, name string) *csi.Usage {
-		return k.volumes.CSI.Stats(ctx, string(p.UID), name)
+		if u := k.volumes.CSI.Stats(ctx, string(p.UID), name); u != nil {
+			return u
+		}
+		return k.volumes.Usage(p, name)
 	}
 	runner := probe.NewRunner(cfg.Runtime.Runtime, "1.37")
 	k.probes = probe.NewManager(runner, &probeListener{k})

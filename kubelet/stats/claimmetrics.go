@@ -46,7 +46,7 @@ func (s *Source) Describe(ch chan<- *prometheus.Desc) {
 // scrapeWithin bounds how long a scrape waits for the drivers of volumes.
 const scrapeWithin = 5 * time.Second
 
-// Collect tells what drivers say of the volumes of claims, as the summary does. A claim that several pods use is told of once.
+// Collect tells what is known of the volumes of claims, as the summary does. A claim that several pods use is told of once.
 func (s *Source) Collect(ch chan<- prometheus.Metric) {
 	if s.ClaimUsage == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// addClaims adds what drivers say of the volumes of claims, and of volumes that pods describe themselves. All are asked at once, for one
+// addClaims adds what is known of the volumes of claims, and what drivers say of volumes that pods describe themselves. All are asked at once, for one
 // that does not answer is waited for.
 func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*corev1.Pod) {
 	if s.ClaimUsage == nil {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,7 +27,7 @@ func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *core
 		return none, err
 	}
 	// A pod that has the volume keeps it while the claim is being deleted; no other pod gets it then.
-	begun := filepath.Join("pods", string(in.Pod.UID), "plugins", "kubernetes.io~"+plugin(v), v.Name)
+	begun := begunAt(string(in.Pod.UID), v)
 	_, err = root.Lstat(begun)
 	switch {
 	case err == nil:
@@ -65,6 +64,9 @@ func (m *Manager) directory(root *inroot.Dir, in Input, v *corev1.Volume, pv *co
 		return err
 	}
 	if err := root.MkdirAll(begun, 0o750); err != nil || pv.Spec.Local == nil {
+		return err
+	}
+	if err := keepPath(root, begun, path); err != nil {
 		return err
 	}
 	return m.local(root, in, v, path, false)

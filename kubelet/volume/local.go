@@ -52,7 +52,7 @@ func (m *Manager) emptyDir(root *inroot.Dir, in Input, v *corev1.Volume) error {
 // once calls fn when it has not succeeded for this volume of the pod yet, or again is set. That it has is a file that no container
 // sees.
 func (m *Manager) once(root *inroot.Dir, p *corev1.Pod, v *corev1.Volume, again bool, fn func() error) error {
-	mark := filepath.Join("pods", string(p.UID), "plugins", "kubernetes.io~"+plugin(v), v.Name)
+	mark := begunAt(string(p.UID), v)
 	_, err := root.Lstat(filepath.Join(mark, "ready"))
 	if err == nil && !again {
 		return nil

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/csi"
+	"keelson/lib/inroot"
+)
+
+// begunAt is where the pod's directory says that the pod has begun to use the volume of a claim.
+func begunAt(uid string, v *corev1.Volume) string {
+	return filepath.Join("pods", uid, "plugins", "kubernetes.io~"+plugin(v), v.Name)
+}
+
+// pathFile says where a local volume of the pod lies, so that whoever measures it need not ask the API server.
+const pathFile = "path"
+
+func keepPath(root *inroot.Dir, begun, path string) error {
+	at := filepath.Join(begun, pathFile)
+	if have, err := root.ReadFile(at, unix.PathMax); err == nil && string(have) == path {
+		return nil
+	}
+	return root.WriteFile(at, []byte(path), 0o640)
+}
+
+// Usage is what Kubernetes' kubelet tells of a pod's local volume: how full its file system is; nil: nobody knows.
+// A hostPath volume has none there either.
+func (m *Manager) Usage(p *corev1.Pod, name string) *csi.Usage {
+	v := find(p, name)
+	if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+		return nil
+	}
+	root, err := inroot.Open(m.dir)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = root.Close() }() // O_PATH
+	path, err := root.ReadFile(filepath.Join(begunAt(string(p.UID), v), pathFile), unix.PathMax)
+	if err != nil {
+		return nil
+	}
+	u, err := usageOf(string(path))
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+// usageOf is how full the file system of a directory is, or how large a block device.
+func usageOf(path string) (*csi.Usage, error) {
+	u := &csi.Usage{At: time.Now()}
+	i, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if isBlockDevice(i) {
+		u.Capacity, err = sizeOf(path)
+		return u, err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return nil, err
+	}
+	bytes := func(blocks uint64) *int64 { return new(int64(blocks) * fs.Bsize) } //nolint:gosec // sizes of file systems
+	count := func(n uint64) *int64 { return new(int64(n)) }                      //nolint:gosec // numbers of files
+	u.Capacity, u.Available, u.Used = bytes(fs.Blocks), bytes(fs.Bavail), bytes(fs.Blocks-fs.Bfree)
+	u.Inodes, u.InodesFree, u.InodesUsed = count(fs.Files), count(fs.Ffree), count(fs.Files-fs.Ffree)
+	return u, nil
+}
+
+func isBlockDevice(i os.FileInfo) bool {
+	return i.Mode()&os.ModeDevice != 0 && i.Mode()&os.ModeCharDevice == 0
+}
+
+func sizeOf(device string) (*int64, error) {
+	f, err := os.Open(device) //nolint:gosec // an administrator has named it
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	n, err := f.Seek(0, io.SeekEnd)
+	return &n, err
+}
