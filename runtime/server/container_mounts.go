@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -145,11 +146,15 @@ func subPath(root, sub string) (string, error) {
 // devices finds the nodes that a container may use: those it names, or all of the host's when it is privileged.
 func devices(asked []*runtimeapi.Device, privileged bool) ([]oci.Device, error) {
 	var out []oci.Device
+	var err error
 	if privileged {
-		return hostDevices("/dev", out, 0)
+		if out, err = hostDevices("/dev", out, 0); err != nil {
+			return nil, err
+		}
 	}
 	for _, d := range asked {
-		var err error
+		at := filepath.Clean(d.GetContainerPath())
+		out = slices.DeleteFunc(out, func(o oci.Device) bool { return o.Path == at })
 		if out, err = addDevice(out, d); err != nil {
 			return nil, badRequest("device %s: %v", d.GetHostPath(), err)
 		}
