@@ -95,6 +95,7 @@ func TestScripts(t *testing.T) {
 			"containerd":    startContainerd,
 			"cniplugins":    configurePlugins,
 			"machine":       newMachine,
+			"loopdevice":    loopDevice,
 		},
 	})
 }

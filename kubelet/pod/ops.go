@@ -121,7 +121,11 @@ func (w *Worker) setUpVolumes(ctx context.Context, in Input) func() {
 		w.s.volDirt = true
 		w.failedOp(string(OpVolumes), 500*time.Millisecond, 2*time.Minute)
 		for _, e := range split(err) {
-			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, "FailedMount", e.Error())
+			reason := "FailedMount"
+			if v, ok := errors.AsType[*volume.Error](e); ok && v.Device {
+				reason = "FailedMapVolume"
+			}
+			w.env.Events.Event(podRef(in.Pod), corev1.EventTypeWarning, reason, e.Error())
 		}
 	}
 }

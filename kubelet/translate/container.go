@@ -25,6 +25,7 @@ type ContainerInput struct {
 	Restart     int
 	Env         map[string]string
 	Mounts      []*runtimeapi.Mount
+	Devices     []*runtimeapi.Device
 	ImageRef    string // what the image service knows the image by
 	Image       *runtimeapi.Image
 	MemoryBytes int64  // of the node, for the OOM score
@@ -58,6 +59,7 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		Args:       expandAll(c.Args, get),
 		WorkingDir: c.WorkingDir,
 		Mounts:     mapped(in.Mounts, in.Users),
+		Devices:    in.Devices,
 		Labels: map[string]string{
 			observed.LabelPodName: p.Name, observed.LabelPodNamespace: p.Namespace,
 			observed.LabelPodUID: string(p.UID), observed.LabelContainerName: c.Name,

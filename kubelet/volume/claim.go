@@ -36,8 +36,11 @@ func (m *Manager) claim(ctx context.Context, root *inroot.Dir, in Input, v *core
 	case claim.DeletionTimestamp != nil:
 		return none, fmt.Errorf("can't start pod because PVC %s/%s is being deleted", claim.Namespace, claim.Name)
 	}
-	if pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock {
-		return none, fmt.Errorf("persistent volume %s: volumeMode Block is not supported by this node", pv.Name)
+	if err := usedAsItIs(in.Pod, v, pv); err != nil {
+		return none, err
+	}
+	if isBlock(pv) {
+		return none, m.device(root, v, pv, begun)
 	}
 	if pv.Spec.CSI != nil {
 		at, err := m.driven(ctx, root, in, v, csi.Request{Pod: in.Pod, Name: v.Name, Claim: claim, PV: pv, ReadOnly: readOnly(v)})

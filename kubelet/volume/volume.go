@@ -99,13 +99,17 @@ type Input struct {
 	Allocatable corev1.ResourceList
 }
 
-// Error is a volume that could not be made, worded as in FailedMount events.
+// Error is a volume that could not be made, worded as in FailedMount events, or for a device in FailedMapVolume events.
 type Error struct {
 	Volume string
 	Err    error
+	Device bool
 }
 
 func (e *Error) Error() string {
+	if e.Device {
+		return fmt.Sprintf("MapVolume.MapBlockVolume failed for volume %q : %v", e.Volume, e.Err)
+	}
 	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", e.Volume, e.Err)
 }
 
@@ -127,11 +131,14 @@ func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err e
 		v := &in.Pod.Spec.Volumes[i]
 		at, err := m.setUp(ctx, root, in, v)
 		var worded *csi.Error
+		var device *Error
 		switch {
 		case errors.As(err, &worded):
 			errs = append(errs, worded)
+		case errors.As(err, &device):
+			errs = append(errs, device)
 		case err != nil:
-			errs = append(errs, &Error{v.Name, err})
+			errs = append(errs, &Error{Volume: v.Name, Err: err})
 		}
 		if !at.IsZero() && (refresh.IsZero() || at.Before(refresh)) {
 			refresh = at

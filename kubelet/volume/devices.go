@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"keelson/lib/inroot"
+)
+
+func isBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// usedAsItIs refuses a device that is to be mounted, and a directory that is to be a device.
+func usedAsItIs(p *corev1.Pod, v *corev1.Volume, pv *corev1.PersistentVolume) error {
+	var mounted, device bool
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			mounted = mounted || slices.ContainsFunc(list[i].VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == v.Name })
+			device = device || slices.ContainsFunc(list[i].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.Name })
+		}
+	}
+	switch {
+	case isBlock(pv) && mounted:
+		return fmt.Errorf("volume %s has volumeMode Block, but is specified in volumeMounts", v.Name)
+	case !isBlock(pv) && device:
+		return fmt.Errorf("volume %s has volumeMode Filesystem, but is specified in volumeDevices", v.Name)
+	}
+	return nil
+}
+
+// device looks whether the block device behind a claim is there.
+func (m *Manager) device(root *inroot.Dir, v *corev1.Volume, pv *corev1.PersistentVolume, begun string) error {
+	path, err := devicePath(pv)
+	if err != nil {
+		return &Error{Volume: v.Name, Device: true, Err: err}
+	}
+	if err := root.MkdirAll(begun, 0o750); err != nil {
+		return err
+	}
+	return keepPath(root, begun, path)
+}
+
+// devicePath is the block device of a volume.
+func devicePath(pv *corev1.PersistentVolume) (string, error) {
+	if pv.Spec.Local == nil {
+		return "", fmt.Errorf("persistent volume %s: volumeMode Block is supported by this node for volumes of the type local alone", pv.Name)
+	}
+	i, err := os.Stat(pv.Spec.Local.Path)
+	if err != nil {
+		return "", err
+	}
+	if !isBlockDevice(i) {
+		return "", fmt.Errorf("%s is not a block device", pv.Spec.Local.Path)
+	}
+	return pv.Spec.Local.Path, nil
+}
+
+// Devices are a container's block devices for CRI.
+func (m *Manager) Devices(ctx context.Context, p *corev1.Pod, c *corev1.Container) ([]*runtimeapi.Device, error) {
+	var out []*runtimeapi.Device
+	for i := range c.VolumeDevices {
+		d := &c.VolumeDevices[i]
+		v := find(p, d.Name)
+		if v == nil || v.PersistentVolumeClaim == nil && v.Ephemeral == nil {
+			return nil, fmt.Errorf("cannot find volume %q to pass into container %q", d.Name, c.Name)
+		}
+		_, pv, err := m.claimed(ctx, p, v)
+		if err != nil {
+			return nil, err
+		}
+		path, err := devicePath(pv)
+		if err != nil {
+			return nil, err
+		}
+		access := "mrw"
+		if readOnly(v) {
+			access = "mr"
+		}
+		out = append(out, &runtimeapi.Device{HostPath: path, ContainerPath: d.DevicePath, Permissions: access})
+	}
+	return out, nil
+}
