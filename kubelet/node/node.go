@@ -71,6 +71,7 @@ type Keeper struct {
 	machine Machine
 	kept    corev1.ResourceList
 	kick    chan struct{}
+	keep    sync.Mutex // of who compares current with what they store
 	current atomic.Pointer[corev1.Node]
 	removed atomic.Bool // from the cluster, for good
 	told    news        // belongs to whoever writes the status: Register, and then Run
@@ -103,6 +104,15 @@ func (k *Keeper) store(n *corev1.Node) {
 	k.current.Store(n)
 	if k.cfg.Heard != nil {
 		k.cfg.Heard(n)
+	}
+}
+
+// written keeps the answer to a write, unless something newer was heard before it came.
+func (k *Keeper) written(n *corev1.Node) {
+	k.keep.Lock()
+	defer k.keep.Unlock()
+	if cur := k.current.Load(); cur != nil && cur.UID == n.UID && !older(n, cur) {
+		k.store(n)
 	}
 }
 
@@ -241,7 +251,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	k.mu.Lock()
 	k.last = time.Now()
 	k.mu.Unlock()
-	k.store(got)
+	k.written(got)
 	k.tell(have, &next)
 	return nil
 }
@@ -302,7 +312,9 @@ func (k *Keeper) gone(o any) {
 	if n.Annotations[AnnotationRemoved] != "" && !k.removed.Swap(true) {
 		k.cfg.Log.Warn("this node was removed from the cluster: it comes back with a token only, after keelson down --purge", "node", k.cfg.Name)
 	}
+	k.keep.Lock()
 	k.store(nil)
+	k.keep.Unlock()
 	k.Changed()
 }
 
@@ -312,6 +324,8 @@ func (k *Keeper) heard(o any) {
 		return
 	}
 	k.removed.Store(false)
+	k.keep.Lock()
+	defer k.keep.Unlock()
 	cur := k.current.Load()
 	if cur != nil && cur.UID == n.UID && older(n, cur) {
 		return
