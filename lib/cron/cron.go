@@ -191,7 +191,8 @@ func (s *Schedule) In(zone *time.Location) *Schedule {
 	return &c
 }
 
-const horizon = 5 // years in which a schedule must become due
+// horizon are the years in which a schedule must become due: 2100 has no 29th of February, so that one is eight years from the next.
+const horizon = 8
 
 // Next is the first time after t at which the schedule is due, in t's zone; zero for a date that does not come ("0 0 30 2 *").
 func (s *Schedule) Next(t time.Time) time.Time {
