@@ -478,6 +478,19 @@ func TestCompletedAndFailedPods(t *testing.T) {
 	}
 }
 
+// TestFailedAtOnceHasAddress: a pod whose first status is its last one tells the address that it had.
+func TestFailedAtOnceHasAddress(t *testing.T) {
+	h := newHarness(t, patient)
+	h.run()
+	h.create(testPod("job", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.Spec.Containers[0].Command = []string{"/hello", "exit", "3"}
+	}))
+	if p := h.until("job", "Failed", phaseIs(corev1.PodFailed)); p.Status.PodIP == "" || len(p.Status.PodIPs) == 0 {
+		t.Errorf("addresses: %q, %v; want those of its sandbox", p.Status.PodIP, p.Status.PodIPs)
+	}
+}
+
 func TestRestartAndCrashLoop(t *testing.T) {
 	h := newHarness(t)
 	h.run()

@@ -62,8 +62,11 @@ func (w *Worker) report(ctx context.Context, in Input, plan Plan, v view) (writt
 }
 
 func (w *Worker) statusInput(in Input, plan Plan, p *corev1.Pod) status.Input {
+	if in.Seen.Current() != nil {
+		w.s.ips = w.podIPs(in)
+	}
 	si := status.Input{
-		Pod: p, Seen: in.Seen, Result: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs,
+		Pod: p, Seen: in.Seen, Result: in.Result, Started: in.Started, Terminal: plan.Terminal, HostIPs: w.env.HostIPs, PodIPs: w.s.ips,
 		RuntimeName: w.env.RuntimeName, Now: in.Now, Waiting: map[string]status.Reason{},
 		Message: func(_ *corev1.Container, c *observed.Container) string { return w.s.messages[c.ID] },
 	}

@@ -135,7 +135,8 @@ type state struct {
 	deleted   bool
 	forgotten bool
 	heldSince time.Time
-	labels    string // what the downward API last showed
+	ips       []string // of the last sandbox that was ready
+	labels    string   // what the downward API last showed
 	readErr   int
 
 	resizeDenied     *Refusal
