@@ -91,6 +91,12 @@ func (e *env) readinesses(ctx context.Context) ([]time.Duration, error) {
 	if err := seen.until(ctx, func() bool { return seen.count() >= smallServices*podsOfService }); err != nil {
 		return nil, err
 	}
+	// A kubelet that hears of it says at once that its pod is ready after all. Silent ones are given up after 40 s; this takes a few.
+	for i := range podsOfService {
+		if err := e.patchNode(ctx, "fake-"+strconv.Itoa(i), `{"metadata":{"annotations":{"keelson.dev/silent":""}}}`); err != nil {
+			return nil, err
+		}
+	}
 	if err := sleep(ctx, 3*time.Second); err != nil { // what was said of the pods' start is over
 		return nil, err
 	}
