@@ -7,7 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -27,6 +27,7 @@ import (
 	"keelson/client"
 	"keelson/cluster/clustertest"
 	"keelson/dns"
+	"keelson/dns/serve"
 )
 
 var update = flag.Bool("update", false, "write what CoreDNS answers (it needs bin/tools/coredns: make tools)")
@@ -168,15 +169,10 @@ func keelsonDNS(t *testing.T, c *client.Client, up string) (addr string) {
 // coreDNS starts CoreDNS as kubeadm configures it, as far as answers go, with CoreDNS' own time to live.
 func coreDNS(t *testing.T, exe, kubeconfig, up string) (addr string) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr = l.Addr().String()
-	_ = l.Close()
-	_, port, _ := net.SplitHostPort(addr)
+	port := reservedPort(t)
+	addr = fmt.Sprintf("127.0.0.1:%d", port)
 	file := filepath.Join(t.TempDir(), "Corefile")
-	text := fmt.Sprintf(`.:%s {
+	text := fmt.Sprintf(`.:%d {
 	errors
 	kubernetes cluster.local in-addr.arpa ip6.arpa {
 		kubeconfig %s
@@ -205,6 +201,21 @@ func coreDNS(t *testing.T, exe, kubeconfig, up string) (addr string) {
 	})
 	await(t, addr, "four.shop.svc.cluster.local.")
 	return addr
+}
+
+// reservedPort is free for TCP and UDP, and below those that the kernel gives to connections, so that none takes it before CoreDNS does.
+func reservedPort(t *testing.T) int {
+	t.Helper()
+	for range 50 {
+		port := 20000 + rand.IntN(10000)
+		l, err := serve.Listen(t.Context(), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(port)))
+		if err == nil {
+			l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port from 20000 to 29999 is free")
+	return 0
 }
 
 // await asks for a name until there is an answer.
@@ -240,15 +251,11 @@ func upstream(t *testing.T) (addr string) {
 		}
 		_ = w.WriteMsg(m) // who asked is gone
 	})
-	pc, err := (&net.ListenConfig{}).ListenPacket(t.Context(), "udp", "127.0.0.1:0")
+	l, err := serve.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", pc.LocalAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range []*mdns.Server{{PacketConn: pc, Handler: answer}, {Listener: l, Handler: answer}} {
+	for _, s := range []*mdns.Server{{PacketConn: l.UDP, Handler: answer}, {Listener: l.TCP, Handler: answer}} {
 		started, done := make(chan struct{}), make(chan error, 1)
 		s.NotifyStartedFunc = func() { close(started) }
 		go func() { done <- s.ActivateAndServe() }() // ends with Shutdown
@@ -258,7 +265,7 @@ func upstream(t *testing.T) (addr string) {
 			<-done
 		})
 	}
-	return pc.LocalAddr().String()
+	return l.Addr().String()
 }
 
 func soa() mdns.RR {
