@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"sync"
+
+	"keelson/lib/keylock"
 )
 
 // Config says which network this node has.
@@ -52,20 +54,20 @@ type Network struct {
 	table    string
 	log      *slog.Logger
 
-	mu      sync.Mutex // guards all below
+	turns   keylock.Locks // by sandbox
+	mu      sync.Mutex    // guards all below
 	leases  map[string]*lease
 	used    map[netip.Addr]string // address -> id
 	ports   map[portKey]string    // host port -> id
 	cluster []netip.Prefix        // where pods are known by their addresses
 	own     map[uint16]string     // ports that the node itself listens on -> what does
 	last    map[int]netip.Addr    // handed out last, by the family's place
-	busy    map[string]chan struct{}
-	kernel  *kernel       // nil while not running
-	started chan struct{} // closed once Run has set the network up, or could not
-	mtu     int           // of pods' links that are made from now on
-	begun   func()        // closes started
-	waiting []string      // links to be deleted
-	wake    chan struct{} // capacity 1: something waits
+	kernel  *kernel               // nil while not running
+	started chan struct{}         // closed once Run has set the network up, or could not
+	mtu     int                   // of pods' links that are made from now on
+	begun   func()                // closes started
+	waiting []string              // links to be deleted
+	wake    chan struct{}         // capacity 1: something waits
 	// going are the links in waiting or being deleted, each with the addresses that rest until it is gone.
 	going map[string][]netip.Addr
 }
@@ -94,7 +96,7 @@ func New(cfg Config) (*Network, error) {
 		cfg: cfg, mtu: cfg.MTU, families: families, log: cfg.Log,
 		bridge: "kl-" + cfg.ID, group: GroupOf(cfg.ID), table: "keelson-" + cfg.ID,
 		leases: map[string]*lease{}, used: map[netip.Addr]string{}, last: map[int]netip.Addr{}, ports: map[portKey]string{}, own: map[uint16]string{},
-		busy: map[string]chan struct{}{}, wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
+		wake: make(chan struct{}, 1), started: make(chan struct{}), going: map[string][]netip.Addr{},
 	}
 	n.begun = sync.OnceFunc(func() { close(n.started) })
 	if err := n.readLeases(); err != nil {
@@ -163,7 +165,7 @@ func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []Port
 	if err := checkID(id); err != nil {
 		return nil, err
 	}
-	defer n.lock(id)()
+	defer n.turns.Lock(id)()
 	k, err := n.running(ctx)
 	if err != nil {
 		return nil, err
@@ -200,7 +202,7 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	defer n.lock(id)()
+	defer n.turns.Lock(id)()
 	n.mu.Lock()
 	l := n.leases[id]
 	n.mu.Unlock()
@@ -254,27 +256,6 @@ func (n *Network) running(ctx context.Context) (*kernel, error) {
 		return nil, errNotRunning
 	}
 	return n.kernel, nil
-}
-
-// lock takes the turn for id; the returned function gives it back.
-func (n *Network) lock(id string) func() {
-	for {
-		n.mu.Lock()
-		held, ok := n.busy[id]
-		if !ok {
-			mine := make(chan struct{})
-			n.busy[id] = mine
-			n.mu.Unlock()
-			return func() {
-				n.mu.Lock()
-				delete(n.busy, id)
-				n.mu.Unlock()
-				close(mine)
-			}
-		}
-		n.mu.Unlock()
-		<-held
-	}
 }
 
 var podPattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$`)

@@ -21,7 +21,7 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	if err := checkID(pod.ID); err != nil {
 		return Attachment{}, err
 	}
-	defer n.lock(pod.ID)()
+	defer n.turns.Lock(pod.ID)()
 	if a := n.known(pod.ID); a != nil {
 		if len(a.Addrs) > 0 {
 			return Attachment{Addrs: a.Addrs, Network: a.Network}, nil
@@ -127,7 +127,7 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	defer n.lock(id)()
+	defer n.turns.Lock(id)()
 	a := n.known(id)
 	if a == nil {
 		return nil

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"keelson/lib/keylock"
 )
 
 // Config says where configuration and plugins are.
@@ -94,10 +96,10 @@ type Network struct {
 	slots   chan struct{}
 	current atomic.Pointer[state]
 
-	mu       sync.Mutex // guards all below
+	turns    keylock.Locks // by sandbox
+	mu       sync.Mutex    // guards all below
 	attached map[string]*attachment
 	addrs    map[netip.Addr]string // address -> sandbox
-	busy     map[string]chan struct{}
 }
 
 // state is the configuration in use, or why there is none.
@@ -121,7 +123,7 @@ func New(cfg Config) (*Network, error) {
 	}
 	n := &Network{
 		cfg: cfg, log: cfg.Log, slots: make(chan struct{}, atATime),
-		attached: map[string]*attachment{}, addrs: map[netip.Addr]string{}, busy: map[string]chan struct{}{},
+		attached: map[string]*attachment{}, addrs: map[netip.Addr]string{},
 	}
 	n.current.Store(&state{err: errors.New("cni plugin not initialized: its configuration is not read yet")})
 	return n, errors.Join(n.unsay(), n.readAttachments())
@@ -206,27 +208,6 @@ func (n *Network) Attached() []string {
 		out = append(out, id)
 	}
 	return out
-}
-
-// lock takes the turn for a sandbox; the returned function gives it back.
-func (n *Network) lock(id string) func() {
-	for {
-		n.mu.Lock()
-		held, ok := n.busy[id]
-		if !ok {
-			mine := make(chan struct{})
-			n.busy[id] = mine
-			n.mu.Unlock()
-			return func() {
-				n.mu.Lock()
-				delete(n.busy, id)
-				n.mu.Unlock()
-				close(mine)
-			}
-		}
-		n.mu.Unlock()
-		<-held
-	}
 }
 
 func checkID(id string) error {

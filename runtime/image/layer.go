@@ -56,7 +56,7 @@ type readVerifier interface {
 // addLayer makes sure that layer want is on disk on top of those in below (lowest first). below's own commits are waited
 // for through ready, which may be nil. A layer made at the same time by another caller is made once.
 func (s *Store) addLayer(ctx context.Context, want Layer, below []string, ready <-chan struct{}, src source) (Layer, error) {
-	unlock, err := s.lockKey(ctx, want.ChainID)
+	unlock, err := s.layers.LockContext(ctx, want.ChainID)
 	if err != nil {
 		return Layer{}, err
 	}
@@ -158,31 +158,6 @@ func syncTree(dir string) error {
 		return err
 	}
 	return errors.Join(unix.Syncfs(int(d.Fd())), d.Close())
-}
-
-// lockKey makes callers with the same key take turns.
-func (s *Store) lockKey(ctx context.Context, key string) (func(), error) {
-	for {
-		s.mu.Lock()
-		held, ok := s.keys[key]
-		if !ok {
-			mine := make(chan struct{})
-			s.keys[key] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				delete(s.keys, key)
-				s.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-held:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // inherit completes the directories of a layer in root that had no entry of their own from the layers below (lowest first).

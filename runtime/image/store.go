@@ -17,6 +17,8 @@ import (
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
+
+	"keelson/lib/keylock"
 )
 
 // What a caller may tell apart with errors.Is. Every error of Pull and Import says in words what went wrong as well.
@@ -97,8 +99,8 @@ type Store struct {
 	loaded    *BuiltinImage // kept from describing to unpacking; nil otherwise
 
 	mu      sync.Mutex
-	flights map[string]*flight       // pulls under way, by reference and credentials
-	keys    map[string]chan struct{} // layers being made, by chain id; closed and removed when done
+	flights map[string]*flight // pulls under way, by reference and credentials
+	layers  keylock.Locks      // layers being made, by chain id
 }
 
 // Open opens the store, making its directories when they are missing. It unpacks nothing and starts nothing.
@@ -133,7 +135,6 @@ func Open(cfg Config) (*Store, error) {
 		transport: newTransport(cfg),
 		sem:       semaphore.NewWeighted(int64(cfg.Downloads)),
 		flights:   map[string]*flight{},
-		keys:      map[string]chan struct{}{},
 	}
 	if _, err := s.index(); err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ func (s *Store) PrepareMapped(ctx context.Context, id string, img image.Image, m
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.lock(id)()
+	defer s.turns.Lock(id)()
 	if _, err := os.Lstat(filepath.Join(s.dir, id, "layers")); err == nil {
 		if mounted, err := isOverlay(s.mappedPath(id)); err != nil || !mounted {
 			return "", fmt.Errorf("prepare snapshot %s: it is there and not mounted for a user namespace (%w)", id, err)

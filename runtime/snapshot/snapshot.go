@@ -29,10 +29,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"keelson/lib/keylock"
 	"keelson/runtime/image"
 )
 
@@ -58,8 +58,7 @@ type Store struct {
 	log    *slog.Logger
 	feat   features
 
-	mu   sync.Mutex
-	busy map[string]chan struct{} // ids at work; closed and removed when done
+	turns keylock.Locks // by id
 }
 
 // Open prepares the directory, checks that overlayfs can work there, and clears what interrupted calls left half made.
@@ -75,7 +74,7 @@ func Open(cfg Config) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
-	s := &Store{dir: dir, mapped: cfg.MappedDir, images: cfg.Images, log: cfg.Log, busy: map[string]chan struct{}{}}
+	s := &Store{dir: dir, mapped: cfg.MappedDir, images: cfg.Images, log: cfg.Log}
 	if s.feat, err = detect(dir); err != nil {
 		return nil, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -141,7 +140,7 @@ func (s *Store) Prepare(ctx context.Context, id string, img image.Image) (rootfs
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.lock(id)()
+	defer s.turns.Lock(id)()
 	rootfs = s.Path(id)
 	if _, err := os.Stat(filepath.Join(s.dir, id, "layers")); err == nil {
 		return rootfs, s.remount(id)
@@ -195,7 +194,7 @@ func (s *Store) Remount(_ context.Context, id string) (rootfs string, err error)
 	if err := checkID(id); err != nil {
 		return "", err
 	}
-	defer s.lock(id)()
+	defer s.turns.Lock(id)()
 	return s.Path(id), s.remount(id)
 }
 
@@ -229,7 +228,7 @@ func (s *Store) Remove(ctx context.Context, id string) error {
 	if err := checkID(id); err != nil {
 		return err
 	}
-	defer s.lock(id)()
+	defer s.turns.Lock(id)()
 	return s.remove(ctx, id)
 }
 
@@ -280,25 +279,4 @@ func checkID(id string) error {
 		return fmt.Errorf("snapshot id %q is not usable as a directory name", id)
 	}
 	return nil
-}
-
-// lock takes the turn for id; the returned function gives it back.
-func (s *Store) lock(id string) func() {
-	for {
-		s.mu.Lock()
-		held, ok := s.busy[id]
-		if !ok {
-			mine := make(chan struct{})
-			s.busy[id] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				delete(s.busy, id)
-				s.mu.Unlock()
-				close(mine)
-			}
-		}
-		s.mu.Unlock()
-		<-held
-	}
 }
