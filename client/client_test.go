@@ -229,17 +229,32 @@ func unwrap(b []byte) []byte {
 	return u.Raw
 }
 
+// recorder records for node-1's kubelet until end, which first does what is still to be done then.
+func recorder(t *testing.T) (srv *eventServer, e *Events, end func(last ...func())) {
+	t.Helper()
+	srv = &eventServer{events: map[string]*corev1.Event{}}
+	c, err := InProcess(srv, nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e = c.Events("kubelet", "node-1", nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx, func() {}) }() // ends with ctx
+	return srv, e, func(last ...func()) {
+		cancel()
+		for _, do := range last {
+			do()
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := &eventServer{events: map[string]*corev1.Event{}}
-		c, err := InProcess(srv, nil, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := c.Events("kubelet", "node-1", nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- e.Run(ctx, func() {}) }() // ends with ctx
+		srv, e, end := recorder(t)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}
 		for range 3 {
 			e.Eventf(pod, corev1.EventTypeWarning, "BackOff", "restarting %s", "x")
@@ -261,26 +276,16 @@ func TestEvents(t *testing.T) {
 		if srv.writes > eventsBurst {
 			t.Errorf("%d writes about one object, want at most %d", srv.writes, eventsBurst)
 		}
-		cancel()
-		e.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, corev1.EventTypeNormal, "Stopping", "bye")
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		end(func() {
+			e.Event(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, corev1.EventTypeNormal, "Stopping", "bye")
+		})
 	})
 }
 
 // TestEventsOfOneMoment: what happens to an object within one tick of the clock is all kept, by one name each.
 func TestEventsOfOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // its clock stands still
-		srv := &eventServer{events: map[string]*corev1.Event{}}
-		c, err := InProcess(srv, nil, "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := c.Events("kubelet", "node-1", nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- e.Run(ctx, func() {}) }() // ends with ctx
+		srv, e, end := recorder(t)
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}
 		for _, reason := range []string{"Pulled", "Created", "Started"} {
 			e.Event(pod, corev1.EventTypeNormal, reason, "")
@@ -289,10 +294,7 @@ func TestEventsOfOneMoment(t *testing.T) {
 		if len(srv.events) != 3 {
 			t.Errorf("%d events, want 3", len(srv.events))
 		}
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		end()
 	})
 }
 
