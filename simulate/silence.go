@@ -85,11 +85,11 @@ func (s *Simulator) cordoned(old, obj any) {
 	if n.Spec.Unschedulable {
 		reason = "NodeNotSchedulable"
 	}
-	s.tell(n, reason)
+	s.record(n, reason)
 }
 
-// tell makes an event about a node, as its kubelet would.
-func (s *Simulator) tell(n *corev1.Node, reason string) {
+// record makes an event about a node, as its kubelet would.
+func (s *Simulator) record(n *corev1.Node, reason string) {
 	s.events.Eventf(n, corev1.EventTypeNormal, reason, "Node %s status is now: %s", n.Name, reason)
 }
 
@@ -126,7 +126,7 @@ func (s *Simulator) back(ctx context.Context, i int) error {
 		return err
 	}
 	if !isReady(there) {
-		s.tell(n, "NodeReady")
+		s.record(n, "NodeReady")
 	}
 	pods, err := s.pods.List(labels.Everything())
 	if err != nil {

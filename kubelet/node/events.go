@@ -8,17 +8,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// news is what users have been told of the node in this life of the kubelet.
-type news struct {
-	greeted       bool
+// recorded is what events have said of the node in this life of the kubelet.
+type recorded struct {
+	starting      bool
 	rebooted      bool
 	unschedulable bool
 	conditions    map[corev1.NodeConditionType]corev1.ConditionStatus
 }
 
-// noNews is what nobody has to be told: a node that is not ready at first.
-func noNews() news {
-	return news{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionFalse}}
+// nothingRecorded needs no event for a node that is not ready at first.
+func nothingRecorded() recorded {
+	return recorded{conditions: map[corev1.NodeConditionType]corev1.ConditionStatus{corev1.NodeReady: corev1.ConditionFalse}}
 }
 
 // reasons are those of the events that say how a condition is.
@@ -32,20 +32,20 @@ var reasons = []struct {
 	{kind: corev1.NodeReady, so: "NodeReady", notSo: "NodeNotReady"},
 }
 
-// tell makes events of what is new in a status that has been written over have's, by Kubernetes' names.
-func (k *Keeper) tell(have *corev1.Node, now *corev1.NodeStatus) {
-	if !k.told.greeted {
-		k.told.greeted = true
+// recordEvents makes events of what is new in a status that has been written over have's, by Kubernetes' names.
+func (k *Keeper) recordEvents(have *corev1.Node, now *corev1.NodeStatus) {
+	if !k.recorded.starting {
+		k.recorded.starting = true
 		k.cfg.Events.Event(k.Ref(), corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	}
-	if before := have.Status.NodeInfo.BootID; before != "" && before != k.machine.BootID && !k.told.rebooted {
-		k.told.rebooted = true
+	if before := have.Status.NodeInfo.BootID; before != "" && before != k.machine.BootID && !k.recorded.rebooted {
+		k.recorded.rebooted = true
 		k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeWarning, "Rebooted", "Node %s has been rebooted, boot id: %s", k.cfg.Name, k.machine.BootID)
 	}
 	for _, r := range reasons {
 		status, before := conditionOf(now, r.kind), conditionOf(&have.Status, r.kind)
-		said := k.told.conditions[r.kind]
-		k.told.conditions[r.kind] = status
+		said := k.recorded.conditions[r.kind]
+		k.recorded.conditions[r.kind] = status
 		if status == said && status == before {
 			continue
 		}
@@ -53,19 +53,19 @@ func (k *Keeper) tell(have *corev1.Node, now *corev1.NodeStatus) {
 		if status == corev1.ConditionTrue {
 			reason = r.so
 		}
-		k.tellState(reason)
+		k.recordState(reason)
 	}
-	if have.Spec.Unschedulable != k.told.unschedulable {
-		k.told.unschedulable = have.Spec.Unschedulable
+	if have.Spec.Unschedulable != k.recorded.unschedulable {
+		k.recorded.unschedulable = have.Spec.Unschedulable
 		reason := "NodeSchedulable"
 		if have.Spec.Unschedulable {
 			reason = "NodeNotSchedulable"
 		}
-		k.tellState(reason)
+		k.recordState(reason)
 	}
 }
 
-func (k *Keeper) tellState(reason string) {
+func (k *Keeper) recordState(reason string) {
 	k.cfg.Events.Eventf(k.Ref(), corev1.EventTypeNormal, reason, "Node %s status is now: %s", k.cfg.Name, reason)
 }
 

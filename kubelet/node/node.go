@@ -67,14 +67,14 @@ const AnnotationRemoved = "keelson.dev/removed"
 
 // Keeper keeps one Node object. Make it with New.
 type Keeper struct {
-	cfg     Config
-	machine Machine
-	kept    corev1.ResourceList
-	kick    chan struct{}
-	keep    sync.Mutex // of who compares current with what they store
-	current atomic.Pointer[corev1.Node]
-	removed atomic.Bool // from the cluster, for good
-	told    news        // belongs to whoever writes the status: Register, and then Run
+	cfg      Config
+	machine  Machine
+	kept     corev1.ResourceList
+	kick     chan struct{}
+	keep     sync.Mutex // of who compares current with what they store
+	current  atomic.Pointer[corev1.Node]
+	removed  atomic.Bool // from the cluster, for good
+	recorded recorded    // belongs to whoever writes the status: Register, and then Run
 
 	mu   sync.Mutex
 	last time.Time // of the last status write
@@ -86,7 +86,7 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1), told: noNews()}
+	k := &Keeper{cfg: cfg, machine: m, kick: make(chan struct{}, 1), recorded: nothingRecorded()}
 	if cfg.Kept != nil {
 		k.kept = cfg.Kept(m.Capacity(cfg.MaxPods))
 	}
@@ -234,7 +234,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	due := force && time.Since(k.last) >= k.statusEvery()
 	k.mu.Unlock()
 	if equality.Semantic.DeepEqual(withoutHeartbeat(have.Status), withoutHeartbeat(next)) && !due {
-		k.tell(have, &next)
+		k.recordEvents(have, &next)
 		return nil
 	}
 	patch, err := diff(corev1.Node{Status: have.Status}, corev1.Node{Status: next})
@@ -252,7 +252,7 @@ func (k *Keeper) write(ctx context.Context, force bool) error {
 	k.last = time.Now()
 	k.mu.Unlock()
 	k.written(got)
-	k.tell(have, &next)
+	k.recordEvents(have, &next)
 	return nil
 }
 
