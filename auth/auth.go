@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/lib/mark"
 )
 
 // User is an authenticated identity. Immutable once returned.
@@ -73,6 +75,7 @@ const (
 type Decision struct {
 	Verdict Verdict
 	Reason  string
+	Grant   *mark.Grant // the binding that allows it, if RBAC does. Shared: never modified.
 }
 
 // Authorizer judges a request. An error means that it could not be judged; the request is then refused with 500 unless another allows it.

@@ -55,9 +55,9 @@ func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 		out = append(out, Step{At: at, Took: took, Who: who, What: what, HandOff: handOff})
 		at += took
 	}
-	add("authn", proof(d.AuthnHow), d.Authn)
+	add("authn", proof(d), d.Authn)
 	if d.AuthzWhy != "" || d.Authz > 0 {
-		add("authz", strings.TrimSuffix("allowed: "+rule(d.AuthzWhy), ": "), d.Authz)
+		add("authz", strings.TrimSuffix("allowed: "+rule(d), ": "), d.Authz)
 	}
 	if d.Admission > 0 || d.AdmissionAccepted > 0 || len(d.AdmissionChanged) > 0 {
 		add("admission", admitted(d), d.Admission)
@@ -77,38 +77,34 @@ func stages(at time.Duration, d *mark.Request, handOff int) []Step {
 }
 
 // proof shortens how a user proved who they are: the group that everybody is in says nothing, and of many groups few are named.
-func proof(how string) string {
-	before, list, ok := strings.Cut(how, ", groups ")
-	if !ok {
-		return how
-	}
-	groups := slices.DeleteFunc(strings.Fields(list), func(g string) bool { return g == "system:authenticated" })
+func proof(d *mark.Request) string {
+	groups := slices.DeleteFunc(slices.Clone(d.Groups), func(g string) bool { return g == "system:authenticated" })
 	switch {
 	case len(groups) == 0:
-		return before
+		return d.AuthnHow
 	case len(groups) > shown:
-		return fmt.Sprintf("%s, groups %s and %d more", before, strings.Join(groups[:shown-1], " "), len(groups)-shown+1)
+		return fmt.Sprintf("%s, groups %s and %d more", d.AuthnHow, strings.Join(groups[:shown-1], " "), len(groups)-shown+1)
 	}
-	return before + ", groups " + strings.Join(groups, " ")
+	return d.AuthnHow + ", groups " + strings.Join(groups, " ")
 }
 
-var binding = regexp.MustCompile(`^RBAC: allowed by (\w+) "([^"]*)" of (\w+) "([^"]*)" to (\w+) "([^"]*)"$`)
-
-// rule shortens the authorizer's reason: which binding, of which role unless both are called the same, for whom.
-func rule(why string) string {
-	m := binding.FindStringSubmatch(why)
-	if m == nil {
-		return why
+// rule says who allowed the request: which binding, of which role unless both are called the same, for whom; else the authorizer's reason.
+func rule(d *mark.Request) string {
+	g := d.Grant
+	if g == nil {
+		return d.AuthzWhy
 	}
-	text := m[1] + " " + m[2]
-	if m[4] != m[2] {
-		text += " (" + m[3] + " " + m[4] + ")"
+	name := func(r mark.Ref) string {
+		if r.Namespace == "" {
+			return r.Name
+		}
+		return r.Namespace + "/" + r.Name
 	}
-	who := m[6]
-	if name, namespace, ok := strings.Cut(who, "/"); ok && m[5] == "ServiceAccount" {
-		who = namespace + "/" + name
+	text := g.Binding.Kind + " " + name(g.Binding)
+	if g.Role.Name != g.Binding.Name {
+		text += " (" + g.Role.Kind + " " + g.Role.Name + ")"
 	}
-	return text + " for " + strings.ToLower(m[5]) + " " + who
+	return text + " for " + strings.ToLower(g.Subject.Kind) + " " + name(g.Subject)
 }
 
 func admitted(d *mark.Request) string {

@@ -10,25 +10,41 @@ import (
 )
 
 func TestShortensReasons(t *testing.T) {
-	for in, want := range map[string]string{
-		`RBAC: allowed by ClusterRoleBinding "cluster-admin" of ClusterRole "cluster-admin" to Group "system:masters"`: "ClusterRoleBinding cluster-admin for group system:masters",
-		`RBAC: allowed by RoleBinding "read/dev" of Role "pods" to ServiceAccount "bot/dev"`:                           "RoleBinding read/dev (Role pods) for serviceaccount dev/bot",
-		"node authorizer": "node authorizer",
-		"":                "",
+	grant := func(binding, role, subject mark.Ref) mark.Request {
+		return mark.Request{AuthzWhy: "RBAC: allowed", Grant: &mark.Grant{Binding: binding, Role: role, Subject: subject}}
+	}
+	for _, c := range []struct {
+		in   mark.Request
+		want string
+	}{
+		{
+			grant(mark.Ref{Kind: "ClusterRoleBinding", Name: "cluster-admin"}, mark.Ref{Kind: "ClusterRole", Name: "cluster-admin"}, mark.Ref{Kind: "Group", Name: "system:masters"}),
+			"ClusterRoleBinding cluster-admin for group system:masters",
+		},
+		{
+			grant(mark.Ref{Kind: "RoleBinding", Namespace: "dev", Name: "read"}, mark.Ref{Kind: "Role", Name: "pods"}, mark.Ref{Kind: "ServiceAccount", Namespace: "dev", Name: "bot"}),
+			"RoleBinding dev/read (Role pods) for serviceaccount dev/bot",
+		},
+		{mark.Request{AuthzWhy: "node authorizer"}, "node authorizer"},
+		{mark.Request{}, ""},
 	} {
-		if got := rule(in); got != want {
-			t.Errorf("rule(%q) = %q, want %q", in, got, want)
+		if got := rule(&c.in); got != c.want {
+			t.Errorf("rule(%+v) = %q, want %q", c.in, got, c.want)
 		}
 	}
-	for in, want := range map[string]string{
-		"client certificate, groups system:masters system:authenticated": "client certificate, groups system:masters",
-		"service account token, groups system:authenticated":             "service account token",
-		"anonymous":             "anonymous",
-		"token, groups a b c d": "token, groups a b c d",
-		"token, groups a b system:authenticated c d e": "token, groups a b c and 2 more",
+	for want, in := range map[string]mark.Request{
+		"client certificate, groups system:masters": {AuthnHow: "client certificate", Groups: []string{"system:masters", "system:authenticated"}},
+		"service account token":                     {AuthnHow: "service account token", Groups: []string{"system:authenticated"}},
+		"anonymous":                                 {AuthnHow: "anonymous"},
+		"token, groups a b c d":                     {AuthnHow: "token", Groups: []string{"a", "b", "c", "d"}},
+		"token, groups a b c and 2 more":            {AuthnHow: "token", Groups: []string{"a", "b", "system:authenticated", "c", "d", "e"}},
 	} {
-		if got := proof(in); got != want {
-			t.Errorf("proof(%q) = %q, want %q", in, got, want)
+		groups := strings.Join(in.Groups, " ")
+		if got := proof(&in); got != want {
+			t.Errorf("proof(%+v) = %q, want %q", in, got, want)
+		}
+		if strings.Join(in.Groups, " ") != groups {
+			t.Errorf("proof changed the groups of %q", want)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func journey() []mark.Mark {
 	return []mark.Mark{
 		api(0, 900, set, &mark.Request{
 			Verb: "POST", Group: "apps", Resource: "replicasets", User: "admin", UserAgent: "kubectl/v1.37.2 (linux/amd64) keelson", AuditID: "d7974927-1111-2222",
-			Code: 201, Revision: 512, Key: "/registry/replicasets/default/my-replicaset", AuthnHow: "client certificate, groups system:masters",
+			Code: 201, Revision: 512, Key: "/registry/replicasets/default/my-replicaset", AuthnHow: "client certificate", Groups: []string{"system:masters"},
 			AuthzWhy: "ClusterRoleBinding cluster-admin", AdmissionChanged: []mark.Change{
 				{By: "ServiceAccount", Field: "spec.serviceAccountName"}, {By: "DefaultTolerationSeconds", Field: "spec.tolerations"}, {By: "ServiceAccount", Field: "spec.volumes"},
 			}, AdmissionAccepted: 7, Authn: us(41), Authz: us(9), Decode: us(12), Admission: us(55), Default: us(14),

@@ -4,7 +4,6 @@ package pipeline
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,7 +38,7 @@ func authenticate(c *Config, next http.Handler) http.Handler {
 		for _, text := range u.Warnings {
 			rq.Warn(text)
 		}
-		rq.Mark.AuthnHow = how(u)
+		rq.Mark.AuthnHow, rq.Mark.Groups = u.How, u.Groups
 		r.Header.Del("Authorization") // nobody behind this point may see it, least of all a proxied server
 		next.ServeHTTP(w, r)
 	})
@@ -69,11 +68,4 @@ func wrongUnlessKnown(u *auth.User, wrong error) error {
 		return wrong
 	}
 	return nil
-}
-
-func how(u *auth.User) string {
-	if len(u.Groups) == 0 {
-		return u.How
-	}
-	return u.How + ", groups " + strings.Join(u.Groups, " ")
 }

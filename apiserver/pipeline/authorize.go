@@ -3,6 +3,7 @@
 package pipeline
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"keelson/apiserver/wire"
 	"keelson/auth"
+	"keelson/lib/mark"
 )
 
 // authorize asks whether the user may do what is asked.
@@ -20,7 +22,7 @@ func authorize(c *Config, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rq := From(r.Context())
 		begin := time.Now()
-		err := c.decide(r.Context(), Attributes(rq), &rq.Mark.AuthzWhy)
+		err := c.decide(r.Context(), Attributes(rq), &rq.Mark)
 		rq.Mark.Authz = time.Since(begin)
 		if rq.audit != nil {
 			rq.annotateDecision(err)
@@ -32,6 +34,21 @@ func authorize(c *Config, next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// decide asks the authorizer and words a refusal as Kubernetes does. m receives why the request is allowed.
+func (c *Config) decide(ctx context.Context, a *auth.Attributes, m *mark.Request) error {
+	begin := time.Now()
+	d, err := c.Authorizer.Authorize(ctx, a)
+	c.Metrics.decided(d, err, time.Since(begin))
+	if d.Verdict == auth.Allow {
+		m.AuthzWhy, m.Grant = d.Reason, d.Grant
+		return nil
+	}
+	if err != nil {
+		return apierrors.NewInternalError(fmt.Errorf("authorize: %w", err))
+	}
+	return Forbidden(a, d.Reason)
 }
 
 // annotateDecision tells the audit log what was decided, and why.

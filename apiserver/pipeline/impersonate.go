@@ -3,13 +3,11 @@
 package pipeline
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/lru"
@@ -47,7 +45,7 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 		}
 		as.How = "impersonated by " + rq.User.Name
 		rq.impersonator, rq.constraint = rq.User, by
-		rq.User, rq.Mark.AuthnHow = as, how(as)
+		rq.User, rq.Mark.AuthnHow, rq.Mark.Groups = as, as.How, as.Groups
 		for name := range r.Header {
 			if strings.HasPrefix(name, "Impersonate-") {
 				r.Header.Del(name)
@@ -84,21 +82,4 @@ func wantedIdentity(h http.Header) (*auth.User, error) {
 			as.Name, as.UID, as.Groups, as.Extra))
 	}
 	return nil, nil //nolint:nilnil // most requests want nobody
-}
-
-// decide asks the authorizer and words a refusal as Kubernetes does. why, if not nil, receives the reason of an Allow.
-func (c *Config) decide(ctx context.Context, a *auth.Attributes, why *string) error {
-	begin := time.Now()
-	d, err := c.Authorizer.Authorize(ctx, a)
-	c.Metrics.decided(d, err, time.Since(begin))
-	if d.Verdict == auth.Allow {
-		if why != nil {
-			*why = d.Reason
-		}
-		return nil
-	}
-	if err != nil {
-		return apierrors.NewInternalError(fmt.Errorf("authorize: %w", err))
-	}
-	return Forbidden(a, d.Reason)
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/auth"
+	"keelson/lib/mark"
 )
 
 // RBAC authorizes by the roles and bindings it has been told of with Set and Remove. The zero value denies everything. Safe for concurrent use.
@@ -42,10 +43,11 @@ type bound[T any] struct {
 	subjects []reason
 }
 
-// reason is a subject, and why it is allowed what the binding's role allows.
+// reason is a subject, and why it is allowed what the binding's role allows: in words, and as facts.
 type reason struct {
 	subject subject
 	why     string
+	by      *mark.Grant
 }
 
 // snapshot indexes grants by subject. Never modified.
@@ -59,8 +61,8 @@ type subject struct{ kind, name string }
 
 // grant is one binding's rules for one subject.
 type grant struct {
-	rules []rbacv1.PolicyRule
-	why   string
+	rules  []rbacv1.PolicyRule
+	reason reason
 }
 
 // Set tells of a new or changed ClusterRole, Role, ClusterRoleBinding or RoleBinding; other kinds are ignored. The object is kept and never modified.
@@ -113,7 +115,10 @@ func key(namespace, name string) types.NamespacedName {
 func clusterReasons(b *rbacv1.ClusterRoleBinding) []reason {
 	out := make([]reason, len(b.Subjects))
 	for i, sub := range b.Subjects {
-		out[i] = reason{subjectOf(sub, ""), fmt.Sprintf("RBAC: allowed by ClusterRoleBinding %q of ClusterRole %q to %s", b.Name, b.RoleRef.Name, describe(sub, ""))}
+		out[i] = reasonOf(sub, mark.Grant{
+			Binding: mark.Ref{Kind: "ClusterRoleBinding", Name: b.Name},
+			Role:    mark.Ref{Kind: "ClusterRole", Name: b.RoleRef.Name},
+		})
 	}
 	return out
 }
@@ -121,12 +126,28 @@ func clusterReasons(b *rbacv1.ClusterRoleBinding) []reason {
 func localReasons(b *rbacv1.RoleBinding) []reason {
 	out := make([]reason, len(b.Subjects))
 	for i, sub := range b.Subjects {
-		out[i] = reason{
-			subjectOf(sub, b.Namespace),
-			fmt.Sprintf("RBAC: allowed by RoleBinding %q of %s %q to %s", b.Name+"/"+b.Namespace, b.RoleRef.Kind, b.RoleRef.Name, describe(sub, b.Namespace)),
-		}
+		out[i] = reasonOf(sub, mark.Grant{
+			Binding: mark.Ref{Kind: "RoleBinding", Namespace: b.Namespace, Name: b.Name},
+			Role:    mark.Ref{Kind: b.RoleRef.Kind, Name: b.RoleRef.Name},
+		})
 	}
 	return out
+}
+
+// reasonOf completes what a binding grants with one of its subjects. The words are Kubernetes': a name stands before its namespace.
+func reasonOf(sub rbacv1.Subject, g mark.Grant) reason {
+	g.Subject = mark.Ref{Kind: sub.Kind, Name: sub.Name}
+	if sub.Kind == rbacv1.ServiceAccountKind {
+		g.Subject.Namespace = cmp.Or(sub.Namespace, g.Binding.Namespace)
+	}
+	name := func(r mark.Ref) string {
+		if r.Namespace == "" {
+			return r.Name
+		}
+		return r.Name + "/" + r.Namespace
+	}
+	return reason{subjectOf(sub, g.Binding.Namespace), fmt.Sprintf("RBAC: allowed by %s %q of %s %q to %s %q",
+		g.Binding.Kind, name(g.Binding), g.Role.Kind, g.Role.Name, sub.Kind, name(g.Subject)), &g}
 }
 
 // index is the present snapshot.
@@ -150,7 +171,7 @@ func (a *RBAC) indexLocked() *snapshot {
 		b := a.crbs[name]
 		if cr, ok := a.crs[b.binding.RoleRef.Name]; ok {
 			for _, r := range b.subjects {
-				s.cluster[r.subject] = append(s.cluster[r.subject], grant{cr.Rules, r.why})
+				s.cluster[r.subject] = append(s.cluster[r.subject], grant{cr.Rules, r})
 			}
 		}
 	}
@@ -167,7 +188,7 @@ func (a *RBAC) indexLocked() *snapshot {
 			s.local[n.Namespace] = map[subject][]grant{}
 		}
 		for _, r := range b.subjects {
-			s.local[n.Namespace][r.subject] = append(s.local[n.Namespace][r.subject], grant{rules, r.why})
+			s.local[n.Namespace][r.subject] = append(s.local[n.Namespace][r.subject], grant{rules, r})
 		}
 	}
 	return s
@@ -194,13 +215,6 @@ func subjectOf(s rbacv1.Subject, namespace string) subject {
 		return subject{rbacv1.UserKind, "system:serviceaccount:" + cmp.Or(s.Namespace, namespace) + ":" + s.Name}
 	}
 	return subject{s.Kind, s.Name}
-}
-
-func describe(s rbacv1.Subject, namespace string) string {
-	if s.Kind == rbacv1.ServiceAccountKind {
-		return fmt.Sprintf("%s %q", s.Kind, s.Name+"/"+cmp.Or(s.Namespace, namespace))
-	}
-	return fmt.Sprintf("%s %q", s.Kind, s.Name)
 }
 
 // visit calls f for every grant the user has in namespace ("": cluster-wide only) until f returns false.
@@ -235,7 +249,7 @@ func (a *RBAC) Authorize(_ context.Context, at *auth.Attributes) (auth.Decision,
 	a.visit(at.User, at.Namespace, func(g grant) bool {
 		for i := range g.rules {
 			if Covers(&g.rules[i], at) {
-				d = auth.Decision{Verdict: auth.Allow, Reason: g.why}
+				d = auth.Decision{Verdict: auth.Allow, Reason: g.reason.why, Grant: g.reason.by}
 				return false
 			}
 		}

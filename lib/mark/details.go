@@ -77,10 +77,12 @@ type Request struct {
 	MirrorOf string `json:"mirrorOf,omitempty"`
 	// Change says what a status write changed ("phase Pending -> Running"); may be empty.
 	Change string `json:"change,omitempty"`
-	// AuthnHow is how the user proved who they are ("client certificate, groups system:masters").
-	AuthnHow string `json:"authnHow,omitempty"`
-	// AuthzWhy is the rule that allowed the request ("ClusterRoleBinding cluster-admin").
+	// AuthnHow is how the user proved who they are ("client certificate"), Groups are those that the proof gave. Shared: never modified.
+	AuthnHow string   `json:"authnHow,omitempty"`
+	Groups   []string `json:"groups,omitempty"`
+	// AuthzWhy is the authorizer's reason for allowing the request, Grant the binding behind it if RBAC allowed it. Shared: never modified.
 	AuthzWhy string `json:"authzWhy,omitempty"`
+	Grant    *Grant `json:"grant,omitempty"`
 	// AdmissionChanged is what plugins and webhooks changed; AdmissionAccepted counts the plugins that accepted the object as it was.
 	AdmissionChanged  []Change      `json:"admissionChanged,omitempty"`
 	AdmissionAccepted int           `json:"admissionAccepted,omitempty"`
@@ -92,6 +94,20 @@ type Request struct {
 	Validate          time.Duration `json:"validate,omitempty"`
 	Store             time.Duration `json:"store,omitempty"`
 	Sync              time.Duration `json:"sync,omitempty"` // part of Store spent waiting for the disk
+}
+
+// Grant is a binding of RBAC's, the role it binds, and which of its subjects the user is.
+type Grant struct {
+	Binding Ref `json:"binding"` // a ClusterRoleBinding or RoleBinding
+	Role    Ref `json:"role"`    // a ClusterRole or Role
+	Subject Ref `json:"subject"` // a User, Group or ServiceAccount
+}
+
+// Ref names an object. Namespace is empty where there is none.
+type Ref struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
 }
 
 // Change is a field of an object ("spec.tolerations") and who changed it.
