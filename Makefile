@@ -17,7 +17,7 @@ SHIM_SRC := go.mod $(shell find runtime/shim runtime/oci lib \( -name '*.go' -o 
 HELLO_SRC := go.mod $(shell find runtime/hello -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
 .DEFAULT_GOAL := build
-.PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fuzz fuzz-short e2e bench check deps tools clean help
+.PHONY: build run demo test race attack kills lint golangci golangci-fast critest h2spec vulncheck fuzz fuzz-short e2e bench bench-scheduler check deps tools clean help
 
 build: helper ## build bin/keelson (static, CGO-free) and what it carries
 	$(GO) build -ldflags '$(LDFLAGS)' -o bin/keelson ./cmd/keelson
@@ -86,6 +86,10 @@ e2e: build ## the end-to-end scripts alone (root)
 
 bench: build ## the figures of docs/performance.md
 	bin/keelson bench
+
+bench-scheduler: build ## the scheduler: its engine alone, then with the API server (docs/performance.md; ARGS="plain --scale 0.1")
+	GOMAXPROCS=1 $(GO) test -run xxx -bench Place -benchtime 1x -benchmem ./scheduler/schedtest
+	bin/keelson bench scheduler $(ARGS)
 
 check: lint test ## what CI runs
 	@true

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -34,6 +35,40 @@ func benchCommand(std Stdio) *cobra.Command {
 			return err
 		}
 		return bench.Run(c.Context(), self, args, asJSON, std.Out)
+	}
+	c.AddCommand(benchSchedulerCommand(std))
+	return c
+}
+
+func benchSchedulerCommand(std Stdio) *cobra.Command {
+	cfg := bench.SchedulingConfig{Scale: 1}
+	names := bench.SchedulingWorkloads()
+	var profile string
+	c := &cobra.Command{
+		Use:       "scheduler [WORKLOAD...]",
+		Short:     "Measure the scheduler against an API server in this process, without kubelets: " + strings.Join(names, ", "),
+		ValidArgs: names,
+		Args:      cobra.OnlyValidArgs,
+		Example: "  keelson bench scheduler                             # all workloads, which takes long\n" +
+			"  keelson bench scheduler plain spread-hard --scale 0.1",
+	}
+	c.Flags().BoolVar(&cfg.JSON, "json", false, "one JSON object a workload")
+	c.Flags().Float64Var(&cfg.Scale, "scale", cfg.Scale, "`FACTOR` for the numbers of nodes and pods")
+	c.Flags().StringVar(&profile, "cpuprofile", "", "`FILE` for a profile of the processor time of measured parts")
+	c.RunE = func(c *cobra.Command, args []string) (err error) {
+		if cfg.Scale <= 0 || cfg.Scale > 10 {
+			return fmt.Errorf("--scale %v: from more than 0 to 10", cfg.Scale)
+		}
+		cfg.Workloads = args
+		if profile != "" {
+			f, err := os.Create(profile)
+			if err != nil {
+				return fmt.Errorf("profile: %w", err)
+			}
+			defer func() { err = errors.Join(err, f.Close()) }()
+			cfg.Profile = f
+		}
+		return bench.RunScheduling(c.Context(), cfg, std.Out)
 	}
 	return c
 }

@@ -28,6 +28,7 @@ import (
 	"keelson/pki"
 	"keelson/simulate"
 	"keelson/store"
+	"keelson/store/embed"
 )
 
 // InMemoryConfig is what can be chosen about a cluster without files.
@@ -121,6 +122,24 @@ func (m *InMemory) AdminConfig() *rest.Config {
 // AdminKubeconfig is the same as a file's content.
 func (m *InMemory) AdminKubeconfig() ([]byte, error) {
 	return pki.Kubeconfig("clustertest", m.c.URL(), "", m.c.keys.ca.CertPEM(), m.c.keys.adminPair)
+}
+
+// OpenStore opens a store with all that it promises below a directory, which it makes, for a cluster that has no other files.
+func OpenStore(dir string) (store.Store, error) { return embed.Open(embed.Options{Dir: dir}) }
+
+// Direct is a Connect with nothing between an agent and the server.
+func (m *InMemory) Direct(u *auth.User, agent string) *client.Client {
+	h, s := m.Door(u)
+	cl, err := client.InProcess(h, s, agent)
+	if err != nil {
+		panic(err) // its arguments are always the same
+	}
+	return cl
+}
+
+// Admin is an administrator's client.
+func (m *InMemory) Admin(agent string) *client.Client {
+	return m.Direct(&auth.User{Name: "admin", Groups: []string{auth.Masters, auth.Authenticated}, How: auth.InProcess}, agent)
 }
 
 // Connect makes an agent's client: as a user, by a name for the server's log.

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"keelson/client"
+	"keelson/cluster"
+	"keelson/lib/mark"
+	"keelson/lib/run"
+)
+
+// SchedulingConfig says what to measure of the scheduler.
+type SchedulingConfig struct {
+	Workloads []string // by name; none: all
+	Scale     float64  // of the numbers of nodes and pods; 1: as they are
+	JSON      bool
+	Profile   io.Writer // gets a profile of the processor time of the measured parts of one workload; nil: none
+}
+
+// Scheduled are the figures of one workload.
+type Scheduled struct {
+	Workload string  `json:"workload"`
+	Nodes    int     `json:"nodes"`
+	Before   int     `json:"before"` // pods that were there
+	Pods     int     `json:"pods"`   // measured
+	Rate     float64 `json:"podsPerSecond"`
+	Floor    float64 `json:"floor"`  // of Kubernetes' own benchmark, on larger machines
+	Target   float64 `json:"target"` // ours
+	// Of the attempts that were made for measured and other pods while the clock ran.
+	P50 time.Duration `json:"attemptP50"`
+	P99 time.Duration `json:"attemptP99"`
+	// Of the whole process, API server and load included, for each measured pod.
+	Allocs float64       `json:"allocsPerPod"`
+	CPU    time.Duration `json:"cpuPerPod"`
+	// StateMB is what is given back when the scheduler ends, its informers included.
+	StateMB float64 `json:"stateMB"`
+}
+
+// stall is for how long the slowest step of a workload may make no progress.
+const stall = 2 * time.Minute
+
+// creators is how many clients make objects.
+const creators = 32
+
+// RunScheduling measures the scheduler against an API server in this process, whose store is on disk, without kubelets and controllers. It
+// prints a line for each workload.
+func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go tells of each event that the end of a workload leaves unwritten
+	var errs []error
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	if !cfg.JSON {
+		_, _ = fmt.Fprintln(w, "workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempt p50\tp99\tallocs/pod\tcpu/pod\tstate\t")
+	}
+	for _, l := range schedulingLoads {
+		if len(cfg.Workloads) > 0 && !slices.Contains(cfg.Workloads, l.name) {
+			continue
+		}
+		r, err := measureWorkload(ctx, l.scaled(cfg.Scale), cfg.Profile)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", l.name, err))
+			continue
+		}
+		if cfg.JSON {
+			if err := json.NewEncoder(out).Encode(r); err != nil {
+				return err
+			}
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload, r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
+			r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(time.Microsecond), r.StateMB)
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// SchedulingWorkloads lists the workloads by name.
+func SchedulingWorkloads() []string {
+	var out []string
+	for _, l := range schedulingLoads {
+		out = append(out, l.name)
+	}
+	return out
+}
+
+// room is an API server with a scheduler, in this process.
+type room struct {
+	*client.Client
+	mem *cluster.InMemory
+	// Pods that have a node, those of them that are measured, and pods that were tried in vain.
+	bound, measured, refused atomic.Int64
+	last                     atomic.Int64 // when the last measured one was bound, in Unix nanoseconds
+
+	mu       sync.Mutex
+	attempts []time.Duration
+	first    time.Time // the end of the first attempt since it was cleared
+}
+
+func (r *room) listen(m mark.Mark) {
+	if m.Step != mark.StepDecision {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempts = append(r.attempts, m.Took)
+	if r.first.IsZero() {
+		r.first = time.Now()
+	}
+}
+
+func (r *room) clear() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.attempts, r.first = nil, time.Time{}
+}
+
+// saw counts a pod once when it has a node, and once when it has none after an attempt.
+func (r *room) saw(before, after *corev1.Pod) {
+	if after.Spec.NodeName != "" && (before == nil || before.Spec.NodeName == "") {
+		r.bound.Add(1)
+		if strings.HasPrefix(after.Name, measuredPods) {
+			r.last.Store(time.Now().UnixNano())
+			r.measured.Add(1)
+		}
+	}
+	if refused(after) && (before == nil || !refused(before)) {
+		r.refused.Add(1)
+	}
+}
+
+// measuredPods is how the names of measured pods begin.
+const measuredPods = "measured"
+
+func refused(p *corev1.Pod) bool {
+	return p.Spec.NodeName == "" && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
+	})
+}
+
+// withRoom starts an API server over a store in a directory of its own and ends it after use.
+func withRoom(ctx context.Context, use func(ctx context.Context, r *room) error) (err error) {
+	dir, err := os.MkdirTemp("", "keelson-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	st, err := cluster.OpenStore(filepath.Join(dir, "store"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, st.Close()) }()
+	r := &room{}
+	cfg := cluster.InMemoryConfig{Store: st, Listeners: []mark.Listener{r.listen}}
+	// As in Kubernetes' own benchmark: nodes are ready, priorities are numbers.
+	cfg.API.Admission.Disable = []string{"ServiceAccount", "TaintNodesByCondition", "Priority"}
+	if r.mem, err = cluster.NewInMemory(cfg); err != nil {
+		return err
+	}
+	end, err := begin(ctx, r.mem.Run)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	r.Client = r.mem.Admin("keelson-bench")
+	stop, err := r.follow()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	return use(ctx, r)
+}
+
+// begin starts a part and returns when it is ready; end ends it.
+func begin(ctx context.Context, f run.Func) (end func() error, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- f(ctx, sync.OnceFunc(func() { close(ready) })) }() // ends with ctx; end waits for it
+	select {
+	case <-ready:
+		return func() error { cancel(); return <-ended }, nil
+	case err := <-ended:
+		cancel()
+		return nil, errors.Join(errors.New("a part ended before it was ready"), err)
+	}
+}
+
+// follow counts pods as they are bound.
+func (r *room) follow() (stop func(), err error) {
+	f := r.Informers(0, client.Scope{})
+	done := make(chan struct{})
+	_, err = f.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) {
+			if p, ok := o.(*corev1.Pod); ok {
+				r.saw(nil, p)
+			}
+		},
+		UpdateFunc: func(old, o any) {
+			before, _ := old.(*corev1.Pod)
+			if p, ok := o.(*corev1.Pod); ok {
+				r.saw(before, p)
+			}
+		},
+	})
+	f.Start(done)
+	return func() { close(done); f.Shutdown() }, err
+}
+
+// many calls make for 0 to n-1, from several goroutines.
+func many(ctx context.Context, n int, make func(ctx context.Context, i int) error) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var next atomic.Int64
+	for range creators {
+		g.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := make(ctx, i); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	return g.Wait()
+}
+
+// create makes pods of a shape, with their claims and volumes.
+func (r *room) create(ctx context.Context, n int, prefix string, shape func(i int) *corev1.Pod) error {
+	return many(ctx, n, func(ctx context.Context, i int) error {
+		p := shape(i)
+		p.Name = fmt.Sprintf("%s-%d", prefix, i)
+		_, err := r.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// reach waits until a count is so large.
+func reach(ctx context.Context, what string, count *atomic.Int64, want int64) error {
+	last, at := int64(-1), time.Now()
+	for {
+		n := count.Load()
+		if n >= want {
+			return nil
+		}
+		if n != last {
+			last, at = n, time.Now()
+		}
+		if time.Since(at) > stall {
+			return fmt.Errorf("%d of %d pods are %s, and for %s there was no other", n, want, what, stall)
+		}
+		if err := sleep(ctx, 2*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// measureWorkload runs one workload on a server of its own.
+func measureWorkload(ctx context.Context, l workload, profile io.Writer) (out Scheduled, err error) {
+	out = Scheduled{Workload: l.name, Nodes: l.nodes, Before: l.before, Pods: l.pods, Floor: l.floor, Target: l.target}
+	err = withRoom(ctx, func(ctx context.Context, r *room) (err error) {
+		if err := l.prepare(ctx, r); err != nil {
+			return err
+		}
+		end, err := begin(ctx, r.mem.Scheduler(r.mem.Direct))
+		if err != nil {
+			return err
+		}
+		end = sync.OnceValue(end)
+		defer func() { err = errors.Join(err, end()) }()
+		if err := l.initial(ctx, r); err != nil {
+			return fmt.Errorf("pods before the measured ones: %w", err)
+		}
+		if profile != nil {
+			if err := pprof.StartCPUProfile(profile); err != nil {
+				return err
+			}
+			defer pprof.StopCPUProfile()
+		}
+		if err := l.measure(ctx, r, &out); err != nil {
+			return err
+		}
+		pprof.StopCPUProfile()
+		with := heap()
+		if err := end(); err != nil {
+			return err
+		}
+		out.StateMB = (with - heap()) / 1e6
+		return nil
+	})
+	return out, err
+}
+
+func (l *workload) measure(ctx context.Context, r *room, out *Scheduled) error {
+	r.clear()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	cpu, begin := processorTime(), time.Now()
+	churning, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	if l.churn != nil {
+		wg.Go(func() { l.churnPods(churning, r) })
+	}
+	err := r.create(ctx, l.pods, measuredPods, l.pod)
+	if err == nil {
+		err = reach(ctx, "bound", &r.measured, int64(l.pods))
+	}
+	stop()
+	wg.Wait()
+	if err != nil {
+		return err
+	}
+	took := time.Unix(0, r.last.Load()).Sub(begin)
+	out.CPU = (processorTime() - cpu) / time.Duration(l.pods)
+	runtime.ReadMemStats(&after)
+	out.Allocs = float64(after.Mallocs-before.Mallocs) / float64(l.pods)
+	out.Rate = float64(l.pods) / took.Seconds()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.Sort(r.attempts)
+	if n := len(r.attempts); n > 0 {
+		out.P50, out.P99 = r.attempts[n/2], r.attempts[n*99/100]
+	}
+	return nil
+}
+
+// churnPods makes five pods a second, as Kubernetes' benchmark does.
+func (l *workload) churnPods(ctx context.Context, r *room) {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p := l.churn(i)
+			p.Name = fmt.Sprintf("churn-%d", i)
+			if _, err := r.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+				return
+			}
+		}
+	}
+}
+
+// heap is what lives, in bytes.
+func heap() float64 {
+	var m runtime.MemStats
+	for range 3 { // finalizers and pools need more than one collection
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// processorTime is what this process has used.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
