@@ -72,7 +72,7 @@ func TestRestoreRefusals(t *testing.T) {
 	}{
 		"truncated": {good[:len(good)-40], "the file is damaged or not complete, at byte "},
 		"flipped":   {flipped, "the file is damaged or not complete, at byte "},
-		"newer":     {append([]byte("KEELSON BACKUP 2\n"), good[17:]...), `its format is version "2\n", this program knows version "1\n"`},
+		"newer":     {append([]byte("KEELSON BACKUP 3\n"), good[17:]...), `its format is version "3\n", this program knows version "2\n"`},
 		"foreign":   {[]byte("apiVersion: v1\n"), "this is not a backup of keelson"},
 		"empty":     {nil, "this is not a backup of keelson"},
 		"longer":    {append(bytes.Clone(good), 'x'), "something follows the end"},

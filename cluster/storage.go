@@ -17,7 +17,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"keelson/apiserver/objects"
 	"keelson/auth"
 	"keelson/lib/connlimit"
 	"keelson/lib/deeds"
@@ -141,7 +140,7 @@ func (r reaching) Clone() credentials.TransportCredentials {
 func (c *Cluster) serveEtcd(st store.Store) run.Func {
 	return func(ctx context.Context, ready func()) error {
 		s := grpc.NewServer(append(etcdapi.ServerOptions(), grpc.Creds(reaching{credentials.NewTLS(c.keys.etcdTLS())}), grpc.ConnectionTimeout(etcdHandshake))...)
-		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Plain: objects.Root, Dir: string(c.dir), Log: c.log.With(deeds.Key, deeds.Store)})
+		api := etcdapi.New(st, etcdapi.Options{URL: c.EtcdURL(), Dir: string(c.dir), Log: c.log.With(deeds.Key, deeds.Store)})
 		api.Register(s)
 		g, ctx := errgroup.WithContext(ctx)
 		stop := context.AfterFunc(ctx, s.Stop)

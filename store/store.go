@@ -75,6 +75,9 @@ type KV struct {
 	Key      string
 	Value    []byte
 	Revision int64
+	// Created is the revision that created the key, and Version counts the writes since, that one included: etcd's create_revision and
+	// version. Both are 0 where that is not known, as of keys that an older program wrote.
+	Created, Version int64
 	// Stale asks for the value to be written anew although it is the same: it is stored in a form that is to go. Stores themselves
 	// never set it; what encrypts values on the way does.
 	Stale bool
@@ -115,7 +118,7 @@ const (
 	Deleted
 )
 
-// Event is one write. For Deleted, KV.Value is the last value and KV.Revision the deletion's own revision.
+// Event is one write. For Deleted, KV is the last version, but for KV.Revision, which is the deletion's own.
 // Prev is the value before (nil for Created).
 type Event struct {
 	Type EventType

@@ -8,12 +8,12 @@
 // A backup is a magic line with the format version, records, and a SHA-256 sum
 // of all that is before it:
 //
-//	"KEELSON BACKUP 1\n"
-//	'F' name content          a private file of the data directory (keys and certificates)
-//	'K' key revision value    a key as it was at the backup's revision
-//	'E' revision count        the end; the sum follows
+//	"KEELSON BACKUP 2\n"
+//	'F' name content                          a private file of the data directory (keys and certificates)
+//	'K' key revision created version value    a key as it was at the backup's revision
+//	'E' revision count                        the end; the sum follows
 //
-// Texts are preceded by their length; numbers and lengths are unsigned varints.
+// Format 1, which is still read, lacks created and version. Texts are preceded by their length; numbers and lengths are unsigned varints.
 package backup
 
 import (
@@ -33,7 +33,8 @@ import (
 
 const (
 	magic   = "KEELSON BACKUP "
-	version = "1\n"
+	version = "2\n"
+	older   = "1\n"
 )
 
 // The greatest lengths that are believed; anything longer is damage.
@@ -89,7 +90,9 @@ func (w *Writer) KV(kv store.KV) error {
 	w.keys++
 	w.put([]byte{'K'})
 	w.text([]byte(kv.Key))
-	w.put(binary.AppendUvarint(nil, uint64(kv.Revision)))
+	for _, n := range []int64{kv.Revision, kv.Created, kv.Version} {
+		w.put(binary.AppendUvarint(nil, uint64(n)))
+	}
 	w.text(kv.Value)
 	return w.err
 }
@@ -125,9 +128,10 @@ func (e *DamagedError) Error() string {
 
 // reader counts and sums what is read.
 type reader struct {
-	r   *bufio.Reader
-	sum hash.Hash
-	at  int64
+	r     *bufio.Reader
+	sum   hash.Hash
+	at    int64
+	older bool // the file has format 1
 }
 
 func (r *reader) Read(b []byte) (int, error) {
@@ -189,9 +193,11 @@ func Read(from io.Reader, sink Sink) (Summary, error) {
 	if _, err := io.ReadFull(r, head); err != nil || !strings.HasPrefix(string(head), magic) {
 		return Summary{}, errors.New("this is not a backup of keelson")
 	}
-	if v := string(head[len(magic):]); v != version {
+	v := string(head[len(magic):])
+	if v != version && v != older {
 		return Summary{}, fmt.Errorf("its format is version %q, this program knows version %q", v, version)
 	}
+	r.older = v == older
 	var s Summary
 	for {
 		kind, err := r.ReadByte()
@@ -232,15 +238,21 @@ func (r *reader) kv(sink Sink) error {
 	if err != nil {
 		return err
 	}
-	rev, err := r.number()
-	if err != nil {
-		return err
+	kv := store.KV{Key: string(key)}
+	numbers := []*int64{&kv.Revision, &kv.Created, &kv.Version}
+	if r.older {
+		numbers = numbers[:1]
 	}
-	value, err := r.text(maxValue)
+	for _, n := range numbers {
+		if *n, err = r.number(); err != nil {
+			return err
+		}
+	}
+	kv.Value, err = r.text(maxValue)
 	if err != nil || sink.KV == nil {
 		return err
 	}
-	return sink.KV(store.KV{Key: string(key), Value: value, Revision: rev})
+	return sink.KV(kv)
 }
 
 func (r *reader) end(s *Summary) error {

@@ -4,6 +4,7 @@ package backup
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,7 +21,7 @@ func example(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	w := NewWriter(&b)
-	err := errors.Join(w.File("pki/ca.key", []byte("secret")), w.KV(store.KV{Key: "/a", Value: []byte("1"), Revision: 7}),
+	err := errors.Join(w.File("pki/ca.key", []byte("secret")), w.KV(store.KV{Key: "/a", Value: []byte("1"), Revision: 7, Created: 5, Version: 2}),
 		w.KV(store.KV{Key: "/b", Value: nil, Revision: 300}))
 	s, cerr := w.Close(301)
 	if err = errors.Join(err, cerr); err != nil || s != (Summary{301, 2}) {
@@ -33,15 +34,28 @@ func read(b []byte) (string, Summary, error) {
 	var got strings.Builder
 	s, err := Read(bytes.NewReader(b), Sink{
 		File: func(name string, content []byte) error { fmt.Fprintf(&got, "%s=%s ", name, content); return nil },
-		KV:   func(kv store.KV) error { fmt.Fprintf(&got, "%s=%s@%d ", kv.Key, kv.Value, kv.Revision); return nil },
+		KV: func(kv store.KV) error {
+			fmt.Fprintf(&got, "%s=%s@%d/%d/%d ", kv.Key, kv.Value, kv.Revision, kv.Created, kv.Version)
+			return nil
+		},
 	})
 	return got.String(), s, err
 }
 
 func TestRoundTrip(t *testing.T) {
 	got, s, err := read(example(t))
-	want := "pki/ca.key=secret /a=1@7 /b=@300 "
+	want := "pki/ca.key=secret /a=1@7/5/2 /b=@300/0/0 "
 	if err != nil || got != want || s != (Summary{301, 2}) {
+		t.Errorf("Read: got %q, %+v, %v; want %q", got, s, err, want)
+	}
+}
+
+// TestFormatOne reads a backup of an older program, which knew only the last revision of a key.
+func TestFormatOne(t *testing.T) {
+	b := []byte(magic + "1\nK\x02/a\x07\x011E\x08\x01")
+	sum := sha256.Sum256(b)
+	got, s, err := read(append(b, sum[:]...))
+	if want := "/a=1@7/0/0 "; err != nil || got != want || s != (Summary{8, 1}) {
 		t.Errorf("Read: got %q, %+v, %v; want %q", got, s, err, want)
 	}
 }
@@ -65,7 +79,7 @@ func TestDamage(t *testing.T) {
 	if _, _, err := read(append(bytes.Clone(good), 0)); !errors.As(err, &d) {
 		t.Errorf("a byte too many: got %v", err)
 	}
-	if _, _, err := read([]byte(magic + "2\n")); err == nil || !strings.Contains(err.Error(), "version") {
+	if _, _, err := read([]byte(magic + "3\n")); err == nil || !strings.Contains(err.Error(), "version") {
 		t.Errorf("a newer format: got %v", err)
 	}
 	if _, _, err := read([]byte("apiVersion: v1\nkind: Pod\n")); err == nil || !strings.Contains(err.Error(), "not a backup") {
@@ -94,7 +108,7 @@ func TestWalk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		kv.Revision = w.Revision
+		kv.Revision, kv.Created, kv.Version = w.Revision, w.Revision, 1
 		want = append(want, kv)
 	}
 	rev, err := Walk(t.Context(), s, "/k/", func(kv store.KV) error {

@@ -209,19 +209,23 @@ func (s *Store) place(g *group, r *request) {
 	}
 	r.rev = s.next
 	e := logEntry{typ: c.typ, key: r.key}
-	ev := store.Event{Type: c.typ, KV: store.KV{Key: r.key, Value: c.value, Revision: r.rev}}
+	ev := store.Event{Type: c.typ, KV: store.KV{Key: r.key, Value: c.value, Revision: r.rev, Created: r.rev, Version: 1}}
 	if found {
 		r.old = cur
 		e.previous = cur.Revision
 		ev.Prev = cur.Value
+		ev.KV.Created, ev.KV.Version = cur.Created, cur.Version
 	}
-	if c.typ == store.Deleted {
+	switch {
+	case c.typ == store.Deleted:
 		ev.KV.Value = cur.Value
+	case found && cur.Version > 0:
+		ev.KV.Version++
 	}
 	if g.batch == nil {
 		g.batch = s.db.NewBatchWithSize(2*len(r.key) + len(c.value) + 64)
 	}
-	if err := fill(g.batch, r.rev, e, c.value); err != nil {
+	if err := fill(g.batch, e, ev.KV); err != nil {
 		s.disk.fails(err) // the batch holds half a write; only a bug of the engine comes here
 	}
 	s.next++
@@ -255,16 +259,15 @@ func (g *group) add(r *request, ev store.Event, size int) {
 }
 
 // fill puts a write's two records into b.
-func fill(b *pebble.Batch, rev int64, e logEntry, value []byte) error {
-	op := b.SetDeferred(len(e.key)+10, 1+len(value))
-	putVersionKey(op.Key[:0], e.key, rev)
-	op.Value[0] = byte(e.typ)
-	copy(op.Value[1:], value)
+func fill(b *pebble.Batch, e logEntry, kv store.KV) error {
+	op := b.SetDeferred(len(e.key)+10, sizeOfVersion(e.typ, kv))
+	putVersionKey(op.Key[:0], e.key, kv.Revision)
+	putVersion(op.Value[:0], e.typ, kv)
 	if err := op.Finish(); err != nil {
 		return err
 	}
 	op = b.SetDeferred(9, 9+len(e.key))
-	putLogKey(op.Key[:0], rev)
+	putLogKey(op.Key[:0], kv.Revision)
 	putLogEntry(op.Value[:0], e)
 	return op.Finish()
 }

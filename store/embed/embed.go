@@ -287,7 +287,7 @@ func (s *Store) checkFormat() error {
 	switch {
 	case err != nil:
 		return err
-	case format == 0:
+	case format == 0, format == 1: // what format 1 holds is good in format 2, but a program for format 1 must not open it any more
 		return s.set(keyFormat, formatVersion)
 	case format != formatVersion:
 		return fmt.Errorf("its format is version %d, this program knows version %d", format, formatVersion)

@@ -12,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"keelson/store"
 	"keelson/store/storetest"
@@ -94,6 +96,62 @@ func TestUnknownFormat(t *testing.T) {
 	_, err := Open(Options{Dir: "data", FS: fs})
 	if err == nil || !strings.Contains(err.Error(), "format is version 7") {
 		t.Errorf("Open of a newer format: got %v", err)
+	}
+}
+
+// TestOlderFormat: what format 1 wrote is read, says nothing of how a key came to be where it does not know, and is format 2 from then on.
+func TestOlderFormat(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, Options{Dir: "data", FS: fs})
+	a := must(t)(s.Create(t.Context(), "/a", []byte("1")))
+	b := must(t)(s.Create(t.Context(), "/b", []byte("1")))
+	must(t)(s.Update(t.Context(), "/b", []byte("2"), b))
+	err := errors.Join(s.db.Set(keyFormat, putNumber(1), pebble.Sync), s.db.Set(putVersionKey(nil, "/b", b+1), []byte("\x022"), pebble.Sync), s.Close())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, Options{Dir: "data", FS: fs})
+	must(t)(s.Update(t.Context(), "/a", []byte("2"), a))
+	must(t)(s.Update(t.Context(), "/b", []byte("3"), b+1))
+	p, err := s.List(t.Context(), store.Range{})
+	want := []store.KV{
+		{Key: "/a", Value: []byte("2"), Revision: b + 2, Created: a, Version: 2}, {Key: "/b", Value: []byte("3"), Revision: b + 3},
+	}
+	if diff := cmp.Diff(want, p.Items); err != nil || diff != "" {
+		t.Errorf("List: %v, %s", err, diff)
+	}
+	if n, err := readNumber(s.db, keyFormat); err != nil || n != 2 {
+		t.Errorf("format after opening: %d, %v; want 2", n, err)
+	}
+}
+
+// TestImportKeepsFacts: an imported key is as old as it was.
+func TestImportKeepsFacts(t *testing.T) {
+	want := []store.KV{
+		{Key: "/new", Value: []byte("1"), Revision: 9, Created: 9, Version: 1}, {Key: "/old", Value: []byte("1"), Revision: 8, Created: 3, Version: 4},
+		{Key: "/unknown", Value: []byte("1"), Revision: 7},
+	}
+	o := Options{Dir: "data", FS: vfs.NewMem()}
+	err := Import(t.Context(), o, func(put func(store.KV) error) (int64, error) {
+		return 9, errors.Join(put(want[0]), put(want[1]), put(want[2]))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := open(t, o).List(t.Context(), store.Range{})
+	if diff := cmp.Diff(want, p.Items); err != nil || diff != "" {
+		t.Errorf("List: %v, %s", err, diff)
+	}
+}
+
+func must(t *testing.T) func(store.Written, error) int64 {
+	t.Helper()
+	return func(w store.Written, err error) int64 {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w.Revision
 	}
 }
 
@@ -203,6 +261,13 @@ func FuzzLayout(f *testing.F) {
 		_, _, _ = splitVersionKey(raw)
 		_, _ = splitLogKey(raw)
 		_, _ = splitLogEntry(raw)
+		_, _, _ = splitVersion(raw, key, rev)
+		kv := store.KV{Key: key, Value: raw, Revision: rev, Created: rev / 2, Version: 1 + rev/3}
+		b := putVersion(nil, store.Updated, kv)
+		got, typ, err := splitVersion(b, key, rev)
+		if diff := cmp.Diff(kv, got, cmpopts.EquateEmpty()); err != nil || typ != store.Updated || diff != "" || len(b) != sizeOfVersion(typ, kv) {
+			t.Errorf("version of %q@%d: %d, %v, length %d: %s", key, rev, typ, err, len(b), diff)
+		}
 		if checkKey(key) != nil || rev < 0 {
 			return
 		}

@@ -32,8 +32,11 @@ func Import(ctx context.Context, o Options, fill func(put func(store.KV) error) 
 			return fmt.Errorf("key %s has revision %d", kv.Key, kv.Revision)
 		}
 		newest = max(newest, kv.Revision)
-		value := append([]byte{byte(store.Created)}, kv.Value...)
-		if err := b.Set(putVersionKey(nil, kv.Key, kv.Revision), value, nil); err != nil {
+		typ := store.Updated
+		if kv.Created == kv.Revision {
+			typ = store.Created
+		}
+		if err := b.Set(putVersionKey(nil, kv.Key, kv.Revision), putVersion(nil, typ, kv), nil); err != nil {
 			return err
 		}
 		if b.Len() < groupBytes {

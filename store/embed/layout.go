@@ -16,15 +16,20 @@ import (
 
 // The keys of the database:
 //
-//	k <key> 00 <^revision, 8 bytes>   type(1) value          a version of a key, the newest first
+//	k <key> 00 <^revision, 8 bytes>   type(1) [facts] value  a version of a key, the newest first
 //	l <revision, 8 bytes>             type(1) previous(8) key the log, one entry per revision
 //	m <name>                          number(8)              format version, compacted revision, whether last-revision is kept
+//
+// The type of a version is its event's, but for updates with facts, which are the revision of the key's creation and its version, both
+// unsigned varints. Of a created key they follow from its revision; updates without them are those of format 1.
 //
 // Keys must not contain a zero byte, which keeps versions of different keys in key order.
 const (
 	versionPrefix = 'k'
 	logPrefix     = 'l'
-	formatVersion = 1
+	formatVersion = 2
+
+	updatedWithFacts = byte(store.Deleted) + 1
 )
 
 var (
@@ -102,6 +107,58 @@ func splitLogEntry(b []byte) (logEntry, error) {
 		return logEntry{}, fmt.Errorf("store is damaged: log entry %q", b)
 	}
 	return logEntry{typ: store.EventType(b[0]), previous: int64(binary.BigEndian.Uint64(b[1:9])), key: string(b[9:])}, nil
+}
+
+// putVersion is a version of a key as it is stored: all of kv but what is in the database key.
+func putVersion(b []byte, typ store.EventType, kv store.KV) []byte {
+	b = putHead(b, typ, kv)
+	if typ == store.Deleted {
+		return b
+	}
+	return append(b, kv.Value...)
+}
+
+// putHead is what stands before the value.
+func putHead(b []byte, typ store.EventType, kv store.KV) []byte {
+	if typ != store.Updated || kv.Version == 0 {
+		return append(b, byte(typ))
+	}
+	b = append(b, updatedWithFacts)
+	b = binary.AppendUvarint(b, uint64(kv.Created))
+	return binary.AppendUvarint(b, uint64(kv.Version))
+}
+
+// sizeOfVersion is the length of putVersion.
+func sizeOfVersion(typ store.EventType, kv store.KV) int {
+	var b [1 + 2*binary.MaxVarintLen64]byte
+	n := len(putHead(b[:0], typ, kv))
+	if typ == store.Deleted {
+		return n
+	}
+	return n + len(kv.Value)
+}
+
+// splitVersion is the inverse of putVersion; kv.Value aliases b, and is nil for a tombstone.
+func splitVersion(b []byte, key string, rev int64) (kv store.KV, typ store.EventType, err error) {
+	kv = store.KV{Key: key, Revision: rev}
+	if len(b) == 0 || b[0] < byte(store.Created) || b[0] > updatedWithFacts {
+		return kv, 0, fmt.Errorf("store is damaged: version %d of %q", rev, key)
+	}
+	typ, kv.Value = store.EventType(b[0]), b[1:]
+	switch {
+	case typ == store.Created:
+		kv.Created, kv.Version = rev, 1
+	case typ == store.Deleted:
+		kv.Value = nil
+	case b[0] == updatedWithFacts:
+		created, n := binary.Uvarint(kv.Value)
+		version, m := binary.Uvarint(kv.Value[max(n, 0):])
+		if n <= 0 || m <= 0 {
+			return kv, 0, fmt.Errorf("store is damaged: version %d of %q", rev, key)
+		}
+		typ, kv.Value, kv.Created, kv.Version = store.Updated, kv.Value[n+m:], int64(created), int64(version)
+	}
+	return kv, typ, nil
 }
 
 func putNumber(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }

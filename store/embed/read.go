@@ -70,27 +70,20 @@ func readVersion(it *pebble.Iterator, from []byte, key string) (store.KV, store.
 	if err != nil {
 		return store.KV{}, 0, err
 	}
-	typ, value, err := readValue(it)
+	return readUnder(it, key, at)
+}
+
+// readUnder copies the version under it; a tombstone's value is nil.
+func readUnder(it *pebble.Iterator, key string, rev int64) (store.KV, store.EventType, error) {
+	v, err := it.ValueAndErr()
 	if err != nil {
 		return store.KV{}, 0, err
 	}
-	return store.KV{Key: key, Value: value, Revision: at}, typ, nil
-}
-
-// readValue copies the version under it; a tombstone's value is nil.
-func readValue(it *pebble.Iterator) (store.EventType, []byte, error) {
-	v, err := it.ValueAndErr()
-	if err != nil {
-		return 0, nil, err
+	kv, typ, err := splitVersion(v, key, rev)
+	if err == nil && typ != store.Deleted {
+		kv.Value = append(make([]byte, 0, len(kv.Value)), kv.Value...)
 	}
-	if len(v) == 0 || v[0] < byte(store.Created) || v[0] > byte(store.Deleted) {
-		return 0, nil, fmt.Errorf("store is damaged: version %q", it.Key())
-	}
-	typ := store.EventType(v[0])
-	if typ == store.Deleted {
-		return typ, nil, nil
-	}
-	return typ, append(make([]byte, 0, len(v)-1), v[1:]...), nil
+	return kv, typ, err
 }
 
 // List reads a page of keys.
@@ -183,11 +176,11 @@ func add(ctx context.Context, it *pebble.Iterator, key []byte, rev int64, limit 
 		}
 		return err
 	}
-	typ, value, err := readValue(it)
+	kv, typ, err := readUnder(it, string(key), rev)
 	if err != nil || typ == store.Deleted {
 		return err
 	}
-	page.Items = append(page.Items, store.KV{Key: string(key), Value: value, Revision: rev})
+	page.Items = append(page.Items, kv)
 	if len(page.Items)%1024 == 0 {
 		return ctx.Err()
 	}

@@ -66,11 +66,12 @@ func (sc *script) write(st *step, rng *rand.Rand) {
 	cur, there := sc.at(sc.revision())[key]
 	rev := sc.revision() + 1
 	value := fmt.Sprintf("%d:", rev) + strings.Repeat(string(rune('a'+rev%26)), rng.IntN(1500))
-	e := store.Event{Type: store.Created, KV: store.KV{Key: key, Value: []byte(value), Revision: rev}}
+	e := store.Event{Type: store.Created, KV: store.KV{Key: key, Value: []byte(value), Revision: rev, Created: rev, Version: 1}}
 	if there {
-		e.Type, e.Prev = store.Updated, cur.Value
+		e.Type, e.Prev, e.KV.Created, e.KV.Version = store.Updated, cur.Value, cur.Created, cur.Version+1
 		if rng.IntN(4) == 0 {
-			e.Type, e.KV.Value = store.Deleted, cur.Value
+			e.Type, e.KV = store.Deleted, cur
+			e.KV.Revision = rev
 		}
 	}
 	sc.history = append(sc.history, e)

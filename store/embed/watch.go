@@ -187,25 +187,28 @@ func readEvent(r pebble.Reader, rev int64, entry []byte) (store.Event, error) {
 	if err != nil {
 		return store.Event{}, err
 	}
-	ev := store.Event{Type: e.typ, KV: store.KV{Key: e.key, Revision: rev}}
+	ev := store.Event{Type: e.typ}
 	if e.previous != 0 {
-		if ev.Prev, err = readExact(r, e.key, e.previous); err != nil {
+		if ev.KV, err = readExact(r, e.key, e.previous); err != nil {
 			return store.Event{}, err
 		}
+		ev.Prev = ev.KV.Value
 	}
 	if e.typ == store.Deleted {
-		ev.KV.Value = ev.Prev
+		ev.KV.Revision = rev
 		return ev, nil
 	}
-	ev.KV.Value, err = readExact(r, e.key, rev)
+	ev.KV, err = readExact(r, e.key, rev)
 	return ev, err
 }
 
-func readExact(r pebble.Reader, key string, rev int64) (value []byte, err error) {
+func readExact(r pebble.Reader, key string, rev int64) (kv store.KV, err error) {
 	v, closer, err := r.Get(putVersionKey(nil, key, rev))
 	if err != nil {
-		return nil, fmt.Errorf("%s at %d: %w", key, rev, err)
+		return store.KV{}, fmt.Errorf("%s at %d: %w", key, rev, err)
 	}
 	defer func() { err = errors.Join(err, closer.Close()) }()
-	return append(make([]byte, 0, len(v)), v[1:]...), nil
+	kv, _, err = splitVersion(v, key, rev)
+	kv.Value = append(make([]byte, 0, len(kv.Value)), kv.Value...)
+	return kv, err
 }

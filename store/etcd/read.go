@@ -21,7 +21,7 @@ func checkKey(key string) error {
 }
 
 func fromEtcd(kv *mvccpb.KeyValue) store.KV {
-	return store.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision}
+	return store.KV{Key: string(kv.Key), Value: kv.Value, Revision: kv.ModRevision, Created: kv.CreateRevision, Version: kv.Version}
 }
 
 // Revision is the latest revision that any API server has been acknowledged.

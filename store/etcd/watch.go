@@ -136,7 +136,8 @@ func translate(in []*clientv3.Event) ([]store.Event, error) {
 			}
 		}
 		if e.Type == clientv3.EventTypeDelete {
-			ev.Type, ev.KV.Value = store.Deleted, e.PrevKv.Value
+			ev.Type, ev.KV = store.Deleted, fromEtcd(e.PrevKv)
+			ev.KV.Revision = e.Kv.ModRevision
 		}
 		out[i] = ev
 	}

@@ -10,11 +10,10 @@
 // written, compaction, leases, snapshots, status, hashes, the member list.
 // Everything else answers Unimplemented and says why.
 //
-// What differs from etcd: of keys that the API server shares (Options.Plain) the
-// store keeps the latest revision only, so their create_revision and version are
-// 0, but for an event that created the key; a prev_kv has no mod_revision; keys
-// hold no zero byte; granting a lease and using it takes revisions, for leases
-// are keys under "keelson/leases/".
+// What differs from etcd: the prev_kv of an event has no mod_revision; create_revision
+// and version are 0 where the store does not know them; keys hold no zero byte;
+// granting a lease and using it takes revisions, for leases are keys under
+// "keelson/leases/".
 package etcdapi
 
 import (
@@ -59,9 +58,6 @@ const apiVersion = "3.5.21"
 type Options struct {
 	// URL is where clients find the server.
 	URL string
-	// Plain is the prefix of the keys that others read as they are stored; empty: "/registry/". All other keys carry what
-	// etcd tells about a key.
-	Plain string
 	// Dir is where a snapshot is put together before it is sent (empty: the system's place for temporary files).
 	Dir string
 	Log *slog.Logger
@@ -79,9 +75,6 @@ type Server struct {
 
 // New makes a server over st.
 func New(st store.Store, o Options) *Server {
-	if o.Plain == "" {
-		o.Plain = "/registry/"
-	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

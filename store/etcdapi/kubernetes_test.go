@@ -12,12 +12,15 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"keelson/store/embed"
 )
 
 // TestKubernetesStorage does what the storage of a stock Kubernetes API server does with etcd, through the client that it uses.
@@ -207,9 +210,62 @@ func TestConditions(t *testing.T) {
 	if r, err := c.Delete(ctx, "a\x00b"); err != nil || r.Deleted != 0 {
 		t.Errorf("delete of a key that cannot be: %v, %v", r, err)
 	}
-	unknown := c.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/plain"), "=", 1)).Then(clientv3.OpGet("k"))
-	if _, err := unknown.Commit(); status.Code(err) != codes.Unimplemented {
-		t.Errorf("the version of a key that the API server shares: got %v, want Unimplemented", err)
+}
+
+// TestFactsOfSharedKeys: what the API server writes by the store, etcd's clients see with create_revision and version, in ranges, in
+// conditions and in watches.
+func TestFactsOfSharedKeys(t *testing.T) {
+	fs := vfs.NewMem()
+	st, err := embed.Open(embed.Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	first, err := st.Create(ctx, "/registry/pods/a", []byte("1"))
+	if err == nil {
+		_, err = st.Update(ctx, "/registry/pods/a", []byte("2"), first.Revision)
+	}
+	if err = errors.Join(err, st.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, serveDir(t, fs, Options{}))
+	facts := func(kv *mvccpb.KeyValue) string {
+		return fmt.Sprintf("%s at %d, created at %d, version %d", kv.Value, kv.ModRevision, kv.CreateRevision, kv.Version)
+	}
+	r, err := c.Get(ctx, "/registry/", clientv3.WithPrefix())
+	if err != nil || len(r.Kvs) != 1 || facts(r.Kvs[0]) != "2 at 3, created at 2, version 2" {
+		t.Errorf("a range: got %v, %v", r, err)
+	}
+	txn, err := c.Txn(ctx).If(clientv3.Compare(clientv3.Version("/registry/pods/a"), "=", 2), clientv3.Compare(clientv3.CreateRevision("/registry/pods/a"), "=", 2)).
+		Then(clientv3.OpPut("/registry/pods/a", "3")).Commit()
+	if err != nil || !txn.Succeeded {
+		t.Errorf("conditions on both: got %v, %v", txn, err)
+	}
+	if _, err := c.Delete(ctx, "/registry/pods/a"); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	watching, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for answer := range c.Watch(watching, "/registry/", clientv3.WithPrefix(), clientv3.WithRev(2), clientv3.WithPrevKV()) {
+		for _, e := range answer.Events {
+			line := e.Type.String() + " " + facts(e.Kv)
+			if e.PrevKv != nil {
+				line += " before " + facts(e.PrevKv)
+			}
+			got = append(got, line)
+		}
+		if len(got) >= 4 {
+			break
+		}
+	}
+	want := []string{
+		"PUT 1 at 2, created at 2, version 1", "PUT 2 at 3, created at 2, version 2 before 1 at 0, created at 2, version 1",
+		"PUT 3 at 4, created at 2, version 3 before 2 at 0, created at 2, version 2",
+		"DELETE  at 5, created at 0, version 0 before 3 at 0, created at 2, version 3",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

@@ -284,7 +284,7 @@ func (l *leases) drop(ctx context.Context, le *lease, key string) error {
 			break
 		}
 		kv, _, err := l.s.st.Get(ctx, key, 0)
-		if err == nil && sumOf(l.s.open(kv).Value) == sum {
+		if err == nil && sumOf(kv.Value) == sum {
 			_, _, err = l.s.st.Delete(ctx, key, kv.Revision)
 		}
 		if conflict := (*store.ConflictError)(nil); errors.As(err, &conflict) {

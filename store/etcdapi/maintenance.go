@@ -105,11 +105,10 @@ func (m *maintenance) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.Hash
 // then its checksum, for which etcdctl looks.
 func (m *maintenance) Snapshot(_ *pb.SnapshotRequest, g grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx := g.Context()
-	f, rev, size, err := etcdfile.Make(m.s.o.Dir, func(put func(etcdfile.KV) error) (int64, error) {
+	f, rev, size, err := etcdfile.Make(m.s.o.Dir, func(put func(store.KV) error) (int64, error) {
 		var failed error
 		rev, err := scan(ctx, m.st, everything, 0, func(kv store.KV) bool {
-			e := m.s.open(kv)
-			failed = put(etcdfile.KV{KV: store.KV{Key: kv.Key, Value: e.Value, Revision: kv.Revision}, Created: e.CreateRevision, Version: e.Version})
+			failed = put(kv)
 			return failed == nil
 		})
 		return rev, errors.Join(err, failed)

@@ -167,7 +167,7 @@ func compareCount(c *pb.Compare, is, want int64) (bool, error) {
 		return judge(c, cmp.Compare(is, want)), nil
 	}
 	if want > 0 {
-		return false, unimplemented("the create_revision and version of keys that the API server shares")
+		return false, unimplemented("the create_revision and version of keys that an older program wrote")
 	}
 	return judge(c, 1), nil
 }

@@ -259,9 +259,6 @@ func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
 			return nil
 		}
 		out.Type, out.Kv = mvccpb.Event_DELETE, &mvccpb.KeyValue{Key: []byte(e.KV.Key), ModRevision: e.KV.Revision}
-	case store.Created:
-		out.Kv = s.s.open(e.KV)
-		out.Kv.CreateRevision, out.Kv.Version = e.KV.Revision, 1
 	default:
 		out.Kv = s.s.open(e.KV)
 	}
@@ -269,7 +266,11 @@ func (s *stream) event(w *watcher, e *store.Event) *mvccpb.Event {
 		return nil
 	}
 	if w.prev && e.Type != store.Created {
-		out.PrevKv = s.s.open(store.KV{Key: e.KV.Key, Value: e.Prev})
+		prev := store.KV{Key: e.KV.Key, Value: e.Prev, Created: e.KV.Created, Version: e.KV.Version}
+		if e.Type == store.Updated && prev.Version > 0 {
+			prev.Version--
+		}
+		out.PrevKv = s.s.open(prev)
 	}
 	return out
 }

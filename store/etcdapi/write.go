@@ -90,9 +90,9 @@ func (k *kv) put(ctx context.Context, r *pb.PutRequest, cur store.KV) (*pb.PutRe
 	var w store.Written
 	var err error
 	if cur.Revision == 0 {
-		w, err = k.st.Create(ctx, cur.Key, k.s.seal(cur.Key, value, 0, 1))
+		w, err = k.st.Create(ctx, cur.Key, value)
 	} else {
-		w, err = k.st.Update(ctx, cur.Key, k.s.seal(cur.Key, value, was.CreateRevision, was.Version+1), cur.Revision)
+		w, err = k.st.Update(ctx, cur.Key, value, cur.Revision)
 	}
 	if err != nil {
 		return nil, err

@@ -31,12 +31,6 @@ import (
 	"keelson/store"
 )
 
-// KV is a key with what etcd tells of it; Created and Version 0 mean unknown.
-type KV struct {
-	store.KV
-	Created, Version int64
-}
-
 var (
 	bucketKey  = []byte("key")
 	bucketMeta = []byte("meta")
@@ -64,7 +58,7 @@ const batch = 5000
 
 // Make makes a database, without the sum, of what fill puts, and of the revision that it returns. The file has no name: it goes
 // when it is closed. size bytes of it, from its beginning, count.
-func Make(dir string, fill func(put func(KV) error) (revision int64, err error)) (f *os.File, revision, size int64, err error) {
+func Make(dir string, fill func(put func(store.KV) error) (revision int64, err error)) (f *os.File, revision, size int64, err error) {
 	f, err = unnamed(dir)
 	if err != nil {
 		return nil, 0, 0, err
@@ -119,10 +113,10 @@ func unnamed(dir string) (*os.File, error) {
 
 type writer struct {
 	db    *bbolt.DB
-	queue []KV
+	queue []store.KV
 }
 
-func (w *writer) put(kv KV) error {
+func (w *writer) put(kv store.KV) error {
 	w.queue = append(w.queue, kv)
 	if len(w.queue) < batch {
 		return nil
@@ -140,7 +134,7 @@ func (w *writer) flush() error {
 			m := &mvccpb.KeyValue{
 				Key: []byte(kv.Key), Value: kv.Value, ModRevision: kv.Revision, CreateRevision: kv.Created, Version: kv.Version,
 			}
-			if m.Version == 0 {
+			if m.Version == 0 { // not known, and etcd has no such keys
 				m.CreateRevision, m.Version = kv.Revision, 1
 			}
 			value, err := proto.Marshal(m)
@@ -232,7 +226,7 @@ func entry(at, v []byte, prefix string) (kv store.KV, ok bool, err error) {
 	if err := proto.Unmarshal(v, &m); err != nil {
 		return kv, false, fmt.Errorf("the file is damaged: record %x: %w", at, err)
 	}
-	kv = store.KV{Key: string(m.Key), Value: m.Value, Revision: int64(binary.BigEndian.Uint64(at))}
+	kv = store.KV{Key: string(m.Key), Value: m.Value, Revision: int64(binary.BigEndian.Uint64(at)), Created: m.CreateRevision, Version: m.Version}
 	return kv, strings.HasPrefix(kv.Key, prefix), nil
 }
 

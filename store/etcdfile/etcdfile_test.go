@@ -21,14 +21,14 @@ import (
 // snapshot is a whole snapshot of n keys.
 func snapshot(t testing.TB, n int) []byte {
 	t.Helper()
-	f, rev, size, err := Make(t.TempDir(), func(put func(KV) error) (int64, error) {
+	f, rev, size, err := Make(t.TempDir(), func(put func(store.KV) error) (int64, error) {
 		for i := range n {
-			kv := KV{KV: store.KV{Key: fmt.Sprintf("/registry/k%05d", i), Value: fmt.Append(nil, i), Revision: int64(2*n - i)}}
+			kv := store.KV{Key: fmt.Sprintf("/registry/k%05d", i), Value: fmt.Append(nil, i), Revision: int64(2*n - i), Created: 7, Version: int64(i)}
 			if err := put(kv); err != nil {
 				return 0, err
 			}
 		}
-		return int64(3 * n), put(KV{KV: store.KV{Key: "elsewhere", Revision: int64(2 * n)}, Created: 5, Version: 2})
+		return int64(3 * n), put(store.KV{Key: "elsewhere", Revision: int64(2 * n), Created: 5, Version: 2})
 	})
 	if err != nil || rev != int64(3*n) {
 		t.Fatalf("Make: %d, %v", rev, err)
@@ -48,7 +48,8 @@ func read(t testing.TB, b []byte) (keys []store.KV, rev int64, err error) {
 		t.Fatal(err)
 	}
 	rev, err = Read(path, "/registry/", func(kv store.KV) error {
-		keys = append(keys, store.KV{Key: kv.Key, Value: bytes.Clone(kv.Value), Revision: kv.Revision})
+		kv.Value = bytes.Clone(kv.Value)
+		keys = append(keys, kv)
 		return nil
 	})
 	return keys, rev, err
@@ -70,6 +71,10 @@ func TestRoundTrip(t *testing.T) {
 		if _, err := fmt.Sscanf(kv.Key, "/registry/k%05d", &i); err != nil || string(kv.Value) != fmt.Sprint(i) || kv.Revision != int64(2*n-i) {
 			t.Errorf("got %s=%s@%d", kv.Key, kv.Value, kv.Revision)
 		}
+		// A key of which no version is known is shown as created by its last write.
+		if i == 0 && (kv.Created != kv.Revision || kv.Version != 1) || i > 0 && (kv.Created != 7 || kv.Version != int64(i)) {
+			t.Errorf("%s: created at %d, version %d", kv.Key, kv.Created, kv.Version)
+		}
 		seen[kv.Key] = true
 	}
 	if len(seen) != n {
@@ -89,7 +94,7 @@ func TestHistory(t *testing.T) {
 		{Key: "/registry/a", Value: []byte("old"), Revision: 2}, {Key: "/registry/a", Value: []byte("new"), Revision: 3},
 		{Key: "/registry/b", Value: []byte("gone"), Revision: 3}, {Key: "/registry/c", Value: []byte("again"), Revision: 5},
 	} {
-		if err := w.put(KV{KV: kv}); err != nil {
+		if err := w.put(kv); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -108,7 +113,7 @@ func TestHistory(t *testing.T) {
 	}
 	sum := sha256.Sum256(b)
 	keys, rev, err := read(t, append(b, sum[:]...))
-	want := []store.KV{{Key: "/registry/a", Value: []byte("new"), Revision: 3}, {Key: "/registry/c", Value: []byte("again"), Revision: 5}}
+	want := []store.KV{{Key: "/registry/a", Value: []byte("new"), Revision: 3, Created: 3, Version: 1}, {Key: "/registry/c", Value: []byte("again"), Revision: 5, Created: 5, Version: 1}}
 	if err != nil || rev != 5 || fmt.Sprint(keys) != fmt.Sprint(want) {
 		t.Errorf("Read: got %v at %d, %v; want %v at 5", keys, rev, err, want)
 	}

@@ -94,9 +94,9 @@ func testReadAtRevision(t *testing.T, s store.Store) {
 	}{
 		{r1, []store.KV{kv("/p/a", "1", r1)}},
 		{r2, []store.KV{kv("/p/a", "1", r1), kv("/p/b", "2", r2)}},
-		{r3, []store.KV{kv("/p/a", "3", r3), kv("/p/b", "2", r2)}},
-		{r4, []store.KV{kv("/p/a", "3", r3)}},
-		{r5, []store.KV{kv("/p/a", "3", r3), kv("/p/b", "5", r5)}},
+		{r3, []store.KV{again(kv("/p/a", "1", r1), "3", r3), kv("/p/b", "2", r2)}},
+		{r4, []store.KV{again(kv("/p/a", "1", r1), "3", r3)}},
+		{r5, []store.KV{again(kv("/p/a", "1", r1), "3", r3), kv("/p/b", "5", r5)}},
 	}
 	for _, tc := range tests {
 		p := list(t, s, store.Range{Prefix: "/p/", Revision: tc.rev})
@@ -194,7 +194,8 @@ func testManyVersions(t *testing.T, s store.Store) {
 	for i := range 50 {
 		rev = update(t, s, "/v/hot", fmt.Sprint(i+1), rev)
 	}
-	wantItems(t, "latest", list(t, s, store.Range{Prefix: "/v/"}).Items, kv("/v/a", "a", a), kv("/v/hot", "50", rev), kv("/v/z", "z", z))
+	wantItems(t, "latest", list(t, s, store.Range{Prefix: "/v/"}).Items, kv("/v/a", "a", a),
+		store.KV{Key: "/v/hot", Value: []byte("50"), Revision: rev, Created: first, Version: 51}, kv("/v/z", "z", z))
 	wantItems(t, "oldest", list(t, s, store.Range{Prefix: "/v/", Revision: z}).Items,
 		kv("/v/a", "a", a), kv("/v/hot", "0", first), kv("/v/z", "z", z))
 	p := list(t, s, store.Range{Prefix: "/v/", Limit: 1})
@@ -222,8 +223,8 @@ func testCompact(t *testing.T, s store.Store) {
 		_, err = s.List(bounded(t), store.Range{Prefix: "/", Revision: rev})
 		wantErr(t, fmt.Sprintf("List at %d", rev), err, store.ErrCompacted)
 	}
-	wantItems(t, "List at the compacted revision", list(t, s, store.Range{Prefix: "/", Revision: del}).Items, kv("/a", "2", r2))
-	wantItems(t, "List after Compact", list(t, s, store.Range{Prefix: "/"}).Items, kv("/a", "3", r3))
+	wantItems(t, "List at the compacted revision", list(t, s, store.Range{Prefix: "/", Revision: del}).Items, again(kv("/a", "1", r1), "2", r2))
+	wantItems(t, "List after Compact", list(t, s, store.Range{Prefix: "/"}).Items, again(again(kv("/a", "1", r1), "2", r2), "3", r3))
 	if err := s.Compact(bounded(t), r3); err != nil {
 		t.Fatalf("Compact(%d): %v", r3, err)
 	}

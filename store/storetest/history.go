@@ -39,8 +39,12 @@ func (m *model) at(rev int64) map[string]store.KV {
 
 func (m *model) write(typ store.EventType, key, value string, prev store.KV) {
 	e := store.Event{Type: typ, KV: kv(key, value, m.revision()+1), Prev: prev.Value}
-	if typ == store.Deleted {
-		e.KV.Value = prev.Value
+	switch typ {
+	case store.Updated:
+		e.KV = again(prev, value, m.revision()+1)
+	case store.Deleted:
+		e.KV = prev
+		e.KV.Revision = m.revision() + 1
 	}
 	m.log = append(m.log, e)
 }
@@ -229,7 +233,8 @@ func checkWatch(ctx context.Context, t *testing.T, s store.Store, m *model, rng 
 		return
 	}
 	defer w.Stop()
-	if got := showEvents(take(t, w, len(want))); got != showEvents(want) {
-		t.Errorf("Watch(%s, %d): got %s, want %s", prefix, from, got, showEvents(want))
+	got := take(t, w, len(want))
+	if showEvents(got) != showEvents(want) || showWritten(got) != showWritten(want) {
+		t.Errorf("Watch(%s, %d): got %s, %s, want %s, %s", prefix, from, showEvents(got), showWritten(got), showEvents(want), showWritten(want))
 	}
 }

@@ -112,7 +112,7 @@ func wantErr(t *testing.T, what string, got, want error) {
 func show(items []store.KV) string {
 	var s strings.Builder
 	for _, kv := range items {
-		fmt.Fprintf(&s, "%s=%s@%d ", kv.Key, kv.Value, kv.Revision)
+		fmt.Fprintf(&s, "%s=%s@%d (created at %d, version %d) ", kv.Key, kv.Value, kv.Revision, kv.Created, kv.Version)
 	}
 	return s.String()
 }
@@ -124,6 +124,12 @@ func wantItems(t *testing.T, what string, got []store.KV, want ...store.KV) {
 	}
 }
 
+// kv is a key as the write at rev created it.
 func kv(key, value string, rev int64) store.KV {
-	return store.KV{Key: key, Value: []byte(value), Revision: rev}
+	return store.KV{Key: key, Value: []byte(value), Revision: rev, Created: rev, Version: 1}
+}
+
+// again is cur as an update at rev leaves it.
+func again(cur store.KV, value string, rev int64) store.KV {
+	return store.KV{Key: cur.Key, Value: []byte(value), Revision: rev, Created: cur.Created, Version: cur.Version + 1}
 }

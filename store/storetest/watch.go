@@ -49,6 +49,15 @@ func showEvents(events []store.Event) string {
 	return s.String()
 }
 
+// showWritten is the keys of events as show has them.
+func showWritten(events []store.Event) string {
+	var items []store.KV
+	for _, e := range events {
+		items = append(items, e.KV)
+	}
+	return show(items)
+}
+
 func showEvent(e store.Event) string {
 	return fmt.Sprintf("%s:%s=%s@%d(%s)", [...]string{"?", "C", "U", "D"}[e.Type], e.KV.Key, e.KV.Value, e.KV.Revision, e.Prev)
 }
