@@ -105,4 +105,4 @@ clean: ## remove what make made
 	rm -rf bin $(EMBED)/*.zst
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
