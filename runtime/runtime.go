@@ -29,10 +29,12 @@ import (
 // Network connects pods; see server.Network.
 type Network = server.Network
 
-// What a Network is told and says; see server.
 type (
-	Pod         = server.Pod
-	Attachment  = server.Attachment
+	// Pod is what a Network is told of a pod; see server.Pod.
+	Pod = server.Pod
+	// Attachment is what it answers; see server.Attachment.
+	Attachment = server.Attachment
+	// PortMapping is a port of the node that leads to the pod; see server.PortMapping.
 	PortMapping = server.PortMapping
 )
 

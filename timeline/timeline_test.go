@@ -269,7 +269,7 @@ func TestWhyAtWidths(t *testing.T) {
 			w.Namespace, w.Name = "default", "pod"
 			var b bytes.Buffer
 			RenderWhy(&b, w, false, width)
-			for _, line := range strings.Split(b.String(), "\n") {
+			for line := range strings.SplitSeq(b.String(), "\n") {
 				if n := utf8.RuneCountInString(line); n > width {
 					t.Errorf("%s: line of %d characters, want %d at most: %q", name, n, width, line)
 				}

@@ -271,7 +271,7 @@ func TestAgain(t *testing.T) {
 // lateStore is about to write when ctx ends, and says whether Run was over before it did.
 type lateStore struct {
 	certificate.Store
-	ctx      context.Context //nolint:containedctx // Run's
+	ctx      context.Context
 	began    chan struct{}
 	returned chan struct{}
 	late     atomic.Bool
