@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/apiserver"
 	"keelson/auth"
@@ -37,7 +38,7 @@ func startSecured(t testing.TB, edit func(*apiserver.Reader, *apiserver.Parts)) 
 	rbac := &authz.RBAC{}
 	return start(t, func(c *apiserver.Config) {
 		plain := c.Parts
-		c.Bootstrap = bootstrap.Policy()
+		c.Bootstrap = bootstrap.Policy(gates.On{})
 		guarded := map[schema.GroupResource]apiserver.Guard{}
 		c.Parts = func(r *apiserver.Reader) (apiserver.Parts, error) {
 			parts, err := plain(r)

@@ -31,6 +31,7 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
 	"keelson/api/decisions"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/patch"
 	"keelson/apiserver/admission"
@@ -97,6 +98,8 @@ type Config struct {
 	Here map[string]bool
 	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
 	FrontProxy *tls.Certificate
+	// Gates are those of Kubernetes' feature gates that are on.
+	Gates gates.On
 	// Version is what /version says.
 	Version apiversion.Info
 	// Flags are what /flagz says; nil: there is none.
@@ -201,7 +204,7 @@ func New(c Config) (*Server, error) {
 	if c.Grace == 0 {
 		s.config.Grace = 10 * time.Second
 	}
-	s.openResources(registry.Table())
+	s.openResources(registry.Table(c.Gates))
 	s.reader.outbound = s.door()
 	if err := s.allocateServices(); err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/api/gates"
 	"keelson/apiserver/objects"
 	"keelson/apiserver/registry"
 	"keelson/apiserver/watchcache"
@@ -39,7 +40,7 @@ func (s *storage) run(ctx context.Context, ready func()) error { return s.cache.
 // builtin are the built-in resources by the prefix of their keys.
 var builtin = sync.OnceValue(func() map[string]schema.GroupResource {
 	out := map[string]schema.GroupResource{portRecords.Prefix: portRecords.Resource}
-	for _, row := range registry.Table() {
+	for _, row := range registry.Table(gates.All()) {
 		if row.View == nil && !row.Kind.CreateOnly && !row.Computed {
 			gr := row.Kind.GVR().GroupResource()
 			out[row.StorePrefix()] = gr

@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"keelson/api/flowcontrol"
+	"keelson/api/gates"
 	"keelson/api/scheduling"
 	"keelson/apiserver"
 	"keelson/apiserver/configreload"
@@ -339,12 +340,13 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 
+		Gates:      c.cfg.Gates,
 		Parts:      c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
 		Audit:      auditor,
 		Tracing:    tracing,
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
 		Follow:     followRBAC(rbac),
-		Bootstrap:  slices.Concat(bootstrapObjects(), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
+		Bootstrap:  slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Withdrawn:  nodesReadAll(table()),
 		Kubelet:    c.keys.kubeletClient(),
 		Outbound:   outbound.Config{Listeners: c.otherListeners()},
@@ -394,8 +396,8 @@ func inProcess(server *apiserver.Server, u *auth.User, agent string) *client.Cli
 }
 
 // bootstrapObjects exist in every cluster.
-func bootstrapObjects() []runtime.Object {
-	out := bootstrap.Policy()
+func bootstrapObjects(on gates.On) []runtime.Object {
+	out := bootstrap.Policy(on)
 	for _, pc := range scheduling.System() {
 		out = append(out, pc)
 	}

@@ -44,7 +44,6 @@ var agentIgnored = []ignored{
 	{"kube-api-burst", noLimit, false},
 	{"kube-api-content-type", "it is protobuf where the API server has it", false},
 	{"cert-dir", "the certificate that is made for a run is kept in memory", false},
-	{"feature-gates", "there are none", false},
 	{"logging-format", "it is logfmt", false},
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"keelson/api/gates"
 	"keelson/apiserver/options"
 	"keelson/dns"
 	"keelson/lib/flaggroup"
@@ -17,6 +18,8 @@ import (
 
 // Options are what roles can be told, whether they run together or apart. A role's row in table has its flags.
 type Options struct {
+	// Gates are those of Kubernetes' feature gates that are on.
+	Gates gates.On
 	// API is what the API server does beside serving.
 	API options.Options
 	// Listen says where the API is served.
@@ -62,6 +65,8 @@ func apiOptions(fl *pflag.FlagSet, o *Options) {
 	flaggroup.Add(fl, "Generic", func(fl *pflag.FlagSet) {
 		o.Listen.flags(fl)
 		o.Services.AddFlags(fl)
+		gatesFlag(fl, &o.Gates)
+		fl.Var(runtimeConfig{}, "runtime-config", "API versions that must be served: `GROUP/VERSION=true`,... (those that Keelson has, it serves)")
 		fl.IntVar(&o.DecisionMemory, "decision-memory", timeline.DefaultDecisionBytes>>20, "keep the scheduler's last decisions, for keelson why and poddecisions, in that many MiB")
 	})
 	o.API.AddFlags(fl)

@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/api/gates"
 	"keelson/auth"
 	"keelson/auth/authn"
 	"keelson/auth/authz"
@@ -47,7 +48,7 @@ func golden(t *testing.T, file, got string) {
 // TestRights shows what every identity of the cluster's own may do. What grows here grows for whoever steals its key.
 func TestRights(t *testing.T) {
 	rbac := &authz.RBAC{}
-	rbac.Set(slices.DeleteFunc(bootstrapObjects(), func(o runtime.Object) bool {
+	rbac.Set(slices.DeleteFunc(bootstrapObjects(gates.On{}), func(o runtime.Object) bool {
 		switch o.(type) {
 		case *rbacv1.ClusterRole, *rbacv1.Role, *rbacv1.ClusterRoleBinding, *rbacv1.RoleBinding:
 			return false

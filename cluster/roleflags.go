@@ -39,6 +39,7 @@ func agentFlags(lease string, port int) func(*pflag.FlagSet, *RoleConfig) {
 	return func(fl *pflag.FlagSet, r *RoleConfig) {
 		flaggroup.Add(fl, "Leader election", func(fl *pflag.FlagSet) { leaderFlags(lease)(fl, r) })
 		flaggroup.Add(fl, "Secure serving", func(fl *pflag.FlagSet) { r.Serving.flags(fl, port) })
+		gatesFlag(fl, &r.Gates)
 		ignoredFlags(fl, agentIgnored)
 	}
 }

@@ -166,14 +166,14 @@ func (s *site) controllerConfig() controllers.Config {
 			return s.connect(authn.ServiceAccountUser("kube-system", name, "", auth.InProcess), name+"/"+KubernetesVersion)
 		},
 		Marks: s.marks, Log: s.logOf(deeds.ControllerManager), ClusterName: "keelson",
-		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authorities: s.signers.authorities, Options: options,
+		RootCA: s.signers.rootCA, TokenKey: s.signers.tokens, Authorities: s.signers.authorities, Options: options, Gates: s.cfg.Gates,
 	}
 }
 
 // scheduler is one copy of the scheduler, or one that waits for its turn.
 func (s *site) scheduler() (run.Func, error) {
 	cfg := scheduler.Config{
-		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Marks: s.marks, Log: s.logOf(deeds.Scheduler),
+		Client: s.connect(user("system:kube-scheduler"), "kube-scheduler/"+KubernetesVersion), Gates: s.cfg.Gates, Marks: s.marks, Log: s.logOf(deeds.Scheduler),
 	}
 	if !s.election.Off && !s.patient {
 		cfg.LeaderElect, cfg.Election = true, s.election.election(schedulerLease)

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/informers"
 
+	"keelson/api/gates"
 	"keelson/client"
 	"keelson/controllers/attachdetach"
 	"keelson/controllers/cronjob"
@@ -56,6 +57,8 @@ type Config struct {
 	// Authorities sign approved certificate requests of Kubernetes' own signers: certificates.Signers.Authorities. nil: nobody does.
 	Authorities map[string]func() (*pki.Authority, error)
 	Options
+	// Gates are those of Kubernetes' feature gates that are on.
+	Gates gates.On
 	// Resync makes informers redeliver all objects this often; 0, the default, never.
 	Resync time.Duration
 }
@@ -102,7 +105,7 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	group, ctx := errgroup.WithContext(ctx)
 	var up sync.WaitGroup
 	for _, row := range table {
-		if !m.cfg.runs(row) {
+		if !m.cfg.runs(row) || row.gate != nil && !row.gate(m.cfg.Gates) {
 			continue
 		}
 		c, err := m.build(ctx, row, shared, &writers)

@@ -4,6 +4,7 @@ package controllers
 
 import (
 	localvolumenames "keelson/api/core/localvolume"
+	"keelson/api/gates"
 	"keelson/controllers/attachdetach"
 	"keelson/controllers/bootstrap"
 	"keelson/controllers/certificates"
@@ -28,6 +29,7 @@ import (
 	"keelson/controllers/persistentvolume"
 	"keelson/controllers/podautoscaler"
 	"keelson/controllers/podgc"
+	"keelson/controllers/podgroupprotection"
 	"keelson/controllers/policystatus"
 	"keelson/controllers/pvcprotection"
 	"keelson/controllers/pvprotection"
@@ -63,6 +65,8 @@ type row struct {
 	boss bool
 	// off controllers run only when --controllers names them.
 	off bool
+	// gate tells whether what it works on is served; nil: always.
+	gate func(gates.On) bool
 	// workers is how many objects it works on at once, framework.Env.Workers.
 	workers int
 	// syncs X lets --concurrent-X-syncs change that. Two rows of one X share the flag and must have the same workers.
@@ -163,6 +167,7 @@ var table = []row{
 	{name: "persistentvolumeclaim-protection-controller", queue: "pvcprotection", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
 	{name: "persistentvolume-protection-controller", queue: "pvprotection", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
 	{name: "volumeattributesclass-protection-controller", queue: "vacprotection", workers: 1, build: plain(vacprotection.New)},
+	{name: "podgroup-protection-controller", queue: "podgroupprotection", gate: func(on gates.On) bool { return on.GenericWorkload }, workers: 1, build: plain(podgroupprotection.New)},
 	{name: "storage-version-migrator-controller", queue: "storage_version_migrator", workers: 1, build: plain(storageversionmigrator.New)},
 	{name: "validatingadmissionpolicy-status-controller", queue: "validatingadmissionpolicy-status", workers: 5, syncs: "validating-admission-policy-status", build: plain(policystatus.New)},
 }

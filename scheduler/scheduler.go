@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	policylisters "k8s.io/client-go/listers/policy/v1"
 
+	"keelson/api/gates"
 	"keelson/client"
 	"keelson/lib/mark"
 	"keelson/scheduler/config"
@@ -45,6 +46,8 @@ type Config struct {
 	Configuration *config.Configuration
 	// Plugins are those that profiles can name besides Kubernetes'.
 	Plugins framework.Registry
+	// Gates are those of Kubernetes' feature gates that are on.
+	Gates gates.On
 	// Marks receives Queued, Decision and Bind marks; nil is fine.
 	Marks *mark.Recorder
 	Log   *slog.Logger

@@ -293,7 +293,7 @@ func (t *trial) try(ctx context.Context, it *task) error {
 
 // complete gives a new pod what the API server would: defaults, priority, an identity.
 func (t *trial) complete(pod *corev1.Pod, classes map[string]*int32) error {
-	podkind.Pod().Default(pod)
+	podkind.Pod(t.s.cfg.Gates).Default(pod)
 	pod.Namespace = cmp.Or(pod.Namespace, metav1.NamespaceDefault)
 	pod.UID = types.UID(fmt.Sprintf("new-%d", t.made+1))
 	if pod.Spec.NodeName != "" {

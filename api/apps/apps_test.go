@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/google/go-cmp/cmp"
+
+	"keelson/api/gates"
 )
 
 func template() corev1.PodTemplateSpec {
@@ -31,7 +33,7 @@ func deployment() *appsv1.Deployment {
 }
 
 func TestDeploymentDefaults(t *testing.T) {
-	k, d := Deployment(), deployment()
+	k, d := Deployment(gates.On{}), deployment()
 	k.Default(d)
 	if *d.Spec.Replicas != 1 || *d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 ||
 		d.Spec.Strategy.RollingUpdate.MaxSurge.StrVal != "25%" || d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
@@ -48,7 +50,7 @@ func TestDeploymentDefaults(t *testing.T) {
 }
 
 func TestDeploymentErrors(t *testing.T) {
-	k := Deployment()
+	k := Deployment(gates.On{})
 	zero := intstr.FromInt32(0)
 	many := intstr.FromString("150%")
 	for _, c := range []struct {
@@ -96,7 +98,7 @@ func TestDeploymentErrors(t *testing.T) {
 }
 
 func TestSelectorIsImmutable(t *testing.T) {
-	k, old := ReplicaSet(), &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector(), Template: template()}}
+	k, old := ReplicaSet(gates.On{}), &appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Selector: selector(), Template: template()}}
 	k.Default(old)
 	rs := old.DeepCopy()
 	rs.Spec.Selector.MatchLabels["app"], rs.Spec.Template.Labels["app"] = "db", "db"
@@ -107,7 +109,7 @@ func TestSelectorIsImmutable(t *testing.T) {
 }
 
 func TestGenerationAndStatus(t *testing.T) {
-	k, old := Deployment(), deployment()
+	k, old := Deployment(gates.On{}), deployment()
 	k.Default(old)
 	old.Generation, old.Status.Replicas = 3, 5
 	same := old.DeepCopy()
@@ -136,7 +138,7 @@ func TestRows(t *testing.T) {
 	n := int32(3)
 	d.Spec.Replicas, d.Status.ReadyReplicas, d.Status.UpdatedReplicas, d.Status.AvailableReplicas = &n, 2, 3, 1
 	want := []any{"web", "2/3", int64(3), int64(1), "<unknown>", "web", "nginx", "app=web"}
-	if diff := cmp.Diff(want, Deployment().Row(d)); diff != "" {
+	if diff := cmp.Diff(want, Deployment(gates.On{}).Row(d)); diff != "" {
 		t.Errorf("deployment row (-want +got):\n%s", diff)
 	}
 	rev := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Name: "r", OwnerReferences: []metav1.OwnerReference{

@@ -17,13 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // DaemonSet describes apps/v1 DaemonSet.
-func DaemonSet() *kind.Kind {
+func DaemonSet(on gates.On) *kind.Kind {
 	count := func(name, status string) metav1.TableColumnDefinition {
 		return metav1.TableColumnDefinition{Name: name, Type: "integer", Description: appsv1.DaemonSetStatus{}.SwaggerDoc()[status]}
 	}
@@ -32,8 +33,8 @@ func DaemonSet() *kind.Kind {
 		New:           func() *appsv1.DaemonSet { return &appsv1.DaemonSet{} },
 		NewList:       func() runtime.Object { return &appsv1.DaemonSetList{} },
 		Default:       defaultDaemonSet,
-		PrepareCreate: createDaemonSet,
-		PrepareUpdate: updateDaemonSet,
+		PrepareCreate: func(d *appsv1.DaemonSet) { createDaemonSet(d, on) },
+		PrepareUpdate: func(d, old *appsv1.DaemonSet) { updateDaemonSet(d, old, on) },
 		Validate: func(d *appsv1.DaemonSet) field.ErrorList {
 			return append(meta.Finalizers(d), validateDaemonSpec(&d.Spec)...)
 		},
@@ -85,16 +86,16 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 }
 
-func createDaemonSet(d *appsv1.DaemonSet) {
+func createDaemonSet(d *appsv1.DaemonSet, on gates.On) {
 	d.Generation, d.Status = 1, appsv1.DaemonSetStatus{}
 	setTemplateGeneration(d, max(templateGeneration(d), 1))
-	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+	podspec.DropDisabled(&d.Spec.Template.Spec, nil, on)
 }
 
 // updateDaemonSet also keeps the template's own generation, which old clients find in an annotation.
-func updateDaemonSet(d, old *appsv1.DaemonSet) {
+func updateDaemonSet(d, old *appsv1.DaemonSet, on gates.On) {
 	d.Status, d.Generation = old.Status, old.Generation
-	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
+	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 	n := templateGeneration(old)
 	switch {
 	case !equality.Semantic.DeepEqual(d.Spec.Template, old.Spec.Template):

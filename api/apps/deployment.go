@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // Deployment describes apps/v1 Deployment.
-func Deployment() *kind.Kind {
+func Deployment(on gates.On) *kind.Kind {
 	return kind.Spec[*appsv1.Deployment]{
 		Names:   names("Deployment", "deployments", "deployment", []string{"all"}, "deploy"),
 		New:     func() *appsv1.Deployment { return &appsv1.Deployment{} },
@@ -29,12 +30,12 @@ func Deployment() *kind.Kind {
 		Default: defaultDeployment,
 		PrepareCreate: func(d *appsv1.Deployment) {
 			d.Generation, d.Status = 1, appsv1.DeploymentStatus{}
-			podspec.DropDisabled(&d.Spec.Template.Spec, nil)
+			podspec.DropDisabled(&d.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(d, old *appsv1.Deployment) {
 			d.Status = old.Status
 			d.Generation = old.Generation
-			podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
+			podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			// Annotations count: the controller copies them to the replica sets.
 			if !equality.Semantic.DeepEqual(d.Spec, old.Spec) || !equality.Semantic.DeepEqual(d.Annotations, old.Annotations) {
 				d.Generation++

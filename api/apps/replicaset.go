@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // ReplicaSet describes apps/v1 ReplicaSet.
-func ReplicaSet() *kind.Kind {
+func ReplicaSet(on gates.On) *kind.Kind {
 	return kind.Spec[*appsv1.ReplicaSet]{
 		Names:   names("ReplicaSet", "replicasets", "replicaset", []string{"all"}, "rs"),
 		New:     func() *appsv1.ReplicaSet { return &appsv1.ReplicaSet{} },
@@ -24,12 +25,12 @@ func ReplicaSet() *kind.Kind {
 		Default: defaultReplicaSet,
 		PrepareCreate: func(rs *appsv1.ReplicaSet) {
 			rs.Generation, rs.Status = 1, appsv1.ReplicaSetStatus{}
-			podspec.DropDisabled(&rs.Spec.Template.Spec, nil)
+			podspec.DropDisabled(&rs.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(rs, old *appsv1.ReplicaSet) {
 			rs.Status = old.Status
 			rs.Generation = old.Generation
-			podspec.DropDisabled(&rs.Spec.Template.Spec, &old.Spec.Template.Spec)
+			podspec.DropDisabled(&rs.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(rs.Spec, old.Spec) {
 				rs.Generation++
 			}

@@ -17,13 +17,14 @@ import (
 
 	"keelson/api/core/podspec"
 	"keelson/api/core/volume"
+	"keelson/api/gates"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // StatefulSet describes apps/v1 StatefulSet.
-func StatefulSet() *kind.Kind {
+func StatefulSet(on gates.On) *kind.Kind {
 	return kind.Spec[*appsv1.StatefulSet]{
 		Names:   names("StatefulSet", "statefulsets", "statefulset", []string{"all"}, "sts"),
 		New:     func() *appsv1.StatefulSet { return &appsv1.StatefulSet{} },
@@ -31,11 +32,11 @@ func StatefulSet() *kind.Kind {
 		Default: defaultStatefulSet,
 		PrepareCreate: func(s *appsv1.StatefulSet) {
 			s.Generation, s.Status = 1, appsv1.StatefulSetStatus{}
-			podspec.DropDisabled(&s.Spec.Template.Spec, nil)
+			podspec.DropDisabled(&s.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(s, old *appsv1.StatefulSet) {
 			s.Status, s.Generation = old.Status, old.Generation
-			podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec)
+			podspec.DropDisabled(&s.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(s.Spec, old.Spec) {
 				s.Generation++
 			}

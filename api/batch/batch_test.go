@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"keelson/api/gates"
 	"keelson/api/kind"
 )
 
@@ -51,7 +52,7 @@ func conditions(types ...batchv1.JobConditionType) []batchv1.JobCondition {
 }
 
 func TestStatus(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	sub := k.Subs["status"]
 	start, end := metav1.Unix(100, 0), metav1.Unix(200, 0)
 	old := job(k)
@@ -87,7 +88,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestSuspendedJobMayMove(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	old := job(k)
 	old.Spec.Suspend = new(true)
 	j := old.DeepCopy()
@@ -103,7 +104,7 @@ func TestSuspendedJobMayMove(t *testing.T) {
 
 // TestStoppedJobMayMove: a job that ran, and was suspended since, may change like one that never did.
 func TestStoppedJobMayMove(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	old := job(k)
 	old.Spec.Suspend = new(true)
 	old.Status = batchv1.JobStatus{StartTime: &metav1.Time{Time: time.Unix(1, 0)}, Conditions: conditions(batchv1.JobSuspended)}
@@ -124,7 +125,7 @@ func TestStoppedJobMayMove(t *testing.T) {
 
 // TestStatusOfChangedJobs: what a controller must be able to write after the spec has changed.
 func TestStatusOfChangedJobs(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	sub := k.Subs["status"]
 	first, second := metav1.Unix(100, 0), metav1.Unix(200, 0)
 
@@ -149,7 +150,7 @@ func TestStatusOfChangedJobs(t *testing.T) {
 }
 
 func TestElasticIndexedJob(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	old := job(k)
 	old.Spec.CompletionMode = new(batchv1.IndexedCompletion)
 	j := old.DeepCopy()
@@ -160,7 +161,7 @@ func TestElasticIndexedJob(t *testing.T) {
 }
 
 func TestGeneratedNameTwice(t *testing.T) {
-	k := Job()
+	k := Job(gates.On{})
 	j := job(k)
 	j.GenerateName, j.Name = "pi-", "pi-aaaaa"
 	j.Spec.Template.Labels, j.Spec.Selector = nil, nil

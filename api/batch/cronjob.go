@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/internal/check"
 	"keelson/api/kind"
 	"keelson/api/meta"
@@ -26,7 +27,7 @@ import (
 const timeSuffix = 11
 
 // CronJob describes batch/v1 CronJob.
-func CronJob() *kind.Kind {
+func CronJob(on gates.On) *kind.Kind {
 	return kind.Spec[*batchv1.CronJob]{
 		Names:   names("CronJob", "cronjobs", "cronjob", "cj"),
 		New:     func() *batchv1.CronJob { return &batchv1.CronJob{} },
@@ -35,14 +36,14 @@ func CronJob() *kind.Kind {
 		PrepareCreate: func(c *batchv1.CronJob) {
 			c.Generation, c.Status = 1, batchv1.CronJobStatus{}
 			c.Spec.JobTemplate.Spec.Scheduling = nil // behind a gate that is off
-			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, nil)
+			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(c, old *batchv1.CronJob) {
 			c.Status, c.Generation = old.Status, old.Generation
 			if old.Spec.JobTemplate.Spec.Scheduling == nil {
 				c.Spec.JobTemplate.Spec.Scheduling = nil
 			}
-			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, &old.Spec.JobTemplate.Spec.Template.Spec)
+			podspec.DropDisabled(&c.Spec.JobTemplate.Spec.Template.Spec, &old.Spec.JobTemplate.Spec.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(c.Spec, old.Spec) {
 				c.Generation++
 			}

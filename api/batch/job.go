@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
@@ -43,7 +44,7 @@ func names(k, resource, singular string, short ...string) kind.Names {
 }
 
 // Job describes batch/v1 Job.
-func Job() *kind.Kind {
+func Job(on gates.On) *kind.Kind {
 	return kind.Spec[*batchv1.Job]{
 		Names:   names("Job", "jobs", "job"),
 		New:     func() *batchv1.Job { return &batchv1.Job{} },
@@ -53,7 +54,7 @@ func Job() *kind.Kind {
 			j.Generation, j.Status = 1, batchv1.JobStatus{}
 			j.Spec.Scheduling = nil // behind a gate that is off
 			generateSelector(j)
-			podspec.DropDisabled(&j.Spec.Template.Spec, nil)
+			podspec.DropDisabled(&j.Spec.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(j, old *batchv1.Job) {
 			j.Status, j.Generation = old.Status, old.Generation
@@ -61,7 +62,7 @@ func Job() *kind.Kind {
 			if old.Spec.Scheduling == nil {
 				j.Spec.Scheduling = nil
 			}
-			podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec)
+			podspec.DropDisabled(&j.Spec.Template.Spec, &old.Spec.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(j.Spec, old.Spec) {
 				j.Generation++
 			}

@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // PodTemplate describes v1 PodTemplate.
-func PodTemplate() *kind.Kind {
+func PodTemplate(on gates.On) *kind.Kind {
 	check := func(t *corev1.PodTemplate) field.ErrorList {
 		return append(meta.Finalizers(t), podspec.ValidateTemplate(&t.Template, field.NewPath("template"))...)
 	}
@@ -27,11 +28,11 @@ func PodTemplate() *kind.Kind {
 		Default: func(t *corev1.PodTemplate) { podspec.DefaultTemplate(&t.Template) },
 		PrepareCreate: func(t *corev1.PodTemplate) {
 			t.Generation = 1
-			podspec.DropDisabled(&t.Template.Spec, nil)
+			podspec.DropDisabled(&t.Template.Spec, nil, on)
 		},
 		PrepareUpdate: func(t, old *corev1.PodTemplate) {
 			t.Generation = old.Generation
-			podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec)
+			podspec.DropDisabled(&t.Template.Spec, &old.Template.Spec, on)
 			if !equality.Semantic.DeepEqual(t.Template, old.Template) {
 				t.Generation++
 			}

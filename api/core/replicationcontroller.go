@@ -21,12 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/meta"
 )
 
 // ReplicationController describes v1 ReplicationController.
-func ReplicationController() *kind.Kind {
+func ReplicationController(on gates.On) *kind.Kind {
 	return kind.Spec[*corev1.ReplicationController]{
 		Names: kind.Names{
 			Version: "v1", Kind: "ReplicationController", Resource: "replicationcontrollers", Singular: "replicationcontroller",
@@ -37,11 +38,11 @@ func ReplicationController() *kind.Kind {
 		Default: defaultReplicationController,
 		PrepareCreate: func(rc *corev1.ReplicationController) {
 			rc.Generation, rc.Status = 1, corev1.ReplicationControllerStatus{}
-			dropDisabled(rc, nil)
+			dropDisabled(rc, nil, on)
 		},
 		PrepareUpdate: func(rc, old *corev1.ReplicationController) {
 			rc.Status, rc.Generation = old.Status, old.Generation
-			dropDisabled(rc, old)
+			dropDisabled(rc, old, on)
 			if !equality.Semantic.DeepEqual(rc.Spec, old.Spec) {
 				rc.Generation++
 			}
@@ -113,7 +114,7 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 }
 
 // dropDisabled drops what templates cannot have yet; old is nil on create.
-func dropDisabled(rc, old *corev1.ReplicationController) {
+func dropDisabled(rc, old *corev1.ReplicationController, on gates.On) {
 	if rc.Spec.Template == nil {
 		return
 	}
@@ -121,7 +122,7 @@ func dropDisabled(rc, old *corev1.ReplicationController) {
 	if old != nil && old.Spec.Template != nil {
 		was = &old.Spec.Template.Spec
 	}
-	podspec.DropDisabled(&rc.Spec.Template.Spec, was)
+	podspec.DropDisabled(&rc.Spec.Template.Spec, was, on)
 }
 
 func rcReplicas(s *corev1.ReplicationControllerSpec) int32 {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/api/core/pod"
+	"keelson/api/gates"
 )
 
 func repeated(n int, one func(i int) string) string {
@@ -38,7 +39,7 @@ func refusedCheaply(t *testing.T, kind Type, p string, code int32, words string)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begin := time.Now()
-	_, _, err := Do(t.Context(), kind, pod.Pod(), old(), []byte(p), false)
+	_, _, err := Do(t.Context(), kind, pod.Pod(gates.On{}), old(), []byte(p), false)
 	took := time.Since(begin)
 	runtime.ReadMemStats(&after)
 	var status apierrors.APIStatus
@@ -77,7 +78,7 @@ func TestStrategicMergeIsBounded(t *testing.T) {
 	env := repeated(50000, func(i int) string { return fmt.Sprintf(`{"name":"e%d"}`, i) })
 	refusedCheaply(t, Strategic, `{"spec":{"containers":[{"name":"c","env":[`+env+`]}]}}`, http.StatusRequestEntityTooLarge, "list items")
 	few := repeated(500, func(i int) string { return fmt.Sprintf(`{"name":"e%d"}`, i) })
-	got, _, err := Do(t.Context(), Strategic, pod.Pod(), old(), []byte(`{"spec":{"containers":[{"name":"c","env":[`+few+`]}]}}`), true)
+	got, _, err := Do(t.Context(), Strategic, pod.Pod(gates.On{}), old(), []byte(`{"spec":{"containers":[{"name":"c","env":[`+few+`]}]}}`), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func (e *ending) Err() error {
 
 // TestPatchEndsWithItsContext: the deadline of a request holds between the operations of a JSON patch, and before any merge.
 func TestPatchEndsWithItsContext(t *testing.T) {
-	k, was := pod.Pod(), old()
+	k, was := pod.Pod(gates.On{}), old()
 	was.Annotations = map[string]string{"a": "b"}
 	add := func(i int) string {
 		return fmt.Sprintf(`{"op":"add","path":"/metadata/annotations/k%d","value":"v"}`, i)

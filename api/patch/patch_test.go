@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/api/core/pod"
+	"keelson/api/gates"
 )
 
 func old() *corev1.Pod {
@@ -22,7 +23,7 @@ func old() *corev1.Pod {
 }
 
 func TestDo(t *testing.T) {
-	k := pod.Pod()
+	k := pod.Pod(gates.On{})
 	for _, c := range []struct {
 		what   string
 		kind   Type
@@ -59,7 +60,7 @@ func TestDo(t *testing.T) {
 
 // TestStrategicLeavesTheRest: what a patch does not speak of stays as it is, and is a copy.
 func TestStrategicLeavesTheRest(t *testing.T) {
-	k := pod.Pod()
+	k := pod.Pod(gates.On{})
 	was := old()
 	was.Name = "web"
 	was.Labels = map[string]string{"a": "b"}
@@ -126,7 +127,7 @@ func TestRefused(t *testing.T) {
 		{Strategic, `{"metadata":{"$retainKeys":["name"],"labels":{}}}`, 400, "retainKeys"},
 		{Strategic, `{"spec":{"containers":"x"}}`, 422, "cannot restore slice from string"},
 	} {
-		_, _, err := Do(t.Context(), c.kind, pod.Pod(), old(), []byte(c.patch), true)
+		_, _, err := Do(t.Context(), c.kind, pod.Pod(gates.On{}), old(), []byte(c.patch), true)
 		var code int32
 		if status, ok := err.(apierrors.APIStatus); ok {
 			code = status.Status().Code
@@ -144,7 +145,7 @@ func FuzzDo(f *testing.F) {
 	f.Add(uint8(1), []byte(`{"metadata":{"labels":null}}`))
 	f.Add(uint8(2), []byte(`{"spec":{"containers":[{"name":"c","$patch":"delete"}],"$setElementOrder/containers":[{"name":"c"}]}}`))
 	f.Add(uint8(2), []byte(`{"metadata":{"$retainKeys":["name"]}}`))
-	k := pod.Pod()
+	k := pod.Pod(gates.On{})
 	f.Fuzz(func(t *testing.T, which uint8, p []byte) {
 		before := old()
 		obj, _, err := Do(t.Context(), []Type{JSON, Merge, Strategic}[which%3], k, before, p, true)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduling describes the kinds of scheduling.k8s.io/v1.
+// Package scheduling describes the kinds of scheduling.k8s.io.
 package scheduling
 
 import (

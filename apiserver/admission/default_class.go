@@ -9,10 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"keelson/api/scheduling"
 	"keelson/api/storage"
 )
 
@@ -123,6 +125,27 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 }
 
+// PodGroupProtection keeps pod groups from vanishing while pods belong to them: the podgroup-protection controller takes the finalizer away.
+type PodGroupProtection struct{}
+
+// Name is the plugin's name.
+func (PodGroupProtection) Name() string { return "PodGroupProtection" }
+
+// Admit adds the finalizer to new groups.
+func (PodGroupProtection) Admit(_ context.Context, r *Request) error {
+	if g, ok := r.Object.(*schedulingv1beta1.PodGroup); ok && r.Operation == Create && r.Subresource == "" {
+		protected(r, g, scheduling.PodGroupProtection)
+	}
+	return nil
+}
+
+func protected(r *Request, o metav1.Object, finalizer string) {
+	if !slices.Contains(o.GetFinalizers(), finalizer) {
+		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), finalizer))
+		r.Changed("metadata.finalizers")
+	}
+}
+
 // StorageObjectInUseProtection keeps volumes, claims and attribute classes from vanishing while somebody uses them: the finalizers
 // it adds are taken away by the protection controllers.
 type StorageObjectInUseProtection struct{}
@@ -144,9 +167,8 @@ func (StorageObjectInUseProtection) Admit(_ context.Context, r *Request) error {
 	case *storagev1.VolumeAttributesClass:
 		finalizer = "kubernetes.io/vac-protection"
 	}
-	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" && !slices.Contains(o.GetFinalizers(), finalizer) {
-		o.SetFinalizers(append(slices.Clone(o.GetFinalizers()), finalizer))
-		r.Changed("metadata.finalizers")
+	if o, ok := r.Object.(metav1.Object); ok && finalizer != "" {
+		protected(r, o, finalizer)
 	}
 	return nil
 }

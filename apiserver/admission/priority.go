@@ -7,10 +7,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Priority turns a pod's priorityClassName into its priority and preemption policy, and keeps at most one global default class.
+// Priority turns the priorityClassName of a pod into its priority and preemption policy, and that of a pod group into its priority, and keeps at most one global default class.
 type Priority struct{ Reader Reader }
 
 // Name is the plugin's name.
@@ -18,6 +19,9 @@ func (Priority) Name() string { return "Priority" }
 
 // Admit sets spec.priority and spec.preemptionPolicy of new pods.
 func (p Priority) Admit(ctx context.Context, r *Request) error {
+	if g, ok := r.Object.(*schedulingv1beta1.PodGroup); ok && r.Operation == Create && r.Subresource == "" {
+		return p.admitGroup(ctx, r, g)
+	}
 	if !isPod(r) || r.Operation != Create && r.Operation != Update {
 		return nil
 	}
@@ -37,7 +41,7 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 		}
 		return nil
 	}
-	value, policy, err := p.of(ctx, r, pod)
+	value, policy, err := p.of(ctx, r, &pod.Spec.PriorityClassName)
 	if err != nil {
 		return err
 	}
@@ -58,25 +62,41 @@ func (p Priority) Admit(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// of finds the pod's class, or the default one, and names it in the pod.
-func (p Priority) of(ctx context.Context, r *Request, pod *corev1.Pod) (int32, corev1.PreemptionPolicy, error) {
-	if pod.Spec.PriorityClassName == "" {
+// of finds the class that is named, or the default one, whose name it writes there.
+func (p Priority) of(ctx context.Context, r *Request, name *string) (int32, corev1.PreemptionPolicy, error) {
+	if *name == "" {
 		pc, err := p.defaultClass(ctx)
 		if err != nil || pc == nil {
 			return 0, corev1.PreemptLowerPriority, err
 		}
-		pod.Spec.PriorityClassName = pc.Name
+		*name = pc.Name
 		r.Changed("spec.priorityClassName")
 		return pc.Value, policyOf(pc), nil
 	}
-	pc, err := get[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "", pod.Spec.PriorityClassName)
+	pc, err := get[*schedulingv1.PriorityClass](ctx, p.Reader, priorityClasses, "", *name)
 	if isNotFound(err) {
-		return 0, "", Forbidden(r, "no PriorityClass with name %v was found", pod.Spec.PriorityClassName)
+		return 0, "", Forbidden(r, "no PriorityClass with name %v was found", *name)
 	}
 	if err != nil {
 		return 0, "", err
 	}
 	return pc.Value, policyOf(pc), nil
+}
+
+// admitGroup gives a new pod group the priority of its class.
+func (p Priority) admitGroup(ctx context.Context, r *Request, g *schedulingv1beta1.PodGroup) error {
+	value, _, err := p.of(ctx, r, &g.Spec.PriorityClassName)
+	if err != nil {
+		return err
+	}
+	if had := g.Spec.Priority; had != nil && *had != value {
+		return Forbidden(r, "priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set in the spec", *had, value)
+	}
+	if g.Spec.Priority == nil {
+		r.Changed("spec.priority")
+	}
+	g.Spec.Priority = &value
+	return nil
 }
 
 func policyOf(pc *schedulingv1.PriorityClass) corev1.PreemptionPolicy {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/kind/kindtest"
 )
@@ -15,7 +16,7 @@ import (
 // stored are the kinds of the table that can be read back.
 func stored() []*kind.Kind {
 	var out []*kind.Kind
-	for _, row := range Table() {
+	for _, row := range Table(gates.All()) {
 		if !row.Kind.CreateOnly && !slices.Contains(row.ExcludedVerbs, "create") {
 			out = append(out, row.Kind)
 		}
@@ -59,7 +60,7 @@ func TestRandom(t *testing.T) {
 // TestNames: no two rows may answer to the same name of a resource, or to the same short name within a group.
 func TestNames(t *testing.T) {
 	seen := map[string]bool{}
-	for _, row := range Table() {
+	for _, row := range Table(gates.All()) {
 		n := row.Kind.Names
 		if n.Singular == "" || n.Kind == "" || n.Version == "" {
 			t.Errorf("%+v: a name is missing", n)
@@ -76,7 +77,7 @@ func TestNames(t *testing.T) {
 
 // TestIndexed: what an index reads is what the kind's selectable fields say.
 func TestIndexed(t *testing.T) {
-	for _, row := range Table() {
+	for _, row := range Table(gates.All()) {
 		for field, value := range row.Indexed {
 			for seed := range int64(20) {
 				obj := kindtest.Random(row.Kind, seed)

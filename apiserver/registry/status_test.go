@@ -34,7 +34,7 @@ func copied(next, old kind.Object) kind.Object {
 // labelsStay are the kinds whose status subresource changes no labels; annotationsStay: no annotations either.
 var (
 	annotationsStay = []string{
-		"APIService", "CSINode", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest",
+		"APIService", "CSINode", "DeviceTaintRule", "FlowSchema", "PodCertificateRequest", "PodGroup",
 		"PriorityLevelConfiguration", "ResourceClaim", "ServiceCIDR", "StorageVersionMigration", "ValidatingAdmissionPolicy", "VolumeAttachment",
 	}
 	labelsStay = append([]string{"Deployment"}, annotationsStay...)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/kind/kindtest"
 	"keelson/api/scheme"
@@ -21,7 +22,7 @@ import (
 // readStored decodes a value as the server does for that resource.
 func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Object, error) {
 	t.Helper()
-	for _, row := range Table() {
+	for _, row := range Table(gates.All()) {
 		if k := row.Kind; row.View == nil && k.GVR().GroupResource() == gr {
 			e, err := objects.Config{Codec: objects.Protobuf(k.GVK(), k.New, k.StoredVersions), Default: k.Default}.Decoded(store.KV{Key: "/registry/x", Value: value, Revision: 7}, nil)
 			if err != nil {

@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -30,6 +31,7 @@ import (
 	"keelson/api/discovery"
 	"keelson/api/events"
 	"keelson/api/flowcontrol"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/metrics"
 	"keelson/api/networking"
@@ -42,17 +44,17 @@ import (
 	"keelson/api/storagemigration"
 )
 
-// Table lists every resource the server serves. To add a kind, add a line.
-func Table() []Row {
-	return append([]Row{
+// Table lists every resource the server serves when these gates are on. To add a kind, add a line.
+func Table(on gates.On) []Row {
+	return slices.Concat([]Row{
 		{Kind: core.Namespace(), IsNamespace: true, Held: namespaceHeld, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
 		{Kind: core.Node(), Subresources: nodeSubs},
 		{Kind: core.ConfigMap()},
 		{Kind: core.Secret()},
 		{Kind: core.ServiceAccount(), Subresources: []Sub{tokenSub}, ReturnsDeleted: true},
 		{Kind: service.Service(), NameOnCreate: true, Subresources: serviceSubs, ReturnsDeleted: true},
-		{Kind: pod.Pod(), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
-		{Kind: core.ReplicationController()},
+		{Kind: pod.Pod(on), MirrorAnnotation: corev1.MirrorPodAnnotationKey, Subresources: podSubs, ReturnsDeleted: true, Indexed: byNode(nodeOfPod), Reset: podReset},
+		{Kind: core.ReplicationController(on)},
 		{Kind: service.Endpoints(), Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"},
 		{Kind: core.LimitRange()},
 		{Kind: core.ResourceQuota(), NameOnCreate: true},
@@ -62,7 +64,7 @@ func Table() []Row {
 			Kind: core.ComponentStatus(), Computed: true, Deprecated: "v1 ComponentStatus is deprecated in v1.19+",
 			ExcludedVerbs: readOnly,
 		},
-		{Kind: core.PodTemplate(), NameOnCreate: true, ReturnsDeleted: true},
+		{Kind: core.PodTemplate(on), NameOnCreate: true, ReturnsDeleted: true},
 		{Kind: core.Event(), AnyFinalizer: objectAlone, TTL: true},
 		{Kind: events.Event(), TTL: true, View: eventView},
 		{Kind: admissionregistration.ValidatingWebhookConfiguration(), AnyFinalizer: all},
@@ -71,16 +73,16 @@ func Table() []Row {
 		{Kind: admissionregistration.ValidatingAdmissionPolicyBinding(), AnyFinalizer: all},
 		{Kind: admissionregistration.MutatingAdmissionPolicy(), AnyFinalizer: all},
 		{Kind: admissionregistration.MutatingAdmissionPolicyBinding(), AnyFinalizer: all},
-		{Kind: apps.Deployment(), NameOnCreate: true, Reset: deploymentReset},
-		{Kind: apps.ReplicaSet(), NameOnCreate: true},
-		{Kind: apps.StatefulSet(), NameOnCreate: true},
-		{Kind: apps.DaemonSet(), NameOnCreate: true},
+		{Kind: apps.Deployment(on), NameOnCreate: true, Reset: deploymentReset},
+		{Kind: apps.ReplicaSet(on), NameOnCreate: true},
+		{Kind: apps.StatefulSet(on), NameOnCreate: true},
+		{Kind: apps.DaemonSet(on), NameOnCreate: true},
 		{Kind: apps.ControllerRevision()},
 		{Kind: autoscaling.HorizontalPodAutoscalerV2(), NameOnCreate: true},
 		{Kind: autoscaling.HorizontalPodAutoscalerV1(), NameOnCreate: true, View: scalerView},
-		{Kind: batch.Job(), NameOnCreate: true, Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
+		{Kind: batch.Job(on), NameOnCreate: true, Preserves: "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them " +
 			"or set propagationPolicy=Orphan to suppress this warning"},
-		{Kind: batch.CronJob(), NameOnCreate: true, AnyFinalizer: []string{"status"}},
+		{Kind: batch.CronJob(on), NameOnCreate: true, AnyFinalizer: []string{"status"}},
 		{Kind: certificates.CertificateSigningRequest(), Author: certificates.SetRequester, Reset: requestReset},
 		{Kind: certificates.ClusterTrustBundle()},
 		{Kind: certificates.PodCertificateRequest()},
@@ -117,7 +119,15 @@ func Table() []Row {
 		{Kind: storage.CSIStorageCapacity()},
 		{Kind: storagemigration.StorageVersionMigration(), Reset: statusAlone},
 		{Kind: apiextensions.CustomResourceDefinition(), AnyFinalizer: all, KeepsEmpty: true, Held: apiextensions.Held, Terminate: apiextensions.Terminate},
-	}, reviews()...)
+	}, groups(on), reviews())
+}
+
+// groups are the kinds of gate GenericWorkload.
+func groups(on gates.On) []Row {
+	if !on.GenericWorkload {
+		return nil
+	}
+	return []Row{{Kind: scheduling.Workload()}, {Kind: scheduling.PodGroup(), Reset: statusAlone}}
 }
 
 // What rows say in AnyFinalizer.

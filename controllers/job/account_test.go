@@ -17,6 +17,7 @@ import (
 
 	"keelson/api/batch"
 	"keelson/api/core/pod"
+	"keelson/api/gates"
 )
 
 // world is a server, its pods and their nodes, and a controller that crashes.
@@ -55,7 +56,7 @@ func newWorld(t *rapid.T) *world {
 func (w *world) write(st batchv1.JobStatus) {
 	next := w.job.DeepCopy()
 	next.Status = *st.DeepCopy()
-	if errs := batch.Job().Subs["status"].ValidateUpdate(next, w.job); len(errs) > 0 {
+	if errs := batch.Job(gates.On{}).Subs["status"].ValidateUpdate(next, w.job); len(errs) > 0 {
 		w.t.Fatalf("the server refuses a status: %v\nfrom %+v\nto %+v", errs, w.job.Status, next.Status)
 	}
 	w.job = next

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/api/batch"
+	"keelson/api/gates"
 )
 
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -29,7 +30,7 @@ func newJob(completions, parallelism int32, f ...func(*batchv1.Job)) *batchv1.Jo
 	for _, g := range f {
 		g(j)
 	}
-	k := batch.Job()
+	k := batch.Job(gates.On{})
 	k.Default(j)
 	st := j.Status
 	k.PrepareCreate(j)

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind/kindtest"
 )
 
@@ -93,7 +94,7 @@ schedulingGroup: {podGroupName: g}
 volumes: [{name: v, secret: {secretName: s, defaultUser: 5}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1, mode: TLS}}, volumeMounts: [{name: v, mountPath: /v, bindMountOptions: [noexec]}]}]`
 	s, old := specOf(t, text), specOf(t, `{schedulingGroup: {podGroupName: g}, containers: []}`)
-	podspec.DropDisabled(&s, nil)
+	podspec.DropDisabled(&s, nil, gates.On{})
 	want := specOf(t, `
 volumes: [{name: v, secret: {secretName: s}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1}}, volumeMounts: [{name: v, mountPath: /v}]}]`)
@@ -101,7 +102,7 @@ containers: [{name: a, livenessProbe: {grpc: {port: 1}}, volumeMounts: [{name: v
 		t.Errorf("create (-want +got):\n%s", d)
 	}
 	s = specOf(t, text)
-	if podspec.DropDisabled(&s, &old); s.SchedulingGroup == nil || s.Containers[0].LivenessProbe.GRPC.Mode != nil {
+	if podspec.DropDisabled(&s, &old, gates.On{}); s.SchedulingGroup == nil || s.Containers[0].LivenessProbe.GRPC.Mode != nil {
 		t.Errorf("update: %+v", s)
 	}
 }
@@ -115,8 +116,8 @@ topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNo
 	p.Labels = map[string]string{"app": "web", "rev": "1"}
 	p.Annotations = map[string]string{podspec.AppArmorPrefix + "a": "localhost/mine"}
 	p.Status.Phase = corev1.PodRunning
-	kindtest.Create(Pod(), p)
-	kindtest.Same(t, "pod", Pod().Validate(p), nil)
+	kindtest.Create(Pod(gates.On{}), p)
+	kindtest.Same(t, "pod", Pod(gates.On{}).Validate(p), nil)
 	term := p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].LabelSelector.MatchExpressions
 	if len(term) != 2 || term[0].Operator != "In" || term[0].Values[0] != "web" || term[1].Operator != "NotIn" || term[1].Values[0] != "1" {
 		t.Errorf("affinity: %v", term)
@@ -130,7 +131,7 @@ topologySpreadConstraints: [{maxSkew: 1, topologyKey: k, whenUnsatisfiable: DoNo
 	if a := p.Spec.Containers[0].SecurityContext.AppArmorProfile; a.Type != corev1.AppArmorProfileTypeLocalhost || *a.LocalhostProfile != "mine" {
 		t.Errorf("AppArmor: %+v", a)
 	}
-	if w := Pod().Warnings(p, nil); len(w) != 2 || w[1] != `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the "appArmorProfile" field instead` {
+	if w := Pod(gates.On{}).Warnings(p, nil); len(w) != 2 || w[1] != `metadata.annotations[container.apparmor.security.beta.kubernetes.io/a]: deprecated since v1.30; use the "appArmorProfile" field instead` {
 		t.Errorf("warnings: %q", w)
 	}
 }

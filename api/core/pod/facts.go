@@ -8,6 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// Group is the pod group that a pod belongs to, "": none.
+func Group(p *corev1.Pod) string {
+	if g := p.Spec.SchedulingGroup; g != nil && g.PodGroupName != nil {
+		return *g.PodGroupName
+	}
+	return ""
+}
+
 // Terminal reports whether the pod's containers have all ended for good.
 func Terminal(p *corev1.Pod) bool { return TerminalPhase(p.Status.Phase) }
 

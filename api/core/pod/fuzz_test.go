@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind/kindtest"
 )
 
 // TestRandomPods fills pods at random, more often than the registry's test does for each kind.
 func TestRandomPods(t *testing.T) {
 	for seed := range int64(150) {
-		if kindtest.Exercise(t, Pod(), kindtest.Random(Pod(), seed)); t.Failed() {
+		if kindtest.Exercise(t, Pod(gates.On{}), kindtest.Random(Pod(gates.On{}), seed)); t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
@@ -36,7 +37,7 @@ func FuzzPodJSON(f *testing.F) {
 			return
 		}
 		template := corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: *p.Spec.DeepCopy()}
-		kindtest.Exercise(t, Pod(), p)
+		kindtest.Exercise(t, Pod(gates.On{}), p)
 		podspec.DefaultTemplate(&template)
 		podspec.ValidateTemplate(&template, field.NewPath("spec", "template"))
 		podspec.TemplateWarnings(&template, field.NewPath("spec", "template"))
@@ -54,7 +55,7 @@ func FuzzPodProtobuf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := &corev1.Pod{}
 		if p.Unmarshal(b) == nil {
-			kindtest.Exercise(t, Pod(), p)
+			kindtest.Exercise(t, Pod(gates.On{}), p)
 		}
 	})
 }

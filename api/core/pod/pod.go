@@ -13,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/resources"
 	"keelson/api/same"
 )
 
 // Pod describes pods.
-func Pod() *kind.Kind {
+func Pod(on gates.On) *kind.Kind {
 	return kind.Spec[*corev1.Pod]{
 		Names: kind.Names{
 			Version: "v1", Kind: "Pod", Resource: "pods", Singular: "pod", ShortNames: []string{"po"},
@@ -28,8 +29,8 @@ func Pod() *kind.Kind {
 		New:            func() *corev1.Pod { return &corev1.Pod{} },
 		NewList:        func() runtime.Object { return &corev1.PodList{} },
 		Default:        setDefaults,
-		PrepareCreate:  prepareCreate,
-		PrepareUpdate:  prepareUpdate,
+		PrepareCreate:  func(p *corev1.Pod) { prepareCreate(p, on) },
+		PrepareUpdate:  func(p, old *corev1.Pod) { prepareUpdate(p, old, on) },
 		Validate:       validateCreate,
 		ValidateUpdate: validateUpdate,
 		Warnings:       warnings,
@@ -46,11 +47,11 @@ func Pod() *kind.Kind {
 	}.Erase()
 }
 
-func prepareCreate(p *corev1.Pod) {
+func prepareCreate(p *corev1.Pod, on gates.On) {
 	p.Generation = 1
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: resources.QOS(p)}
 	podspec.SyncServiceAccount(&p.Spec)
-	podspec.DropDisabled(&p.Spec, nil)
+	podspec.DropDisabled(&p.Spec, nil, on)
 	if len(p.Spec.SchedulingGates) > 0 {
 		p.Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated,
@@ -62,10 +63,10 @@ func prepareCreate(p *corev1.Pod) {
 	podspec.AppArmorFromAnnotations(p)
 }
 
-func prepareUpdate(p, old *corev1.Pod) {
+func prepareUpdate(p, old *corev1.Pod, on gates.On) {
 	p.Status = old.Status
 	podspec.SyncServiceAccount(&p.Spec)
-	podspec.DropDisabled(&p.Spec, &old.Spec)
+	podspec.DropDisabled(&p.Spec, &old.Spec, on)
 	bumpGeneration(p, old)
 }
 

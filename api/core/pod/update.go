@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/core/podspec"
+	"keelson/api/gates"
 	"keelson/api/same"
 )
 
@@ -225,7 +226,7 @@ func prepareEphemeral(p, old *corev1.Pod) {
 	added := p.Spec.EphemeralContainers
 	keepRest(p, old)
 	p.Spec.EphemeralContainers = added
-	podspec.DropDisabled(&p.Spec, &old.Spec)
+	podspec.DropDisabled(&p.Spec, &old.Spec, gates.On{})
 	bumpGeneration(p, old)
 }
 

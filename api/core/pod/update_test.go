@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"keelson/api/gates"
 	"keelson/api/kind"
 	"keelson/api/kind/kindtest"
 )
@@ -26,8 +27,8 @@ func storedPod(t *testing.T, change ...func(*corev1.Pod)) *corev1.Pod {
 	for _, f := range change {
 		f(p)
 	}
-	kindtest.Create(Pod(), p)
-	if errs := Pod().Validate(p); len(errs) > 0 {
+	kindtest.Create(Pod(gates.On{}), p)
+	if errs := Pod(gates.On{}).Validate(p); len(errs) > 0 {
 		t.Fatalf("the pod to update is invalid: %v", errs)
 	}
 	return p
@@ -89,7 +90,7 @@ func TestPodUpdate(t *testing.T) {
 			[]string{"metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation"}},
 		{"label", nil, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, nil},
 	}
-	k := Pod()
+	k := Pod(gates.On{})
 	for _, tt := range tests {
 		setup := tt.setup
 		if setup == nil {
@@ -113,7 +114,7 @@ func TestPodUpdate(t *testing.T) {
 }
 
 func TestPodUpdateGenerationAndStatus(t *testing.T) {
-	k := Pod()
+	k := Pod(gates.On{})
 	old := storedPod(t)
 	p := old.DeepCopy()
 	p.Generation, p.Status.Phase, p.Labels = 99, corev1.PodRunning, map[string]string{"a": "b"}
@@ -127,7 +128,7 @@ func TestPodUpdateGenerationAndStatus(t *testing.T) {
 }
 
 func TestPodStatusUpdate(t *testing.T) {
-	sub := Pod().Subs["status"]
+	sub := Pod(gates.On{}).Subs["status"]
 	old := storedPod(t, func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 	old.Status.ObservedGeneration = 4
 	old.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, ObservedGeneration: 3}}
@@ -166,7 +167,7 @@ func TestPodStatusUpdate(t *testing.T) {
 }
 
 func TestEphemeralContainers(t *testing.T) {
-	k := Pod()
+	k := Pod(gates.On{})
 	sub := k.Subs["ephemeralcontainers"]
 	old := storedPod(t)
 	add := func(ec corev1.EphemeralContainer) (kind.Object, *corev1.Pod) {
@@ -198,7 +199,7 @@ func TestEphemeralContainers(t *testing.T) {
 }
 
 func TestResize(t *testing.T) {
-	k := Pod()
+	k := Pod(gates.On{})
 	sub := k.Subs["resize"]
 	cpu := func(p *corev1.Pod, q string) {
 		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse(q)
@@ -276,7 +277,7 @@ func TestGrace(t *testing.T) {
 	for _, tt := range tests {
 		p := &corev1.Pod{Spec: corev1.PodSpec{NodeName: tt.node, TerminationGracePeriodSeconds: &tt.spec}, Status: corev1.PodStatus{Phase: tt.phase}}
 		opts := &metav1.DeleteOptions{GracePeriodSeconds: tt.asked}
-		if got := Pod().Grace(p, opts); got != tt.want || *opts.GracePeriodSeconds != tt.want {
+		if got := Pod(gates.On{}).Grace(p, opts); got != tt.want || *opts.GracePeriodSeconds != tt.want {
 			t.Errorf("%s: %d seconds and %d in the options, want %d", tt.name, got, *opts.GracePeriodSeconds, tt.want)
 		}
 	}

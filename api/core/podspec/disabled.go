@@ -4,6 +4,8 @@ package podspec
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/gates"
 )
 
 // gate is a feature gate that is off by default in v1.37 and adds fields to pods.
@@ -18,12 +20,13 @@ const (
 	emptyDirVolumeMode
 	atomicWriteVolumeUserFields
 	containerStopSignals
-	gates
+	gateCount
 )
 
-// DropDisabled removes the fields of gates that are off, unless old (nil on create) has fields of the same gate.
-func DropDisabled(s, old *corev1.PodSpec) {
+// DropDisabled removes the fields of gates that are not on, unless old (nil on create) has fields of the same gate.
+func DropDisabled(s, old *corev1.PodSpec, on gates.On) {
 	var a gated
+	a.used[genericWorkload] = on.GenericWorkload
 	if old != nil {
 		a.spec(old)
 	}
@@ -33,7 +36,7 @@ func DropDisabled(s, old *corev1.PodSpec) {
 
 // gated notes which gates a spec uses, or with drop removes what is not used. It writes nothing that is not there.
 type gated struct {
-	used [gates]bool
+	used [gateCount]bool
 	drop bool
 }
 

@@ -267,7 +267,7 @@ func (c *Checker) schedulingGroup() {
 	}
 	c.In("schedulingGroup")
 	if g.PodGroupName == nil {
-		c.Required("podGroupName", "")
+		c.Invalid("podGroupName", g.PodGroupName, "must specify one of: `podGroupName`")
 	} else {
 		c.Name("podGroupName", *g.PodGroupName, apivalidation.NameIsDNSSubdomain)
 	}

@@ -116,6 +116,7 @@ var table = []row{
 	{name: "ExtendedResourceToleration", off: true, make: plain(func(*Config) admission.Plugin { return admission.ExtendedResourceToleration{} })},
 	{name: "DefaultStorageClass", make: plain(func(c *Config) admission.Plugin { return admission.DefaultStorageClass{Reader: c.Objects} })},
 	{name: "StorageObjectInUseProtection", make: plain(func(*Config) admission.Plugin { return admission.StorageObjectInUseProtection{} })},
+	{name: "PodGroupProtection", make: plain(func(*Config) admission.Plugin { return admission.PodGroupProtection{} })},
 	{name: "OwnerReferencesPermissionEnforcement", off: true, make: plain(func(c *Config) admission.Plugin {
 		return admission.OwnerReferencesPermissionEnforcement{Authorizer: c.Authorizer, ResourceOf: c.Objects.ResourceOf}
 	})},
@@ -194,11 +195,7 @@ func New(c Config) (*admission.Chain, []Follow, error) {
 func Check(enable, disable []string) error {
 	var errs []error
 	for _, name := range enable {
-		switch {
-		case slices.ContainsFunc(table, func(r row) bool { return r.name == name }):
-		case slices.Contains(absent, name):
-			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is not part of Keelson", name))
-		default:
+		if !slices.ContainsFunc(table, func(r row) bool { return r.name == name }) {
 			errs = append(errs, fmt.Errorf("enable-admission-plugins plugin %q is unknown", name))
 		}
 	}
@@ -219,15 +216,11 @@ func Check(enable, disable []string) error {
 	return errors.Join(errs...)
 }
 
-// absent are Kubernetes' plugins that there are none of here: they look after features that are off by default there.
-var absent = []string{"PodGroupProtection"}
-
-// Names are Kubernetes' names of plugins: those of the table in their order, then those that there are none of here, which may be
-// named in configuration and disabled.
+// Names are Kubernetes' names of plugins, in the table's order.
 func Names() []string {
 	out := make([]string, len(table))
 	for i, r := range table {
 		out[i] = r.name
 	}
-	return append(out, absent...)
+	return out
 }

@@ -106,7 +106,7 @@ func TestEnableAndDisable(t *testing.T) {
 	}{
 		{[]string{"Nonsense"}, nil, `enable-admission-plugins plugin "Nonsense" is unknown`},
 		{[]string{"priority"}, nil, `enable-admission-plugins plugin "priority" is unknown`},
-		{[]string{"PodGroupProtection"}, nil, `enable-admission-plugins plugin "PodGroupProtection" is not part of Keelson`},
+		{[]string{"PodGroupProtection"}, nil, ""},
 		{nil, []string{"Nonsense"}, `disable-admission-plugins plugin "Nonsense" is unknown`},
 		{[]string{"Priority", "LimitRanger"}, []string{"LimitRanger", "Priority"}, `[LimitRanger Priority] in enable-admission-plugins and disable-admission-plugins overlapped`},
 		{[]string{"Priority"}, []string{"ImagePolicyWebhook", "NodeRestriction"}, ""},

@@ -15,6 +15,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/gates"
 )
 
 const (
@@ -52,26 +54,39 @@ func meta(name string) metav1.ObjectMeta {
 	}
 }
 
-// Policy returns fresh objects: roles first, then their bindings.
-func Policy() []runtime.Object {
+// Policy returns fresh objects for these gates: roles first, then their bindings.
+func Policy(gated gates.On) []runtime.Object {
 	roles := maps.Clone(userFacing())
 	maps.Copy(roles, components())
-	for name, rules := range controllers() {
+	loops := controllers()
+	if gated.GenericWorkload {
+		roles["system:kube-scheduler"] = append(roles["system:kube-scheduler"], groupRules.scheduler...)
+		loops["podgroup-protection-controller"] = groupRules.protection
+	}
+	for name, rules := range loops {
 		roles["system:controller:"+name] = rules
 	}
 	var out []runtime.Object
 	for _, name := range slices.Sorted(maps.Keys(roles)) {
 		out = append(out, &rbacv1.ClusterRole{ObjectMeta: meta(name), Rules: roles[name]})
 	}
-	out = append(out, aggregated()...)
+	out = append(out, aggregated(gated)...)
 	for _, b := range clusterBindings() {
 		out = append(out, clusterBinding(b.name, b.role, b.subjects...))
 	}
-	for _, name := range slices.Sorted(maps.Keys(controllers())) {
+	for _, name := range slices.Sorted(maps.Keys(loops)) {
 		role := "system:controller:" + name
 		out = append(out, clusterBinding(role, role, serviceAccount(name)))
 	}
 	return append(out, local()...)
+}
+
+// groupRules are what gate GenericWorkload adds.
+var groupRules = struct{ edit, view, scheduler, protection []rbacv1.PolicyRule }{
+	edit:       []rbacv1.PolicyRule{on(write, "scheduling.k8s.io", "workloads podgroups")},
+	view:       []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "workloads podgroups podgroups/status")},
+	scheduler:  []rbacv1.PolicyRule{on(read, "scheduling.k8s.io", "podgroups"), on("patch update", "scheduling.k8s.io", "podgroups/status")},
+	protection: []rbacv1.PolicyRule{on(read+" update", "scheduling.k8s.io", "podgroups"), on(read, "", "pods")},
 }
 
 func clusterBinding(name, role string, subjects ...rbacv1.Subject) *rbacv1.ClusterRoleBinding {

@@ -7,6 +7,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
+	"keelson/api/gates"
 	"keelson/auth"
 	"keelson/auth/authz"
 	"keelson/auth/authz/bootstrap"
@@ -15,7 +16,7 @@ import (
 func TestPolicyHoldsTogether(t *testing.T) {
 	roles := map[string]bool{}
 	seen := map[string]bool{}
-	for _, obj := range bootstrap.Policy() {
+	for _, obj := range bootstrap.Policy(gates.On{}) {
 		switch o := obj.(type) {
 		case *rbacv1.ClusterRole:
 			if roles[o.Name] {
@@ -41,7 +42,7 @@ func TestPolicyHoldsTogether(t *testing.T) {
 
 func TestWhoMayWhat(t *testing.T) {
 	a := &authz.RBAC{}
-	a.Set(bootstrap.Policy()...)
+	a.Set(bootstrap.Policy(gates.On{})...)
 	sa := func(name string) *auth.User { return &auth.User{Name: "system:serviceaccount:kube-system:" + name} }
 	anyone := &auth.User{Name: "ann", Groups: []string{auth.Authenticated}}
 	for _, c := range []struct {

@@ -8,6 +8,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"keelson/api/gates"
 )
 
 func userFacing() map[string][]rbacv1.PolicyRule {
@@ -28,8 +30,11 @@ func userFacing() map[string][]rbacv1.PolicyRule {
 
 // aggregated are admin, edit and view with the parts they are made of. Their rules are also the union of the parts that
 // exist at start; later parts (labelled rbac.authorization.k8s.io/aggregate-to-*) are added by the aggregation controller.
-func aggregated() []runtime.Object {
+func aggregated(gated gates.On) []runtime.Object {
 	parts := map[string][]rbacv1.PolicyRule{"admin": adminRules(), "edit": editRules(), "view": viewRules()}
+	if gated.GenericWorkload {
+		parts["edit"], parts["view"] = append(parts["edit"], groupRules.edit...), append(parts["view"], groupRules.view...)
+	}
 	// By the name that metrics-server gives it.
 	usage := &rbacv1.ClusterRole{ObjectMeta: meta("system:aggregated-metrics-reader"), Rules: []rbacv1.PolicyRule{on(read, "metrics.k8s.io", "pods nodes")}}
 	out := []runtime.Object{usage}

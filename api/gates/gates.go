@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gates knows Kubernetes' feature gates: which of them can be turned here,
+// and what the others are for good. What is turned travels as a value from the flag
+// to what is built with it; nobody asks a global.
+package gates
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"keelson/lib/words"
+)
+
+// On are the gates that can be turned; the zero value is the release's default.
+type On struct {
+	// GenericWorkload: the kinds Workload and PodGroup, spec.schedulingGroup of pods, and the scheduling of groups.
+	GenericWorkload bool
+}
+
+const genericWorkload = "GenericWorkload"
+
+// All is with everything on that can be.
+func All() On { return On{GenericWorkload: true} }
+
+// String is the flag's value.
+func (o *On) String() string {
+	if o != nil && o.GenericWorkload {
+		return genericWorkload + "=true"
+	}
+	return ""
+}
+
+// Type is how the usage text names the flag's value.
+func (*On) Type() string { return "NAME=BOOL,..." }
+
+// Set takes "NAME=true,NAME=false"; what was said before of other gates stays.
+func (o *On) Set(text string) error {
+	next, errs := *o, []error(nil)
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			errs = append(errs, next.one(part))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	*o = next
+	return nil
+}
+
+func (o *On) one(part string) error {
+	name, value, ok := strings.Cut(part, "=")
+	if name = strings.TrimSpace(name); !ok {
+		return fmt.Errorf("feature gate %q: write %s=true or %s=false", name, name, name)
+	}
+	on, err := strconv.ParseBool(strings.TrimSpace(value))
+	if err != nil {
+		return fmt.Errorf("feature gate %s: %q is neither true nor false", name, value)
+	}
+	if name == genericWorkload {
+		o.GenericWorkload = on
+		return nil
+	}
+	for _, fixed := range []struct {
+		names string
+		on    bool
+		said  string
+	}{{fixedOn, true, "it is on and cannot be turned off here"}, {fixedOff, false, "it is off and cannot be turned on here"}} {
+		if slices.Contains(strings.Fields(fixed.names), name) {
+			if on == fixed.on {
+				return nil
+			}
+			return fmt.Errorf("feature gate %s: %s", name, fixed.said)
+		}
+	}
+	known := append(strings.Fields(fixedOn+fixedOff), genericWorkload)
+	if near := words.Nearest(name, slices.Values(known)); near != "" {
+		return fmt.Errorf("there is no feature gate %s: did you mean %s?", name, near)
+	}
+	return fmt.Errorf("there is no feature gate %s in this release", name)
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gates
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestSet(t *testing.T) {
+	for _, c := range []struct{ text, want, err string }{
+		{"GenericWorkload=true", "GenericWorkload=true", ""},
+		{"GenericWorkload=true, GenericWorkload=false", "", ""},
+		{" GenericWorkload = 1 ,,", "GenericWorkload=true", ""},
+		{"OpportunisticBatching=true,GenericWorkload=true", "GenericWorkload=true", ""},
+		{"CompositePodGroup=false", "", ""},
+		{"CompositePodGroup=true", "", "feature gate CompositePodGroup: it is off and cannot be turned on here"},
+		{"DynamicResourceAllocation=false", "", "feature gate DynamicResourceAllocation: it is on and cannot be turned off here"},
+		{"genericworkloads=true", "", "there is no feature gate genericworkloads: did you mean GenericWorkload?"},
+		{"Nonsense=true", "", "there is no feature gate Nonsense in this release"},
+		{"GenericWorkload", "", `feature gate "GenericWorkload": write GenericWorkload=true or GenericWorkload=false`},
+		{"GenericWorkload=yes", "", `feature gate GenericWorkload: "yes" is neither true nor false`},
+		{"GenericWorkload=true,X=y", "", `feature gate X: "y" is neither true nor false`},
+	} {
+		var o On
+		said := ""
+		if err := o.Set(c.text); err != nil {
+			said = err.Error()
+		}
+		if o.String() != c.want || said != c.err {
+			t.Errorf("%q: got %q, %q; want %q, %q", c.text, o.String(), said, c.want, c.err)
+		}
+	}
+}
+
+// A gate is in one list, and the one that can be turned in none.
+func TestNames(t *testing.T) {
+	all := strings.Fields(fixedOn + fixedOff)
+	slices.Sort(all)
+	if n := len(slices.Compact(slices.Clone(all))); n != len(all) || slices.Contains(all, genericWorkload) {
+		t.Errorf("%d gates, %d names", len(all), n)
+	}
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduling
+
+import (
+	"slices"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validate"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/api/internal/check"
+	"keelson/api/kind"
+	"keelson/api/meta"
+)
+
+type (
+	workload = schedulingv1beta1.Workload
+	template = schedulingv1beta1.PodGroupTemplate
+)
+
+// Workload describes scheduling.k8s.io/v1beta1 Workload: templates of groups, for controllers. Nothing here acts on it.
+func Workload() *kind.Kind {
+	return kind.Spec[*workload]{
+		Names:                 groupNames("Workload", "workloads", "workload"),
+		New:                   func() *workload { return &workload{} },
+		NewList:               func() runtime.Object { return &schedulingv1beta1.WorkloadList{} },
+		PrepareCreate:         func(w *workload) { dropFromWorkload(&w.Spec, &schedulingv1beta1.WorkloadSpec{}) },
+		PrepareUpdate:         func(w, old *workload) { dropFromWorkload(&w.Spec, &old.Spec) },
+		Validate:              func(w *workload) field.ErrorList { return validateWorkload(w, nil) },
+		ValidateUpdate:        validateWorkload,
+		NoUnconditionalUpdate: true,
+	}.Erase()
+}
+
+// dropFromWorkload goes by the places of templates, as they cannot be reordered for another.
+func dropFromWorkload(s, old *schedulingv1beta1.WorkloadSpec) {
+	if len(old.CompositePodGroupTemplates) == 0 {
+		s.CompositePodGroupTemplates = nil
+	}
+	for i := range s.PodGroupTemplates {
+		t, was := &s.PodGroupTemplates[i], &template{}
+		if i < len(old.PodGroupTemplates) {
+			was = &old.PodGroupTemplates[i]
+		}
+		if was.SchedulingConstraints == nil {
+			t.SchedulingConstraints = nil
+		}
+		if len(was.ResourceClaims) == 0 {
+			t.ResourceClaims = nil
+		}
+		if was.PreemptionPolicy == nil {
+			t.PreemptionPolicy = nil
+		}
+	}
+}
+
+// validateWorkload checks a new workload, or with old what has changed of one.
+func validateWorkload(w, old *workload) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	l.Add(meta.Finalizers(w)...)
+	s := &w.Spec
+	for i := range s.PodGroupTemplates {
+		if a, b := &s.PodGroupTemplates[0], &s.PodGroupTemplates[i]; a.PriorityClassName != b.PriorityClassName || !equality.Semantic.DeepEqual(a.Priority, b.Priority) {
+			l.Add(field.Invalid(l.Path(""), nil, "detected multiple priority configurations"))
+			break
+		}
+	}
+	if old == nil {
+		oneOf(l, member{"podGroupTemplates", len(s.PodGroupTemplates) > 0}, member{"compositePodGroupTemplates", len(s.CompositePodGroupTemplates) > 0})
+		if ref := s.ControllerRef; ref != nil {
+			l.Within("controllerRef", func() {
+				if ref.APIGroup != "" {
+					check.Format(l, "apiGroup", ref.APIGroup, validate.LongName)
+				}
+				required(l, "kind", ref.Kind, validate.PathSegmentName)
+				required(l, "name", ref.Name, validate.PathSegmentName)
+			})
+		}
+		validateTemplates(l, s.PodGroupTemplates, nil)
+		return l.Errors()
+	}
+	l.Fixed("controllerRef", equality.Semantic.DeepEqual(s.ControllerRef, old.Spec.ControllerRef))
+	l.Fixed("compositePodGroupTemplates", equality.Semantic.DeepEqual(s.CompositePodGroupTemplates, old.Spec.CompositePodGroupTemplates))
+	if !equality.Semantic.DeepEqual(s.PodGroupTemplates, old.Spec.PodGroupTemplates) && sameTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates) {
+		validateTemplates(l, s.PodGroupTemplates, old.Spec.PodGroupTemplates)
+	}
+	return l.Errors()
+}
+
+func called(name string) func(template) bool { return func(t template) bool { return t.Name == name } }
+
+// sameTemplates reports templates that have come or gone.
+func sameTemplates(l *check.List, now, old []template) bool {
+	before := l.Len()
+	for i := range now {
+		if !slices.ContainsFunc(old, called(now[i].Name)) {
+			l.Declared(field.Forbidden(l.Path("podGroupTemplates").Index(i), "item may not be added"))
+		}
+	}
+	for i := range old {
+		if !slices.ContainsFunc(now, called(old[i].Name)) {
+			l.Declared(field.Forbidden(l.Path("podGroupTemplates"), "item may not be removed"))
+		}
+	}
+	return l.Len() == before
+}
+
+func validateTemplates(l *check.List, now, old []template) {
+	if len(now) > schedulingv1beta1.WorkloadMaxPodGroupTemplates {
+		l.Declared(field.TooMany(l.Path("podGroupTemplates"), len(now), schedulingv1beta1.WorkloadMaxPodGroupTemplates))
+		return
+	}
+	check.Each(l, "podGroupTemplates", now, func(i int, t *template) {
+		if slices.ContainsFunc(now[:i], called(t.Name)) {
+			l.Declared(field.Duplicate(l.Path(""), *t))
+		}
+		var was *group
+		if j := slices.IndexFunc(old, called(t.Name)); j >= 0 {
+			o := &old[j]
+			was = &group{&o.SchedulingPolicy, o.DisruptionMode, o.PriorityClassName, o.Priority}
+			l.Fixed("schedulingConstraints", equality.Semantic.DeepEqual(t.SchedulingConstraints, o.SchedulingConstraints))
+			l.Fixed("resourceClaims", equality.Semantic.DeepEqual(t.ResourceClaims, o.ResourceClaims))
+			l.Fixed("preemptionPolicy", equality.Semantic.DeepEqual(t.PreemptionPolicy, o.PreemptionPolicy))
+		} else {
+			required(l, "name", t.Name, validate.ShortName)
+		}
+		validateGroup(l, &group{&t.SchedulingPolicy, t.DisruptionMode, t.PriorityClassName, t.Priority}, was)
+	})
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/api/gates"
+	"keelson/apiserver/registry"
+)
+
+func gatesFlag(fl *pflag.FlagSet, on *gates.On) {
+	fl.Var(on, "feature-gates", "turn Kubernetes' feature gates: `NAME=BOOL`,... (GenericWorkload; the others stay as the release has them)")
+}
+
+// runtimeConfig is a flag of kube-apiserver by which versions are switched on that are off there by default. Here a version is served if it
+// is there, or once its gate is on: the flag is checked and has no other effect.
+type runtimeConfig struct{}
+
+// String is the flag's value.
+func (runtimeConfig) String() string { return "" }
+
+// Type is how the usage text names it.
+func (runtimeConfig) Type() string { return "string" }
+
+// Set takes the flag's value.
+func (runtimeConfig) Set(text string) error {
+	var errs []error
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			errs = append(errs, checkVersion(part))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func checkVersion(part string) error {
+	what, value, given := strings.Cut(part, "=")
+	if on, err := strconv.ParseBool(value); given && err != nil {
+		return fmt.Errorf("%s: %q is neither true nor false", what, value)
+	} else if given && !on {
+		return fmt.Errorf("%s cannot be switched off", what)
+	}
+	switch what {
+	case "api/all", "api/ga", "api/beta", "api/alpha":
+		return nil
+	}
+	words := strings.SplitN(what, "/", 3)
+	if what == "v1" || len(words) > 1 && words[0] == "api" {
+		words = []string{"", words[len(words)-1]}
+	}
+	for _, row := range registry.Table(gates.All()) {
+		n := row.Kind.Names
+		if len(words) >= 2 && (schema.GroupVersion{Group: n.Group, Version: n.Version}) == (schema.GroupVersion{Group: words[0], Version: words[1]}) && (len(words) == 2 || words[2] == n.Resource) {
+			return nil
+		}
+	}
+	return fmt.Errorf("this server has no %s", what)
+}

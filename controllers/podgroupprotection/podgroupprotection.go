@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podgroupprotection lets a deleted PodGroup go once no pod that runs or waits
+// belongs to it: it takes away the finalizer scheduling.k8s.io/podgroup-protection,
+// which admission adds. The table of controllers starts it where groups are served.
+package podgroupprotection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulinglisters "k8s.io/client-go/listers/scheduling/v1beta1"
+	"k8s.io/client-go/tools/cache"
+
+	podkind "keelson/api/core/pod"
+	"keelson/api/scheduling"
+	"keelson/controllers/framework"
+	"keelson/controllers/internal/protect"
+	"keelson/lib/mark"
+)
+
+// byGroup finds pods by the group that they belong to, unless they have finished.
+const byGroup = "keelson.podgroup"
+
+// Controller watches over groups.
+type Controller struct {
+	env    *framework.Env
+	loop   *framework.Loop[framework.Key]
+	groups schedulinglisters.PodGroupLister
+	pods   cache.Indexer
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	groups, pods := env.Shared.Scheduling().V1beta1().PodGroups(), env.Shared.Core().V1().Pods().Informer()
+	c := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	look := func(g *schedulingv1beta1.PodGroup) {
+		if protect.Doomed(g, scheduling.PodGroupProtection) {
+			c.loop.Add(framework.KeyOf(g))
+		}
+	}
+	left := func(p *corev1.Pod) {
+		if name := podkind.Group(p); name != "" {
+			c.loop.Add(framework.Key{Namespace: p.Namespace, Name: name})
+		}
+	}
+	err := errors.Join(
+		framework.EnsureIndex(pods, byGroup, indexByGroup),
+		framework.On(c.loop, groups.Informer(), framework.Handlers[*schedulingv1beta1.PodGroup]{
+			Add: look, Update: func(_, g *schedulingv1beta1.PodGroup) { look(g) },
+		}),
+		framework.On(c.loop, pods, framework.Handlers[*corev1.Pod]{
+			Update: func(old, p *corev1.Pod) {
+				if old.UID != p.UID || podkind.Terminal(p) {
+					left(old)
+				}
+			},
+			Delete: left,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("pod group protection: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func indexByGroup(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok || podkind.Terminal(p) || podkind.Group(p) == "" {
+		return nil, nil
+	}
+	return []string{p.Namespace + "/" + podkind.Group(p)}, nil
+}
+
+func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	g, err := c.groups.PodGroups(key.Namespace).Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || !protect.Doomed(g, scheduling.PodGroupProtection) {
+		return err
+	}
+	if members, err := c.pods.IndexKeys(byGroup, key.String()); err != nil || len(members) > 0 {
+		return err
+	}
+	begin, own := time.Now(), g.DeepCopy()
+	protect.Toggle(own, scheduling.PodGroupProtection)
+	_, err = c.env.Client.SchedulingV1beta1().PodGroups(own.Namespace).Update(ctx, own, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	c.env.Reconciled(mark.Subject{Resource: "podgroups", Namespace: own.Namespace, Name: own.Name, UID: string(own.UID)}, begin, &mark.Reconcile{}, err)
+	return err
+}
