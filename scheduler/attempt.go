@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"keelson/lib/mark"
+	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/preempt"
@@ -310,7 +311,8 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 	}
 	d := explain.Decision(a, it.Attempts, begin.Sub(it.Since))
 	if a.Chosen == nil {
-		d.Waits = waits(s.queue.Waits(a.Pod.Pod, a.RefusedBy()))
+		by := a.RefusedBy()
+		d.Waits = waits(s.queue.Waits(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
 	return s.cfg.Marks.Reach(mark.Mark{
 		Step: mark.StepDecision, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(a.Pod.Pod), Detail: d,
@@ -318,11 +320,13 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 }
 
 // waits says what will make the scheduler try again.
-func waits(k framework.Kinds) string {
+func waits(k framework.Kinds, devices bool) string {
 	const node = framework.NodeAdd | framework.NodeAllocatable | framework.NodeLabels | framework.NodeTaints | framework.NodeImages |
 		framework.NodeFeatures
 	const pods = framework.PodAdd | framework.PodLabels | framework.PodShrinks | framework.PodDelete
 	switch {
+	case devices:
+		return "a claim, a device or a node changes"
 	case k&framework.Claims != 0:
 		return "a claim, a volume or a node changes"
 	case k&node != 0 && k&pods != 0:

@@ -12,6 +12,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/config"
+	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
@@ -91,6 +92,7 @@ func (s *Scheduler) registry() framework.Registry {
 			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
 		}), nil
 	}
+	r[dynamicresources.Name] = s.newDynamicResources
 	maps.Copy(r, s.cfg.Plugins)
 	return r
 }

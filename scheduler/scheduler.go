@@ -30,6 +30,7 @@ import (
 	"keelson/client"
 	"keelson/lib/mark"
 	"keelson/scheduler/config"
+	"keelson/scheduler/dynamicresources"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/queue"
@@ -72,8 +73,9 @@ type Scheduler struct {
 	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin asked for a custom resource
 	writes          chan func(context.Context)
 	storage         *plugins.Storage
-	waits           sync.WaitGroup // of pods that wait for plugins
-	waiting         waiting        // the same, by pod
+	devices         *dynamicresources.Known // nil: no profile has the plugin
+	waits           sync.WaitGroup          // of pods that wait for plugins
+	waiting         waiting                 // the same, by pod
 	permits         framework.WaitingPods
 	log             *slog.Logger
 }

@@ -102,8 +102,11 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
 func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	var synced []cache.DoneChecker
 	seen := map[schema.GroupVersionResource]bool{{}: true}
+	synced, err := s.watchDevices(f, seen)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range s.profiles {
 		for _, e := range p.extensions {
 			for _, h := range e.EventsToRegister() {
@@ -280,18 +283,12 @@ func (s *Scheduler) known(pod *state.PodInfo) bool { return s.queue.Has(pod.Pod.
 
 // watchBudgets watches disruption budgets if the server has them.
 func (s *Scheduler) watchBudgets(f informers.SharedInformerFactory) []cache.DoneChecker {
-	list, err := s.client.Discovery().ServerResourcesForGroupVersion(policyv1.SchemeGroupVersion.String())
-	if err != nil {
+	if !s.serves(policyv1.SchemeGroupVersion, "poddisruptionbudgets") {
 		return nil
 	}
-	for _, r := range list.APIResources {
-		if r.Name == "poddisruptionbudgets" {
-			b := f.Policy().V1().PodDisruptionBudgets()
-			s.budgets = b.Lister()
-			return []cache.DoneChecker{b.Informer().HasSyncedChecker()}
-		}
-	}
-	return nil
+	b := f.Policy().V1().PodDisruptionBudgets()
+	s.budgets = b.Lister()
+	return []cache.DoneChecker{b.Informer().HasSyncedChecker()}
 }
 
 func (s *Scheduler) listBudgets() []*policyv1.PodDisruptionBudget {

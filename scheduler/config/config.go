@@ -80,12 +80,12 @@ func (p *Profile) Plugins() []string {
 var defaultPlugins = []Plugin{
 	{"SchedulingGates", 1}, {"PrioritySort", 1}, {"NodeUnschedulable", 1}, {"NodeName", 1}, {"TaintToleration", 3}, {"NodeAffinity", 2},
 	{"NodePorts", 1}, {"NodeDeclaredFeatures", 1}, {"NodeResourcesFit", 1}, {"VolumeRestrictions", 1}, {"NodeVolumeLimits", 1}, {"VolumeBinding", 1}, {"VolumeZone", 1},
-	{"PodTopologySpread", 2}, {"InterPodAffinity", 2}, {"DefaultPreemption", 1}, {"NodeResourcesBalancedAllocation", 1},
+	{"PodTopologySpread", 2}, {"InterPodAffinity", 2}, {"DynamicResources", 2}, {"DefaultPreemption", 1}, {"NodeResourcesBalancedAllocation", 1},
 	{"ImageLocality", 1}, {"DefaultBinder", 1},
 }
 
 // absent are plugins of Kubernetes that are not in this scheduler: files that name them are read.
-var absent = []string{"DynamicResources", "GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
+var absent = []string{"GangScheduling", "DeferredPodScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount"}
 
 // points are the extension points that have lists of their own, in the order of an attempt.
 var points = []framework.Point{

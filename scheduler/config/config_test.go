@@ -94,7 +94,7 @@ func TestProfiles(t *testing.T) {
 		{"elsewhere not", few + "    score: {disabled: [{name: Mine}]}\n", framework.AtFilter, "NodeResourcesFit ImageLocality=7 Mine=2"},
 		{"all disabled", few + "    score: {disabled: [{name: '*'}], enabled: [{name: NodeAffinity}]}\n", framework.AtScore, "NodeAffinity"},
 		{"by preScore", few + "    preScore: {disabled: [{name: Mine}]}\n", framework.AtScore, "NodeResourcesFit ImageLocality=7"},
-		{"absent", few + "    filter: {enabled: [{name: DynamicResources}]}\n", framework.AtFilter, "NodeResourcesFit ImageLocality=7 Mine=2"},
+		{"absent", few + "    filter: {enabled: [{name: GangScheduling}]}\n", framework.AtFilter, "NodeResourcesFit ImageLocality=7 Mine=2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := at(read(t, tt.body).Profiles[0], tt.point); got != tt.want {
@@ -126,7 +126,7 @@ func TestDefaults(t *testing.T) {
 		*c.Parallelism != 16 || !*c.LeaderElection.LeaderElect || c.LeaderElection.ResourceName != "kube-scheduler" {
 		t.Errorf("got %+v", c)
 	}
-	if got := read(t, "profiles:\n- plugins: {multiPoint: {enabled: [{name: DynamicResources}]}}\n").Warnings; len(got) != 1 {
+	if got := read(t, "profiles:\n- plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}\n").Warnings; len(got) != 1 {
 		t.Errorf("warnings: %q", got)
 	}
 }

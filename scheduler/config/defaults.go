@@ -106,6 +106,9 @@ func setArgsDefaults(o runtime.Object) {
 		orDefault(&a.DefaultingType, configv1.SystemDefaulting)
 	case *configv1.VolumeBindingArgs:
 		pointTo(&a.BindTimeoutSeconds, 600)
+	case *configv1.DynamicResourcesArgs:
+		pointTo(&a.FilterTimeout, metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault})
+		pointTo(&a.BindingTimeout, metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -50,6 +51,13 @@ func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 		}
 		if a.Shape != nil {
 			errs = append(errs, field.Forbidden(at.Child("shape"), "this scheduler does not score by storage capacity"))
+		}
+	case *configv1.DynamicResourcesArgs:
+		if d := a.FilterTimeout.Duration; d < 0 {
+			errs = append(errs, field.Invalid(at.Child("filterTimeout"), d.String(), "must be zero or positive"))
+		}
+		if d := a.BindingTimeout.Duration; d < time.Second {
+			errs = append(errs, field.Invalid(at.Child("bindingTimeout"), d.String(), "must be at least 1 second"))
 		}
 	case *configv1.NodeAffinityArgs:
 		return validateAddedAffinity(at.Child("addedAffinity"), a.AddedAffinity)

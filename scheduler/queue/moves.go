@@ -5,15 +5,21 @@ package queue
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson/scheduler/framework"
 )
 
-// matters reports whether an update of a waiting pod may change the verdict: anything but its status and bookkeeping.
+// matters reports whether an update of a waiting pod may change the verdict: anything but bookkeeping, and of its status only the claims
+// that were made for it.
 func matters(old, pod *corev1.Pod) bool {
-	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) || !reflect.DeepEqual(&old.Spec, &pod.Spec)
+	return old.Generation != pod.Generation || !maps.Equal(old.Labels, pod.Labels) || !reflect.DeepEqual(&old.Spec, &pod.Spec) ||
+		!resourceclaim.PodStatusEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses)
 }
 
 // unlock releases the lock and then tells who has become ready.
@@ -26,16 +32,34 @@ func (q *Queue) unlock() {
 	}
 }
 
-// gatedLocked reports whether a gate keeps the pod out, and remembers which.
+// gatedLocked reports whether a gate keeps the pod out, and remembers which, and whether events may open it.
 func (q *Queue) gatedLocked(it *Item) bool {
 	it.gatedBy = ""
+	delete(q.gated, it)
 	for _, g := range it.rules.Gates {
-		if g.PreEnqueue(it.Pod) != nil {
-			it.gatedBy = g.Name()
-			return true
+		if g.PreEnqueue(it.Pod) == nil {
+			continue
 		}
+		it.gatedBy = g.Name()
+		if _, ok := it.rules.Hints[it.gatedBy]; ok {
+			q.gated[it] = struct{}{}
+		}
+		return true
 	}
 	return false
+}
+
+// openLocked lets out the pods whose gate an event has opened. Besides the pod itself a gate can look at objects that its plugin asked for.
+func (q *Queue) openLocked(e *framework.Event) {
+	if e.Kinds&framework.Objects == 0 {
+		return
+	}
+	for it := range q.gated {
+		about := func(h framework.ClusterEventWithHint) bool { return h.About(e) }
+		if slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) && !q.gatedLocked(it) {
+			q.activateLocked(it, e.Label())
+		}
+	}
 }
 
 // activateLocked makes a pod ready.

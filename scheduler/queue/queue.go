@@ -92,6 +92,8 @@ type Queue struct {
 	errors  heap // likewise: those that wait because something went wrong
 	refused heap // those that wait for an event, the longest waiting first
 	flying  int
+	// gated are the pods behind gates that events may open.
+	gated map[*Item]struct{}
 	// Events since the oldest pod in flight was popped; the first has number base.
 	events []framework.Event
 	base   int64
@@ -128,7 +130,7 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
+		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
 		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
 	}
 }
@@ -189,6 +191,7 @@ func (q *Queue) Delete(uid types.UID) {
 		return
 	}
 	delete(q.items, uid)
+	delete(q.gated, it)
 	if it.where == inFlight || it.where == inBinding {
 		it.removed = true
 		return
@@ -341,6 +344,7 @@ func (q *Queue) Happened(e framework.Event) {
 		q.leaveLocked(it)
 		q.againLocked(it, e.Label())
 	}
+	q.openLocked(&e)
 }
 
 func (q *Queue) noteLocked(e framework.Event) {

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/client"
+	"keelson/scheduler/dynamicresources"
+	"keelson/scheduler/framework"
+)
+
+// newDynamicResources is the factory of the plugin; all profiles share what is known of devices.
+func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framework.Plugin, error) {
+	a, ok := args.(*configv1.DynamicResourcesArgs)
+	if !ok {
+		return nil, fmt.Errorf("plugin %s: its arguments are a %T", dynamicresources.Name, args)
+	}
+	if s.devices == nil {
+		s.devices = dynamicresources.NewKnown()
+	}
+	return dynamicresources.New(dynamicresources.Config{
+		Known: s.devices, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
+		Waiting: func(pod *corev1.Pod, node string) {
+			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
+				"waiting for binding conditions for device on node %s", node)
+		},
+		Failed: func(pod *corev1.Pod, err error) {
+			s.log.Warn("device claim not written", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		},
+	}), nil
+}
+
+// watchDevices watches claims, slices and classes of devices, if a profile wants them and the server has them. What is known of claims comes
+// before the queue's pods: whom a change wakes finds the devices that it frees.
+func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
+	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes} {
+		seen[r] = true
+	}
+	if s.devices == nil || !s.serves(resourcev1.SchemeGroupVersion, dynamicresources.Claims.Resource) {
+		return nil, nil
+	}
+	claims, slices, classes := s.devices.Watch(f)
+	queue := s.tellOf(dynamicresources.Claims)
+	told, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.setClaim(nil, o); queue.OnAdd(o, false) },
+		UpdateFunc: func(old, now any) {
+			s.setClaim(old, now)
+			queue.OnUpdate(old, now)
+		},
+		DeleteFunc: func(o any) { s.setClaim(o, nil); queue.OnDelete(o) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch resource claims: %w", err)
+	}
+	synced := []cache.DoneChecker{told.HasSyncedChecker()}
+	for of, inf := range map[schema.GroupVersionResource]cache.SharedIndexInformer{dynamicresources.Slices: slices, dynamicresources.Classes: classes} {
+		reg, err := inf.AddEventHandler(s.tellOf(of))
+		if err != nil {
+			return nil, fmt.Errorf("watch %s: %w", of.Resource, err)
+		}
+		synced = append(synced, reg.HasSyncedChecker())
+	}
+	return synced, nil
+}
+
+func (s *Scheduler) setClaim(old, now any) {
+	before, _ := client.Delivered[*resourcev1.ResourceClaim](old)
+	after, _ := client.Delivered[*resourcev1.ResourceClaim](now)
+	s.devices.Claim(before, after)
+}
+
+// serves tells whether the server has a resource.
+func (s *Scheduler) serves(gv schema.GroupVersion, resource string) bool {
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())
+	if err != nil {
+		return false
+	}
+	for i := range list.APIResources {
+		if list.APIResources[i].Name == resource {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/client"
+	"keelson/scheduler"
+	"keelson/scheduler/schedtest"
+)
+
+// withDevices is a scheduler whose server has resource.k8s.io, a node with one GPU, and a class of GPUs.
+func withDevices(t *testing.T) *cluster {
+	t.Helper()
+	node := "a"
+	return startWith(t, func(c *scheduler.Config) { serveDevices(c.Client) }, schedtest.Node(node),
+		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}},
+		&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "a-gpus"}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1}, Devices: []resourcev1.Device{{Name: "gpu-0"}},
+		}})
+}
+
+func serveDevices(c *client.Client) {
+	server, ok := c.Interface.(*fake.Clientset)
+	if !ok {
+		panic("not a fake server")
+	}
+	server.Resources = append(server.Resources, &metav1.APIResourceList{
+		GroupVersion: resourcev1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "resourceclaims"}},
+	})
+}
+
+func gpu(name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}, Spec: resourcev1.ResourceClaimSpec{
+		Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "gpu", Exactly: &resourcev1.ExactDeviceRequest{
+			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
+		}}}},
+	}}
+}
+
+func wanting(claim corev1.PodResourceClaim) schedtest.PodOption {
+	return func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{claim} }
+}
+
+// TestDevices: two pods want one device. The second learns why it waits, and gets it when the first claim is given up.
+func TestDevices(t *testing.T) {
+	c := withDevices(t)
+	pods, claims := c.CoreV1().Pods("default"), c.ResourceV1().ResourceClaims("default")
+	for _, name := range []string{"one", "two"} {
+		if _, err := claims.Create(t.Context(), gpu(name), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pods.Create(t.Context(), schedtest.Pod(name, wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name})), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if name == "one" {
+			c.eventually("one", bound)
+		}
+	}
+	had, err := claims.Get(t.Context(), "one", metav1.GetOptions{})
+	if err != nil || had.Status.Allocation == nil || had.Status.Allocation.Devices.Results[0].Device != "gpu-0" || len(had.Status.ReservedFor) != 1 ||
+		had.Status.ReservedFor[0].Name != "one" || len(had.Finalizers) != 1 {
+		t.Fatalf("the first one's claim: %+v %v", had, err)
+	}
+	second := c.eventually("two", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	if got := scheduledCondition(second); !strings.Contains(got.Message, "1 cannot allocate all claims") || bound(second) {
+		t.Errorf("the second: %+v", got)
+	}
+	had.Status = resourcev1.ResourceClaimStatus{}
+	if _, err := claims.UpdateStatus(t.Context(), had, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("two", bound)
+}
+
+// TestGeneratedClaims: a pod waits without a word until its claim is made, and no longer.
+func TestGeneratedClaims(t *testing.T) {
+	c := withDevices(t)
+	pods, claims := c.CoreV1().Pods("default"), c.ResourceV1().ResourceClaims("default")
+	template, name := "gpus", "p-gpu-abcde"
+	p, err := pods.Create(t.Context(), schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimTemplateName: &template})), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: &name}}
+	if p, err = pods.UpdateStatus(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	own := gpu(name)
+	own.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(p, corev1.SchemeGroupVersion.WithKind("Pod"))}
+	if _, err := claims.Create(t.Context(), own, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.eventually("p", bound); scheduledCondition(got) != nil {
+		t.Errorf("it was refused first: %+v", scheduledCondition(got))
+	}
+}
+
+// TestNoDevices: on a server without the kinds other pods are scheduled, and one with claims is told.
+func TestNoDevices(t *testing.T) {
+	c := start(t, schedtest.Node("a"))
+	name := "c"
+	for _, p := range []*corev1.Pod{schedtest.Pod("plain"), schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &name}))} {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.eventually("plain", bound)
+	p := c.eventually("p", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	if got := scheduledCondition(p).Message; !strings.Contains(got, "the API server has no resource claims") {
+		t.Errorf("it is told %q", got)
+	}
+}

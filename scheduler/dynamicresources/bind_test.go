@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicresources
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	k8stesting "k8s.io/client-go/testing"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/schedtest"
+)
+
+func (w *world) stored(name string) *resourcev1.ResourceClaim {
+	w.t.Helper()
+	c, err := w.client.ResourceV1().ResourceClaims("default").Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c
+}
+
+// TestPreBind: allocation, finalizer and reservation are written, once more after a conflict, and the reservation is taken back.
+func TestPreBind(t *testing.T) {
+	w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+	w.Add(schedtest.Node("a"))
+	conflicts := 1
+	w.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		if conflicts == 0 {
+			return false, nil, nil
+		}
+		conflicts--
+		return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", errors.New("somebody was faster"))
+	})
+	p := schedtest.Pod("p", using("c"))
+	a := w.place(p)
+	if !w.plugin.PreBindPreFlight(a.Cycle, a.Pod, "a") {
+		t.Error("there is nothing to write")
+	}
+	if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+		t.Fatal(err)
+	}
+	c := w.stored("c")
+	if s := c.Status; s.Allocation == nil || s.Allocation.Devices.Results[0].Device != "d" || s.Allocation.AllocationTimestamp == nil || s.Allocation.NodeSelector == nil ||
+		len(s.ReservedFor) != 1 || s.ReservedFor[0].UID != p.UID || s.ReservedFor[0].Resource != "pods" || strings.Join(c.Finalizers, "") != resourcev1.Finalizer {
+		t.Errorf("written: %+v", c)
+	}
+	// Until the cache has it, what was written is known.
+	if again, err := w.known.claim("default", "c"); err != nil || len(w.known.allocated().AllocatedDevices) != 1 {
+		t.Errorf("known: %v %v", again, err)
+	}
+	w.known.Claim(nil, c)
+	cycle := *a
+	w.plugin.Unreserve(t.Context(), cycle.Cycle, cycle.Pod, "a")
+	if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || c.Status.Allocation == nil {
+		t.Errorf("taken back: %+v", c.Status)
+	}
+}
+
+// TestMeanwhile: what became of a claim between the decision and the binding is respected.
+func TestMeanwhile(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*resourcev1.ResourceClaim)
+		want   string
+	}{
+		{"allocated", func(c *resourcev1.ResourceClaim) { having(c, "a", "other") }, "claim default/c got allocated elsewhere in the meantime"},
+		{"deleted", func(c *resourcev1.ResourceClaim) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, "claim default/c got deleted in the meantime"},
+		{"made anew", func(c *resourcev1.ResourceClaim) { c.UID = "another" }, "claim default/c got deleted in the meantime"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+			w.Add(schedtest.Node("a"))
+			a := w.place(schedtest.Pod("p", using("c")))
+			c := w.stored("c")
+			tt.change(c)
+			first := true
+			w.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+				if !first {
+					return false, nil, nil
+				}
+				first = false
+				if err := w.client.Tracker().Update(Claims, c, "default"); err != nil {
+					t.Error(err)
+				}
+				return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", errors.New("somebody was faster"))
+			})
+			if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err == nil || err.Error() != tt.want {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
+			if n := len(w.known.allocated().AllocatedDevices); n != 0 {
+				t.Errorf("%d devices are still kept", n)
+			}
+		})
+	}
+}
+
+// TestConditions: a pod is bound when its devices are ready, and not when they cannot become so.
+func TestConditions(t *testing.T) {
+	for _, tt := range []struct{ said, want string }{{"Attached", ""}, {"Broken", "device binding failed: claim=c"}, {"", "device binding timeout"}} {
+		w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
+		if tt.said == "" {
+			w.plugin.Binding = 10 * time.Millisecond
+		}
+		d := device("d")
+		d.BindingConditions, d.BindingFailureConditions = []string{"Attached"}, []string{"Broken"}
+		w.add(slice("a", d))
+		w.Add(schedtest.Node("a"))
+		a := w.place(schedtest.Pod("p", using("c")))
+		w.plugin.Waiting = func(_ *corev1.Pod, node string) {
+			if c := w.stored("c"); tt.said != "" && node == "a" {
+				c.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: driver, Pool: "a", Device: "d", Conditions: []metav1.Condition{{Type: tt.said, Status: metav1.ConditionTrue}}}}
+				c.ResourceVersion = "100"
+				if err := w.caches.Resource().V1().ResourceClaims().Informer().GetStore().Update(c); err != nil {
+					t.Error(err)
+				}
+				w.known.Claim(nil, c)
+			}
+		}
+		err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a")
+		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%q: got %v, want %q", tt.said, err, tt.want)
+		}
+	}
+}
+
+// TestPostFilter: devices on a node where the pod cannot go are given up, unless another pod uses them.
+func TestPostFilter(t *testing.T) {
+	for _, tt := range []struct {
+		users string
+		want  bool
+	}{{"", true}, {"pod-default-p", true}, {"other", false}, {"pod-default-p other", false}} {
+		c := having(claim("c", exactly("r", "gpu", 1)), "gone", "d")
+		for _, uid := range strings.Fields(tt.users) {
+			c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", UID: types.UID(uid)})
+		}
+		w := newWorld(t, c)
+		w.Add(schedtest.Node("a"))
+		a := w.place(schedtest.Pod("p", using("c")))
+		_, said := w.plugin.PostFilter(t.Context(), a)
+		if got := w.stored("c").Status.Allocation == nil; got != tt.want || (said != "") != tt.want {
+			t.Errorf("used by %q: deallocated %v (%s), want %v", tt.users, got, said, tt.want)
+		}
+	}
+}
+
+// TestHints: which changes of claims wake a pod.
+func TestHints(t *testing.T) {
+	w := newWorld(t, claim("c", exactly("r", "gpu", 1)))
+	pod := w.Try(schedtest.Pod("p", using("c"))).Pod
+	free, held := claim("x"), having(claim("x"), "a", "d")
+	mine := having(claim("c"), "a", "d")
+	for _, tt := range []struct {
+		name     string
+		old, now any
+		want     bool
+	}{
+		{"freed", held, free, true}, {"gone with devices", held, nil, true}, {"gone", free, nil, false}, {"another's allocation", free, held, false},
+		{"another's", nil, free, false}, {"its own", nil, claim("c"), true}, {"its own's allocation", claim("c"), mine, true}, {"its own, otherwise", mine, mine, false},
+	} {
+		if got := w.plugin.claimMayHelp(pod, &framework.Event{Kinds: framework.Objects, Resource: Claims, OldObject: tt.old, NewObject: tt.now}); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

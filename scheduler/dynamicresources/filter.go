@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dynamicresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// What users know from events.
+var (
+	notOnNode = refuse("resourceclaim not available on the node")
+	notAll    = refuse("cannot allocate all claims")
+	tooLong   = refuse("timed out trying to allocate devices")
+)
+
+// shortest is for how long a search is worth beginning.
+const shortest = time.Millisecond
+
+var key = framework.NewKey[*podClaims](Name)
+
+// podClaims are a pod's claims during one attempt, and what was found out about them.
+type podClaims struct {
+	plugin    *Plugin
+	pod       *corev1.Pod
+	claims    []*podClaim
+	free      []*resourcev1.ResourceClaim // those of claims that have no devices yet
+	allocator structured.Allocator        // nil: all have
+	slices    []*resourcev1.ResourceSlice
+	until     time.Time // when the search is given up
+
+	mu     sync.Mutex
+	found  map[string][]resourcev1.AllocationResult // by node, as free
+	idle   map[*podClaim]bool                       // whose devices were missing on a node
+	broken *framework.Status                        // no search can succeed
+
+	explained time.Time // until when explaining may take time; zero: it has not begun
+	anew      structured.Allocator
+}
+
+// podClaim is one claim. The plugin replaces it as it writes.
+type podClaim struct {
+	claim   *resourcev1.ResourceClaim
+	nodes   *nodeaffinity.NodeSelector   // where its devices are; nil: everywhere, or it has none
+	plan    *resourcev1.AllocationResult // set by Reserve
+	written bool                         // by this attempt
+}
+
+// PreFilter has nothing to say about pods without claims.
+func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if len(pod.Pod.Spec.ResourceClaims) == 0 {
+		return nil, nil
+	}
+	if !p.Known.watching() {
+		return nil, refuse("the API server has no resource claims")
+	}
+	s := &podClaims{
+		plugin: p, pod: pod.Pod, until: time.Now().Add(p.Filter), found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
+	}
+	seen := map[types.UID]bool{}
+	if err := p.claimsOf(pod.Pod, func(c *resourcev1.ResourceClaim) {
+		if !seen[c.UID] {
+			seen[c.UID] = true
+			s.claims = append(s.claims, &podClaim{claim: c})
+		}
+	}); err != nil {
+		return nil, refuse(err.Error())
+	}
+	if len(s.claims) == 0 {
+		return nil, nil
+	}
+	for _, c := range s.claims {
+		if st := p.look(s, c); st != nil {
+			return nil, st
+		}
+	}
+	if st := p.prepare(s); st != nil {
+		return nil, st
+	}
+	key.Write(c, s)
+	return s, nil
+}
+
+// look sorts a claim: its devices are known, or have to be found.
+func (p *Plugin) look(s *podClaims, c *podClaim) *framework.Status {
+	a := c.claim.Status.Allocation
+	switch {
+	case a != nil && !resourceclaim.CanBeReserved(c.claim) && !resourceclaim.IsReservedForPod(s.pod, c.claim, false):
+		return refuse("resourceclaim in use")
+	case a != nil && a.NodeSelector != nil:
+		nodes, err := nodeaffinity.NewNodeSelector(a.NodeSelector)
+		if err != nil {
+			return refuse(fmt.Sprintf("resourceclaim %q: nodes of its devices: %v", c.claim.Name, err))
+		}
+		c.nodes = nodes
+		return nil
+	case a != nil:
+		return nil
+	case p.Known.isPlanned(c.claim.UID):
+		return refuse(fmt.Sprintf("resource claim %s/%s is in the process of being allocated", c.claim.Namespace, c.claim.Name))
+	}
+	s.free = append(s.free, c.claim)
+	return p.classes(c.claim)
+}
+
+// classes checks that the classes exist that a claim's requests name.
+func (p *Plugin) classes(claim *resourcev1.ResourceClaim) *framework.Status {
+	missing := func(request, class string) *framework.Status {
+		if _, err := p.Known.Get(class); apierrors.IsNotFound(err) {
+			return refuse(fmt.Sprintf("request %s: device class %s does not exist", request, class))
+		}
+		return nil
+	}
+	for i := range claim.Spec.Devices.Requests {
+		r := &claim.Spec.Devices.Requests[i]
+		if r.Exactly == nil && len(r.FirstAvailable) == 0 {
+			return refuse(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", claim.Namespace, claim.Name, r.Name))
+		}
+		if r.Exactly != nil {
+			if st := missing(r.Name, r.Exactly.DeviceClassName); st != nil {
+				return st
+			}
+		}
+		for j := range r.FirstAvailable {
+			sub := &r.FirstAvailable[j]
+			if st := missing(resourceclaim.CreateSubRequestRef(r.Name, sub.Name), sub.DeviceClassName); st != nil {
+				return st
+			}
+		}
+	}
+	return nil
+}
+
+// prepare gets ready for the search.
+func (p *Plugin) prepare(s *podClaims) *framework.Status {
+	if len(s.free) == 0 {
+		return nil
+	}
+	var err error
+	if s.slices, err = p.Known.allSlices(); err == nil {
+		s.allocator, err = structured.NewAllocator(context.Background(), features, p.Known.allocated(), p.Known, s.slices, p.cel)
+	}
+	if err != nil {
+		return framework.Refuse(Name, framework.Failed, err.Error())
+	}
+	return nil
+}
+
+// Filter looks whether the pod's devices are on the node, or can be found there.
+func (s *podClaims) Filter(n *state.NodeInfo) *framework.Status {
+	fits := true
+	for _, c := range s.claims {
+		if c.claim.Status.Allocation == nil {
+			continue
+		}
+		if c.nodes != nil && !c.nodes.Match(n.Node) || s.plugin.lost(c.claim) {
+			fits = false
+			s.mu.Lock()
+			s.idle[c] = true
+			s.mu.Unlock()
+		}
+	}
+	switch {
+	case !fits:
+		return notOnNode
+	case s.allocator == nil:
+		return nil
+	}
+	return s.search(n)
+}
+
+// search finds devices on the node for the claims that have none. A node gets half of the time that is left, so that a difficult one leaves
+// some to the others and all together keep to the limit: the scheduler has other pods. What can succeed nowhere is tried once.
+func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
+	s.mu.Lock()
+	broken := s.broken
+	s.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
+	left := time.Until(s.until)
+	if left < shortest {
+		return tooLong
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), left/2)
+	defer cancel()
+	result, err := s.allocator.Allocate(ctx, n.Node, s.free)
+	switch {
+	case ctx.Err() != nil:
+		return tooLong
+	case errors.Is(err, structured.ErrFailedAllocationOnNode):
+		return refuse(err.Error())
+	case err != nil:
+		return s.giveUp(refuse(err.Error()))
+	case len(result) != len(s.free):
+		return notAll
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.found[n.Name] = result
+	return nil
+}
+
+func (s *podClaims) giveUp(why *framework.Status) *framework.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.broken == nil {
+		s.broken = why
+	}
+	return s.broken
+}
+
+// PreScore has an opinion where requests have alternatives.
+func (*Plugin) PreScore(c *framework.CycleState, _ *state.PodInfo, _ *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	s, ok := key.Read(c)
+	if !ok || !slices.ContainsFunc(s.claims, func(c *podClaim) bool {
+		return slices.ContainsFunc(c.claim.Spec.Devices.Requests, func(r resourcev1.DeviceRequest) bool { return len(r.FirstAvailable) > 0 })
+	}) {
+		return nil
+	}
+	return s
+}
+
+// Score prefers the node where the alternatives that were found come first in their requests' lists.
+func (s *podClaims) Score(n *state.NodeInfo) int64 {
+	s.mu.Lock()
+	found := s.found[n.Name]
+	s.mu.Unlock()
+	var score int64
+	next := 0
+	for _, c := range s.claims {
+		a := c.claim.Status.Allocation
+		if a == nil {
+			if next == len(found) {
+				return 0
+			}
+			a = &found[next]
+			next++
+		}
+		score += rank(&c.claim.Spec, a)
+	}
+	return score
+}
+
+func rank(spec *resourcev1.ResourceClaimSpec, a *resourcev1.AllocationResult) (score int64) {
+	chosen := map[string]bool{}
+	for i := range a.Devices.Results {
+		chosen[a.Devices.Results[i].Request] = true
+	}
+	for i := range spec.Devices.Requests {
+		r := &spec.Devices.Requests[i]
+		for j := range r.FirstAvailable {
+			if chosen[resourceclaim.CreateSubRequestRef(r.Name, r.FirstAvailable[j].Name)] {
+				score += int64(resourcev1.FirstAvailableDeviceRequestMaxSize - j)
+			}
+		}
+	}
+	return score
+}
+
+// Normalize makes the best score 100.
+func (*podClaims) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
