@@ -17,13 +17,17 @@ type defaultSelector struct {
 	services    corelisters.ServiceLister
 	controllers corelisters.ReplicationControllerLister
 	sets        appslisters.ReplicaSetLister
+	stateful    appslisters.StatefulSetLister
 }
 
 // use takes the informers; selector may be called once they are synced.
 func (k *defaultSelector) use(f informers.SharedInformerFactory) []cache.DoneChecker {
-	svc, rc, rs := f.Core().V1().Services(), f.Core().V1().ReplicationControllers(), f.Apps().V1().ReplicaSets()
-	k.services, k.controllers, k.sets = svc.Lister(), rc.Lister(), rs.Lister()
-	return []cache.DoneChecker{svc.Informer().HasSyncedChecker(), rc.Informer().HasSyncedChecker(), rs.Informer().HasSyncedChecker()}
+	svc, rc := f.Core().V1().Services(), f.Core().V1().ReplicationControllers()
+	rs, ss := f.Apps().V1().ReplicaSets(), f.Apps().V1().StatefulSets()
+	k.services, k.controllers, k.sets, k.stateful = svc.Lister(), rc.Lister(), rs.Lister(), ss.Lister()
+	return []cache.DoneChecker{
+		svc.Informer().HasSyncedChecker(), rc.Informer().HasSyncedChecker(), rs.Informer().HasSyncedChecker(), ss.Informer().HasSyncedChecker(),
+	}
 }
 
 // selector returns nil for a pod that no Service selects and no controller owns.
@@ -38,17 +42,24 @@ func (k *defaultSelector) selector(pod *corev1.Pod) labels.Selector {
 		}
 	}
 	selector := labels.Everything()
+	add := func(in *metav1.LabelSelector) {
+		if s, err := metav1.LabelSelectorAsSelector(in); err == nil {
+			selector = s
+		}
+	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		switch owner.Kind {
-		case "ReplicationController":
+		switch owner.APIVersion + "/" + owner.Kind {
+		case "v1/ReplicationController":
 			if rc, err := k.controllers.ReplicationControllers(pod.Namespace).Get(owner.Name); err == nil {
 				same = labels.Merge(same, rc.Spec.Selector)
 			}
-		case "ReplicaSet":
+		case "apps/v1/ReplicaSet":
 			if rs, err := k.sets.ReplicaSets(pod.Namespace).Get(owner.Name); err == nil {
-				if s, err := metav1.LabelSelectorAsSelector(rs.Spec.Selector); err == nil {
-					selector = s
-				}
+				add(rs.Spec.Selector)
+			}
+		case "apps/v1/StatefulSet":
+			if ss, err := k.stateful.StatefulSets(pod.Namespace).Get(owner.Name); err == nil {
+				add(ss.Spec.Selector)
 			}
 		}
 	}

@@ -165,6 +165,10 @@ func TestFilters(t *testing.T) {
 		},
 		{"spread", with(zones, there("p", "n1", isApp)), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n2", "1 node(s) didn't match pod topology spread constraints"},
 		{"spread, skew allowed", with(zones, there("p", "n1", isApp)), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 2, TopologyKey: corev1.LabelTopologyZone})), "n1 n2", ""},
+		{
+			"spread, an empty selector counts nobody", with(zones, there("p", "n1", isApp), there("q", "n1", isApp)),
+			pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{}})), "n1 n2", "",
+		},
 		{"spread, key missing", with(zones, node("n3")), pod(isApp, spreads(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone})), "n1 n2", "1 node(s) didn't match pod topology spread constraints (missing required label)"},
 		{
 			"spread, nodes outside the selector do not count",

@@ -88,13 +88,13 @@ func (p pulls) Score(n *state.NodeInfo) int64 {
 	return sum
 }
 
-// Normalize maps the least to 0 and the most to MaxScore.
+// Normalize maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.
 func (pulls) Normalize(scores []int64) {
 	least, most := slices.Min(scores), slices.Max(scores)
 	for i, s := range scores {
 		scores[i] = 0
 		if most > least {
-			scores[i] = framework.MaxScore * (s - least) / (most - least)
+			scores[i] = int64(framework.MaxScore * (float64(s-least) / float64(most-least)))
 		}
 	}
 }

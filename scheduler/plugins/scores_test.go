@@ -3,6 +3,7 @@
 package plugins_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,6 +34,8 @@ func hasImage(name string, size int64) schedtest.NodeOption {
 	}
 }
 
+type several []any
+
 // TestScores gives nodes in order n1, n2, ... and wants their normalized scores; nil: the plugin has nothing to say.
 func TestScores(t *testing.T) {
 	byDefault := plugins.PodTopologySpread{DefaultSelector: func(*corev1.Pod) klabels.Selector { return klabels.SelectorFromSet(app.MatchLabels) }}
@@ -42,6 +45,14 @@ func TestScores(t *testing.T) {
 		}}}
 	})
 	soft := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelTopologyZone, WhenUnsatisfiable: corev1.ScheduleAnyway}
+	softHost := corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway}
+	nowhere := func(n *corev1.Node) { delete(n.Labels, corev1.LabelHostname) }
+	apps := func(count int, on string) (pods several) {
+		for i := range count {
+			pods = append(pods, there(fmt.Sprint(on, i), on, isApp))
+		}
+		return pods
+	}
 	zones := zonesOf("a", "b")
 	tests := []struct {
 		name    string
@@ -73,16 +84,33 @@ func TestScores(t *testing.T) {
 		{"prefers to be away", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(prefersPods(10, true, inZone)), []int64{0, 100}},
 		{"is liked", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", prefersPods(3, false, inZone))), pod(isApp), []int64{0, 100}},
 		{"is required", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n2", isApp, near(inZone))), pod(isApp), []int64{0, 100}},
+		{
+			"is liked to several degrees", plugins.InterPodAffinity{HardWeight: 1}, // 100 * 0.29 is a little less than 29
+			with(zones, node("n3"), there("p", "n1", prefersPods(100, false, inZone)), there("q", "n2", prefersPods(29, false, inZone))), pod(isApp), []int64{100, 28, 0},
+		},
 		{"nobody cares", plugins.InterPodAffinity{HardWeight: 1}, with(zones, there("p", "n1", isApp)), pod(isApp), nil},
 		{"soft spread", plugins.PodTopologySpread{}, with(zones, there("p", "n1", isApp), there("q", "n1", isApp)), pod(isApp, spreads(soft)), []int64{0, 100}},
 		{"soft spread, key missing", plugins.PodTopologySpread{}, with(zones, node("n3")), pod(isApp, spreads(soft)), []int64{100, 100, 0}},
+		// 4 ln 4 twice make 11, against 3: the third zone has no node that counts.
+		{
+			"soft spread, key missing on some", plugins.PodTopologySpread{}, with(zones, node("n3", schedtest.Zone("c"), nowhere), apps(4, "n1"), apps(1, "n2")),
+			pod(isApp, spreads(soft), spreads(softHost)), []int64{27, 100, 0},
+		},
+		// 3 ln 5 + 2 and 3 ln 5 + 4 make 16, against 6 and 2: no zone is a third one.
+		{"byDefault, no zone on some", byDefault, with(zones, node("n3"), apps(3, "n1")), pod(isApp), []int64{12, 75, 100}},
 		// ln 4 + 2 and ln 4 + 4 make 9, against 6.
 		{"byDefault", byDefault, with(zones, there("p", "n1", isApp)), pod(isApp), []int64{66, 100}},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
 			h := schedtest.New(1, 1)
-			h.Add(tc.cluster...)
+			for _, o := range tc.cluster {
+				if pods, ok := o.(several); ok {
+					h.Add(pods...)
+				} else {
+					h.Add(o)
+				}
+			}
 			s := h.Cache.Refresh()
 			nodes := make([]*state.NodeInfo, 0, len(s.Nodes))
 			for _, name := range []string{"n1", "n2", "n3"} {

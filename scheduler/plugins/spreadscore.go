@@ -37,11 +37,9 @@ func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo,
 	if needAll {
 		sc.needs = cs
 	}
-	left := 0
-	for _, n := range nodes {
-		if needAll && !hasKeys(n, cs) {
-			left++
-		}
+	counted := nodes
+	if lacks := func(n *state.NodeInfo) bool { return !hasKeys(n, cs) }; needAll && slices.ContainsFunc(nodes, lacks) {
+		counted = slices.DeleteFunc(slices.Clone(nodes), lacks)
 	}
 	include := newInclusion(pod.Pod)
 	quick := everyNodeCounts(cs, s)
@@ -50,31 +48,29 @@ func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo,
 		w.constraint, w.counter = cs[i], s.Count(cs[i].query())
 		w.host = cs[i].key == corev1.LabelHostname
 		w.everywhere = w.host && len(s.Domains(cs[i].key)) == len(s.Nodes)
-		size := len(nodes) - left
+		size := len(counted)
 		switch {
 		case w.host:
 		case quick || !needAll && !cs[i].onlyMatching && !cs[i].onlyTolerated:
-			w.by, size = w.counter.By(cs[i].key), distinct(nodes, cs[i].key)
+			w.by, size = w.counter.By(cs[i].key), distinct(counted, cs[i].key)
 		default:
 			need := cs
 			if !needAll {
 				need = cs[i : i+1]
 			}
 			_, t := countDomain(&cs[i], need, &include, w.counter, s)
-			w.by, size = t.sums(), distinct(nodes, cs[i].key)
+			w.by, size = t.sums(), distinct(counted, cs[i].key)
 		}
 		w.weight = math.Log(float64(size + 2))
 	}
 	return sc
 }
 
-// distinct counts the values nodes have for a label.
+// distinct counts the values nodes have for a label. Having none is one more: as Kubernetes counts.
 func distinct(nodes []*state.NodeInfo, key string) int {
 	seen := map[string]struct{}{}
 	for _, n := range nodes {
-		if v, ok := n.Node.Labels[key]; ok {
-			seen[v] = struct{}{}
-		}
+		seen[n.Node.Labels[key]] = struct{}{}
 	}
 	return len(seen)
 }

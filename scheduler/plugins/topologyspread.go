@@ -82,9 +82,13 @@ func parseConstraints(pod *corev1.Pod, in []corev1.TopologySpreadConstraint, act
 			}
 			selector = state.WithLabelKeys(selector, pod, c.MatchLabelKeys, selection.In)
 		}
+		counted := selector
+		if selector.Empty() { // it matches the pod itself, but no pod counts: so it is in Kubernetes
+			counted = labels.Nothing()
+		}
 		p := constraint{
 			key: c.TopologyKey, maxSkew: int64(c.MaxSkew), minDomains: 1,
-			term:          state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, selector),
+			term:          state.NewTerm(c.TopologyKey, []string{pod.Namespace}, nil, counted),
 			onlyMatching:  asksForNodes(&pod.Spec) && (c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor),
 			onlyTolerated: c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor,
 		}

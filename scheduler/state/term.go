@@ -45,9 +45,13 @@ func NewTerm(topologyKey string, namespaces []string, nsSelector, selector label
 		b.WriteByte('+')
 	}
 	b.WriteByte('|')
+	reqs, ok := selector.Requirements()
+	if !ok {
+		b.WriteByte('!') // one that matches nothing is written as one that matches everything
+	}
 	b.WriteString(selector.String())
 	t.Sig = b.String()
-	if reqs, ok := selector.Requirements(); ok {
+	if ok {
 		for _, r := range reqs {
 			if vals := r.ValuesUnsorted(); len(vals) == 1 && (r.Operator() == selection.In || r.Operator() == selection.Equals) {
 				t.pairKey, t.pairValue = r.Key(), vals[0]

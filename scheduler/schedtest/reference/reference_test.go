@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reference_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/schedtest/reference"
+	"keelson/scheduler/state"
+)
+
+// usualSeeds run where nobody asks for more: some seconds of one core.
+const usualSeeds = 300
+
+// seeds are those that SCHEDULER_SEEDS asks for: 123-123, 1001-11000, or how many.
+func seeds(t *testing.T) (first, last uint64) {
+	t.Helper()
+	number := func(s string) uint64 {
+		n, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("SCHEDULER_SEEDS is a number or a range such as 1001-2000: %v", err)
+		}
+		return n
+	}
+	s := os.Getenv("SCHEDULER_SEEDS")
+	from, to, isRange := strings.Cut(s, "-")
+	switch {
+	case isRange:
+		return number(from), number(to)
+	case s != "":
+		return 1, number(s)
+	case testing.Short():
+		return 1, 30
+	}
+	return 1, usualSeeds
+}
+
+// TestReference: whatever comes in whatever order, the scheduler refuses a node for the reason for which the plain rules do, scores it as
+// they do, and takes one that no other beats.
+func TestReference(t *testing.T) {
+	first, last := seeds(t)
+	var next, placed, refused atomic.Uint64
+	next.Store(first)
+	var all sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for seed := next.Add(1) - 1; seed <= last && !t.Failed(); seed = next.Add(1) - 1 {
+				steps := world(seed)
+				r, err := run(steps, seed, whole)
+				placed.Add(r.placed)
+				refused.Add(r.refused)
+				if err != nil {
+					steps, err = shrink(steps, seed, err)
+					t.Errorf("seed %d: %v, after\n%s(again: SCHEDULER_SEEDS=%d-%d)", seed, err, text(steps), seed, seed)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d pods placed, %d refused", placed.Load(), refused.Load())
+	if n := last - first + 1; !t.Failed() && n >= 30 && (placed.Load() < 5*n || refused.Load() < n) {
+		t.Errorf("the worlds say little: %d pods placed, %d refused of %d seeds", placed.Load(), refused.Load(), n)
+	}
+}
+
+// TestMutants: the worlds ask enough of every plugin that its absence, or another weight, is found.
+func TestMutants(t *testing.T) {
+	for i, p := range plugins.Default("", plugins.Options{}).Plugins {
+		name := p.Plugin.Name()
+		mutants := map[string]func(*framework.Profile){}
+		if _, ok := p.Plugin.(framework.Filterer); ok && !elsewhere(name) {
+			mutants["without "+name] = func(p *framework.Profile) { p.Plugins = slices.Delete(p.Plugins, i, i+1) }
+		}
+		if p.Weight > 0 {
+			mutants[name+" with another weight"] = func(p *framework.Profile) { p.Plugins[i].Weight = 9 - p.Plugins[i].Weight }
+		}
+		for what, alter := range mutants {
+			t.Run(what, func(t *testing.T) {
+				for seed := range uint64(usualSeeds) {
+					if _, err := run(world(seed), seed, alter); err != nil {
+						t.Logf("seed %d: %.200s", seed, err.Error())
+						return
+					}
+				}
+				t.Errorf("%d seeds have not found it", usualSeeds)
+			})
+		}
+	}
+}
+
+// elsewhere names the filters that the reference leaves to tests of their own: of volumes, and of what kubelets declare.
+func elsewhere(plugin string) bool {
+	return slices.Contains([]string{"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "NodeDeclaredFeatures"}, plugin)
+}
+
+func text(steps []step) string {
+	var b strings.Builder
+	for _, s := range steps {
+		j, err := json.Marshal(s)
+		if err != nil {
+			panic(err)
+		}
+		var said any
+		if err := json.Unmarshal(j, &said); err != nil {
+			panic(err)
+		}
+		y, err := yaml.Marshal(brief(said))
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintf(&b, "---\n%s", y)
+	}
+	return b.String()
+}
+
+// brief leaves out what says nothing; an empty selector says something.
+func brief(v any) any {
+	m, ok := v.(map[string]any)
+	if !ok {
+		if l, ok := v.([]any); ok {
+			for i := range l {
+				l[i] = brief(l[i])
+			}
+		}
+		return v
+	}
+	for k, v := range m {
+		m[k] = brief(v)
+		if e, ok := m[k].(map[string]any); v == "" || v == float64(0) || ok && len(e) == 0 && !strings.HasSuffix(k, "elector") {
+			delete(m, k)
+		}
+	}
+	return m
+}
+
+// both are the scheduler and the reference, which see the same.
+type both struct {
+	real            *schedtest.Harness
+	plain           reference.Cluster
+	placed, refused uint64
+}
+
+// kin: pods of app x are those of a service.
+func kin(p *corev1.Pod) *metav1.LabelSelector {
+	if p.Labels["app"] != "x" {
+		return nil
+	}
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}
+}
+
+// whole is the default profile as it is.
+func whole(*framework.Profile) {}
+
+// run returns what became of the steps, and the first thing in which the two differ.
+func run(steps []step, seed uint64, alter func(*framework.Profile)) (b *both, err error) {
+	options := plugins.Options{Spread: plugins.PodTopologySpread{DefaultSelector: func(p *corev1.Pod) labels.Selector {
+		if s, err := metav1.LabelSelectorAsSelector(kin(p)); err == nil && kin(p) != nil {
+			return s
+		}
+		return nil
+	}}}
+	profile := plugins.Default("default-scheduler", options)
+	alter(profile)
+	b = &both{
+		real:  &schedtest.Harness{Cache: state.NewCache(), Engine: framework.NewEngine(profile, 1, seed)},
+		plain: reference.Cluster{Namespaces: map[string]map[string]string{}, Kin: kin},
+	}
+	for i, s := range steps {
+		if err := b.do(s); err != nil {
+			return b, fmt.Errorf("step %d: %w", i, err)
+		}
+	}
+	return b, nil
+}
+
+func (b *both) pod(name string) int {
+	return slices.IndexFunc(b.plain.Pods, func(p *corev1.Pod) bool { return p.Name == name })
+}
+
+func (b *both) setPod(p *corev1.Pod) {
+	b.real.Add(p)
+	if i := b.pod(p.Name); i >= 0 {
+		b.plain.Pods[i] = p
+	} else {
+		b.plain.Pods = append(b.plain.Pods, p)
+	}
+}
+
+func (b *both) do(s step) error {
+	switch c := &b.plain; {
+	case s.Node != nil:
+		b.real.Add(s.Node)
+		if i := slices.IndexFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == s.Node.Name }); i >= 0 {
+			c.Nodes[i] = s.Node
+		} else {
+			c.Nodes = append(c.Nodes, s.Node)
+		}
+	case s.NodeGone != "":
+		b.real.Cache.RemoveNode(s.NodeGone)
+		c.Nodes = slices.DeleteFunc(c.Nodes, func(n *corev1.Node) bool { return n.Name == s.NodeGone })
+	case s.Namespace != nil:
+		b.real.Add(s.Namespace)
+		c.Namespaces[s.Namespace.Name] = s.Namespace.Labels
+	case s.Bound != nil:
+		b.setPod(s.Bound)
+	case s.Leaving != "":
+		if i := b.pod(s.Leaving); i >= 0 {
+			p := c.Pods[i].DeepCopy()
+			p.DeletionTimestamp = new(metav1.Unix(1, 0))
+			b.setPod(p)
+		}
+	case s.Gone != "":
+		if i := b.pod(s.Gone); i >= 0 {
+			b.real.Cache.RemovePod(c.Pods[i].UID)
+			c.Pods = slices.Delete(c.Pods, i, i+1)
+		}
+	case s.Place != nil && b.pod(s.Place.Name) < 0:
+		return b.place(s.Place)
+	}
+	return nil
+}
+
+func (b *both) place(p *corev1.Pod) error {
+	a := b.real.Try(p)
+	if err := b.verdicts(p, a); err != nil {
+		return err
+	}
+	if a.Chosen == nil {
+		b.refused++
+		return nil
+	}
+	if err := b.scores(p, a); err != nil {
+		return err
+	}
+	b.placed++
+	if err := b.real.Cache.Assume(a.Pod, a.Chosen.Name); err != nil {
+		return err
+	}
+	bound := p.DeepCopy()
+	bound.Spec.NodeName = a.Chosen.Name
+	b.plain.Pods = append(b.plain.Pods, bound)
+	if len(b.plain.Pods)%2 == 0 { // some bindings are heard of at once, the others never
+		b.real.Add(bound)
+	}
+	return nil
+}
+
+// verdicts compares why nodes are refused.
+func (b *both) verdicts(p *corev1.Pod, a *framework.Attempt) error {
+	got := map[string]string{}
+	for _, n := range a.Feasible {
+		got[n.Name] = ""
+	}
+	for _, r := range a.Refused {
+		got[r.Node.Name] = r.Status.Plugin
+	}
+	for _, n := range b.plain.Nodes {
+		want := b.plain.Refuses(p, n)
+		have, looked := got[n.Name]
+		left := a.All
+		if left == nil {
+			left = a.NarrowedBy
+		}
+		switch {
+		case looked && have != want:
+			return fmt.Errorf("pod %s, node %s: refused by %q, want %q", p.Name, n.Name, have, want)
+		case !looked && (left == nil || want == ""):
+			return fmt.Errorf("pod %s, node %s: not looked at (%v), want %q", p.Name, n.Name, left, want)
+		}
+		delete(got, n.Name)
+	}
+	if len(got) > 0 {
+		return fmt.Errorf("pod %s: judged nodes that are not there: %v", p.Name, got)
+	}
+	return nil
+}
+
+// scores compares what the plugins give, and whether the chosen node is a best one.
+func (b *both) scores(p *corev1.Pod, a *framework.Attempt) error {
+	if best := b.plain.Best(p); !slices.Contains(best, a.Chosen.Name) {
+		return fmt.Errorf("pod %s: went to %s, the best are %v: %s", p.Name, a.Chosen.Name, best, b.table(p, a))
+	}
+	if len(a.Totals) == 0 {
+		return nil
+	}
+	var fit []*corev1.Node
+	for _, n := range a.Feasible {
+		fit = append(fit, n.Node)
+	}
+	want, _ := b.plain.Scores(p, fit)
+	for i, w := range a.ScoredBy {
+		if !slices.Equal(a.Scores[i], want[w.Plugin.Name()]) {
+			return fmt.Errorf("pod %s: %s\n%s", p.Name, w.Plugin.Name(), b.table(p, a))
+		}
+		delete(want, w.Plugin.Name())
+	}
+	for name, scores := range want { // a plugin without an opinion
+		if slices.Min(scores) != slices.Max(scores) {
+			return fmt.Errorf("pod %s: no scores of %s\n%s", p.Name, name, b.table(p, a))
+		}
+	}
+	return nil
+}
+
+func (b *both) table(p *corev1.Pod, a *framework.Attempt) string {
+	var fit []*corev1.Node
+	var out strings.Builder
+	for _, n := range a.Feasible {
+		fit = append(fit, n.Node)
+		fmt.Fprintf(&out, " %s", n.Name)
+	}
+	want, _ := b.plain.Scores(p, fit)
+	for i, w := range a.ScoredBy {
+		fmt.Fprintf(&out, "\n%s: got %v (raw %v), want %v", w.Plugin.Name(), a.Scores[i], a.Raw[i], want[w.Plugin.Name()])
+	}
+	return out.String()
+}

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reference
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// scaled makes the largest score 100, and the smallest the best when they are counts of what is bad.
+func scaled(scores []int64, bad bool) []int64 {
+	most := slices.Max(append([]int64{0}, scores...))
+	for i := range scores {
+		if most > 0 {
+			scores[i] = 100 * scores[i] / most
+		}
+		if bad {
+			scores[i] = 100 - scores[i]
+		}
+	}
+	return scores
+}
+
+func scoreTaints(_ *Cluster, p *corev1.Pod, fit []*corev1.Node) []int64 {
+	scores := make([]int64, len(fit))
+	for i, n := range fit {
+		for _, t := range n.Spec.Taints {
+			if t.Effect == corev1.TaintEffectPreferNoSchedule && !bears(p.Spec.Tolerations, t) {
+				scores[i]++
+			}
+		}
+	}
+	return scaled(scores, true)
+}
+
+func scoreNodeAffinity(_ *Cluster, p *corev1.Pod, fit []*corev1.Node) []int64 {
+	scores := make([]int64, len(fit))
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil {
+		return scores
+	}
+	for i, n := range fit {
+		for _, t := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			if meets(&t.Preference, n) {
+				scores[i] += int64(t.Weight)
+			}
+		}
+	}
+	return scaled(scores, false)
+}
+
+// cpuAndMemory are a node's own, and what its pods take with this one.
+func (c *Cluster) cpuAndMemory(p *corev1.Pod, n *corev1.Node, fill bool) (offers, before, after [2]int64) {
+	taken := c.taken(n, fill)
+	with := plus(taken, asks(p, fill))
+	get := func(l list) [2]int64 { return [2]int64{l.Cpu().MilliValue(), l.Memory().Value()} }
+	return get(n.Status.Allocatable), get(taken), get(with)
+}
+
+func (c *Cluster) scoreLeastAllocated(p *corev1.Pod, fit []*corev1.Node) []int64 {
+	scores := make([]int64, len(fit))
+	for i, n := range fit {
+		offers, _, after := c.cpuAndMemory(p, n, true)
+		var sum, weights int64
+		for r := range offers {
+			if offers[r] == 0 {
+				continue
+			}
+			sum += max(offers[r]-after[r], 0) * 100 / offers[r]
+			weights++
+		}
+		scores[i] = sum / max(weights, 1)
+	}
+	return scores
+}
+
+// scoreBalance: how evenly cpu and memory are taken, compared with how it was before.
+func (c *Cluster) scoreBalance(p *corev1.Pod, fit []*corev1.Node) []int64 {
+	scores := make([]int64, len(fit))
+	a := asks(p, false)
+	if a.Cpu().IsZero() && a.Memory().IsZero() {
+		return scores
+	}
+	even := func(taken, offers [2]int64) int64 {
+		var parts []float64
+		for r := range offers {
+			if offers[r] > 0 {
+				parts = append(parts, min(float64(taken[r])/float64(offers[r]), 1))
+			}
+		}
+		deviation := 0.0
+		if len(parts) == 2 {
+			deviation = math.Abs((parts[0] - parts[1]) / 2)
+		}
+		return int64((1 - deviation) * 100)
+	}
+	for i, n := range fit {
+		offers, before, after := c.cpuAndMemory(p, n, false)
+		scores[i] = 50 + (50+even(after, offers)-even(before, offers))/2
+	}
+	return scores
+}
+
+// scoreImages: the bytes of the pod's images that the node has, each by the part of the nodes that have it, between 23 MiB and 1000 MiB
+// a container.
+func (c *Cluster) scoreImages(p *corev1.Pod, fit []*corev1.Node) []int64 {
+	const mib = 1 << 20
+	var images []string
+	for _, k := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		images = append(images, k.Image)
+	}
+	for _, v := range p.Spec.Volumes {
+		if v.Image != nil {
+			images = append(images, v.Image.Reference)
+		}
+	}
+	size := func(n *corev1.Node, image string) int64 {
+		if strings.LastIndex(image, ":") <= strings.LastIndex(image, "/") {
+			image += ":latest"
+		}
+		for _, i := range n.Status.Images {
+			if slices.Contains(i.Names, image) {
+				return i.SizeBytes
+			}
+		}
+		return 0
+	}
+	scores := make([]int64, len(fit))
+	for i, n := range fit {
+		var sum int64
+		for _, image := range images {
+			have := 0
+			for _, m := range c.Nodes {
+				if size(m, image) > 0 {
+					have++
+				}
+			}
+			sum += int64(float64(size(n, image)) * (float64(have) / float64(len(c.Nodes))))
+		}
+		least, most := int64(23*mib), int64(1000*mib*len(images))
+		scores[i] = 100 * (min(max(sum, least), most) - least) / (most - least)
+	}
+	return scores
+}
+
+// scoreSpread: how few pods of the kind are around the node, by the constraints that may be broken; if the pod has no constraints at all,
+// by those that Kubernetes gives to the pods of a service or controller.
+func (c *Cluster) scoreSpread(p *corev1.Pod, fit []*corev1.Node) []int64 {
+	scores := make([]int64, len(fit))
+	soft, own := constraints(p, corev1.ScheduleAnyway), len(p.Spec.TopologySpreadConstraints) > 0
+	if !own && c.Kin != nil {
+		if kin := c.Kin(p); kin != nil {
+			soft = []corev1.TopologySpreadConstraint{
+				{TopologyKey: corev1.LabelHostname, MaxSkew: 3, LabelSelector: kin},
+				{TopologyKey: corev1.LabelTopologyZone, MaxSkew: 5, LabelSelector: kin},
+			}
+		}
+	}
+	if len(soft) == 0 {
+		return scores
+	}
+	var counted []*corev1.Node
+	for _, n := range fit {
+		if !own || hasAll(n, soft) {
+			counted = append(counted, n)
+		}
+	}
+	least, most := int64(math.MaxInt64), int64(0)
+	for i, n := range fit {
+		if !slices.Contains(counted, n) {
+			continue
+		}
+		var sum float64
+		for _, t := range soft {
+			if _, ok := n.Labels[t.TopologyKey]; ok {
+				sum += c.crowd(p, &t, soft, own, counted, n)
+			}
+		}
+		scores[i] = int64(math.Round(sum))
+		least, most = min(least, scores[i]), max(most, scores[i])
+	}
+	for i, n := range fit {
+		switch {
+		case !slices.Contains(counted, n):
+			scores[i] = 0
+		case most == 0:
+			scores[i] = 100
+		default:
+			scores[i] = 100 * (most + least - scores[i]) / most
+		}
+	}
+	return scores
+}
+
+// crowd is how many pods of the kind are in the node's domain, weighed by the number of domains that the pod may choose from (nodes without
+// the label are one more of them).
+func (c *Cluster) crowd(p *corev1.Pod, t *corev1.TopologySpreadConstraint, soft []corev1.TopologySpreadConstraint, own bool, counted []*corev1.Node, n *corev1.Node) float64 {
+	s := spreadSelector(p, t)
+	var pods int64
+	domains := len(counted)
+	if t.TopologyKey == corev1.LabelHostname {
+		pods = c.alike(p, s, n)
+	} else {
+		seen := map[string]bool{}
+		for _, m := range counted {
+			seen[m.Labels[t.TopologyKey]] = true
+		}
+		domains = len(seen)
+		for _, m := range c.Nodes {
+			if together(m, n, t.TopologyKey) && (!own || hasAll(m, soft)) && matters(p, t, m) {
+				pods += c.alike(p, s, m)
+			}
+		}
+	}
+	return float64(pods)*math.Log(float64(domains+2)) + float64(t.MaxSkew-1)
+}
+
+// scoreInterPod: the weights of preferred terms that hold around the node, of this pod and of those that are there; what they require of
+// others counts 1.
+func (c *Cluster) scoreInterPod(p *corev1.Pod, fit []*corev1.Node) []int64 {
+	prefer := func(p *corev1.Pod) (to, from []corev1.WeightedPodAffinityTerm) {
+		if a := p.Spec.Affinity; a != nil && a.PodAffinity != nil {
+			to = a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		}
+		if a := p.Spec.Affinity; a != nil && a.PodAntiAffinity != nil {
+			from = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		}
+		return to, from
+	}
+	scores := make([]int64, len(fit))
+	for i, n := range fit {
+		for _, o := range c.Pods {
+			m := c.where(o)
+			add := func(of, other *corev1.Pod, ts []corev1.WeightedPodAffinityTerm, sign int64) {
+				for _, t := range ts {
+					if together(m, n, t.PodAffinityTerm.TopologyKey) && c.counts(of, &t.PodAffinityTerm, other) {
+						scores[i] += sign * int64(t.Weight)
+					}
+				}
+			}
+			to, from := prefer(p)
+			add(p, o, to, 1)
+			add(p, o, from, -1)
+			to, from = prefer(o)
+			add(o, p, to, 1)
+			add(o, p, from, -1)
+			for _, t := range near(o) {
+				add(o, p, []corev1.WeightedPodAffinityTerm{{Weight: 1, PodAffinityTerm: t}}, 1)
+			}
+		}
+	}
+	if len(fit) == 0 {
+		return scores
+	}
+	least, most := slices.Min(scores), slices.Max(scores)
+	for i := range scores {
+		if most > least {
+			scores[i] = int64(100 * (float64(scores[i]-least) / float64(most-least)))
+		} else {
+			scores[i] = 0
+		}
+	}
+	return scores
+}

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reference_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// step is one thing that happens to the cluster. One of the fields is set.
+type step struct {
+	Node      *corev1.Node      `json:"node,omitempty"` // comes, or changes
+	NodeGone  string            `json:"nodeGone,omitempty"`
+	Namespace *corev1.Namespace `json:"namespace,omitempty"`
+	Bound     *corev1.Pod       `json:"bound,omitempty"` // comes with a node, or changes
+	Leaving   string            `json:"leaving,omitempty"`
+	Gone      string            `json:"gone,omitempty"`
+	Place     *corev1.Pod       `json:"place,omitempty"`
+}
+
+// draw makes steps from a seed.
+type draw struct{ *rand.Rand }
+
+// rarely is true once in n times.
+func (d draw) rarely(n int) bool { return d.IntN(n) == 0 }
+
+func one[T any](d draw, of ...T) T { return of[d.IntN(len(of))] }
+
+// some are up to n different ones.
+func some[T any](d draw, n int, of ...T) []T {
+	d.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
+	return of[:min(d.IntN(n+1), len(of))]
+}
+
+var (
+	teams  = []string{"default", "red", "blue"}
+	images = map[string]int64{"small:1": 10 << 20, "base:latest": 120 << 20, "registry.example:5000/large:2": 700 << 20, "huge@sha256:0": 3 << 30}
+)
+
+func world(seed uint64) []step {
+	d := draw{rand.New(rand.NewPCG(seed, 1))}
+	var steps []step
+	for _, team := range teams {
+		steps = append(steps, step{Namespace: d.namespace(team)})
+	}
+	nodes := 1 + d.IntN(one(d, 4, 8, 30))
+	for i := range nodes {
+		steps = append(steps, step{Node: d.node(i)})
+	}
+	pods := 5 + d.IntN(one(d, 10, 45))
+	any := func() string { return fmt.Sprint("p", d.IntN(pods)) }
+	for i := range pods {
+		switch d.IntN(20) {
+		case 0, 1, 2:
+			steps = append(steps, step{Bound: d.bound(i, nodes)})
+		case 3:
+			steps = append(steps, step{Node: d.node(d.IntN(nodes + 1))})
+		case 4:
+			steps = append(steps, one(d, step{Gone: any()}, step{Leaving: any()}, step{Bound: d.bound(d.IntN(pods), nodes)}))
+		case 5:
+			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
+		default:
+			p := d.pod(i)
+			if d.rarely(40) {
+				p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes))
+			}
+			steps = append(steps, step{Place: p})
+		}
+	}
+	return steps
+}
+
+func (d draw) namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name, "tier": one(d, "a", "b")}}}
+}
+
+func (d draw) node(i int) *corev1.Node {
+	name := fmt.Sprint("n", i)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name), Labels: map[string]string{}}}
+	if !d.rarely(12) {
+		n.Labels[corev1.LabelHostname] = name
+	}
+	if !d.rarely(6) {
+		n.Labels[corev1.LabelTopologyZone] = one(d, "a", "b", "c")
+	}
+	if !d.rarely(3) {
+		n.Labels["disk"] = one(d, "ssd", "hdd")
+	}
+	if !d.rarely(3) {
+		n.Labels["cores"] = one(d, "2", "4", "16", "many")
+	}
+	for _, t := range some(d, 2, corev1.Taint{Key: "team", Value: "red"}, corev1.Taint{Key: "level", Value: one(d, "3", "7")}, corev1.Taint{Key: "spot"}) {
+		if d.rarely(2) {
+			t.Effect = one(d, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+			n.Spec.Taints = append(n.Spec.Taints, t)
+		}
+	}
+	n.Spec.Unschedulable = d.rarely(12)
+	offers := list("cpu", one(d, "1", "2", "4", "3500m"), "memory", one(d, "2Gi", "8Gi", "32Gi"), "pods", one(d, "3", "8", "110", "110"))
+	if d.rarely(3) {
+		offers["ephemeral-storage"] = resource.MustParse(one(d, "5Gi", "20Gi"))
+	}
+	if d.rarely(3) {
+		offers["example.com/gpu"] = resource.MustParse(one(d, "0", "1", "4"))
+	}
+	n.Status.Allocatable = offers
+	for name, size := range images {
+		if d.rarely(2) {
+			n.Status.Images = append(n.Status.Images, corev1.ContainerImage{Names: []string{name, name + "-too"}, SizeBytes: size})
+		}
+	}
+	return n
+}
+
+func list(kv ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(kv); i += 2 {
+		if kv[i+1] != "" {
+			l[corev1.ResourceName(kv[i])] = resource.MustParse(kv[i+1])
+		}
+	}
+	return l
+}
+
+func (d draw) asks() corev1.ResourceList {
+	l := list("cpu", one(d, "", "0", "100m", "300m", "1"), "memory", one(d, "", "", "128Mi", "1Gi"))
+	if d.rarely(8) {
+		l["ephemeral-storage"] = resource.MustParse(one(d, "0", "1Gi", "4Gi"))
+	}
+	if d.rarely(10) {
+		l["example.com/gpu"] = resource.MustParse(one(d, "0", "1", "2"))
+	}
+	return l
+}
+
+func (d draw) container(name string) corev1.Container {
+	c := corev1.Container{Name: name, Image: one(d, "small:1", "base", "registry.example:5000/large:2", "huge@sha256:0", "none"), Resources: corev1.ResourceRequirements{Requests: d.asks()}}
+	if d.rarely(6) {
+		c.Ports = append(c.Ports, corev1.ContainerPort{
+			ContainerPort: 80, HostPort: one[int32](d, 80, 443), HostIP: one(d, "", "0.0.0.0", "10.0.0.1", "10.0.0.2"), Protocol: one(d, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, ""),
+		})
+	}
+	return c
+}
+
+func (d draw) pod(i int) *corev1.Pod {
+	name := fmt.Sprint("p", i)
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: one(d, teams...), UID: types.UID(name), Labels: map[string]string{"app": one(d, "x", "y")}}}
+	if d.rarely(2) {
+		p.Labels["rev"] = one(d, "1", "2")
+	}
+	s := &p.Spec
+	s.Priority = new(one[int32](d, 0, 10))
+	for j := range 1 + d.IntN(2) {
+		s.Containers = append(s.Containers, d.container(fmt.Sprint("c", j)))
+	}
+	for j := range max(0, d.IntN(7)-4) {
+		c := d.container(fmt.Sprint("i", j))
+		if d.rarely(2) {
+			c.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+		s.InitContainers = append(s.InitContainers, c)
+	}
+	if d.rarely(10) {
+		s.Overhead = list("cpu", "50m", "memory", one(d, "", "100Mi"))
+	}
+	if d.rarely(10) {
+		s.Resources = &corev1.ResourceRequirements{Requests: list("cpu", one(d, "", "2"), "memory", one(d, "", "2Gi"))}
+	}
+	if d.rarely(20) {
+		s.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "base"}}}}
+	}
+	for _, t := range some(d, 3, corev1.Toleration{Key: "team", Operator: corev1.TolerationOpEqual, Value: one(d, "red", "blue")},
+		corev1.Toleration{Key: "spot", Operator: corev1.TolerationOpExists}, corev1.Toleration{Operator: corev1.TolerationOpExists}, corev1.Toleration{Key: "team", Value: "red"},
+		corev1.Toleration{Key: "level", Operator: one(d, corev1.TolerationOpLt, corev1.TolerationOpGt), Value: "5"},
+		corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists}) {
+		if d.rarely(3) {
+			t.Effect = one(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+			s.Tolerations = append(s.Tolerations, t)
+		}
+	}
+	if d.rarely(8) {
+		s.NodeSelector = map[string]string{"disk": "ssd"}
+	}
+	d.affinity(s)
+	for range max(0, d.IntN(6)-3) {
+		s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, d.spread())
+	}
+	return p
+}
+
+// bound is a pod that came without this scheduler: its node may have no room, or not be there. Some are being resized, some leave.
+func (d draw) bound(i, nodes int) *corev1.Pod {
+	p := d.pod(i)
+	p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes+2))
+	if d.rarely(6) {
+		p.DeletionTimestamp = new(metav1.NewTime(time.Unix(1, 0)))
+	}
+	if d.rarely(4) {
+		for _, c := range p.Spec.Containers {
+			st := corev1.ContainerStatus{Name: c.Name, AllocatedResources: d.asks()}
+			if d.rarely(2) {
+				st.Resources = &corev1.ResourceRequirements{Requests: d.asks()}
+			}
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, st)
+		}
+		if d.rarely(2) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: one(d, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
+		}
+	}
+	return p
+}
+
+func (d draw) nodeTerm() corev1.NodeSelectorTerm {
+	var t corev1.NodeSelectorTerm
+	t.MatchExpressions = some(d, 2, corev1.NodeSelectorRequirement{Key: "disk", Operator: one(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn), Values: []string{"ssd"}},
+		corev1.NodeSelectorRequirement{Key: "cores", Operator: one(d, corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt), Values: []string{"4"}},
+		corev1.NodeSelectorRequirement{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a", "b"}},
+		corev1.NodeSelectorRequirement{Key: one(d, "disk", "cores"), Operator: one(d, corev1.NodeSelectorOpExists, corev1.NodeSelectorOpDoesNotExist)})
+	if d.rarely(4) {
+		t.MatchFields = []corev1.NodeSelectorRequirement{{
+			Key: "metadata.name", Operator: one(d, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn), Values: []string{fmt.Sprint("n", d.IntN(4))},
+		}}
+	}
+	return t
+}
+
+func (d draw) selector() *metav1.LabelSelector {
+	switch d.IntN(12) {
+	case 0:
+		return &metav1.LabelSelector{}
+	case 1:
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "app", Operator: one(d, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpIn), Values: []string{"x"}},
+		}}
+	case 2:
+		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "rev", Operator: one(d, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}}
+	default:
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": one(d, "x", "y")}}
+	}
+}
+
+func (d draw) key() string { return one(d, corev1.LabelHostname, corev1.LabelTopologyZone, "disk") }
+
+func (d draw) podTerm() corev1.PodAffinityTerm {
+	t := corev1.PodAffinityTerm{TopologyKey: d.key()}
+	if d.rarely(15) {
+		return t // selects nobody
+	}
+	t.LabelSelector = d.selector()
+	if d.rarely(4) {
+		t.Namespaces = some(d, 2, "default", "red", "blue")
+	}
+	if d.rarely(4) {
+		t.NamespaceSelector = one(d, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "a"}})
+	}
+	switch d.IntN(8) {
+	case 0:
+		t.MatchLabelKeys = []string{"rev"}
+	case 1:
+		t.MismatchLabelKeys = []string{"rev"}
+	}
+	return t
+}
+
+func (d draw) affinity(s *corev1.PodSpec) {
+	var a corev1.Affinity
+	if d.rarely(4) {
+		n := &corev1.NodeAffinity{}
+		if d.rarely(2) {
+			n.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{d.nodeTerm()}}
+			if d.rarely(2) {
+				n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = append(n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, d.nodeTerm())
+			}
+		}
+		for range d.IntN(3) {
+			n.PreferredDuringSchedulingIgnoredDuringExecution = append(n.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{Weight: 1 + d.Int32N(100), Preference: d.nodeTerm()})
+		}
+		a.NodeAffinity = n
+	}
+	required := func() (ts []corev1.PodAffinityTerm) {
+		for range max(0, d.IntN(5)-2) {
+			ts = append(ts, d.podTerm())
+		}
+		return ts
+	}
+	preferred := func() (ts []corev1.WeightedPodAffinityTerm) {
+		for range max(0, d.IntN(5)-2) {
+			ts = append(ts, corev1.WeightedPodAffinityTerm{Weight: 1 + d.Int32N(100), PodAffinityTerm: d.podTerm()})
+		}
+		return ts
+	}
+	if d.rarely(4) {
+		a.PodAffinity = &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(), PreferredDuringSchedulingIgnoredDuringExecution: preferred()}
+	}
+	if d.rarely(4) {
+		a.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required(), PreferredDuringSchedulingIgnoredDuringExecution: preferred()}
+	}
+	if a != (corev1.Affinity{}) {
+		s.Affinity = &a
+	}
+}
+
+func (d draw) spread() corev1.TopologySpreadConstraint {
+	t := corev1.TopologySpreadConstraint{
+		MaxSkew: 1 + d.Int32N(3), TopologyKey: d.key(), LabelSelector: d.selector(), WhenUnsatisfiable: one(d, corev1.DoNotSchedule, corev1.ScheduleAnyway),
+	}
+	if t.WhenUnsatisfiable == corev1.DoNotSchedule && d.rarely(3) {
+		t.MinDomains = new(1 + d.Int32N(4))
+	}
+	if d.rarely(3) {
+		t.NodeAffinityPolicy = new(one(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
+	}
+	if d.rarely(3) {
+		t.NodeTaintsPolicy = new(one(d, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore))
+	}
+	if d.rarely(4) {
+		t.MatchLabelKeys = []string{"rev"}
+	}
+	return t
+}
