@@ -116,7 +116,7 @@ func (l *schedulerLife) use(c *schedulerconfig.Configuration) error {
 		return err
 	}
 	for _, w := range c.Warnings {
-		l.log.Warn("scheduler configuration", "file", l.path, "without effect", w)
+		l.log.Warn("scheduler configuration", "file", l.path, "warning", w)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -29,9 +29,18 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 		s.queue.Done(it)
 		return
 	}
-	a := p.engine.Decide(pod, s.cache.Refresh(), s.nominator.view())
+	s.settle(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), s.nominator.view()), begin)
+}
+
+// settle does what an attempt decided.
+func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
+	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	p.measureDecision(a, begin)
-	if a.Chosen == nil {
+	switch {
+	case a.Failed != nil:
+		s.gaveUp(ctx, it, a, begin)
+		return
+	case a.Chosen == nil:
 		s.refused(ctx, it, a, begin)
 		return
 	}
@@ -258,6 +267,14 @@ func (s *Scheduler) failed(ctx context.Context, it *queue.Item, pod *state.PodIn
 	return s.report(pod.Pod, reasonError, err.Error(), "")
 }
 
+// gaveUp gives back a pod about which a plugin could not decide.
+func (s *Scheduler) gaveUp(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
+	if err := s.markDecision(it, a, begin); err != nil {
+		return // only in tests
+	}
+	s.later(ctx, s.failed(ctx, it, a.Pod, errors.New(a.Message()), begin))
+}
+
 // refused gives back a pod that fits nowhere, after seeing whether room can be made.
 func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	pod, p := a.Pod, s.profile(a.Pod.Pod)
@@ -310,13 +327,15 @@ func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin tim
 		return nil
 	}
 	d := explain.Decision(a, it.Attempts, begin.Sub(it.Since))
-	if a.Chosen == nil {
+	m := mark.Mark{Step: mark.StepDecision, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(a.Pod.Pod), Detail: d}
+	switch {
+	case a.Failed != nil:
+		d.Waits, m.Err = "its backoff is over", d.Message
+	case a.Chosen == nil:
 		by := a.RefusedBy()
 		d.Waits = waits(s.queue.Waits(a.Pod.Pod, by), slices.Contains(by, dynamicresources.Name))
 	}
-	return s.cfg.Marks.Reach(mark.Mark{
-		Step: mark.StepDecision, Component: "scheduler", At: begin, Took: time.Since(begin), Subject: subject(a.Pod.Pod), Detail: d,
-	})
+	return s.cfg.Marks.Reach(m)
 }
 
 // waits says what will make the scheduler try again.

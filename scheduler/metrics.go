@@ -157,7 +157,10 @@ func (p *profile) measureDecision(a *framework.Attempt, begin time.Time) {
 	m := measured()
 	m.algorithm.Observe(time.Since(begin).Seconds())
 	status := "Success"
-	if a.Chosen == nil {
+	switch {
+	case a.Failed != nil:
+		status = "Error"
+	case a.Chosen == nil:
 		status = "Unschedulable"
 	}
 	m.point.WithLabelValues("Filter", status, p.name).Observe(a.FilterTook.Seconds())

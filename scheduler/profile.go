@@ -13,6 +13,7 @@ import (
 
 	"keelson/scheduler/config"
 	"keelson/scheduler/dynamicresources"
+	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/preempt"
@@ -24,6 +25,7 @@ type profile struct {
 	*framework.Profile
 	name       string
 	engine     *framework.Engine
+	outside    *framework.Engine // decides about pods of the lane outside
 	post       []framework.PostFilterer
 	reserve    []framework.Reserver
 	permit     []framework.Permitter
@@ -35,13 +37,15 @@ type profile struct {
 	extensions []framework.EnqueueExtensions
 }
 
-func newProfile(of *framework.Profile, parallelism int) (*profile, error) {
+func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder) (*profile, error) {
 	if err := of.Validate(); err != nil {
 		return nil, err
 	}
-	return &profile{
+	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
+	p := &profile{
 		Profile: of, name: of.SchedulerName,
-		engine:     framework.NewEngine(of, parallelism, uint64(time.Now().UnixNano())), //nolint:gosec // any seed will do
+		engine:     framework.NewEngine(of, parallelism, seed),
+		outside:    framework.NewEngine(of, parallelism, seed+1),
 		post:       framework.Of[framework.PostFilterer](of, framework.AtPostFilter),
 		reserve:    framework.Of[framework.Reserver](of, framework.AtReserve),
 		permit:     framework.Of[framework.Permitter](of, framework.AtPermit),
@@ -50,7 +54,11 @@ func newProfile(of *framework.Profile, parallelism int) (*profile, error) {
 		postBind:   framework.Of[framework.PostBinder](of, framework.AtPostBind),
 		sort:       framework.Of[framework.QueueSorter](of, framework.AtQueueSort)[0],
 		extensions: framework.All[framework.EnqueueExtensions](of),
-	}, nil
+	}
+	if binder != nil {
+		p.bind, p.preBind = append([]framework.Binder{binder}, p.bind...), append(p.preBind, binder)
+	}
+	return p, nil
 }
 
 // makeProfiles makes the plugins of all profiles.
@@ -64,7 +72,7 @@ func (s *Scheduler) makeProfiles() error {
 		if err != nil {
 			return fmt.Errorf("profile %q: %w", c.SchedulerName, err)
 		}
-		p, err := newProfile(of, s.cfg.Parallelism)
+		p, err := newProfile(of, s.cfg.Parallelism, s.extenders.Binder())
 		if err != nil {
 			return err
 		}
@@ -87,7 +95,7 @@ func (s *Scheduler) registry() framework.Registry {
 			return nil, fmt.Errorf("plugin %s: its arguments are a %T", preempt.Name, args)
 		}
 		return preempt.New(preempt.Config{
-			Client: s.client, Later: s.later, Budgets: s.listBudgets, Event: s.eventPreempted, Log: s.log,
+			Client: s.client, Later: s.later, Budgets: s.listBudgets, Extend: s.extenders.Preempt, Event: s.eventPreempted, Log: s.log,
 			Chosen:  func(victims int) { measured().victims.Observe(float64(victims)) },
 			Percent: int(*a.MinCandidateNodesPercentage), Least: int(*a.MinCandidateNodesAbsolute),
 		}), nil

@@ -108,6 +108,11 @@ func (s *Scheduler) eventPreempted(victim, preemptor *corev1.Pod, node string) {
 	s.profile(preemptor).events.Eventf(victim, preemptor, corev1.EventTypeNormal, "Preempted", "Preempting", "Preempted by pod %v on node %v", preemptor.UID, node)
 }
 
+// eventExtender tells what went wrong with an extender and did not keep the pod from being scheduled.
+func (s *Scheduler) eventExtender(pod *corev1.Pod, why string) {
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
+}
+
 // report tells users why a pod has no node: by an event at once, and in the pod's status if that is news. It returns the job
 // that writes the status, nil if there is nothing to write.
 func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {

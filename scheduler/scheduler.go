@@ -3,7 +3,7 @@
 // Package scheduler gives pods their nodes. cluster runs it in process, the scheduler
 // command as a program of its own. Informers feed the cache and the queue; one loop
 // takes a pod, decides on a snapshot (framework.Engine, a pure function) and hands what
-// has to be written to a bounded set of workers. It never touches a pod that names
+// has to be written to a bounded set of workers. Pods about which HTTP extenders are asked have a lane beside it. It never touches a pod that names
 // another scheduler, and it never writes anything but bindings, the status of pods that
 // do not fit (and of pods that have to go for more important ones), and events.
 package scheduler
@@ -31,6 +31,7 @@ import (
 	"keelson/lib/mark"
 	"keelson/scheduler/config"
 	"keelson/scheduler/dynamicresources"
+	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/queue"
@@ -65,7 +66,9 @@ type Scheduler struct {
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
-	queue           *queue.Queue
+	queue           *lanes
+	extenders       *extender.Set
+	deciding        sync.Mutex // held while a pod is decided about, on whichever lane
 	nominator       *nominator
 	defaultSelector *defaultSelector
 	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
@@ -103,10 +106,18 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	s.informers = cfg.Client.Informers(0, client.Scope{})
 	s.storage = plugins.NewStorage(s.client)
+	var err error
+	if s.extenders, err = extender.New(cfg.Configuration.Extenders, s.log); err != nil {
+		return nil, fmt.Errorf("scheduler: %w", err)
+	}
 	if err := s.makeProfiles(); err != nil {
 		return nil, fmt.Errorf("scheduler: %w", err)
 	}
-	s.queue = queue.New(s.queueConfig())
+	var wants func(*corev1.Pod) bool
+	if s.extenders != nil {
+		wants = s.extenders.Wants
+	}
+	s.queue = newLanes(s.queueConfig(), wants)
 	return s, nil
 }
 
@@ -121,6 +132,7 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	}
 	defer stop()
 	defer s.queue.Close()
+	defer s.extenders.Close()
 	defer measured().add(s)()
 	wait, err := s.watch(ctx)
 	if err != nil {
@@ -145,12 +157,19 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 
 // loop makes one attempt after another.
 func (s *Scheduler) loop(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if s.queue.outside != nil {
+		wg.Go(func() { s.loopOutside(ctx) })
+	}
 	for {
 		it := s.queue.Pop(ctx)
 		if it == nil {
 			return
 		}
+		s.deciding.Lock()
 		s.try(ctx, it)
+		s.deciding.Unlock()
 	}
 }
 

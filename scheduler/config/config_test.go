@@ -44,7 +44,13 @@ func TestWrong(t *testing.T) {
 		{"shape", "profiles:\n- pluginConfig:\n  - name: NodeResourcesFit\n    args:\n      scoringStrategy:\n        type: RequestedToCapacityRatio\n        requestedToCapacityRatio:\n          shape:\n          - {utilization: 50, score: 1}\n          - {utilization: 0, score: 11}\n", "f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].utilization: Invalid value: 0: values must be sorted in increasing order\n" +
 			"f:12: profiles[0].pluginConfig[0].args.scoringStrategy.requestedToCapacityRatio.shape[1].score: Invalid value: 11: not in valid range [0, 10]"},
 		{"selector", "profiles:\n- pluginConfig:\n  - name: PodTopologySpread\n    args:\n      defaultingType: List\n      defaultConstraints:\n      - {maxSkew: 1, topologyKey: a, whenUnsatisfiable: DoNotSchedule, labelSelector: {}}\n", "f:9: profiles[0].pluginConfig[0].args.defaultConstraints[0].labelSelector: Forbidden: constraint must not define a selector, as they deduced for each pod"},
-		{"extender", "extenders:\n- urlPrefix: http://x\n  prioritizeVerb: p\n", "f:3: extenders: Forbidden: this scheduler asks no extenders\nf:4: extenders[0].weight: Invalid value: 0: must have a positive weight applied to it"},
+		{"extender", "extenders:\n- urlPrefix: http://x\n  prioritizeVerb: p\n- urlPrefix: ftp://x\n  weight: 3000000000\n", "f:4: extenders[0].weight: Invalid value: 0: must have a positive weight applied to it\n" +
+			"f:6: extenders[1].urlPrefix: Invalid value: \"ftp://x\": must be a URL with a host, http or https\nf:7: extenders[1].weight: Invalid value: 3000000000: must not be greater than 2147483647"},
+		{"two binders", "extenders:\n- {urlPrefix: http://x, bindVerb: b}\n- {urlPrefix: http://y, bindVerb: b}\n", "f:3: extenders: Invalid value: \"found 2 extenders implementing bind\": only one extender can implement bind"},
+		{"managed", "extenders:\n- urlPrefix: http://x\n  managedResources:\n  - name: x.io/gpu\n  - name: x.io/gpu\n  - name: cpu\n", "f:7: extenders[0].managedResources[1].name: Invalid value: \"x.io/gpu\": duplicate extender managed resource name\n" +
+			"f:8: extenders[0].managedResources[2].name: Invalid value: \"cpu\": is an invalid extended resource name"},
+		{"extender's certificates", "extenders:\n- urlPrefix: https://x\n  tlsConfig:\n    insecure: true\n    caFile: a\n    keyFile: k\n", "f:5: extenders[0].tlsConfig: Invalid value: a client certificate and its key must be set together\n" +
+			"f:6: extenders[0].tlsConfig.insecure: Invalid value: true: must not be set together with a certificate authority"},
 		{"alias", "profiles: &a []\nextenders: *a\n", "f:4: anchors and aliases are not read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,6 +134,23 @@ func TestDefaults(t *testing.T) {
 	}
 	if got := read(t, "profiles:\n- plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}\n").Warnings; len(got) != 1 {
 		t.Errorf("warnings: %q", got)
+	}
+}
+
+// TestExtenders: what an extender manages alone no plugin counts, in any profile; what is not safe is told.
+func TestExtenders(t *testing.T) {
+	c := read(t, "extenders:\n- urlPrefix: https://x\n  enableHTTPS: true\n  managedResources: [{name: x.io/gpu, ignoredByScheduler: true}, {name: x.io/fpga}]\nprofiles: [{schedulerName: a}, {schedulerName: b}]\n")
+	for _, p := range c.Profiles {
+		if fit, ok := p.Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs); !ok || fmt.Sprint(fit.IgnoredResources) != "[x.io/gpu]" {
+			t.Errorf("%s: %+v", p.SchedulerName, fit)
+		}
+	}
+	want := "[extenders[0] has no verb: it is never asked extenders[0].enableHTTPS without a certificate authority: who answers is not checked]"
+	if got := fmt.Sprint(c.Warnings); got != want {
+		t.Errorf("warnings: %s", got)
+	}
+	if d := c.Extenders[0].HTTPTimeout.Duration; d != defaultExtenderTimeout {
+		t.Errorf("timeout: %v", d)
 	}
 }
 

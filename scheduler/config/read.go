@@ -74,12 +74,35 @@ func Read(name string, content []byte, plugins []string) (*Configuration, error)
 	if len(errs) > 0 {
 		return nil, told(name, errs)
 	}
+	c.ignoreManaged()
 	c.warn()
 	return c, nil
 }
 
-// warn tells what has no effect.
+// ignoreManaged has NodeResourcesFit take no notice of the resources that extenders look after alone.
+func (c *Configuration) ignoreManaged() {
+	for _, e := range c.Extenders {
+		for _, r := range e.ManagedResources {
+			for i := range c.Profiles {
+				if fit, ok := c.Profiles[i].Args["NodeResourcesFit"].(*configv1.NodeResourcesFitArgs); ok && r.IgnoredByScheduler {
+					fit.IgnoredResources = append(fit.IgnoredResources, r.Name)
+				}
+			}
+		}
+	}
+}
+
+// warn tells what has no effect, or is not safe.
 func (c *Configuration) warn() {
+	for i := range c.Extenders {
+		e := &c.Extenders[i]
+		if e.FilterVerb+e.PrioritizeVerb+e.PreemptVerb+e.BindVerb == "" {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d] has no verb: it is never asked", i))
+		}
+		if t := e.TLSConfig; e.EnableHTTPS && (t == nil || t.CAFile == "" && len(t.CAData) == 0) {
+			c.Warnings = append(c.Warnings, fmt.Sprintf("extenders[%d].enableHTTPS without a certificate authority: who answers is not checked", i))
+		}
+	}
 	for i := range c.KubeSchedulerConfiguration.Profiles {
 		p := &c.KubeSchedulerConfiguration.Profiles[i]
 		if p.Plugins == nil {

@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -117,9 +118,6 @@ func validatePlugins(at *field.Path, in *configv1.Plugins, plugins []string) (er
 }
 
 func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.ErrorList) {
-	if len(in) > 0 {
-		errs = append(errs, field.Forbidden(at, "this scheduler asks no extenders"))
-	}
 	binders, managed := 0, map[string]bool{}
 	for i := range in {
 		e, at := &in[i], at.Index(i)
@@ -129,6 +127,10 @@ func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.Error
 		if e.PrioritizeVerb != "" && e.Weight <= 0 {
 			errs = append(errs, field.Invalid(at.Child("weight"), e.Weight, "must have a positive weight applied to it"))
 		}
+		if e.Weight > math.MaxInt32 {
+			errs = append(errs, field.Invalid(at.Child("weight"), e.Weight, fmt.Sprintf("must not be greater than %d", math.MaxInt32)))
+		}
+		errs = append(errs, validateTLS(at.Child("tlsConfig"), e.TLSConfig)...)
 		if e.HTTPTimeout.Duration < 0 {
 			errs = append(errs, field.Invalid(at.Child("httpTimeout"), e.HTTPTimeout.Duration.String(), "must not be negative"))
 		}
@@ -151,6 +153,19 @@ func validateExtenders(at *field.Path, in []configv1.Extender) (errs field.Error
 	}
 	if binders > 1 {
 		errs = append(errs, field.Invalid(at, fmt.Sprintf("found %d extenders implementing bind", binders), "only one extender can implement bind"))
+	}
+	return errs
+}
+
+func validateTLS(at *field.Path, t *configv1.ExtenderTLSConfig) (errs field.ErrorList) {
+	if t == nil {
+		return nil
+	}
+	if t.Insecure && (t.CAFile != "" || len(t.CAData) > 0) {
+		errs = append(errs, field.Invalid(at.Child("insecure"), true, "must not be set together with a certificate authority"))
+	}
+	if cert, key := t.CertFile != "" || len(t.CertData) > 0, t.KeyFile != "" || len(t.KeyData) > 0; cert != key {
+		errs = append(errs, field.Invalid(at, field.OmitValueType{}, "a client certificate and its key must be set together"))
 	}
 	return errs
 }

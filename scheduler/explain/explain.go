@@ -43,9 +43,12 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 		d.Nodes = len(a.Snapshot.Nodes)
 		d.Message = a.Message()
 	}
-	if len(a.Refused)+a.Narrowed > 0 {
+	if len(a.Refused)+a.Narrowed > 0 && a.Failed == nil {
 		d.RejectedBy = a.Reasons()
 		d.Rejected = verdicts(a, small)
+	}
+	if a.Failed != nil {
+		return d
 	}
 	if a.Chosen == nil {
 		d.Groups, d.Fixes, d.Preemption = groups(a), fixes(a, d.Rejected), preemption(a.Preemption)

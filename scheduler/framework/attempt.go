@@ -25,6 +25,8 @@ type Attempt struct {
 	Filters  []NamedFilter
 	// All is set when a plugin refused every node at once; the attempt ends there.
 	All *Status
+	// Failed is set when a plugin could not decide: nothing is known about the pod then, and the attempt is to be made again later.
+	Failed *Status
 	// Refused are the nodes that were looked at and do not fit; a node that Narrow left out is refused by NarrowedBy.
 	Refused    []Refusal
 	NarrowedBy *Status
@@ -40,6 +42,8 @@ type Attempt struct {
 	// Nominations are the pods that are to come to nodes, and NominatedBefore the node where room is being made for this one.
 	Nominations     Nominations
 	NominatedBefore string
+	// Outside runs what takes long in PostFilter, and lets other pods be scheduled meanwhile; nil: it must not be done here.
+	Outside func(run func())
 	// PostMessage is what PostFilter had to say, and Nominated the node where it makes room.
 	PostMessage string
 	Nominated   string
@@ -114,6 +118,9 @@ const NoNodes = "no nodes available to schedule pods"
 
 // Message is the sentence of the FailedScheduling event and the PodScheduled condition.
 func (a *Attempt) Message() string {
+	if a.Failed != nil {
+		return a.Failed.Plugin + ": " + a.Failed.Error()
+	}
 	total := len(a.Snapshot.Nodes)
 	if total == 0 {
 		return NoNodes

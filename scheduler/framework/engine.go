@@ -75,6 +75,27 @@ type Nominations func(node string) []*state.PodInfo
 
 // Decide makes one attempt. The result is valid until the next call.
 func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
+	a := e.fit(pod, s, nominated, nil)
+	e.choose(a, nil)
+	return a
+}
+
+// Fit is the first half of Decide: it finds the nodes that fit. The result is valid until the next call.
+func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
+	return e.fit(pod, s, nominated, nil)
+}
+
+// DecideWith makes an attempt with what others than plugins said about the nodes that Fit found.
+func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
+	a := e.fit(pod, s, nominated, advice)
+	e.choose(a, advice)
+	a.FilterTook += advice.FilterTook
+	a.ScoreTook += advice.ScoreTook
+	return a
+}
+
+// fit finds the nodes that fit. With advice only those are looked at that it is about.
+func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations, advice *Advice) *Attempt {
 	begin := time.Now()
 	a := &e.attempt
 	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
@@ -84,19 +105,38 @@ func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominat
 	}
 	nodes := e.prepare(a)
 	a.PreFilterTook = time.Since(begin)
-	if a.All == nil {
+	switch {
+	case a.All != nil || a.Failed != nil:
+	case advice != nil:
+		advice.apply(a, nodes, func(n *state.NodeInfo) *Status {
+			if nominated != nil {
+				return e.checkNominated(a, n, nominated)
+			}
+			return Check(a.Filters, n)
+		})
+	default:
 		e.filter(a, nodes, nominated)
 	}
-	filtered := time.Now()
-	a.FilterTook = filtered.Sub(begin)
-	switch {
-	case len(a.Feasible) == 1 && len(s.Nodes) > alwaysScored:
+	if a.Failed != nil {
+		a.Feasible = a.Feasible[:0]
+	}
+	a.FilterTook = time.Since(begin)
+	return a
+}
+
+// choose takes the best of the nodes that fit.
+func (e *Engine) choose(a *Attempt, advice *Advice) {
+	switch begin := time.Now(); {
+	case len(a.Feasible) == 1 && len(a.Snapshot.Nodes) > alwaysScored:
 		a.Chosen = a.Feasible[0]
 	case len(a.Feasible) > 0:
 		e.score(a)
-		a.ScoreTook = time.Since(filtered)
+		if advice != nil {
+			advice.score(a)
+		}
+		a.Chosen = a.Feasible[e.best(a.Totals)]
+		a.ScoreTook = time.Since(begin)
 	}
-	return a
 }
 
 // prepare asks every filter plugin and returns the nodes worth looking at, in the snapshot's order.
@@ -108,6 +148,10 @@ func (e *Engine) prepare(a *Attempt) []*state.NodeInfo {
 	}
 	for _, p := range e.filterers {
 		f, st := p.PreFilter(a.Cycle, a.Pod, a.Snapshot)
+		if st != nil && st.Code == Failed {
+			a.Failed = st
+			return nil
+		}
 		if st != nil {
 			a.All = st
 			return nil
@@ -149,21 +193,29 @@ func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominatio
 	}
 	start := e.next % len(nodes)
 	check := e.checker(a, nodes, nominated)
-	for a.Looked < len(nodes) && len(a.Feasible) < enough {
+	for a.Looked < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
 		if left := len(nodes) - a.Looked; e.parallelism > 1 && left >= parallelFromHere {
 			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
 			continue
 		}
 		i := (start + a.Looked) % len(nodes)
 		n := nodes[i]
-		a.Looked++
-		if st := check(i, n); st != nil {
-			a.Refused = append(a.Refused, Refusal{n, st})
-		} else {
-			a.Feasible = append(a.Feasible, n)
-		}
+		a.looked(n, check(i, n))
 	}
 	e.next = start + a.Looked
+}
+
+// looked notes a filters' verdict.
+func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
+	a.Looked++
+	switch {
+	case st == nil:
+		a.Feasible = append(a.Feasible, n)
+	case st.Code == Failed:
+		a.Failed = st
+	default:
+		a.Refused = append(a.Refused, Refusal{n, st})
+	}
 }
 
 // checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
@@ -228,16 +280,10 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	judge(0, min(chunk, size))
 	wg.Wait()
 	for i, st := range results {
-		if len(a.Feasible) >= enough {
+		if len(a.Feasible) >= enough || a.Failed != nil {
 			return
 		}
-		n := nodes[(start+first+i)%len(nodes)]
-		a.Looked++
-		if st != nil {
-			a.Refused = append(a.Refused, Refusal{n, st})
-		} else {
-			a.Feasible = append(a.Feasible, n)
-		}
+		a.looked(nodes[(start+first+i)%len(nodes)], st)
 	}
 }
 
@@ -269,7 +315,7 @@ func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.
 	return out
 }
 
-// score ranks the feasible nodes and chooses the best.
+// score ranks the feasible nodes.
 func (e *Engine) score(a *Attempt) {
 	begin := time.Now()
 	n := len(a.Feasible)
@@ -302,7 +348,6 @@ func (e *Engine) score(a *Attempt) {
 		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 	}
 	clear(e.ranking)
-	a.Chosen = a.Feasible[e.best(a.Totals)]
 }
 
 // buffer returns n scores at the place i of kept, which are used again by the next attempt.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,8 @@ type Config struct {
 	Later func(ctx context.Context, job func(context.Context))
 	// Budgets lists all disruption budgets; nil: there are none.
 	Budgets func() []*policyv1.PodDisruptionBudget
+	// Extend has others choose among the nodes where room can be made and the victims there; nil: nobody. It returns new ones.
+	Extend func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
 	// Event records an event on a victim.
 	Event func(victim, preemptor *corev1.Pod, node string)
 	// Chosen is told how many pods have to go for another; nil ok.
@@ -74,7 +77,7 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 	if p.cfg.Budgets != nil {
 		budgets = p.cfg.Budgets()
 	}
-	c, why := choose(a, budgets, p.cfg.Percent, p.cfg.Least)
+	c, why := p.choose(ctx, a, budgets)
 	if c == nil {
 		return "", "preemption: " + why
 	}
@@ -150,10 +153,34 @@ const (
 
 // Choose returns the node where room costs least, or why there is none.
 func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	return choose(a, budgets, percentTried, minTried)
+	found, why := candidates(a, budgets, percentTried, minTried)
+	if len(found) == 0 {
+		return nil, why
+	}
+	return Best(found), ""
 }
 
-func choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int) (*framework.Preemption, string) {
+func (p *Plugin) choose(ctx context.Context, a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
+	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least)
+	if len(found) > 0 && p.cfg.Extend != nil {
+		all := len(found)
+		var err error
+		if found, err = p.cfg.Extend(ctx, a, found); err != nil {
+			return nil, err.Error()
+		}
+		why = fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", all)
+		for _, c := range found {
+			slices.SortFunc(c.Victims, byImportance)
+		}
+	}
+	if len(found) == 0 {
+		return nil, why
+	}
+	return Best(found), ""
+}
+
+// candidates are the nodes where room can be made, or why there are none.
+func candidates(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int) (found []*framework.Preemption, why string) {
 	var hopeful []*state.NodeInfo
 	for _, r := range a.Refused {
 		if r.Status.Code == framework.Unschedulable {
@@ -161,7 +188,6 @@ func choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, perce
 		}
 	}
 	reasons := map[string]int{}
-	var found []*framework.Preemption
 	tried := 0
 	if len(hopeful) > 0 {
 		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(hopeful))
@@ -181,7 +207,7 @@ func choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, perce
 		}
 	}
 	if len(found) > 0 {
-		return Best(found), ""
+		return found, ""
 	}
 	if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
 		reasons["Preemption is not helpful for scheduling"] += rest

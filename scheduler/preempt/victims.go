@@ -51,6 +51,9 @@ func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDis
 	for _, p := range free {
 		t.spare(p)
 	}
+	if len(t.removed) == 0 {
+		return nil, noVictims // plugins did not refuse this node, or do so no more
+	}
 	c.Victims, c.Spared = t.removed, len(lower)-len(t.removed)
 	slices.SortFunc(c.Victims, byImportance)
 	return c, nil

@@ -55,6 +55,7 @@ type Rules struct {
 type Item struct {
 	framework.QueuedPod
 
+	home      *Queue
 	rules     *Rules
 	refusedBy []string
 	interests framework.Kinds // union of what the refusing plugins wait for
@@ -68,6 +69,9 @@ type Item struct {
 	removed bool
 	assumed int64 // how many events there had been when it got its node
 }
+
+// Home is the queue that the pod came from.
+func (it *Item) Home() *Queue { return it.home }
 
 type where int
 
@@ -146,7 +150,7 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	defer q.unlock()
 	it, ok := q.items[pod.UID]
 	if !ok {
-		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, rules: q.rulesOf(pod)}
+		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, home: q, rules: q.rulesOf(pod)}
 		q.items[pod.UID] = it
 		if q.gatedLocked(it) {
 			q.news = append(q.news, entered{info, "PodAdd", Gated, it.First})

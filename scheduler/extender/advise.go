@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extender
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"keelson/scheduler/framework"
+)
+
+// filterAnswer is an ExtenderFilterResult of which only the names of nodes are read.
+type filterAnswer struct {
+	Nodes *struct {
+		Items []struct {
+			Metadata struct{ Name string }
+		}
+	}
+	NodeNames                               *[]string
+	FailedNodes, FailedAndUnresolvableNodes map[string]string
+	Error                                   string
+}
+
+// Advise asks the extenders that want the pod about nodes that fit: those with a filterVerb one after another, each about the nodes that those
+// before it left, and then those with a prioritizeVerb together. A status says that one failed which may not be ignored.
+func (s *Set) Advise(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (*framework.Advice, *framework.Status) {
+	v := &framework.Advice{Refused: map[string]*framework.Status{}}
+	for _, n := range nodes {
+		v.Asked = append(v.Asked, n.Name)
+	}
+	begin := time.Now()
+	for _, e := range s.all {
+		if e.cfg.FilterVerb == "" || len(nodes) == 0 || !e.interested(pod) {
+			continue
+		}
+		left, err := e.filter(ctx, pod, nodes, v.Refused)
+		if err != nil && !e.cfg.Ignorable {
+			return nil, e.failed(err)
+		}
+		if err != nil {
+			s.ignore(v, e, err)
+			continue
+		}
+		nodes = left
+	}
+	filtered := time.Now()
+	v.FilterTook = filtered.Sub(begin)
+	if len(nodes) > 1 {
+		s.prioritize(ctx, v, pod, nodes)
+		v.ScoreTook = time.Since(filtered)
+	}
+	return v, nil
+}
+
+// ignore notes a failure that does not count.
+func (s *Set) ignore(v *framework.Advice, e *Extender, err error) {
+	s.log.Warn("extender is ignored", "extender", e.name, "err", err)
+	v.Ignored = append(v.Ignored, e.name+": "+err.Error())
+}
+
+// args is the question about nodes.
+func (e *Extender) args(pod *corev1.Pod, nodes []*corev1.Node) *extenderv1.ExtenderArgs {
+	out := &extenderv1.ExtenderArgs{Pod: pod}
+	if e.cfg.NodeCacheCapable {
+		names := make([]string, len(nodes))
+		for i, n := range nodes {
+			names[i] = n.Name
+		}
+		out.NodeNames = &names
+		return out
+	}
+	out.Nodes = &corev1.NodeList{Items: make([]corev1.Node, len(nodes))}
+	for i, n := range nodes {
+		out.Nodes.Items[i] = *n
+	}
+	return out
+}
+
+// filter returns the nodes that the extender leaves, and adds its refusals of the others to refused.
+func (e *Extender) filter(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node, refused map[string]*framework.Status) ([]*corev1.Node, error) {
+	var answer filterAnswer
+	verb := e.cfg.FilterVerb
+	if err := e.call(ctx, verb, e.args(pod, nodes), &answer); err != nil {
+		return nil, err
+	}
+	if answer.Error != "" {
+		return nil, fmt.Errorf("%s: it says: %s", verb, cut(answer.Error))
+	}
+	left := map[string]bool{}
+	switch {
+	case e.cfg.NodeCacheCapable && answer.NodeNames != nil:
+		for _, name := range *answer.NodeNames {
+			left[name] = true
+		}
+	case answer.Nodes != nil:
+		for i := range answer.Nodes.Items {
+			left[answer.Nodes.Items[i].Metadata.Name] = true
+		}
+	}
+	keep := make([]*corev1.Node, 0, len(left))
+	for _, n := range nodes {
+		if left[n.Name] {
+			keep = append(keep, n)
+			delete(left, n.Name)
+		}
+	}
+	for name := range left {
+		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, cut(name))
+	}
+	say, next := e.reasons(), 0
+	for _, n := range nodes {
+		switch {
+		case next < len(keep) && keep[next] == n:
+			next++
+		case in(answer.FailedAndUnresolvableNodes, n.Name):
+			refused[n.Name] = say(framework.Unresolvable, answer.FailedAndUnresolvableNodes[n.Name])
+		case in(answer.FailedNodes, n.Name):
+			refused[n.Name] = say(framework.Unschedulable, answer.FailedNodes[n.Name])
+		default:
+			refused[n.Name] = say(framework.Unresolvable, "")
+		}
+	}
+	return keep, nil
+}
+
+func in(m map[string]string, name string) bool {
+	_, ok := m[name]
+	return ok
+}
+
+// reasons returns what makes refusals of an extender's words; equal ones are shared, and there are only so many different ones.
+func (e *Extender) reasons() func(framework.Code, string) *framework.Status {
+	type key struct {
+		code framework.Code
+		text string
+	}
+	made := map[key]*framework.Status{}
+	return func(code framework.Code, text string) *framework.Status {
+		text = cut(text)
+		if text == "" {
+			text = "node(s) left out by " + e.name
+		}
+		k := key{code, text}
+		if made[k] == nil && len(made) >= maxReasons {
+			k.text = "node(s) refused by " + e.name + " for more reasons"
+		}
+		if made[k] == nil {
+			made[k] = framework.Refuse(e.name, code, k.text)
+		}
+		return made[k]
+	}
+}
+
+// prioritize has the extenders score nodes; who fails gives no scores.
+func (s *Set) prioritize(ctx context.Context, v *framework.Advice, pod *corev1.Pod, nodes []*corev1.Node) {
+	scores, errs := make([]framework.AdvisedScores, len(s.all)), make([]error, len(s.all))
+	var wg sync.WaitGroup
+	for i, e := range s.all {
+		if e.cfg.PrioritizeVerb != "" && e.interested(pod) {
+			wg.Go(func() { scores[i], errs[i] = e.prioritize(ctx, pod, nodes) })
+		}
+	}
+	wg.Wait()
+	for i, e := range s.all {
+		switch {
+		case errs[i] != nil:
+			s.ignore(v, e, errs[i])
+		case scores[i].Raw != nil:
+			v.Scores = append(v.Scores, scores[i])
+		}
+	}
+}
+
+func (e *Extender) prioritize(ctx context.Context, pod *corev1.Pod, nodes []*corev1.Node) (framework.AdvisedScores, error) {
+	var answer extenderv1.HostPriorityList
+	verb := e.cfg.PrioritizeVerb
+	out := framework.AdvisedScores{By: framework.Weighted{Plugin: e, Weight: e.cfg.Weight}, Raw: map[string]int64{}, Scores: map[string]int64{}}
+	if err := e.call(ctx, verb, e.args(pod, nodes), &answer); err != nil {
+		return out, err
+	}
+	asked := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		asked[n.Name] = true
+	}
+	const scale = framework.MaxScore / extenderv1.MaxExtenderPriority
+	for _, p := range answer {
+		if !asked[p.Host] {
+			return out, fmt.Errorf("%s: it scores node %q, about which it was not asked: its scores do not count", verb, cut(p.Host))
+		}
+		if _, twice := out.Raw[p.Host]; twice {
+			return out, fmt.Errorf("%s: it scores node %q twice: its scores do not count", verb, p.Host)
+		}
+		if p.Score < extenderv1.MinExtenderPriority || p.Score > extenderv1.MaxExtenderPriority {
+			return out, fmt.Errorf("%s: it gives node %q %d, out of %d to %d: its scores do not count", verb, p.Host, p.Score, extenderv1.MinExtenderPriority,
+				extenderv1.MaxExtenderPriority)
+		}
+		out.Raw[p.Host], out.Scores[p.Host] = p.Score, p.Score*scale
+	}
+	return out, nil
+}

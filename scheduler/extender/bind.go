@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extender
+
+import (
+	"context"
+	"fmt"
+
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Binder is an extender that binds the pods which it is interested in. It goes before the profile's binders.
+type Binder struct {
+	e   *Extender
+	set *Set
+}
+
+// Binder returns the one extender with a bindVerb, or nil.
+func (s *Set) Binder() *Binder {
+	if s == nil {
+		return nil
+	}
+	for _, e := range s.all {
+		if e.cfg.BindVerb != "" {
+			return &Binder{e, s}
+		}
+	}
+	return nil
+}
+
+// Name is the extender's.
+func (b *Binder) Name() string { return b.e.name }
+
+// PreBindPreFlight keeps the wait for the extender's answer from the few that write bindings.
+func (b *Binder) PreBindPreFlight(_ *framework.CycleState, pod *state.PodInfo, _ string) bool {
+	return b.e.interested(pod.Pod)
+}
+
+// PreBind has nothing to do.
+func (*Binder) PreBind(context.Context, *framework.CycleState, *state.PodInfo, string) error {
+	return nil
+}
+
+// Bind has the extender write the binding.
+func (b *Binder) Bind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
+	if !b.e.interested(pod.Pod) {
+		return framework.ErrSkip
+	}
+	err := b.e.bind(ctx, pod, node)
+	if err != nil && b.e.cfg.Ignorable {
+		b.set.log.Warn("extender is ignored", "extender", b.e.name, "pod", pod.Key, "err", err)
+		return framework.ErrSkip
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", b.e.name, err)
+	}
+	return nil
+}
+
+func (e *Extender) bind(ctx context.Context, pod *state.PodInfo, node string) error {
+	var answer extenderv1.ExtenderBindingResult
+	p := pod.Pod
+	args := &extenderv1.ExtenderBindingArgs{PodName: p.Name, PodNamespace: p.Namespace, PodUID: p.UID, Node: node}
+	if err := e.call(ctx, e.cfg.BindVerb, args, &answer); err != nil {
+		return err
+	}
+	if answer.Error != "" {
+		return fmt.Errorf("%s: it says: %s", e.cfg.BindVerb, cut(answer.Error))
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package extender
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// Preempt has the extenders with a preemptVerb choose among the nodes where room can be made, and the victims there. found stays as it is.
+// The error is of an extender that may not be ignored.
+func (s *Set) Preempt(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error) {
+	if s == nil || a.Outside == nil {
+		return found, nil
+	}
+	pod := a.Pod.Pod
+	on := map[string][]*state.PodInfo{} // the snapshot is not ours while the extenders are asked
+	for _, c := range found {
+		on[c.Node] = a.Snapshot.Node(c.Node).Pods
+	}
+	var err error
+	a.Outside(func() {
+		for _, e := range s.all {
+			if e.cfg.PreemptVerb == "" || len(found) == 0 || !e.interested(pod) {
+				continue
+			}
+			left, failed := e.preempt(ctx, a.Pod, found, on)
+			switch {
+			case failed == nil:
+				found = left
+			case e.cfg.Ignorable:
+				s.log.Warn("extender is ignored", "extender", e.name, "pod", a.Pod.Key, "err", failed)
+			default:
+				err = fmt.Errorf("%s: %w", e.name, failed)
+				return
+			}
+		}
+	})
+	return found, err
+}
+
+func (e *Extender) preempt(ctx context.Context, pod *state.PodInfo, found []*framework.Preemption, on map[string][]*state.PodInfo) ([]*framework.Preemption, error) {
+	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod.Pod}
+	if e.cfg.NodeCacheCapable {
+		args.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}
+	} else {
+		args.NodeNameToVictims = map[string]*extenderv1.Victims{}
+	}
+	for _, c := range found {
+		pods, uids := []*corev1.Pod{}, []*extenderv1.MetaPod{}
+		for _, v := range c.Victims {
+			pods, uids = append(pods, v.Pod), append(uids, &extenderv1.MetaPod{UID: string(v.Pod.UID)})
+		}
+		if e.cfg.NodeCacheCapable {
+			args.NodeNameToMetaVictims[c.Node] = &extenderv1.MetaVictims{Pods: uids, NumPDBViolations: int64(c.Violations)}
+		} else {
+			args.NodeNameToVictims[c.Node] = &extenderv1.Victims{Pods: pods, NumPDBViolations: int64(c.Violations)}
+		}
+	}
+	var answer extenderv1.ExtenderPreemptionResult
+	verb := e.cfg.PreemptVerb
+	if err := e.call(ctx, verb, args, &answer); err != nil {
+		return nil, err
+	}
+	var out []*framework.Preemption
+	for _, c := range found {
+		told, ok := answer.NodeNameToMetaVictims[c.Node]
+		if !ok {
+			continue
+		}
+		delete(answer.NodeNameToMetaVictims, c.Node)
+		victims, err := e.victims(pod, told, on[c.Node])
+		if errors.Is(err, errNoVictims) && e.cfg.Ignorable {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: on node %q %w", verb, c.Node, err)
+		}
+		next := *c
+		next.Victims, next.Violations = victims, int(min(max(told.NumPDBViolations, 0), int64(len(victims))))
+		next.Spared = max(c.Spared+len(c.Victims)-len(victims), 0)
+		out = append(out, &next)
+	}
+	for name := range answer.NodeNameToMetaVictims {
+		return nil, fmt.Errorf("%s: it names node %q, about which it was not asked", verb, cut(name))
+	}
+	return out, nil
+}
+
+var errNoVictims = errors.New("it names no victim")
+
+// victims are the pods of a node that an extender names: each there, and less important than the pod for which it is to go.
+func (e *Extender) victims(pod *state.PodInfo, told *extenderv1.MetaVictims, on []*state.PodInfo) ([]*state.PodInfo, error) {
+	if told == nil || len(told.Pods) == 0 {
+		return nil, errNoVictims
+	}
+	var out []*state.PodInfo
+	for _, p := range told.Pods {
+		if p == nil {
+			return nil, errNoVictims
+		}
+		at := slices.IndexFunc(on, func(o *state.PodInfo) bool { return o.Pod.UID == types.UID(p.UID) })
+		switch {
+		case at < 0:
+			return nil, fmt.Errorf("it names a victim %q that is not there", cut(p.UID))
+		case on[at].Priority >= pod.Priority:
+			return nil, fmt.Errorf("it names a victim %s that is no less important", on[at].Key)
+		case !slices.Contains(out, on[at]):
+			out = append(out, on[at])
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/queue"
+)
+
+// lanes are the queue of the scheduling loop, which is embedded, and beside it that of the pods about which extenders are asked: so no pod waits
+// for an extender that has no say about it. A pod stays in the lane in which it came.
+type lanes struct {
+	*queue.Queue
+	outside *queue.Queue // nil: there are no extenders
+	wants   func(*corev1.Pod) bool
+}
+
+func newLanes(c queue.Config, wants func(*corev1.Pod) bool) *lanes {
+	l := &lanes{Queue: queue.New(c), wants: wants}
+	if wants != nil {
+		l.outside = queue.New(c)
+	}
+	return l
+}
+
+// of is the queue that has a pod, or would.
+func (l *lanes) of(pod *corev1.Pod) *queue.Queue {
+	if l.outside == nil || l.Queue.Has(pod.UID) {
+		return l.Queue
+	}
+	if l.outside.Has(pod.UID) || l.wants(pod) {
+		return l.outside
+	}
+	return l.Queue
+}
+
+// each runs f for every queue.
+func (l *lanes) each(f func(*queue.Queue)) {
+	f(l.Queue)
+	if l.outside != nil {
+		f(l.outside)
+	}
+}
+
+func (l *lanes) Set(pod *corev1.Pod)        { l.of(pod).Set(pod) }
+func (l *lanes) Delete(uid types.UID)       { l.each(func(q *queue.Queue) { q.Delete(uid) }) }
+func (l *lanes) Happened(e framework.Event) { l.each(func(q *queue.Queue) { q.Happened(e) }) }
+func (l *lanes) Close()                     { l.each((*queue.Queue).Close) }
+func (l *lanes) Has(uid types.UID) bool {
+	return l.Queue.Has(uid) || l.outside != nil && l.outside.Has(uid)
+}
+
+// A pod goes back to the lane that it came from.
+func (l *lanes) Assumed(it *queue.Item) { it.Home().Assumed(it) }
+func (l *lanes) Done(it *queue.Item)    { it.Home().Done(it) }
+func (l *lanes) Retry(it *queue.Item)   { it.Home().Retry(it) }
+func (l *lanes) Unschedulable(it *queue.Item, refusedBy []string) {
+	it.Home().Unschedulable(it, refusedBy)
+}
+
+// Counts counts the pods of all lanes.
+func (l *lanes) Counts() (waiting map[queue.Place]int, refusedBy map[[2]string]int) {
+	waiting, refusedBy = l.Queue.Counts()
+	if l.outside == nil {
+		return waiting, refusedBy
+	}
+	w, r := l.outside.Counts()
+	for place, n := range w {
+		waiting[place] += n
+	}
+	for of, n := range r {
+		refusedBy[of] += n
+	}
+	return waiting, refusedBy
+}

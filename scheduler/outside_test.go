@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+
+	"keelson/lib/mark"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// extenderAt serves an extender: what each verb answers to a question.
+func extenderAt(t *testing.T, verbs map[string]func(ctx context.Context, question *json.Decoder) any) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := verbs[strings.TrimPrefix(r.URL.Path, "/")]
+		if answer == nil {
+			http.NotFound(w, r)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(answer(r.Context(), json.NewDecoder(r.Body)))
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func asks(resource corev1.ResourceName) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) {
+		s.Containers[0].Resources.Limits = corev1.ResourceList{resource: schedtest.Quantity("1")}
+		s.Containers[0].Resources.Requests[resource] = schedtest.Quantity("1")
+	})
+}
+
+// refuses has an extender refuse nodes for a reason.
+func refuses(reasons map[string]string) func(context.Context, *json.Decoder) any {
+	return func(_ context.Context, d *json.Decoder) any {
+		var args extenderv1.ExtenderArgs
+		if err := d.Decode(&args); err != nil {
+			return extenderv1.ExtenderFilterResult{Error: err.Error()}
+		}
+		out := extenderv1.ExtenderFilterResult{Nodes: &corev1.NodeList{}, FailedNodes: extenderv1.FailedNodesMap{}}
+		for _, n := range args.Nodes.Items {
+			if why, no := reasons[n.Name]; no {
+				out.FailedNodes[n.Name] = why
+			} else {
+				out.Nodes.Items = append(out.Nodes.Items, n)
+			}
+		}
+		return out
+	}
+}
+
+// decisions are the attempts of a pod.
+func (c *cluster) decisions(pod string) (out []mark.Mark) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range c.marks {
+		if m.Step == mark.StepDecision && m.Subject.Name == pod {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// TestExtenderHasItsSay: an extender's refusals and scores count beside those of plugins, and are part of the decision that people read.
+func TestExtenderHasItsSay(t *testing.T) {
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": refuses(map[string]string{"node-1": "too hot", "node-4": "not asked about"}),
+		"score": func(context.Context, *json.Decoder) any {
+			return extenderv1.HostPriorityList{{Host: "node-3", Score: 10}, {Host: "node-2", Score: 1}}
+		},
+	})
+	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: score, weight: 5}]", url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Node("node-3", schedtest.Offers(corev1.ResourceCPU, "2")), schedtest.Node("node-4", schedtest.Cordoned()),
+		schedtest.Pod("a", schedtest.Asks("1", "")))
+	if got := c.eventually("a", bound).Spec.NodeName; got != "node-3" {
+		t.Errorf("node = %q, want the one that the extender scores best", got)
+	}
+	d := c.decisions("a")[0].Detail.(*mark.Decision)
+	if d.Nodes != 4 || d.Fit != 2 || d.RejectedBy["too hot"] != 1 || d.RejectedBy["node(s) were unschedulable"] != 1 {
+		t.Errorf("the decision: %+v", d)
+	}
+	if v := d.Rejected[0]; v.Node != "node-1" || v.Plugin != "extender "+url || v.Reason != "too hot" {
+		t.Errorf("the refusal: %+v", v)
+	}
+	best := d.Scores[0].Plugins
+	if p := best[len(best)-1]; p.Plugin != "extender "+url || p.Raw != 10 || p.Score != 100 || p.Weight != 5 {
+		t.Errorf("the score: %+v", p)
+	}
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("big", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("big", bound) // node-2
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("more", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p := c.eventually("more", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	want := "0/4 nodes are available: 1 node(s) were unschedulable, 1 too hot, 2 Insufficient cpu."
+	if got := scheduledCondition(p); got.Reason != corev1.PodReasonUnschedulable || !strings.HasPrefix(got.Message, want) {
+		t.Errorf("condition %+v, want %s", got, want)
+	}
+}
+
+// TestExtenderHoldsOnlyItsPodsUp: while an extender thinks about one pod others are bound, and what they take is not given away again.
+func TestExtenderHoldsOnlyItsPodsUp(t *testing.T) {
+	asked, release := make(chan struct{}), make(chan struct{})
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(ctx context.Context, d *json.Decoder) any {
+			answer := refuses(nil)(ctx, d)
+			asked <- struct{}{}
+			<-release
+			return answer
+		},
+	})
+	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 1m, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Pod("thought-about", schedtest.Asks("2", ""), asks("x.io/gpu")))
+	<-asked
+	if _, err := c.CoreV1().Pods("default").Create(t.Context(), schedtest.Pod("plain", schedtest.Asks("3", "")), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("plain", bound)
+	close(release)
+	p := c.eventually("thought-about", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	if got := scheduledCondition(p).Message; !strings.HasPrefix(got, "0/1 nodes are available: 1 Insufficient cpu.") {
+		t.Errorf("condition %q, want that the room is gone", got)
+	}
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), "plain", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-asked
+	c.eventually("thought-about", bound)
+}
+
+// TestExtenderFails: a pod whose extender lies has the failure in its condition and is tried again; one that may be ignored leaves an event.
+func TestExtenderFails(t *testing.T) {
+	var lies atomic.Bool
+	lies.Store(true)
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(ctx context.Context, d *json.Decoder) any {
+			if lies.CompareAndSwap(true, false) {
+				return map[string]any{"Nodes": map[string]any{"items": []any{map[string]any{"metadata": map[string]any{"name": "node-x"}}}}}
+			}
+			return refuses(nil)(ctx, d)
+		},
+	})
+	c := startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter}, {urlPrefix: '%s', filterVerb: absent, ignorable: true}]", url, url)),
+		schedtest.Node("node-1"), schedtest.Pod("a"))
+	p := c.eventually("a", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
+	want := `extender ` + url + `: filter: it names node "node-x", about which it was not asked`
+	if got := scheduledCondition(p); got.Reason != corev1.PodReasonSchedulerError || got.Message != want {
+		t.Errorf("condition %+v, want SchedulerError: %s", got, want)
+	}
+	if m := c.decisions("a")[0]; m.Err != want || m.Detail.(*mark.Decision).Waits != "its backoff is over" {
+		t.Errorf("mark %+v", m)
+	}
+	c.eventually("a", bound)
+	c.sayingOf("a", "ExtenderIgnored", "extender "+url+": absent: answered 404 Not Found: 404 page not found")
+}
+
+// sayingOf waits for an event.
+func (c *cluster) sayingOf(pod, reason, note string) {
+	c.t.Helper()
+	w, err := c.EventsV1().Events("").Watch(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer w.Stop()
+	for {
+		events, err := c.EventsV1().Events("").List(c.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, e := range events.Items {
+			if e.Regarding.Name == pod && e.Reason == reason && e.Note == note {
+				return
+			}
+		}
+		<-w.ResultChan() // the test's own time-out ends it
+	}
+}
+
+// TestExtenderPreemptsAndBinds: the extender chooses where room is made, and binds.
+func TestExtenderPreemptsAndBinds(t *testing.T) {
+	var c *cluster
+	ready := make(chan struct{})
+	var binds atomic.Int32
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"preempt": func(_ context.Context, d *json.Decoder) any {
+			var args extenderv1.ExtenderPreemptionArgs
+			if err := d.Decode(&args); err != nil || len(args.NodeNameToMetaVictims) != 2 {
+				t.Errorf("asked for %v: %v", args, err)
+			}
+			return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: map[string]*extenderv1.MetaVictims{"node-2": args.NodeNameToMetaVictims["node-2"]}}
+		},
+		"bind": func(ctx context.Context, d *json.Decoder) any {
+			<-ready
+			var args extenderv1.ExtenderBindingArgs
+			if err := d.Decode(&args); err != nil {
+				t.Error(err)
+			}
+			binds.Add(1)
+			b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: args.PodNamespace, Name: args.PodName, UID: args.PodUID}, Target: corev1.ObjectReference{Kind: "Node", Name: args.Node}}
+			if err := c.CoreV1().Pods(args.PodNamespace).Bind(ctx, b, metav1.CreateOptions{}); err != nil {
+				return extenderv1.ExtenderBindingResult{Error: err.Error()}
+			}
+			return extenderv1.ExtenderBindingResult{}
+		},
+	})
+	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', preemptVerb: preempt, bindVerb: bind, nodeCacheCapable: true}]", url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("cheap", schedtest.On("node-1"), schedtest.Asks("4", "")),
+		schedtest.Pod("dear", schedtest.On("node-2"), schedtest.Asks("4", ""), schedtest.Priority(10)), schedtest.Pod("high", schedtest.Asks("2", ""), schedtest.Priority(1000)))
+	close(ready)
+	if got := c.eventually("high", bound).Spec.NodeName; got != "node-2" {
+		t.Errorf("node = %q, want the extender's choice", got)
+	}
+	if binds.Load() != 1 {
+		t.Errorf("the extender bound %d pods, want 1", binds.Load())
+	}
+	if _, err := c.CoreV1().Pods("default").Get(t.Context(), "cheap", metav1.GetOptions{}); err != nil {
+		t.Errorf("the pod that the extender spares: %v", err)
+	}
+}
+
+// unsure cannot decide about nodes the first time.
+type unsure struct{ times atomic.Int32 }
+
+func (*unsure) Name() string { return "Unsure" }
+
+func (u *unsure) PreFilter(*framework.CycleState, *state.PodInfo, *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if u.times.Add(1) == 1 {
+		return nil, framework.Refuse("Unsure", framework.Failed, "no answer at first")
+	}
+	return u, nil
+}
+
+func (u *unsure) Filter(*state.NodeInfo) *framework.Status {
+	if u.times.Load() == 2 {
+		return framework.Refuse("Unsure", framework.Failed, "no answer again")
+	}
+	return nil
+}
+
+// TestUndecided: a plugin that could not decide has the attempt given up, told as an error, and made again.
+func TestUndecided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &unsure{}
+		c := startWith(t, with(framework.Registry{"Unsure": made(u)}), schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a"))
+		for i, want := range []string{"Unsure: no answer at first", "Unsure: no answer again"} {
+			p := c.eventually("a", func(p *corev1.Pod) bool { cond := scheduledCondition(p); return cond != nil && cond.Message == want })
+			if got := scheduledCondition(p).Reason; got != corev1.PodReasonSchedulerError {
+				t.Errorf("reason %s", got)
+			}
+			if d := c.decisions("a"); len(d) != i+1 || d[i].Err != want || len(d[i].Detail.(*mark.Decision).Rejected) > 0 {
+				t.Errorf("marks %+v", d)
+			}
+		}
+		c.eventually("a", bound)
+	})
+}
