@@ -284,7 +284,7 @@ func (p *player) show(kv store.KV) string {
 	if kv.Key == "" {
 		return "nothing"
 	}
-	return fmt.Sprintf("%q=%q@%d", strings.TrimPrefix(kv.Key, p.prefix), short(kv.Value), kv.Revision-p.base)
+	return fmt.Sprintf("%q=%q@%d (version %d since %d)", strings.TrimPrefix(kv.Key, p.prefix), short(kv.Value), kv.Revision-p.base, kv.Version, kv.Created-p.base)
 }
 
 func short(v []byte) string {
