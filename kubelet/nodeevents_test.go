@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestNodeNews: what happens to a node is told in the words of Kubernetes' kubelet, once.
-func TestNodeNews(t *testing.T) {
+// TestNodeEvents: what happens to a node is recorded in the words of Kubernetes' kubelet, once.
+func TestNodeEvents(t *testing.T) {
 	h := newHarness(t)
 	nodes := h.api.CoreV1().Nodes()
 	// told waits for the times-th event of a reason, and wants it to be about the node.

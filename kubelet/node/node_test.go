@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+
+	"keelson/client"
+	"keelson/cri"
+	"keelson/cri/critest"
+)
+
+const name = "node-1"
+
+func keeper(t *testing.T, api *fake.Clientset, rt *critest.Fake) *Keeper {
+	t.Helper()
+	k, err := New(Config{
+		Name: name, Hostname: name, Client: &client.Client{Interface: api}, Runtime: cri.InProcess(rt), Events: record.NewFakeRecorder(100),
+		Log: slog.New(slog.DiscardHandler), IPs: []string{"10.0.0.1", "fd00::1"}, Port: 10250, PodCIDRs: []string{"10.1.0.0/24", "fd01::/64"},
+		Labels: map[string]string{"mine": "new"}, MaxPods: 110, Register: true, Version: "v1.37.2+keelson", DataDir: t.TempDir(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func registered(t *testing.T, k *Keeper) *corev1.Node {
+	t.Helper()
+	if err := k.Register(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n, err := k.cfg.Client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestRegisterTakesOver: of an object from an earlier life the kubelet changes what is its own, and leaves what others wrote.
+func TestRegisterTakesOver(t *testing.T) {
+	api := fake.NewClientset(&corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", Labels: map[string]string{"mine": "old", "theirs": "kept"}},
+		Spec:       corev1.NodeSpec{PodCIDR: "10.9.0.0/24", PodCIDRs: []string{"10.9.0.0/24"}, Unschedulable: true},
+		Status: corev1.NodeStatus{
+			Capacity:   corev1.ResourceList{"example.com/gpu": resource.MustParse("2"), "example.com/bogus/x": resource.MustParse("1")},
+			Conditions: []corev1.NodeCondition{{Type: "Theirs", Status: corev1.ConditionTrue}, {Type: corev1.NodeReady, Status: corev1.ConditionUnknown}},
+			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.99"}},
+		},
+	})
+	n := registered(t, keeper(t, api, critest.NewFake()))
+	if n.Labels["mine"] != "new" || n.Labels["theirs"] != "kept" || n.Labels[corev1.LabelHostname] != name {
+		t.Errorf("labels: %v", n.Labels)
+	}
+	if n.Spec.PodCIDR != "10.9.0.0/24" || !n.Spec.Unschedulable {
+		t.Errorf("spec: %+v, want the pod range and the cordon that it had", n.Spec)
+	}
+	want := []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}, {Type: corev1.NodeInternalIP, Address: "fd00::1"}, {Type: corev1.NodeHostName, Address: name},
+	}
+	if diff := cmp.Diff(want, n.Status.Addresses); diff != "" {
+		t.Errorf("addresses: %s", diff)
+	}
+	if conditionOf(&n.Status, "Theirs") != corev1.ConditionTrue || conditionOf(&n.Status, corev1.NodeReady) != corev1.ConditionTrue {
+		t.Errorf("conditions: %+v", n.Status.Conditions)
+	}
+	if gpus := n.Status.Allocatable["example.com/gpu"]; gpus.Value() != 2 {
+		t.Errorf("allocatable extended resources: %v, want those of the capacity", n.Status.Allocatable)
+	}
+}
+
+// TestNotReady: a node whose runtime is down or not ready says so in the kubelet's words, and a status that says nothing new is not written.
+func TestNotReady(t *testing.T) {
+	rt := critest.NewFake()
+	api := fake.NewClientset()
+	k := keeper(t, api, rt)
+	registered(t, k)
+	ready := func() corev1.NodeCondition {
+		t.Helper()
+		if err := k.write(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range k.Node().Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c
+			}
+		}
+		t.Fatal("no condition Ready")
+		return corev1.NodeCondition{}
+	}
+	rt.SetNotReady("it rests")
+	want := "container runtime not ready: RuntimeReady=false reason:FakeNotReady message:it rests"
+	if c := ready(); c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != want {
+		t.Errorf("runtime not ready: %+v", c)
+	}
+	rt.FailNext("Version", errors.New("no socket"))
+	if c := ready(); !strings.HasPrefix(c.Message, "container runtime is down: ") || !strings.Contains(c.Message, "no socket") {
+		t.Errorf("runtime down: %+v", c)
+	}
+	rt.SetNotReady("")
+	if c := ready(); c.Status != corev1.ConditionTrue || c.Reason != "KubeletReady" {
+		t.Errorf("runtime well again: %+v", c)
+	}
+	api.ClearActions()
+	if ready(); len(api.Actions()) > 0 {
+		t.Errorf("a status without a change was written: %v", api.Actions())
+	}
+}
+
+// TestLease: the lease is renewed at its interval, tried again after a second when that fails, made again when somebody deletes it, and
+// belongs to the Node object.
+func TestLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}})
+		k := keeper(t, api, critest.NewFake())
+		registered(t, k)
+		leases := api.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { // ends with ctx
+			defer close(ended)
+			k.leases(ctx)
+		}()
+		age := func() time.Duration {
+			t.Helper()
+			l, err := leases.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *l.Spec.HolderIdentity != name || *l.Spec.LeaseDurationSeconds != leaseSeconds || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "u" {
+				t.Fatalf("lease: %+v", l)
+			}
+			return time.Since(l.Spec.RenewTime.Time)
+		}
+		after := func(d, want time.Duration, what string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := age(); got.Round(time.Millisecond) != want {
+				t.Errorf("%s: the lease is %v old, want %v", what, got, want)
+			}
+		}
+		after(0, 0, "at the start")
+		after(9*time.Second, 9*time.Second, "before the interval is over")
+		after(time.Second, 0, "after the interval")
+		fails := true
+		api.PrependReactor("update", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return fails, nil, apierrors.NewTimeoutError("busy", 1)
+		})
+		after(10500*time.Millisecond, 10500*time.Millisecond, "the API server is busy")
+		fails = false
+		after(500*time.Millisecond, 0, "the API server answers again")
+		if err := leases.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		after(11*time.Second, 0, "somebody deleted the lease")
+		k.removed.Store(true)
+		after(time.Minute, time.Minute, "the node was removed from the cluster")
+		stop()
+		<-ended
+	})
+}
+
+// TestGone: a Node object that was deleted is made again, unless the node was removed for good.
+func TestGone(t *testing.T) {
+	api := fake.NewClientset()
+	k := keeper(t, api, critest.NewFake())
+	n := registered(t, k)
+	k.gone(n)
+	if k.Node() != nil || k.removed.Load() {
+		t.Errorf("deleted: still known %v, removed %v", k.Node() != nil, k.removed.Load())
+	}
+	leaving := n.DeepCopy()
+	leaving.Annotations = map[string]string{AnnotationRemoved: "true"}
+	k.gone(leaving)
+	if !k.removed.Load() {
+		t.Error("removed for good: it would be made again")
+	}
+	k.heard(n)
+	if k.removed.Load() || k.Node() == nil {
+		t.Error("an administrator made the Node object anew: the kubelet does not take it")
+	}
+	k.gone(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "another"}})
+	if k.Node() == nil {
+		t.Error("another node's end was taken for its own")
+	}
+}
+
+// TestOlderAnswers: what was heard is not replaced by an older answer to a write.
+func TestOlderAnswers(t *testing.T) {
+	version := func(v string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u", ResourceVersion: v}}
+	}
+	k := keeper(t, fake.NewClientset(), critest.NewFake())
+	k.heard(version("9"))
+	k.written(version("10"))
+	k.heard(version("9"))
+	k.written(version("8"))
+	if got := k.Node().ResourceVersion; got != "10" {
+		t.Errorf("known version: %s, want 10", got)
+	}
+	k.gone(version("10"))
+	if k.written(version("11")); k.Node() != nil {
+		t.Error("the answer to a write brought back a Node object that is gone")
+	}
+}
+
+func TestAllocatable(t *testing.T) {
+	m := Machine{CPUs: 2, Memory: 8 << 30, Storage: 100 << 30, HugePages: map[string]int64{"2Mi": 1 << 30}}
+	list := func(cpu, memory, disk string) corev1.ResourceList {
+		return corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory), corev1.ResourceEphemeralStorage: resource.MustParse(disk),
+		}
+	}
+	got := m.Allocatable(110, list("500m", "1Gi", "200Gi"), corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("100Mi")})
+	want := list("1500m", "6044Mi", "0") // huge pages are not memory for others
+	want[corev1.ResourcePods], want["hugepages-2Mi"] = resource.MustParse("110"), resource.MustParse("1Gi")
+	if len(got) != len(want) {
+		t.Errorf("resources: got %v", got)
+	}
+	for name, q := range want {
+		if g := got[name]; g.Cmp(q) != 0 {
+			t.Errorf("%s: got %v, want %v", name, &g, &q)
+		}
+	}
+}
+
+func TestReplaceAddresses(t *testing.T) {
+	addresses := []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "a"}}
+	for in, want := range map[string]string{
+		`{"status":{"phase":"x"}}`:                             `{"status":{"phase":"x"}}`,
+		`{"status":{"addresses":[{"type":"Hostname"}],"b":1}}`: `{"status":{"addresses":[{"$patch":"replace"},{"address":"a","type":"Hostname"}],"b":1}}`,
+		`{"status":{"$setElementOrder/addresses":[{}]}}`:       `{"status":{"addresses":[{"$patch":"replace"},{"address":"a","type":"Hostname"}]}}`,
+	} {
+		got, err := replaceAddresses([]byte(in), addresses)
+		var g, w any
+		if err = errors.Join(err, json.Unmarshal(got, &g), json.Unmarshal([]byte(want), &w)); err != nil || !cmp.Equal(g, w) {
+			t.Errorf("%s: got %s, %v; want %s", in, got, err, want)
+		}
+	}
+	if _, err := replaceAddresses([]byte("["), addresses); err == nil {
+		t.Error("a patch that is no JSON passes")
+	}
+}
