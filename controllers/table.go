@@ -35,6 +35,7 @@ import (
 	"keelson/controllers/pvprotection"
 	"keelson/controllers/replicaset"
 	"keelson/controllers/replicationcontroller"
+	"keelson/controllers/resourceclaim"
 	"keelson/controllers/resourcequota"
 	"keelson/controllers/rootca"
 	"keelson/controllers/serviceaccount"
@@ -164,6 +165,7 @@ var table = []row{
 		name: "ephemeral-volume-controller", queue: "ephemeral_volume", alias: "ephemeral-volume", source: "ephemeral_volume", workers: 5, syncs: "ephemeralvolume",
 		build: plain(ephemeral.New),
 	},
+	{name: "resourceclaim-controller", queue: "resource_claim", alias: "resource-claim-controller", account: "resource-claim-controller", source: "resource_claim", workers: 10, build: plain(resourceclaim.New)},
 	{name: "persistentvolumeclaim-protection-controller", queue: "pvcprotection", alias: "pvc-protection", account: "pvc-protection-controller", workers: 2, build: plain(pvcprotection.New)},
 	{name: "persistentvolume-protection-controller", queue: "pvprotection", alias: "pv-protection", account: "pv-protection-controller", workers: 1, build: plain(pvprotection.New)},
 	{name: "volumeattributesclass-protection-controller", queue: "vacprotection", workers: 1, build: plain(vacprotection.New)},

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourceclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"keelson/controllers/framework"
+	"keelson/lib/mark"
+)
+
+// fieldManager owns the names of claims in pods' status.
+const fieldManager = "ResourceClaimController"
+
+// syncPod makes the claims that a pod lacks, and tells their names in its status. One that has a node already, without the scheduler, gets
+// its reservations here.
+func (c *Controller) syncPod(ctx context.Context, k key) error {
+	p, err := c.pods.Pods(k.Namespace).Get(k.Name)
+	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || done(p)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	names := map[string]string{}
+	var failed error
+	for i := range p.Spec.ResourceClaims {
+		of := &p.Spec.ResourceClaims[i]
+		name, err := c.ensure(ctx, k, p, of)
+		if err != nil {
+			c.env.Events.Eventf(p, corev1.EventTypeWarning, "FailedResourceClaimCreation", "PodResourceClaim %s: %v", of.Name, err)
+			if !errors.Is(err, errNoTemplate) { // else its creation is heard of
+				failed = errors.Join(failed, fmt.Errorf("pod %s, PodResourceClaim %s: %w", k.Key, of.Name, err))
+			}
+		} else if name != "" {
+			names[of.Name] = name
+		}
+	}
+	if len(names) > 0 {
+		if err := c.tell(ctx, p, names); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	if failed != nil || p.Spec.NodeName == "" {
+		return failed
+	}
+	return c.reserve(ctx, p)
+}
+
+// errNoTemplate is that a template is not there.
+var errNoTemplate = errors.New("not found")
+
+// ensure returns the name of a claim that was made for a pod and is not told in its status yet; "": there is nothing to tell.
+func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
+	name, _, err := resourceclaim.Name(p, of)
+	switch {
+	case errors.Is(err, resourceclaim.ErrClaimNotFound):
+	case err != nil:
+		return "", fmt.Errorf("checking for claim before creating it: %w", err)
+	case name == nil || of.ResourceClaimTemplateName == nil:
+		return "", nil
+	default:
+		there, err := c.exists(ctx, p, *name)
+		if there || err != nil {
+			return "", err
+		}
+	}
+	if claim := c.find(p, of.Name); claim != nil {
+		return claim.Name, nil
+	}
+	template, err := c.templates.ResourceClaimTemplates(p.Namespace).Get(*of.ResourceClaimTemplateName)
+	if apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("resource claim template %q: %w", *of.ResourceClaimTemplateName, errNoTemplate)
+	}
+	if err != nil {
+		return "", err
+	}
+	begin := time.Now()
+	claim, err := c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Create(ctx, claimFor(p, of.Name, template), metav1.CreateOptions{})
+	if err != nil {
+		err = fmt.Errorf("create ResourceClaim: %w", err)
+		claim = &resourcev1.ResourceClaim{}
+	} else {
+		c.mu.Lock()
+		c.made[claim.UID] = claim
+		c.mu.Unlock()
+		if _, known := c.claims.ResourceClaims(p.Namespace).Get(claim.Name); known == nil { // the cache was faster
+			c.forget(claim.UID)
+		}
+	}
+	c.env.Reconciled(mark.Subject{Resource: "pods", Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}, begin,
+		&mark.Reconcile{EventSeen: c.loop.Seen(k), Creates: []string{claim.Name}}, err)
+	return claim.Name, err
+}
+
+// exists tells whether a claim is there that a pod's status names; one that is another's by now is not.
+func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bool, error) {
+	claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
+	if apierrors.IsNotFound(err) {
+		claim, err = c.env.Client.ResourceV1().ResourceClaims(p.Namespace).Get(ctx, name, metav1.GetOptions{})
+	}
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("checking claim existence: %w", err)
+	}
+	return metav1.IsControlledBy(claim, p), nil
+}
+
+// find is the claim that was made for an entry of a pod's spec, or nil.
+func (c *Controller) find(p *corev1.Pod, entry string) *resourcev1.ResourceClaim {
+	mine := func(claim *resourcev1.ResourceClaim) bool {
+		return claim.Namespace == p.Namespace && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
+			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
+	}
+	objs, err := c.owned.ByIndex(framework.ByController, string(p.UID))
+	if err == nil { // a cache with that index does not fail
+		for _, o := range objs {
+			if claim, ok := o.(*resourcev1.ResourceClaim); ok && mine(claim) {
+				return claim
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, claim := range c.made {
+		if mine(claim) {
+			return claim
+		}
+	}
+	return nil
+}
+
+// claimFor is the claim of one entry of a pod's spec, as its template says.
+func claimFor(p *corev1.Pod, entry string, t *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
+	m := t.Spec.ObjectMeta.DeepCopy()
+	if m.Annotations == nil {
+		m.Annotations = map[string]string{}
+	}
+	m.Annotations[resourcev1.PodResourceClaimAnnotation] = entry
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: base(p.Name, entry), Namespace: p.Namespace, Labels: m.Labels, Annotations: m.Annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: new(true)}},
+		},
+		Spec: *t.Spec.Spec.DeepCopy(),
+	}
+}
+
+// longest is how much of a name of 63 letters is left for a base, with a hyphen and five random letters after it.
+const longest = 57
+
+// base is what the name of a pod's claim begins with. Of two long names each keeps its share.
+func base(pod, entry string) string {
+	whole := pod + "-" + entry + "-"
+	if n := len(whole); n > longest {
+		return pod[:len(pod)*longest/n] + "-" + entry[:len(entry)*longest/n]
+	}
+	return whole
+}
+
+// tell writes the names of a pod's claims into its status, by the entries of its spec.
+func (c *Controller) tell(ctx context.Context, p *corev1.Pod, made map[string]string) error {
+	names := map[string]string{}
+	for _, s := range p.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil {
+			names[s.Name] = *s.ResourceClaimName
+		}
+	}
+	maps.Copy(names, made)
+	status := corev1apply.PodStatus()
+	for _, entry := range slices.Sorted(maps.Keys(names)) {
+		status.WithResourceClaimStatuses(corev1apply.PodResourceClaimStatus().WithName(entry).WithResourceClaimName(names[entry]))
+	}
+	apply := corev1apply.Pod(p.Name, p.Namespace).WithUID(p.UID).WithStatus(status)
+	_, err := c.env.Client.CoreV1().Pods(p.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone; its claims go with it
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("update pod %s/%s ResourceClaimStatuses: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}
+
+// reserve reserves allocated claims for a pod that has a node.
+func (c *Controller) reserve(ctx context.Context, p *corev1.Pod) error {
+	for name, generated := range resourceclaim.PodClaims(p) {
+		claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if generated && !metav1.IsControlledBy(claim, p) || claim.Status.Allocation == nil || claim.DeletionTimestamp != nil ||
+			resourceclaim.IsReservedForPod(p, claim, false) {
+			continue
+		}
+		claim = claim.DeepCopy()
+		claim.Status.ReservedFor = append(claim.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: p.Name, UID: p.UID})
+		if _, err := c.env.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("reserve claim %s: %w", framework.KeyOf(claim), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resourceclaim makes the ResourceClaims of pods whose spec names ResourceClaimTemplates, tells their names in the pods' status, and
+// takes claims back: the reservation of a pod that has ended, then the devices of a claim that nobody uses, then the claim that was made for a
+// pod which will not run any more. Allocating is the scheduler's. The table of controllers starts it.
+package resourceclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcelisters "k8s.io/client-go/listers/resource/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	podkind "keelson/api/core/pod"
+	"keelson/controllers/framework"
+)
+
+// Indices of pods, by "namespace/name" of what they name.
+const (
+	byClaim    = "keelson.resourceclaim"
+	byTemplate = "keelson.resourceclaimtemplate"
+)
+
+// key is a pod or a claim to look at.
+type key struct {
+	framework.Key
+	claim bool
+}
+
+// String is for messages.
+func (k key) String() string {
+	if k.claim {
+		return "claim " + k.Key.String()
+	}
+	return "pod " + k.Key.String()
+}
+
+// Controller makes claims and takes them back.
+type Controller struct {
+	env       *framework.Env
+	loop      *framework.Loop[key]
+	pods      corelisters.PodLister
+	podIndex  cache.Indexer
+	claims    resourcelisters.ResourceClaimLister
+	owned     cache.Indexer // claims by controller
+	templates resourcelisters.ResourceClaimTemplateLister
+
+	mu   sync.Mutex
+	made map[types.UID]*resourcev1.ResourceClaim // claims that the cache does not have yet
+}
+
+// New builds the controller.
+func New(env *framework.Env) (framework.Controller, error) {
+	pods, g := env.Shared.Core().V1().Pods(), env.Shared.Resource().V1()
+	claims, templates := g.ResourceClaims(), g.ResourceClaimTemplates()
+	c := &Controller{
+		env: env, pods: pods.Lister(), podIndex: pods.Informer().GetIndexer(), claims: claims.Lister(), owned: claims.Informer().GetIndexer(),
+		templates: templates.Lister(), made: map[types.UID]*resourcev1.ResourceClaim{},
+	}
+	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
+	err := errors.Join(
+		framework.EnsureIndex(pods.Informer(), byClaim, indexByClaim),
+		framework.EnsureIndex(pods.Informer(), byTemplate, indexByTemplate),
+		framework.EnsureIndex(claims.Informer(), framework.ByController, framework.IndexByController),
+		framework.On(c.loop, pods.Informer(), framework.Handlers[*corev1.Pod]{
+			Add: c.look, Update: func(_, p *corev1.Pod) { c.look(p) }, Delete: c.lookAtClaims,
+		}),
+		framework.On(c.loop, claims.Informer(), framework.Handlers[*resourcev1.ResourceClaim]{
+			Add: c.changed, Update: func(_, claim *resourcev1.ResourceClaim) { c.changed(claim) }, Delete: c.gone,
+		}),
+		framework.On(c.loop, templates.Informer(), framework.Handlers[*resourcev1.ResourceClaimTemplate]{
+			Add: func(t *resourcev1.ResourceClaimTemplate) { c.lookAtPods(byTemplate, t.Namespace+"/"+t.Name) },
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("resource claims: %w", err)
+	}
+	return c, nil
+}
+
+// Run is a run.Func.
+func (c *Controller) Run(ctx context.Context, ready func()) error { return c.loop.Run(ctx, ready) }
+
+func (c *Controller) look(p *corev1.Pod) {
+	switch {
+	case done(p):
+		c.lookAtClaims(p)
+	case len(p.Spec.ResourceClaims) > 0 && p.DeletionTimestamp == nil:
+		c.loop.Add(key{Key: framework.KeyOf(p)})
+	}
+}
+
+// done tells that no container of a pod runs or will run.
+func done(p *corev1.Pod) bool {
+	return podkind.Terminal(p) || p.DeletionTimestamp != nil && p.Spec.NodeName == ""
+}
+
+func (c *Controller) lookAtClaims(p *corev1.Pod) {
+	for name := range resourceclaim.PodClaims(p) {
+		c.loop.Add(key{framework.Key{Namespace: p.Namespace, Name: name}, true})
+	}
+}
+
+func (c *Controller) lookAtPods(index, value string) {
+	objs, err := c.podIndex.ByIndex(index, value)
+	if err != nil {
+		return // a cache with that index does not fail
+	}
+	for _, o := range objs {
+		if p, ok := o.(*corev1.Pod); ok {
+			c.look(p)
+		}
+	}
+}
+
+func (c *Controller) changed(claim *resourcev1.ResourceClaim) {
+	c.forget(claim.UID)
+	c.loop.Add(key{framework.KeyOf(claim), true})
+	c.lookAtPods(byClaim, claim.Namespace+"/"+claim.Name)
+}
+
+func (c *Controller) gone(claim *resourcev1.ResourceClaim) {
+	c.forget(claim.UID)
+	c.lookAtPods(byClaim, claim.Namespace+"/"+claim.Name)
+}
+
+func (c *Controller) forget(claim types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.made, claim)
+}
+
+func indexByClaim(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok || len(p.Spec.ResourceClaims) == 0 {
+		return nil, nil
+	}
+	var keys []string
+	for name := range resourceclaim.PodClaims(p) {
+		keys = append(keys, p.Namespace+"/"+name)
+	}
+	return keys, nil
+}
+
+func indexByTemplate(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	var keys []string
+	for i := range p.Spec.ResourceClaims {
+		if name := p.Spec.ResourceClaims[i].ResourceClaimTemplateName; name != nil {
+			keys = append(keys, p.Namespace+"/"+*name)
+		}
+	}
+	return keys, nil
+}
+
+func (c *Controller) sync(ctx context.Context, k key) error {
+	if k.claim {
+		return c.syncClaim(ctx, k.Key)
+	}
+	return c.syncPod(ctx, k)
+}
