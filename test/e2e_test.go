@@ -89,6 +89,7 @@ func TestScripts(t *testing.T) {
 			"inpodimage":    programImage("./inpod"),
 			"driverimage":   programImage("../kubelet/csi/drivertest"),
 			"terminal":      terminal,
+			"extender":      startExtender,
 			"forwarded":     forwarded,
 			"wsopen":        wsopen,
 			"killrounds":    killRounds,

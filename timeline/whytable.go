@@ -233,6 +233,8 @@ func (t table) refusals(d *mark.Decision) {
 		refused += n
 	}
 	switch {
+	case d.Chosen == "" && d.Nodes > 0 && len(rows)+refused == 0: // it was not decided
+		t.text(red, "", d.Message)
 	case grouped || len(d.Rejected) >= d.Nodes-d.Fit && (len(rows) > 0 || refused == 0):
 	case len(rows) == 0 && len(d.RejectedBy) == 1: // the pod itself is why: no node was looked at
 		for reason := range d.RejectedBy {
