@@ -23,6 +23,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/policy"
 	"keelson/scheduler/state"
 )
 
@@ -102,7 +103,7 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
 func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	seen := map[schema.GroupVersionResource]bool{{}: true}
+	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true} // nothing announces policies yet
 	synced, err := s.watchDevices(f, seen)
 	if err != nil {
 		return nil, err
@@ -200,7 +201,26 @@ func nodeChange(old, node *corev1.Node) framework.Kinds {
 	if !slices.Equal(old.Status.DeclaredFeatures, node.Status.DeclaredFeatures) {
 		k |= framework.NodeFeatures
 	}
+	if otherwise(old, node) {
+		k |= framework.NodeOther
+	}
 	return k
+}
+
+// otherwise reports whether anything else of a node changed, but for the times of its heartbeats.
+func otherwise(old, node *corev1.Node) bool {
+	if !maps.Equal(old.Annotations, node.Annotations) || !reflect.DeepEqual(&old.Spec, &node.Spec) {
+		return true
+	}
+	a, b := old.Status, node.Status
+	if !slices.EqualFunc(a.Conditions, b.Conditions, func(x, y corev1.NodeCondition) bool {
+		x.LastHeartbeatTime, y.LastHeartbeatTime = metav1.Time{}, metav1.Time{}
+		return reflect.DeepEqual(x, y)
+	}) {
+		return true
+	}
+	a.Conditions, b.Conditions = nil, nil
+	return !reflect.DeepEqual(&a, &b)
 }
 
 func (s *Scheduler) dropNode(o any) {

@@ -16,6 +16,7 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/policy"
 )
 
 // Configuration is a KubeSchedulerConfiguration with all defaults set.
@@ -76,11 +77,12 @@ func (p *Profile) Plugins() []string {
 	return out
 }
 
-// defaultPlugins are Kubernetes' of this version, in its order, with the weights of their scores.
+// defaultPlugins are Kubernetes' of this version, in its order, with the weights of their scores; and the one that runs policies, after the
+// filters that cost less.
 var defaultPlugins = []Plugin{
 	{"SchedulingGates", 1}, {"PrioritySort", 1}, {"NodeUnschedulable", 1}, {"NodeName", 1}, {"TaintToleration", 3}, {"NodeAffinity", 2},
 	{"NodePorts", 1}, {"NodeDeclaredFeatures", 1}, {"NodeResourcesFit", 1}, {"VolumeRestrictions", 1}, {"NodeVolumeLimits", 1}, {"VolumeBinding", 1}, {"VolumeZone", 1},
-	{"PodTopologySpread", 2}, {"InterPodAffinity", 2}, {"DynamicResources", 2}, {"DefaultPreemption", 1}, {"NodeResourcesBalancedAllocation", 1},
+	{"PodTopologySpread", 2}, {"InterPodAffinity", 2}, {policy.Plugin, 1}, {"DynamicResources", 2}, {"DefaultPreemption", 1}, {"NodeResourcesBalancedAllocation", 1},
 	{"ImageLocality", 1}, {"DefaultBinder", 1},
 }
 
@@ -231,6 +233,9 @@ func weighted(p configv1.Plugin) Plugin {
 
 // decodeArgs decodes the arguments of a profile's plugins. A *runtime.RawExtension of a plugin that is not Kubernetes' stays as it is.
 func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
+	if name == policy.Plugin {
+		return decodePolicies(raw)
+	}
 	into := emptyArgs(name)
 	if into == nil {
 		return json.RawMessage(raw.Raw), nil
@@ -246,4 +251,16 @@ func decodeArgs(name string, raw runtime.RawExtension) (any, []error) {
 	}
 	setArgsDefaults(into)
 	return into, errs
+}
+
+func decodePolicies(raw runtime.RawExtension) (any, []error) {
+	a := &policy.Args{}
+	if len(raw.Raw) == 0 {
+		return a, nil
+	}
+	errs := strict(raw.Raw, a)
+	if a.Kind != "" && a.Kind != policy.Plugin+"Args" {
+		errs = append(errs, fieldError{"kind", "is not " + policy.Plugin + "Args, but " + a.Kind})
+	}
+	return a, errs
 }

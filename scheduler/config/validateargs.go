@@ -14,11 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	configv1 "k8s.io/kube-scheduler/config/v1"
+
+	"keelson/scheduler/policy"
 )
 
-// validateArgs checks the arguments of one of Kubernetes' plugins.
+// validateArgs checks the arguments of one of Kubernetes' plugins, and policies.
 func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 	switch a := args.(type) {
+	case *policy.Args:
+		_, errs = a.CompileAll(at)
 	case *configv1.DefaultPreemptionArgs:
 		percent, absolute := *a.MinCandidateNodesPercentage, *a.MinCandidateNodesAbsolute
 		if percent < 0 || percent > 100 {

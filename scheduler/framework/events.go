@@ -32,13 +32,15 @@ const (
 	Claims
 	// Objects is a change of an object of a resource that a plugin asked for.
 	Objects
+	// NodeOther is any other change of a node than those above, but for the times of its heartbeats.
+	NodeOther
 	AnyKind Kinds = 1<<iota - 1
 )
 
 var kindNames = map[Kinds]string{
 	NodeAdd: "NodeAdd", NodeAllocatable: "NodeAllocatableChange", NodeLabels: "NodeLabelChange", NodeTaints: "NodeTaintChange",
 	NodeImages: "NodeImagesChange", NodeFeatures: "NodeDeclaredFeatureChange", PodAdd: "AssignedPodAdd", PodLabels: "AssignedPodLabelChange", PodShrinks: "AssignedPodScaleDown",
-	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange", Objects: "ObjectChange",
+	PodDelete: "AssignedPodDelete", Self: "PodUpdate", NamespaceLabels: "NamespaceLabelChange", Volumes: "StorageChange", Claims: "PersistentVolumeClaimChange", Objects: "ObjectChange", NodeOther: "NodeChange",
 }
 
 // String names a single kind.

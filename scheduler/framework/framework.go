@@ -118,7 +118,8 @@ type Scorer interface {
 // NodeScorer scores nodes for one pod.
 type NodeScorer interface {
 	Score(n *state.NodeInfo) int64
-	// Normalize turns scores of nodes, in the order Score was asked, into 0..MaxScore; more is better.
+	// Normalize turns scores of nodes, in the order Score was asked, into 0..MaxScore; more is better. Only who sums the scores of several
+	// rules, each with a weight of its own, may go beyond.
 	Normalize(scores []int64)
 }
 

@@ -5,7 +5,10 @@
 // snapshot to a verdict. Those that write (the binder) say so.
 package plugins
 
-import "keelson/scheduler/framework"
+import (
+	"keelson/scheduler/framework"
+	"keelson/scheduler/policy"
+)
 
 // Options are what the profile's plugins need from outside.
 type Options struct {
@@ -14,6 +17,8 @@ type Options struct {
 	// Storage is what is known of claims and volumes, and Volumes the plugin that binds them; nil: pods with claims are taken as they are.
 	Storage *Storage
 	Volumes *VolumeBinding
+	// Policies are those that SchedulingPolicy objects say; nil: only those of the configuration.
+	Policies *policy.Set
 }
 
 // Default is the profile of the default scheduler: the order is that in which filters refuse, the weights are those of scores.

@@ -12,10 +12,11 @@ import (
 	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/scheduler/framework"
+	"keelson/scheduler/policy"
 )
 
-// InTree are the plugins of this package, by name. Those with arguments take a *configv1.XArgs with its defaults set. Of o they share Storage
-// and the spread's DefaultSelector.
+// InTree are the plugins of this package, by name. Those with arguments take a *configv1.XArgs with its defaults set. Of o they share Storage,
+// Policies and the spread's DefaultSelector.
 func InTree(o Options) framework.Registry {
 	plain := func(p framework.Plugin) framework.Factory {
 		return func(any, *framework.Handle) (framework.Plugin, error) { return p, nil }
@@ -35,6 +36,7 @@ func InTree(o Options) framework.Registry {
 		"NodeAffinity":         newNodeAffinity,
 		"NodeResourcesFit":     newFit,
 		"InterPodAffinity":     newInterPodAffinity,
+		policy.Plugin:          newCELPolicy(o.Policies),
 		"DefaultBinder": func(_ any, h *framework.Handle) (framework.Plugin, error) {
 			return &DefaultBinder{Client: h.Client}, nil
 		},

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/policy"
+	"keelson/scheduler/state"
+)
+
+// CELPolicy refuses and ranks nodes by rules that people wrote in CEL: those of the configuration file, then those of SchedulingPolicy objects.
+type CELPolicy struct {
+	// Profile is the scheduler name that it works for.
+	Profile string
+	// Own are the file's; Objects those of the API, nil: there are none.
+	Own     []*policy.Policy
+	Objects *policy.Set
+	// Namespaces tells of labels when an event is weighed; nil: nothing is known then.
+	Namespaces corelisters.NamespaceLister
+}
+
+func newCELPolicy(set *policy.Set) framework.Factory {
+	return func(args any, h *framework.Handle) (framework.Plugin, error) {
+		p := &CELPolicy{Profile: h.Profile, Objects: set}
+		if h.Informers != nil {
+			p.Namespaces = h.Informers.Core().V1().Namespaces().Lister()
+		}
+		switch a := args.(type) {
+		case nil:
+		case *policy.Args:
+			own, wrong := a.CompileAll(nil)
+			if len(wrong) > 0 {
+				return nil, wrong.ToAggregate()
+			}
+			p.Own = own
+			for _, o := range own {
+				o.Trouble = func(message string) {
+					h.Log.Warn("scheduling policy of the configuration", "policy", o.Name, "trouble", message)
+				}
+			}
+		default:
+			return nil, notArgs(p, args)
+		}
+		return p, nil
+	}
+}
+
+// Name is the plugin's.
+func (*CELPolicy) Name() string { return policy.Plugin }
+
+// all are the policies in effect.
+func (p *CELPolicy) all() []*policy.Policy {
+	if p.Objects == nil {
+		return p.Own
+	}
+	objects := p.Objects.All()
+	if len(p.Own) == 0 {
+		return objects
+	}
+	return append(p.Own[:len(p.Own):len(p.Own)], objects...)
+}
+
+// judging is where PreFilter keeps the policies that are about the pod, for PreScore.
+var judging = framework.NewKey[*policy.Judge]("policies")
+
+// PreFilter finds the policies that are about the pod.
+func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	policies := p.all()
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	j, st := policy.For(policies, p.Profile, pod, s)
+	if st != nil {
+		return nil, st
+	}
+	judging.Write(c, j)
+	if !j.Filters() {
+		return nil, nil
+	}
+	return j, nil
+}
+
+// PreScore asks those that PreFilter found, or finds them itself where the profile has only the scores.
+func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot, _ []*state.NodeInfo) framework.NodeScorer {
+	policies := p.all()
+	if len(policies) == 0 {
+		return nil
+	}
+	j, ok := judging.Read(c)
+	if !ok {
+		var st *framework.Status
+		if j, st = policy.For(policies, p.Profile, pod, s); st != nil {
+			return nil
+		}
+	}
+	if !j.Scores() {
+		return nil
+	}
+	return pointsOf(j.Points())
+}
+
+type pointsOf func(*state.NodeInfo) int64
+
+func (f pointsOf) Score(n *state.NodeInfo) int64 { return f(n) }
+
+// Normalize leaves the sums as they are: each rule gives 0 to MaxScore times its own weight, as if it were a plugin.
+func (pointsOf) Normalize([]int64) {}
+
+// EventsToRegister names what may help: what the filters that are about the pod read has changed, or one of the policies has.
+func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
+	const nodes = framework.NodeAdd | framework.NodeLabels | framework.NodeTaints | framework.NodeAllocatable | framework.NodeFeatures | framework.NodeOther
+	const pods = framework.PodAdd | framework.PodShrinks | framework.PodDelete
+	return []framework.ClusterEventWithHint{
+		{On: nodes, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			policies := p.all()
+			ns, known := p.labelsOf(pod)
+			return policy.Wakes(policies, p.Profile, pod, ns, known)&e.Kinds != 0 &&
+				policy.Admits(policies, p.Profile, pod, ns, known, &state.NodeInfo{Node: e.NewNode, Name: e.NewNode.Name})
+		}},
+		{On: pods, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			ns, known := p.labelsOf(pod)
+			return policy.Wakes(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
+		}},
+		{On: framework.NamespaceLabels, Worth: func(*state.PodInfo, *framework.Event) bool { return true }},
+		{On: framework.Objects, Resource: policy.Resource, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			old, ok := e.OldObject.(*policy.Policy)
+			ns, known := p.labelsOf(pod)
+			return ok && old.Concerns(p.Profile, pod, ns, known)
+		}},
+		{On: framework.Self},
+	}
+}
+
+func (p *CELPolicy) labelsOf(pod *state.PodInfo) (_ labels.Set, known bool) {
+	if p.Namespaces == nil {
+		return nil, false
+	}
+	ns, err := p.Namespaces.Get(pod.Pod.Namespace)
+	if err != nil {
+		return nil, false
+	}
+	return ns.Labels, true
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/scheduler/state"
+)
+
+// TestReads: what an expression looks at decides what is remembered, for whom, and what makes it be asked again.
+func TestReads(t *testing.T) {
+	for _, tt := range []struct {
+		expression, node, key string
+		stable                bool
+	}{
+		{"node.labels['disk'] == 'ssd' || pod.priority < 1000", "NodeLabelChange", "500|", true},
+		{"node.metadata.labels.disk == pod.labels['app'] && pod.namespace == 'shop'", "NodeLabelChange", "4:shop3:app3:web", true},
+		{"pod.metadata.labels['none'] == node.name", "", "-", true},
+		{"pod.labels.all(k, k in node.labels)", "NodeLabelChange", "3:app3:web", true},
+		{"node.taints.exists(t, t.key == 'a') || node.spec.unschedulable", "NodeTaintChange", "", true},
+		{"node.labels[?'a'].orValue('') == node.labels[pod.namespace]", "NodeLabelChange", "4:shop", true},
+		{"node.labels[pod.name] == ''", "NodeLabelChange", "?", true},
+		{"has(pod.spec.affinity) || node.name == ''", "", "?", true},
+		{"node.pods < 3", "NodeAllocatableChange AssignedPodAdd AssignedPodScaleDown AssignedPodDelete", "", false},
+		{"node.allocatable['cpu'] == quantity('1')", "NodeAllocatableChange", "", false},
+		{"node.annotations['a'] == ''", "NodeChange", "", false},
+		{"['a'].exists(node, node == 'a') || {'a': node.name}['a'] == 'b'", "NodeAllocatableChange NodeLabelChange NodeTaintChange NodeDeclaredFeatureChange AssignedPodAdd AssignedPodScaleDown AssignedPodDelete NodeChange", "", false},
+	} {
+		e := made(t, &Spec{Filters: []Filter{{Expression: tt.expression}}}).filters[0]
+		var kinds []string
+		for k := range 32 {
+			if k := e.reads.node & (1 << k); k != 0 {
+				kinds = append(kinds, k.String())
+			}
+		}
+		got := map[string]bool{}
+		for _, k := range kinds {
+			got[k] = true
+		}
+		for _, k := range strings.Fields(tt.node) {
+			if !got[k] {
+				t.Errorf("%s: %v, want %s too", tt.expression, kinds, k)
+			}
+		}
+		if len(got) != len(strings.Fields(tt.node)) {
+			t.Errorf("%s: %v, want %s", tt.expression, kinds, tt.node)
+		}
+		key, ok := e.reads.key(aPod("pod", "1", "1Gi"))
+		if !ok {
+			key = "?"
+		}
+		if key != tt.key || e.reads.stable() != tt.stable {
+			t.Errorf("%s: key %q, stable %v", tt.expression, key, e.reads.stable())
+		}
+	}
+}
+
+// TestRemembered: a node is asked once for all pods that are alike to the expression, until its labels change.
+func TestRemembered(t *testing.T) {
+	p := made(t, &Spec{Filters: []Filter{{Expression: "node.labels['disk'] == 'ssd' && pod.labels['app'] == 'web'"}}})
+	ask := func(pod *state.PodInfo, n *state.NodeInfo) (fits, found bool) {
+		j, _ := judge(t, pod, p)
+		left := j.budget.left.Load()
+		st := j.Filter(n)
+		return st == nil, j.budget.left.Load() != left
+	}
+	n := aNode()
+	for i, want := range []bool{true, false, false} {
+		fits, found := ask(aPod(fmt.Sprint("pod", i), "1", "1Gi"), n)
+		if !fits || found != want {
+			t.Errorf("pod %d: fits %v, evaluated %v, want %v", i, fits, found, want)
+		}
+	}
+	other := aPod("pod", "1", "1Gi")
+	other.Pod.Labels = map[string]string{"app": "db"}
+	if fits, found := ask(other, n); fits || !found {
+		t.Errorf("another pod: fits %v, evaluated %v", fits, found)
+	}
+	changed := aNode()
+	changed.Node.Labels["disk"] = "hdd"
+	if fits, found := ask(aPod("pod", "1", "1Gi"), changed); fits || !found {
+		t.Errorf("another node: fits %v, evaluated %v", fits, found)
+	}
+	for range 1000 { // what is remembered is bounded
+		ask(aPod("pod", "1", "1Gi"), aNode())
+	}
+	if size := p.filters[0].table(other, 0).size.Load(); size > spareSize+1 {
+		t.Errorf("%d values are remembered", size)
+	}
+	for i := range 1000 {
+		pod := aPod("pod", "1", "1Gi")
+		pod.Pod.Labels = map[string]string{"app": fmt.Sprint(i)}
+		ask(pod, n)
+	}
+	if n := len(p.filters[0].tables); n > maxTables {
+		t.Errorf("%d kinds of pods are remembered", n)
+	}
+}
+
+// crowded has so many images that an expression costs more than was to be expected.
+func crowded(images int) *state.NodeInfo {
+	node := aNode().Node.DeepCopy()
+	for i := range images {
+		node.Status.Images = append(node.Status.Images, corev1.ContainerImage{SizeBytes: int64(i)})
+	}
+	return state.NewNodeInfo(node)
+}
+
+// TestCostLimits: an evaluation that costs too much refuses its node; once an attempt has cost too much the other nodes are refused unasked, and
+// the next attempt begins anew.
+func TestCostLimits(t *testing.T) {
+	p := made(t, &Spec{Filters: []Filter{{Expression: "node.status.images.all(a, node.status.images.all(b, a.sizeBytes + b.sizeBytes >= 0))"}}})
+	told := make(chan string, 9)
+	p.Trouble = func(m string) { told <- m }
+	costly, cheap := crowded(5000), crowded(1)
+	const spent = "node(s) refused by policy p: the policies cost more than the 2000000 that they may in one attempt"
+	for range 2 {
+		j, _ := judge(t, aPod("pod", "1", "1Gi"), p)
+		if st := j.Filter(cheap); st != nil {
+			t.Fatal(st)
+		}
+		asked := 0
+		for ; asked < 1000; asked++ {
+			st := j.Filter(costly)
+			if st == nil {
+				t.Fatal("let in")
+			}
+			if st.Error() == spent {
+				break
+			}
+			if want := "node(s) refused by policy p: filters[0] cannot be evaluated: costs more than the 100000 that it may"; st.Error() != want {
+				t.Fatalf("got %s, want %s", st.Error(), want)
+			}
+		}
+		if asked != attemptLimit/evaluationLimit-1 && asked != attemptLimit/evaluationLimit {
+			t.Errorf("%d evaluations in one attempt", asked)
+		}
+		if st := j.Filter(cheap); st == nil || st.Error() != spent {
+			t.Errorf("after that: %v", st)
+		}
+	}
+	if m := <-told; m != "spec.filters[0]: costs more than the 100000 that it may (pod shop/pod, node n1)" || len(told) > 0 {
+		t.Errorf("told %q, and %d more", m, len(told))
+	}
+}
+
+// TestManyReasons: however many things go wrong, few texts are told.
+func TestManyReasons(t *testing.T) {
+	p := made(t, &Spec{Filters: []Filter{{Expression: "node.labels[node.name] == ''"}}})
+	j, _ := judge(t, aPod("pod", "1", "1Gi"), p)
+	reasons := map[string]bool{}
+	for i := range 100 {
+		n := aNode()
+		n.Name = fmt.Sprint("node-", i)
+		reasons[j.Filter(n).Error()] = true
+	}
+	if len(reasons) != maxErrs+1 {
+		t.Errorf("%d reasons", len(reasons))
+	}
+}
+
+// FuzzCompile: whatever is written, compiling it ends with a policy or an error that says where, and a policy judges without panic.
+func FuzzCompile(f *testing.F) {
+	for _, e := range []string{
+		"node.labels['disk'] == 'ssd' || pod.priority < 1000", "pod.spec.containers.all(c, c.image.matches('^a'))", "node.free['cpu'].isGreaterThan(quantity('1'))",
+		"dyn(node) == dyn(pod)", "has(pod.spec.affinity)", "[1, 2].map(x, x * node.pods).exists(y, y > 3)", "node.", "'a", "\x00", "core.v1.Taint{key: 'a'} in node.taints",
+		"node.labels[?'a'].optMap(v, v == 'b').orValue(true)", "type(node) == type(pod)", "string(node.pods) + pod.name", "duration('1h') < duration('2h')",
+	} {
+		f.Add(e)
+	}
+	node, pod := aNode(), aPod("pod", "1", "1Gi")
+	f.Fuzz(func(t *testing.T, e string) {
+		for _, s := range []Spec{
+			{Filters: []Filter{{Expression: e}}}, {Scores: []Score{{Expression: e}}},
+			{Match: e, Filters: []Filter{{Expression: "false", MessageExpression: e}}},
+		} {
+			p, errs := Compile("p", &s, field.NewPath("spec"))
+			if (p == nil) != (len(errs) > 0) {
+				t.Fatalf("%q: policy %v, errors %v", e, p != nil, errs)
+			}
+			if p == nil {
+				continue
+			}
+			j, st := judge(t, pod, p)
+			if st != nil {
+				continue
+			}
+			if st := j.Filter(node); st != nil && (len(st.Reasons) != 1 || strings.Contains(st.Reasons[0], "\n")) {
+				t.Errorf("%q: %q", e, st.Reasons)
+			}
+			j.Explain(pod, node, nil)
+			if n := j.Points()(node); n < 0 || n > 100 {
+				t.Errorf("%q: %d points", e, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	celtypes "github.com/google/cel-go/common/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/scheduler/framework"
+)
+
+// Policy is a Spec, compiled.
+type Policy struct {
+	Name string
+	// Trouble, when set, hears of the first expression that could not be evaluated. It must not block.
+	Trouble func(message string)
+
+	schedulers       []string
+	namespaces, pods labels.Selector // nil: all
+	match            *expression
+	ignore           bool
+	filters          []*filter
+	scores           []*score
+	troubled         atomic.Bool
+}
+
+type filter struct {
+	rule
+	message     string
+	explanation *expression // messageExpression
+	refusal     *framework.Status
+}
+
+type score struct {
+	rule
+	weight int64
+}
+
+// Compile compiles what a policy says. Each thing that is wrong is told with its field and, of an expression, line:column.
+func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
+	p := &Policy{Name: name, schedulers: slices.Clone(s.SchedulerNames), ignore: s.FailurePolicy == Ignore}
+	var errs field.ErrorList
+	p.namespaces = selector(s.NamespaceSelector, at.Child("namespaceSelector"), &errs)
+	p.pods = selector(s.PodSelector, at.Child("podSelector"), &errs)
+	if s.FailurePolicy != "" && s.FailurePolicy != Fail && s.FailurePolicy != Ignore {
+		errs = append(errs, field.NotSupported(at.Child("failurePolicy"), s.FailurePolicy, []string{Fail, Ignore}))
+	}
+	c := compiler{errs: &errs}
+	if s.Match != "" {
+		p.match = c.compile(s.Match, at.Child("match"), "match", podOnly, "a bool", celtypes.BoolKind)
+	}
+	for list, n := range map[string]int{"filters": len(s.Filters), "scores": len(s.Scores)} {
+		if n > maxRules {
+			errs = append(errs, field.TooMany(at.Child(list), n, maxRules))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	if len(s.Filters)+len(s.Scores) == 0 {
+		return nil, append(errs, field.Required(at.Child("filters"), "a policy has filters or scores"))
+	}
+	for i := range s.Filters {
+		p.filters = append(p.filters, p.filter(i, &s.Filters[i], at.Child("filters").Index(i), c))
+	}
+	for i := range s.Scores {
+		p.scores = append(p.scores, p.score(i, &s.Scores[i], at.Child("scores").Index(i), c))
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return p, nil
+}
+
+// CompileAll compiles the policies of a file.
+func (a *Args) CompileAll(at *field.Path) (out []*Policy, errs field.ErrorList) {
+	at = at.Child("policies")
+	if len(a.Policies) > MaxPolicies {
+		return nil, field.ErrorList{field.TooMany(at, len(a.Policies), MaxPolicies)}
+	}
+	names := map[string]bool{}
+	for i := range a.Policies {
+		n, at := &a.Policies[i], at.Index(i)
+		switch {
+		case n.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case len(n.Name) > maxMessage || oneLine(n.Name) != n.Name:
+			errs = append(errs, field.Invalid(at.Child("name"), n.Name, "must be a short name in one line"))
+		case names[n.Name]:
+			errs = append(errs, field.Duplicate(at.Child("name"), n.Name))
+		}
+		names[n.Name] = true
+		p, wrong := Compile(n.Name, &n.Spec, at)
+		errs = append(errs, wrong...)
+		out = append(out, p)
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return out, nil
+}
+
+func selector(s *metav1.LabelSelector, at *field.Path, errs *field.ErrorList) labels.Selector {
+	if s == nil {
+		return nil
+	}
+	if wrong := metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at); len(wrong) > 0 {
+		*errs = append(*errs, wrong...)
+		return nil
+	}
+	out, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		*errs = append(*errs, field.Invalid(at, "", err.Error()))
+	}
+	return out
+}
+
+type compiler struct{ errs *field.ErrorList }
+
+func (c compiler) compile(source string, at *field.Path, short string, in scope, of string, wanted ...celtypes.Kind) *expression {
+	if source == "" {
+		*c.errs = append(*c.errs, field.Required(at, ""))
+		return nil
+	}
+	e, err := compile(source, short, in, of, wanted...)
+	if err != nil {
+		*c.errs = append(*c.errs, field.Invalid(at, clip(source, maxMessage), err.Error()))
+		return nil
+	}
+	return e
+}
+
+func (p *Policy) filter(i int, in *Filter, at *field.Path, c compiler) *filter {
+	short := fmt.Sprintf("filters[%d]", i)
+	f := &filter{message: oneLine(in.Message)}
+	f.policy, f.expression = p, c.compile(in.Expression, at.Child("expression"), short, podAndNode, "a bool", celtypes.BoolKind)
+	if len(in.Message) > maxMessage {
+		*c.errs = append(*c.errs, field.TooLong(at.Child("message"), "", maxMessage))
+	}
+	if in.MessageExpression != "" {
+		f.explanation = c.compile(in.MessageExpression, at.Child("messageExpression"), short+".messageExpression", podAndNode, "a string", celtypes.StringKind)
+	}
+	if f.expression == nil {
+		return f
+	}
+	if f.message == "" {
+		f.message = "does not satisfy " + clip(oneLine(in.Expression), maxMessage)
+	}
+	f.refusal = f.refuse(f.message)
+	return f
+}
+
+func (p *Policy) score(i int, in *Score, at *field.Path, c compiler) *score {
+	s := &score{weight: 1}
+	s.policy = p
+	s.expression = c.compile(in.Expression, at.Child("expression"), fmt.Sprintf("scores[%d]", i), podAndNode, "a number or a bool",
+		celtypes.IntKind, celtypes.UintKind, celtypes.DoubleKind, celtypes.BoolKind)
+	if in.Weight != nil {
+		if s.weight = int64(*in.Weight); s.weight < 1 || s.weight > maxWeight {
+			*c.errs = append(*c.errs, field.Invalid(at.Child("weight"), s.weight, fmt.Sprintf("must be from 1 to %d", maxWeight)))
+		}
+	}
+	return s
+}
+
+// selects reports whether the policy is about a pod, as far as its selectors say. known is false where nothing is known of the labels of its
+// namespace: then it may be.
+func (p *Policy) selects(scheduler string, pod podInfo, namespace labels.Set, known bool) bool {
+	return (len(p.schedulers) == 0 || slices.Contains(p.schedulers, scheduler)) &&
+		(p.pods == nil || p.pods.Matches(labels.Set(pod.Pod.Labels))) &&
+		(p.namespaces == nil || !known || p.namespaces.Matches(namespace))
+}
+
+// applies reports whether the policy is about a pod. An error is that of its match.
+func (p *Policy) applies(scheduler string, v *variables, namespace labels.Set, b *budget) (bool, error) {
+	if !p.selects(scheduler, v.pod, namespace, true) {
+		return false, nil
+	}
+	if p.match == nil {
+		return true, nil
+	}
+	out, err := p.match.eval(v, b)
+	if err != nil {
+		p.tell("match", err, v)
+		return false, err
+	}
+	return out == celtypes.True, nil
+}
+
+// tell passes on the first trouble.
+func (p *Policy) tell(rule string, err error, v *variables) {
+	if p.troubled.Load() || !p.troubled.CompareAndSwap(false, true) || p.Trouble == nil {
+		return
+	}
+	where := "pod " + v.pod.Key
+	if v.node != nil {
+		where += ", node " + v.node.Name
+	}
+	p.Trouble(fmt.Sprintf("spec.%s: %v (%s)", rule, err, where))
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// rule is an expression over a pod and a node, and what is known of its values.
+type rule struct {
+	*expression
+	policy *Policy
+
+	mu     sync.Mutex
+	tables map[string]*table            // by what the expression reads of a pod
+	errs   map[string]*framework.Status // refusals by what went wrong
+}
+
+// table remembers the values that an expression had, by the stamps of nodes, where it reads no more of a node.
+type table struct {
+	values sync.Map
+	size   atomic.Int64
+}
+
+// Bounds of what a rule remembers: tables, values beyond two for each node, and texts of errors.
+const (
+	maxTables = 16
+	spareSize = 64
+	maxErrs   = 8
+)
+
+// table is the one for a pod in a cluster of so many nodes; nil: there is nothing to remember.
+func (r *rule) table(pod podInfo, nodes int) *table {
+	if !r.reads.stable() {
+		return nil
+	}
+	key, ok := r.reads.key(pod)
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.tables[key]
+	if t != nil && t.size.Load() <= int64(2*nodes+spareSize) {
+		return t
+	}
+	if r.tables == nil || t == nil && len(r.tables) >= maxTables {
+		r.tables = map[string]*table{}
+	}
+	t = &table{}
+	r.tables[key] = t
+	return t
+}
+
+// value is something remembered.
+type value struct {
+	refused *framework.Status
+	points  int64
+}
+
+// remembered returns what is known for a node, or else finds it out.
+func remembered(t *table, n *state.NodeInfo, find func() (v value, keep bool)) value {
+	if t == nil {
+		v, _ := find()
+		return v
+	}
+	if v, ok := t.values.Load(n.Stamp); ok {
+		return v.(value) //nolint:forcetypeassert // nothing else is in there
+	}
+	v, keep := find()
+	if keep {
+		t.values.Store(n.Stamp, v)
+		t.size.Add(1)
+	}
+	return v
+}
+
+// refuse makes the status of a refusal.
+func (r *rule) refuse(message string) *framework.Status {
+	code := framework.Unresolvable
+	if r.reads.usage {
+		code = framework.Unschedulable // with fewer pods there it may be true
+	}
+	return framework.Refuse(Plugin, code, fmt.Sprintf("node(s) refused by policy %s: %s", r.policy.Name, message))
+}
+
+// failed makes the refusal of a rule that cannot be evaluated. It makes few different ones: they are counted by their text.
+func (r *rule) failed(err error) *framework.Status {
+	text := err.Error()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if st, ok := r.errs[text]; ok {
+		return st
+	}
+	if len(r.errs) >= maxErrs {
+		text = "for several reasons"
+	}
+	if r.errs == nil {
+		r.errs = map[string]*framework.Status{}
+	}
+	st := r.refuse(r.at + " cannot be evaluated: " + text)
+	if errors.Is(err, errSpent) {
+		st = r.refuse(text)
+	}
+	r.errs[text] = st
+	return st
+}
+
+// judge tells whether the filter refuses a node.
+func (f *filter) judge(v *variables, b *budget) (value, bool) {
+	out, err := f.eval(v, b)
+	switch {
+	case err != nil:
+		f.policy.tell(f.at, err, v)
+		if f.policy.ignore {
+			return value{}, !errors.Is(err, errSpent)
+		}
+		return value{refused: f.failed(err)}, !errors.Is(err, errSpent)
+	case out == celtypes.True:
+		return value{}, true
+	default:
+		return value{refused: f.refusal}, true
+	}
+}
+
+// give is how many points a node gets; none where that cannot be evaluated.
+func (s *score) give(v *variables, b *budget) (value, bool) {
+	out, err := s.eval(v, b)
+	if err != nil {
+		s.policy.tell(s.at, err, v)
+		return value{}, !errors.Is(err, errSpent)
+	}
+	return value{points: points(out)}, true
+}
+
+// points takes a result as a number from 0 to MaxScore; what is none is 0.
+func points(out ref.Val) int64 {
+	switch x := out.(type) {
+	case celtypes.Bool:
+		if x {
+			return framework.MaxScore
+		}
+	case celtypes.Int:
+		return min(max(int64(x), 0), framework.MaxScore)
+	case celtypes.Uint:
+		return int64(min(uint64(x), framework.MaxScore)) //nolint:gosec // it is small
+	case celtypes.Double:
+		if f := float64(x); !math.IsNaN(f) {
+			return int64(math.Round(min(max(f, 0), framework.MaxScore)))
+		}
+	}
+	return 0
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"path"
+	"reflect"
+	"strings"
+
+	celtypes "github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+)
+
+// structs lets expressions read Go structs by the names that their fields have in JSON, typed, so that a wrong name is an error when the
+// expression is compiled. A field that is not set reads as its type's empty value; has() tells.
+type structs struct {
+	celtypes.Provider
+	base   celtypes.Adapter
+	byName map[string]*structType
+	byType map[reflect.Type]*structType
+}
+
+type structType struct {
+	*celtypes.Type
+	fields map[string]*celtypes.FieldType
+}
+
+func newStructs(p celtypes.Provider, a celtypes.Adapter) *structs {
+	return &structs{Provider: p, base: a, byName: map[string]*structType{}, byType: map[reflect.Type]*structType{}}
+}
+
+// declare makes a type whose fields are given; t is that of the struct behind it.
+func (s *structs) declare(name string, t reflect.Type, fields map[string]*celtypes.FieldType) *structType {
+	st := &structType{celtypes.NewObjectType(name), fields}
+	s.byName[name], s.byType[t] = st, st
+	return st
+}
+
+// FindStructType knows the types of structs.
+func (s *structs) FindStructType(name string) (*celtypes.Type, bool) {
+	if st, ok := s.byName[name]; ok {
+		return celtypes.NewTypeTypeWithParam(st.Type), true
+	}
+	return s.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames knows their fields.
+func (s *structs) FindStructFieldNames(name string) ([]string, bool) {
+	st, ok := s.byName[name]
+	if !ok {
+		return s.Provider.FindStructFieldNames(name)
+	}
+	var out []string
+	for f := range st.fields {
+		out = append(out, f)
+	}
+	return out, true
+}
+
+// FindStructFieldType knows the fields' types.
+func (s *structs) FindStructFieldType(name, field string) (*celtypes.FieldType, bool) {
+	if st, ok := s.byName[name]; ok {
+		f, ok := st.fields[field]
+		return f, ok
+	}
+	return s.Provider.FindStructFieldType(name, field)
+}
+
+// NewValue refuses to make objects.
+func (s *structs) NewValue(name string, fields map[string]ref.Val) ref.Val {
+	if _, ok := s.byName[name]; ok {
+		return celtypes.NewErr("an expression cannot make a %s", name)
+	}
+	return s.Provider.NewValue(name, fields)
+}
+
+// NativeToValue wraps what getters return.
+func (s *structs) NativeToValue(v any) ref.Val {
+	switch v := v.(type) {
+	case ref.Val:
+		return v
+	case string, bool, int64, map[string]string:
+		return s.base.NativeToValue(v)
+	}
+	if t := reflect.TypeOf(v); t != nil && t.Kind() == reflect.Pointer {
+		if st, ok := s.byType[t.Elem()]; ok {
+			return &object{st, v, s}
+		}
+	}
+	return s.base.NativeToValue(v)
+}
+
+var (
+	quantityType    = reflect.TypeFor[resource.Quantity]()
+	timeType        = reflect.TypeFor[metav1.Time]()
+	microTimeType   = reflect.TypeFor[metav1.MicroTime]()
+	durationType    = reflect.TypeFor[metav1.Duration]()
+	intOrStringType = reflect.TypeFor[intstr.IntOrString]()
+	stringMapType   = reflect.TypeFor[map[string]string]()
+)
+
+// typeOf is the type that an expression sees.
+func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
+	switch t {
+	case quantityType:
+		return apiservercel.QuantityType
+	case timeType, microTimeType:
+		return celtypes.TimestampType
+	case durationType:
+		return celtypes.DurationType
+	case intOrStringType:
+		return celtypes.DynType
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return s.typeOf(t.Elem())
+	case reflect.Bool:
+		return celtypes.BoolType
+	case reflect.String:
+		return celtypes.StringType
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return celtypes.IntType
+	case reflect.Float32, reflect.Float64:
+		return celtypes.DoubleType
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return celtypes.BytesType
+		}
+		return celtypes.NewListType(s.typeOf(t.Elem()))
+	case reflect.Map:
+		return celtypes.NewMapType(celtypes.StringType, s.typeOf(t.Elem()))
+	case reflect.Struct:
+		return s.structOf(t).Type
+	default:
+		return celtypes.DynType
+	}
+}
+
+func (s *structs) structOf(t reflect.Type) *structType {
+	if st, ok := s.byType[t]; ok {
+		return st
+	}
+	group := path.Base(path.Dir(t.PkgPath())) + "." + path.Base(t.PkgPath())
+	st := s.declare(group+"."+t.Name(), t, map[string]*celtypes.FieldType{})
+	s.addFields(st, t, t, nil)
+	return st
+}
+
+func (s *structs) addFields(st *structType, root, t reflect.Type, at []int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		index := append(append([]int{}, at...), i)
+		switch {
+		case name == "" && f.Anonymous:
+			s.addFields(st, root, f.Type, index)
+		case name == "" || name == "-" || name == "managedFields" || !f.IsExported():
+		default:
+			get := func(target any) (reflect.Value, error) {
+				v := reflect.ValueOf(target)
+				if !v.IsValid() || v.Kind() != reflect.Pointer || v.IsNil() || v.Type().Elem() != root {
+					return v, fmt.Errorf("no such key: %s", name)
+				}
+				return v.Elem().FieldByIndex(index), nil
+			}
+			st.fields[name] = &celtypes.FieldType{
+				Type: s.typeOf(f.Type),
+				IsSet: func(target any) bool {
+					v, err := get(target)
+					return err == nil && !v.IsZero()
+				},
+				GetFrom: func(target any) (any, error) {
+					v, err := get(target)
+					if err != nil {
+						return nil, err
+					}
+					return s.native(v), nil
+				},
+			}
+		}
+	}
+}
+
+// native is what a getter returns of a value: strings and string maps as they are, for which CEL has quick ways.
+func (s *structs) native(v reflect.Value) any {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			v = reflect.New(v.Type().Elem())
+		}
+		v = v.Elem()
+	}
+	switch v.Type() {
+	case stringMapType:
+		return v.Interface()
+	case quantityType, timeType, microTimeType, durationType, intOrStringType:
+		return special(v.Interface())
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		return v.Bool()
+	case reflect.String:
+		return v.String()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return v.Int()
+	case reflect.Float32, reflect.Float64:
+		return v.Float()
+	case reflect.Struct:
+		return address(v)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return v.Bytes()
+		}
+		elements := make([]ref.Val, v.Len())
+		for i := range elements {
+			elements[i] = s.NativeToValue(s.native(v.Index(i)))
+		}
+		return celtypes.NewRefValList(s, elements)
+	case reflect.Map:
+		entries := make(map[ref.Val]ref.Val, v.Len())
+		for it := v.MapRange(); it.Next(); {
+			entries[celtypes.String(it.Key().String())] = s.NativeToValue(s.native(it.Value()))
+		}
+		return celtypes.NewRefValMap(s, entries)
+	default:
+		return celtypes.NullValue
+	}
+}
+
+// address is a pointer to a struct, or to a copy where it has no address.
+func address(v reflect.Value) any {
+	if v.CanAddr() {
+		return v.Addr().Interface()
+	}
+	p := reflect.New(v.Type())
+	p.Elem().Set(v)
+	return p.Interface()
+}
+
+func special(v any) any {
+	switch v := v.(type) {
+	case resource.Quantity:
+		return apiservercel.Quantity{Quantity: &v}
+	case metav1.Time:
+		return celtypes.Timestamp{Time: v.Time}
+	case metav1.MicroTime:
+		return celtypes.Timestamp{Time: v.Time}
+	case metav1.Duration:
+		return celtypes.Duration{Duration: v.Duration}
+	case intstr.IntOrString:
+		if v.Type == intstr.String {
+			return v.StrVal
+		}
+		return int64(v.IntVal)
+	}
+	return celtypes.NullValue
+}
+
+// object is a struct as a value of its own.
+type object struct {
+	st *structType
+	of any // a pointer
+	in *structs
+}
+
+func (o *object) ConvertToNative(t reflect.Type) (any, error) {
+	if reflect.TypeOf(o.of).AssignableTo(t) {
+		return o.of, nil
+	}
+	return nil, fmt.Errorf("a %s is no %v", o.st.TypeName(), t)
+}
+
+func (o *object) ConvertToType(t ref.Type) ref.Val {
+	if t == celtypes.TypeType {
+		return o.st.Type
+	}
+	return celtypes.NewErr("type conversion error from '%s' to '%s'", o.st.TypeName(), t.TypeName())
+}
+
+func (o *object) Equal(other ref.Val) ref.Val {
+	x, ok := other.(*object)
+	return celtypes.Bool(ok && x.st == o.st && (x.of == o.of || equality.Semantic.DeepEqual(x.of, o.of)))
+}
+
+func (o *object) Type() ref.Type { return o.st.Type }
+
+func (o *object) Value() any { return o.of }
+
+// Get reads a field by its name, where the type was not known when the expression was compiled.
+func (o *object) Get(name ref.Val) ref.Val {
+	f, err := o.field(name)
+	if err != nil {
+		return err
+	}
+	v, got := f.GetFrom(o.of)
+	if got != nil {
+		return celtypes.WrapErr(got)
+	}
+	return o.in.NativeToValue(v)
+}
+
+// IsSet is has().
+func (o *object) IsSet(name ref.Val) ref.Val {
+	f, err := o.field(name)
+	if err != nil {
+		return err
+	}
+	return celtypes.Bool(f.IsSet(o.of))
+}
+
+func (o *object) field(name ref.Val) (*celtypes.FieldType, ref.Val) {
+	if s, ok := name.(celtypes.String); ok {
+		if f, ok := o.st.fields[string(s)]; ok {
+			return f, nil
+		}
+	}
+	return nil, celtypes.NewErr("no such key: %v", name.Value())
+}
