@@ -63,7 +63,7 @@ func newRemote(c *Config, svc *v1.APIService) *remote {
 	}
 	r.plain, r.upgrades = transport(true), transport(false)
 	r.proxy = &httputil.ReverseProxy{
-		Transport: r, FlushInterval: -1, Rewrite: r.rewrite,
+		Transport: c.Outbound.Observe("aggregated server", r), FlushInterval: -1, Rewrite: r.rewrite,
 		ErrorHandler: func(w http.ResponseWriter, req *http.Request, err error) {
 			if req.Context().Err() == nil { // else the client left
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -92,7 +92,7 @@ func newWebhook(crd *v1.CustomResourceDefinition, hooks *Hooks) (*webhook, error
 		return nil, fmt.Errorf("definition %s: conversion webhook has neither service nor url", crd.Name)
 	}
 	w.client = &http.Client{
-		Transport: hooks.Outbound.Transport(to), Timeout: hookTimeout,
+		Transport: hooks.Outbound.Observe("conversion webhook", hooks.Outbound.Transport(to)), Timeout: hookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // it may not send us elsewhere
 	}
 	return w, nil

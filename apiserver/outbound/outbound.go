@@ -63,23 +63,41 @@ const (
 
 // Door makes connections. Its methods may be called from any goroutine.
 type Door struct {
-	cfg     Config
-	refused *prometheus.CounterVec
+	cfg      Config
+	refused  *prometheus.CounterVec
+	dials    *prometheus.HistogramVec
+	requests *prometheus.HistogramVec
 }
 
 // New returns a door.
 func New(cfg Config) *Door {
-	d := &Door{cfg: cfg, refused: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by what they were for.",
-	}, []string{"target"})}
+	d := &Door{
+		cfg: cfg,
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_apiserver_outbound_refused_total", Help: "Connections that the server refused to open, by what they were for.",
+		}, []string{"target"}),
+		dials: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_apiserver_outbound_dial_duration_seconds", Help: "How long connections to others took to open, or to fail.",
+			Buckets: seconds,
+		}, []string{"target", "result"}),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "keelson_apiserver_outbound_request_duration_seconds", Help: "How long others took to begin their answer, by who was asked and its code.",
+			Buckets: seconds,
+		}, []string{"to", "code"}),
+	}
 	if d.cfg.Machine == nil {
 		d.cfg.Machine = interfaceAddresses
 	}
 	return d
 }
 
+// seconds are the buckets of durations, from a connection on the same machine to the longest time-out.
+var seconds = []float64{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5, 30}
+
 // Collectors are the door's metrics.
-func (d *Door) Collectors() []prometheus.Collector { return []prometheus.Collector{d.refused} }
+func (d *Door) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{d.refused, d.dials, d.requests}
+}
 
 // RefusedError is an address that may not be connected to.
 type RefusedError struct {
@@ -101,11 +119,17 @@ func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Co
 		}
 		return d.Judge(t, to)
 	}
+	begin := time.Now()
 	conn, err := dialer.DialContext(ctx, network, addr)
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		d.refused.WithLabelValues(string(t)).Inc()
 		return nil, refused
 	}
+	result := "connected"
+	if err != nil {
+		result = "failed"
+	}
+	d.dials.WithLabelValues(string(t), result).Observe(time.Since(begin).Seconds())
 	return conn, err
 }
 

@@ -84,7 +84,7 @@ func newCaller(c *registrationv1.WebhookClientConfig, resolve Resolver, door *ou
 	if err != nil {
 		return nil, err
 	}
-	out.client = &http.Client{Transport: shown, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	out.client = &http.Client{Transport: door.Observe("admission webhook", shown), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return out, nil
 }
 

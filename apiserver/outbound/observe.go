@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outbound
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Observe returns rt with metrics of its requests under a name ("admission webhook"), and spans of those that a sampled request leads to: the
+// other side gets their traceparent header. A request that is not sampled goes as it is. The spans end with the answer's header.
+func (d *Door) Observe(name string, rt http.RoundTripper) http.RoundTripper {
+	if d == nil {
+		d = New(Config{})
+	}
+	return &observed{d, name, rt}
+}
+
+type observed struct {
+	door *Door
+	name string
+	next http.RoundTripper
+}
+
+// RoundTrip makes the request.
+func (o *observed) RoundTrip(r *http.Request) (*http.Response, error) {
+	of := trace.SpanFromContext(r.Context())
+	if !of.IsRecording() {
+		return o.send(r)
+	}
+	ctx, span := of.TracerProvider().Tracer("keelson/apiserver").Start(r.Context(), o.name, trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("server.address", r.URL.Hostname())))
+	defer span.End()
+	r = r.Clone(ctx)
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))
+	resp, err := o.send(r)
+	if err != nil {
+		span.SetStatus(codes.Error, err.Error())
+		return nil, err
+	}
+	span.SetAttributes(attribute.Int("http.response.status_code", resp.StatusCode))
+	return resp, nil
+}
+
+func (o *observed) send(r *http.Request) (*http.Response, error) {
+	begin := time.Now()
+	resp, err := o.next.RoundTrip(r)
+	code := "error"
+	if err == nil {
+		code = strconv.Itoa(resp.StatusCode)
+	}
+	o.door.requests.WithLabelValues(o.name, code).Observe(time.Since(begin).Seconds())
+	return resp, err
+}
+
+// CloseIdleConnections closes those of the transport beneath.
+func (o *observed) CloseIdleConnections() {
+	if t, ok := o.next.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}
