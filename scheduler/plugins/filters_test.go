@@ -72,6 +72,9 @@ func disk(v corev1.VolumeSource) schedtest.PodOption {
 	return schedtest.With(func(s *corev1.PodSpec) { s.Volumes = append(s.Volumes, corev1.Volume{Name: "d", VolumeSource: v}) })
 }
 
+// twice adds a second container like the first.
+func twice(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }
+
 func node(name string, o ...schedtest.NodeOption) *corev1.Node { return schedtest.Node(name, o...) }
 func pod(o ...schedtest.PodOption) *corev1.Pod                 { return schedtest.Pod("new", o...) }
 func there(name, on string, o ...schedtest.PodOption) *corev1.Pod {
@@ -117,6 +120,13 @@ func TestFilters(t *testing.T) {
 			"tolerated by value", two([]schedtest.NodeOption{schedtest.Taint("k", "v", corev1.TaintEffectNoSchedule)}, []schedtest.NodeOption{schedtest.Taint("k", "w", corev1.TaintEffectNoSchedule)}),
 			pod(schedtest.Tolerates(corev1.Toleration{Key: "k", Value: "v"})), "n1", "1 node(s) had untolerated taint(s)",
 		},
+		{"more cpu than can be counted", one, pod(schedtest.Asks("1E", "")), "", "1 Insufficient cpu"},
+		{"more memory than can be counted", one, pod(schedtest.Asks("", "8Ei"), twice), "", "1 Insufficient memory"},
+		{"more devices than can be counted", one, pod(scalar("example.com/gpu", "9E"), twice), "", "1 Insufficient example.com/gpu"},
+		{"impossible pods on the node", with(one, there("p", "n1", schedtest.Asks("9E", "8Ei"), twice), there("q", "n1", schedtest.Asks("9E", "8Ei"), twice)), pod(), "", "1 Insufficient cpu, 1 Insufficient memory"},
+		{"a node that offers the impossible", []any{node("n1", schedtest.Offers(corev1.ResourceCPU, "9E"), schedtest.Offers(corev1.ResourceMemory, "8Ei"))}, pod(), "n1", ""},
+		{"the impossible on a node that offers it", []any{node("n1", schedtest.Offers(corev1.ResourceCPU, "9E"))}, pod(schedtest.Asks("9E", "")), "", "1 Insufficient cpu"},
+		{"less than nothing", with(one, there("p", "n1", schedtest.Asks("-1E", "")), there("q", "n1", schedtest.Asks("4", ""))), pod(), "", "1 Insufficient cpu"},
 		{"too much cpu", one, pod(schedtest.Asks("5", "1Gi")), "", "1 Insufficient cpu"},
 		{"too much of both", one, pod(schedtest.Asks("5", "64Gi")), "", "1 Insufficient cpu, 1 Insufficient memory"},
 		{"taken", with(one, there("p", "n1", schedtest.Asks("3500m", ""))), pod(schedtest.Asks("600m", "")), "", "1 Insufficient cpu"},

@@ -46,7 +46,7 @@ type Point struct{ Utilization, Score int64 }
 func RequestedToCapacity(points []Point) func(taken, offers int64) int64 {
 	const perPoint = framework.MaxScore / 10
 	return func(taken, offers int64) int64 {
-		u := min(taken*100/offers, 100)
+		u := min(taken, offers) * 100 / offers
 		for i, p := range points {
 			if u > p.Utilization {
 				continue

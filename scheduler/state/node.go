@@ -61,7 +61,7 @@ func (n *NodeInfo) setNode(node *corev1.Node) {
 		n.Stamp = &Stamp{}
 	}
 	n.Node, n.Name = node, node.Name
-	n.Allocatable = NewResource(node.Status.Allocatable)
+	n.Allocatable = offers(node.Status.Allocatable)
 	n.Cordoned, n.Blocked, n.Soft = node.Spec.Unschedulable, false, false
 	for i := range node.Spec.Taints {
 		if node.Spec.Taints[i].Effect == corev1.TaintEffectPreferNoSchedule {

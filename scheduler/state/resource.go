@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/resource"
 )
 
@@ -15,6 +16,25 @@ const (
 	DefaultMilliCPU = 100
 	DefaultMemory   = 200 * 1024 * 1024
 )
+
+// More than this of anything is taken to be this much: a pod that asks for it fits nowhere, because nodes offer a little less at most. Sums
+// of 8,000 such pods do not overflow.
+const tooMuch = 1 << 50
+
+// milli and units are q's amount, within bounds. A quantity may say more than an int64 holds.
+func milli(q *quantity.Quantity) int64 {
+	if q.CmpInt64(tooMuch/1000) >= 0 {
+		return tooMuch
+	}
+	return max(q.MilliValue(), 0)
+}
+
+func units(q *quantity.Quantity) int64 {
+	if q.CmpInt64(tooMuch) >= 0 {
+		return tooMuch
+	}
+	return max(q.Value(), 0)
+}
 
 // Resource is a vector of amounts: CPU in thousandths of a core, memory and ephemeral storage in bytes,
 // pods as a count (allocatable only), and every other resource by name. Scalar may be nil.
@@ -32,21 +52,33 @@ func NewResource(list corev1.ResourceList) Resource {
 	for name, q := range list {
 		switch name {
 		case corev1.ResourceCPU:
-			r.MilliCPU = q.MilliValue()
+			r.MilliCPU = milli(&q)
 		case corev1.ResourceMemory:
-			r.Memory = q.Value()
+			r.Memory = units(&q)
 		case corev1.ResourceEphemeralStorage:
-			r.EphemeralStorage = q.Value()
+			r.EphemeralStorage = units(&q)
 		case corev1.ResourcePods:
-			r.Pods = q.Value()
+			r.Pods = units(&q)
 		default:
 			if countable(name) {
 				if r.Scalar == nil {
 					r.Scalar = map[corev1.ResourceName]int64{}
 				}
-				r.Scalar[name] = q.Value()
+				r.Scalar[name] = units(&q)
 			}
 		}
+	}
+	return r
+}
+
+// offers reads what a node offers.
+func offers(list corev1.ResourceList) Resource {
+	r := NewResource(list)
+	for _, n := range []*int64{&r.MilliCPU, &r.Memory, &r.EphemeralStorage} {
+		*n = min(*n, tooMuch-1)
+	}
+	for name, n := range r.Scalar {
+		r.Scalar[name] = min(n, tooMuch-1)
 	}
 	return r
 }
@@ -99,7 +131,7 @@ func requests(pod *corev1.Pod) (r Resource, cpu, mem int64) {
 	r = NewResource(list)
 	opts.NonMissingContainerRequests = filled(list, resource.IsPodLevelRequestsSet(pod))
 	list = resource.PodRequests(pod, opts)
-	return r, list.Cpu().MilliValue(), list.Memory().Value()
+	return r, milli(list.Cpu()), units(list.Memory())
 }
 
 // filled returns the defaults that apply: pod-level requests override them once given.
@@ -129,17 +161,19 @@ func plainRequests(pod *corev1.Pod) (r Resource, cpu, mem int64, ok bool) {
 		}
 		c, hasCPU := asks[corev1.ResourceCPU]
 		m, hasMem := asks[corev1.ResourceMemory]
-		r.MilliCPU += c.MilliValue()
-		r.Memory += m.Value()
-		if hasCPU {
-			cpu += c.MilliValue()
-		} else {
-			cpu += DefaultMilliCPU
+		ofCPU, ofMem := milli(&c), units(&m)
+		r.MilliCPU += ofCPU
+		r.Memory += ofMem
+		if !hasCPU {
+			ofCPU = DefaultMilliCPU
 		}
-		if hasMem {
-			mem += m.Value()
-		} else {
-			mem += DefaultMemory
+		if !hasMem {
+			ofMem = DefaultMemory
+		}
+		cpu += ofCPU
+		mem += ofMem
+		if max(r.MilliCPU, r.Memory) >= tooMuch {
+			return r, 0, 0, false
 		}
 	}
 	return r, cpu, mem, true
