@@ -292,7 +292,7 @@ func (c *Cluster) site(made assembled, st store.Store) *site {
 // agentsHere are the agents that run in this process for sure: where copies elect one that works it may be another's.
 func (c *Cluster) agentsHere() map[string]bool {
 	alone := c.cfg.agents() && len(c.cfg.Etcd.Servers) == 0
-	return map[string]bool{controllersLease: alone, schedulerLease: alone}
+	return map[string]bool{controllersLease: alone, schedulerLease: alone && !slices.Contains(c.cfg.Without, schedulerChoice)}
 }
 
 // assembled is an API server with what belongs to it.

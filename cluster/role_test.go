@@ -24,6 +24,7 @@ func TestRoles(t *testing.T) {
 		"up":               {func(*Config) {}, "apiserver configuration network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
 		"up, etcd's API":   {func(c *Config) { c.EtcdListen = "127.0.0.1:0" }, "apiserver configuration etcd-API network container-runtime | controllers scheduler fake-nodes proxy networkpolicy dns kubelet pod-routes"},
 		"rootless":         {func(c *Config) { c.Rootless = true }, "apiserver configuration | controllers scheduler fake-nodes"},
+		"scheduler none":   {func(c *Config) { c.NoNode, c.Without = true, []string{"scheduler"} }, "apiserver configuration | controllers fake-nodes"},
 		"no node":          {func(c *Config) { c.NoNode = true }, "apiserver configuration | controllers scheduler fake-nodes"},
 		"API server alone": {func(c *Config) { c.NoNode, c.NoAgents = true, true }, "apiserver configuration"},
 		"with fake nodes":  {func(c *Config) { c.NoNode, c.NoAgents, c.FakeNodes = true, true, 3 }, "apiserver configuration | fake-nodes"},

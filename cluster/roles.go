@@ -186,7 +186,10 @@ func runControllers(ctx context.Context, cfg controllers.Config, ready func()) e
 	return m.Run(ctx, ready)
 }
 
-const schedulerLease = "kube-scheduler"
+const (
+	schedulerLease  = "kube-scheduler"
+	schedulerChoice = "scheduler"
+)
 
 // mirrors reads the mirrors' flags.
 func (r RoleConfig) mirrors() (map[string]string, error) {

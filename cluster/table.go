@@ -59,7 +59,7 @@ func table() []role { //nolint:funlen // it is one table
 			},
 		},
 		{
-			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, make: (*site).scheduler,
+			name: "scheduler", needs: []string{"apiserver"}, in: Config.agents, choice: schedulerChoice, make: (*site).scheduler,
 			roleIdentity: roleIdentity{user: is("system:kube-scheduler"), agent: "kube-scheduler", file: "scheduler", steps: timeline.SchedulerSteps},
 			options:      func(fl *pflag.FlagSet, o *Options) { flaggroup.Add(fl, "Scheduler", o.Scheduler.flags) },
 			roleCommand: roleCommand{
