@@ -106,6 +106,9 @@ func setArgsDefaults(o runtime.Object) {
 		orDefault(&a.DefaultingType, configv1.SystemDefaulting)
 	case *configv1.VolumeBindingArgs:
 		pointTo(&a.BindTimeoutSeconds, 600)
+		if len(a.Shape) == 0 {
+			a.Shape = []configv1.UtilizationShapePoint{{Utilization: 0, Score: 10}, {Utilization: 100, Score: 0}}
+		}
 	case *configv1.DynamicResourcesArgs:
 		pointTo(&a.FilterTimeout, metav1.Duration{Duration: configv1.DynamicResourcesFilterTimeoutDefault})
 		pointTo(&a.BindingTimeout, metav1.Duration{Duration: configv1.DynamicResourcesBindingTimeoutDefault})

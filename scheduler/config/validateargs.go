@@ -53,9 +53,7 @@ func validateArgs(at *field.Path, args any) (errs field.ErrorList) {
 		if s := *a.BindTimeoutSeconds; s < 0 {
 			errs = append(errs, field.Invalid(at.Child("bindTimeoutSeconds"), s, "invalid BindTimeoutSeconds, should not be a negative value"))
 		}
-		if a.Shape != nil {
-			errs = append(errs, field.Forbidden(at.Child("shape"), "this scheduler does not score by storage capacity"))
-		}
+		errs = append(errs, validateShape(at.Child("shape"), a.Shape)...)
 	case *configv1.DynamicResourcesArgs:
 		if d := a.FilterTimeout.Duration; d < 0 {
 			errs = append(errs, field.Invalid(at.Child("filterTimeout"), d.String(), "must be zero or positive"))

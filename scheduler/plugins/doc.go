@@ -35,7 +35,7 @@ func Default(schedulerName string, o Options, more ...framework.Weighted) *frame
 		{Plugin: o.Fit, Weight: 1},
 		{Plugin: VolumeRestrictions{o.Storage}},
 		{Plugin: NodeVolumeLimits{o.Storage}},
-		{Plugin: o.Volumes},
+		{Plugin: o.Volumes, Weight: 1},
 		{Plugin: VolumeZone{o.Storage}},
 		{Plugin: o.Spread, Weight: 2},
 		{Plugin: InterPodAffinity{HardWeight: 1}, Weight: 2},

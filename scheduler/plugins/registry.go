@@ -58,7 +58,7 @@ func InTree(o Options) framework.Registry {
 			if !ok {
 				return nil, notArgs(p, args)
 			}
-			p.Limit = time.Duration(*a.BindTimeoutSeconds) * time.Second
+			p.Limit, p.Rank = time.Duration(*a.BindTimeoutSeconds)*time.Second, RequestedToCapacity(corners(a.Shape))
 			return p, nil
 		},
 	}
@@ -106,6 +106,13 @@ func strategyOf(in []configv1.ResourceSpec) []WeightedResource {
 	return out
 }
 
+func corners(shape []configv1.UtilizationShapePoint) (out []Point) {
+	for _, at := range shape {
+		out = append(out, Point{int64(at.Utilization), int64(at.Score)})
+	}
+	return out
+}
+
 func newFit(args any, _ *framework.Handle) (framework.Plugin, error) {
 	a, ok := args.(*configv1.NodeResourcesFitArgs)
 	if !ok {
@@ -124,11 +131,7 @@ func newFit(args any, _ *framework.Handle) (framework.Plugin, error) {
 	case configv1.MostAllocated:
 		p.Strategy = Strategy{Resources: resources, Rank: MostAllocated}
 	case configv1.RequestedToCapacityRatio:
-		var points []Point
-		for _, at := range s.RequestedToCapacityRatio.Shape {
-			points = append(points, Point{int64(at.Utilization), int64(at.Score)})
-		}
-		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(points), SkipZero: true}
+		p.Strategy = Strategy{Resources: resources, Rank: RequestedToCapacity(corners(s.RequestedToCapacityRatio.Shape)), SkipZero: true}
 	default:
 		if !slices.Equal(resources, cpuAndMemory) {
 			p.Strategy = Strategy{Resources: resources, Rank: LeastAllocated}

@@ -53,6 +53,8 @@ type place struct {
 type choice struct {
 	claim  *corev1.PersistentVolumeClaim
 	volume *corev1.PersistentVolume // nil: it is made for the node
+	// capacity is of what the volume is made; nil: nobody says.
+	capacity *storagev1.CSIStorageCapacity
 }
 
 // NewStorage returns what knows nothing before Watch.

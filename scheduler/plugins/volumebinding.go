@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +31,8 @@ type VolumeBinding struct {
 	Storage *Storage
 	// Limit is how long a binding waits for its volumes; 0: as long as Kubernetes.
 	Limit time.Duration
+	// Rank scores what volumes take of what there is, 0..MaxScore; nil: the less the better.
+	Rank func(taken, offers int64) int64
 }
 
 // Name is the plugin's.
@@ -49,10 +53,14 @@ type claimsOfPod struct {
 	storage *Storage
 	bound   []*corev1.PersistentVolumeClaim
 	late    []*corev1.PersistentVolumeClaim // to be bound for the node
+
+	measured atomic.Bool // on some node it is known what there is of storage
+	mu       sync.Mutex
+	chosen   map[string][]choice // for late claims, on nodes that fit
 }
 
 // PreFilter has nothing to say about pods without claims.
-func (b *VolumeBinding) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
 	if b == nil || !b.Storage.known() {
 		return nil, nil
 	}
@@ -62,6 +70,10 @@ func (b *VolumeBinding) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _
 	}
 	if found == nil {
 		return nil, nil
+	}
+	if len(found.late) > 0 && c != nil {
+		found.chosen = map[string][]choice{}
+		volumesKey.Write(c, found)
 	}
 	return found, nil
 }
@@ -129,8 +141,28 @@ func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 			return elsewhere
 		}
 	}
-	_, st := c.choose(n.Node)
+	choices, st := c.choose(n.Node)
+	if st == nil && c.chosen != nil {
+		c.keep(n.Name, choices)
+	}
 	return st
+}
+
+// keep remembers what was chosen on a node.
+func (c *claimsOfPod) keep(node string, choices []choice) {
+	if slices.ContainsFunc(choices, func(o choice) bool { return o.volume != nil || o.capacity != nil }) {
+		c.measured.Store(true)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.chosen[node] = choices
+}
+
+func (c *claimsOfPod) chosenOn(node string) ([]choice, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	choices, ok := c.chosen[node]
+	return choices, ok
 }
 
 // choose finds a volume on the node for each late claim, or that it can be made there.
@@ -171,7 +203,7 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 			return choice{}, framework.Refuse(volumeBinding, framework.Failed, err.Error())
 		}
 		if v != nil {
-			return choice{claim, v}, nil
+			return choice{claim: claim, volume: v}, nil
 		}
 		if under {
 			return choice{}, elsewhere
@@ -179,23 +211,28 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 	} else if selected != node.Name {
 		return choice{}, noVolumeToBind
 	}
-	return choice{claim, nil}, s.canProvision(claim, node)
+	capacity, st := s.canProvision(claim, node)
+	return choice{claim: claim, capacity: capacity}, st
 }
 
-// canProvision tells whether a volume for the claim can be made on the node.
-func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
+// canProvision tells whether a volume for the claim can be made on the node, and of what, if that is known.
+func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, *framework.Status) {
 	class := s.class(claim)
 	if class == nil || class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
-		return noVolumeToBind
+		return nil, noVolumeToBind
 	}
 	if len(class.AllowedTopologies) > 0 && !inTopology(class.AllowedTopologies, node.Labels) {
-		return noVolumeToBind
+		return nil, noVolumeToBind
 	}
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if class.Provisioner == localvolume.Provisioner && localvolume.Fits(size.Value(), node) != nil || !s.hasCapacity(class, claim, node) {
-		return noSpace
+	if class.Provisioner == localvolume.Provisioner && localvolume.Fits(size.Value(), node) != nil {
+		return nil, noSpace
 	}
-	return nil
+	capacity, ok := s.hasCapacity(class, claim, node)
+	if !ok {
+		return nil, noSpace
+	}
+	return capacity, nil
 }
 
 // inTopology tells whether one term matches the labels.
@@ -208,18 +245,22 @@ func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) boo
 	})
 }
 
-// hasCapacity believes what a driver that publishes capacities says of the node's.
-func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) bool {
+// hasCapacity believes what a driver that publishes capacities says of the node's, and returns which of them is large enough. One that
+// publishes none has always room.
+func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, bool) {
+	want, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if !ok {
+		return nil, true
+	}
 	driver, err := s.drivers.Get(class.Provisioner)
 	if err != nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
-		return true
+		return nil, true
 	}
 	all, err := s.capacities.List(labels.Everything())
 	if err != nil {
-		return true
+		return nil, true
 	}
-	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	return slices.ContainsFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
+	at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
 		limit := c.Capacity
 		if c.MaximumVolumeSize != nil {
 			limit = c.MaximumVolumeSize
@@ -230,6 +271,10 @@ func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.Persi
 		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
 		return err == nil && selector.Matches(labels.Set(node.Labels))
 	})
+	if at < 0 {
+		return nil, false
+	}
+	return all[at], true
 }
 
 // Reserve keeps what the pod's claims are to get on the node.
