@@ -24,22 +24,17 @@ type Engine struct {
 	raw     [][]int64
 	ranking []NodeScorer // of this attempt, by scorer; nil: all nodes are equal to it
 	results []*Status
-	known   map[string][]verdict // by PodInfo.Asks
+	places  []int32 // of the feasible nodes, when all were judged at once
+	classes map[string]*class
+	class   *class // of the attempt; nil: nodes were looked at one by one
+	clock   int64  // counts attempts
+	key     []byte // of the class, used again
 }
-
-// verdict is what the cacheable filters that come first say of the node at one place of the snapshot, while it has that stamp.
-type verdict struct {
-	of     *state.Stamp
-	status *Status
-}
-
-// mostKnown bounds the kinds of pods whose verdicts are remembered.
-const mostKnown = 16
 
 // NewEngine makes an engine for a profile. Parallelism bounds the goroutines used for large clusters. Among nodes with equal
 // scores seed decides.
 func NewEngine(p *Profile, parallelism int, seed uint64) *Engine {
-	e := &Engine{filterers: Of[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percent: int(p.PercentageOfNodes)}
+	e := &Engine{classes: map[string]*class{}, filterers: Of[Filterer](p, AtFilter), parallelism: max(parallelism, 1), percent: int(p.PercentageOfNodes)}
 	e.rand = rand.New(rand.NewPCG(seed, seed)) //nolint:gosec // a tie between nodes is no secret
 	for _, w := range p.At(AtScore) {
 		if _, ok := w.Plugin.(Scorer); ok && w.Weight > 0 {
@@ -75,28 +70,29 @@ type Nominations func(node string) []*state.PodInfo
 
 // Decide makes one attempt. The result is valid until the next call.
 func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	a := e.fit(pod, s, nominated, nil)
+	a := e.fit(pod, s, nominated, nil, false)
 	e.choose(a, nil)
 	return a
 }
 
-// Fit is the first half of Decide: it finds the nodes that fit. The result is valid until the next call.
+// Fit is the first half of Decide where others will be asked about the nodes: it finds as many nodes that fit as are enough. The result is valid until the next call.
 func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	return e.fit(pod, s, nominated, nil)
+	return e.fit(pod, s, nominated, nil, true)
 }
 
 // DecideWith makes an attempt with what others than plugins said about the nodes that Fit found.
 func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	a := e.fit(pod, s, nominated, advice)
+	a := e.fit(pod, s, nominated, advice, true)
 	e.choose(a, advice)
 	a.FilterTook += advice.FilterTook
 	a.ScoreTook += advice.ScoreTook
 	return a
 }
 
-// fit finds the nodes that fit. With advice only those are looked at that it is about.
-func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations, advice *Advice) *Attempt {
+// fit finds the nodes that fit, or as many as are enough. With advice only those are looked at that it is about.
+func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations, advice *Advice, part bool) *Attempt {
 	begin := time.Now()
+	e.class = nil
 	a := &e.attempt
 	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
 		ScoredBy: a.ScoredBy[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
@@ -105,17 +101,21 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nomination
 	}
 	nodes := e.prepare(a)
 	a.PreFilterTook = time.Since(begin)
+	local := localFilters(a.Filters)
 	switch {
 	case a.All != nil || a.Failed != nil:
 	case advice != nil:
 		advice.apply(a, nodes, func(n *state.NodeInfo) *Status {
 			if nominated != nil {
-				return e.checkNominated(a, n, nominated)
+				return checkNominated(a, n, nominated)
 			}
 			return Check(a.Filters, n)
 		})
+	case !part && e.wholesale(a, nodes, local):
+		e.class = e.classOf(a, local)
+		e.filterAll(a, e.class, nominated)
 	default:
-		e.filter(a, nodes, nominated)
+		e.filter(a, nodes, nominated, local)
 	}
 	if a.Failed != nil {
 		a.Feasible = a.Feasible[:0]
@@ -186,13 +186,13 @@ func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo 
 }
 
 // filter looks at nodes, beginning where the last attempt stopped, until enough fit.
-func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) {
+func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominations, local int) {
 	enough := Enough(len(nodes), e.percent)
 	if len(nodes) == 0 {
 		return
 	}
 	start := e.next % len(nodes)
-	check := e.checker(a, nodes, nominated)
+	check := e.checker(a, nodes, nominated, local)
 	for a.Looked < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
 		if left := len(nodes) - a.Looked; e.parallelism > 1 && left >= parallelFromHere {
 			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
@@ -219,43 +219,20 @@ func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 }
 
 // checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
-func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nominated Nominations) func(int, *state.NodeInfo) *Status {
-	cacheable := 0
-	for cacheable < len(a.Filters) {
-		if _, ok := a.Filters[cacheable].NodeFilter.(Cacheable); !ok {
-			break
-		}
-		cacheable++
-	}
+func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nominated Nominations, local int) func(int, *state.NodeInfo) *Status {
 	switch {
 	case nominated != nil:
-		return func(_ int, n *state.NodeInfo) *Status { return e.checkNominated(a, n, nominated) }
-	case cacheable == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
+		return func(_ int, n *state.NodeInfo) *Status { return checkNominated(a, n, nominated) }
+	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
-	known := e.verdicts(a.Pod.Asks, len(nodes))
+	c := e.classOf(a, local)
 	return func(i int, n *state.NodeInfo) *Status {
-		v := &known[i]
-		if v.of != n.Stamp {
-			v.of, v.status = n.Stamp, Check(a.Filters[:cacheable], n)
+		if st := c.judge(a, i); st != nil {
+			return st
 		}
-		if v.status != nil {
-			return v.status
-		}
-		return Check(a.Filters[cacheable:], n)
+		return Check(a.Filters[local:], n)
 	}
-}
-
-func (e *Engine) verdicts(asks string, nodes int) []verdict {
-	v := e.known[asks]
-	if len(v) != nodes {
-		if e.known == nil || len(e.known) >= mostKnown {
-			e.known = map[string][]verdict{}
-		}
-		v = make([]verdict, nodes)
-		e.known[asks] = v
-	}
-	return v
 }
 
 // block judges the next size nodes with several goroutines. The result is the same as one by one: what was judged after
@@ -287,20 +264,26 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	}
 }
 
-// checkNominated refuses a node unless the pod fits both with and without the pods of the same or a higher priority that are to come.
-func (e *Engine) checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
+// checkNominated refuses a node unless the pod fits both without and with the pods of the same or a higher priority that are to come.
+func checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
+	if st := Check(a.Filters, n); st != nil {
+		return st
+	}
+	return checkComing(a, n, nominated)
+}
+
+// checkComing refuses a node, where the pod fits, if it does not beside the pods that are to come.
+func checkComing(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
 	var coming []*state.PodInfo
 	for _, p := range nominated(n.Name) {
 		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID {
 			coming = append(coming, p)
 		}
 	}
-	if len(coming) > 0 {
-		if st := Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil)); st != nil {
-			return st
-		}
+	if len(coming) == 0 {
+		return nil
 	}
-	return Check(a.Filters, n)
+	return Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil))
 }
 
 // Adjusted returns the filters as they would be with other pods on n.
@@ -318,18 +301,35 @@ func Adjusted(filters []NamedFilter, n *state.NodeInfo, added, removed []*state.
 // score ranks the feasible nodes.
 func (e *Engine) score(a *Attempt) {
 	begin := time.Now()
-	n := len(a.Feasible)
 	for len(e.scores) < len(e.scorers)+1 {
 		e.scores, e.raw = append(e.scores, nil), append(e.raw, nil)
 	}
-	a.Totals = buffer(e.scores, len(e.scorers), n)
-	clear(a.Totals)
+	e.preScore(a)
+	if e.class != nil && e.sample(a) {
+		e.preScore(a)
+	}
+	a.PreScoreTook = time.Since(begin)
+	if e.class != nil {
+		e.scoreAll(a, e.class)
+	} else {
+		e.scoreEach(a)
+	}
+	clear(e.ranking)
+}
+
+func (e *Engine) preScore(a *Attempt) {
 	e.ranking = e.ranking[:0]
 	for _, w := range e.scorers {
 		p, _ := w.Plugin.(Scorer) // NewEngine took no others
 		e.ranking = append(e.ranking, p.PreScore(a.Cycle, a.Pod, a.Snapshot, a.Feasible))
 	}
-	a.PreScoreTook = time.Since(begin)
+}
+
+// scoreEach ranks the feasible nodes one by one.
+func (e *Engine) scoreEach(a *Attempt) {
+	n := len(a.Feasible)
+	a.Totals = buffer(e.scores, len(e.scorers), n)
+	clear(a.Totals)
 	for i, w := range e.scorers {
 		scorer := e.ranking[i]
 		if scorer == nil {
@@ -347,7 +347,6 @@ func (e *Engine) score(a *Attempt) {
 		a.ScoredBy = append(a.ScoredBy, w)
 		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 	}
-	clear(e.ranking)
 }
 
 // buffer returns n scores at the place i of kept, which are used again by the next attempt.
@@ -366,10 +365,20 @@ func (e *Engine) best(totals []int64) int {
 		case totals[i] > totals[best]:
 			best, equal = i, 1
 		case totals[i] == totals[best]:
-			if equal++; e.rand.IntN(equal) == 0 {
-				best = i
-			}
+			equal++
 		}
 	}
-	return best
+	if equal == 1 {
+		return best
+	}
+	skip := e.rand.IntN(equal)
+	for i := best; ; i++ {
+		if totals[i] != totals[best] {
+			continue
+		}
+		if skip == 0 {
+			return i
+		}
+		skip--
+	}
 }

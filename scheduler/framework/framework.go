@@ -82,10 +82,27 @@ type NodeFilter interface {
 	Filter(n *state.NodeInfo) *Status
 }
 
-// Cacheable is a NodeFilter whose verdict rests on the node's name, labels, taints and cordon alone and, of the pod, on what
-// PodInfo.Asks covers. The engine asks it once per such node and kind of pod.
-type Cacheable interface {
-	Cacheable()
+// Local is a NodeFilter or a NodeScorer whose answer rests on the NodeInfo it is asked about alone, on labels, taints and images of all nodes, and,
+// of the pod, on what state.PodInfo.AppendClass covers. The engine asks it once per state of a node and class of pods.
+type Local interface {
+	Local()
+}
+
+// AllFilter is a NodeFilter that is quicker with all nodes than with one after the other.
+type AllFilter interface {
+	// FilterAll sets out, by place in the snapshot's Nodes, to Filter's verdict where it is nil. It leaves others as they are.
+	FilterAll(out []*Status)
+}
+
+// AllScorer is a NodeScorer that is quicker with many nodes than with one after the other.
+type AllScorer interface {
+	// ScoreAll sets scores to Score of the nodes at places in the snapshot's Nodes. It is called in place of Score.
+	ScoreAll(places []int32, scores []int64)
+}
+
+// Absolute is a NodeScorer whose Normalize changes nothing.
+type Absolute interface {
+	Absolute()
 }
 
 // Narrower is a NodeFilter that knows the few nodes that can pass.

@@ -49,6 +49,12 @@ func (b balance) Score(n *state.NodeInfo) int64 {
 	return improved(at(n.Requested.MilliCPU+b.cpu, n.Requested.Memory+b.memory), at(n.Requested.MilliCPU, n.Requested.Memory))
 }
 
+// Local: see framework.Local.
+func (balance) Local() {}
+
+// Absolute: see framework.Absolute.
+func (balance) Absolute() {}
+
 func (balance) Normalize([]int64) {}
 
 // balanced scores a standard deviation of what is taken of each resource, as a part of what there is.
@@ -98,5 +104,11 @@ func deviation(parts []float64) float64 {
 	}
 	return math.Sqrt(sum / float64(len(parts)))
 }
+
+// Local: see framework.Local.
+func (balanceOf) Local() {}
+
+// Absolute: see framework.Absolute.
+func (balanceOf) Absolute() {}
 
 func (balanceOf) Normalize([]int64) {}

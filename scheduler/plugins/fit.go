@@ -67,6 +67,9 @@ func (f *fits) Filter(n *state.NodeInfo) *framework.Status {
 	return st
 }
 
+// Local: see framework.Local.
+func (*fits) Local() {}
+
 // within reports whether asks fits; asking for nothing fits even where pods take more than there is.
 func within(asks, taken, offers int64) bool { return asks == 0 || asks <= offers-taken }
 

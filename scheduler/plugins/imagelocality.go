@@ -81,4 +81,10 @@ func (l *imageLocality) Score(n *state.NodeInfo) int64 {
 	return framework.MaxScore * (sum - smallImage) / (most - smallImage)
 }
 
+// Local: see framework.Local.
+func (*imageLocality) Local() {}
+
+// Absolute: see framework.Absolute.
+func (*imageLocality) Absolute() {}
+
 func (*imageLocality) Normalize([]int64) {}

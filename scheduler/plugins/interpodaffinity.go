@@ -4,7 +4,6 @@ package plugins
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,21 +34,21 @@ var (
 
 // PreFilter has nothing to say when neither the pod nor any pod that matches it requires something.
 func (InterPodAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	f := &interPod{pod: pod, ns: s.Namespaces}
+	f := &interPod{pod: pod, snap: s, ns: s.Namespaces}
 	if s.AnyHolders(state.HoldsAntiAffinity) {
 		for _, g := range s.Holders(state.HoldsAntiAffinity, pod.Pod) {
-			f.dread(tally{key: g.Term.TopologyKey, by: g.By(g.Term.TopologyKey)})
+			f.dread(g.Sums(g.Term.TopologyKey))
 		}
 	}
 	for _, t := range pod.AntiAffinity {
 		c := s.Count(state.Query{Terms: []*state.Term{t}})
-		f.away = append(f.away, tally{key: t.TopologyKey, by: c.By(t.TopologyKey)})
+		f.away = append(f.away, tally{Sums: c.Sums(t.TopologyKey)})
 	}
 	if len(pod.Affinity) > 0 {
 		q := state.Query{Terms: pod.Affinity}
 		c := s.Count(q)
 		for _, t := range pod.Affinity {
-			f.near = append(f.near, tally{key: t.TopologyKey, by: c.By(t.TopologyKey)})
+			f.near = append(f.near, tally{Sums: c.Sums(t.TopologyKey)})
 		}
 		f.likesItself = q.Matches(pod.Pod, s.Namespaces[pod.Pod.Namespace])
 	}
@@ -62,8 +61,9 @@ func (InterPodAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s
 
 // interPod holds, for one pod, how many of its friends and foes are where.
 type interPod struct {
-	pod *state.PodInfo
-	ns  map[string]labels.Set
+	pod  *state.PodInfo
+	snap *state.Snapshot
+	ns   map[string]labels.Set
 	// near: pods that match all affinity terms, by each term's key. away: pods that match an anti-affinity term.
 	// dreaded: pods whose own anti-affinity matches this pod.
 	near, away, dreaded []tally
@@ -71,19 +71,23 @@ type interPod struct {
 	likesItself, isFirst bool
 }
 
-// dread adds a tally of foes; those with the same key are added up.
-func (f *interPod) dread(t tally) {
-	i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.key == t.key })
+// dread adds sums of foes; those with the same key are added up.
+func (f *interPod) dread(sums *state.Sums) {
+	i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.Column == sums.Column })
 	if i < 0 {
-		f.dreaded = append(f.dreaded, t)
+		f.dreaded = append(f.dreaded, tally{Sums: sums})
 		return
 	}
-	sum := make(map[string]int64, len(f.dreaded[i].by)+len(t.by))
-	maps.Copy(sum, f.dreaded[i].by)
-	for v, n := range t.by {
-		sum[v] += n
+	all := &state.Sums{Column: sums.Column, N: slices.Clone(f.dreaded[i].N)}
+	for id, n := range sums.N {
+		all.N[id] += n
 	}
-	f.dreaded[i].by = sum
+	for _, n := range all.N {
+		if n != 0 {
+			all.Some++
+		}
+	}
+	f.dreaded[i].Sums = all
 }
 
 func (f *interPod) first() {
@@ -96,26 +100,53 @@ func (f *interPod) first() {
 func (f *interPod) Filter(n *state.NodeInfo) *framework.Status {
 	near := true
 	for i := range f.near {
-		value, ok := n.Node.Labels[f.near[i].key]
-		if !ok {
+		id := f.near[i].On(n)
+		if id < 0 {
 			return noFriend
 		}
-		near = near && f.near[i].at(value) > 0
+		near = near && f.near[i].at(id) > 0
 	}
 	if !near && !f.isFirst {
 		return noFriend
 	}
 	for i := range f.away {
-		if value, ok := n.Node.Labels[f.away[i].key]; ok && f.away[i].at(value) > 0 {
+		if f.away[i].at(f.away[i].On(n)) > 0 {
 			return foe
 		}
 	}
 	for i := range f.dreaded {
-		if value, ok := n.Node.Labels[f.dreaded[i].key]; ok && f.dreaded[i].at(value) > 0 {
+		if f.dreaded[i].at(f.dreaded[i].On(n)) > 0 {
 			return foeOfSomeone
 		}
 	}
 	return nil
+}
+
+// FilterAll judges all nodes.
+func (f *interPod) FilterAll(out []*framework.Status) {
+	for i := range f.near {
+		t := &f.near[i]
+		for place, id := range t.Of {
+			if out[place] == nil && (id < 0 || !f.isFirst && t.at(id) <= 0) {
+				out[place] = noFriend
+			}
+		}
+	}
+	refuse := func(ts []tally, st *framework.Status) {
+		for i := range ts {
+			t := &ts[i]
+			if t.delta == nil && t.less == nil && t.Some == 0 {
+				continue
+			}
+			for place, id := range t.Of {
+				if id >= 0 && out[place] == nil && t.at(id) > 0 {
+					out[place] = st
+				}
+			}
+		}
+	}
+	refuse(f.away, foe)
+	refuse(f.dreaded, foeOfSomeone)
 }
 
 // Adjust recounts for pods that come to and leave one node.
@@ -146,9 +177,10 @@ func (f *interPod) adjustDread(n *state.NodeInfo, pods []*state.PodInfo, sign in
 			if !t.Matches(f.pod.Pod, f.ns[f.pod.Pod.Namespace]) {
 				continue
 			}
-			i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.key == t.TopologyKey })
+			col := f.snap.Column(t.TopologyKey)
+			i := slices.IndexFunc(f.dreaded, func(o tally) bool { return o.Column == col })
 			if i < 0 {
-				f.dreaded = append(f.dreaded, tally{key: t.TopologyKey})
+				f.dreaded = append(f.dreaded, tally{Sums: &state.Sums{Column: col, N: make([]int64, len(col.Values))}})
 				i = len(f.dreaded) - 1
 			}
 			f.dreaded[i] = f.dreaded[i].plus(n, sign)
@@ -158,21 +190,21 @@ func (f *interPod) adjustDread(n *state.NodeInfo, pods []*state.PodInfo, sign in
 
 // Explain says where the pods are, by label.
 func (f *interPod) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.Status) (short, hint string, distance float64) {
-	about := func(ts []tally, say string, bad func(t *tally, value string, ok bool) bool) string {
+	about := func(ts []tally, say string, bad func(t *tally, id int32) bool) string {
 		for i := range ts {
-			if value, ok := n.Node.Labels[ts[i].key]; bad(&ts[i], value, ok) {
-				if !ok {
-					return "node has no label " + ts[i].key
+			if id := ts[i].On(n); bad(&ts[i], id) {
+				if id < 0 {
+					return "node has no label " + ts[i].Key()
 				}
-				return fmt.Sprintf(say+" %s=%s", ts[i].key, value)
+				return fmt.Sprintf(say+" %s=%s", ts[i].Key(), ts[i].Values[id])
 			}
 		}
 		return ""
 	}
-	present := func(t *tally, value string, ok bool) bool { return ok && t.at(value) > 0 }
+	present := func(t *tally, id int32) bool { return t.at(id) > 0 }
 	switch st {
 	case noFriend:
-		short = about(f.near, "no pod it wants to be near in", func(t *tally, v string, ok bool) bool { return !present(t, v, ok) })
+		short = about(f.near, "no pod it wants to be near in", func(t *tally, id int32) bool { return !present(t, id) })
 	case foe:
 		short = about(f.away, "a pod it keeps away from is in", present)
 	case foeOfSomeone:

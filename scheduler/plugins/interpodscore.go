@@ -43,16 +43,15 @@ func (a InterPodAffinity) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 
 // pull is how much a node gains by having a value of a label.
 type pull struct {
-	key    string
-	by     map[string]int64
+	*state.Sums
 	weight int64
 }
 
 type pulls []pull
 
 func (p *pulls) add(key string, c *state.Counter, weight int64) {
-	if by := c.By(key); len(by) > 0 {
-		*p = append(*p, pull{key, by, weight})
+	if by := c.Sums(key); by.Some > 0 {
+		*p = append(*p, pull{by, weight})
 	}
 }
 
@@ -65,13 +64,13 @@ func (p pulls) merge() pulls {
 	}
 	var out pulls
 	for _, one := range p {
-		i := slices.IndexFunc(out, func(o pull) bool { return o.key == one.key })
+		i := slices.IndexFunc(out, func(o pull) bool { return o.Column == one.Column })
 		if i < 0 {
-			out = append(out, pull{one.key, map[string]int64{}, 1})
+			out = append(out, pull{&state.Sums{Column: one.Column, N: make([]int64, len(one.N))}, 1})
 			i = len(out) - 1
 		}
-		for v, n := range one.by {
-			out[i].by[v] += n * one.weight
+		for id, n := range one.N {
+			out[i].N[id] += n * one.weight
 		}
 	}
 	return out
@@ -81,11 +80,24 @@ func (p pulls) merge() pulls {
 func (p pulls) Score(n *state.NodeInfo) int64 {
 	var sum int64
 	for i := range p {
-		if v, ok := n.Node.Labels[p[i].key]; ok {
-			sum += p[i].by[v] * p[i].weight
+		if id := p[i].On(n); id >= 0 {
+			sum += p[i].N[id] * p[i].weight
 		}
 	}
 	return sum
+}
+
+// ScoreAll is Score of the nodes at places.
+func (p pulls) ScoreAll(places []int32, scores []int64) {
+	clear(scores)
+	for i := range p {
+		of, by, weight := p[i].Of, p[i].N, p[i].weight
+		for j, place := range places {
+			if id := of[place]; id >= 0 {
+				scores[j] += by[id] * weight
+			}
+		}
+	}
 }
 
 // Normalize maps the least to 0 and the most to MaxScore, with the rounding of Kubernetes' floating point.

@@ -111,8 +111,8 @@ func (m *matchesNode) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Cacheable: only the node itself and what the pod asks of it count.
-func (*matchesNode) Cacheable() {}
+// Local: see framework.Local.
+func (*matchesNode) Local() {}
 
 // Narrow returns the nodes the pod names.
 func (m *matchesNode) Narrow() []string { return m.names }
@@ -221,6 +221,9 @@ type prefersNode struct {
 }
 
 func (p prefersNode) Score(n *state.NodeInfo) int64 { return p.terms.Score(n.Node) }
+
+// Local: see framework.Local.
+func (prefersNode) Local() {}
 
 func (prefersNode) Normalize(scores []int64) { framework.NormalizeByMax(scores, false) }
 

@@ -32,8 +32,8 @@ func (want nodeName) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Cacheable: only the node itself and what the pod asks of it count.
-func (nodeName) Cacheable() {}
+// Local: see framework.Local.
+func (nodeName) Local() {}
 
 // EventsToRegister names what may help: only a new node can have the name.
 func (NodeName) EventsToRegister() []framework.ClusterEventWithHint {

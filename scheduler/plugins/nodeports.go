@@ -36,6 +36,9 @@ func (want freePorts) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
+// Local: see framework.Local.
+func (freePorts) Local() {}
+
 // conflict returns the first port in want that taken does not allow.
 func conflict(want, taken []podkind.HostPort) *podkind.HostPort {
 	for i := range want {

@@ -28,109 +28,170 @@ func (p PodTopologySpread) PreScore(_ *framework.CycleState, pod *state.PodInfo,
 		return nil
 	}
 	if !needAll { // a label that no node has tells nothing
-		cs = slices.DeleteFunc(cs, func(c constraint) bool { return len(s.Domains(c.key)) == 0 })
+		cs = slices.DeleteFunc(cs, func(c constraint) bool { return s.Column(c.key).Labelled == 0 })
 	}
 	if len(cs) == 0 {
 		return nil
 	}
-	sc := &spreadScore{cs: make([]weighedConstraint, len(cs)), ignored: make([]bool, 0, len(nodes))}
-	if needAll {
-		sc.needs = cs
-	}
-	counted := nodes
-	if lacks := func(n *state.NodeInfo) bool { return !hasKeys(n, cs) }; needAll && slices.ContainsFunc(nodes, lacks) {
-		counted = slices.DeleteFunc(slices.Clone(nodes), lacks)
-	}
+	sc := &spreadScore{cs: make([]weighedConstraint, len(cs)), needAll: needAll}
 	include := newInclusion(pod.Pod)
 	quick := everyNodeCounts(cs, s)
 	for i := range cs {
 		w := &sc.cs[i]
-		w.constraint, w.counter = cs[i], s.Count(cs[i].query())
-		w.host = cs[i].key == corev1.LabelHostname
-		w.everywhere = w.host && len(s.Domains(cs[i].key)) == len(s.Nodes)
-		size := len(counted)
+		counter := s.Count(cs[i].query())
+		w.constraint, w.column, w.host = cs[i], s.Column(cs[i].key), cs[i].key == corev1.LabelHostname
 		switch {
 		case w.host:
+			at := counter.Sums(state.Names)
+			w.on, w.by = at.Column, at.N
 		case quick || !needAll && !cs[i].onlyMatching && !cs[i].onlyTolerated:
-			w.by, size = w.counter.By(cs[i].key), distinct(counted, cs[i].key)
+			w.on, w.by = w.column, counter.Sums(cs[i].key).N
 		default:
 			need := cs
 			if !needAll {
 				need = cs[i : i+1]
 			}
-			_, t := countDomain(&cs[i], need, &include, w.counter, s)
-			w.by, size = t.sums(), distinct(counted, cs[i].key)
+			_, _, t := countDomain(&cs[i], need, &include, counter, s)
+			w.on, w.by = w.column, t.sums()
 		}
-		w.weight = math.Log(float64(size + 2))
 	}
+	sc.weigh(s, nodes)
 	return sc
-}
-
-// distinct counts the values nodes have for a label. Having none is one more: as Kubernetes counts.
-func distinct(nodes []*state.NodeInfo, key string) int {
-	seen := map[string]struct{}{}
-	for _, n := range nodes {
-		seen[n.Node.Labels[key]] = struct{}{}
-	}
-	return len(seen)
 }
 
 type weighedConstraint struct {
 	constraint
-	counter *state.Counter
-	by      map[string]int64
-	host    bool
-	// everywhere: all nodes have the label, each its own value.
-	everywhere bool
-	weight     float64
+	column *state.Column // of the label
+	on     *state.Column // what pods are counted by: the label, or, where it is the host's name, nodes
+	by     []int64
+	host   bool
+	weight float64
 }
 
 type spreadScore struct {
 	cs      []weighedConstraint
-	needs   []constraint // keys a node must have to count
-	ignored []bool       // in the order of Score
+	needAll bool   // a node without one of the labels does not count
+	ignored []bool // in the order of Score; nil: none
+	scored  int
+}
+
+// weigh gives constraints over more domains more weight, as far as the nodes that fit have them.
+func (s *spreadScore) weigh(snap *state.Snapshot, nodes []*state.NodeInfo) {
+	all := len(nodes) == len(snap.Nodes)
+	if s.needAll && (!all || !s.everywhere(len(nodes))) && !allCount(s, nodes) {
+		nodes, all = slices.DeleteFunc(slices.Clone(nodes), func(n *state.NodeInfo) bool { return !s.counts(n) }), false
+	}
+	for i := range s.cs {
+		w := &s.cs[i]
+		size := len(nodes)
+		switch {
+		case w.host:
+		case all:
+			if size = len(w.column.Values); w.column.Labelled < len(nodes) {
+				size++
+			}
+		default:
+			size = distinct(nodes, w.column)
+		}
+		w.weight = math.Log(float64(size + 2))
+	}
+}
+
+func allCount(s *spreadScore, nodes []*state.NodeInfo) bool {
+	for _, n := range nodes {
+		if !s.counts(n) {
+			return false
+		}
+	}
+	return true
+}
+
+// everywhere reports whether all of n nodes have all labels.
+func (s *spreadScore) everywhere(n int) bool {
+	return !slices.ContainsFunc(s.cs, func(w weighedConstraint) bool { return w.column.Labelled != n })
+}
+
+func (s *spreadScore) counts(n *state.NodeInfo) bool {
+	return !slices.ContainsFunc(s.cs, func(w weighedConstraint) bool { _, ok := n.Node.Labels[w.key]; return !ok })
+}
+
+// distinct counts the values nodes have for a label. Having none is one more: as Kubernetes counts.
+func distinct(nodes []*state.NodeInfo, c *state.Column) int {
+	seen, count := make([]bool, len(c.Values)+1), 0 // the last one is for those without
+	for _, n := range nodes {
+		id := c.On(n)
+		if id < 0 {
+			id = int32(len(c.Values)) //nolint:gosec // there are fewer nodes
+		}
+		if !seen[id] {
+			seen[id] = true
+			if count++; count == len(seen) {
+				break
+			}
+		}
+	}
+	return count
 }
 
 // Score is the number of pods of the kind around a node, weighed: less is better.
 func (s *spreadScore) Score(n *state.NodeInfo) int64 {
-	if s.needs != nil && !hasKeys(n, s.needs) {
-		s.ignored = append(s.ignored, true)
+	s.scored++
+	if s.needAll && !s.counts(n) {
+		s.ignore(s.scored - 1)
 		return 0
 	}
-	s.ignored = append(s.ignored, false)
 	var sum float64
 	for i := range s.cs {
 		c := &s.cs[i]
-		var count int64
-		if c.host && c.everywhere {
-			count = c.counter.On(n.Name)
-		} else {
-			value, ok := n.Node.Labels[c.key]
-			switch {
-			case !ok:
-				continue
-			case c.host:
-				count = c.counter.On(n.Name)
-			default:
-				count = c.by[value]
-			}
+		if c.column.On(n) >= 0 {
+			sum += c.around(c.on.On(n))
 		}
-		sum += float64(count)*c.weight + float64(c.maxSkew-1)
 	}
 	return int64(math.Round(sum))
+}
+
+func (c *weighedConstraint) around(id int32) float64 {
+	return float64(c.by[id])*c.weight + float64(c.maxSkew-1)
+}
+
+func (s *spreadScore) ignore(at int) {
+	for len(s.ignored) <= at {
+		s.ignored = append(s.ignored, false)
+	}
+	s.ignored[at] = true
+}
+
+func (s *spreadScore) skips(at int) bool { return at < len(s.ignored) && s.ignored[at] }
+
+// ScoreAll is Score of the nodes at places.
+func (s *spreadScore) ScoreAll(places []int32, scores []int64) {
+	for j, place := range places {
+		var sum float64
+		for i := range s.cs {
+			c := &s.cs[i]
+			if c.column.Of[place] >= 0 {
+				sum += c.around(c.on.Of[place])
+			} else if s.needAll {
+				s.ignore(j)
+			}
+		}
+		if scores[j] = int64(math.Round(sum)); s.skips(j) {
+			scores[j] = 0
+		}
+	}
 }
 
 // Normalize turns few pods into a high score; nodes that do not count get none.
 func (s *spreadScore) Normalize(scores []int64) {
 	least, most := int64(math.MaxInt64), int64(0)
 	for i, n := range scores {
-		if !s.ignored[i] {
+		if !s.skips(i) {
 			least, most = min(least, n), max(most, n)
 		}
 	}
 	for i, n := range scores {
 		switch {
-		case s.ignored[i]:
+		case s.skips(i):
 			scores[i] = 0
 		case most == 0:
 			scores[i] = framework.MaxScore

@@ -79,6 +79,12 @@ func (l leastAllocated) Score(n *state.NodeInfo) int64 {
 	return score / weight
 }
 
+// Local: see framework.Local.
+func (leastAllocated) Local() {}
+
+// Absolute: see framework.Absolute.
+func (leastAllocated) Absolute() {}
+
 func (leastAllocated) Normalize([]int64) {}
 
 type byStrategy struct {
@@ -128,5 +134,11 @@ func (s *byStrategy) Score(n *state.NodeInfo) int64 {
 func native(r corev1.ResourceName) bool {
 	return r == corev1.ResourceCPU || r == corev1.ResourceMemory || r == corev1.ResourceEphemeralStorage
 }
+
+// Local: see framework.Local.
+func (*byStrategy) Local() {}
+
+// Absolute: see framework.Absolute.
+func (*byStrategy) Absolute() {}
 
 func (*byStrategy) Normalize([]int64) {}

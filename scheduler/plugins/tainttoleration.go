@@ -55,8 +55,8 @@ func (t toleration) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Cacheable: only the node itself and what the pod asks of it count.
-func (toleration) Cacheable() {}
+// Local: see framework.Local.
+func (toleration) Local() {}
 
 // Explain names the first taint, and all that would have to be tolerated. Taints that Kubernetes sets and takes back by itself are none to add
 // tolerations for.
@@ -114,6 +114,9 @@ func (t softTaints) Score(n *state.NodeInfo) int64 {
 	}
 	return count
 }
+
+// Local: see framework.Local.
+func (softTaints) Local() {}
 
 func (softTaints) Normalize(scores []int64) { framework.NormalizeByMax(scores, true) }
 

@@ -8,43 +8,47 @@ import (
 	"keelson/scheduler/state"
 )
 
-// tally is a number by the value of a node label: shared sums plus what this filter counts differently.
+// tally is a number by the value of a node label, which a column numbers: shared sums, less those of nodes that do not count, plus what this
+// filter counts differently.
 type tally struct {
-	key   string
-	by    map[string]int64 // shared, read only
-	delta map[string]int64
+	*state.Sums
+	less  []int64         // nil: nothing
+	delta map[int32]int64 // nil: nothing
 }
 
-func (t *tally) at(value string) int64 {
-	if t.delta == nil {
-		return t.by[value]
+// at is the number of a value; of none (-1) it is 0.
+func (t *tally) at(id int32) int64 {
+	if id < 0 {
+		return 0
 	}
-	return t.by[value] + t.delta[value]
+	n := t.N[id]
+	if t.less != nil {
+		n -= t.less[id]
+	}
+	if t.delta != nil {
+		n += t.delta[id]
+	}
+	return n
 }
 
 // sums are the numbers by value. Read only.
-func (t *tally) sums() map[string]int64 {
-	if len(t.delta) == 0 {
-		return t.by
+func (t *tally) sums() []int64 {
+	if t.less == nil && t.delta == nil {
+		return t.N
 	}
-	all := maps.Clone(t.by)
-	for v, n := range t.delta {
-		all[v] += n
+	all := make([]int64, len(t.N))
+	for id := range all {
+		all[id] = t.at(int32(id)) //nolint:gosec // there are fewer nodes
 	}
 	return all
 }
 
 func (t *tally) empty() bool {
-	if len(t.delta) == 0 {
-		return len(t.by) == 0
+	if t.less == nil && t.delta == nil {
+		return t.Some == 0
 	}
-	for v := range t.by {
-		if t.at(v) != 0 {
-			return false
-		}
-	}
-	for v := range t.delta {
-		if t.at(v) != 0 {
+	for id := range t.N {
+		if t.at(int32(id)) != 0 { //nolint:gosec // there are fewer nodes
 			return false
 		}
 	}
@@ -53,15 +57,15 @@ func (t *tally) empty() bool {
 
 // plus returns a tally that counts n more on a node; the receiver stays as it is.
 func (t tally) plus(node *state.NodeInfo, n int64) tally {
-	value, ok := node.Node.Labels[t.key]
-	if !ok || n == 0 {
+	id := t.On(node)
+	if id < 0 || n == 0 {
 		return t
 	}
 	delta := maps.Clone(t.delta)
 	if delta == nil {
-		delta = map[string]int64{}
+		delta = map[int32]int64{}
 	}
-	delta[value] += n
+	delta[id] += n
 	t.delta = delta
 	return t
 }

@@ -126,12 +126,13 @@ func (in *inclusion) counts(c *constraint, n *state.NodeInfo) bool {
 	return !c.onlyTolerated || !n.Blocked || untolerated(n.Node.Spec.Taints, in.spec.Tolerations) == nil
 }
 
-// domain is a constraint with the number of pods by value, over all values nodes have.
+// domain is a constraint with the number of pods by value, over all values that nodes which count have.
 type domain struct {
 	constraint
 	tally
-	values map[string]int // nodes by value
-	least  int64
+	nodes []int32 // that count, by value
+	some  int     // values that such nodes have
+	least int64
 }
 
 // PreFilter has something to say about pods with constraints that must hold.
@@ -159,9 +160,10 @@ func (p PodTopologySpread) PreFilter(_ *framework.CycleState, pod *state.PodInfo
 		d.constraint = cs[i]
 		counter := s.Count(d.query())
 		if quick {
-			d.values, d.tally = s.Domains(d.constraint.key), tally{key: d.constraint.key, by: counter.By(d.constraint.key)}
+			d.tally = tally{Sums: counter.Sums(d.key)}
+			d.nodes, d.some = d.Nodes, len(d.Values)
 		} else {
-			d.values, d.tally = countDomain(&cs[i], cs, &included, counter, s)
+			d.nodes, d.some, d.tally = countDomain(&cs[i], cs, &included, counter, s)
 		}
 		d.least = d.minimum()
 	}
@@ -175,30 +177,18 @@ func everyNodeCounts(cs []constraint, s *state.Snapshot) bool {
 		if cs[i].onlyMatching || cs[i].onlyTolerated {
 			return false
 		}
-		if len(cs) > 1 {
-			have := 0
-			for _, n := range s.Domains(cs[i].key) {
-				have += n
-			}
-			if have != len(s.Nodes) {
-				return false
-			}
+		if len(cs) > 1 && s.Column(cs[i].key).Labelled != len(s.Nodes) {
+			return false
 		}
 	}
 	return true
 }
 
-// countDomain counts over the nodes that have the keys of all constraints and that no policy leaves out.
-func countDomain(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (map[string]int, tally) {
+// countDomain counts over the nodes that have the keys of all constraints and that no policy leaves out: these nodes by value, for how many
+// values there is one, and the pods on them.
+func countDomain(c *constraint, all []constraint, in *inclusion, counter *state.Counter, s *state.Snapshot) (nodes []int32, some int, t tally) {
 	chosen := s.Choose(in.rule(c, all), c.key, func(n *state.NodeInfo) bool { return hasKeys(n, all) && in.counts(c, n) })
-	t := tally{key: c.key, by: counter.By(c.key)}
-	if out := counter.Among(chosen.Out); out != nil {
-		for v := range out {
-			out[v] = -out[v]
-		}
-		t.delta = out
-	}
-	return chosen.Values, t
+	return chosen.In, chosen.Some, tally{Sums: counter.Sums(c.key), less: counter.Among(chosen)}
 }
 
 // rule says in words which nodes have the keys of all constraints and count for c.
@@ -233,15 +223,18 @@ func hasKeys(n *state.NodeInfo, cs []constraint) bool {
 
 // minimum is the least number of pods over all values, 0 when there are fewer values than the constraint wants.
 func (d *domain) minimum() int64 {
-	if int64(len(d.values)) < d.minDomains {
+	if int64(d.some) < d.minDomains {
 		return 0
 	}
-	if d.delta == nil && len(d.by) < len(d.values) {
+	if d.delta == nil && d.Some < d.some {
 		return 0 // some value has no pod at all
 	}
 	least := int64(-1)
-	for v := range d.values {
-		if n := d.at(v); least < 0 || n < least {
+	for id, nodes := range d.nodes {
+		if nodes == 0 {
+			continue
+		}
+		if n := d.at(int32(id)); least < 0 || n < least { //nolint:gosec // there are fewer nodes
 			least = n
 		}
 		if least == 0 {
@@ -259,15 +252,34 @@ type spread struct {
 func (f *spread) Filter(n *state.NodeInfo) *framework.Status {
 	for i := range f.domains {
 		d := &f.domains[i]
-		value, ok := n.Node.Labels[d.constraint.key]
-		if !ok {
+		id := d.On(n)
+		if id < 0 {
 			return noSpread
 		}
-		if d.at(value)+d.self-d.least > d.maxSkew {
+		if d.full(id) {
 			return tooMany
 		}
 	}
 	return nil
+}
+
+// full reports whether one more pod is too many for a value.
+func (d *domain) full(id int32) bool { return d.at(id)+d.self-d.least > d.maxSkew }
+
+// FilterAll judges all nodes.
+func (f *spread) FilterAll(out []*framework.Status) {
+	for i := range f.domains {
+		d := &f.domains[i]
+		for place, id := range d.Of {
+			switch {
+			case out[place] != nil:
+			case id < 0:
+				out[place] = noSpread
+			case d.full(id):
+				out[place] = tooMany
+			}
+		}
+	}
 }
 
 // Adjust recounts for pods that come to and leave one node.
@@ -276,7 +288,7 @@ func (f *spread) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) fram
 	c.domains = slices.Clone(f.domains)
 	for i := range c.domains {
 		d := &c.domains[i]
-		if _, counted := d.values[n.Node.Labels[d.constraint.key]]; !counted {
+		if id := d.On(n); id < 0 || d.nodes[id] == 0 {
 			continue
 		}
 		q := d.query()
@@ -290,12 +302,12 @@ func (f *spread) Adjust(n *state.NodeInfo, added, removed []*state.PodInfo) fram
 func (f *spread) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {
 	for i := range f.domains {
 		d := &f.domains[i]
-		value, ok := n.Node.Labels[d.constraint.key]
-		if !ok {
-			return "node has no label " + d.constraint.key, "", 2
+		id := d.On(n)
+		if id < 0 {
+			return "node has no label " + d.key, "", 2
 		}
-		if have := d.at(value); have+d.self-d.least > d.maxSkew {
-			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.constraint.key, value, have, d.least, d.maxSkew), "", 1
+		if d.full(id) {
+			return fmt.Sprintf("%s=%s has %d of them, the least is %d, maxSkew %d", d.key, d.Values[id], d.at(id), d.least, d.maxSkew), "", 1
 		}
 	}
 	return "", "", 1

@@ -36,8 +36,8 @@ func (notCordoned) Filter(n *state.NodeInfo) *framework.Status {
 	return nil
 }
 
-// Cacheable: only the node itself and what the pod asks of it count.
-func (notCordoned) Cacheable() {}
+// Local: see framework.Local.
+func (notCordoned) Local() {}
 
 // Explain says what would open the node.
 func (NodeUnschedulable) Explain(_ *state.PodInfo, n *state.NodeInfo, _ *framework.Status) (short, hint string, distance float64) {

@@ -26,7 +26,25 @@ func TestChoose(t *testing.T) {
 		s := c.Refresh()
 		got := s.Choose("untainted", "zone", func(n *NodeInfo) bool { asked++; return !n.Blocked })
 		n := s.Count(Query{Terms: []*Term{NewTerm("zone", []string{"default"}, nil, labels.Everything())}})
-		return fmt.Sprint(got.Values, got.Out, n.Among(got.Out), asked)
+		in, out := map[string]int32{}, map[string]string{}
+		for id, count := range got.In {
+			if count > 0 {
+				in[got.Values[id]] = count
+			}
+		}
+		for _, place := range got.Out {
+			out[s.Nodes[place].Name] = got.Values[got.Of[place]]
+		}
+		among := map[string]int64{}
+		for id, count := range n.Among(got) {
+			if count != 0 {
+				among[got.Values[id]] = count
+			}
+		}
+		if len(in) != got.Some {
+			t.Errorf("%d values are let in, it says %d", len(in), got.Some)
+		}
+		return fmt.Sprint(in, out, among, asked)
 	}
 	check := func(what, want string) {
 		t.Helper()

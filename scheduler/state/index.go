@@ -60,92 +60,6 @@ const (
 	kinds
 )
 
-// Counter holds numbers by node, and sums of them by the nodes' labels, kept up to date as pods come and go.
-type Counter struct {
-	snap  *Snapshot
-	total int64
-	nodes map[string]int64
-	sums  map[string]map[string]int64 // topology key -> value -> sum
-}
-
-func newCounter(s *Snapshot) *Counter { return &Counter{snap: s, nodes: map[string]int64{}} }
-
-// Total is the sum over all nodes, also over those whose Node object is missing.
-func (c *Counter) Total() int64 { return c.total }
-
-// On returns a node's number.
-func (c *Counter) On(node string) int64 { return c.nodes[node] }
-
-// By returns the sums by the value of a node label; values with sum 0 are absent. Read only, valid until the next Refresh.
-func (c *Counter) By(key string) map[string]int64 {
-	if m, ok := c.sums[key]; ok {
-		return m
-	}
-	m := map[string]int64{}
-	for name, n := range c.nodes {
-		if info := c.snap.byName[name]; info != nil {
-			if v, ok := info.Node.Labels[key]; ok {
-				m[v] += n
-			}
-		}
-	}
-	if c.sums == nil {
-		c.sums = map[string]map[string]int64{}
-	}
-	c.sums[key] = m
-	return m
-}
-
-// Among returns the sums over some nodes, given with the values to sum by; values with sum 0 may be absent. nil: all are 0.
-func (c *Counter) Among(nodes map[string]string) map[string]int64 {
-	var m map[string]int64
-	count := func(value string, n int64) {
-		if m == nil {
-			m = map[string]int64{}
-		}
-		m[value] += n
-	}
-	if len(nodes) < len(c.nodes) {
-		for name, v := range nodes {
-			if n := c.nodes[name]; n != 0 {
-				count(v, n)
-			}
-		}
-		return m
-	}
-	for name, n := range c.nodes {
-		if v, ok := nodes[name]; ok {
-			count(v, n)
-		}
-	}
-	return m
-}
-
-func (c *Counter) add(node string, n int64) {
-	c.total += n
-	bump(c.nodes, node, n)
-	if len(c.sums) == 0 {
-		return
-	}
-	info := c.snap.byName[node]
-	if info == nil {
-		return
-	}
-	for key, m := range c.sums {
-		if v, ok := info.Node.Labels[key]; ok {
-			bump(m, v, n)
-		}
-	}
-}
-
-func bump(m map[string]int64, key string, n int64) {
-	if next := m[key] + n; next != 0 {
-		m[key] = next
-	} else {
-		delete(m, key)
-	}
-}
-
 // Group is all terms of one kind that mean the same, with how many pods hold it (or the sum of their weights) by node.
 type Group struct {
 	*Counter
@@ -166,6 +80,7 @@ type located struct {
 // index answers "how many pods that match this are where" without looking at every pod.
 type index struct {
 	snap    *Snapshot
+	cells   int                              // of all sums that are kept
 	pods    map[string]map[types.UID]located // by namespace
 	clock   int64
 	queries map[string]*query
@@ -183,11 +98,11 @@ func newIndex(s *Snapshot) *index {
 // topologyChanged drops sums by label: they are made again when asked for.
 func (x *index) topologyChanged() {
 	for _, q := range x.queries {
-		q.sums = nil
+		q.drop()
 	}
 	for _, groups := range x.holders {
 		for _, g := range groups {
-			g.sums = nil
+			g.drop()
 		}
 	}
 }
@@ -240,11 +155,12 @@ func (x *index) holdTerm(k Kind, t *Term, node string, n int64) {
 	key := t.TopologyKey + "|" + t.Sig
 	g := x.holders[k][key]
 	if g == nil {
-		g = &Group{newCounter(x.snap), t}
+		g = &Group{newCounter(x), t}
 		x.holders[k][key] = g
 	}
 	g.add(node, n)
 	if len(g.nodes) == 0 {
+		g.drop()
 		delete(x.holders[k], key)
 	}
 }
@@ -261,7 +177,7 @@ func (s *Snapshot) Count(q Query) *Counter {
 	if len(x.queries) >= maxCounters {
 		x.dropOldest()
 	}
-	c := &query{newCounter(s), q, x.clock}
+	c := &query{newCounter(x), q, x.clock}
 	for name, pods := range x.pods {
 		if !slices.ContainsFunc(q.Terms, func(t *Term) bool { return t.InNamespace(name, s.Namespaces[name]) }) {
 			continue
@@ -283,6 +199,7 @@ func (x *index) dropOldest() {
 			oldest = sig
 		}
 	}
+	x.queries[oldest].drop()
 	delete(x.queries, oldest)
 }
 

@@ -4,8 +4,6 @@ package state
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +27,6 @@ type PodInfo struct {
 	ScoreMemory int64
 	Priority    int32
 	Ports       []podkind.HostPort
-	// Asks is what the pod's spec says about nodes by their names, labels and taints, as a key: pods of one workload share it.
-	Asks string
 	// The pod's inter-pod terms, parsed.
 	Affinity, AntiAffinity                   []*Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
@@ -46,34 +42,10 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 		p.Priority = *pod.Spec.Priority
 	}
 	p.Ports = podkind.HostPorts(pod)
-	p.Asks = asks(&pod.Spec)
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		p.Err = p.parseTerms(a)
 	}
 	return p
-}
-
-func asks(s *corev1.PodSpec) string {
-	b := make([]byte, 0, 256)
-	add := func(parts ...string) {
-		for _, part := range parts {
-			b = append(append(b, part...), 0)
-		}
-	}
-	add(s.NodeName)
-	for _, k := range slices.Sorted(maps.Keys(s.NodeSelector)) {
-		add(k, s.NodeSelector[k])
-	}
-	b = append(b, 1)
-	for i := range s.Tolerations {
-		t := &s.Tolerations[i]
-		add(t.Key, string(t.Operator), t.Value, string(t.Effect))
-	}
-	b = append(b, 1)
-	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		add(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.String())
-	}
-	return string(b)
 }
 
 func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {

@@ -16,22 +16,33 @@ type Snapshot struct {
 	// Namespaces maps a namespace to its labels.
 	Namespaces map[string]labels.Set
 
-	byName  map[string]*NodeInfo
-	soft    int // nodes with PreferNoSchedule taints
+	// Epoch is another one whenever nodes came, went or changed places, or their labels, taints or images changed.
+	Epoch int64
+	// Versions are other numbers, by place in Nodes, whenever a node or the pods on it have changed.
+	Versions []int64
+
+	version int64
+	places  map[string]int32 // in Nodes, by name
+	soft    int              // nodes with PreferNoSchedule taints
 	images  map[string]int
-	domains map[string]map[string]int
+	columns map[string]*Column
 	choices map[string]*Choice
 	index   *index
 }
 
 func newSnapshot() *Snapshot {
-	s := &Snapshot{byName: map[string]*NodeInfo{}, Namespaces: map[string]labels.Set{}}
+	s := &Snapshot{places: map[string]int32{}, Namespaces: map[string]labels.Set{}}
 	s.index = newIndex(s)
 	return s
 }
 
 // Node returns a node by name, or nil.
-func (s *Snapshot) Node(name string) *NodeInfo { return s.byName[name] }
+func (s *Snapshot) Node(name string) *NodeInfo {
+	if place, ok := s.places[name]; ok {
+		return s.Nodes[place]
+	}
+	return nil
+}
 
 // SoftTaints reports whether any node has a taint with effect PreferNoSchedule.
 func (s *Snapshot) SoftTaints() bool { return s.soft > 0 }
@@ -49,60 +60,6 @@ func (s *Snapshot) ImageNodes(name string) int {
 	return s.images[name]
 }
 
-// Domains returns the values nodes have for a label, each with the number of nodes that have it. Read only.
-func (s *Snapshot) Domains(key string) map[string]int {
-	d, ok := s.domains[key]
-	if !ok {
-		d = map[string]int{}
-		for _, n := range s.Nodes {
-			if v, ok := n.Node.Labels[key]; ok {
-				d[v]++
-			}
-		}
-		if s.domains == nil {
-			s.domains = map[string]map[string]int{}
-		}
-		s.domains[key] = d
-	}
-	return d
-}
-
-// Choice is which nodes a rule about labels and taints lets in. Read only.
-type Choice struct {
-	// Values are the values that these nodes have for a label, each with how many of them have it.
-	Values map[string]int
-	// Out are the nodes that have the label and are left out, with their values.
-	Out map[string]string
-}
-
-// maxChoices bounds how many choices are kept; with one more all are made anew.
-const maxChoices = 256
-
-// Choose returns the nodes with the label key that in lets in. rule names in: what in says may depend on rule, and on the labels, the
-// taints and the name of a node, and on nothing else. So it is asked of all nodes once, and not for every pod.
-func (s *Snapshot) Choose(rule, key string, in func(*NodeInfo) bool) *Choice {
-	id := key + "|" + rule
-	if c, ok := s.choices[id]; ok {
-		return c
-	}
-	c := &Choice{Values: map[string]int{}, Out: map[string]string{}}
-	for _, n := range s.Nodes {
-		v, ok := n.Node.Labels[key]
-		switch {
-		case !ok:
-		case in(n):
-			c.Values[v]++
-		default:
-			c.Out[n.Name] = v
-		}
-	}
-	if s.choices == nil || len(s.choices) >= maxChoices {
-		s.choices = map[string]*Choice{}
-	}
-	s.choices[id] = c
-	return c
-}
-
 // Refresh brings the snapshot up to date and returns it. Only the scheduling loop may call it and use the result.
 func (c *Cache) Refresh() *Snapshot {
 	c.mu.Lock()
@@ -116,12 +73,14 @@ func (c *Cache) Refresh() *Snapshot {
 		e.dirty, e.shared = false, true
 		if e.pos >= 0 && e.info.Node != nil {
 			s.Nodes[e.pos] = e.info
-			s.byName[e.info.Name] = e.info
+			s.version++
+			s.Versions[e.pos] = s.version
 		}
 	}
 	c.dirty = c.dirty[:0]
 	if c.labelsChanged {
-		s.images, s.domains, s.choices, s.soft = nil, nil, nil, 0
+		s.images, s.columns, s.choices, s.soft = nil, nil, nil, 0
+		s.Epoch++
 		for _, n := range s.Nodes {
 			if n.Soft {
 				s.soft++
@@ -167,14 +126,16 @@ func (c *Cache) relistLocked(s *Snapshot) {
 		longest = max(longest, len(es))
 	}
 	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
-	s.byName = make(map[string]*NodeInfo, len(c.nodes))
+	s.Versions = s.Versions[:0]
+	s.version++
+	s.places = make(map[string]int32, len(c.nodes))
 	for i := range longest {
 		for _, z := range names {
 			if es := zones[z]; i < len(es) {
 				e := es[i]
 				e.pos, e.shared = len(s.Nodes), true
-				s.Nodes = append(s.Nodes, e.info)
-				s.byName[e.info.Name] = e.info
+				s.Nodes, s.Versions = append(s.Nodes, e.info), append(s.Versions, s.version)
+				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // nobody has so many nodes
 			}
 		}
 	}

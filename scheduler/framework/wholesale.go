@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package framework
+
+import "keelson/scheduler/state"
+
+// wholesale tells whether all nodes can be judged at once: no filter wants to be asked node by node, and the profile does not say that a
+// part of the nodes is enough.
+func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool {
+	if len(nodes) != len(a.Snapshot.Nodes) || e.percent > 0 && e.percent < 100 {
+		return false
+	}
+	for i := local; i < len(a.Filters); i++ {
+		if _, ok := a.Filters[i].NodeFilter.(AllFilter); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// filterAll judges all nodes of the snapshot.
+func (e *Engine) filterAll(a *Attempt, c *class, nominated Nominations) {
+	nodes := a.Snapshot.Nodes
+	for place, v := range a.Snapshot.Versions {
+		if c.judged[place] != v {
+			c.judge(a, place)
+		}
+	}
+	e.results = append(e.results[:0], c.status...)
+	out := e.results
+	for i := c.filters; i < len(a.Filters); i++ {
+		if f, ok := a.Filters[i].NodeFilter.(AllFilter); ok { // wholesale has seen to it
+			f.FilterAll(out)
+		}
+	}
+	if nominated != nil {
+		for place, n := range nodes {
+			if out[place] == nil {
+				out[place] = checkComing(a, n, nominated)
+			}
+		}
+	}
+	e.places = e.places[:0]
+	for place, n := range nodes {
+		a.looked(n, out[place])
+		if out[place] == nil {
+			e.places = append(e.places, int32(place)) //nolint:gosec // there are fewer nodes
+		}
+	}
+}
+
+// sample keeps as many of the nodes that fit as are enough, beginning where the last sample ended: where a scorer is to be asked node by node.
+func (e *Engine) sample(a *Attempt) bool {
+	enough := Enough(len(a.Snapshot.Nodes), 0)
+	if len(a.Feasible) <= enough {
+		return false
+	}
+	for _, r := range e.ranking {
+		_, local := r.(Local)
+		if _, all := r.(AllScorer); r == nil || local || all {
+			continue
+		}
+		start := e.next % len(a.Feasible)
+		e.next = start + enough
+		nodes, places := make([]*state.NodeInfo, enough), make([]int32, enough)
+		for i := range enough {
+			at := (start + i) % len(a.Feasible)
+			nodes[i], places[i] = a.Feasible[at], e.places[at]
+		}
+		a.Feasible, e.places = nodes, places
+		return true
+	}
+	return false
+}
+
+// scoreAll ranks the feasible nodes, whose places are e.places. It does what score does, from what is known of the pod's class.
+func (e *Engine) scoreAll(a *Attempt, c *class) {
+	n := len(e.places)
+	c.rank(a, e.scorers, e.ranking, e.places)
+	everywhere := n == len(a.Snapshot.Nodes)
+	// of returns known scores in the order of Feasible.
+	of := func(known []int64, kept [][]int64, i int) []int64 {
+		if everywhere {
+			return known
+		}
+		out := buffer(kept, i, n)
+		for j, place := range e.places {
+			out[j] = known[place]
+		}
+		return out
+	}
+	a.Totals = buffer(e.scores, len(e.scorers), n)
+	for j, place := range e.places {
+		a.Totals[j] = c.base[place]
+	}
+	for i, w := range e.scorers {
+		scorer := e.ranking[i]
+		if scorer == nil {
+			continue
+		}
+		var raw []int64
+		all, vector := scorer.(AllScorer)
+		switch {
+		case c.raw[i] != nil:
+			raw = of(c.raw[i], e.raw, i)
+		case vector:
+			raw = buffer(e.raw, i, n)
+			all.ScoreAll(e.places, raw)
+		default:
+			raw = buffer(e.raw, i, n)
+			for j, node := range a.Feasible {
+				raw[j] = scorer.Score(node)
+			}
+		}
+		scores := raw
+		_, absolute := scorer.(Absolute)
+		if !absolute || c.raw[i] == nil {
+			scores = buffer(e.scores, i, n)
+			copy(scores, raw)
+			scorer.Normalize(scores)
+			for j, s := range scores {
+				a.Totals[j] += s * w.Weight
+			}
+		}
+		a.ScoredBy = append(a.ScoredBy, w)
+		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedtest_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// prefers adds to a pod what only scores look at.
+func prefers(t *rapid.T, p *corev1.Pod) {
+	term := corev1.PodAffinityTerm{
+		TopologyKey:   rapid.SampledFrom([]string{corev1.LabelHostname, corev1.LabelTopologyZone}).Draw(t, "preferred key"),
+		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "preferred target")}},
+	}
+	if p.Spec.Affinity == nil {
+		p.Spec.Affinity = &corev1.Affinity{}
+	}
+	weighted := []corev1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: term}}
+	switch rapid.IntRange(0, 5).Draw(t, "prefers") {
+	case 0:
+		p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
+	case 1:
+		p.Spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: weighted}
+	case 2:
+		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, corev1.TopologySpreadConstraint{
+			MaxSkew: 2, TopologyKey: term.TopologyKey, LabelSelector: term.LabelSelector, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			NodeTaintsPolicy: rapid.SampledFrom([]*corev1.NodeInclusionPolicy{nil, new(corev1.NodeInclusionPolicyHonor)}).Draw(t, "taints count"),
+		})
+	case 3:
+		p.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+			Weight: 5, Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"a"},
+			}}},
+		}}}
+	case 4:
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "soft", Operator: corev1.TolerationOpExists}}
+	}
+}
+
+// TestWholesaleIsOneByOne: nodes judged all at once, with what identical pods before have found out, get the verdicts and scores that they get
+// when each is asked about alone, while pods and nodes come, go and change.
+func TestWholesaleIsOneByOne(t *testing.T) {
+	engine := func(percent int32) *framework.Engine {
+		p := plugins.Default("default-scheduler", plugins.Options{})
+		p.PercentageOfNodes = percent // less than 100 of so few nodes are all of them, looked at one by one
+		return framework.NewEngine(p, 1, 1)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		nodes, namespaces, pods := world(t)
+		for i, n := range nodes {
+			if i%3 == 0 {
+				n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule})
+			}
+		}
+		for _, p := range pods {
+			prefers(t, p)
+		}
+		h := newWorld(nodes, namespaces)
+		there, alive := map[string]*corev1.Pod{}, map[string]*corev1.Node{}
+		for _, n := range nodes {
+			alive[n.Name] = n
+		}
+		wholesale, each := engine(0), engine(50)
+		nominated := framework.Nominations(nil)
+		if rapid.Bool().Draw(t, "nominated") {
+			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Asks("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
+			nominated = func(node string) []*state.PodInfo {
+				if node == nodes[0].Name {
+					return []*state.PodInfo{coming}
+				}
+				return nil
+			}
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			churn(t, h, nodes, pods, there, alive)
+			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
+			a, b := wholesale.Decide(p, h.Cache.Refresh(), nominated), each.Decide(p, h.Cache.Refresh(), nominated)
+			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
+				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
+			}
+			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
+				t.Fatalf("%s: scores (-one by one +all at once):\n%s", p.Key, diff)
+			}
+		}
+	})
+}
+
+// ranked are the scores of an attempt by node and plugin: raw, normalized, and the totals.
+func ranked(a *framework.Attempt) map[string]map[string][2]int64 {
+	out := map[string]map[string][2]int64{}
+	if a.Totals == nil || a.Chosen == nil || len(a.Totals) != len(a.Feasible) {
+		return out
+	}
+	for i, n := range a.Feasible {
+		of := map[string][2]int64{"total": {a.Totals[i]}}
+		for p, w := range a.ScoredBy {
+			of[w.Plugin.Name()] = [2]int64{a.Raw[p][i], a.Scores[p][i]}
+		}
+		out[n.Name] = of
+	}
+	return out
+}
