@@ -57,12 +57,17 @@ func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Att
 	}
 	s.queue.Assumed(it)
 	s.nominator.remove(pod.Pod.UID)
+	s.send(ctx, r, held)
+}
+
+// send has a pod bound that has its node, once the plugins that hold it back let it go.
+func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingPod) {
 	if held == nil && !r.slow() {
 		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
 		return
 	}
 	// Plugins, or volumes, may take minutes: no writer waits for them.
-	waiting, end := s.waiting.begin(ctx, pod.Pod.UID)
+	waiting, end := s.waiting.begin(ctx, r.pod.Pod.UID)
 	s.waits.Go(func() {
 		defer end()
 		s.park(ctx, waiting, r, held)
@@ -93,13 +98,33 @@ func (r *round) slow() bool {
 	return slices.ContainsFunc(r.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(r.cycle, r.pod, r.node) })
 }
 
-// reserve counts the pod on its node, lets plugins keep what else it needs, and asks whether it may go on; held: it waits. After an
-// error nothing is kept.
+// reserve holds the node for the pod, and asks whether it may go on; held: it waits. After an error nothing is kept.
 func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo) (held *framework.WaitingPod, err error) {
-	if err := s.cache.Assume(r.pod, r.node); err != nil {
+	if err := s.hold(ctx, r, node); err != nil || len(r.permit) == 0 {
 		return nil, err
 	}
-	err = r.timed("Reserve", &r.told.Reserve, func() error {
+	var waits map[string]time.Duration
+	err = r.timed("Permit", &r.told.Permit, func() (err error) {
+		waits, err = s.ask(ctx, r)
+		return err
+	})
+	if err != nil {
+		s.unreserve(ctx, r)
+		return nil, err
+	}
+	if waits != nil {
+		held = s.permits.Hold(r.pod, r.node, waits)
+	}
+	return held, nil
+}
+
+// hold counts the pod on its node, and lets plugins keep what else it needs. After an error nothing is kept.
+func (s *Scheduler) hold(ctx context.Context, r *round, node *state.NodeInfo) error {
+	if err := s.cache.Assume(r.pod, r.node); err != nil {
+		return err
+	}
+	s.groups.Assume(r.pod.Pod)
+	err := r.timed("Reserve", &r.told.Reserve, func() error {
 		for _, p := range r.reserve {
 			if err := p.Reserve(ctx, r.cycle, r.pod, node); err != nil {
 				return err
@@ -107,20 +132,14 @@ func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo)
 		}
 		return nil
 	})
-	if err == nil && len(r.permit) > 0 {
-		err = r.timed("Permit", &r.told.Permit, func() (err error) {
-			held, err = s.permit(ctx, r)
-			return err
-		})
-	}
 	if err != nil {
 		s.unreserve(ctx, r)
 	}
-	return held, err
+	return err
 }
 
-// permit asks the plugins whether the pod may go on.
-func (s *Scheduler) permit(ctx context.Context, r *round) (*framework.WaitingPod, error) {
+// ask asks the plugins whether the pod may go on; those that have it wait say for how long.
+func (s *Scheduler) ask(ctx context.Context, r *round) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
 	for _, p := range r.permit {
 		st, wait := p.Permit(ctx, r.cycle, r.pod, r.node)
@@ -134,10 +153,7 @@ func (s *Scheduler) permit(ctx context.Context, r *round) (*framework.WaitingPod
 			waits[p.Name()] = wait
 		}
 	}
-	if waits == nil {
-		return nil, nil
-	}
-	return s.permits.Hold(r.pod, r.node, waits), nil
+	return waits, nil
 }
 
 // park waits for the plugins that hold the pod back, if any do, and then binds it. waiting ends, before ctx, with the pod.
@@ -170,6 +186,9 @@ func (s *Scheduler) unreserve(ctx context.Context, r *round) {
 		p.Unreserve(context.WithoutCancel(ctx), r.cycle, r.pod, r.node)
 	}
 	s.cache.Forget(r.pod.Pod.UID)
+	if node, _ := s.cache.Where(r.pod.Pod.UID); node == "" {
+		s.groups.Forget(r.pod.Pod)
+	}
 }
 
 // bind finishes what try began.

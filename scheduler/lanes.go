@@ -28,7 +28,7 @@ func newLanes(c queue.Config, wants func(*corev1.Pod) bool) *lanes {
 
 // of is the queue that has a pod, or would.
 func (l *lanes) of(pod *corev1.Pod) *queue.Queue {
-	if l.outside == nil || l.Queue.Has(pod.UID) {
+	if l.outside == nil || l.Queue.Has(pod.UID) || l.GroupOf(pod) {
 		return l.Queue
 	}
 	if l.outside.Has(pod.UID) || l.wants(pod) {

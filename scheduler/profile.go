@@ -23,18 +23,20 @@ import (
 // profile is a scheduler's plugins by what the loop has them do, and what decides with them.
 type profile struct {
 	*framework.Profile
-	name       string
-	engine     *framework.Engine
-	outside    *framework.Engine // decides about pods of the lane outside
-	post       []framework.PostFilterer
-	reserve    []framework.Reserver
-	permit     []framework.Permitter
-	preBind    []framework.PreBinder
-	bind       []framework.Binder
-	postBind   []framework.PostBinder
-	events     events.EventRecorder // set by startEvents
-	sort       framework.QueueSorter
-	extensions []framework.EnqueueExtensions
+	name    string
+	engine  *framework.Engine
+	outside *framework.Engine // decides about pods of the lane outside
+	post    []framework.PostFilterer
+	reserve []framework.Reserver
+	permit  []framework.Permitter
+	// placementFeasible say whether a pod group has enough nodes.
+	placementFeasible []framework.PlacementFeasible
+	preBind           []framework.PreBinder
+	bind              []framework.Binder
+	postBind          []framework.PostBinder
+	events            events.EventRecorder // set by startEvents
+	sort              framework.QueueSorter
+	extensions        []framework.EnqueueExtensions
 }
 
 func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder) (*profile, error) {
@@ -44,16 +46,17 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 	seed := uint64(time.Now().UnixNano()) //nolint:gosec // any will do
 	p := &profile{
 		Profile: of, name: of.SchedulerName,
-		engine:     framework.NewEngine(of, parallelism, seed),
-		outside:    framework.NewEngine(of, parallelism, seed+1),
-		post:       framework.Of[framework.PostFilterer](of, framework.AtPostFilter),
-		reserve:    framework.Of[framework.Reserver](of, framework.AtReserve),
-		permit:     framework.Of[framework.Permitter](of, framework.AtPermit),
-		preBind:    framework.Of[framework.PreBinder](of, framework.AtPreBind),
-		bind:       framework.Of[framework.Binder](of, framework.AtBind),
-		postBind:   framework.Of[framework.PostBinder](of, framework.AtPostBind),
-		sort:       framework.Of[framework.QueueSorter](of, framework.AtQueueSort)[0],
-		extensions: framework.All[framework.EnqueueExtensions](of),
+		engine:            framework.NewEngine(of, parallelism, seed),
+		outside:           framework.NewEngine(of, parallelism, seed+1),
+		post:              framework.Of[framework.PostFilterer](of, framework.AtPostFilter),
+		reserve:           framework.Of[framework.Reserver](of, framework.AtReserve),
+		permit:            framework.Of[framework.Permitter](of, framework.AtPermit),
+		placementFeasible: framework.All[framework.PlacementFeasible](of),
+		preBind:           framework.Of[framework.PreBinder](of, framework.AtPreBind),
+		bind:              framework.Of[framework.Binder](of, framework.AtBind),
+		postBind:          framework.Of[framework.PostBinder](of, framework.AtPostBind),
+		sort:              framework.Of[framework.QueueSorter](of, framework.AtQueueSort)[0],
+		extensions:        framework.All[framework.EnqueueExtensions](of),
 	}
 	if binder != nil {
 		p.bind, p.preBind = append([]framework.Binder{binder}, p.bind...), append(p.preBind, binder)
@@ -130,6 +133,13 @@ func (s *Scheduler) makePlugins(c *config.Profile, registry framework.Registry) 
 		}
 		of.Points[point] = at
 	}
+	if s.groups != nil {
+		gang := framework.Weighted{Plugin: plugins.GangScheduling{Groups: s.groups, Waiting: &s.permits}, Weight: 1}
+		of.Plugins = append(of.Plugins, gang)
+		for _, point := range []framework.Point{framework.AtPreEnqueue, framework.AtPermit} {
+			of.Points[point] = append(of.Points[point], gang)
+		}
+	}
 	return of, nil
 }
 
@@ -138,7 +148,7 @@ func (s *Scheduler) profile(pod *corev1.Pod) *profile { return s.profiles[pod.Sp
 
 func (s *Scheduler) queueConfig() queue.Config {
 	c := queue.Config{
-		Profiles: map[string]queue.Rules{}, Entered: s.entered,
+		Profiles: map[string]queue.Rules{}, Entered: s.entered, Groups: s.groups != nil,
 		InitialBackoff: s.cfg.Configuration.InitialBackoff(), MaxBackoff: s.cfg.Configuration.MaxBackoff(),
 	}
 	for name, p := range s.profiles {

@@ -66,6 +66,7 @@ type Scheduler struct {
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
+	groups          *state.Groups // nil: pod groups are no business of this scheduler's
 	queue           *lanes
 	extenders       *extender.Set
 	deciding        sync.Mutex // held while a pod is decided about, on whichever lane
@@ -103,6 +104,9 @@ func New(cfg Config) (*Scheduler, error) {
 	s := &Scheduler{
 		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), nominator: newNominator(), defaultSelector: &defaultSelector{},
 		writes: make(chan func(context.Context), writers), log: cfg.Log,
+	}
+	if cfg.Gates.GenericWorkload {
+		s.groups = state.NewGroups()
 	}
 	s.informers = cfg.Client.Informers(0, client.Scope{})
 	s.storage = plugins.NewStorage(s.client)
@@ -168,7 +172,11 @@ func (s *Scheduler) loop(ctx context.Context) {
 			return
 		}
 		s.deciding.Lock()
-		s.try(ctx, it)
+		if it.IsGroup() {
+			s.tryGroup(ctx, it)
+		} else {
+			s.try(ctx, it)
+		}
 		s.deciding.Unlock()
 	}
 }

@@ -23,6 +23,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/client"
 	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/state"
 )
@@ -51,7 +52,7 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		}},
 	}
 	synced := append(s.defaultSelector.use(rest), s.watchBudgets(rest)...)
-	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchWanted} {
+	for _, more := range []func(informers.SharedInformerFactory) ([]cache.DoneChecker, error){s.watchStorage, s.watchGroups, s.watchWanted} {
 		done, err := more(rest)
 		if err != nil {
 			return nil, err
@@ -103,7 +104,7 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
 func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true} // nothing announces policies yet
+	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil} // nothing announces policies yet
 	synced, err := s.watchDevices(f, seen)
 	if err != nil {
 		return nil, err
@@ -245,8 +246,12 @@ func (s *Scheduler) setPod(before, after any) {
 	case pod.Spec.NodeName != "":
 		s.setBoundPod(old, pod)
 	case s.profile(pod) != nil && pod.DeletionTimestamp == nil:
+		s.groups.AddPod(pod)
 		if _, assumed := s.cache.Where(pod.UID); assumed {
-			return // its binding is under way
+			if s.queue.Has(pod.UID) { // its binding is under way, and may fail
+				s.queue.Set(pod)
+			}
+			return
 		}
 		if n := pod.Status.NominatedNodeName; n != "" && s.nominator.node(pod.UID) == "" {
 			s.nominator.add(state.NewPodInfo(pod), n)
@@ -256,11 +261,13 @@ func (s *Scheduler) setPod(before, after any) {
 		s.waiting.stop(pod.UID)
 		s.queue.Delete(pod.UID)
 		s.nominator.remove(pod.UID)
+		s.groups.RemovePod(pod)
 	}
 }
 
 func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	s.cache.SetPod(pod)
+	s.groups.AddPod(pod)
 	if old == nil || old.Spec.NodeName == "" {
 		s.queue.Delete(pod.UID)
 		s.nominator.remove(pod.UID)
@@ -293,6 +300,7 @@ func (s *Scheduler) dropPod(o any) {
 	s.nominator.remove(pod.UID)
 	node, _ := s.cache.Where(pod.UID)
 	s.cache.RemovePod(pod.UID)
+	s.groups.RemovePod(pod)
 	if node != "" || pod.Spec.NodeName != "" {
 		s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod})
 	}

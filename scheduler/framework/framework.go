@@ -12,6 +12,7 @@
 //	PostFilterer.PostFilter(attempt)            no node fits: make room
 //	Scorer.PreScore(cycle, pod, snapshot, ...)  once per pod -> NodeScorer.Score(node), Normalize(scores)
 //	Reserver.Reserve, Unreserve                 keep what the pod needs; undone when what follows fails
+//	PlacementFeasible.PlacementFeasible         of a pod group: whether enough of its pods have nodes
 //	Permitter.Permit                            let it go on, refuse it, or have it wait
 //	PreBinder.PreBind                           prepare the node        } off the scheduling loop
 //	Binder.Bind, PostBinder.PostBind            write; know of it       }
@@ -154,6 +155,14 @@ type Permitter interface {
 	// Permit returns nil, 0 to let the pod go on, a status to refuse it, or for how long (15 minutes at most) it waits for the plugin
 	// to allow it through Handle.Waiting. It runs on the scheduling loop, after Reserve: it must not block.
 	Permit(ctx context.Context, c *CycleState, pod *state.PodInfo, node string) (*Status, time.Duration)
+}
+
+// PlacementFeasible judges a pod group while its pods are placed, and may refuse it as a whole.
+type PlacementFeasible interface {
+	Plugin
+	// PlacementFeasible is told how many pods of the group have nodes and how many are left to try. nil: it may be bound as it stands.
+	// A refusal with wait is no last word while pods are left. It must be quick.
+	PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *Status, wait bool)
 }
 
 // PreBinder prepares the node before the binding is written, off the scheduling loop.

@@ -20,18 +20,39 @@ var places = map[where]Place{inActive: Active, inBackoff: Backoff, inErrors: Bac
 func (q *Queue) Counts() (waiting map[Place]int, refusedBy map[[2]string]int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	waiting = map[Place]int{Active: len(q.active.items), Backoff: len(q.backoff.items) + len(q.errors.items), Unschedulable: len(q.refused.items), Gated: 0}
+	waiting = map[Place]int{Active: q.countLocked(&q.active), Backoff: q.countLocked(&q.backoff) + q.countLocked(&q.errors), Unschedulable: q.countLocked(&q.refused), Gated: 0}
 	refusedBy = map[[2]string]int{}
+	count := func(it *Item, by []string) {
+		for _, name := range by {
+			refusedBy[[2]string{name, it.Pod.Pod.Spec.SchedulerName}]++
+		}
+	}
 	for _, it := range q.items {
 		switch it.where {
 		case nowhere:
 			waiting[Gated]++
 			refusedBy[[2]string{it.gatedBy, it.Pod.Pod.Spec.SchedulerName}]++
-		case inUnschedulable, inBackoff:
-			for _, name := range it.refusedBy {
-				refusedBy[[2]string{name, it.Pod.Pod.Spec.SchedulerName}]++
+		case inGroup:
+			if by := it.of.head; by.where == inUnschedulable || by.where == inBackoff {
+				count(it, by.refusedBy)
 			}
+		case inUnschedulable, inBackoff:
+			count(it, it.refusedBy)
 		}
 	}
 	return waiting, refusedBy
+}
+
+// countLocked counts the pods of a heap: a group is as many as wait with it.
+func (q *Queue) countLocked(h *heap) int {
+	n := len(h.items)
+	if len(q.groups) == 0 {
+		return n
+	}
+	for _, it := range h.items {
+		if it.leads != nil {
+			n += it.leads.ready - 1
+		}
+	}
+	return n
 }

@@ -55,8 +55,15 @@ func (q *Queue) openLocked(e *framework.Event) {
 		return
 	}
 	for it := range q.gated {
-		about := func(h framework.ClusterEventWithHint) bool { return h.About(e) }
-		if slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) && !q.gatedLocked(it) {
+		about := func(h framework.ClusterEventWithHint) bool {
+			return h.About(e) && (it.of == nil || h.Worth == nil || h.Worth(it.Pod, e))
+		}
+		switch {
+		case !slices.ContainsFunc(it.rules.Hints[it.gatedBy], about) || q.gatedLocked(it):
+		case it.of != nil:
+			q.readyLocked(it)
+			q.joinLocked(it.of, e.Label())
+		default:
 			q.activateLocked(it, e.Label())
 		}
 	}
@@ -71,7 +78,7 @@ func (q *Queue) activateLocked(it *Item, why string) {
 
 // againLocked puts a refused pod on its way back: through backoff if that is not over.
 func (q *Queue) againLocked(it *Item, why string) {
-	if q.gatedLocked(it) {
+	if it.leads != nil && !q.regateLocked(it.leads) || it.leads == nil && q.gatedLocked(it) {
 		it.where = nowhere
 		return
 	}
@@ -89,8 +96,16 @@ const attemptFailed = "ScheduleAttemptFailure"
 // putLocked puts an item into one of the heaps.
 func (q *Queue) putLocked(it *Item, w where, why string) {
 	it.where = w
-	q.news = append(q.news, entered{it.Pod, why, places[w], time.Now()})
+	q.enterLocked(it, why, places[w], time.Now())
 	q.heapOf(w).push(it)
+}
+
+func (q *Queue) enterLocked(it *Item, why string, to Place, at time.Time) {
+	if it.leads != nil {
+		q.tellLocked(it.leads, why, to, at)
+		return
+	}
+	q.news = append(q.news, entered{it.Pod, why, to, at})
 }
 
 // leaveLocked takes an item out of where it waits.
@@ -201,7 +216,7 @@ func (q *Queue) Len() (active, backoff, unschedulable, gated int) {
 			gated++
 		}
 	}
-	return len(q.active.items), len(q.backoff.items) + len(q.errors.items), len(q.refused.items), gated
+	return q.countLocked(&q.active), q.countLocked(&q.backoff) + q.countLocked(&q.errors), q.countLocked(&q.refused), gated
 }
 
 // Has reports whether the queue knows a pod.

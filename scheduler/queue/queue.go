@@ -42,6 +42,8 @@ type Config struct {
 	// Entered is told when a pod comes to one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
 	// It must be quick.
 	Entered func(pod *state.PodInfo, why string, to Place, at time.Time)
+	// Groups has the pods of a pod group wait, and be tried, together.
+	Groups bool
 }
 
 // Rules are what a profile's plugins say of waiting pods.
@@ -68,6 +70,10 @@ type Item struct {
 	newer   *state.PodInfo
 	removed bool
 	assumed int64 // how many events there had been when it got its node
+	// of is the group of a pod that waits with others. What stands for a group leads them, under key; riders are those that were popped with it.
+	of, leads *members
+	key       state.GroupKey
+	riders    []*Item
 }
 
 // Home is the queue that the pod came from.
@@ -83,6 +89,7 @@ const (
 	inUnschedulable
 	inFlight
 	inBinding
+	inGroup
 )
 
 // Queue is safe for use from several goroutines.
@@ -91,6 +98,7 @@ type Queue struct {
 
 	mu      sync.Mutex
 	items   map[types.UID]*Item
+	groups  map[state.GroupKey]*members
 	active  heap // the most important first
 	backoff heap // the first to be due first
 	errors  heap // likewise: those that wait because something went wrong
@@ -134,7 +142,7 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
+		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, groups: map[state.GroupKey]*members{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
 		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
 	}
 }
@@ -152,7 +160,9 @@ func (q *Queue) Set(pod *corev1.Pod) {
 	if !ok {
 		it = &Item{QueuedPod: framework.QueuedPod{Pod: info, First: time.Now()}, home: q, rules: q.rulesOf(pod)}
 		q.items[pod.UID] = it
-		if q.gatedLocked(it) {
+		if m := q.groupLocked(pod); m != nil {
+			q.addLocked(m, it)
+		} else if q.gatedLocked(it) {
 			q.news = append(q.news, entered{info, "PodAdd", Gated, it.First})
 		} else {
 			q.activateLocked(it, "PodAdd")
@@ -168,9 +178,16 @@ func (q *Queue) Set(pod *corev1.Pod) {
 		}
 	case nowhere: // gated
 		it.Pod = info
-		if !q.gatedLocked(it) {
+		switch {
+		case q.gatedLocked(it):
+		case it.of != nil:
+			q.readyLocked(it)
+			q.joinLocked(it.of, "PodGatesOpened")
+		default:
 			q.activateLocked(it, "PodGatesOpened")
 		}
+	case inGroup:
+		q.changedLocked(it, old, pod, info)
 	case inUnschedulable:
 		it.Pod = info
 		if !matters(old, pod) {
@@ -196,6 +213,9 @@ func (q *Queue) Delete(uid types.UID) {
 	}
 	delete(q.items, uid)
 	delete(q.gated, it)
+	if it.of != nil {
+		q.lostLocked(it)
+	}
 	if it.where == inFlight || it.where == inBinding {
 		it.removed = true
 		return
@@ -217,6 +237,9 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 			it.Attempts++
 			it.popped = q.base + int64(len(q.events))
 			q.flying++
+			if it.leads != nil {
+				q.boardLocked(it)
+			}
 			q.unlock()
 			return it
 		}
@@ -240,7 +263,7 @@ func (q *Queue) earlyLocked() *Item {
 	it := q.backoff.pop()
 	if it != nil {
 		it.Since = time.Now()
-		q.news = append(q.news, entered{it.Pod, "BackoffCutShort", Active, it.Since})
+		q.enterLocked(it, "BackoffCutShort", Active, it.Since)
 	}
 	return it
 }
@@ -260,6 +283,9 @@ func (q *Queue) Done(it *Item) {
 	q.landLocked(it)
 	if q.items[it.Pod.Pod.UID] == it {
 		delete(q.items, it.Pod.Pod.UID)
+		if it.of != nil {
+			q.lostLocked(it)
+		}
 	}
 }
 
@@ -270,6 +296,10 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 	was, had := it.where, it.Pod.Pod
 	missed := q.landLocked(it)
 	if it.removed {
+		return
+	}
+	if it.of != nil {
+		q.returnLocked(it)
 		return
 	}
 	it.refusedBy, it.interests = refusedBy, it.rules.interests(refusedBy)
@@ -298,6 +328,10 @@ func (q *Queue) Retry(it *Item) {
 	defer q.unlock()
 	q.landLocked(it)
 	if it.removed {
+		return
+	}
+	if it.of != nil {
+		q.returnLocked(it)
 		return
 	}
 	it.due = time.Now().Add(q.backoffOf(it))
@@ -359,14 +393,22 @@ func (q *Queue) noteLocked(e framework.Event) {
 
 // helpsLocked asks the plugins that refused a pod whether an event is worth a try.
 func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
+	if it.leads != nil {
+		return q.helpsGroupLocked(it, e)
+	}
+	return q.helpsPodLocked(it, it, e)
+}
+
+// helpsPodLocked asks the plugins that refused by, which is the pod itself or stands for its group.
+func (q *Queue) helpsPodLocked(it, by *Item, e *framework.Event) bool {
 	if e.Kinds&framework.Self != 0 && (e.NewPod == nil || e.NewPod.UID != it.Pod.Pod.UID) {
 		return false
 	}
 	if e.Kinds == framework.PodDelete && e.OldPod != nil && e.OldPod.UID == it.Pod.Pod.UID {
 		return false // its own room is no news
 	}
-	for _, name := range it.refusedBy {
-		hints, ok := it.rules.Hints[name]
+	for _, name := range by.refusedBy {
+		hints, ok := by.rules.Hints[name]
 		if !ok {
 			return true
 		}
@@ -376,7 +418,7 @@ func (q *Queue) helpsLocked(it *Item, e *framework.Event) bool {
 			}
 		}
 	}
-	return len(it.refusedBy) == 0
+	return len(by.refusedBy) == 0
 }
 
 // sinceLocked are the kinds of events after the one of that number.

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+
+	"keelson/lib/mark"
+	"keelson/scheduler/explain"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/queue"
+	"keelson/scheduler/state"
+)
+
+// groupAttempt is one try to place the pods of a pod group together. What it has placed is counted on the nodes while it goes on, and taken back
+// if the group as a whole does not get what it needs; nothing is bound before that is known.
+type groupAttempt struct {
+	*profile
+	s     *Scheduler
+	head  *queue.Item
+	key   state.GroupKey
+	group state.PodGroup
+	began time.Time
+
+	members   []*member
+	scheduled int // pods of the group that have nodes, those of this attempt with them
+	remaining int // that have not been tried yet
+	// verdict is why the group cannot be placed; nil: it can. err is what went wrong.
+	verdict *framework.Status
+	err     error
+	// nominated are the nodes where room is being made, by pod.
+	nominated map[*state.PodInfo]string
+	message   string // of preemption
+}
+
+// member is the attempt for one pod of the group.
+type member struct {
+	it       *queue.Item
+	round    *round // nil: it has no node
+	waits    map[string]time.Duration
+	decision *mark.Decision
+	began    time.Time
+	took     time.Duration
+	message  string // why it has none; empty: it was not tried
+	refused  []string
+}
+
+// tryGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
+func (s *Scheduler) tryGroup(ctx context.Context, head *queue.Item) {
+	a := s.newGroupAttempt(head)
+	switch {
+	case len(a.members) == 0:
+		s.queue.Settle(head, nil, nil, false)
+	case a.group.Object == nil: // it has gone: its pods wait for another of the name
+		s.queue.Settle(head, a.items(), []string{plugins.GangName}, false)
+	default:
+		if a.err = a.check(); a.err == nil {
+			a.place(ctx)
+		}
+		if a.err == nil && a.verdict == nil {
+			a.permit(ctx)
+		}
+		if a.err == nil && a.verdict == nil {
+			a.bind(ctx)
+			return
+		}
+		a.refuse(ctx)
+	}
+}
+
+func (s *Scheduler) newGroupAttempt(head *queue.Item) *groupAttempt {
+	a := &groupAttempt{s: s, head: head, began: time.Now()}
+	for _, it := range head.Group() {
+		pod := it.Pod.Pod
+		if node, _ := s.cache.Where(pod.UID); node != "" || pod.DeletionTimestamp != nil || s.profile(pod) == nil {
+			s.queue.Done(it)
+			continue
+		}
+		a.members = append(a.members, &member{it: it})
+	}
+	if len(a.members) > 0 {
+		pod := a.members[0].it.Pod.Pod
+		a.profile = s.profile(pod)
+		a.key, _ = state.GroupOf(pod)
+		a.group = s.groups.Get(a.key)
+	}
+	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
+	return a
+}
+
+func (a *groupAttempt) items() []*queue.Item {
+	out := make([]*queue.Item, len(a.members))
+	for i, t := range a.members {
+		out[i] = t.it
+	}
+	return out
+}
+
+// check wants the pods of a group to be alike in what decides for all.
+func (a *groupAttempt) check() error {
+	first := a.members[0].it.Pod.Pod
+	for _, t := range a.members {
+		p := t.it.Pod
+		if p.Pod.Spec.SchedulerName != first.Spec.SchedulerName {
+			return fmt.Errorf("all pods in a single pod group should have the same .spec.schedulerName set, got: %q and %q", p.Pod.Spec.SchedulerName, first.Spec.SchedulerName)
+		}
+		if a.s.queue.wants != nil && a.s.queue.wants(p.Pod) {
+			return fmt.Errorf("pod %s of a pod group asks for what an extender decides about: extenders are not asked about groups", p.Key)
+		}
+		if want := a.group.Priority(); p.Priority != want {
+			return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d", p.Priority, want)
+		}
+		if is, want := preemptionPolicy(p.Pod), preemptionPolicy(first); is != want {
+			return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", is, want)
+		}
+	}
+	return nil
+}
+
+func preemptionPolicy(p *corev1.Pod) corev1.PreemptionPolicy {
+	if p.Spec.PreemptionPolicy == nil {
+		return corev1.PreemptLowerPriority
+	}
+	return *p.Spec.PreemptionPolicy
+}
+
+// feasible asks whether the group has enough nodes, or may get them still.
+func (a *groupAttempt) feasible() (goOn bool) {
+	a.verdict = nil
+	for _, p := range a.placementFeasible {
+		st, wait := p.PlacementFeasible(&a.group, a.scheduled, a.remaining)
+		if st != nil {
+			a.verdict = st
+			return wait
+		}
+	}
+	return true
+}
+
+// place gives nodes to as many pods as it can, until too few are left.
+func (a *groupAttempt) place(ctx context.Context) {
+	goOn := a.feasible()
+	placed := 0
+	for _, t := range a.members {
+		if !goOn {
+			break
+		}
+		if a.err = a.placeOne(ctx, t); a.err != nil {
+			return
+		}
+		a.remaining--
+		if t.round != nil {
+			a.scheduled++
+			placed++
+		}
+		goOn = a.feasible()
+	}
+	if a.verdict == nil && placed == 0 {
+		a.verdict = errGroup
+	}
+}
+
+// placeOne finds a node for one pod and counts the pod there.
+func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
+	s, pod := a.s, t.it.Pod
+	t.began = time.Now()
+	at := a.engine.Decide(pod, s.cache.Refresh(), a.nominations())
+	a.measureDecision(at, t.began)
+	defer func() { t.took = time.Since(t.began) }()
+	if at.Failed != nil {
+		return errors.New(at.Message())
+	}
+	if at.Chosen == nil {
+		t.message, t.refused = at.Message(), at.RefusedBy()
+	}
+	if s.cfg.Marks != nil {
+		t.decision = explain.Decision(at, t.it.Attempts, t.began.Sub(t.it.Since))
+	}
+	if at.Chosen == nil {
+		return nil
+	}
+	r := &round{profile: a.profile, it: t.it, pod: pod, cycle: at.Cycle, node: at.Chosen.Name, began: a.began}
+	switch err := s.hold(ctx, r, at.Chosen); {
+	case err == nil:
+		t.round = r
+	case verdict(err) != nil:
+		t.message, t.refused = err.Error(), []string{verdict(err).Plugin}
+	default:
+		return fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
+	}
+	return nil
+}
+
+// nominations are the pods that are to come to nodes, without the group's own: they are what is being placed.
+func (a *groupAttempt) nominations() framework.Nominations {
+	all := a.s.nominator.view()
+	if all == nil {
+		return nil
+	}
+	return func(node string) []*state.PodInfo {
+		return slices.DeleteFunc(slices.Clone(all(node)), func(p *state.PodInfo) bool {
+			key, ok := state.GroupOf(p.Pod)
+			return ok && key == a.key
+		})
+	}
+}
+
+// permit asks the plugins that may hold pods back, before any pod is bound. Pods that have gone meanwhile count no more.
+func (a *groupAttempt) permit(ctx context.Context) {
+	for _, t := range a.members {
+		if t.round == nil {
+			continue
+		}
+		if node, _ := a.s.cache.Where(t.it.Pod.Pod.UID); node == "" {
+			a.s.unreserve(ctx, t.round)
+			t.round = nil
+		}
+	}
+	if a.recount(); a.verdict != nil {
+		return
+	}
+	for _, t := range a.members {
+		if t.round == nil {
+			continue
+		}
+		err := t.round.timed("Permit", &t.round.told.Permit, func() (err error) {
+			t.waits, err = a.s.ask(ctx, t.round)
+			return err
+		})
+		if err == nil {
+			continue
+		}
+		a.s.unreserve(ctx, t.round)
+		t.message, t.round = err.Error(), nil
+		if st := verdict(err); st != nil {
+			t.refused = []string{st.Plugin}
+		} else {
+			a.err = err
+			return
+		}
+	}
+	a.recount()
+}
+
+// recount looks again at how many pods of the group have nodes.
+func (a *groupAttempt) recount() {
+	a.group = a.s.groups.Get(a.key)
+	a.scheduled = a.group.Scheduled
+	if a.group.Object == nil {
+		a.verdict = errGroupGone
+		return
+	}
+	if a.feasible(); a.verdict == nil && !slices.ContainsFunc(a.members, func(t *member) bool { return t.round != nil }) {
+		a.verdict = errGroup
+	}
+}
+
+// errGroup is said of a group of which no pod could be placed, and errGroupGone of one that was deleted meanwhile.
+var (
+	errGroup     = framework.Refuse(plugins.GangName, framework.Unschedulable, "pod group is unschedulable")
+	errGroupGone = framework.Refuse(plugins.GangName, framework.Unschedulable, "the pod group is gone")
+)
+
+// bind lets the pods that have nodes go on; the others wait.
+func (a *groupAttempt) bind(ctx context.Context) {
+	s := a.s
+	var back []*queue.Item
+	var refused []string
+	for _, t := range a.members {
+		if t.round == nil {
+			a.tell(t)
+			back, refused = append(back, t.it), union(refused, t.refused)
+			a.report(ctx, t, reasonUnschedulable, t.message)
+			continue
+		}
+		if err := a.tell(t); err != nil {
+			s.unreserve(ctx, t.round)
+			s.queue.Assumed(t.it) // it comes back by itself
+			s.later(ctx, s.failed(ctx, t.it, t.it.Pod, err, a.began))
+			continue
+		}
+		s.queue.Assumed(t.it)
+		s.nominator.remove(t.it.Pod.Pod.UID)
+		var held *framework.WaitingPod
+		if t.waits != nil {
+			held = s.permits.Hold(t.round.pod, t.round.node, t.waits)
+		}
+		s.send(ctx, t.round, held)
+	}
+	a.condition(ctx, metav1.ConditionTrue, "Scheduled", "")
+	s.queue.Settle(a.head, back, union(refused, []string{plugins.GangName}), false)
+}
+
+// refuse takes back what was placed and says why.
+func (a *groupAttempt) refuse(ctx context.Context) {
+	s := a.s
+	for _, t := range slices.Backward(a.members) {
+		if t.round != nil {
+			s.unreserve(ctx, t.round)
+			t.round = nil
+		}
+	}
+	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
+	if a.err != nil {
+		reason, condition, message = reasonError, schedulingv1beta1.PodGroupReasonSchedulerError, a.err.Error()
+		s.log.Warn("scheduling attempt failed", "podgroup", a.key, "attempt", a.head.Attempts, "err", a.err)
+	} else {
+		a.makeRoom(ctx)
+		message = a.verdict.Error()
+		if a.message != "" {
+			message += ", " + a.message
+		}
+	}
+	refused := []string{plugins.GangName}
+	for _, t := range a.members {
+		pod := t.it.Pod
+		if node := a.nominated[pod]; node != "" {
+			s.nominator.add(pod, node)
+		} else {
+			s.nominator.remove(pod.Pod.UID)
+		}
+		said := t.message
+		if said == "" || a.err != nil {
+			said = message
+		}
+		if t.decision != nil && said != "" {
+			t.decision.Message = said
+		}
+		a.tell(t)
+		refused = union(refused, t.refused)
+		a.report(ctx, t, reason, said)
+	}
+	a.condition(ctx, metav1.ConditionFalse, condition, message)
+	s.queue.Settle(a.head, a.items(), refused, a.err != nil)
+}
+
+// report tells users why a pod has no node.
+func (a *groupAttempt) report(ctx context.Context, t *member, reason, message string) {
+	result := unschedulable
+	if reason == reasonError {
+		result = failed
+	}
+	a.measureAttempt(result, a.began)
+	a.s.later(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod]))
+}
+
+// tell tells the story of the attempt for one pod; only tests make it fail.
+func (a *groupAttempt) tell(t *member) error {
+	d := t.decision
+	if d == nil {
+		return nil
+	}
+	if t.round == nil {
+		d.Waits = waits(a.s.queue.Waits(t.it.Pod.Pod, union(t.refused, []string{plugins.GangName})), false)
+	}
+	return a.s.cfg.Marks.Reach(mark.Mark{
+		Step: mark.StepDecision, Component: "scheduler", At: t.began, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,
+	})
+}
+
+func union(a, b []string) []string {
+	for _, s := range b {
+		if !slices.Contains(a, s) {
+			a = append(a, s)
+		}
+	}
+	return a
+}
+
+// makeRoom looks for pods whose leaving would let the group be placed.
+func (a *groupAttempt) makeRoom(context.Context) {}

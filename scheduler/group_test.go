@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/api/gates"
+	"keelson/scheduler"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// groups has the scheduler, and the fake server, know pod groups.
+func groups(c *scheduler.Config) {
+	c.Gates = gates.All()
+	c.Client.Interface.(*fake.Clientset).Resources = []*metav1.APIResourceList{{
+		GroupVersion: schedulingv1beta1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "podgroups", Namespaced: true, Kind: "PodGroup"}},
+	}}
+}
+
+func gang(name string, least int32) *schedulingv1beta1.PodGroup {
+	return &schedulingv1beta1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("group-" + name)},
+		Spec:       schedulingv1beta1.PodGroupSpec{SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: least}}},
+	}
+}
+
+func of(group string) schedtest.PodOption {
+	return schedtest.With(func(s *corev1.PodSpec) { s.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group} })
+}
+
+// members makes n pods of a group: group-0 and so on.
+func members(group string, n int, cpu string, o ...schedtest.PodOption) []runtime.Object {
+	var out []runtime.Object
+	for i := range n {
+		out = append(out, schedtest.Pod(fmt.Sprintf("%s-%d", group, i), append(o, of(group), schedtest.Asks(cpu, ""))...))
+	}
+	return out
+}
+
+// on counts the pods that have nodes, of those whose names begin so.
+func (c *cluster) on(prefix string) int {
+	c.t.Helper()
+	pods, err := c.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := 0
+	for i := range pods.Items {
+		if strings.HasPrefix(pods.Items[i].Name, prefix) && bound(&pods.Items[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *cluster) pod(name string) *corev1.Pod {
+	c.t.Helper()
+	p, err := c.CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+// stands is the group's condition: "False Unschedulable: message".
+func (c *cluster) stands(group string) string {
+	c.t.Helper()
+	g, err := c.SchedulingV1beta1().PodGroups("default").Get(context.Background(), group, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	s := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	if s == nil {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%s %s: %s", s.Status, s.Reason, s.Message), ": ")
+}
+
+func (c *cluster) add(objs ...runtime.Object) {
+	c.t.Helper()
+	for _, o := range objs {
+		if err := c.Tracker().Add(o); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) remove(name string) {
+	c.t.Helper()
+	if err := c.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// settle waits until nothing moves any more, for as long as backoffs take.
+func settle() {
+	time.Sleep(time.Minute)
+	synctest.Wait()
+}
+
+func startGroups(t *testing.T, objs ...runtime.Object) *cluster {
+	t.Helper()
+	return startWith(t, groups, objs...)
+}
+
+// TestGangAllOrNothing: two of three would fit, so none is bound; with another node all are.
+func TestGangAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startGroups(t, append(members("g", 3, "1500m"), gang("g", 3), schedtest.Node("n1"))...)
+		settle()
+		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "False Unschedulable: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining" {
+			t.Errorf("%d bound, group %q", n, s)
+		}
+		said := map[string]int{}
+		for i := range 3 {
+			cond := scheduledCondition(c.pod(fmt.Sprintf("g-%d", i)))
+			if cond == nil || cond.Status != corev1.ConditionFalse || cond.Reason != corev1.PodReasonUnschedulable {
+				t.Fatalf("pod %d: condition %+v", i, cond)
+			}
+			said[cond.Message]++
+		}
+		if said["minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"] != 2 || said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
+			t.Errorf("pods say %v", said)
+		}
+		// A plain pod has the room that they do not take.
+		c.add(schedtest.Pod("plain", schedtest.Asks("500m", "")))
+		settle()
+		if !bound(c.pod("plain")) {
+			t.Error("the plain pod has no node")
+		}
+		c.add(schedtest.Node("n2"))
+		settle()
+		if n, s := c.on("g"), c.stands("g"); n != 3 || s != "True Scheduled" {
+			t.Errorf("%d bound, group %q; want 3, True Scheduled", n, s)
+		}
+	})
+}
+
+// TestTwoGangs: each needs more than half of the cluster; one gets all it needs, and the other goes on when that one has ended.
+func TestTwoGangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objs := []runtime.Object{schedtest.Node("n1"), schedtest.Node("n2"), gang("a", 6), gang("b", 6)}
+		a, b := members("a", 6, "1"), members("b", 6, "1")
+		for i := range a {
+			objs = append(objs, a[i], b[i])
+		}
+		c := startGroups(t, objs...)
+		settle()
+		first, second := "a-", "b-"
+		if c.on("b-") > 0 {
+			first, second = second, first
+		}
+		if c.on(first) != 6 || c.on(second) != 0 {
+			t.Fatalf("%d of a and %d of b are bound", c.on("a-"), c.on("b-"))
+		}
+		for i := range 6 {
+			c.remove(fmt.Sprint(first, i))
+		}
+		settle()
+		if n := c.on(second); n != 6 {
+			t.Errorf("%d of the second are bound, want 6", n)
+		}
+	})
+}
+
+// TestGangComesLate: pods wait for their group, then for enough of them; a lower minCount is enough, too.
+func TestGangComesLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startGroups(t, append(members("g", 3, "1"), schedtest.Node("n1"))...)
+		settle()
+		if n := c.on("g"); n != 0 {
+			t.Fatalf("%d bound without a group", n)
+		}
+		c.add(gang("g", 5))
+		settle()
+		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "" {
+			t.Fatalf("%d bound of 3, 5 wanted; group %q", n, s)
+		}
+		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.add(schedtest.Pod("g-3", of("g"), schedtest.Asks("1", "")))
+		settle()
+		if n := c.on("g"); n != 4 {
+			t.Fatalf("%d bound, want 4", n)
+		}
+		// What comes later goes by itself, and waits if there is no room.
+		c.add(schedtest.Pod("g-4", of("g"), schedtest.Asks("1", "")))
+		settle()
+		if cond := scheduledCondition(c.pod("g-4")); cond == nil || cond.Message != "0/1 nodes are available: 1 Insufficient cpu." || c.stands("g") != "True Scheduled" {
+			t.Errorf("condition %+v, group %q", cond, c.stands("g"))
+		}
+		c.remove("g-0")
+		settle()
+		if !bound(c.pod("g-4")) {
+			t.Error("room was made, and the pod has no node")
+		}
+	})
+}
+
+// TestLowerMinCount: a group that did not fit as it was is tried again when less is wanted of it.
+func TestLowerMinCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startGroups(t, append(members("g", 6, "1"), gang("g", 5), schedtest.Node("n1"))...)
+		settle()
+		if n := c.on("g"); n != 0 {
+			t.Fatalf("%d bound", n)
+		}
+		if _, err := c.SchedulingV1beta1().PodGroups("default").Update(t.Context(), gang("g", 4), metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		if n, s := c.on("g"), c.stands("g"); n != 4 || s != "True Scheduled" {
+			t.Errorf("%d bound, group %q; want 4", n, s)
+		}
+	})
+}
+
+// TestImpossiblePod: one pod that fits nowhere keeps the whole gang from nodes if it is needed, and only itself if it is not.
+func TestImpossiblePod(t *testing.T) {
+	for least, want := range map[int32]int{4: 0, 3: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			objs := append(members("g", 3, "1"), gang("g", least), schedtest.Node("n1"), schedtest.Pod("g-big", of("g"), schedtest.Asks("64", "")))
+			c := startGroups(t, objs...)
+			settle()
+			if n := c.on("g"); n != want {
+				t.Errorf("minCount %d: %d bound, want %d", least, n, want)
+			}
+		})
+	}
+}
+
+// TestUnlikePods: what decides for the whole group must be the same for all of it.
+func TestUnlikePods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startGroups(t, schedtest.Node("n1"), gang("g", 2), schedtest.Pod("g-0", of("g")), schedtest.Pod("g-1", of("g"), schedtest.Priority(5)))
+		settle()
+		const want = "all pods in a single pod group should have the same priority as the pod group's priority, got 5 and 0"
+		if n, s := c.on("g"), c.stands("g"); n != 0 || s != "False SchedulerError: "+want {
+			t.Errorf("%d bound, group %q", n, s)
+		}
+		if cond := scheduledCondition(c.pod("g-0")); cond == nil || cond.Reason != corev1.PodReasonSchedulerError || cond.Message != want {
+			t.Errorf("condition %+v", cond)
+		}
+		c.remove("g-1")
+		c.add(schedtest.Pod("g-2", of("g")))
+		settle()
+		if n := c.on("g"); n != 2 {
+			t.Errorf("%d bound, want 2", n)
+		}
+	})
+}
+
+// deletes deletes a pod of a group while the group is being placed.
+type deletes struct {
+	c    **cluster
+	when string
+	what string
+}
+
+func (*deletes) Name() string { return "Deletes" }
+
+func (d *deletes) Reserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ *state.NodeInfo) error {
+	if pod.Pod.Name == d.when {
+		d.when = ""
+		(*d.c).remove(d.what)
+		time.Sleep(time.Second) // until the scheduler has heard of it
+	}
+	return nil
+}
+
+func (*deletes) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
+
+// TestDeletedMidCycle: a pod that is deleted while its gang is being placed counts no more, whether it was placed already or not.
+func TestDeletedMidCycle(t *testing.T) {
+	for _, gone := range []string{"g-0", "g-2"} {
+		synctest.Test(t, func(t *testing.T) {
+			var c *cluster
+			d := &deletes{c: &c, when: "g-1", what: gone}
+			c = startWith(t, func(cfg *scheduler.Config) {
+				with(framework.Registry{"Deletes": made(d)})(cfg)
+				groups(cfg)
+			}, schedtest.Node("n1"))
+			c.add(members("g", 3, "1")...)
+			c.add(gang("g", 3))
+			settle()
+			if n := c.on("g"); n != 0 || d.when != "" {
+				t.Fatalf("%s deleted (%v): %d of 2 bound, 3 wanted", gone, d.when == "", n)
+			}
+			c.add(schedtest.Pod("g-3", of("g"), schedtest.Asks("2", "")))
+			settle()
+			if n := c.on("g"); n != 3 {
+				t.Errorf("%s deleted, another came: %d bound, want 3", gone, n)
+			}
+		})
+	}
+}
+
+// TestBindingOfGangFails: the pod whose binding failed comes again, and the others stay.
+func TestBindingOfGangFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := startGroups(t, schedtest.Node("n1"))
+		c.refuse.Store(true)
+		c.add(append(members("g", 4, "1"), gang("g", 4))...)
+		settle()
+		if n := c.on("g"); n != 4 || c.refuse.Load() {
+			t.Errorf("%d bound, want 4", n)
+		}
+	})
+}
+
+// TestKilledBetweenBindings: a scheduler that starts finds a part of a gang bound, and binds the rest though it is less than minCount.
+func TestKilledBetweenBindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objs := append(members("g", 4, "1"), gang("g", 4), schedtest.Node("n1"))
+		objs[0].(*corev1.Pod).Spec.NodeName = "n1"
+		c := startGroups(t, objs...)
+		settle()
+		if n, s := c.on("g"), c.stands("g"); n != 4 || s != "True Scheduled" {
+			t.Errorf("%d bound, group %q", n, s)
+		}
+	})
+}
+
+// TestLargeGangStarvesNobody: a gang of a thousand that cannot fit is tried again and again, and plain pods get their nodes.
+func TestLargeGangStarvesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objs := append(members("huge", 1000, "1"), gang("huge", 400))
+		for i := range 100 {
+			objs = append(objs, schedtest.Node(fmt.Sprint("n", i), schedtest.Offers(corev1.ResourceCPU, "2")))
+		}
+		c := startGroups(t, objs...)
+		for i := range 100 {
+			c.add(schedtest.Pod(fmt.Sprint("plain-", i), schedtest.Asks("1", "")))
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if n, huge := c.on("plain"), c.on("huge"); n != 100 || huge != 0 {
+			t.Errorf("%d of 100 plain pods are bound, and %d of the gang", n, huge)
+		}
+	})
+}
+
+// TestRandomGangs: gangs that come in any order, with nodes that come late, have minCount pods on nodes or none.
+func TestRandomGangs(t *testing.T) {
+	for seed := range uint64(40) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			var objs []runtime.Object
+			least := map[string]int{}
+			for i := range 2 + r.IntN(6) {
+				name := fmt.Sprintf("g%d", i)
+				n := 1 + r.IntN(9)
+				least[name] = 1 + r.IntN(n)
+				objs = append(append(objs, gang(name, int32(least[name]))), members(name, n, []string{"500m", "1", "1500m", "3"}[r.IntN(4)])...)
+			}
+			for i := range 1 + r.IntN(6) {
+				objs = append(objs, schedtest.Node(fmt.Sprint("n", i)))
+			}
+			r.Shuffle(len(objs), func(i, j int) { objs[i], objs[j] = objs[j], objs[i] })
+			before := r.IntN(len(objs))
+			c := startGroups(t, objs[:before]...)
+			check := func() {
+				t.Helper()
+				for name, min := range least {
+					if n := c.on(name + "-"); n > 0 && n < min {
+						t.Errorf("seed %d: %d pods of %s are bound, minCount %d", seed, n, name, min)
+					}
+				}
+			}
+			for _, o := range objs[before:] {
+				c.add(o)
+				if r.IntN(4) == 0 {
+					time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+					synctest.Wait()
+					check()
+				}
+			}
+			settle()
+			check()
+			used := map[string]int64{}
+			pods, err := c.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range pods.Items {
+				used[p.Spec.NodeName] += p.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
+			}
+			delete(used, "")
+			for node, m := range used {
+				if m > 4000 {
+					t.Errorf("seed %d: pods on %s ask for %dm of 4000m", seed, node, m)
+				}
+			}
+		})
+	}
+}

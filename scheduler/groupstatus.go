@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"keelson/client"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/state"
+)
+
+// condition writes what became of the attempt into the group's status. Once a group has been scheduled that stays so.
+func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionStatus, reason, message string) {
+	g := a.group.Object
+	if g == nil {
+		return
+	}
+	had := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	if had != nil && had.Status == metav1.ConditionTrue && status != metav1.ConditionTrue {
+		return
+	}
+	next := g.DeepCopy()
+	if !apimeta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
+		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message, ObservedGeneration: g.Generation,
+	}) {
+		return
+	}
+	now := apimeta.FindStatusCondition(next.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": g.UID}, "status": map[string]any{"conditions": []metav1.Condition{*now}}})
+	if err != nil {
+		return // no value here can fail to encode
+	}
+	a.s.later(ctx, func(ctx context.Context) {
+		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
+			a.s.log.Warn("cannot write how a pod group stands", "podgroup", a.key, "err", err)
+		}
+	})
+}
+
+var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate GenericWorkload, and --runtime-config=scheduling.k8s.io/v1beta1=true if it is Kubernetes'")
+
+// watchGroups watches pod groups, where the gate is on.
+func (s *Scheduler) watchGroups(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
+	if s.groups == nil {
+		return nil, nil
+	}
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(schedulingv1beta1.SchemeGroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return nil, errNoGroups
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask what the server has: %w", err)
+	}
+	served := false
+	for _, r := range list.APIResources {
+		served = served || r.Name == plugins.PodGroups.Resource
+	}
+	if !served {
+		return nil, errNoGroups
+	}
+	inf := f.Scheduling().V1beta1().PodGroups().Informer()
+	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { s.setGroup(nil, o) }, UpdateFunc: s.setGroup, DeleteFunc: s.dropGroup,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch pod groups: %w", err)
+	}
+	return []cache.DoneChecker{reg.HasSyncedChecker()}, nil
+}
+
+func keyOf(g *schedulingv1beta1.PodGroup) state.GroupKey {
+	return state.GroupKey{Namespace: g.Namespace, Name: g.Name}
+}
+
+func (s *Scheduler) setGroup(before, after any) {
+	g, ok := client.Delivered[*schedulingv1beta1.PodGroup](after)
+	if !ok {
+		return
+	}
+	s.groups.SetObject(keyOf(g), g)
+	e := framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, NewObject: g}
+	if old, ok := client.Delivered[*schedulingv1beta1.PodGroup](before); ok && old.UID == g.UID {
+		e.OldObject = old
+	}
+	s.queue.Happened(e)
+}
+
+func (s *Scheduler) dropGroup(o any) {
+	if g, ok := client.Delivered[*schedulingv1beta1.PodGroup](o); ok {
+		s.groups.SetObject(keyOf(g), nil)
+		s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
+	}
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// GangScheduling has the pods of a gang wait until there are as many as its minCount, and sees to it that as many get nodes or none.
+type GangScheduling struct {
+	Groups  *state.Groups
+	Waiting *framework.WaitingPods
+}
+
+// gangWait is for how long a pod of a gang waits for the others once it has its node.
+const gangWait = 5 * time.Minute
+
+// GangName is the plugin's name.
+const GangName = "GangScheduling"
+
+// Name is the plugin's.
+func (GangScheduling) Name() string { return GangName }
+
+// PreEnqueue refuses a pod whose group does not exist, or has too few pods.
+func (p GangScheduling) PreEnqueue(pod *state.PodInfo) *framework.Status {
+	key, ok := state.GroupOf(pod.Pod)
+	if !ok {
+		return nil
+	}
+	g := p.Groups.Get(key)
+	switch {
+	case g.Object == nil:
+		return framework.Refuse(GangName, framework.Unresolvable, fmt.Sprintf("waiting for pods's pod group %q to appear in scheduling queue", key.Name))
+	case g.Object.Spec.SchedulingPolicy.Gang != nil && g.Pods < g.MinCount():
+		return framework.Refuse(GangName, framework.Unresolvable, "waiting for minCount pods from a gang to appear in scheduling queue")
+	}
+	return nil
+}
+
+// PlacementFeasible refuses a group that has too few pods left to reach its minCount; wait: it has not reached it yet.
+func (GangScheduling) PlacementFeasible(g *state.PodGroup, scheduled, remaining int) (st *framework.Status, wait bool) {
+	least := g.MinCount()
+	switch {
+	case scheduled+remaining < least:
+		return framework.Refuse(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), false
+	case scheduled < least:
+		return framework.Refuse(GangName, framework.Unschedulable, fmt.Sprintf("minCount (%d) is not yet satisfied: %d scheduled, %d remaining", least, scheduled, remaining)), true
+	}
+	return nil, false
+}
+
+// Permit has a pod wait while fewer pods of its gang than minCount have nodes. The one with which they are enough lets the others go.
+func (p GangScheduling) Permit(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, _ string) (*framework.Status, time.Duration) {
+	key, ok := state.GroupOf(pod.Pod)
+	if !ok {
+		return nil, 0
+	}
+	if g := p.Groups.Get(key); g.Object != nil && g.Scheduled < g.MinCount() {
+		return nil, gangWait
+	}
+	for _, w := range p.Waiting.All() {
+		if other, _ := state.GroupOf(w.Pod.Pod); other == key {
+			w.Allow(GangName)
+		}
+	}
+	return nil, 0
+}
+
+// PodGroups is the resource of pod groups.
+var PodGroups = schedulingv1beta1.SchemeGroupVersion.WithResource("podgroups")
+
+// EventsToRegister: another pod of the group that comes to a node from elsewhere, the group's object, or a lower minCount may help. That
+// another pod waits, the queue knows itself.
+func (GangScheduling) EventsToRegister() []framework.ClusterEventWithHint {
+	return []framework.ClusterEventWithHint{
+		{On: framework.PodAdd, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			own, _ := state.GroupOf(pod.Pod)
+			other, ok := state.GroupOf(e.NewPod)
+			return ok && own == other
+		}},
+		{On: framework.Objects, Resource: PodGroups, Worth: worthOfGroup},
+	}
+}
+
+func worthOfGroup(pod *state.PodInfo, e *framework.Event) bool {
+	own, ok := state.GroupOf(pod.Pod)
+	now, set := e.NewObject.(*schedulingv1beta1.PodGroup)
+	if !ok || !set || own != (state.GroupKey{Namespace: now.Namespace, Name: now.Name}) {
+		return false
+	}
+	old, had := e.OldObject.(*schedulingv1beta1.PodGroup)
+	if !had {
+		return true
+	}
+	before, after := old.Spec.SchedulingPolicy.Gang, now.Spec.SchedulingPolicy.Gang
+	return before != nil && after != nil && after.MinCount < before.MinCount
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+
+	podkind "keelson/api/core/pod"
+)
+
+// GroupKey names a pod group.
+type GroupKey = types.NamespacedName
+
+// GroupOf is the group that a pod belongs to; false: none.
+func GroupOf(pod *corev1.Pod) (GroupKey, bool) {
+	if pod.Spec.SchedulingGroup == nil { // nearly always
+		return GroupKey{}, false
+	}
+	name := podkind.Group(pod)
+	return GroupKey{Namespace: pod.Namespace, Name: name}, name != ""
+}
+
+// Groups is what the scheduler knows of pod groups: their objects, and how many pods there are of each. Safe for several goroutines.
+type Groups struct {
+	mu  sync.Mutex
+	all map[GroupKey]*groupEntry
+}
+
+type groupEntry struct {
+	object    *schedulingv1beta1.PodGroup
+	pods      map[types.UID]bool // whether it has a node, if only by assumption
+	scheduled int
+}
+
+// PodGroup is how a group stands.
+type PodGroup struct {
+	Object *schedulingv1beta1.PodGroup // shared; nil: there is none
+	// Pods of it there are that have not finished, Scheduled of them have a node.
+	Pods, Scheduled int
+}
+
+// NewGroups knows none.
+func NewGroups() *Groups { return &Groups{all: map[GroupKey]*groupEntry{}} }
+
+// MinCount is how many pods of a group must have nodes before any is bound: 1 unless it is a gang.
+func (g *PodGroup) MinCount() int {
+	if g.Object == nil || g.Object.Spec.SchedulingPolicy.Gang == nil {
+		return 1
+	}
+	return int(g.Object.Spec.SchedulingPolicy.Gang.MinCount)
+}
+
+// Priority is that of the group's object.
+func (g *PodGroup) Priority() int32 {
+	if g.Object == nil || g.Object.Spec.Priority == nil {
+		return 0
+	}
+	return *g.Object.Spec.Priority
+}
+
+// Get tells how a group stands now.
+func (g *Groups) Get(key GroupKey) PodGroup {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e, ok := g.all[key]
+	if !ok {
+		return PodGroup{}
+	}
+	return PodGroup{Object: e.object, Pods: len(e.pods), Scheduled: e.scheduled}
+}
+
+// SetObject adds or replaces a group's object; nil: it is gone.
+func (g *Groups) SetObject(key GroupKey, o *schedulingv1beta1.PodGroup) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.entryLocked(key).object = o
+	g.tidyLocked(key)
+}
+
+// AddPod says that a pod exists; with a node if its spec names one. Pods of no group are no business of g's, and a nil g has none.
+func (g *Groups) AddPod(pod *corev1.Pod) {
+	g.change(pod, func(e *groupEntry) {
+		if _, known := e.pods[pod.UID]; !known {
+			e.pods[pod.UID] = false
+		}
+		if pod.Spec.NodeName != "" {
+			e.setLocked(pod.UID, true)
+		}
+	})
+}
+
+// Assume says that a pod is to have a node, and Forget that it is not after all. Pods that have gone stay so.
+func (g *Groups) Assume(pod *corev1.Pod) {
+	g.change(pod, func(e *groupEntry) { e.setLocked(pod.UID, true) })
+}
+
+// Forget takes back an assumption.
+func (g *Groups) Forget(pod *corev1.Pod) {
+	g.change(pod, func(e *groupEntry) { e.setLocked(pod.UID, false) })
+}
+
+func (g *Groups) change(pod *corev1.Pod, f func(*groupEntry)) {
+	key, ok := GroupOf(pod)
+	if !ok || g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f(g.entryLocked(key))
+	g.tidyLocked(key)
+}
+
+// RemovePod says that a pod is gone, has finished, or will not be scheduled any more.
+func (g *Groups) RemovePod(pod *corev1.Pod) {
+	g.change(pod, func(e *groupEntry) {
+		e.setLocked(pod.UID, false)
+		delete(e.pods, pod.UID)
+	})
+}
+
+func (g *Groups) entryLocked(key GroupKey) *groupEntry {
+	e, ok := g.all[key]
+	if !ok {
+		e = &groupEntry{pods: map[types.UID]bool{}}
+		g.all[key] = e
+	}
+	return e
+}
+
+func (g *Groups) tidyLocked(key GroupKey) {
+	if e := g.all[key]; e.object == nil && len(e.pods) == 0 {
+		delete(g.all, key)
+	}
+}
+
+func (e *groupEntry) setLocked(uid types.UID, scheduled bool) {
+	was, known := e.pods[uid]
+	if !known || was == scheduled {
+		return
+	}
+	e.pods[uid] = scheduled
+	if scheduled {
+		e.scheduled++
+	} else {
+		e.scheduled--
+	}
+}
+
+// Len counts the groups that something is known of.
+func (g *Groups) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.all)
+}
