@@ -65,6 +65,7 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
 	}
+	impatient(cfg, patience)
 	hc, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, err
@@ -75,6 +76,9 @@ func (f *storyFlags) get(ctx context.Context, path string) (io.ReadCloser, error
 	}
 	resp, err := hc.Do(req)
 	if err != nil {
+		if silent := (*silentError)(nil); errors.As(err, &silent) {
+			return nil, silent
+		}
 		return nil, fmt.Errorf("ask the cluster: %w", err)
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -174,7 +178,10 @@ func timelineCommand(std Stdio) *cobra.Command {
 		if steps {
 			render = timeline.RenderSteps
 		}
-		return printStories(c.Context(), body, std.Out, render)
+		return printStories(c.Context(), body, std.Out, func(out io.Writer, s *timeline.Story, color bool, width int) {
+			s.Waits = f.waits(c.Context(), s)
+			render(out, s, color, width)
+		})
 	}
 	return c
 }

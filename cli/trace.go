@@ -64,7 +64,7 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	if err != nil {
 		return err
 	}
-	cl, err := f.clientset()
+	cl, err := f.clientset(patience + f.timeout)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,8 @@ func (f *traceFlags) run(ctx context.Context, std Stdio) error {
 	return nil
 }
 
-func (f *storyFlags) clientset() (*kubernetes.Clientset, error) {
+// clientset gives up on a server that is silent for wait.
+func (f *storyFlags) clientset(wait time.Duration) (*kubernetes.Clientset, error) {
 	kubeconfig := f.kubeconfig
 	if kubeconfig == "" {
 		kubeconfig = cluster.DataDir(f.dataDir).Kubeconfig()
@@ -100,6 +101,7 @@ func (f *storyFlags) clientset() (*kubernetes.Clientset, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
 	}
+	impatient(cfg, wait)
 	return kubernetes.NewForConfig(cfg)
 }
 

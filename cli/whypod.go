@@ -14,22 +14,28 @@ import (
 	"keelson/timeline"
 )
 
-// why asks what the scheduler thought of a pod, and the API where that does not say it all.
 func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error) {
+	w, _, err := f.whyAround(ctx, name)
+	return w, err
+}
+
+// whyAround asks what the scheduler thought of a pod, and the API where that does not say it all; of a pod that is gone, or not ours to
+// read, it has no Around.
+func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why, *timeline.Around, error) {
 	w := &timeline.Why{}
 	at := url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
 	asked := f.read(ctx, "/keelson/v1/why/"+at, w)
 	if asked != nil && !apierrors.IsNotFound(asked) {
-		return nil, asked
+		return nil, nil, asked
 	}
 	a := &timeline.Around{Pod: &corev1.Pod{}}
 	err := f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods/"+url.PathEscape(name), a.Pod)
 	switch {
 	case err != nil && asked != nil:
-		return nil, f.unknown(ctx, name, asked)
+		return nil, nil, f.unknown(ctx, name, asked)
 	case err != nil:
 		w.Gone = apierrors.IsNotFound(err) // or not ours to read: what is remembered is told all the same
-		return w, nil
+		return w, nil, nil
 	}
 	if asked != nil {
 		w.Namespace, w.Name, w.Partial = f.namespace, name, true
@@ -41,9 +47,21 @@ func (f *storyFlags) why(ctx context.Context, name string) (*timeline.Why, error
 	}
 	w.Explain(a)
 	if asked != nil && w.Reason == "" {
-		return nil, f.unknown(ctx, name, asked)
+		return nil, nil, f.unknown(ctx, name, asked)
 	}
-	return w, nil
+	return w, a, nil
+}
+
+// waits is what keeps the pod of a story that is not at its end from a node; empty: nothing that is known.
+func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
+	if s.Done || s.ReadyAfter > 0 {
+		return ""
+	}
+	w, a, err := f.whyAround(ctx, s.Name)
+	if err != nil || a == nil || string(a.Pod.UID) != s.UID && s.UID != "" {
+		return ""
+	}
+	return w.Waits(a)
 }
 
 // scheduler is what is wrong with the scheduler; empty: nothing, or nobody knows.

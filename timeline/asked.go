@@ -25,6 +25,28 @@ type Around struct {
 	Scheduler string
 }
 
+// Waits says what keeps the pod from running on a node; empty: it has one, or is gone.
+func (w *Why) Waits(a *Around) string {
+	switch d := w.Decision; {
+	case w.Gone, a.Pod == nil:
+	case a.NodeGone:
+		return fmt.Sprintf("there is no node %s, so nothing runs it", a.Pod.Spec.NodeName)
+	case a.Pod.Spec.NodeName != "":
+	case w.Reason != "":
+		return strings.TrimPrefix(w.Reason, pendingFor)
+	case d == nil:
+		return "the scheduler has not tried it yet"
+	case d.Message != "" && w.Next != "":
+		return d.Message + "; it is tried again when " + w.Next
+	default:
+		return d.Message
+	}
+	return ""
+}
+
+// pendingFor begins the reason of a pod that has no node.
+const pendingFor = "Pending: "
+
 // Explain says in w why no decision of our scheduler tells where the pod is: none was asked, or none was needed.
 func (w *Why) Explain(a *Around) {
 	p := a.Pod
@@ -52,10 +74,10 @@ func (w *Why) Explain(a *Around) {
 		for i, g := range p.Spec.SchedulingGates {
 			names[i] = g.Name
 		}
-		w.Reason = fmt.Sprintf("Pending: held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
+		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
 	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler:
-		w.Reason = fmt.Sprintf("Pending: it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
+		w.Reason = fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
 	case w.Decision == nil && a.Scheduler != "":
-		w.Reason = "Pending: the scheduler does not work: " + a.Scheduler
+		w.Reason = pendingFor + "the scheduler does not work: " + a.Scheduler
 	}
 }

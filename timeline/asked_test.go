@@ -44,6 +44,41 @@ func TestTrueReason(t *testing.T) {
 	}
 }
 
+// TestWaits: a story of a pod without a node says what the pod waits for, in both forms.
+func TestWaits(t *testing.T) {
+	gated := corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "example.com/a"}}}
+	short := &mark.Decision{Nodes: 3, Message: "0/3 nodes are available: 3 Insufficient cpu."}
+	for name, tt := range map[string]struct {
+		spec corev1.PodSpec
+		why  Why
+		gone bool
+		want string
+	}{
+		"gates":           {spec: gated, want: "held back by its scheduling gates (example.com/a); it is scheduled once spec.schedulingGates is empty"},
+		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `it waits for the scheduler "mine", which has not bound it; does one of that name run?`},
+		"unschedulable":   {why: Why{Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu.; it is tried again when a node changes"},
+		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "there is no node n, so nothing runs it"},
+		"soon":            {want: "the scheduler has not tried it yet"},
+		"on a node":       {spec: corev1.PodSpec{NodeName: "n"}, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
+		"gone":            {why: Why{Gone: true}},
+	} {
+		w, a := tt.why, &Around{Pod: &corev1.Pod{Spec: tt.spec}, NodeGone: tt.gone}
+		w.Explain(a)
+		s := Story{Namespace: "default", Name: "p", Waits: w.Waits(a), Steps: []Step{{Who: "apiserver", What: "POST pods", HandOff: handRequest}}}
+		var steps, lines strings.Builder
+		RenderSteps(&steps, &s, false, 0)
+		Render(&lines, &s, false, 0)
+		told := strings.Join(strings.Fields(steps.String()), " ")
+		wantSteps, wantLine := "not yet: "+tt.want+" accounted", "   waits: "+tt.want+"\n"
+		if tt.want == "" {
+			wantSteps, wantLine = "2-13 not yet accounted", ""
+		}
+		if s.Waits != tt.want || !strings.Contains(told, wantSteps) || !strings.Contains(lines.String(), wantLine) || tt.want == "" && strings.Contains(lines.String(), "waits") {
+			t.Errorf("%s: got %q in\n%s\n%s; want %q", name, s.Waits, steps.String(), lines.String(), tt.want)
+		}
+	}
+}
+
 // TestGone: of a pod that exists no more nobody says that it is Pending, or that anything is still to come.
 func TestGone(t *testing.T) {
 	for want, w := range map[string]Why{

@@ -3,6 +3,7 @@
 package timeline
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -79,6 +80,11 @@ func Render(out io.Writer, s *Story, color bool, width int) {
 				whats = broken(part.What, limit)
 			}
 			line("", Took(part.Took), part.Who, dim, whats...)
+		}
+	}
+	if s.Waits != "" && !s.Done {
+		for _, text := range Fold(indent+"waits: "+clean(s.Waits), cmp.Or(width, longLine), indent+"       ") {
+			b.WriteString(text + "\n")
 		}
 	}
 	footing(&b, s)

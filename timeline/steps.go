@@ -97,6 +97,9 @@ func (s *Story) absent(n, last int, static, scheduled, bound bool) string {
 		if s.Done {
 			return "none"
 		}
+		if s.Waits != "" {
+			return "not yet: " + clean(s.Waits)
+		}
 		return "not yet"
 	case n >= handToController && n <= handPodStored && s.Owner == "":
 		return "none: no controller made this pod, the first request did"
@@ -140,7 +143,12 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 			if to > n {
 				number += "-" + fmt.Sprint(to)
 			}
-			b.WriteString(right(number, 5) + "  " + p.with(dim, why) + "\n")
+			for i, line := range words(why, max(shortLine, width-7)) {
+				if i > 0 {
+					number = ""
+				}
+				b.WriteString(right(number, 5) + "  " + p.with(dim, line) + "\n")
+			}
 			n = to
 			continue
 		}

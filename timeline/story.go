@@ -41,6 +41,8 @@ type Story struct {
 	Dropped int `json:"dropped,omitempty"`
 	// DroppedEvents counts the later watch events that are not remembered.
 	DroppedEvents int `json:"droppedEvents,omitempty"`
+	// Waits is what keeps the pod from its node, as whoever asked the API knows; empty: nothing that is known.
+	Waits string `json:"-"`
 	// Done: nothing more is to come before the pod is Ready, has ended, or is gone.
 	Done bool `json:"done"`
 }

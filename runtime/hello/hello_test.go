@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -70,6 +71,10 @@ func TestShell(t *testing.T) {
 		{`while true; do break; done; echo ok`, "ok\n", 0},
 		{`set -e; false; echo never`, "", 1},
 		{`{ echo a; echo b; } > f; cat f | head -n 1`, "a\n", 0},
+		{`{ echo a; echo b; echo c; } > f; head -2 f; head -n1 f; head -c 3 f; head -c2 f`, "a\nb\na\na\nba\n", 0},
+		{`printf 'one\ntwo' | head; echo; head -c 1 /dev/zero | wc -c`, "one\ntwo\n1\n", 0},
+		{`head -n`, "", 1},
+		{`head -c x f`, "", 1},
 		{`echo one # comment`, "one\n", 0},
 		{`! false`, "", 0},
 		{`echo x >&2`, "", 0},
@@ -90,6 +95,39 @@ b"`, "a\nb\n", 0},
 			t.Errorf("sh -c %q: got %q and %d (%s), want %q and %d", c.script, out, code, errOut, c.out, c.code)
 		}
 	}
+}
+
+// TestHeadStreams: what has no lines is passed on as it comes, not gathered first.
+func TestHeadStreams(t *testing.T) {
+	in, out := &counted{left: 64 << 20}, &counted{}
+	var most runtime.MemStats
+	runtime.ReadMemStats(&most)
+	before := most.TotalAlloc
+	if code := head([]string{"head", "-n", "3"}, stdio{in: in, out: out, err: io.Discard}); code != 0 {
+		t.Errorf("head: %d", code)
+	}
+	runtime.ReadMemStats(&most)
+	if got := most.TotalAlloc - before; out.done != 64<<20 || got > 1<<20 {
+		t.Errorf("head passed on %d bytes and allocated %d; want all of 64 MiB and less than 1 MiB", out.done, got)
+	}
+}
+
+// counted is a file without lines to read from, and one to write to.
+type counted struct{ left, done int }
+
+func (c *counted) Read(b []byte) (int, error) {
+	if c.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(b), c.left)
+	clear(b[:n])
+	c.left -= n
+	return n, nil
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.done += len(b)
+	return len(b), nil
 }
 
 func TestShellReadsItsInput(t *testing.T) {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -12,25 +11,9 @@ import (
 
 // tail prints the last lines ("-n N", "-N"), or everything from a line or byte on ("-n +N", "-c +N").
 func tail(args []string, std stdio) int {
-	n, unit, files := "10", byte('n'), args[1:]
-	for len(files) > 0 && len(files[0]) > 1 && files[0][0] == '-' {
-		opt := files[0][1:]
-		files = files[1:]
-		switch opt[0] {
-		case 'n', 'c':
-			unit = opt[0]
-			if n = opt[1:]; n == "" {
-				if len(files) == 0 {
-					return complain(std, "tail", errors.New("usage: tail [-n [+]N | -c +N] [FILE]...")) //nolint:revive,staticcheck // the dots are of the usage
-				}
-				n, files = files[0], files[1:]
-			}
-		default:
-			n = opt
-		}
-	}
-	if len(files) == 0 {
-		files = []string{"-"}
+	n, unit, files, err := countOption(args[1:])
+	if err != nil {
+		return complain(std, "tail", err)
 	}
 	from, on := strings.CutPrefix(n, "+")
 	count := atoi(from, -1)
@@ -52,12 +35,34 @@ func tail(args []string, std stdio) int {
 	})
 }
 
+// countOption reads the options of head and tail before their files: "-n N", "-c N", "-N". A "-" is a file.
+func countOption(args []string) (n string, unit byte, files []string, err error) {
+	n, unit, files = "10", 'n', args
+	for len(files) > 0 && len(files[0]) > 1 && files[0][0] == '-' {
+		opt := files[0][1:]
+		files = files[1:]
+		if opt[0] != 'n' && opt[0] != 'c' {
+			n = opt
+			continue
+		}
+		unit = opt[0]
+		if n = opt[1:]; n == "" {
+			if len(files) == 0 {
+				return "", 0, nil, fmt.Errorf("-%c wants a number", unit)
+			}
+			n, files = files[0], files[1:]
+		}
+	}
+	if len(files) == 0 {
+		files = []string{"-"}
+	}
+	return n, unit, files, nil
+}
+
 func linesFrom(r io.Reader, out io.Writer, first int) error {
 	br := bufio.NewReader(r)
-	for n := 1; n < first; n++ {
-		if _, err := br.ReadString('\n'); err != nil {
-			return notEOF(err)
-		}
+	if err := copyLines(br, io.Discard, first-1); err != nil {
+		return notEOF(err)
 	}
 	_, err := io.Copy(out, br)
 	return err

@@ -170,27 +170,6 @@ func each(who string, files []string, std stdio, do func(io.Reader) error) int {
 	return code
 }
 
-func head(args []string, std stdio) int {
-	n, files := 10, args[1:]
-	if len(files) > 1 && files[0] == "-n" {
-		n, files = atoi(files[1], 10), files[2:]
-	}
-	if len(files) == 0 {
-		files = []string{"-"}
-	}
-	return each("head", files, std, func(r io.Reader) error {
-		br := bufio.NewReader(r)
-		for range n {
-			line, err := br.ReadString('\n')
-			fmt.Fprint(std.out, line)
-			if err != nil {
-				return notEOF(err)
-			}
-		}
-		return nil
-	})
-}
-
 func grep(args []string, std stdio) int {
 	set, rest := flags(args)
 	if len(rest) == 0 {
