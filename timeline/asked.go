@@ -37,7 +37,7 @@ func (w *Why) Waits(a *Around) string {
 	case d == nil:
 		return "the scheduler has not tried it yet"
 	case d.Message != "" && w.Next != "":
-		return d.Message + "; it is tried again when " + w.Next
+		return strings.TrimSuffix(d.Message, ".") + "; it is tried again when " + w.Next
 	default:
 		return d.Message
 	}
@@ -50,6 +50,12 @@ const pendingFor = "Pending: "
 // Explain says in w why no decision of our scheduler tells where the pod is: none was asked, or none was needed.
 func (w *Why) Explain(a *Around) {
 	p := a.Pod
+	if s := &p.Status; s.Phase == corev1.PodFailed && s.Reason != "" { // more than who deletes it after that
+		w.Ended = s.Reason
+		if s.Message != "" {
+			w.Ended += ": " + s.Message
+		}
+	}
 	node := p.Spec.NodeName
 	gone := ""
 	if a.NodeGone {

@@ -56,7 +56,7 @@ func TestWaits(t *testing.T) {
 	}{
 		"gates":           {spec: gated, want: "held back by its scheduling gates (example.com/a); it is scheduled once spec.schedulingGates is empty"},
 		"other scheduler": {spec: corev1.PodSpec{SchedulerName: "mine"}, want: `it waits for the scheduler "mine", which has not bound it; does one of that name run?`},
-		"unschedulable":   {why: Why{Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu.; it is tried again when a node changes"},
+		"unschedulable":   {why: Why{Decision: short, Next: "a node changes"}, want: "0/3 nodes are available: 3 Insufficient cpu; it is tried again when a node changes"},
 		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "there is no node n, so nothing runs it"},
 		"soon":            {want: "the scheduler has not tried it yet"},
 		"on a node":       {spec: corev1.PodSpec{NodeName: "n"}, why: Why{Node: "n", Decision: &mark.Decision{Chosen: "n"}}},
@@ -91,5 +91,35 @@ func TestGone(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("got %q, want %q in it", b.String(), want)
 		}
+	}
+}
+
+// TestWhyEnded: who or what ended a pod is told, whoever did it first, and what the API says of a pod that is still there.
+func TestWhyEnded(t *testing.T) {
+	subject := mark.Subject{Resource: "pods", Namespace: "default", Name: podName, UID: podUID(journey())}
+	by := func(d mark.Request) mark.Mark {
+		d.Resource = "pods"
+		return mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: at(60000), Subject: subject, Detail: &d}
+	}
+	gone := by(mark.Request{Verb: "DELETE", User: "system:node:node-1", Code: 200})
+	for want, marks := range map[string][]mark.Mark{
+		"   ended evicted by ann\n":              {by(mark.Request{Verb: "POST", Subresource: "eviction", User: "bob", Code: 429}), by(mark.Request{Verb: "POST", Subresource: "eviction", User: "ann", Code: 201}), gone},
+		"   ended deleted by ann\n":              {by(mark.Request{Verb: "DELETE", User: "ann", Code: 200}), gone},
+		"   ended Evicted: too large (by far)\n": {by(mark.Request{Verb: "PATCH", Subresource: "status", User: "system:node:node-1", Code: 200, Change: "phase Running -> Failed (Evicted: too large (by far))"}), gone},
+	} {
+		w, err := listening(append(journey(), marks...)).Why("default", podName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		RenderWhy(&b, &w, false, 0)
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("got\n%s\nwant %q in it", b.String(), want)
+		}
+	}
+	w := Why{Node: "n", Ended: "deleted by ann"}
+	w.Explain(&Around{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeName: "n"}, Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "so it is"}}})
+	if w.Ended != "Evicted: so it is" {
+		t.Errorf("of a pod that failed: got %q", w.Ended)
 	}
 }

@@ -36,6 +36,8 @@ type Why struct {
 	Gone bool `json:"gone,omitempty"`
 	// PreemptedBy is the pod, namespace/name, for which the scheduler deleted this one.
 	PreemptedBy string `json:"preemptedBy,omitempty"`
+	// Ended is how the pod ended, or who ends it, where that is known: "evicted by ann", "Evicted: The node was low on resource: memory".
+	Ended string `json:"ended,omitempty"`
 	// Decision is the last attempt; absent when there was none yet. Brief: it is not remembered in full any more.
 	Decision *mark.Decision `json:"decision,omitempty"`
 	Brief    bool           `json:"brief,omitempty"`
@@ -76,8 +78,8 @@ func reason(pod *record, now time.Time) Why {
 				w.Node, w.Next, until = d.Chosen, "", m.At.Add(m.Took)
 			}
 		case *mark.Request:
-			if d.Subresource == "binding" && d.Code < http.StatusBadRequest {
-				w.BoundBy = d.User
+			if d.Code < http.StatusBadRequest {
+				w.request(d)
 			}
 		case *mark.Bind:
 			if m.Err != "" {
@@ -95,6 +97,25 @@ func reason(pod *record, now time.Time) Why {
 	}
 	w.whole(pod.decided)
 	return w
+}
+
+// becameFailed is how a request's change says that a pod failed for a reason, which follows.
+const becameFailed = "-> Failed ("
+
+// request takes what a request that was granted says of the pod's binding and end.
+func (w *Why) request(d *mark.Request) {
+	switch {
+	case d.Subresource == "binding":
+		w.BoundBy = d.User
+	case w.Ended != "" || w.PreemptedBy != "": // who ended it first
+	case strings.Contains(d.Change, becameFailed):
+		_, why, _ := strings.Cut(d.Change, becameFailed)
+		w.Ended = why[:max(0, strings.LastIndexByte(why, ')'))]
+	case d.Subresource == "eviction":
+		w.Ended = "evicted by " + d.User
+	case d.Verb == http.MethodDelete && d.Resource == "pods" && d.Subresource == "":
+		w.Ended = "deleted by " + d.User
+	}
 }
 
 // whole puts the whole decision in place of the brief one.
@@ -119,6 +140,9 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 	t.heading(w)
 	if w.PreemptedBy != "" {
 		t.text(red, "preempted ", "by pod "+w.PreemptedBy+", which has a higher priority and needed its place")
+	}
+	if w.Ended != "" {
+		t.text(red, "ended ", w.Ended)
 	}
 	if w.Eviction != nil {
 		t.eviction(w)

@@ -73,9 +73,13 @@ func (w *Why) fate() string {
 // eviction prints when the pod must leave its node.
 func (t table) eviction(w *Why) {
 	e := w.Eviction
+	at := "at " + e.Deadline.Local().Format(time.TimeOnly)
 	when := "now"
-	if w.Left > 0 {
-		when = fmt.Sprintf("in %s, at %s", about(w.Left), e.Deadline.Local().Format(time.TimeOnly))
+	switch {
+	case w.Gone:
+		when = at
+	case w.Left > 0:
+		when = fmt.Sprintf("in %s, %s", about(w.Left), at)
 	}
 	tolerated := "which the pod does not tolerate"
 	if e.Tolerated > 0 {

@@ -3,6 +3,7 @@
 package handlers
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,8 +25,12 @@ func TestNoteChange(t *testing.T) {
 		before, now corev1.PodStatus
 		want        string
 	}{
-		"phase":       {corev1.PodStatus{Phase: "Pending"}, corev1.PodStatus{Phase: "Running"}, "phase Pending -> Running"},
-		"its reason":  {corev1.PodStatus{Phase: "Running"}, corev1.PodStatus{Phase: "Failed", Reason: "DeadlineExceeded"}, "phase Running -> Failed (DeadlineExceeded)"},
+		"phase":      {corev1.PodStatus{Phase: "Pending"}, corev1.PodStatus{Phase: "Running"}, "phase Pending -> Running"},
+		"its reason": {corev1.PodStatus{Phase: "Running"}, corev1.PodStatus{Phase: "Failed", Reason: "DeadlineExceeded"}, "phase Running -> Failed (DeadlineExceeded)"},
+		"its words": {corev1.PodStatus{Phase: "Running"}, corev1.PodStatus{Phase: "Failed", Reason: "Evicted", Message: "The node was low on resource: memory."},
+			"phase Running -> Failed (Evicted: The node was low on resource: memory.)"},
+		"many words": {corev1.PodStatus{Phase: "Running"}, corev1.PodStatus{Phase: "Failed", Reason: "R", Message: strings.Repeat("é", 1000)},
+			"phase Running -> Failed (R: " + strings.Repeat("é", 126) + "...)"},
 		"a container": {waits("ContainerCreating"), waits("ErrImagePull"), "c waits: ErrImagePull"},
 		"as usual":    {corev1.PodStatus{Phase: "Pending"}, waits("ContainerCreating"), ""},
 		"no news":     {waits("ErrImagePull"), waits("ErrImagePull"), ""},

@@ -382,8 +382,8 @@ func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 	var said []string
 	if pod.Status.Phase != before.Status.Phase {
 		said = append(said, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
-		if pod.Status.Reason != "" {
-			said[0] += " (" + pod.Status.Reason + ")"
+		if why := because(&pod.Status); why != "" {
+			said[0] += " (" + why + ")"
 		}
 	}
 	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
@@ -396,6 +396,19 @@ func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
 		said = append(said, "is to leave: "+why)
 	}
 	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
+}
+
+// because is why a pod is in its phase, in its status' own words, cut where they are long: clients write them.
+func because(s *corev1.PodStatus) string {
+	const most = 256
+	why := s.Reason
+	if why != "" && s.Message != "" {
+		why += ": " + s.Message
+	}
+	if len(why) > most {
+		why = strings.ToValidUTF8(why[:most], "") + "..."
+	}
+	return why
 }
 
 // waits says what a pod waits for now and did not before: the scheduler, or a container for a reason of its own. Few are named.
