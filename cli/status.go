@@ -42,6 +42,9 @@ func statusCommand(std Stdio) *cobra.Command {
 		if s.CNI != "" {
 			lines = append(lines, "network   CNI, "+s.CNI)
 		}
+		if s.WireGuard != "" {
+			lines = append(lines, "network   "+s.WireGuard)
+		}
 		for _, line := range lines {
 			if _, err := fmt.Fprintln(std.Out, line); err != nil {
 				return err

@@ -114,5 +114,5 @@ func (c Config) Validate() error {
 	if c.CNI.on() && c.RuntimeEndpoint != "" {
 		errs = append(errs, fmt.Errorf("--cni is for the built-in container runtime: the one at %s has a configuration of its own", c.RuntimeEndpoint))
 	}
-	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
+	return errors.Join(append(errs, c.Listen.validate(), c.Services.Validate(), c.Node.validate(), c.CNI.validate(), c.PodRoutes.validate(c), c.API.Validate(), c.Controllers.Validate(), c.Proxy.Validate(), c.DNS.Validate())...)
 }

@@ -30,6 +30,7 @@ import (
 //	store-created     there was a store here
 //	runtime/ network/ images, containers, addresses
 //	kubelet/          the pods' volumes
+//	wireguard.key     the node's private key of WireGuard, 0600
 //	manifests/        static pods
 //	volumes/          the local volumes of claims
 type DataDir string
@@ -91,7 +92,7 @@ func (d DataDir) contents() []string {
 }
 
 var contents = []string{
-	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
+	"kubeconfig", "keelson.log", "keelson.log.1", "pod-cidr", serviceRangeFile, wireGuardKeyFile, wireGuardKeyFile + ".new", "pki", "store", storeNote, migrating, "runtime", "network", "kubelet", "logs", "manifests", "volumes",
 	"node.pid", "keelson.pid", endpointFile,
 }
 

@@ -3,18 +3,27 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"net/netip"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"keelson/api/networking/wireguard"
 	"keelson/lib/deeds"
 	"keelson/lib/run"
 	"keelson/network/mesh"
+	"keelson/pki"
 	"keelson/podroutes"
 )
 
@@ -25,14 +34,28 @@ const podRoutesRole = "pod routes"
 type PodRouteOptions struct {
 	// Mode says for whom there is a tunnel; empty: for machines that are no neighbours.
 	Mode mesh.Mode
-	// Port is the tunnel's; 0: the usual one. It is the same on all machines.
+	// Port is the tunnel's; 0: the usual one. VXLAN's is the same on all machines.
 	Port int
 }
 
+// wireGuardKeyFile has the node's private key of WireGuard, in the words of `wg genkey`.
+const wireGuardKeyFile = "wireguard.key"
+
 func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	o.Mode = mesh.Auto
-	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "reach the pods of other machines by a VXLAN tunnel: `WHEN` is auto (those that are no neighbours), vxlan (all) or none")
-	fl.IntVar(&o.Port, "tunnel-port", mesh.DefaultPort, "the UDP port of the tunnel, the same on all machines")
+	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "reach the pods of other machines by a tunnel: `WHICH` is auto (VXLAN to those that are no neighbours), vxlan (to all), wireguard (encrypted, to all, and nothing to those that have none) or none")
+	fl.IntVar(&o.Port, "tunnel-port", 0, "the UDP port of the tunnel, for VXLAN the same on all machines (default 8472, of WireGuard 51820)")
+}
+
+// validate checks what the flags cannot.
+func (o PodRouteOptions) validate(c Config) error {
+	if o.Port < 0 || o.Port > 65535 {
+		return fmt.Errorf("--tunnel-port %d is no port: 1 to 65535", o.Port)
+	}
+	if o.Mode == mesh.WireGuard && (c.CNI.on() || c.RuntimeEndpoint != "") {
+		return errors.New("--tunnel=wireguard is of the built-in pod network: where CNI plugins or another container runtime attach pods, they would have to encrypt")
+	}
+	return nil
 }
 
 type tunnelMode mesh.Mode
@@ -42,9 +65,6 @@ func (m *tunnelMode) String() string { return string(*m) }
 
 // Set reads the flag's value.
 func (m *tunnelMode) Set(text string) error {
-	if text == "wireguard" {
-		return fmt.Errorf("there is no WireGuard yet: the tunnel is VXLAN, which encrypts nothing; give one of %v", mesh.Modes)
-	}
 	if !slices.Contains(mesh.Modes, mesh.Mode(text)) {
 		return fmt.Errorf("%q is none of %v", text, mesh.Modes)
 	}
@@ -61,12 +81,70 @@ func (s *site) networkIdentity() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// tunnelAnnotation is what the node says about its end of the tunnel.
-func (s *site) tunnelAnnotation() map[string]string {
-	if s.cfg.RuntimeEndpoint != "" || s.cfg.CNI.on() || s.cfg.PodRoutes.Mode == mesh.None {
-		return nil
+// tunnelAnnotations are what the node says about its end of the tunnel. An empty one is taken away.
+func (s *site) tunnelAnnotations() (map[string]string, error) {
+	out := map[string]string{podroutes.AnnotationVTEP: "", wireguard.AnnotationKey: "", wireguard.AnnotationPort: ""}
+	mode := s.cfg.PodRoutes.Mode
+	switch {
+	case s.cfg.RuntimeEndpoint != "" || s.cfg.CNI.on() || mode == mesh.None:
+	case mode == mesh.WireGuard:
+		key, err := wireGuardKey(s.dir)
+		if err != nil {
+			return nil, err
+		}
+		out[wireguard.AnnotationKey] = key.PublicKey().String()
+		out[wireguard.AnnotationPort] = strconv.Itoa(cmp.Or(s.cfg.PodRoutes.Port, mode.DefaultPort()))
+	default:
+		out[podroutes.AnnotationVTEP] = mesh.VTEP(s.networkIdentity(), s.cfg.NodeName).String()
 	}
-	return map[string]string{podroutes.AnnotationVTEP: mesh.VTEP(s.networkIdentity(), s.cfg.NodeName).String()}
+	return out, nil
+}
+
+// wireGuardKey is the node's private key, which is made at the first time and never leaves the directory.
+func wireGuardKey(dir DataDir) (mesh.Key, error) {
+	path := dir.Sub(wireGuardKeyFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		b, err = newWireGuardKey(path)
+	}
+	if err != nil {
+		return mesh.Key{}, fmt.Errorf("the node's WireGuard key: %w", err)
+	}
+	key, err := wgtypes.ParseKey(strings.TrimSpace(string(b)))
+	if err != nil || key == (mesh.Key{}) {
+		return mesh.Key{}, fmt.Errorf("%s has no WireGuard key as `wg genkey` makes them: delete it, and the node makes itself a new one", path)
+	}
+	return key, nil
+}
+
+// newWireGuardKey writes a key down, unless one has come meanwhile: that counts then.
+func newWireGuardKey(path string) ([]byte, error) {
+	key, err := wgtypes.GeneratePrivateKey()
+	if err != nil {
+		return nil, err
+	}
+	fresh := path + ".new"
+	if err := pki.WriteFile(fresh, []byte(key.String()+"\n"), 0o600); err != nil {
+		return nil, err
+	}
+	if err := os.Link(fresh, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// clusterRanges are where pods of the cluster have their addresses, as far as this node knows.
+func (s *site) clusterRanges() []netip.Prefix {
+	if known := s.cfg.Controllers.PodRanges.Cluster; len(known) > 0 {
+		return known
+	}
+	if s.server != nil || slices.ContainsFunc(s.cfg.PodCIDRs, defaultClusterCIDR.Overlaps) {
+		return []netip.Prefix{defaultClusterCIDR}
+	}
+	return nil
 }
 
 func (s *site) podRoutes() (run.Func, error) {
@@ -77,9 +155,16 @@ func (s *site) podRoutes() (run.Func, error) {
 	if s.cfg.CNI.on() { // the plugins' affair; what an earlier run had goes
 		return nil, purgePodRoutes(context.Background(), s.dir)
 	}
+	var key mesh.Key
+	if s.cfg.PodRoutes.Mode == mesh.WireGuard {
+		if key, err = wireGuardKey(s.dir); err != nil {
+			return nil, err
+		}
+	}
 	return podroutes.New(podroutes.Config{
 		Client: s.client(roleNamed(podRoutesRole).roleIdentity), NodeName: s.cfg.NodeName, ID: s.dir.ID(), Network: s.networkIdentity(),
-		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Pods: rt.pods, Log: s.logOf(deeds.Network),
+		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Key: key, Cluster: s.clusterRanges(),
+		Pods: rt.pods, Log: s.logOf(deeds.Network),
 	}).Run, nil
 }
 

@@ -3,22 +3,29 @@
 package cluster
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"keelson/api/networking/wireguard"
+	"keelson/network/mesh"
 	"keelson/pki"
+	"keelson/podroutes"
 )
 
 // TestTunnelModes: what is not there is refused in words, not taken for something else.
 func TestTunnelModes(t *testing.T) {
 	var m tunnelMode
 	for text, want := range map[string]string{
-		"auto": "", "vxlan": "", "none": "",
-		"wireguard": "there is no WireGuard yet: the tunnel is VXLAN, which encrypts nothing; give one of [auto vxlan none]",
-		"gre":       `"gre" is none of [auto vxlan none]`,
+		"auto": "", "vxlan": "", "none": "", "wireguard": "",
+		"gre": `"gre" is none of [auto vxlan wireguard none]`,
 	} {
 		got := ""
 		if err := m.Set(text); err != nil {
@@ -61,5 +68,56 @@ func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 	}
 	if len(identities) != 2 {
 		t.Errorf("two clusters have the same: %v", identities)
+	}
+}
+
+// TestWireGuardKey: a node has one key for life, which only it can read; the annotations of the other tunnel go.
+func TestWireGuardKey(t *testing.T) {
+	dir := DataDir(t.TempDir())
+	s := &site{dir: dir, cfg: Config{NodeName: "n", Options: Options{PodRoutes: PodRouteOptions{Mode: mesh.WireGuard}}}, signers: signers{rootCA: []byte("ca")}}
+	first, err := s.tunnelAnnotations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(dir.Sub(wireGuardKeyFile)); err != nil || fi.Mode() != 0o600 {
+		t.Errorf("the key's file: %v, %v, want 0600", fi, err)
+	}
+	key, err := wireGuardKey(dir)
+	if err != nil || first[wireguard.AnnotationKey] != key.PublicKey().String() || strings.Contains(fmt.Sprint(first), key.String()) {
+		t.Errorf("the node says %v, its public key is %s (%v)", first, key.PublicKey(), err)
+	}
+	if first[wireguard.AnnotationPort] != "51820" || first[podroutes.AnnotationVTEP] != "" {
+		t.Errorf("the node says %v, want port 51820 and no VTEP", first)
+	}
+	s.cfg.PodRoutes.Mode = mesh.Auto
+	if plain, err := s.tunnelAnnotations(); err != nil || plain[wireguard.AnnotationKey] != "" || plain[podroutes.AnnotationVTEP] == "" {
+		t.Errorf("without WireGuard the node says %v, %v", plain, err)
+	}
+	for _, damaged := range []string{"", "AAAA", strings.Repeat("A", 43) + "="} {
+		if err := os.WriteFile(dir.Sub(wireGuardKeyFile), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wireGuardKey(dir); err == nil || !strings.Contains(err.Error(), "delete it") {
+			t.Errorf("a key %q: %v, want an error that says what to do", damaged, err)
+		}
+	}
+	if err := (PodRouteOptions{Mode: mesh.WireGuard}).validate(Config{Options: Options{CNI: CNIOptions{On: true}}}); err == nil {
+		t.Error("--tunnel=wireguard and --cni: want a refusal, as nothing would be encrypted")
+	}
+}
+
+func TestStatusOfWireGuard(t *testing.T) {
+	keyed := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{
+		wireguard.AnnotationKey: "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=", wireguard.AnnotationPort: "51820",
+	}}}
+	plain := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}}}
+	for want, nodes := range map[string][]corev1.Node{
+		"":                        {plain},
+		"WireGuard, 1 of 1 nodes": {keyed},
+		"WireGuard, 1 of 2 nodes; without a key, and not reached by those: b": {plain, keyed},
+	} {
+		if got := wireGuardWords(nodes); got != want {
+			t.Errorf("status says %q, want %q", got, want)
+		}
 	}
 }

@@ -212,13 +212,17 @@ func (s *site) kubelet() (run.Func, error) {
 	if err != nil {
 		return nil, err
 	}
+	annotations, err := s.tunnelAnnotations()
+	if err != nil {
+		return nil, err
+	}
 	cfg, dir := s.cfg, s.dir
 	kc := kubelet.Config{
 		NodeName: cfg.NodeName, Client: s.connect(theNode(cfg), "kubelet/"+KubernetesVersion), Runtime: rt.client,
 		RootDir: dir.Sub("kubelet"), VolumesDir: dir.Sub("volumes"), LogDir: dir.Sub("logs"),
 		Address: netip.IPv4Unspecified(), Port: cmp.Or(cfg.Node.KubeletPort, kubeletPort), Elsewhere: cfg.Node.KubeletPort == 0, Listening: rt.keepKubelet, NodeIPs: nodeIPs(cfg),
 		TLS: s.node.serving.tls, ClientCA: s.node.serving.clients.Pool, AllowedNames: []string{kubeletClientUser},
-		PodCIDRs: texts(cfg.PodCIDRs), Annotations: s.tunnelAnnotation(), ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
+		PodCIDRs: texts(cfg.PodCIDRs), Annotations: annotations, ClusterDomain: cfg.Node.domain(), ClusterDNS: cfg.podResolvers(), StaticPodDir: dir.Sub("manifests"),
 		CgroupRoot: cgroupParent(dir), ContainerLogs: cfg.Node.containerLogs(), Eviction: cfg.Node.Eviction, RegisterNode: true,
 		LeaseInterval: s.node.lease, Version: KubernetesVersion, Paths: paths{}, Rules: rules, Marks: s.marks, Log: s.logOf(deeds.Kubelet),
 	}

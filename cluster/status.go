@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,9 +17,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"keelson/api/networking/wireguard"
 	"keelson/client"
 	"keelson/network"
 	"keelson/network/cni"
+	"keelson/simulate"
 )
 
 // Status is what `keelson status` shows. Pid is 0 when nothing runs; Problem is set when the API does not answer.
@@ -34,6 +37,8 @@ type Status struct {
 	Firewalls []string
 	// CNI is the network of CNI plugins in use, or why none is; empty: the built-in network attaches pods.
 	CNI string
+	// WireGuard says which nodes encrypt what they send to each other's pods; empty: none does.
+	WireGuard string
 }
 
 // ReadStatus asks the instance that runs on dir, if one does.
@@ -87,6 +92,7 @@ func firewalls(dir DataDir) []string {
 
 func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 	s.Nodes, s.Pods = len(nodes.Items), len(pods.Items)
+	s.WireGuard = wireGuardWords(nodes.Items)
 	for i := range nodes.Items {
 		for _, c := range nodes.Items[i].Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
@@ -99,6 +105,23 @@ func (s *Status) count(nodes *corev1.NodeList, pods *corev1.PodList) {
 			s.PodsRunning++
 		}
 	}
+}
+
+// wireGuardWords leave fake nodes out: they have no ranges of pods.
+func wireGuardWords(nodes []corev1.Node) string {
+	keyed, without := wireguard.Keyless(slices.DeleteFunc(slices.Clone(nodes), func(n corev1.Node) bool { return n.Annotations[simulate.AnnotationBy] != "" }))
+	switch {
+	case keyed == 0:
+		return ""
+	case len(without) == 0:
+		return fmt.Sprintf("WireGuard, %d of %d nodes", keyed, keyed)
+	}
+	const shown = 10
+	names := strings.Join(without[:min(shown, len(without))], ", ")
+	if more := len(without) - shown; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("WireGuard, %d of %d nodes; without a key, and not reached by those: %s", keyed, keyed+len(without), names)
 }
 
 // residentMB is the resident memory of a process, and the most that it was; 0 when unknown.

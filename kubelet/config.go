@@ -64,7 +64,7 @@ type Config struct {
 	// Hostname is the node's host name; NodeName when empty.
 	Hostname string
 	PodCIDRs []string
-	// Annotations are kept on the node object.
+	// Annotations are kept on the node object. An empty value takes the annotation away.
 	Annotations   map[string]string
 	ClusterDomain string   // cluster.local
 	ClusterDNS    []string // none: pods use the node's resolvers

@@ -98,3 +98,24 @@ func TestNodeEvents(t *testing.T) {
 		t.Errorf("boot id of the node: got %q, %v, want %q", n.Status.NodeInfo.BootID, err, boot)
 	}
 }
+
+// TestNodeAnnotations: an annotation with an empty value goes from the node of an earlier life, and others stay.
+func TestNodeAnnotations(t *testing.T) {
+	h := newHarness(t)
+	old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Annotations: map[string]string{"mine": "old", "gone": "old", "foreign": "kept"}}}
+	if _, err := h.api.CoreV1().Nodes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.cfg.Annotations = map[string]string{"mine": "new", "gone": "", "never": ""}
+	defer h.run()()
+	eventually(t, "annotations", func() bool {
+		n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := n.Annotations
+		_, gone := a["gone"]
+		_, never := a["never"]
+		return a["mine"] == "new" && a["foreign"] == "kept" && !gone && !never
+	})
+}

@@ -11,15 +11,19 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/api/networking/wireguard"
 	"keelson/client"
 	"keelson/network"
 	"keelson/network/mesh"
@@ -57,9 +61,19 @@ func newNode(t testing.TB, cl *fake.Clientset, m *nettest.Machine, mode mesh.Mod
 		Client: &client.Client{Interface: cl}, NodeName: m.Name, ID: fmt.Sprintf("m%d", ids), Network: "test", PodCIDRs: pods, Mode: mode,
 		Pods: n.pods, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	}
+	if mode == mesh.WireGuard {
+		n.newKey()
+		n.cfg.Cluster = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/32")}
+	}
 	n.register(addr, ranges)
 	t.Cleanup(func() { // after the agent has ended
 		m.Must(func() error { return Purge(t.Context(), n.cfg.ID) })
+		m.Must(func() error {
+			if _, err := netlink.LinkByName(mesh.LinkName(n.cfg.ID)); err == nil {
+				return errors.New("the tunnel is left")
+			}
+			return nil
+		})
 		if got := n.routes(); len(got) > 0 {
 			t.Errorf("%s: routes are left: %v", m.Name, got)
 		}
@@ -94,12 +108,24 @@ func (n *node) run(f func(context.Context, func()) error) (stop func()) {
 	return stop
 }
 
+func (n *node) newKey() {
+	n.t.Helper()
+	var err error
+	if n.cfg.Key, err = wgtypes.GeneratePrivateKey(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 func (n *node) startAgent() { n.stop = n.run(New(n.cfg).Run) }
 
 func (n *node) register(addr string, ranges []string) {
 	n.t.Helper()
+	says := map[string]string{AnnotationVTEP: mesh.VTEP("test", n.Name).String()}
+	if n.cfg.Mode == mesh.WireGuard {
+		says = map[string]string{wireguard.AnnotationKey: n.cfg.Key.PublicKey().String(), wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort())}
+	}
 	obj := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: map[string]string{AnnotationVTEP: mesh.VTEP("test", n.Name).String()}},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: says},
 		Spec:       corev1.NodeSpec{PodCIDR: ranges[0], PodCIDRs: ranges},
 		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: addr}}},
 	}
@@ -155,6 +181,10 @@ func (n *node) routes() (out []string) {
 				return err
 			}
 			for _, r := range all {
+				if r.Type == unix.RTN_UNREACHABLE {
+					out = append(out, r.Dst.String()+" closed")
+					continue
+				}
 				link, err := netlink.LinkByIndex(r.LinkIndex)
 				if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 					continue // the route went with it meanwhile
@@ -162,7 +192,11 @@ func (n *node) routes() (out []string) {
 				if err != nil {
 					return err
 				}
-				out = append(out, fmt.Sprintf("%s via %s dev %s", r.Dst, r.Gw, link.Attrs().Name))
+				via := ""
+				if r.Gw != nil {
+					via = " via " + r.Gw.String()
+				}
+				out = append(out, fmt.Sprintf("%s%s dev %s", r.Dst, via, link.Attrs().Name))
 			}
 		}
 		return nil

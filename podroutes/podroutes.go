@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"keelson/api/networking/wireguard"
 	"keelson/client"
 	"keelson/network/mesh"
 )
@@ -50,9 +51,12 @@ type Config struct {
 	// PodCIDRs are this node's ranges.
 	PodCIDRs []netip.Prefix
 	Mode     mesh.Mode
-	Port     int // of the tunnel; 0: mesh.DefaultPort
-	Pods     PodNetwork
-	Log      *slog.Logger
+	Port     int // of the tunnel; 0: the mode's usual one
+	// Key is this node's private key of WireGuard. Cluster are the ranges of all pods, as far as they are known: with WireGuard, nothing goes there in clear.
+	Key     mesh.Key
+	Cluster []netip.Prefix
+	Pods    PodNetwork
+	Log     *slog.Logger
 }
 
 // Agent keeps the ways.
@@ -60,15 +64,16 @@ type Agent struct {
 	cfg  Config
 	wake chan struct{} // capacity 1: something may have changed
 	said string        // about nodes that cannot be reached
+	told bool          // that this process encrypts
 }
 
 // New builds the agent.
 func New(cfg Config) *Agent {
-	if cfg.Port == 0 {
-		cfg.Port = mesh.DefaultPort
-	}
 	if cfg.Mode == "" {
 		cfg.Mode = mesh.Auto
+	}
+	if cfg.Port == 0 {
+		cfg.Port = cfg.Mode.DefaultPort()
 	}
 	return &Agent{cfg: cfg, wake: make(chan struct{}, 1)}
 }
@@ -82,11 +87,16 @@ func (a *Agent) changed() {
 
 // Run is a run.Func. It is ready at once: what the kernel has from before serves until the server answers.
 func (a *Agent) Run(ctx context.Context, ready func()) error {
-	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port)
+	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Key)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
+	if a.cfg.Mode == mesh.WireGuard {
+		if err := k.Begin(mesh.Families(a.cfg.PodCIDRs, a.cfg.Cluster)); err != nil {
+			return err
+		}
+	}
 	nodes := a.cfg.Client.Informers(0, client.Scope{}).Core().V1().Nodes().Informer()
 	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { a.changed() },
@@ -152,6 +162,9 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 // sync brings the kernel to what nodes and links say.
 func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	self := mesh.Machine{Name: a.cfg.NodeName, Pods: a.cfg.PodCIDRs}
+	if a.cfg.Mode == mesh.WireGuard {
+		self.Key = a.cfg.Key.PublicKey()
+	}
 	var others []mesh.Machine
 	for _, obj := range store.List() {
 		n, ok := obj.(*corev1.Node)
@@ -168,7 +181,7 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	if err != nil {
 		return err
 	}
-	p := mesh.New(a.cfg.Mode, self, links, others)
+	p := mesh.New(a.cfg.Mode, self, links, others, a.cfg.Cluster)
 	if said := strings.Join(p.Unreached, "; "); said != a.said {
 		a.said = said
 		if said != "" {
@@ -177,6 +190,10 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	}
 	if err := k.Apply(p); err != nil {
 		return err
+	}
+	if k.InProcess() && !a.told {
+		a.told = true
+		a.cfg.Log.Warn("this kernel has no WireGuard: this process encrypts, and pods of other nodes are not reached while it is away")
 	}
 	if p.PodMTU > 0 {
 		a.cfg.Pods.SetMTU(p.PodMTU)
@@ -203,9 +220,12 @@ func machine(n *corev1.Node) mesh.Machine {
 	if mac, err := net.ParseMAC(n.Annotations[AnnotationVTEP]); err == nil && len(mac) == 6 {
 		m.VTEP = mac
 	}
+	if key, port, ok := wireguard.End(n); ok {
+		m.Key, m.Port = key, port
+	}
 	return m
 }
 
 func same(a, b mesh.Machine) bool {
-	return slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP)
+	return slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
 }

@@ -15,7 +15,7 @@ import (
 	"keelson/network/nettest"
 )
 
-// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnel: as fast as the processor goes, which does the work of
+// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnels: as fast as the processor goes, which does the work of
 // both machines, and over links of 1 Gbit/s.
 func BenchmarkThroughput(b *testing.B) {
 	const gigabit = 1e9 / 8
@@ -25,7 +25,7 @@ func BenchmarkThroughput(b *testing.B) {
 
 // throughput bounds the links where rate is not 0, in bytes a second.
 func throughput(b *testing.B, rate uint64) {
-	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel} {
+	for _, mode := range []mesh.Mode{mesh.Auto, mesh.Tunnel, mesh.WireGuard} {
 		sw := nettest.NewSwitch(b, "sw")
 		cl := fake.NewClientset()
 		ma, mb := nettest.New(b, "a"), nettest.New(b, "b")
@@ -47,7 +47,7 @@ func throughput(b *testing.B, rate uint64) {
 			send(b, "pods, direct", podX, onY[0])
 			continue
 		}
-		send(b, "pods, tunnel", podX, onY[0])
+		send(b, "pods, "+string(mode), podX, onY[0])
 	}
 }
 

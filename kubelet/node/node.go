@@ -42,7 +42,7 @@ type Config struct {
 	Port     int      // of the kubelet's server
 	PodCIDRs []string
 	Labels   map[string]string
-	// Annotations of the Node object that are the kubelet's.
+	// Annotations of the Node object that are the kubelet's. An empty value takes one of an earlier life away.
 	Annotations map[string]string
 	Taints      []corev1.Taint
 	MaxPods     int
@@ -183,6 +183,11 @@ func (k *Keeper) takeOver(ctx context.Context, have, want *corev1.Node) (*corev1
 		next.Annotations = map[string]string{}
 	}
 	maps.Copy(next.Annotations, want.Annotations)
+	for key, value := range k.cfg.Annotations {
+		if value == "" {
+			delete(next.Annotations, key)
+		}
+	}
 	if next.Spec.PodCIDR == "" {
 		next.Spec.PodCIDR, next.Spec.PodCIDRs = want.Spec.PodCIDR, want.Spec.PodCIDRs
 	}
@@ -216,6 +221,7 @@ func (k *Keeper) object() *corev1.Node {
 	}}}
 	maps.Copy(n.Labels, k.cfg.Labels)
 	n.Annotations = maps.Clone(k.cfg.Annotations)
+	maps.DeleteFunc(n.Annotations, func(_, value string) bool { return value == "" })
 	n.Spec.Taints = k.cfg.Taints
 	if len(k.cfg.PodCIDRs) > 0 {
 		n.Spec.PodCIDR, n.Spec.PodCIDRs = k.cfg.PodCIDRs[0], k.cfg.PodCIDRs

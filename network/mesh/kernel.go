@@ -29,10 +29,12 @@ type Kernel struct {
 	vtep net.HardwareAddr
 	port int
 	rt   *netlink.Handle
+	wg   wireGuard
 }
 
-// Open opens the kernel for the cluster with that id on this machine. All machines of the cluster must give the same network and port.
-func Open(id, network, node string, port int) (*Kernel, error) {
+// Open opens the kernel for the cluster with that id on this machine. All machines of the cluster must give the same network, and for VXLAN the same
+// port. private is this machine's key of WireGuard, and zero where plans have none.
+func Open(id, network, node string, port int, private Key) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
@@ -40,6 +42,7 @@ func Open(id, network, node string, port int) (*Kernel, error) {
 	sum := sha256.Sum256([]byte(network))
 	return &Kernel{
 		id: id, name: LinkName(id), vni: int(binary.BigEndian.Uint32(sum[:])>>8)&0xffffff | 0x1000, vtep: VTEP(network, node), port: port, rt: rt,
+		wg: wireGuard{private: private},
 	}, nil
 }
 
@@ -58,8 +61,11 @@ func (k *Kernel) metric() int {
 	return int(binary.BigEndian.Uint32(sum[:])&0xffffff) | 0x4b000000
 }
 
-// Close ends the use of the kernel. Routes and tunnel stay.
-func (k *Kernel) Close() { k.rt.Close() }
+// Close ends the use of the kernel. Routes and tunnel stay, but for WireGuard in this process, which leaves routes that let nothing through.
+func (k *Kernel) Close() {
+	k.wg.close()
+	k.rt.Close()
+}
 
 // Links are the machine's links that other machines may be behind.
 func (k *Kernel) Links() ([]Link, error) {
@@ -92,6 +98,9 @@ func (k *Kernel) Links() ([]Link, error) {
 
 // Apply makes the kernel as the plan says. One machine's failure keeps none from the others.
 func (k *Kernel) Apply(p Plan) error {
+	if p.Encrypted {
+		return k.applyEncrypted(p)
+	}
 	tunnel, err := k.tunnel(p)
 	if err != nil {
 		return err
@@ -100,12 +109,24 @@ func (k *Kernel) Apply(p Plan) error {
 	if tunnel != 0 {
 		errs = append(errs, k.people(tunnel, p.Peers))
 	}
-	return errors.Join(append(errs, k.route(tunnel, p.Routes))...)
+	return errors.Join(append(errs, k.route(tunnel, p.Routes, nil))...)
+}
+
+// applyEncrypted leaves no way in clear, also where it fails.
+func (k *Kernel) applyEncrypted(p Plan) error {
+	if err := k.block(p.Blocked); err != nil {
+		return err
+	}
+	tunnel, err := k.encrypted(p)
+	if tunnel == 0 {
+		p.Routes = nil
+	}
+	return errors.Join(err, k.route(tunnel, p.Routes, p.Blocked))
 }
 
 // Purge removes all that Apply made.
 func (k *Kernel) Purge() error {
-	return errors.Join(k.route(0, nil), k.removeTunnel())
+	return errors.Join(k.route(0, nil, nil), k.removeTunnel())
 }
 
 // tunnel makes the link, or makes it anew where it is another than the plan's; 0: there is none.
@@ -113,7 +134,7 @@ func (k *Kernel) tunnel(p Plan) (int, error) {
 	if !p.Local.IsValid() {
 		return 0, k.removeTunnel()
 	}
-	mtu := p.Outer - Overhead(p.Local)
+	mtu := p.Outer - p.Overhead()
 	have, err := k.rt.LinkByName(k.name)
 	if err == nil {
 		v, ok := have.(*netlink.Vxlan)
@@ -168,6 +189,7 @@ func (k *Kernel) setUp(link netlink.Link) error {
 }
 
 func (k *Kernel) removeTunnel() error {
+	k.wg.close()
 	link, err := k.rt.LinkByName(k.name)
 	if _, none := errors.AsType[netlink.LinkNotFoundError](err); none {
 		return nil
@@ -227,56 +249,8 @@ func (k *Kernel) people(tunnel int, peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// route makes our routes those of the plan.
-func (k *Kernel) route(tunnel int, routes []Route) error {
-	want := map[string]netlink.Route{}
-	for _, r := range routes {
-		link := r.Link
-		if link == 0 {
-			link = tunnel
-		}
-		n := netlink.Route{
-			LinkIndex: link, Dst: &net.IPNet{IP: r.Dst.Addr().AsSlice(), Mask: net.CIDRMask(r.Dst.Bits(), r.Dst.Addr().BitLen())}, Gw: r.Via.AsSlice(),
-			Src: r.Src.AsSlice(), Protocol: protocol, Priority: k.metric(), Flags: int(netlink.FLAG_ONLINK),
-		}
-		want[routeKey(n)] = n
-	}
-	var errs []error
-	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		have, err := linux.Dump(func() ([]netlink.Route, error) {
-			return k.rt.RouteListFiltered(family, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
-		})
-		if err != nil {
-			errs = append(errs, fmt.Errorf("list routes: %w", err))
-			continue
-		}
-		for _, r := range have {
-			if r.Priority != k.metric() {
-				continue
-			}
-			if _, keep := want[routeKey(r)]; keep {
-				delete(want, routeKey(r))
-				continue
-			}
-			if err := k.rt.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-				errs = append(errs, fmt.Errorf("delete route to %s: %w", r.Dst, err))
-			}
-		}
-	}
-	for _, r := range want {
-		if err := k.rt.RouteReplace(&r); err != nil {
-			errs = append(errs, fmt.Errorf("add route to %s by %s: %w", r.Dst, r.Gw, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func routeKey(r netlink.Route) string {
-	return fmt.Sprint(r.Dst, " ", r.Gw, " ", r.LinkIndex, " ", r.Src)
-}
-
 // Watch subscribes to changes of the machine's links and addresses, in the calling thread's network namespace. follow calls changed at each, but for
-// pods' links, until done is closed.
+// pods' links and what happens to the tunnel while it is there, until done is closed.
 func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err error) {
 	links, addrs := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate)
 	if err := netlink.LinkSubscribe(links, done); err != nil {
@@ -291,7 +265,7 @@ func (k *Kernel) Watch(done <-chan struct{}, changed func()) (follow func(), err
 			case u, ok := <-links:
 				if !ok {
 					links = nil
-				} else if name := u.Attrs().Name; !strings.HasPrefix(name, "kv") && name != k.name {
+				} else if name := u.Attrs().Name; !strings.HasPrefix(name, "kv") && (name != k.name || u.Header.Type == unix.RTM_DELLINK) {
 					changed()
 				}
 			case _, ok := <-addrs:

@@ -8,23 +8,37 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 )
 
 // Mode says how packets reach machines.
 type Mode string
 
-// Auto takes a tunnel only for machines that are no neighbours, Tunnel for all, None for none.
+// Auto takes a tunnel only for machines that are no neighbours, Tunnel for all, None for none. WireGuard takes an encrypted tunnel for all, and nothing
+// else: machines that have none are not reached.
 const (
-	Auto   Mode = "auto"
-	Tunnel Mode = "vxlan"
-	None   Mode = "none"
+	Auto      Mode = "auto"
+	Tunnel    Mode = "vxlan"
+	WireGuard Mode = "wireguard"
+	None      Mode = "none"
 )
 
 // Modes are all of them.
-var Modes = []Mode{Auto, Tunnel, None}
+var Modes = []Mode{Auto, Tunnel, WireGuard, None}
+
+// UDP ports of the tunnel.
+const (
+	vxlanPort     = 8472
+	wireGuardPort = 51820
+)
 
 // DefaultPort is the UDP port of the tunnel.
-const DefaultPort = 8472
+func (m Mode) DefaultPort() int {
+	if m == WireGuard {
+		return wireGuardPort
+	}
+	return vxlanPort
+}
 
 // Machine is one machine of the cluster.
 type Machine struct {
@@ -34,6 +48,17 @@ type Machine struct {
 	Pods  []netip.Prefix
 	// VTEP is its end of the tunnel; nil: it has none.
 	VTEP net.HardwareAddr
+	// Key is its public key of WireGuard, and Port where it listens; zero: it has none.
+	Key  Key
+	Port uint16
+}
+
+// Families are those of the ranges in which pods of a machine with these ranges can be sent something.
+func Families(pods, ranges []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(ranges), func(q netip.Prefix) bool {
+		_, ok := gatewayFor(Machine{Pods: pods}, q)
+		return !ok
+	})
 }
 
 // Link is a link of this machine with its addresses.
@@ -47,6 +72,7 @@ type Link struct {
 // Route leads to another machine's pods.
 type Route struct {
 	Dst netip.Prefix
+	// Via is the next machine; invalid: the link knows.
 	Via netip.Addr
 	// Link is the index of the link; 0: the tunnel.
 	Link int
@@ -54,21 +80,30 @@ type Route struct {
 	Src netip.Addr
 }
 
-// Peer is a machine behind the tunnel.
+// Peer is a machine behind the tunnel. It has a VTEP, or a key and a port.
 type Peer struct {
 	VTEP net.HardwareAddr
+	Key  Key
 	At   netip.Addr
-	// Inner are its pods' gateways, which are its addresses within the tunnel.
+	Port uint16
+	// Inner are its pods' gateways, which are its addresses within the tunnel. Pods are its ranges.
 	Inner []netip.Addr
+	Pods  []netip.Prefix
 }
 
 // Plan is what the kernel should have.
 type Plan struct {
 	Routes []Route
 	Peers  []Peer
-	// Local is this machine's address of the tunnel, on a link of MTU Outer; both zero: there is no tunnel.
+	// Local is this machine's address of the tunnel, on a link of MTU Outer; both zero: there is no tunnel, but for WireGuard, which needs no
+	// address and goes on while it is away.
 	Local netip.Addr
 	Outer int
+	// Encrypted says that the tunnel is WireGuard. Inner are this machine's addresses within it.
+	Encrypted bool
+	Inner     []netip.Addr
+	// Blocked are ranges to which nothing may be sent but by the tunnel.
+	Blocked []netip.Prefix
 	// PodMTU is the longest packet that any other machine's pods can be sent in one piece; 0: not known.
 	PodMTU int
 	// Cluster is where pods are known by their own addresses.
@@ -78,16 +113,24 @@ type Plan struct {
 }
 
 // Overhead is what the tunnel adds to each packet.
-func Overhead(at netip.Addr) int {
-	if at.Is6() {
-		return 70
+func (p Plan) Overhead() int {
+	n := 50
+	if p.Encrypted {
+		n = 60
 	}
-	return 50
+	if p.Local.Is6() {
+		n += 20
+	}
+	return n
 }
 
-// New plans the ways from self to the others. links are this machine's. Of machines that have the same range of pods, the first by name has it.
-func New(mode Mode, self Machine, links []Link, others []Machine) Plan {
-	var p Plan
+// New plans the ways from self to the others. links are this machine's, cluster are the ranges of all pods as far as they are known. Of machines that have the same range of pods, or the same key, the first by
+// name has it.
+func New(mode Mode, self Machine, links []Link, others []Machine, cluster []netip.Prefix) Plan {
+	p := Plan{Encrypted: mode == WireGuard}
+	if p.Encrypted {
+		p.Blocked = Families(self.Pods, cluster)
+	}
 	p.Cluster = append(p.Cluster, self.Pods...)
 	up, at := uplink(self, links)
 	if up != nil {
@@ -107,6 +150,13 @@ func New(mode Mode, self Machine, links []Link, others []Machine) Plan {
 			p.Unreached = append(p.Unreached, fmt.Sprintf("%s: its pod range %s belongs to another node", m.Name, m.Pods[i]))
 			continue
 		}
+		if why := encloses(m, links, others); why != "" {
+			p.Unreached = append(p.Unreached, m.Name+": "+why)
+			continue
+		}
+		if p.Encrypted {
+			p.Blocked = append(p.Blocked, Families(self.Pods, m.Pods)...)
+		}
 		why := p.add(mode, self, m, links, at, up)
 		if why != "" {
 			p.Unreached = append(p.Unreached, m.Name+": "+why)
@@ -115,18 +165,62 @@ func New(mode Mode, self Machine, links []Link, others []Machine) Plan {
 		taken = append(taken, m.Pods...)
 		p.Cluster = append(p.Cluster, m.Pods...)
 	}
-	if mode == Tunnel && up != nil && at.IsValid() {
+	if (mode == Tunnel || mode == WireGuard) && up != nil && at.IsValid() {
 		p.Local, p.Outer = at, up.MTU
 	}
 	if p.Local.IsValid() {
-		p.PodMTU = p.Outer - Overhead(p.Local)
+		p.PodMTU = p.Outer - p.Overhead()
+	}
+	if p.Encrypted {
+		for _, q := range self.Pods {
+			p.Inner = append(p.Inner, gateway(q))
+		}
 	}
 	return p
 }
 
+// encloses tells whether a machine's range of pods has addresses of machines in it, which cannot be pods'.
+func encloses(m Machine, links []Link, others []Machine) string {
+	for _, q := range m.Pods {
+		for _, l := range links {
+			for _, a := range l.Addrs {
+				if q.Contains(a.Addr()) {
+					return fmt.Sprintf("its pod range %s has this machine's address %s", q, a.Addr())
+				}
+			}
+		}
+		for _, o := range others {
+			for _, a := range o.Addrs {
+				if q.Contains(a) {
+					return fmt.Sprintf("its pod range %s has the address %s of node %s", q, a, o.Name)
+				}
+			}
+		}
+	}
+	return ""
+}
+
+// noKey is why p must not reach m, by the keys.
+func (p *Plan) noKey(mode Mode, self, m Machine) string {
+	switch {
+	case mode != WireGuard && m.Key != (Key{}):
+		return "it wants WireGuard, and this node runs with --tunnel=" + string(mode)
+	case mode != WireGuard:
+		return ""
+	case m.Key == (Key{}) || m.Port == 0:
+		return "it has no WireGuard key, and without nothing is sent: it needs --tunnel=wireguard"
+	case m.Key == self.Key || slices.ContainsFunc(p.Peers, func(q Peer) bool { return q.Key == m.Key }):
+		return "its WireGuard key is another node's too: one of them is a copy and needs its own"
+	}
+	return ""
+}
+
 // add plans the way to one machine; the result is why there is none.
 func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *Link) string {
-	if mode != Tunnel {
+	if why := p.noKey(mode, self, m); why != "" {
+		return why
+	}
+	if mode == Auto || mode == None {
 		if routes, ok := direct(self, m, links); ok {
 			p.Routes = append(p.Routes, routes...)
 			for _, a := range m.Addrs {
@@ -138,30 +232,38 @@ func (p *Plan) add(mode Mode, self, m Machine, links []Link, at netip.Addr, up *
 	switch {
 	case mode == None:
 		return "it is no neighbour on any link, and there are no tunnels"
-	case m.VTEP == nil:
+	case mode != WireGuard && m.VTEP == nil:
 		return "it has no end of a tunnel"
-	case up == nil:
+	case mode != WireGuard && up == nil:
 		return "no link of this machine has this node's address"
 	}
-	i := slices.IndexFunc(m.Addrs, func(a netip.Addr) bool { return a.Is4() == at.Is4() })
+	i := slices.IndexFunc(m.Addrs, func(a netip.Addr) bool { return !at.IsValid() || a.Is4() == at.Is4() })
 	if i < 0 {
-		return fmt.Sprintf("it has no address of the family of %s", at)
+		return strings.TrimSuffix(fmt.Sprintf("it has no address of the family of %s", at), " of the family of invalid IP")
 	}
 	peer := Peer{VTEP: m.VTEP, At: m.Addrs[i]}
+	if mode == WireGuard {
+		peer = Peer{Key: m.Key, Port: m.Port, At: m.Addrs[i]}
+	}
 	for _, dst := range m.Pods {
 		src, ok := gatewayFor(self, dst)
 		if !ok {
 			continue // a family that pods here have not
 		}
-		inner := gateway(dst)
-		peer.Inner = append(peer.Inner, inner)
-		p.Routes = append(p.Routes, Route{Dst: dst.Masked(), Via: inner, Src: src})
+		r := Route{Dst: dst.Masked(), Via: gateway(dst), Src: src}
+		peer.Inner, peer.Pods = append(peer.Inner, r.Via), append(peer.Pods, r.Dst)
+		if mode == WireGuard {
+			r.Via = netip.Addr{} // the key says whose it is
+		}
+		p.Routes = append(p.Routes, r)
 	}
 	if len(peer.Inner) == 0 {
 		return "its pods have no address of a family that pods here have"
 	}
 	p.Peers = append(p.Peers, peer)
-	p.Local, p.Outer = at, up.MTU
+	if up != nil {
+		p.Local, p.Outer = at, up.MTU
+	}
 	return ""
 }
 

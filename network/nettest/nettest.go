@@ -134,6 +134,9 @@ func NewSwitch(tb testing.TB, name string) *Switch {
 	return s
 }
 
+// Machine is the switch itself: what listens there sees all that passes.
+func (s *Switch) Machine() *Machine { return s.inner }
+
 // Cable is between a machine and a switch.
 type Cable struct {
 	// Link is its name in the machine.

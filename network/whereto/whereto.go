@@ -6,6 +6,7 @@ package whereto
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -100,6 +101,9 @@ func find(b []byte, t uint16) []byte {
 // Route is by which way packets of this machine to an address leave, in words; "": by none.
 func Route(to netip.Addr) string {
 	routes, err := netlink.RouteGet(to.AsSlice())
+	if errors.Is(err, unix.EHOSTUNREACH) {
+		return "no way: a route of this node lets nothing through"
+	}
 	if err != nil || len(routes) == 0 {
 		return ""
 	}
@@ -117,6 +121,8 @@ func words(kind, name string, r netlink.Route) string {
 		return "this machine itself"
 	case kind == "vxlan":
 		return "tunnel " + name + " (VXLAN)"
+	case kind == "wireguard", kind == "tuntap" && strings.HasPrefix(name, "kx-"):
+		return "tunnel " + name + " (WireGuard)"
 	case ok:
 		return fmt.Sprintf("route by %s, link %s", gw.Unmap(), name)
 	}

@@ -52,7 +52,8 @@ func (t *Trace) judge(j *Journey) {
 	case reach.Sent:
 		t.Verdict = fmt.Sprintf("open: a datagram was sent, and nobody need answer it; expected: %s (%s)", t.Expected, t.Why)
 	default:
-		t.Verdict = confirm(false, t.Why, c.Error)
+		noWay := t.Expected == Drops && slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.NoWay != "" })
+		t.Verdict = confirm(noWay, t.Why, c.Error)
 	}
 }
 
@@ -180,6 +181,9 @@ func renderHop(b *strings.Builder, h *Hop) {
 		b.WriteString(", which is simulated")
 	}
 	b.WriteByte('\n')
+	if h.NoWay != "" {
+		fmt.Fprintf(b, "            no way: %s\n", h.NoWay)
+	}
 	fmt.Fprintf(b, "            egress: %s\n", h.Egress)
 	if h.Pod != "" {
 		fmt.Fprintf(b, "            ingress: %s\n", h.Ingress)

@@ -15,6 +15,7 @@ import (
 
 	"keelson/api/networking/reach"
 	"keelson/api/networking/verdict"
+	"keelson/api/networking/wireguard"
 	"keelson/proxy/services"
 )
 
@@ -78,7 +79,9 @@ type Hop struct {
 	Pod         string  `json:"pod,omitempty"`
 	Node        string  `json:"node,omitempty"`
 	// Way is how packets get to that node, as far as the API tells.
-	Way     string `json:"way,omitempty"`
+	Way string `json:"way,omitempty"`
+	// NoWay is why the nodes do not reach each other's pods.
+	NoWay   string `json:"noWay,omitempty"`
 	Egress  string `json:"egress"`
 	Ingress string `json:"ingress"`
 	Allowed bool   `json:"allowed"`
@@ -242,7 +245,7 @@ func (t *Trace) hop(j *Journey, at netip.AddrPort, probability float64) Hop {
 	client.Addr = addressOf(j.From, at.Addr().Is4())
 	if server.Pod != nil {
 		h.Pod, h.Node = server.Pod.Namespace+"/"+server.Pod.Name, server.Pod.Spec.NodeName
-		h.Way = wayTo(j.Nodes, t.Node, h.Node)
+		h.Way, h.NoWay = wayTo(j.Nodes, t.Node, h.Node)
 		n := j.Nodes[h.Node]
 		h.Fake = n != nil && n.Annotations[annotationFake] != ""
 	}
@@ -277,20 +280,29 @@ func podAt(pods []*corev1.Pod, a netip.Addr) *corev1.Pod {
 	return pods[i]
 }
 
-func wayTo(nodes map[string]*corev1.Node, from, to string) string {
-	switch n := nodes[to]; {
-	case from == to:
-		return "same node"
-	case n == nil:
-		return "another node"
-	default:
-		for _, a := range n.Status.Addresses {
-			if a.Type == corev1.NodeInternalIP {
-				return "another node, at " + a.Address
-			}
+// wayTo is how packets get from a node to another one's pods, and why they do not.
+func wayTo(nodes map[string]*corev1.Node, from, to string) (way, why string) {
+	n := nodes[to]
+	if from == to {
+		return "same node", ""
+	}
+	if n == nil {
+		return "another node", ""
+	}
+	way = "another node, without an address"
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			way = "another node, at " + a.Address
+			break
 		}
 	}
-	return "another node, without an address"
+	if self := nodes[from]; self != nil && n.Annotations[annotationFake] == "" {
+		var encrypted bool
+		if encrypted, why = wireguard.Between(self, n); encrypted {
+			way += ", by WireGuard"
+		}
+	}
+	return way, why
 }
 
 func verdictWords(v verdict.Verdict) string {
@@ -311,7 +323,7 @@ func (t *Trace) expect() {
 	}
 	allowed := 0
 	for _, h := range t.Hops {
-		if h.Allowed && !h.Fake {
+		if h.Allowed && !h.Fake && h.NoWay == "" {
 			allowed++
 		}
 	}
@@ -333,6 +345,8 @@ func (t *Trace) stopper() string {
 			return "egress of " + t.From + " is " + h.Egress
 		case strings.HasPrefix(h.Ingress, "denied"):
 			return "ingress of " + h.Pod + " is " + h.Ingress
+		case h.NoWay != "":
+			return h.NoWay
 		case h.Fake:
 			return "node " + h.Node + " is simulated: nobody answers there"
 		}

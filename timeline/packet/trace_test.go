@@ -4,7 +4,9 @@ package packet
 
 import (
 	"bytes"
+	"encoding/base64"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"keelson/api/networking/reach"
+	"keelson/api/networking/wireguard"
 )
 
 // journey is from pod a to the service web, whose two pods are on this node and on another one.
@@ -96,6 +99,17 @@ var journeys = map[string]func(*Journey){
 	"fake": func(j *Journey) {
 		j.Nodes["n2"].Annotations = map[string]string{annotationFake: "simulate"}
 	},
+	"sealed": func(j *Journey) {
+		seal(j.Nodes["n1"], "1")
+		seal(j.Nodes["n2"], "2")
+		j.Answer.Connection.Route = "tunnel kx-1 (WireGuard)"
+	},
+	"sealed-one": func(j *Journey) {
+		seal(j.Nodes["n1"], "1")
+		j.Slices[0].Endpoints = j.Slices[0].Endpoints[1:]
+		fails(j, reach.Unreachable)
+		j.Answer.Connection.Error = "dial tcp 10.96.12.3:80: connect: no route to host"
+	},
 	"no-probe": func(j *Journey) {
 		j.Answer, j.NoAnswer = nil, "node n1 of pod a is simulated: there is no packet to send"
 	},
@@ -132,6 +146,12 @@ var journeys = map[string]func(*Journey){
 		j.Slices[0].Ports[0].Protocol = &udp
 		j.Answer.Connection.Outcome = reach.Sent
 	},
+}
+
+// seal gives a node a key of WireGuard.
+func seal(n *corev1.Node, digit string) {
+	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(digit, wireguard.KeyLen)))
+	n.Annotations = map[string]string{wireguard.AnnotationKey: key, wireguard.AnnotationPort: "51820"}
 }
 
 func TestFollow(t *testing.T) {

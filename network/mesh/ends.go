@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// kernelEnd is a link of the kernel's own WireGuard.
+type kernelEnd struct{ name string }
+
+func (e kernelEnd) configure(c wgtypes.Config) error {
+	return e.do(func(w *wgctrl.Client) error { return w.ConfigureDevice(e.name, c) })
+}
+
+func (e kernelEnd) peers() (out []Key, err error) {
+	return out, e.do(func(w *wgctrl.Client) error {
+		d, err := w.Device(e.name)
+		if err != nil {
+			return err
+		}
+		for i := range d.Peers {
+			out = append(out, d.Peers[i].PublicKey)
+		}
+		return nil
+	})
+}
+
+// do opens a connection to the kernel for one question: they are few.
+func (kernelEnd) do(f func(*wgctrl.Client) error) error {
+	w, err := wgctrl.New()
+	if err != nil {
+		return fmt.Errorf("open the kernel's WireGuard: %w", err)
+	}
+	return errors.Join(f(w), w.Close())
+}
+
+func (kernelEnd) serves(int, int) bool { return true } // its MTU may be changed
+
+func (kernelEnd) close() {} // it goes on without this process
+
+// userEnd encrypts in this process what passes a TUN link, which goes with it.
+type userEnd struct {
+	dev        *device.Device
+	index, mtu int
+}
+
+const tunPath = "/dev/net/tun"
+
+// openUserEnd makes the link, in the calling thread's network namespace.
+func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) {
+	link, err := openTUN(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("this kernel has neither WireGuard (CONFIG_WIREGUARD) nor TUN (CONFIG_TUN, %s), of which --tunnel=wireguard needs one", tunPath)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create tunnel %s: %w", name, err)
+	}
+	// The library says a line for each packet that it cannot send: nobody could read that.
+	quiet := &device.Logger{Verbosef: device.DiscardLogf, Errorf: device.DiscardLogf}
+	e := &userEnd{dev: device.NewDevice(sized{link, mtu}, conn.NewDefaultBind(), quiet), mtu: mtu}
+	if err = e.configure(wgtypes.Config{PrivateKey: &private, ListenPort: &port}); err == nil {
+		err = e.dev.Up()
+	}
+	if err != nil {
+		e.dev.Close()
+		return nil, fmt.Errorf("start WireGuard: %w", err)
+	}
+	return e, nil
+}
+
+// openTUN makes a link without the library's listeners, one of which looks every second.
+func openTUN(name string) (tun.Device, error) {
+	fd, err := unix.Open(tunPath, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", tunPath, err)
+	}
+	req, err := unix.NewIfreq(name)
+	if err == nil {
+		req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	d, _, err := tun.CreateUnmonitoredTUNFromFD(fd)
+	return d, err
+}
+
+// sized is a link that knows its MTU, which the kernel is told later.
+type sized struct {
+	tun.Device
+	mtu int
+}
+
+// MTU is the longest packet.
+func (s sized) MTU() (int, error) { return s.mtu, nil }
+
+func (e *userEnd) configure(c wgtypes.Config) error {
+	if c.ListenPort != nil && e.index != 0 {
+		c.PrivateKey, c.ListenPort = nil, nil // it began with them, and would drop what is under way
+	}
+	return e.dev.IpcSet(uapi(c))
+}
+
+func (*userEnd) peers() ([]Key, error) { return nil, nil } // told from here only
+
+func (e *userEnd) serves(index, mtu int) bool {
+	select {
+	case <-e.dev.Wait(): // somebody has deleted the link
+		return false
+	default:
+		return e.index == index && (e.mtu == mtu || mtu == 0)
+	}
+}
+
+func (e *userEnd) close() { e.dev.Close() }
+
+// uapi is a configuration in the words of https://www.wireguard.com/xplatform/#configuration-protocol.
+func uapi(c wgtypes.Config) string {
+	var b strings.Builder
+	if c.PrivateKey != nil {
+		fmt.Fprintf(&b, "private_key=%s\n", hex.EncodeToString(c.PrivateKey[:]))
+	}
+	if c.ListenPort != nil {
+		fmt.Fprintf(&b, "listen_port=%d\n", *c.ListenPort)
+	}
+	for _, p := range c.Peers {
+		fmt.Fprintf(&b, "public_key=%s\n", hex.EncodeToString(p.PublicKey[:]))
+		if p.Remove {
+			b.WriteString("remove=true\n")
+			continue
+		}
+		if p.UpdateOnly {
+			b.WriteString("update_only=true\n")
+		}
+		if p.PersistentKeepaliveInterval != nil {
+			fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", int(p.PersistentKeepaliveInterval.Seconds()))
+		}
+		if p.ReplaceAllowedIPs {
+			b.WriteString("replace_allowed_ips=true\n")
+		}
+		if p.Endpoint != nil {
+			fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint.AddrPort())
+		}
+		for _, r := range p.AllowedIPs {
+			fmt.Fprintf(&b, "allowed_ip=%s\n", r.String())
+		}
+	}
+	return b.String()
+}

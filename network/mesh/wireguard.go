@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"keelson/lib/linux"
+)
+
+// Key is a key of WireGuard, private or public.
+type Key = wgtypes.Key
+
+// wireGuard is what this process knows of the encrypted tunnel. The zero value knows of none.
+type wireGuard struct {
+	private Key
+	end     end          // nil: not looked at yet
+	told    map[Key]Peer // peers as the end was last told
+}
+
+// end is this machine's end of the encrypted tunnel: in the kernel, or in this process where the kernel has no WireGuard.
+type end interface {
+	// configure changes what the configuration names.
+	configure(wgtypes.Config) error
+	// peers are those that it has.
+	peers() ([]Key, error)
+	// serves tells whether it still works, on the link with that index and MTU.
+	serves(index, mtu int) bool
+	// close gives up what belongs to this process.
+	close()
+}
+
+func (w *wireGuard) close() {
+	if w.end != nil {
+		w.end.close()
+	}
+	w.end, w.told = nil, nil
+}
+
+// Begin closes the ways in clear that an earlier run may have left, and those to the ranges. Plans must be encrypted from now on.
+func (k *Kernel) Begin(ranges []netip.Prefix) error {
+	have, err := k.ownRoutes()
+	if err != nil {
+		return err
+	}
+	tunnel := -1
+	if l, err := k.rt.LinkByName(k.name); err == nil && l.Type() == "wireguard" {
+		tunnel = l.Attrs().Index
+	}
+	blocked := slices.Clone(ranges)
+	var keep []Route
+	for _, r := range have {
+		dst, ok := prefixOf(r.Dst)
+		if !ok {
+			continue
+		}
+		if !slices.Contains(blocked, dst) {
+			blocked = append(blocked, dst)
+		}
+		if r.Type == unix.RTN_UNICAST && r.LinkIndex == tunnel {
+			src, _ := netip.AddrFromSlice(r.Src)
+			keep = append(keep, Route{Dst: dst, Link: tunnel, Src: src.Unmap()})
+		}
+	}
+	return k.route(0, keep, blocked)
+}
+
+// InProcess tells whether this process encrypts, because the kernel has no WireGuard.
+func (k *Kernel) InProcess() bool { _, ok := k.wg.end.(*userEnd); return ok }
+
+// encrypted makes the link and tells it the peers.
+func (k *Kernel) encrypted(p Plan) (int, error) {
+	link, err := k.encryptedLink(max(p.Outer-p.Overhead(), 0))
+	if err != nil {
+		return 0, err
+	}
+	greet, err := k.tell(p.Peers)
+	if err == nil {
+		err = k.setAddresses(link, p.Inner)
+	}
+	if err == nil {
+		err = k.setUp(link)
+	}
+	if err == nil && len(greet) > 0 {
+		err = k.wg.end.configure(wgtypes.Config{Peers: greet})
+	}
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = k.portTaken()
+	}
+	if err != nil {
+		k.wg.close() // it is told all again
+		return 0, fmt.Errorf("set up WireGuard: %w", err)
+	}
+	return link.Attrs().Index, nil
+}
+
+func (k *Kernel) portTaken() error {
+	return fmt.Errorf("WireGuard's UDP port %d is in use on this machine: choose another --tunnel-port", k.port)
+}
+
+// unknownMTU is a packet's length that every link takes.
+const unknownMTU = 1280
+
+// encryptedLink is the link, which is made anew where it does not serve. An mtu of 0 is not known now.
+func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
+	have, err := k.rt.LinkByName(k.name)
+	if err == nil && k.wg.end == nil && have.Type() == "wireguard" {
+		k.wg.end = kernelEnd{k.name} // of an earlier run
+	}
+	if err == nil && k.wg.end != nil && k.wg.end.serves(have.Attrs().Index, mtu) {
+		if mtu != 0 && have.Attrs().MTU != mtu {
+			err = k.rt.LinkSetMTU(have, mtu)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("set mtu of tunnel %s to %d: %w", k.name, mtu, err)
+		}
+		return have, nil
+	}
+	if err := k.removeTunnel(); err != nil {
+		return nil, err
+	}
+	mtu = cmp.Or(mtu, unknownMTU)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = k.name, mtu
+	switch err = k.rt.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs}); {
+	case err == nil:
+		k.wg.end = kernelEnd{k.name}
+	case errors.Is(err, unix.EOPNOTSUPP):
+		e, err := openUserEnd(k.name, mtu, k.wg.private, k.port)
+		if errors.Is(err, unix.EADDRINUSE) {
+			err = k.portTaken()
+		}
+		if err != nil {
+			return nil, err
+		}
+		k.wg.end = e
+	default:
+		return nil, fmt.Errorf("create tunnel %s: %w", k.name, err)
+	}
+	if have, err = k.rt.LinkByName(k.name); err != nil {
+		return nil, fmt.Errorf("find tunnel %s: %w", k.name, err)
+	}
+	if e, ok := k.wg.end.(*userEnd); ok {
+		e.index, e.mtu = have.Attrs().Index, mtu
+		return have, k.rt.LinkSetMTU(have, mtu)
+	}
+	return have, nil
+}
+
+// tell makes the end's peers those of the plan. It returns what has new ones greeted, once the link is up: a peer that knew this machine before it
+// was started anew would otherwise use the old session until it notices, which takes it 15 s.
+func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
+	var c wgtypes.Config
+	var known []Key
+	if k.wg.told == nil {
+		if known, err = k.wg.end.peers(); err != nil {
+			return nil, err
+		}
+		c.PrivateKey, c.ListenPort = &k.wg.private, &k.port
+	}
+	for key := range k.wg.told {
+		known = append(known, key)
+	}
+	c.Peers = changes(k.wg.told, known, want)
+	if c.PrivateKey == nil && len(c.Peers) == 0 {
+		return nil, nil
+	}
+	if err := k.wg.end.configure(c); err != nil {
+		return nil, err
+	}
+	for _, p := range want {
+		if _, old := k.wg.told[p.Key]; !old && !slices.Contains(known, p.Key) {
+			greet = append(greet, wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
+				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Duration(0))})
+		}
+	}
+	k.wg.told = map[Key]Peer{}
+	for _, p := range want {
+		k.wg.told[p.Key] = p
+	}
+	return greet, nil
+}
+
+// changes lead from what was told to the peers that are wanted. known are the keys that the end has. A peer that stays as it was is not
+// touched: it may have been heard from another address.
+func changes(told map[Key]Peer, known []Key, want []Peer) []wgtypes.PeerConfig {
+	var out []wgtypes.PeerConfig
+	for _, key := range known {
+		if !slices.ContainsFunc(want, func(p Peer) bool { return p.Key == key }) {
+			out = append(out, wgtypes.PeerConfig{PublicKey: key, Remove: true})
+		}
+	}
+	for _, p := range want {
+		if was, ok := told[p.Key]; ok && reflect.DeepEqual(was, p) {
+			continue
+		}
+		c := wgtypes.PeerConfig{PublicKey: p.Key, ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port))}
+		for _, r := range p.Pods {
+			c.AllowedIPs = append(c.AllowedIPs, *ipNet(r))
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// setAddresses gives the link this machine's addresses within the tunnel, as which what is masqueraded leaves: the answer then finds the tunnel.
+func (k *Kernel) setAddresses(link netlink.Link, want []netip.Addr) error {
+	have, err := linux.Dump(func() ([]netlink.Addr, error) { return k.rt.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list addresses of tunnel %s: %w", k.name, err)
+	}
+	missing := map[netip.Addr]bool{}
+	for _, a := range want {
+		missing[a] = true
+	}
+	for _, a := range have {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if ip = ip.Unmap(); !ok || ip.IsLinkLocalUnicast() {
+			continue
+		}
+		if missing[ip] {
+			delete(missing, ip)
+			continue
+		}
+		if err := k.rt.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return fmt.Errorf("take address %s from tunnel %s: %w", ip, k.name, err)
+		}
+	}
+	for ip := range missing {
+		a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(ip, ip.BitLen()))}
+		if ip.Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		if err := k.rt.AddrAdd(link, a); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("give tunnel %s the address %s: %w", k.name, ip, err)
+		}
+	}
+	return nil
+}
