@@ -4,7 +4,6 @@ package scheduler
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -73,10 +72,9 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		s.custom.Start(ctx.Done())
 		wait = func() { rest.Shutdown(); pods.Shutdown(); s.custom.Shutdown() }
 	}
-	rest.WaitForCacheSync(ctx.Done()) // also those that plugins took
-	if !cache.WaitFor(ctx, "", synced...) && ctx.Err() == nil {
+	if err := s.filled(ctx, rest, synced); err != nil {
 		wait()
-		return nil, errors.New("watch the cluster: caches did not fill")
+		return nil, err
 	}
 	return wait, nil
 }
@@ -124,7 +122,7 @@ func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.Done
 				if err != nil {
 					return nil, fmt.Errorf("watch %s: %w", h.Resource.Resource, err)
 				}
-				if !custom {
+				if !custom && !s.absent(h.Resource.GroupVersion(), func(r, _ string) bool { return r == h.Resource.Resource }) {
 					synced = append(synced, reg.HasSyncedChecker())
 				}
 			}

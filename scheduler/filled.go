@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+)
+
+// fillsSoon is how long caches may take to fill before anybody asks why.
+const fillsSoon = 2 * time.Second
+
+// filled waits until the caches of f, also those that plugins took, and the checkers are filled. Who plugs in may look at kinds that the
+// server does not have: for those it does not wait.
+func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactory, more []cache.DoneChecker) error {
+	soon, cancel := context.WithTimeout(ctx, fillsSoon)
+	defer cancel()
+	for of, ok := range f.WaitForCacheSyncWithContext(soon).Synced {
+		obj, is := reflect.New(of.Elem()).Interface().(runtime.Object)
+		if ok || !is {
+			continue
+		}
+		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil && s.absent(kinds[0].GroupVersion(), func(_, kind string) bool { return kind == kinds[0].Kind }) {
+			s.log.Warn("the server has no objects of a kind that a plugin looks at: it sees none", "kind", kinds[0].Kind, "apiVersion", kinds[0].GroupVersion().String())
+			continue
+		}
+		more = append(more, f.InformerFor(obj, nil).HasSyncedChecker())
+		if ctx.Err() == nil {
+			s.log.Info("the scheduler waits for the server's objects of a kind", "type", of.Elem().String())
+		}
+	}
+	if !cache.WaitFor(ctx, "", more...) && ctx.Err() == nil {
+		return errors.New("watch the cluster: caches did not fill")
+	}
+	return nil
+}
+
+// absent tells that the server says which resources it has, and that none of a group's version is as is says.
+func (s *Scheduler) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
+	if !s.serves(corev1.SchemeGroupVersion, "pods") {
+		return false // it does not say
+	}
+	list, err := s.client.Discovery().ServerResourcesForGroupVersion(gv.String())
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	for i := range list.APIResources {
+		if is(list.APIResources[i].Name, list.APIResources[i].Kind) {
+			return false
+		}
+	}
+	return true
+}
