@@ -226,7 +226,7 @@ func TestLimitRanger(t *testing.T) {
 		t.Errorf("defaults: got %+v", c)
 	}
 	want := "LimitRanger plugin set: cpu, memory request for container main; cpu limit for container main"
-	if got := obj.Annotations[limitAnnotation]; got != want {
+	if got := obj.Annotations["kubernetes.io/limit-ranger"]; got != want {
 		t.Errorf("annotation: got %q, want %q", got, want)
 	}
 	if err := p.Validate(t.Context(), creation(obj)); err != nil {
