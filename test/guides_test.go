@@ -64,7 +64,8 @@ func runGuide(t *testing.T, bin, page string) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail -x\n"+script)
+	// With -m a background job has a process group of its own, as in the shell that one types into.
+	cmd := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail -xm\n"+script)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = dir, env, 5*time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)

@@ -57,8 +57,12 @@ func (t *Trace) judge(j *Journey) {
 	}
 }
 
-// strayed says that the kernel sent the connection where the plan of the rules does not lead.
+// strayed says that the kernel sent the connection where the plan of the rules does not lead. What goes to another node's port leaves this
+// node as it is.
 func (t *Trace) strayed(c *reach.Connection) bool {
+	if t.afar && c.Endpoint == c.Remote {
+		return false
+	}
 	return c.Endpoint.IsValid() && len(t.Hops) > 0 && !slices.ContainsFunc(t.Hops, func(h Hop) bool { return h.Address == c.Endpoint.String() })
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"keelson/api/networking/reach"
 )
 
 // TestTraceOfNodePorts: a connection to a node's address goes by that node's rules.
@@ -44,6 +46,13 @@ func TestTraceOfNodePorts(t *testing.T) {
 					slice.Endpoints = append(slice.Endpoints, e)
 				}
 			}
+			remote := netip.AddrPortFrom(j.Address, j.Port)
+			j.Answer = &reach.Answer{Connection: &reach.Connection{Outcome: reach.Connected, Remote: remote, Endpoint: remote}}
+			// The own node's kernel chooses an endpoint, another node's does not show here.
+			if got, want := Follow(j).Verdict, c.node == "n2"; c.expected == Passes && strings.HasPrefix(got, "confirmed") != want {
+				t.Errorf("sent to the node port itself: got %q, want it confirmed: %t", got, want)
+			}
+			j.Answer = nil
 			got := Follow(j)
 			var hops []string
 			for _, h := range got.Hops {
@@ -53,5 +62,19 @@ func TestTraceOfNodePorts(t *testing.T) {
 				t.Errorf("%s, front %q, hops %v, rules:\n%s\nwant %s, hops %s, rules:\n%s", got.Expected, got.Front, hops, got.Rules, c.expected, c.hops, c.rules)
 			}
 		})
+	}
+}
+
+// TestNamesOfHostNetwork: who asks from a host-network pod is told which servers it asks.
+func TestNamesOfHostNetwork(t *testing.T) {
+	j := journey()
+	j.Address, j.Answer = netip.Addr{}, &reach.Answer{Names: &reach.Names{Tries: []reach.Try{{Name: "web", Code: "NXDOMAIN"}}}}
+	j.From.Spec.HostNetwork, j.From.Spec.DNSPolicy = true, corev1.DNSClusterFirst
+	if got := Follow(j).Verdict; !strings.Contains(got, "unless its dnsPolicy is ClusterFirstWithHostNet") {
+		t.Errorf("got %q", got)
+	}
+	j.From.Spec.DNSPolicy = corev1.DNSClusterFirstWithHostNet
+	if got := Follow(j).Verdict; strings.Contains(got, "dnsPolicy") {
+		t.Errorf("with the cluster's servers: got %q", got)
 	}
 }

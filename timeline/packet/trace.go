@@ -70,6 +70,8 @@ type Trace struct {
 	// Verdict says whether the probe confirms what was expected.
 	Verdict string   `json:"verdict"`
 	Unread  []string `json:"unread,omitempty"`
+
+	afar bool // another node's rules choose the endpoint
 }
 
 // Hop is an address that the connection may be sent to.
@@ -114,7 +116,7 @@ func Follow(j *Journey) *Trace {
 	}
 	switch {
 	case !j.Address.IsValid():
-		t.Expected, t.Why = NoName, "the name leads to no address"+nameless(t.Names)
+		t.Expected, t.Why = NoName, "the name leads to no address"+nameless(j, t.Names)
 	default:
 		t.Address = j.Address.String()
 		t.rules(j)
@@ -124,9 +126,12 @@ func Follow(j *Journey) *Trace {
 	return t
 }
 
-func nameless(n *reach.Names) string {
+func nameless(j *Journey, n *reach.Names) string {
 	if n == nil {
 		return ""
+	}
+	if p := j.From; p.Spec.HostNetwork && p.Spec.DNSPolicy == corev1.DNSClusterFirst {
+		return ": a pod with hostNetwork asks the node's DNS servers, which know no Services, unless its dnsPolicy is ClusterFirstWithHostNet"
 	}
 	for _, try := range n.Tries {
 		if try.Error != "" {
@@ -181,6 +186,7 @@ func (t *Trace) elsewhere(j *Journey) {
 	if t.Front != "node port" || j.ToNode == "" || j.ToNode == t.Node {
 		return
 	}
+	t.afar = true
 	t.Rules += ", by the rules of node " + j.ToNode
 	if j.Service.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return
