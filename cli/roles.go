@@ -27,6 +27,10 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 	verboseFlags(c.Flags(), &cfg.Verbose)
 	role.AddFlags(c.Flags(), &cfg)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		if cfg.Scheduler.PrintCRD {
+			_, err := std.Out.Write(cluster.PolicyManifest())
+			return err
+		}
 		cfg.LogTo = std.Err
 		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
 		return role.Run(c.Context(), cfg)

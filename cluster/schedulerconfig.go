@@ -19,13 +19,19 @@ import (
 	"keelson/lib/linux"
 	"keelson/scheduler"
 	schedulerconfig "keelson/scheduler/config"
+	"keelson/scheduler/policy"
 )
 
 // SchedulerOptions say how the scheduler schedules.
 type SchedulerOptions struct {
 	// ConfigFile holds a KubeSchedulerConfiguration; empty: all is as by default.
 	ConfigFile string
+	// PrintCRD has the process print what defines scheduling policies, and end.
+	PrintCRD bool
 }
+
+// PolicyManifest defines SchedulingPolicy.
+func PolicyManifest() []byte { return policy.Manifest }
 
 func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ConfigFile, "scheduler-config", "", "`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
@@ -34,6 +40,7 @@ func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
 func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(schedulerLease, SchedulerPort)(fl, r)
 	fl.StringVar(&r.Scheduler.ConfigFile, "config", "", "--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
+	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false, "print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
 }
 
 // read returns the file's content with what it says; without a file what holds by default.

@@ -91,7 +91,7 @@ func (s *Scheduler) makeProfiles() error {
 
 // registry are all plugins that can be made.
 func (s *Scheduler) registry() framework.Registry {
-	r := plugins.InTree(plugins.Options{Storage: s.storage, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
+	r := plugins.InTree(plugins.Options{Storage: s.storage, Policies: &s.inEffect, Spread: plugins.PodTopologySpread{DefaultSelector: s.defaultSelector.selector}})
 	r[preempt.Name] = func(args any, _ *framework.Handle) (framework.Plugin, error) {
 		a, ok := args.(*configv1.DefaultPreemptionArgs)
 		if !ok {

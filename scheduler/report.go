@@ -113,14 +113,18 @@ func (s *Scheduler) eventExtender(pod *corev1.Pod, why string) {
 	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "ExtenderIgnored", "Scheduling", "%s", why)
 }
 
+// clipped is a message as long as a note may be.
+func clipped(message string) string {
+	if len(message) > maxNote {
+		return message[:maxNote-len(" ...")] + " ..."
+	}
+	return message
+}
+
 // report tells users why a pod has no node: by an event at once, and in the pod's status if that is news. It returns the job
 // that writes the status, nil if there is nothing to write.
 func (s *Scheduler) report(pod *corev1.Pod, reason, message, nominated string) func(context.Context) {
-	note := message
-	if len(note) > maxNote {
-		note = note[:maxNote-len(" ...")] + " ..."
-	}
-	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", note)
+	s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeWarning, "FailedScheduling", "Scheduling", "%s", clipped(message))
 	if reason == reasonError {
 		nominated = pod.Status.NominatedNodeName
 	}

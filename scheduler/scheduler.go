@@ -5,7 +5,7 @@
 // takes a pod, decides on a snapshot (framework.Engine, a pure function) and hands what
 // has to be written to a bounded set of workers. Pods about which HTTP extenders are asked have a lane beside it. It never touches a pod that names
 // another scheduler, and it never writes anything but bindings, the status of pods that
-// do not fit (and of pods that have to go for more important ones), and events.
+// do not fit (and of pods that have to go for more important ones) and of scheduling policies, and events.
 package scheduler
 
 import (
@@ -34,6 +34,8 @@ import (
 	"keelson/scheduler/extender"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/plugins"
+	"keelson/scheduler/policy"
+	"keelson/scheduler/policy/objects"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
@@ -77,6 +79,8 @@ type Scheduler struct {
 	custom          dynamicinformer.DynamicSharedInformerFactory // nil: no plugin asked for a custom resource
 	writes          chan func(context.Context)
 	storage         *plugins.Storage
+	inEffect        policy.Set              // policies of the API
+	policies        *objects.Follower       // nil: nobody asks for them
 	devices         *dynamicresources.Known // nil: no profile has the plugin
 	waits           sync.WaitGroup          // of pods that wait for plugins
 	waiting         waiting                 // the same, by pod
@@ -121,6 +125,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if s.extenders != nil {
 		wants = s.extenders.Wants
 	}
+	s.policies = s.newPolicies()
 	s.queue = newLanes(s.queueConfig(), wants)
 	return s, nil
 }
@@ -148,6 +153,9 @@ func (s *Scheduler) Run(ctx context.Context, ready func()) error {
 	defer s.waits.Wait()
 	for range writers {
 		wg.Go(func() { s.write(ctx) })
+	}
+	if s.policies != nil {
+		wg.Go(func() { s.policies.Report(ctx) })
 	}
 	defer cancel() // before waiting for the writers and informers
 	if s.cfg.LeaderElect {

@@ -72,6 +72,12 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		s.custom.Start(ctx.Done())
 		wait = func() { rest.Shutdown(); pods.Shutdown(); s.custom.Shutdown() }
 	}
+	policies, err := s.watchPolicies(ctx)
+	if err != nil {
+		return nil, err
+	}
+	others := wait
+	wait = func() { others(); policies() }
 	if err := s.filled(ctx, rest, synced); err != nil {
 		wait()
 		return nil, err
@@ -102,7 +108,7 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 
 // watchWanted watches the resources that plugins named with framework.Objects. Custom ones may not be there yet: nothing waits for them.
 func (s *Scheduler) watchWanted(f informers.SharedInformerFactory) ([]cache.DoneChecker, error) {
-	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil} // nothing announces policies yet
+	seen := map[schema.GroupVersionResource]bool{{}: true, policy.Resource: true, plugins.PodGroups: s.groups != nil} // who wants those watches them
 	synced, err := s.watchDevices(f, seen)
 	if err != nil {
 		return nil, err

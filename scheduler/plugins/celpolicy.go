@@ -124,7 +124,7 @@ func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {
 			ns, known := p.labelsOf(pod)
 			return policy.Wakes(p.all(), p.Profile, pod, ns, known)&e.Kinds != 0
 		}},
-		{On: framework.NamespaceLabels, Worth: func(*state.PodInfo, *framework.Event) bool { return true }},
+		{On: framework.NamespaceLabels, Worth: func(*state.PodInfo, *framework.Event) bool { return policy.SelectNamespaces(p.all()) }},
 		{On: framework.Objects, Resource: policy.Resource, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			old, ok := e.OldObject.(*policy.Policy)
 			ns, known := p.labelsOf(pod)

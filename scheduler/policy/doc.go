@@ -10,6 +10,8 @@
 package policy
 
 import (
+	_ "embed" // of the definition
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -22,6 +24,11 @@ var (
 	Resource = schema.GroupVersionResource{Group: "scheduling.keelson.dev", Version: "v1", Resource: "schedulingpolicies"}
 	CRD      = Resource.Resource + "." + Resource.Group
 )
+
+// Manifest defines SchedulingPolicy, and lets a scheduler read them: YAML to be applied once.
+//
+//go:embed schedulingpolicy.yaml
+var Manifest []byte
 
 // Spec is what a policy says: the spec of a SchedulingPolicy.
 type Spec struct {

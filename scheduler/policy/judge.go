@@ -5,6 +5,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	celtypes "github.com/google/cel-go/common/types"
 	"k8s.io/apimachinery/pkg/labels"
@@ -181,4 +182,9 @@ func Admits(policies []*Policy, scheduler string, pod *state.PodInfo, namespace 
 // Concerns reports whether a pod that was refused may be let in when p changes or goes: p has filters, and may be about it.
 func (p *Policy) Concerns(scheduler string, pod *state.PodInfo, namespace labels.Set, known bool) bool {
 	return p != nil && (len(p.filters) > 0 || p.match != nil) && p.selects(scheduler, pod, namespace, known)
+}
+
+// SelectNamespaces reports whether the labels of namespaces decide about a filter.
+func SelectNamespaces(policies []*Policy) bool {
+	return slices.ContainsFunc(policies, func(p *Policy) bool { return p.namespaces != nil && len(p.filters) > 0 })
 }

@@ -116,6 +116,9 @@ func kubeScheduler() []rbacv1.PolicyRule {
 		on("update", "", "pods/finalizers"),
 		on(read, "extensions", "replicasets"),
 		on(read, "resource.k8s.io", "deviceclasses resourceslices devicetaintrules"),
+		on(read, "scheduling.keelson.dev", "schedulingpolicies"),
+		on("update", "scheduling.keelson.dev", "schedulingpolicies/status"),
+		named(read, "apiextensions.k8s.io", "customresourcedefinitions", "schedulingpolicies.scheduling.keelson.dev"),
 		paths("post", "/keelson/v1/marks"),
 	}, events...)
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"keelson/scheduler/policy"
+)
+
+type schemaResource = schema.GroupVersionResource
+
+// Conditions and their reasons.
+const (
+	ready, degraded = "Ready", "Degraded"
+	maxSaid         = 4096
+	maxTries        = 8
+)
+
+// status is an object's.
+type status struct {
+	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
+	Conditions         []metav1.Condition `json:"conditions,omitempty"`
+	Effective          *effective         `json:"effective,omitempty"`
+}
+
+type effective struct {
+	Generation int64           `json:"generation"`
+	Spec       json.RawMessage `json:"spec"`
+}
+
+// read compiles a spec as it stands in an object.
+func read(name string, spec any, at *field.Path) (*policy.Policy, field.ErrorList) {
+	var s policy.Spec
+	m, ok := spec.(map[string]any)
+	if !ok {
+		return nil, field.ErrorList{field.Required(at, "")}
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(m, &s); err != nil {
+		return nil, field.ErrorList{field.Invalid(at, "", err.Error())}
+	}
+	return policy.Compile(name, &s, at)
+}
+
+func statusOf(u *unstructured.Unstructured) (s status) {
+	b, err := json.Marshal(u.Object["status"])
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return status{} // somebody else's: it is written anew
+	}
+	return s
+}
+
+// said reports whether the status is about the object's generation.
+func said(u *unstructured.Unstructured) bool {
+	s := statusOf(u)
+	return s.ObservedGeneration == u.GetGeneration() && meta.FindStatusCondition(s.Conditions, ready) != nil
+}
+
+// message tells what is wrong, and what is in effect.
+func (e *entry) message() string {
+	if len(e.wrong) == 0 {
+		return fmt.Sprintf("generation %d is in effect", e.generation)
+	}
+	texts := make([]string, len(e.wrong))
+	for i, w := range e.wrong {
+		texts[i] = w.Error()
+	}
+	out := strings.Join(texts, "; ")
+	if len(out) > maxSaid {
+		out = strings.ToValidUTF8(out[:maxSaid], "") + "..."
+	}
+	if e.effect == nil {
+		return out + "; the policy is not in effect"
+	}
+	return out + fmt.Sprintf("; generation %d stays in effect", e.generation)
+}
+
+// want is what the status is to be.
+func (e *entry) want() (status, error) {
+	was, generation := statusOf(e.obj), e.obj.GetGeneration()
+	s := status{ObservedGeneration: generation, Conditions: slices.Clone(was.Conditions)}
+	set := func(c metav1.Condition) {
+		c.ObservedGeneration = generation
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	c := metav1.Condition{Type: ready, Status: metav1.ConditionTrue, Reason: "InEffect", Message: e.message()}
+	if len(e.wrong) > 0 {
+		c.Status, c.Reason = metav1.ConditionFalse, "Invalid"
+	}
+	set(c)
+	switch {
+	case e.trouble != "":
+		set(metav1.Condition{Type: degraded, Status: metav1.ConditionTrue, Reason: "EvaluationFailed", Message: e.trouble})
+	case was.ObservedGeneration != generation || meta.FindStatusCondition(was.Conditions, degraded) == nil:
+		set(metav1.Condition{Type: degraded, Status: metav1.ConditionFalse, Reason: "AsExpected"})
+	}
+	if e.effect != nil {
+		spec, err := json.Marshal(e.spec)
+		if err != nil {
+			return s, fmt.Errorf("encode spec: %w", err)
+		}
+		s.Effective = &effective{Generation: e.generation, Spec: spec}
+	}
+	return s, nil
+}
+
+// Report writes the statuses until ctx is done.
+func (f *Follower) Report(ctx context.Context) {
+	defer context.AfterFunc(ctx, f.pending.ShutDown)()
+	for {
+		name, done := f.pending.Get()
+		if done {
+			return
+		}
+		err := f.write(ctx, name)
+		switch {
+		case err == nil || apierrors.IsNotFound(err) || ctx.Err() != nil:
+			f.pending.Forget(name)
+		case f.pending.NumRequeues(name) < maxTries:
+			f.pending.AddRateLimited(name)
+		default:
+			f.pending.Forget(name)
+			f.cfg.Log.Warn("cannot write the status of a scheduling policy", "policy", name, "err", err)
+		}
+		f.pending.Done(name)
+	}
+}
+
+// write writes the status of an object, unless it says the same already.
+func (f *Follower) write(ctx context.Context, name string) error {
+	f.mu.Lock()
+	e := f.known[name]
+	if e == nil {
+		f.mu.Unlock()
+		return nil
+	}
+	copied := *e
+	f.mu.Unlock()
+	s, err := copied.want()
+	if err != nil {
+		return err
+	}
+	m, err := toMap(s)
+	if err != nil {
+		return err
+	}
+	if was, err := toMap(statusOf(copied.obj)); err == nil && reflect.DeepEqual(was, m) {
+		return nil
+	}
+	obj := copied.obj.DeepCopy()
+	obj.Object["status"] = m
+	_, err = f.cfg.Client.Resource(policy.Resource).UpdateStatus(ctx, obj, metav1.UpdateOptions{})
+	return err
+}
+
+func toMap(s status) (map[string]any, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(`{"apiVersion": "v1", "kind": "Status", "s": ` + string(b) + `}`)); err != nil {
+		return nil, fmt.Errorf("encode status: %w", err)
+	}
+	m, _, err := unstructured.NestedMap(u.Object, "s")
+	return m, err
+}
