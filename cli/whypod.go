@@ -9,8 +9,10 @@ import (
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	podkind "keelson/api/core/pod"
 	"keelson/timeline"
 )
 
@@ -42,8 +44,11 @@ func (f *storyFlags) whyAround(ctx context.Context, name string) (*timeline.Why,
 	}
 	if node := a.Pod.Spec.NodeName; node != "" {
 		a.NodeGone = apierrors.IsNotFound(f.read(ctx, "/api/v1/nodes/"+url.PathEscape(node), &corev1.Node{}))
-	} else if w.Decision == nil {
-		a.Scheduler = f.scheduler(ctx)
+	} else {
+		a.Group = f.group(ctx, a.Pod)
+		if w.Decision == nil {
+			a.Scheduler = f.scheduler(ctx)
+		}
 	}
 	w.Explain(a)
 	if asked != nil && w.Reason == "" {
@@ -62,6 +67,32 @@ func (f *storyFlags) waits(ctx context.Context, s *timeline.Story) string {
 		return ""
 	}
 	return w.Waits(a)
+}
+
+// group is how the pod group of a pod stands; nil: it has none, or we may not know.
+func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group {
+	name := podkind.Group(pod)
+	if name == "" {
+		return nil
+	}
+	g, o := &timeline.Group{Name: name, MinCount: 1}, &schedulingv1beta1.PodGroup{}
+	err := f.read(ctx, "/apis/scheduling.k8s.io/v1beta1/namespaces/"+url.PathEscape(f.namespace)+"/podgroups/"+url.PathEscape(name), o)
+	if g.Missing = apierrors.IsNotFound(err); g.Missing {
+		return g
+	}
+	var pods corev1.PodList
+	if err != nil || f.read(ctx, "/api/v1/namespaces/"+url.PathEscape(f.namespace)+"/pods", &pods) != nil {
+		return nil
+	}
+	if gang := o.Spec.SchedulingPolicy.Gang; gang != nil {
+		g.MinCount = int(gang.MinCount)
+	}
+	for i := range pods.Items {
+		if p := &pods.Items[i]; podkind.Group(p) == name && !podkind.Terminal(p) && (p.DeletionTimestamp == nil || p.Spec.NodeName != "") {
+			g.Pods++
+		}
+	}
+	return g
 }
 
 // scheduler is what is wrong with the scheduler; empty: nothing, or nobody knows.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +53,8 @@ type member struct {
 	began    time.Time
 	took     time.Duration
 	message  string // why it has none; empty: it was not tried
+	would    string // the node that it would have had
+	said     string // what its users are told
 	refused  []string
 }
 
@@ -307,7 +310,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 	for _, t := range slices.Backward(a.members) {
 		if t.round != nil {
 			s.unreserve(ctx, t.round)
-			t.round = nil
+			t.would, t.round = t.round.node, nil
 		}
 	}
 	reason, condition, message := reasonUnschedulable, schedulingv1beta1.PodGroupReasonUnschedulable, ""
@@ -333,6 +336,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 		if said == "" || a.err != nil {
 			said = message
 		}
+		t.said = said
 		if t.decision != nil && said != "" {
 			t.decision.Message = said
 		}
@@ -356,16 +360,43 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 
 // tell tells the story of the attempt for one pod; only tests make it fail.
 func (a *groupAttempt) tell(t *member) error {
-	d := t.decision
-	if d == nil {
+	if a.s.cfg.Marks == nil {
 		return nil
 	}
+	d := t.decision
+	if d == nil { // it was not tried, since it did not matter any more
+		d, t.began = &mark.Decision{Attempt: t.it.Attempts, QueueWait: a.began.Sub(t.it.Since), Message: t.said}, a.began
+	}
+	d.PodGroup = a.stands(t)
 	if t.round == nil {
+		d.Chosen, d.Scores, d.Tied = "", nil, 0
 		d.Waits = waits(a.s.queue.Waits(t.it.Pod.Pod, union(t.refused, []string{plugins.GangName})), false)
 	}
 	return a.s.cfg.Marks.Reach(mark.Mark{
 		Step: mark.StepDecision, Component: "scheduler", At: t.began, Took: t.took, Subject: subject(t.it.Pod.Pod), Detail: d,
 	})
+}
+
+// stands says how the group stood at the end of the attempt, and what that means for one of its pods.
+func (a *groupAttempt) stands(t *member) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %d of %d pods fit, %d must", a.key.Name, a.scheduled, a.group.Pods, a.group.MinCount())
+	if a.err != nil {
+		return b.String() + "; " + a.err.Error()
+	}
+	if t.would != "" {
+		b.WriteString("; this one would go to " + t.would)
+	}
+	if a.verdict == nil {
+		return b.String()
+	}
+	for _, o := range slices.Backward(a.members) { // the last one to be tried is what it failed for
+		if o != t && o.decision != nil && len(o.decision.Fixes) > 0 {
+			fmt.Fprintf(&b, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
+			break
+		}
+	}
+	return b.String()
 }
 
 func union(a, b []string) []string {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"keelson/api/gates"
+	"keelson/lib/mark"
 	"keelson/scheduler"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -68,6 +69,19 @@ func (c *cluster) on(prefix string) int {
 		}
 	}
 	return n
+}
+
+// decided are all that were told.
+func (c *cluster) decided() []*mark.Decision {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []*mark.Decision
+	for _, m := range c.marks {
+		if d, ok := m.Detail.(*mark.Decision); ok {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 func (c *cluster) pod(name string) *corev1.Pod {
@@ -138,6 +152,19 @@ func TestGangAllOrNothing(t *testing.T) {
 		}
 		if said["minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"] != 2 || said["0/1 nodes are available: 1 Insufficient cpu."] != 1 {
 			t.Errorf("pods say %v", said)
+		}
+		told := map[string]int{}
+		for _, d := range c.decided() {
+			told[d.Chosen+"|"+d.PodGroup]++
+		}
+		const fits = "|g: 2 of 3 pods fit, 3 must; this one would go to n1; nearest of the others: g-"
+		for said, n := range told {
+			if said != "|g: 2 of 3 pods fit, 3 must" && !(strings.HasPrefix(said, fits) && strings.HasSuffix(said, " fits on n1 if cpu request <= 1")) {
+				t.Errorf("%d decisions say %q", n, said)
+			}
+		}
+		if len(told) < 2 {
+			t.Errorf("decisions say %v", told)
 		}
 		// A plain pod has the room that they do not take.
 		c.add(schedtest.Pod("plain", schedtest.Asks("500m", "")))

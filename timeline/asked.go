@@ -21,6 +21,8 @@ type Around struct {
 	Pod *corev1.Pod
 	// NodeGone: the node that the pod names does not exist.
 	NodeGone bool
+	// Group is the pod group of a pod without a node; nil: it has none, or nobody knows.
+	Group *Group
 	// Scheduler is what is wrong with our scheduler; empty: nothing that is known.
 	Scheduler string
 }
@@ -46,6 +48,26 @@ func (w *Why) Waits(a *Around) string {
 
 // pendingFor begins the reason of a pod that has no node.
 const pendingFor = "Pending: "
+
+// Group is how a pod group stands.
+type Group struct {
+	Name           string
+	Missing        bool
+	Pods, MinCount int
+}
+
+// waits says why the scheduler does not try the pods of a group yet; empty: it does.
+func (g *Group) waits() string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Missing:
+		return fmt.Sprintf("Pending: it waits for its pod group %s, which does not exist", g.Name)
+	case g.Pods < g.MinCount:
+		return fmt.Sprintf("Pending: waits for %s of group %s (%d of %d)", plural(g.MinCount-g.Pods, "more pod"), g.Name, g.Pods, g.MinCount)
+	}
+	return ""
+}
 
 // Explain says in w why no decision of our scheduler tells where the pod is: none was asked, or none was needed.
 func (w *Why) Explain(a *Around) {
@@ -81,6 +103,8 @@ func (w *Why) Explain(a *Around) {
 			names[i] = g.Name
 		}
 		w.Reason = fmt.Sprintf(pendingFor+"held back by its scheduling gates (%s); it is scheduled once spec.schedulingGates is empty", strings.Join(names, ", "))
+	case a.Group.waits() != "":
+		w.Reason = a.Group.waits()
 	case cmp.Or(p.Spec.SchedulerName, defaultScheduler) != defaultScheduler:
 		w.Reason = fmt.Sprintf(pendingFor+"it waits for the scheduler %q, which has not bound it; does one of that name run?", p.Spec.SchedulerName)
 	case w.Decision == nil && a.Scheduler != "":

@@ -20,8 +20,14 @@ func TestTrueReason(t *testing.T) {
 		why  Why
 		gone bool
 		bad  string
+		of   *Group
 		want string
 	}{
+		"no group":        {of: &Group{Name: "g", Missing: true}, want: "it waits for its pod group g, which does not exist"},
+		"small group":     {of: &Group{Name: "g", Pods: 3, MinCount: 5}, want: "waits for 2 more pods of group g (3 of 5)"},
+		"one short":       {of: &Group{Name: "g", Pods: 4, MinCount: 5}, why: Why{Decision: &mark.Decision{}}, want: "waits for 1 more pod of group g (4 of 5)"},
+		"full group":      {of: &Group{Name: "g", Pods: 5, MinCount: 5}, want: "the scheduler has not tried it yet"},
+		"in a group":      {why: Why{Decision: &mark.Decision{PodGroup: "g: 2 of 3 pods fit, 3 must"}}, want: "   group g: 2 of 3 pods fit, 3 must\n"},
 		"named node":      {spec: corev1.PodSpec{NodeName: "n"}, want: "on n: its spec.nodeName said so when it was made; no scheduler was asked"},
 		"missing node":    {spec: corev1.PodSpec{NodeName: "n"}, gone: true, want: "no scheduler was asked; there is no node n, so nothing runs it, and the pod garbage collector will delete it"},
 		"static":          {spec: corev1.PodSpec{NodeName: "n"}, note: map[string]string{corev1.MirrorPodAnnotationKey: "x"}, want: "a static pod, which its kubelet read from a file"},
@@ -35,7 +41,7 @@ func TestTrueReason(t *testing.T) {
 	}
 	for name, tt := range tests {
 		w := tt.why
-		w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}, NodeGone: tt.gone, Scheduler: tt.bad})
+		w.Explain(&Around{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tt.note}, Spec: tt.spec}, NodeGone: tt.gone, Scheduler: tt.bad, Group: tt.of})
 		var b strings.Builder
 		RenderWhy(&b, &w, false, 0)
 		if !strings.Contains(b.String(), tt.want) {

@@ -95,7 +95,7 @@ const (
 // sizeOf is about how many bytes a decision takes. Names of nodes and plugins are shared with others and counted nevertheless: marks of other
 // processes have their own.
 func sizeOf(d *mark.Decision) int {
-	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen)
+	n := sizeDecided + len(d.Message) + len(d.Waits) + len(d.Chosen) + len(d.PodGroup)
 	for i := range d.Rejected {
 		v := &d.Rejected[i]
 		n += sizeVerdict + len(v.Node) + len(v.Plugin) + len(v.Reason) + len(v.Short) + len(v.Hint)
@@ -150,7 +150,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	a := d.about
 	out := &decisions.PodDecision{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(d.at)}}
 	out.Status = decisions.PodDecisionStatus{
-		Message: a.Message, Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // counts of nodes
+		Message: message(a), Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // counts of nodes
 		Queued: metav1.Duration{Duration: a.QueueWait}, Took: metav1.Duration{Duration: d.took}, WaitsFor: a.Waits, Fixes: a.Fixes,
 		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
 	}
@@ -160,6 +160,17 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 		s.RunnerUp = s.Scores[1].Node
 	}
 	return out
+}
+
+// message is what the scheduler said, with how the pod's group stood.
+func message(a *mark.Decision) string {
+	switch {
+	case a.PodGroup == "":
+		return a.Message
+	case a.Message == "":
+		return "pod group " + a.PodGroup
+	}
+	return a.Message + "; pod group " + a.PodGroup
 }
 
 // outcome is the result of an attempt, the node it is about, and why, in a few words.

@@ -148,6 +148,9 @@ func RenderWhy(out io.Writer, w *Why, color bool, width int) {
 		t.eviction(w)
 	}
 	if d := w.Decision; d != nil {
+		if d.PodGroup != "" {
+			t.text("", "group ", d.PodGroup)
+		}
 		t.scores(d)
 		t.refusals(d)
 		t.fixes(d)

@@ -163,6 +163,7 @@ type Decision struct {
 	Groups     []Group        `json:"groups,omitempty"`     // of a pod without a node: all refusals, most nodes first
 	Fixes      []string       `json:"fixes,omitempty"`      // what would make the pod fit, the nearest first, in words
 	Preemption *Preemption    `json:"preemption,omitempty"` // set: room is being made
+	PodGroup   string         `json:"podGroup,omitempty"`   // of a pod that is tried with others: how its group stood, in words
 }
 
 // Group are the nodes that one plugin refused for one reason.
