@@ -35,6 +35,7 @@ func whatIfCommand(std Stdio) *cobra.Command {
 	c.Flags().StringArrayVar(&w.Drain, "drain", nil, "cordon `NODE` and move its pods; may be repeated")
 	c.Flags().StringArrayVar(&w.Remove, "remove", nil, "take `NODE` away; may be repeated")
 	c.Flags().StringVar(&w.Add, "add-nodes", "", "add nodes: `N,cpu=AMOUNT,memory=AMOUNT`; also other resources, and label:KEY=VALUE")
+	c.Flags().StringVar(&w.Scheduler.ConfigFile, "scheduler-config", "", "`FILE` with the KubeSchedulerConfiguration that the cluster's scheduler uses, if it has one")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if _, err := f.pod(""); err != nil { // the output's form
 			return err
@@ -125,6 +126,11 @@ func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	for _, note := range a.Notes {
+		if _, err := fmt.Fprintln(out, "note:", note); err != nil {
+			return err
+		}
 	}
 	_, err := fmt.Fprintf(out, "%d placed, %d pending, %d preempted, %d lost; %d nodes\n", placed, len(a.Outcomes)-placed, victims, len(a.Lost), a.Nodes)
 	return err

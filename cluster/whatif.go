@@ -31,6 +31,8 @@ type WhatIf struct {
 	// Drain and Remove are names of nodes; Add is "N,cpu=AMOUNT,memory=AMOUNT", or empty.
 	Drain, Remove []string
 	Add           string
+	// Scheduler is how the scheduler schedules whose answer is wanted.
+	Scheduler SchedulerOptions
 }
 
 // WhatIfAnswer is the answer.
@@ -41,7 +43,7 @@ const whatIfTime = 2 * time.Minute
 
 // Ask reads the cluster's state and tries the question on it. It changes nothing: its client sends no request but GET.
 func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
-	q := &scheduler.Question{Drain: w.Drain, Remove: w.Remove}
+	q := &scheduler.Question{Drain: w.Drain, Remove: w.Remove, Reader: scheduler.NewReader()}
 	var err error
 	if q.Add, err = AddedNodes(w.Add); err != nil {
 		return nil, err
@@ -51,18 +53,22 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 			return nil, err
 		}
 	}
+	_, configuration, err := w.Scheduler.read()
+	if err != nil {
+		return nil, err
+	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", w.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("no cluster: %w (start one with `keelson up`)", err)
 	}
-	cfg.Wrap(scheduler.ReadOnly)
+	cfg.Wrap(q.Reader.Wrap)
 	cl, err := client.Remote(cfg, "keelson-whatif")
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, whatIfTime, errors.New("the question took too long"))
 	defer cancel()
-	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl}, q)
+	return scheduler.WhatIf(ctx, scheduler.Config{Client: cl, Configuration: configuration}, q)
 }
 
 // mostAdded bounds the nodes that a question adds.

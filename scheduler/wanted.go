@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,7 +70,7 @@ func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 }
 
 // want adds the pods that controllers would make of the objects.
-func (t *trial) want(w *Wanted, list []schedulingv1.PriorityClass) error {
+func (t *trial) want(ctx context.Context, w *Wanted, list []schedulingv1.PriorityClass) error {
 	classes := map[string]*int32{}
 	for i := range list {
 		classes[list[i].Name] = &list[i].Value
@@ -78,6 +79,11 @@ func (t *trial) want(w *Wanted, list []schedulingv1.PriorityClass) error {
 		}
 	}
 	for _, obj := range w.objects {
+		if o, ok := obj.(metav1.Object); ok {
+			if err := t.learn(ctx, o.GetNamespace()); err != nil {
+				return err
+			}
+		}
 		if err := t.claims(obj); err != nil {
 			return err
 		}
@@ -91,6 +97,14 @@ func (t *trial) want(w *Wanted, list []schedulingv1.PriorityClass) error {
 		for _, pod := range pods {
 			if err := t.complete(pod, classes); err != nil {
 				return err
+			}
+			why := t.limit(pod)
+			if why == "" && !daemon { // it is not known yet on which nodes a DaemonSet wants to be
+				why = t.charge(pod, "pods")
+			}
+			if why != "" {
+				t.answer.Outcomes = append(t.answer.Outcomes, Outcome{Namespace: pod.Namespace, Name: pod.Name, Of: of, Why: "new", Reason: why})
+				continue
 			}
 			t.add(pod, "new", of)
 			t.work[len(t.work)-1].daemon = daemon
@@ -121,6 +135,10 @@ func (t *trial) claims(obj runtime.Object) error {
 		}
 		c.UID = types.UID("new-" + c.Namespace + "-" + c.Name)
 		if _, exists, _ := store.GetByKey(c.Namespace + "/" + c.Name); exists { // it never fails
+			continue
+		}
+		if why := cmp.Or(t.limit(c), t.charge(c, "persistentvolumeclaims")); why != "" {
+			t.note(fmt.Sprintf("claim %s/%s %s", c.Namespace, c.Name, why))
 			continue
 		}
 		if err := store.Add(c); err != nil {

@@ -5,11 +5,10 @@ package scheduler
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	podkind "keelson/api/core/pod"
 	"keelson/lib/mark"
 	"keelson/scheduler/explain"
+	"keelson/scheduler/framework"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/state"
 )
@@ -32,6 +32,8 @@ type Question struct {
 	// Drain nodes are cordoned and their pods move, but for those of DaemonSets; Remove nodes are gone with all their pods.
 	Drain, Remove []string
 	Add           []*corev1.Node
+	// Reader is what the client reads through; nil ok: nobody then learns at once what may not be read.
+	Reader *Reader
 }
 
 // Outcome is where one pod would go.
@@ -61,41 +63,31 @@ type Answer struct {
 	Nodes    int       `json:"nodes"`
 	Outcomes []Outcome `json:"outcomes"`
 	Lost     []Lost    `json:"lost,omitempty"`
+	// Notes say what the answer leaves out.
+	Notes []string `json:"notes,omitempty"`
 }
 
-// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: ReadOnly
-// makes sure of that.
+// WhatIf runs the scheduler's own code on a copy of the state that cfg.Client reads now. It sends requests that read, and no others: a Reader
+// makes sure of that. Extenders are not asked.
 func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 	s, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer s.queue.Close()
-	// First what says at once that it is forbidden; informers would try again and again.
 	pending, err := s.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.AndSelectors(
 		fields.OneTermEqualSelector("spec.nodeName", ""), fields.OneTermEqualSelector("status.phase", string(corev1.PodPending))).String()})
 	if err != nil {
 		return nil, fmt.Errorf("list pending pods: %w", err)
 	}
-	if _, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
 	classes, err := s.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list priority classes: %w", err)
 	}
-	following, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended, err := s.watch(following)
-	if err != nil {
+	if err := s.readOnce(ctx, q.Reader); err != nil {
 		return nil, err
 	}
-	cancel() // from here on the caches stay as they are
-	ended()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("read the cluster's state: %w", err)
-	}
-	t := &trial{s: s, answer: &Answer{}}
+	t := &trial{s: s, answer: &Answer{}, lets: map[string]*lets{}}
 	if err := t.change(q); err != nil {
 		return nil, err
 	}
@@ -104,24 +96,45 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 			t.add(p, "pending", "")
 		}
 	}
-	if err := t.want(&q.Wanted, classes.Items); err != nil {
+	if err := t.want(ctx, &q.Wanted, classes.Items); err != nil {
 		return nil, err
 	}
-	return t.answer, t.run(ctx)
+	if err := t.run(ctx); err != nil {
+		return nil, err
+	}
+	if t.extended {
+		for _, name := range s.extenders.Names() {
+			t.note(name + " is not asked: it might take the question for the deed")
+		}
+	}
+	return t.answer, nil
 }
 
-// ReadOnly lets through what reads.
-func ReadOnly(rt http.RoundTripper) http.RoundTripper { return readOnly{rt} }
-
-type readOnly struct{ http.RoundTripper }
-
-var errReadOnly = errors.New("a question changes nothing")
-
-func (r readOnly) RoundTrip(rq *http.Request) (*http.Response, error) {
-	if rq.Method != http.MethodGet {
-		return nil, fmt.Errorf("%s %s: %w", rq.Method, rq.URL.Path, errReadOnly)
+// readOnce fills the caches, which then stay as they are. It ends at once when something may not be read.
+func (s *Scheduler) readOnce(ctx context.Context, r *Reader) error {
+	following, stop := context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop(nil)
+	if r != nil {
+		wg.Go(func() {
+			select {
+			case err := <-r.refused:
+				stop(err)
+			case <-following.Done():
+			}
+		})
 	}
-	return r.RoundTripper.RoundTrip(rq)
+	ended, err := s.watch(following)
+	if err != nil {
+		return err
+	}
+	if following.Err() != nil {
+		err = fmt.Errorf("read the cluster's state: %w", context.Cause(following))
+	}
+	stop(nil)
+	ended()
+	return err
 }
 
 // trial is a question at work.
@@ -130,6 +143,15 @@ type trial struct {
 	answer *Answer
 	work   []task
 	made   int
+	lets   map[string]*lets // by namespace
+	// extended is set when extenders would have been asked about a pod.
+	extended bool
+}
+
+func (t *trial) note(text string) {
+	if !slices.Contains(t.answer.Notes, text) {
+		t.answer.Notes = append(t.answer.Notes, text)
+	}
 }
 
 type task struct {
@@ -162,35 +184,51 @@ func (t *trial) change(q *Question) error {
 		node := n.Node.DeepCopy()
 		node.Spec.Unschedulable = true
 		t.s.cache.SetNode(node)
-		t.leave(pods, "leaves "+name, false)
+		t.leave(pods, "leaves "+name, drained)
 	}
 	for _, name := range q.Remove {
 		n := t.s.cache.Refresh().Node(name)
 		if n == nil {
 			return fmt.Errorf("there is no node %s to remove", name)
 		}
-		t.leave(slices.Clone(n.Pods), "leaves "+name, true)
+		t.leave(slices.Clone(n.Pods), "leaves "+name, removed)
 		t.s.cache.RemoveNode(name)
 	}
 	return nil
 }
 
-// leave takes pods off their nodes. Those with a controller are tried again; a DaemonSet's pod stays, or goes with its node.
-func (t *trial) leave(pods []*state.PodInfo, why string, all bool) {
+// cause is why pods leave a node.
+type cause int
+
+const (
+	drained   cause = iota // the node is cordoned
+	removed                // the node is gone
+	preempted              // the node stays as it is
+)
+
+// leave takes pods off their nodes. Those with a controller are tried again. A DaemonSet's pod stays on a drained node, goes with one that is
+// removed, and when it was preempted comes to that node again as soon as there is room.
+func (t *trial) leave(pods []*state.PodInfo, why string, by cause) {
 	for _, p := range pods {
 		owner := metav1.GetControllerOfNoCopy(p.Pod)
 		_, mirror := p.Pod.Annotations[corev1.MirrorPodAnnotationKey]
-		bound := mirror || owner != nil && owner.Kind == "DaemonSet"
-		if bound && !all {
+		daemon := owner != nil && owner.Kind == "DaemonSet"
+		if by == drained && (mirror || daemon) {
 			continue
 		}
 		t.s.cache.RemovePod(p.Pod.UID)
 		switch {
-		case bound: // it goes with its node, or comes again where there is room
+		case by == removed && (mirror || daemon): // it goes with its node
+		case mirror:
+			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and its kubelet makes it anew: it is a static pod"})
 		case owner == nil:
 			t.answer.Lost = append(t.answer.Lost, Lost{p.Pod.Namespace, p.Pod.Name, why + ", and no controller makes it anew"})
 		default:
-			t.add(again(p.Pod), why, owner.Kind+"/"+owner.Name)
+			next := again(p.Pod)
+			if daemon {
+				pin(&next.Spec, p.Pod.Spec.NodeName)
+			}
+			t.add(next, why, owner.Kind+"/"+owner.Name)
 		}
 	}
 }
@@ -255,20 +293,24 @@ func (t *trial) try(ctx context.Context, it *task) error {
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
 	}
+	t.extended = t.extended || t.s.extenders.Wants(pod)
 	info := state.NewPodInfo(pod)
 	a := p.engine.Decide(info, t.s.cache.Refresh(), nil)
 	if it.daemon && len(a.Refused) == 1 && slices.Contains([]string{"NodeAffinity", "TaintToleration"}, a.Refused[0].Status.Plugin) {
 		return nil // its controller would not make it
 	}
-	if a.Chosen == nil && len(a.Snapshot.Nodes) > 0 && (pod.Spec.PreemptionPolicy == nil || *pod.Spec.PreemptionPolicy != corev1.PreemptNever) {
-		room, why := preempt.Choose(a, t.s.listBudgets())
-		if a.Preemption = room; room == nil {
-			a.PostMessage = "preemption: " + why
+	if it.daemon {
+		if out.Reason = t.charge(pod, "pods"); out.Reason != "" {
+			t.answer.Outcomes = append(t.answer.Outcomes, out)
+			return nil
 		}
+	}
+	if a.Chosen == nil && a.Failed == nil && len(a.Snapshot.Nodes) > 0 {
+		a.PostMessage = p.wouldPreempt(a)
 	}
 	out.Decision = explain.Decision(a, 1, 0)
 	if room := a.Preemption; room != nil {
-		t.leave(room.Victims, fmt.Sprintf("preempted on %s by %s/%s", room.Node, pod.Namespace, pod.Name), true)
+		t.leave(room.Victims, fmt.Sprintf("preempted on %s by %s/%s", room.Node, pod.Namespace, pod.Name), preempted)
 		a = p.engine.Decide(info, t.s.cache.Refresh(), nil)
 	}
 	if a.Chosen == nil {
@@ -289,6 +331,22 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	}
 	t.answer.Outcomes = append(t.answer.Outcomes, out)
 	return nil
+}
+
+// wouldPreempt finds whom the pod would drive away, if the profile has that and the pod wants it, or says why nobody.
+func (p *profile) wouldPreempt(a *framework.Attempt) (why string) {
+	if policy := a.Pod.Pod.Spec.PreemptionPolicy; policy != nil && *policy == corev1.PreemptNever {
+		return ""
+	}
+	for _, post := range p.post {
+		if by, ok := post.(*preempt.Plugin); ok {
+			room, why := by.Choose(a)
+			if a.Preemption = room; room == nil {
+				return "preemption: " + why
+			}
+		}
+	}
+	return ""
 }
 
 // complete gives a new pod what the API server would: defaults, priority, an identity.

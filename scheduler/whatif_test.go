@@ -150,7 +150,7 @@ func TestReadOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = scheduler.ReadOnly(answering{}).RoundTrip(rq)
+		_, err = scheduler.NewReader().Wrap(answering{}).RoundTrip(rq)
 		if passed := errors.Is(err, errors.ErrUnsupported); passed != (method == http.MethodGet) {
 			t.Errorf("%s passed: %v (%v)", method, passed, err)
 		}

@@ -160,6 +160,19 @@ func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*fra
 	return Best(found), ""
 }
 
+// Choose is Choose as the plugin is configured, with what it knows of budgets. Nobody else is asked.
+func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
+	var budgets []*policyv1.PodDisruptionBudget
+	if p.cfg.Budgets != nil {
+		budgets = p.cfg.Budgets()
+	}
+	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least)
+	if len(found) == 0 {
+		return nil, why
+	}
+	return Best(found), ""
+}
+
 func (p *Plugin) choose(ctx context.Context, a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
 	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least)
 	if len(found) > 0 && p.cfg.Extend != nil {

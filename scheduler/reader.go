@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Reader lets through the requests of a question that read, and hears which of them are forbidden: informers would try those again and again.
+type Reader struct{ refused chan error }
+
+// NewReader returns a Reader for one question.
+func NewReader() *Reader { return &Reader{make(chan error, 1)} }
+
+// Wrap puts the reader before a transport.
+func (r *Reader) Wrap(rt http.RoundTripper) http.RoundTripper { return reading{rt, r} }
+
+type reading struct {
+	http.RoundTripper
+	*Reader
+}
+
+var errReadOnly = errors.New("a question changes nothing")
+
+// maxRefusal bounds what is read of a refusal, in bytes.
+const maxRefusal = 64 << 10
+
+func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
+	if rq.Method != http.MethodGet {
+		return nil, fmt.Errorf("%s %s: %w", rq.Method, rq.URL.Path, errReadOnly)
+	}
+	rs, err := r.RoundTripper.RoundTrip(rq)
+	if err != nil || rs.StatusCode != http.StatusForbidden || rq.URL.Query().Has("watch") { // who may not watch may list
+		return rs, err
+	}
+	text, err := io.ReadAll(io.LimitReader(rs.Body, maxRefusal))
+	if err := errors.Join(err, rs.Body.Close()); err != nil {
+		return nil, err
+	}
+	rs.Body = io.NopCloser(bytes.NewReader(text))
+	select {
+	case r.refused <- refusal(rq.URL.Path, text):
+	default: // one is enough
+	}
+	return rs, nil
+}
+
+// refusal is the server's own sentence, which names the right that is missing.
+func refusal(path string, text []byte) error {
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if status, ok := obj.(*metav1.Status); err == nil && ok {
+		return apierrors.FromObject(status)
+	}
+	return fmt.Errorf("%s is forbidden", path)
+}
