@@ -287,8 +287,7 @@ func podChange(old, pod *corev1.Pod) framework.Kinds {
 	if !maps.Equal(old.Labels, pod.Labels) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) {
 		k |= framework.PodLabels
 	}
-	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) || len(pod.Status.ContainerStatuses) > 0 &&
-		pod.Status.ContainerStatuses[0].AllocatedResources != nil {
+	if old.Generation != pod.Generation || !reflect.DeepEqual(old.Spec.Containers, pod.Spec.Containers) || !state.SameAllocation(old, pod) {
 		k |= framework.PodShrinks
 	}
 	return k

@@ -25,7 +25,7 @@ func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 var diskTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable, "node(s) had no available disk")
 
 var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
-	"node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
+	"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod")
 
 // PreFilter has nothing to say about pods without such disks and claims.
 func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {

@@ -10,8 +10,10 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	quantity "k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
 )
 
 // Cache is the scheduler's picture of nodes and of the pods on them. Its methods may be called from any goroutine, except
@@ -150,22 +152,36 @@ func (c *Cache) SetPod(pod *corev1.Pod) {
 // sameFacts reports whether nothing that PodInfo or a counter is made of differs.
 func sameFacts(a, b *corev1.Pod) bool {
 	return maps.Equal(a.Labels, b.Labels) && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) &&
-		a.Generation == b.Generation && reflect.DeepEqual(a.Spec.Containers, b.Spec.Containers) &&
-		sameAllocation(a.Status.ContainerStatuses, b.Status.ContainerStatuses)
+		a.Generation == b.Generation && reflect.DeepEqual(a.Spec.Containers, b.Spec.Containers) && SameAllocation(a, b)
 }
 
-// sameAllocation compares what in-place resizing changes.
-func sameAllocation(a, b []corev1.ContainerStatus) bool {
-	if len(a) != len(b) {
-		// The first status of a container repeats what its spec says.
-		return len(a) == 0
+// SameAllocation compares what in-place resizing changes: what a pod holds besides what its spec asks for.
+func SameAllocation(a, b *corev1.Pod) bool {
+	return resource.IsPodResizeInfeasible(a) == resource.IsPodResizeInfeasible(b) &&
+		reflect.DeepEqual(a.Status.AllocatedResources, b.Status.AllocatedResources) && reflect.DeepEqual(a.Status.Resources, b.Status.Resources) &&
+		sameStatuses(a.Status.ContainerStatuses, b.Status.ContainerStatuses, b.Spec.Containers) &&
+		sameStatuses(a.Status.InitContainerStatuses, b.Status.InitContainerStatuses, b.Spec.InitContainers)
+}
+
+func sameStatuses(a, b []corev1.ContainerStatus, spec []corev1.Container) bool {
+	if len(a) == 0 {
+		return !slices.ContainsFunc(b, func(st corev1.ContainerStatus) bool { return !repeats(&st, spec) })
 	}
-	for i := range a {
-		if !reflect.DeepEqual(a[i].AllocatedResources, b[i].AllocatedResources) || !reflect.DeepEqual(a[i].Resources, b[i].Resources) {
-			return false
-		}
+	return slices.EqualFunc(a, b, func(a, b corev1.ContainerStatus) bool {
+		return a.Name == b.Name && reflect.DeepEqual(a.AllocatedResources, b.AllocatedResources) && reflect.DeepEqual(a.Resources, b.Resources)
+	})
+}
+
+// repeats tells whether a status says of requests what the spec says or nothing, as the first status of most containers does.
+func repeats(st *corev1.ContainerStatus, spec []corev1.Container) bool {
+	i := slices.IndexFunc(spec, func(c corev1.Container) bool { return c.Name == st.Name })
+	if i < 0 {
+		return true // it counts for nothing
 	}
-	return true
+	same := func(l corev1.ResourceList) bool {
+		return l == nil || maps.EqualFunc(l, spec[i].Resources.Requests, func(a, b quantity.Quantity) bool { return a.Cmp(b) == 0 })
+	}
+	return same(st.AllocatedResources) && (st.Resources == nil || same(st.Resources.Requests))
 }
 
 // RemovePod forgets a pod.

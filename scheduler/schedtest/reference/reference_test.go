@@ -226,6 +226,12 @@ func (b *both) do(s step) error {
 			p.DeletionTimestamp = new(metav1.Unix(1, 0))
 			b.setPod(p)
 		}
+	case s.Resized != "":
+		if i := b.pod(s.Resized); i >= 0 {
+			p := c.Pods[i].DeepCopy()
+			p.Status = *s.To
+			b.setPod(p)
+		}
 	case s.Gone != "":
 		if i := b.pod(s.Gone); i >= 0 {
 			b.real.Cache.RemovePod(c.Pods[i].UID)

@@ -20,12 +20,17 @@ type step struct {
 	Namespace *corev1.Namespace `json:"namespace,omitempty"`
 	Bound     *corev1.Pod       `json:"bound,omitempty"` // comes with a node, or changes
 	Leaving   string            `json:"leaving,omitempty"`
+	Resized   string            `json:"resized,omitempty"` // a pod, of which only To changes
+	To        *corev1.PodStatus `json:"to,omitempty"`
 	Gone      string            `json:"gone,omitempty"`
 	Place     *corev1.Pod       `json:"place,omitempty"`
 }
 
-// draw makes steps from a seed.
-type draw struct{ *rand.Rand }
+// draw makes steps from a seed. Most terms are one of a few, so that what was counted for one pod is asked for by the next.
+type draw struct {
+	*rand.Rand
+	terms []corev1.PodAffinityTerm
+}
 
 // rarely is true once in n times.
 func (d draw) rarely(n int) bool { return d.IntN(n) == 0 }
@@ -44,7 +49,10 @@ var (
 )
 
 func world(seed uint64) []step {
-	d := draw{rand.New(rand.NewPCG(seed, 1))}
+	d := draw{Rand: rand.New(rand.NewPCG(seed, 1))}
+	for range 3 {
+		d.terms = append(d.terms, d.podTerm())
+	}
 	var steps []step
 	for _, team := range teams {
 		steps = append(steps, step{Namespace: d.namespace(team)})
@@ -64,7 +72,9 @@ func world(seed uint64) []step {
 		case 4:
 			steps = append(steps, one(d, step{Gone: any()}, step{Leaving: any()}, step{Bound: d.bound(d.IntN(pods), nodes)}))
 		case 5:
-			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
+			steps = append(steps, step{Resized: any(), To: d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}})})
+		case 6:
+			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
 		default:
 			p := d.pod(i)
 			if d.rarely(40) {
@@ -203,18 +213,25 @@ func (d draw) bound(i, nodes int) *corev1.Pod {
 		p.DeletionTimestamp = new(metav1.NewTime(time.Unix(1, 0)))
 	}
 	if d.rarely(4) {
-		for _, c := range p.Spec.Containers {
-			st := corev1.ContainerStatus{Name: c.Name, AllocatedResources: d.asks()}
-			if d.rarely(2) {
-				st.Resources = &corev1.ResourceRequirements{Requests: d.asks()}
-			}
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, st)
-		}
-		if d.rarely(2) {
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: one(d, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
-		}
+		p.Status = *d.resized(p.Spec.Containers)
 	}
 	return p
+}
+
+// resized is what a kubelet says of containers that change their size, or of which it cannot be changed.
+func (d draw) resized(of []corev1.Container) *corev1.PodStatus {
+	s := &corev1.PodStatus{}
+	for _, c := range of {
+		st := corev1.ContainerStatus{Name: c.Name, AllocatedResources: d.asks()}
+		if d.rarely(2) {
+			st.Resources = &corev1.ResourceRequirements{Requests: d.asks()}
+		}
+		s.ContainerStatuses = append(s.ContainerStatuses, st)
+	}
+	if d.rarely(2) {
+		s.Conditions = []corev1.PodCondition{{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: one(d, corev1.PodReasonInfeasible, corev1.PodReasonDeferred)}}
+	}
+	return s
 }
 
 func (d draw) nodeTerm() corev1.NodeSelectorTerm {
@@ -249,6 +266,9 @@ func (d draw) selector() *metav1.LabelSelector {
 func (d draw) key() string { return one(d, corev1.LabelHostname, corev1.LabelTopologyZone, "disk") }
 
 func (d draw) podTerm() corev1.PodAffinityTerm {
+	if len(d.terms) == 3 && !d.rarely(3) {
+		return one(d, d.terms...)
+	}
 	t := corev1.PodAffinityTerm{TopologyKey: d.key()}
 	if d.rarely(15) {
 		return t // selects nobody
