@@ -5,6 +5,7 @@ package scheduler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -233,6 +234,9 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 		return nil
 	}); err != nil {
 		return err
+	}
+	if !s.cache.HasNode(r.node) {
+		return fmt.Errorf("node %s is gone", r.node)
 	}
 	return r.measure("Bind", func() (err error) {
 		for _, b := range r.bind {

@@ -45,7 +45,19 @@ func (p NodeAffinity) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *
 	if names != nil && len(names) == 0 {
 		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "pod affinity terms conflict")
 	}
-	return &matchesNode{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}, nil
+	m := &matchesNode{nodeaffinity.GetRequiredNodeAffinity(pod.Pod), names, added}
+	if _, err := m.Match(&corev1.Node{}); err != nil && !anyReadable(requiredNodes(&pod.Pod.Spec)) {
+		return nil, framework.Refuse(nodeAffinityName, framework.Unresolvable, "node affinity: "+err.Error())
+	}
+	return m, nil
+}
+
+// anyReadable reports whether a term of a selector can be parsed: one is enough for a node to match.
+func anyReadable(s *corev1.NodeSelector) bool {
+	return slices.ContainsFunc(s.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool {
+		_, err := nodeaffinity.NewNodeSelector(&corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{t}})
+		return err == nil && len(t.MatchExpressions)+len(t.MatchFields) > 0
+	})
 }
 
 // added is what is required of all pods' nodes; nil: nothing.

@@ -96,6 +96,14 @@ func (c *Cache) RemoveNode(name string) {
 	e.info.Node, e.info.Allocatable, e.info.Images = nil, Resource{}, nil
 }
 
+// HasNode reports whether the node is there.
+func (c *Cache) HasNode(name string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.nodes[name]
+	return ok && e.info.Node != nil
+}
+
 // SetNamespace adds or replaces a namespace's labels.
 func (c *Cache) SetNamespace(name string, l map[string]string) {
 	c.mu.Lock()

@@ -30,7 +30,7 @@ type PodInfo struct {
 	// The pod's inter-pod terms, parsed.
 	Affinity, AntiAffinity                   []*Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// Err says why a term could not be parsed; such a pod cannot be scheduled.
+	// Err says why a term could not be parsed, or that there are too many; such a pod cannot be scheduled.
 	Err error
 }
 
@@ -42,6 +42,9 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 		p.Priority = *pod.Spec.Priority
 	}
 	p.Ports = podkind.HostPorts(pod)
+	if p.Err = checkRules(&pod.Spec); p.Err != nil {
+		return p
+	}
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		p.Err = p.parseTerms(a)
 	}
