@@ -122,9 +122,6 @@ func checkSupported(in Input, sec *runtimeapi.LinuxContainerSecurityContext) err
 	if u := sec.GetNamespaceOptions().GetUsernsOptions(); u != nil && u.GetMode() != runtimeapi.NamespaceMode_NODE && in.Namespaces.User == "" {
 		return invalid("a user namespace in a pod sandbox that has none")
 	}
-	if len(in.Container.GetCDIDevices()) > 0 {
-		return invalid("CDI devices are not supported")
-	}
 	if sec.GetPrivileged() && !in.Sandbox.GetLinux().GetSecurityContext().GetPrivileged() {
 		return invalid("a privileged container in a pod sandbox that is not privileged")
 	}

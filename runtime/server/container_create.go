@@ -103,6 +103,9 @@ func (s *Server) furnish(ctx context.Context, sb *sandbox, c *container, img ima
 	if err != nil {
 		return err
 	}
+	if err := s.inject(in.Container, res.Spec); err != nil {
+		return err
+	}
 	if err := checkMappedUser(&pod, res.User); err != nil {
 		return err
 	}

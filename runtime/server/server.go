@@ -56,6 +56,8 @@ type Config struct {
 	Log   *slog.Logger
 	// StreamTCP offers streams on a port of the loopback, with TLS, for clients in other processes; else DialStreams is the only way.
 	StreamTCP bool
+	// CDIDirs hold the specifications of devices that containers name; empty: /etc/cdi and /var/run/cdi.
+	CDIDirs []string
 }
 
 // Server implements cri.Server. Its verbs work while Run does.

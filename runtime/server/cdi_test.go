@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const gpus = `{"cdiVersion": "0.7.0", "kind": "example.com/gpu", "containerEdits": {"env": ["ALL=1"]}, "devices": [
+  {"name": "0", "containerEdits": {"env": ["GPU=0"], "deviceNodes": [{"path": "/dev/gpu0", "hostPath": "/dev/null"}],
+    "mounts": [{"hostPath": "/usr/lib/gpu", "containerPath": "/usr/lib/gpu", "options": ["ro", "bind"]}],
+    "hooks": [{"hookName": "createContainer", "path": "/bin/hook"}], "additionalGids": [44]}},
+  {"name": "1", "containerEdits": {"env": ["GPU1=1"]}}]}`
+
+func TestInject(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"gpus.json": gpus, "broken.json": "{"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Server{cfg: Config{CDIDirs: []string{filepath.Join(dir, "none"), dir}}}
+	for _, tt := range []struct {
+		names string
+		want  string // of the environment
+		err   string
+	}{
+		{"", "A=1", ""},
+		{"example.com/gpu=0", "A=1 ALL=1 GPU=0", ""},
+		{"example.com/gpu=0 example.com/gpu=1", "A=1 ALL=1 GPU=0 GPU1=1", ""},
+		{"example.com/gpu=7", "", "unresolvable CDI devices example.com/gpu=7: no specification in "},
+		{"../../etc", "", "unresolvable CDI devices ../../etc"},
+		{strings.Repeat("x ", maxCDIDevices+1), "", "1025 CDI devices, more than 1024"},
+	} {
+		c := &runtimeapi.ContainerConfig{}
+		for _, n := range strings.Fields(tt.names) {
+			c.CDIDevices = append(c.CDIDevices, &runtimeapi.CDIDevice{Name: n})
+		}
+		spec := &specs.Spec{Process: &specs.Process{Env: []string{"A=1"}}, Linux: &specs.Linux{Resources: &specs.LinuxResources{}}}
+		err := s.inject(c, spec)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%.40q: got %v, want %s", tt.names, err, tt.err)
+			}
+			continue
+		}
+		if err != nil || strings.Join(spec.Process.Env, " ") != tt.want {
+			t.Errorf("%q: got %v, %v, want %s", tt.names, spec.Process.Env, err, tt.want)
+		}
+		if !strings.Contains(tt.names, "=0") {
+			continue
+		}
+		if len(spec.Linux.Devices) != 1 || spec.Linux.Devices[0].Path != "/dev/gpu0" || spec.Linux.Devices[0].Major != 1 || spec.Linux.Devices[0].Minor != 3 ||
+			len(spec.Linux.Resources.Devices) != 1 || !spec.Linux.Resources.Devices[0].Allow || len(spec.Mounts) != 1 || spec.Mounts[0].Source != "/usr/lib/gpu" ||
+			spec.Hooks == nil || len(spec.Hooks.CreateContainer) != 1 || !slices.Equal(spec.Process.User.AdditionalGids, []uint32{44}) {
+			t.Errorf("%q: got %+v %+v", tt.names, spec, spec.Linux)
+		}
+	}
+}
