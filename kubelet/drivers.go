@@ -6,17 +6,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/csi"
+	"keelson/kubelet/dra"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
 )
 
-// newCSI makes what the node's CSI drivers register with, and mount by.
-func (k *Kubelet) newCSI() {
+// newDrivers makes what the node's CSI drivers register with, and mount by, and those of devices.
+func (k *Kubelet) newDrivers() {
 	k.volumes.CSI = csi.New(csi.Config{
 		Dir: rootdir.Dir(k.cfg.RootDir), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Objects: k.refs, Node: k.node.Node,
 		NodeChanged: k.node.Changed, Wake: k.wakeRefs, Events: k.events, Log: k.cfg.Log,
 	})
-	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI}, k.cfg.Log)
+	k.devices = dra.New(dra.Config{
+		Dir: rootdir.Dir(k.cfg.RootDir), Plugins: k.volumes.Plugins(), NodeName: k.cfg.NodeName, API: k.cfg.Client.Interface, Log: k.cfg.Log,
+		Wake: func(uid string) {
+			if w := k.worker(uid); w != nil {
+				w.NodeChanged()
+			}
+		},
+	})
+	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
 }
 
 // volumesInUse are the attached volumes that the node uses.

@@ -21,6 +21,7 @@ import (
 	volumeapi "keelson/api/core/volume"
 	"keelson/client"
 	"keelson/kubelet/csi"
+	"keelson/kubelet/dra"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
 	"keelson/kubelet/meter"
@@ -42,6 +43,7 @@ type Kubelet struct {
 	node      *node.Keeper
 	refs      *refs.Store
 	volumes   *volume.Manager
+	devices   *dra.Manager
 	plugins   *plugin.Registry
 	users     *userns.Manager
 	images    *image.Manager
@@ -115,7 +117,7 @@ func New(cfg Config) (*Kubelet, error) {
 	if cfg.VolumesDir != "" {
 		k.volumes.Local = volume.NewLocalDirs(cfg.VolumesDir, cfg.NodeName, cfg.Client.Interface, cfg.Log)
 	}
-	k.newCSI()
+	k.newDrivers()
 	k.users = userns.New(k.volumes.PodDir, cfg.Log)
 	k.images, err = image.New(image.Config{
 		Service: imageNews{cfg.Runtime.Image, k.node.Changed}, Parallel: cfg.ParallelPulls, Dir: filepath.Join(cfg.RootDir, "image_manager"),
@@ -136,7 +138,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.services.client = cfg.Client.Interface
 	k.classes.client = cfg.Client
 	k.env = &pod.Env{
-		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Users: k.users, Refs: k.refs,
+		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Users: k.users, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
@@ -183,6 +185,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { k.node.Run(ctx) })
 	wg.Go(func() { k.eviction.Run(ctx) })
 	wg.Go(func() { k.volumes.CSI.Run(ctx) })
+	wg.Go(func() { k.devices.Run(ctx) })
 	wg.Go(func() { k.plugins.Run(ctx) })
 	ready()
 	select {
@@ -213,6 +216,9 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 	k.env.RuntimeName = v.GetRuntimeName()
 	if err := k.images.Recover(ctx); err != nil {
 		k.cfg.Log.Warn("recover records of image pulls", "err", err) // those images are verified, or recovered at the next start
+	}
+	if err := k.devices.Load(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := k.loadUsers(ctx); err != nil {
 		return fmt.Errorf("kubelet: user namespaces: %w", err)

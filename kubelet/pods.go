@@ -197,7 +197,7 @@ func (k *Kubelet) orphans(ctx context.Context) {
 	if err != nil {
 		k.cfg.Log.Warn("look for orphaned pods", "err", err)
 	}
-	for _, uid := range dirs {
+	for _, uid := range append(dirs, k.devices.Pods()...) {
 		if known[uid] == nil {
 			known[uid] = &observed.Pod{UID: uid}
 		}

@@ -57,9 +57,10 @@ func (in *Input) deadline(p *Plan) *End {
 func (in *Input) keepUp(p *Plan) {
 	box := in.Seen.Current()
 	if in.finished() {
-		p.Terminal = !in.anyAlive()
+		over := !in.anyAlive()
+		p.Terminal = over && in.free()
 		in.stopContainers(p, "")
-		if p.Terminal {
+		if over {
 			in.settleDown(p)
 		}
 		return

@@ -31,7 +31,7 @@ func (in *Input) stop(p *Plan) {
 		in.stopContainers(p, "")
 		return
 	}
-	p.Terminal = true
+	p.Terminal = in.free()
 	in.settleDown(p)
 	if !p.Stopping || len(p.Actions) > 0 || !in.TornDown || !in.StatusDone && !in.Gone {
 		return
@@ -58,6 +58,12 @@ func (in *Input) settleDown(p *Plan) {
 	if !busy && !in.TornDown && !in.flying(string(OpVolumes)) && !in.flying(string(OpSandbox)) {
 		in.do(p, Action{Op: OpTearDown})
 	}
+}
+
+// free reports whether nothing that another pod could be waiting for is kept: devices are given back before the API hears that the pod has
+// ended. A pod that was refused has none.
+func (in *Input) free() bool {
+	return in.TornDown || len(in.Pod.Spec.ResourceClaims) == 0 || in.End != nil && in.End.Rejected
 }
 
 // anyAlive reports whether a container runs, or may run because its start is under way.

@@ -420,3 +420,29 @@ func BenchmarkDecide(b *testing.B) {
 		Decide(in)
 	}
 }
+
+// TestDevicesFirst: a pod with claims has not ended before its devices are given back.
+func TestDevicesFirst(t *testing.T) {
+	p := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
+	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+	for _, tt := range []struct {
+		name     string
+		change   func(*Input)
+		terminal bool
+		acts     bool
+	}{
+		{"its work is over", func(*Input) {}, false, true},
+		{"and its devices are back", func(in *Input) { in.TornDown = true }, true, false},
+		{"it is deleted", func(in *Input) { in.Gone = true }, false, true},
+		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, true, true},
+	} {
+		in := world{pod: p, box: "stopped", have: []string{"c=exited:0"}}.input(t)
+		in.Pod, in.VolumesDone = p, true
+		tt.change(&in)
+		plan := Decide(in)
+		tears := slices.ContainsFunc(plan.Actions, func(a Action) bool { return a.Op == OpTearDown })
+		if plan.Terminal != tt.terminal || tears != tt.acts {
+			t.Errorf("%s: terminal %v, actions %v", tt.name, plan.Terminal, plan.Actions)
+		}
+	}
+}

@@ -46,11 +46,11 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 		})
 	case OpTearDown:
 		w.launch(ctx, a, func(ctx context.Context) func() {
-			err := w.env.Volumes.TearDown(ctx, w.uid)
+			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Volumes.TearDown(ctx, w.uid))
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
 				err = w.env.Users.Release(w.uid)
 			}
-			done := w.retry(ctx, a, in.Pod, "tear volumes down", err)
+			done := w.retry(ctx, a, in.Pod, "give back devices and volumes", err)
 			return func() { done(); w.s.tornDown = err == nil; w.s.volumes = w.s.volumes && err != nil }
 		})
 	case OpRemoveContainer:
@@ -141,9 +141,14 @@ func split(err error) []error {
 
 func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	begin := time.Now()
-	var id string
-	handler, users, err := w.acquireUsers(ctx, in.Pod)
+	var id, handler string
+	var users *runtimeapi.UserNamespace
 	var cfg *runtimeapi.PodSandboxConfig
+	unprepared := w.env.Devices.Prepare(ctx, in.Pod)
+	err := unprepared
+	if err == nil {
+		handler, users, err = w.acquireUsers(ctx, in.Pod)
+	}
 	if err == nil {
 		cfg, err = w.sandboxConfig(in.Pod, a.Attempt, users)
 	}
@@ -170,6 +175,10 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 			return
 		}
 		w.failedOp(a.Key(), time.Second, 30*time.Second)
+		if unprepared != nil {
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", unprepared)
+			return
+		}
 		if noNetwork != "" {
 			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "NetworkNotReady", "network is not ready: %s", noNetwork)
 			return

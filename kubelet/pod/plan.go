@@ -7,8 +7,8 @@
 // probes that should run, why containers wait, and when to look again. Actions run beside each other and wake the worker when
 // they end. So the order of steps is a property of Decide alone:
 //
-//	admit -> volumes -> sandbox -> init containers, one by one -> main containers, together (image, create, start, post-start)
-//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo volumes -> final status -> API delete -> remove
+//	admit -> volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start, post-start)
+//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status -> API delete -> remove
 //
 // Invariants:
 //  1. Decide looks at its Input only; the same Input gives the same Plan.
@@ -33,11 +33,11 @@ type Op string
 // The actions.
 const (
 	OpVolumes         Op = "volumes"         // set up (or refresh) the pod's volumes
-	OpSandbox         Op = "sandbox"         // run a new sandbox
+	OpSandbox         Op = "sandbox"         // have devices prepared and run a new sandbox
 	OpStart           Op = "start"           // image, create, start, post-start hook of one container
 	OpStop            Op = "stop"            // pre-stop hook and stop of one container
 	OpStopSandbox     Op = "stopSandbox"     // stop a sandbox: its network is given back
-	OpTearDown        Op = "tearDown"        // undo the volumes
+	OpTearDown        Op = "tearDown"        // undo the devices and volumes
 	OpRemoveContainer Op = "removeContainer" // forget a dead container and its log
 	OpRemoveSandbox   Op = "removeSandbox"   // forget a stopped sandbox
 	OpDelete          Op = "delete"          // delete the API object: everything is gone here

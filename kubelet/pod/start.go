@@ -262,8 +262,12 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
+	cdi, err := w.env.Devices.Names(ctx, p, c)
+	if err != nil {
+		return nil, err
+	}
 	return translate.Container(p, c, translate.ContainerInput{
-		Restart: a.Restart, Env: env, Mounts: append(mounts, extra...), Devices: devices, ImageRef: img.Ref, Image: img.Image,
+		Restart: a.Restart, Env: env, Mounts: append(mounts, extra...), Devices: devices, CDI: cdi, ImageRef: img.Ref, Image: img.Image,
 		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name), Users: users,
 	})
 }

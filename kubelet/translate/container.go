@@ -26,7 +26,8 @@ type ContainerInput struct {
 	Env         map[string]string
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
-	ImageRef    string // what the image service knows the image by
+	CDI         []string // names of devices by CDI
+	ImageRef    string   // what the image service knows the image by
 	Image       *runtimeapi.Image
 	MemoryBytes int64  // of the node, for the OOM score
 	SeccompDir  string // where Localhost profiles lie
@@ -60,6 +61,7 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		WorkingDir: c.WorkingDir,
 		Mounts:     mapped(in.Mounts, in.Users),
 		Devices:    in.Devices,
+		CDIDevices: cdiDevices(in.CDI),
 		Labels: map[string]string{
 			observed.LabelPodName: p.Name, observed.LabelPodNamespace: p.Namespace,
 			observed.LabelPodUID: string(p.UID), observed.LabelContainerName: c.Name,
@@ -85,6 +87,14 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		cfg.Envs = append(cfg.Envs, &runtimeapi.KeyValue{Key: k, Value: []byte(in.Env[k])})
 	}
 	return cfg, nil
+}
+
+func cdiDevices(names []string) []*runtimeapi.CDIDevice {
+	var out []*runtimeapi.CDIDevice
+	for _, name := range names {
+		out = append(out, &runtimeapi.CDIDevice{Name: name})
+	}
+	return out
 }
 
 // mapped gives the mounts the mappings of the pod's user namespace: a file that belongs to a user on the disk belongs to the same user

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/kubelet/dra/dratest"
+	"keelson/kubelet/plugin"
+	"keelson/kubelet/rootdir"
+)
+
+const gpus = "gpus.example.com"
+
+// node is a kubelet's directory with a driver, a manager, and what follows its sockets.
+type node struct {
+	t      *testing.T
+	dir    string
+	api    *fake.Clientset
+	driver *dratest.Driver
+	*Manager
+	woken   chan string
+	stopped func() // the driver
+}
+
+func newNode(t *testing.T, objs ...runtime.Object) *node {
+	t.Helper()
+	n := &node{t: t, dir: t.TempDir(), api: fake.NewClientset(objs...), woken: make(chan string, 100)}
+	for _, d := range []string{"plugins", "plugins_registry", "cdi"} {
+		if err := os.Mkdir(filepath.Join(n.dir, d), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.driver = &dratest.Driver{
+		Name: gpus, Kubelet: n.dir, Named: rootdir.Standard, CDI: filepath.Join(n.dir, "cdi"),
+		Claim: func(ctx context.Context, namespace, name string) (*resourcev1.ResourceClaim, error) {
+			return n.api.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+		},
+	}
+	n.restart()
+	return n
+}
+
+// restart is another life of the kubelet.
+func (n *node) restart() {
+	n.t.Helper()
+	n.Manager = New(Config{
+		Dir: rootdir.Dir(n.dir), Plugins: filepath.Join(n.dir, "plugins_registry"), NodeName: "n", API: n.api, Log: slog.New(slog.DiscardHandler),
+		Wake: func(uid string) { n.woken <- uid },
+	})
+	if err := n.Load(); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) info() plugin.Info {
+	i, err := n.driver.GetInfo(n.t.Context(), nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return plugin.Info{Socket: gpus + "-reg.sock", Name: i.GetName(), Endpoint: i.GetEndpoint(), Versions: i.GetSupportedVersions()}
+}
+
+// serve starts the driver and registers it.
+func (n *node) serve() {
+	n.t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(n.t.Context()))
+	done := make(chan error, 1)
+	n.driver.Ready = make(chan struct{})
+	go func() { done <- n.driver.Serve(ctx) }() // ends with the test
+	select {
+	case <-n.driver.Ready:
+	case err := <-done:
+		n.t.Fatal(err)
+	}
+	n.stopped = func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Error(err)
+		}
+	}
+	n.t.Cleanup(func() { n.stopped() })
+	if err := n.Register(n.t.Context(), n.info()); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func pod(name string, claims ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("pod-" + name)}}
+	c := corev1.Container{Name: "c"}
+	for _, of := range claims {
+		of, request, _ := strings.Cut(of, "/")
+		if !slices.ContainsFunc(p.Spec.ResourceClaims, func(c corev1.PodResourceClaim) bool { return c.Name == of }) {
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, corev1.PodResourceClaim{Name: of, ResourceClaimName: &of})
+		}
+		c.Resources.Claims = append(c.Resources.Claims, corev1.ResourceClaim{Name: of, Request: request})
+	}
+	p.Spec.Containers = []corev1.Container{c}
+	return p
+}
+
+// claimed has devices for its requests, and is reserved for pods.
+func claimed(name, requests string, users ...string) *resourcev1.ResourceClaim {
+	c := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "dev", Name: name, UID: types.UID("uid-" + name)}}
+	c.Status.Allocation = &resourcev1.AllocationResult{}
+	for _, r := range strings.Fields(requests) {
+		c.Status.Allocation.Devices.Results = append(c.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{
+			Request: r, Driver: gpus, Pool: "n", Device: "gpu-" + r,
+		})
+	}
+	for _, u := range users {
+		c.Status.ReservedFor = append(c.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: u, UID: types.UID("pod-" + u)})
+	}
+	return c
+}
+
+func (n *node) asked(want ...string) {
+	n.t.Helper()
+	if got := n.driver.Calls(); !slices.Equal(got, want) {
+		n.t.Errorf("the driver was asked %q, want %q", got, want)
+	}
+}
+
+func (n *node) names(p *corev1.Pod, want ...string) {
+	n.t.Helper()
+	got, err := n.Names(n.t.Context(), p, &p.Spec.Containers[0])
+	if err != nil || !slices.Equal(got, want) {
+		n.t.Errorf("pod %s: devices %q, %v, want %q", p.Name, got, err, want)
+	}
+}
+
+// TestLife: a claim that two pods share is prepared once, survives the kubelet, is prepared anew for a pod of the next life, and is given back
+// with the second pod.
+func TestLife(t *testing.T) {
+	a, b := pod("a", "c/x"), pod("b", "c")
+	n := newNode(t, claimed("c", "x y", "a", "b"))
+	n.serve()
+	for _, p := range []*corev1.Pod{a, b, a} {
+		if err := n.Prepare(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.asked("prepare c")
+	n.names(a, gpus+"/claim=uid-c-0")
+	n.names(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	n.restart()
+	if got := n.Pods(); !slices.Equal(got, []string{"pod-a", "pod-b"}) {
+		t.Errorf("after a restart %q use claims", got)
+	}
+	n.names(a, gpus+"/claim=uid-c-0") // a container that starts again, its driver is not there yet
+	n.asked()
+	if err := n.Register(t.Context(), n.info()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Prepare(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	n.asked("prepare c")
+	for range 2 {
+		if err := n.Unprepare(t.Context(), "pod-a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.asked()
+	n.names(b, gpus+"/claim=uid-c-0", gpus+"/claim=uid-c-1")
+	if err := n.Unprepare(t.Context(), "pod-b"); err != nil {
+		t.Fatal(err)
+	}
+	n.asked("unprepare c")
+	left, err := os.ReadDir(filepath.Join(n.dir, recordsDir))
+	if err != nil || len(left) > 0 || len(n.claims) > 0 {
+		t.Errorf("left: %v %v %v", left, n.claims, err)
+	}
+}
+
+// TestRefused: who may not have the devices does not get them, and no driver is asked.
+func TestRefused(t *testing.T) {
+	free := claimed("free", "x", "p")
+	free.Status.Allocation = nil
+	for _, tt := range []struct {
+		claim *resourcev1.ResourceClaim
+		want  string
+	}{
+		{claimed("c", "x", "other"), "pod p (pod-p) is not allowed to use ResourceClaim c (uid-c)"},
+		{free, "ResourceClaim free is not allocated"},
+		{claimed("", "x"), `resourceclaims.resource.k8s.io "" not found`},
+	} {
+		n := newNode(t)
+		if tt.claim.Name != "" {
+			if err := n.api.Tracker().Add(tt.claim); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.serve()
+		err := n.Prepare(t.Context(), pod("p", tt.claim.Name))
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "prepare dynamic resources: ") {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+		n.asked()
+	}
+}
+
+// TestTroubles: a driver that is not there or fails is asked again; what it may have begun is given back.
+func TestTroubles(t *testing.T) {
+	p := pod("p", "c")
+	n := newNode(t, claimed("c", "x", "p"))
+	fails := true
+	n.driver.Fail = func(call, name string) error {
+		if fails {
+			return errors.New("the gpu is hot")
+		}
+		return nil
+	}
+	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "DRA driver gpus.example.com is not registered") {
+		t.Errorf("without a driver: %v", err)
+	}
+	n.serve()
+	if got := <-n.woken; got != "pod-p" {
+		t.Errorf("woken: %s", got)
+	}
+	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim c: the gpu is hot") {
+		t.Errorf("a hot driver: %v", err)
+	}
+	if _, err := n.Names(t.Context(), p, &p.Spec.Containers[0]); err == nil {
+		t.Error("a container got devices")
+	}
+	if err := n.Unprepare(t.Context(), "pod-p"); err == nil || len(n.Pods()) != 1 {
+		t.Errorf("given back: %v", err)
+	}
+	fails = false
+	n.driver.Calls()
+	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
+		t.Errorf("given back: %v", err)
+	}
+	n.asked("unprepare c")
+}
+
+// TestAnotherOfTheName: while the old claim of a name is not given back the new one waits.
+func TestAnotherOfTheName(t *testing.T) {
+	n := newNode(t, claimed("c", "x", "p"))
+	n.serve()
+	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+		t.Fatal(err)
+	}
+	other := claimed("c", "x", "q")
+	other.UID = "another"
+	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other, "dev"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Prepare(t.Context(), pod("q", "c")); err == nil || !strings.Contains(err.Error(), "old ResourceClaim with same name c and different UID uid-c still exists") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestRegister: what is not a driver of devices is refused.
+func TestRegister(t *testing.T) {
+	n := newNode(t)
+	for _, tt := range []struct {
+		change func(*plugin.Info)
+		want   string
+	}{
+		{func(i *plugin.Info) { i.Name = "../x" }, "is no name of a DRA driver"},
+		{func(i *plugin.Info) { i.Versions = []string{"v1alpha4.DRAPlugin"} }, "none of services supported by the plugin"},
+		{func(i *plugin.Info) { i.Endpoint = "/etc/x.sock" }, "is not below the kubelet's directory"},
+	} {
+		i := n.info()
+		tt.change(&i)
+		if err := n.Register(t.Context(), i); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got %v, want %s", i, err, tt.want)
+		}
+	}
+}
+
+// TestDamaged: a record that cannot be read, or leads elsewhere, is left alone.
+func TestDamaged(t *testing.T) {
+	n := newNode(t)
+	if err := os.Mkdir(filepath.Join(n.dir, recordsDir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"a.json": "{", "b.json": `{"uid": "../x", "namespace": "n", "name": "m"}`, "c.json": `{"uid": "c"}`, "d.json.new": "", "e.json": `{"uid": "f", "namespace": "n", "name": "m"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(n.dir, recordsDir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, damaged, err := load(rootdir.Dir(n.dir))
+	slices.Sort(damaged)
+	if err != nil || len(found) != 0 || strings.Join(damaged, " ") != "a.json b.json c.json e.json" {
+		t.Errorf("found %v, damaged %v, %v", found, damaged, err)
+	}
+	n.restart()
+}
+
+// TestSlices: the slices of a driver that has gone, or that does not come, are deleted after a time; those of one that comes back are not.
+func TestSlices(t *testing.T) {
+	slice := func(driver string) *resourcev1.ResourceSlice {
+		return &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: driver}, Spec: resourcev1.ResourceSliceSpec{Driver: driver, NodeName: new("n")}}
+	}
+	n := newNode(t, slice("never.example.com"), slice(gpus))
+	n.cfg.Grace = 100 * time.Millisecond
+	deleted := make(chan string, 10)
+	n.api.PrependReactor("delete-collection", "resourceslices", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d, ok := a.(clienttesting.DeleteCollectionActionImpl)
+		if !ok {
+			t.Errorf("%T", a)
+		}
+		deleted <- d.ListOptions.FieldSelector
+		return true, nil, nil
+	})
+	n.serve()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { n.Run(ctx); close(done) }() // ends with ctx
+	if got := <-deleted; got != "spec.driver=never.example.com,spec.nodeName=n" {
+		t.Errorf("first %s", got)
+	}
+	n.Unregister(t.Context(), n.info())
+	if got := <-deleted; got != "spec.driver=gpus.example.com,spec.nodeName=n" {
+		t.Errorf("then %s", got)
+	}
+	cancel()
+	<-done
+	back := newNode(t)
+	back.serve()
+	back.Unregister(t.Context(), back.info())
+	if len(back.gone) != 1 {
+		t.Errorf("of a driver that has gone: %v", back.gone)
+	}
+	if err := back.Register(t.Context(), back.info()); err != nil || len(back.gone) != 0 {
+		t.Errorf("of a driver that came back: %v %v", back.gone, err)
+	}
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dra
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/validation"
+	draapi "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"keelson/kubelet/plugin"
+	"keelson/kubelet/rootdir"
+)
+
+// Register takes up a driver. While several of one name are there, as when one is updated, the last that came is asked.
+func (m *Manager) Register(_ context.Context, i plugin.Info) error {
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); len(i.Name) > resourcev1.DriverNameMaxLength || len(problems) > 0 {
+		return fmt.Errorf("%.100q is no name of a DRA driver", i.Name)
+	}
+	if !slices.Contains(i.Versions, draapi.DRAPluginService) {
+		return fmt.Errorf("invalid supported gRPC versions of DRA driver plugin %s at endpoint %.200s: none of services supported by the plugin (%.200q) are supported by the kubelet ([%q])",
+			i.Name, i.Endpoint, i.Versions, draapi.DRAPluginService)
+	}
+	conn, err := m.dial(i)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.drivers[i.Name] = append(m.drivers[i.Name], &driver{name: i.Name, socket: i.Socket, conn: conn, api: draapi.NewDRAPluginClient(conn)})
+	delete(m.gone, i.Name)
+	waiting := slices.Collect(maps.Keys(m.waiting[i.Name]))
+	delete(m.waiting, i.Name)
+	m.mu.Unlock()
+	for _, uid := range waiting {
+		m.cfg.Wake(uid)
+	}
+	return nil
+}
+
+func (m *Manager) dial(i plugin.Info) (*grpc.ClientConn, error) {
+	if i.Endpoint == "" {
+		return plugin.Dial(m.cfg.Plugins, i.Socket)
+	}
+	rel, _, ok := m.cfg.Dir.Rel(i.Endpoint)
+	if !ok || rel == "" {
+		return nil, fmt.Errorf("the endpoint %.200q is not below the kubelet's directory, %s or %s", i.Endpoint, rootdir.Standard, m.cfg.Dir)
+	}
+	return plugin.Dial(string(m.cfg.Dir), rel)
+}
+
+// Unregister gives up a driver whose socket has gone. If it was the last of its name and none comes, its slices are deleted.
+func (m *Manager) Unregister(_ context.Context, i plugin.Info) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := slices.IndexFunc(m.drivers[i.Name], func(d *driver) bool { return d.socket == i.Socket })
+	if at < 0 {
+		return
+	}
+	_ = m.drivers[i.Name][at].conn.Close() // calls under way end with an error
+	if m.drivers[i.Name] = slices.Delete(m.drivers[i.Name], at, at+1); len(m.drivers[i.Name]) > 0 {
+		return
+	}
+	delete(m.drivers, i.Name)
+	m.gone[i.Name] = time.Now()
+	select {
+	case m.news <- struct{}{}:
+	default:
+	}
+}
+
+// driver is the one of a name. Without one it is an error, and the pod is woken when it comes.
+func (m *Manager) driver(name, uid string) (*driver, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if of := m.drivers[name]; len(of) > 0 {
+		return of[len(of)-1], nil
+	}
+	if m.waiting[name] == nil {
+		m.waiting[name] = map[string]bool{}
+	}
+	m.waiting[name][uid] = true
+	return nil, fmt.Errorf("DRA driver %s is not registered", name)
+}
+
+// Run deletes the ResourceSlices of drivers that have gone, until ctx is done. Those that were there before this life have as long to come.
+func (m *Manager) Run(ctx context.Context) {
+	timer := time.NewTimer(m.cfg.Grace)
+	defer timer.Stop()
+	first := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.news:
+		case <-timer.C:
+			if first {
+				first = m.sweepUnknown(ctx) != nil
+			}
+		}
+		next := m.sweep(ctx)
+		if first && (next == 0 || next > m.cfg.Grace) {
+			next = m.cfg.Grace
+		}
+		timer.Stop()
+		if next > 0 {
+			timer.Reset(next)
+		}
+	}
+}
+
+// sweepUnknown notes drivers that have slices of the node and have not come in this life.
+func (m *Manager) sweepUnknown(ctx context.Context) error {
+	list, err := m.cfg.API.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: m.selector("")})
+	if err != nil {
+		m.cfg.Log.Debug("list the node's resource slices", "err", err)
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range list.Items {
+		name := list.Items[i].Spec.Driver
+		if _, known := m.gone[name]; !known && len(m.drivers[name]) == 0 {
+			m.gone[name] = time.Now().Add(-m.cfg.Grace)
+		}
+	}
+	return nil
+}
+
+// sweep deletes the slices of drivers whose time is over, and says when the next one's is; 0: there is none.
+func (m *Manager) sweep(ctx context.Context) (next time.Duration) {
+	m.mu.Lock()
+	var due []string
+	for name, since := range m.gone {
+		left := m.cfg.Grace - time.Since(since)
+		if left <= 0 {
+			due = append(due, name)
+		} else if next == 0 || left < next {
+			next = left
+		}
+	}
+	m.mu.Unlock()
+	for _, name := range due {
+		err := m.cfg.API.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: m.selector(name)})
+		if err != nil {
+			m.cfg.Log.Warn("delete resource slices of a driver that has gone", "driver", name, "err", err)
+			next = m.cfg.Grace
+			continue
+		}
+		m.cfg.Log.Info("resource slices of a driver that has gone are deleted", "driver", name)
+		m.mu.Lock()
+		if len(m.drivers[name]) == 0 {
+			delete(m.gone, name)
+		}
+		m.mu.Unlock()
+	}
+	return next
+}
+
+func (m *Manager) selector(driver string) string {
+	s := fields.Set{resourcev1.ResourceSliceSelectorNodeName: m.cfg.NodeName}
+	if driver != "" {
+		s[resourcev1.ResourceSliceSelectorDriver] = driver
+	}
+	return s.String()
+}
