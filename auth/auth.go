@@ -21,18 +21,26 @@ type User struct {
 	UID    string
 	Groups []string
 	Extra  map[string][]string
-	// How the user proved it, for the timeline: "client certificate", "service account token", InProcess, "anonymous".
+	// How the user proved it, for the timeline: ClientCertificate, "service account token", InProcess, "anonymous".
 	How string
 	// Annotations go to the audit log, and Warnings to the client, with whatever is asked; nil: nothing is to be said of the credential.
 	Annotations map[string]string
 	Warnings    []string
 }
 
-// InProcess is the How of components that run in the server's own process and prove nothing.
-const InProcess = "in process"
+// Hows that are asked about.
+const (
+	// InProcess is that of components that run in the server's own process and prove nothing.
+	InProcess = "in process"
+	// ClientCertificate is that of who showed a certificate of an authority for clients.
+	ClientCertificate = "client certificate"
+)
 
 // InProcess tells whether u is a component of the server's own process. A nil u is none.
 func (u *User) InProcess() bool { return u != nil && u.How == InProcess }
+
+// ByCertificate tells whether u showed a client certificate. A nil u did not.
+func (u *User) ByCertificate() bool { return u != nil && u.How == ClientCertificate }
 
 // Well-known names.
 const (

@@ -153,7 +153,7 @@ func (m *Metrics) authenticated(r *http.Request, u *auth.User, err error, took t
 		result = "failure"
 	default:
 		m.judged.users.WithLabelValues(groupedName(u.Name)).Inc()
-		if u.How == "client certificate" && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		if u.ByCertificate() && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 			m.judged.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
 		}
 	}

@@ -118,7 +118,7 @@ func verify(roots *x509.CertPool, certs []*x509.Certificate) (known, error) {
 			Name:   leaf.Subject.CommonName,
 			Groups: slices.Clip(leaf.Subject.Organization),
 			Extra:  map[string][]string{"authentication.kubernetes.io/credential-id": {credentialID(leaf)}},
-			How:    "client certificate",
+			How:    auth.ClientCertificate,
 		})
 		k.user.Groups = slices.Clip(k.user.Groups)
 	}
