@@ -15,6 +15,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // TestMain lets the shell find this program's tools: run again with HELLO_TEST set, the test is the program.
@@ -84,7 +86,31 @@ func TestShell(t *testing.T) {
 		{`printf '%s-%s\n' a b c d`, "a-b\nc-d\n", 0},
 		{`mkdir -p a/b && touch a/b/c && echo a/b/*`, "a/b/c\n", 0},
 		{`false; true`, "", 0},
-		{`echo $((2+3*4-1)) $((7/2)) $((7%4)) $((1/0))`, "13 3 3 0\n", 0},
+		{`echo $((2+3*4-1)) $((7/2)) $((7%4))`, "13 3 3\n", 0},
+		{`case $1 in t*) echo t;; o*) echo o;; esac`, "o\n", 0},
+		{`f() { local x=$1; echo "f $x"; return 3; }; f a; echo $?`, "f a\n3\n", 0},
+		{"cat <<EOF\n$1 $((1+1))\nEOF", "one 2\n", 0},
+		{`x=a.tar.gz; echo ${x%.gz} ${x##*.}; y=1; sh -c 'echo [$y]'`, "a.tar gz\n[]\n", 0},
+		{`sh -c 'exit 5' & p=$!; wait $p; echo $? $([ $p -gt 1 ] && echo pid)`, "5 pid\n", 0},
+		{`sleep 60 & kill $!; wait $!; echo $?`, "143\n", 0},
+		{`sleep 60 & kill -s KILL "$!"; wait; echo "$?"`, "0\n", 0},
+		{`a=1; f() { echo "$a $1 $2"; }; f x y & wait; { f "$@"; } & wait $!`, "1 x y\n1 one two words\n", 0},
+		{`wait 99999; echo $?`, "127\n", 0},
+		{`trap 'echo told; exit 4' TERM; kill $$; echo never`, "told\n", 4},
+		{`trap 'echo told' USR1; kill -USR1 $$; echo more; trap - USR1 TERM; kill $$; sleep 5`, "told\nmore\n", -1},
+		{`trap 'echo told; exit 4' TERM; kill $$`, "told\n", 4},
+		{`trap 'echo told; exit 4' TERM; sleep 60 & trap "kill $!" EXIT; (sleep 0.1; kill $$) & wait`, "told\n", 4},
+		{`trap '' TERM; kill $$; echo alive`, "alive\n", 0},
+		{`trap 'echo bye' EXIT; echo hi`, "hi\nbye\n", 0},
+		{`trap 'echo told; kill $p; wait $p; exit $?' 15; sleep 60 & p=$!; (sleep 0.1; kill $$) & wait`, "told\n", 143},
+		{`eval 'sleep 0 & wait $!; echo $?'`, "0\n", 0},
+		{`(exec echo sub); echo main; if true; then exec sh -c 'echo last'; fi; echo never`, "sub\nmain\nlast\n", 0},
+		{`exec > f; echo x; exec cat f >&2`, "", 0},
+		{`command -v cat >/dev/null && echo found; command -v nosuch || echo none`, "found\nnone\n", 0},
+		{`umask 077; umask; touch f; stat f | wc -l`, "0077\n1\n", 0},
+		{`set -u; echo $nothing; echo never`, "", 1},
+		{`cd /; pwd; (cd /proc); pwd; sh -c pwd`, "/\n/\n/\n", 0},
+		{`echo a b c | { read x y; echo "$y"; }`, "b c\n", 0},
 		{`echo "a
 b"`, "a\nb\n", 0},
 		{`if true; then`, "", 2},
@@ -261,15 +287,22 @@ func FuzzReadRequest(f *testing.F) {
 	})
 }
 
-func FuzzParse(f *testing.F) {
+// FuzzRewrite: whatever a script says, rewriting it ends, and what comes out is a script again.
+func FuzzRewrite(f *testing.F) {
 	f.Add("for i in 1 2; do echo $i; done | cat > x && (a; b) & if c; then d; fi")
-	f.Add("echo \"$(a `b` ${c:-d})\" 'x' \\\n 2>&1")
-	f.Add("case $1 in a|b) exit 1;; *) while :; do sleep 1; done;; esac <<EOF\nx\nEOF\n")
-	f.Fuzz(func(_ *testing.T, src string) {
-		_, _ = parse(src) // must end, and not panic
-		s := &sh{io: stdio{strings.NewReader(""), io.Discard, io.Discard}, args: []string{"sh"}}
-		if !strings.ContainsAny(src, "$`") { // those run commands
-			s.expand([]string{src})
+	f.Add("echo \"$(a `b` ${c:-d} $!)\" 'x' \\\n 2>&1")
+	f.Add("case $1 in a|b) exit 1;; *) while :; do sleep 1; done;; esac <<EOF\nx $!\nEOF\n")
+	f.Add("g() { exec a & }; { g & } & wait $!")
+	f.Fuzz(func(t *testing.T, src string) {
+		file, err := syntax.NewParser().Parse(strings.NewReader(src), "")
+		if err != nil {
+			return
 		}
+		s := &sh{execs: map[syntax.Pos]bool{}}
+		onlyCommand(file)
+		if again := s.rewritten(src); !isScript(again) {
+			t.Errorf("%q became %q", src, again)
+		}
+		s.rewrite(file)
 	})
 }

@@ -236,21 +236,17 @@ func ps(_ []string, io stdio) int {
 }
 
 func kill(args []string, io stdio) int {
-	names := map[string]syscall.Signal{
-		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "KILL": syscall.SIGKILL,
-		"USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2, "TERM": syscall.SIGTERM, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT,
-	}
 	sig, pids := syscall.SIGTERM, args[1:]
 	if len(pids) > 0 && strings.HasPrefix(pids[0], "-") {
-		name := strings.TrimPrefix(strings.TrimPrefix(pids[0], "-"), "SIG")
-		s, ok := names[name]
-		if n := atoi(name, -1); !ok && n >= 0 {
-			s, ok = syscall.Signal(n), true
+		name := pids[0][1:]
+		if pids = pids[1:]; name == "s" && len(pids) > 0 {
+			name, pids = pids[0], pids[1:]
 		}
+		s, ok := signalOf(name)
 		if !ok {
-			return complain(io, "kill", fmt.Errorf("%s: unknown signal", pids[0]))
+			return complain(io, "kill", fmt.Errorf("%s: unknown signal", name))
 		}
-		sig, pids = s, pids[1:]
+		sig = s
 	}
 	return forEach("kill", pids, io, func(p string) error {
 		pid, err := strconv.Atoi(p)

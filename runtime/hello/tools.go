@@ -9,13 +9,15 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/interp"
 )
 
 // tools is every name this program answers to besides serve and sh. The image has a link in /bin for each.
@@ -115,7 +117,7 @@ func env(args []string, io stdio) int {
 	if len(rest) == 0 {
 		return write(io, "env", strings.Join(append(os.Environ(), ""), "\n"))
 	}
-	path, argv0, err := lookup(rest[0])
+	path, argv0, err := lookup(".", expand.ListEnviron(os.Environ()...), rest[0])
 	if err != nil {
 		fmt.Fprintf(io.err, "env: %v\n", err)
 		return 127
@@ -124,8 +126,8 @@ func env(args []string, io stdio) int {
 }
 
 // lookup finds a command in $PATH, or else among the tools of this program.
-func lookup(name string) (path, argv0 string, err error) {
-	if path, err = exec.LookPath(name); err == nil {
+func lookup(dir string, env expand.Environ, name string) (path, argv0 string, err error) {
+	if path, err = interp.LookPathDir(dir, env, name); err == nil {
 		return path, name, nil
 	}
 	if _, ok := tools()[name]; ok || name == "sh" || name == "serve" {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// The names of commands that scripts do not see: what rewrite puts in the place of others.
+const (
+	nameBackground = "hello-background"
+	nameLastBg     = "hello-last-background"
+	nameExec       = "hello-exec"
+	nameEnd        = "hello-end"
+)
+
+// rewrite turns background lists into commands that start a process, $! into what tells its number, and $$ into that of this shell, for those
+// processes know it by this name too; and it notes where exec replaces the shell: outside of subshells, pipelines, substitutions and functions, which are not processes here.
+func (s *sh) rewrite(f *syntax.File) {
+	s.findExecs(f)
+	s.rewriteJobs(f)
+}
+
+// rewritten is rewrite for a text that is to be evaluated, but for exec. What is no command of the language stays as it is: it fails later.
+func (s *sh) rewritten(src string) string {
+	f, err := syntax.NewParser().Parse(strings.NewReader(src), "")
+	if err != nil {
+		return src
+	}
+	s.rewriteJobs(f)
+	out := strings.TrimSuffix(text(f), "\n")
+	if !isScript(out) {
+		return src
+	}
+	return out
+}
+
+// isScript tells whether a text is one: of a few strange ones the library prints something else than it read.
+func isScript(text string) bool {
+	_, err := syntax.NewParser().Parse(strings.NewReader(text), "")
+	return err == nil
+}
+
+func (s *sh) rewriteJobs(f *syntax.File) {
+	syntax.Walk(f, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.FuncDecl:
+			s.funcs += text(n) + "\n"
+		case *syntax.Stmt:
+			if n.Background {
+				s.background(n)
+				return false
+			}
+		case *syntax.Word:
+			numbers(n.Parts)
+		case *syntax.DblQuoted:
+			numbers(n.Parts)
+		}
+		return true
+	})
+}
+
+func (s *sh) findExecs(f *syntax.File) {
+	syntax.Walk(f, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Subshell, *syntax.CmdSubst, *syntax.ProcSubst, *syntax.FuncDecl, *syntax.CoprocClause:
+			return false
+		case *syntax.BinaryCmd:
+			return n.Op != syntax.Pipe && n.Op != syntax.PipeAll
+		case *syntax.Stmt:
+			return !n.Background
+		case *syntax.CallExpr:
+			if len(n.Args) > 1 && n.Args[0].Lit() == "exec" {
+				s.execs[n.Pos()] = true
+			}
+		}
+		return true
+	})
+}
+
+// background replaces a statement by the command that starts it as a process. One that cannot be printed stays the library's: it has no number.
+func (s *sh) background(n *syntax.Stmt) {
+	list := *n
+	list.Background = false
+	syntax.Walk(&list, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.Word:
+			ownNumber(n.Parts)
+		case *syntax.DblQuoted:
+			ownNumber(n.Parts)
+		}
+		return true
+	})
+	src := s.funcs + text(&list)
+	if c := s.parsed(fmt.Sprintf(`%s %s "$0" "$@"`, nameBackground, quoted(src))); c != nil && isScript(src) {
+		*n = syntax.Stmt{Position: n.Position, Cmd: c}
+	}
+}
+
+// ownNumber replaces $$.
+func ownNumber(parts []syntax.WordPart) {
+	for i, p := range parts {
+		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "$" {
+			parts[i] = &syntax.Lit{Value: strconv.Itoa(os.Getpid()), ValuePos: e.Pos(), ValueEnd: e.End()}
+		}
+	}
+}
+
+// numbers replaces $$ and $!.
+func numbers(parts []syntax.WordPart) {
+	ownNumber(parts)
+	for i, p := range parts {
+		if e, ok := p.(*syntax.ParamExp); ok && e.Param != nil && e.Param.Value == "!" {
+			lit := &syntax.Lit{Value: nameLastBg, ValuePos: e.Pos(), ValueEnd: e.End()}
+			call := &syntax.CallExpr{Args: []*syntax.Word{{Parts: []syntax.WordPart{lit}}}}
+			parts[i] = &syntax.CmdSubst{Left: e.Pos(), Right: e.End(), Stmts: []*syntax.Stmt{{Position: e.Pos(), Cmd: call}}}
+		}
+	}
+}
+
+// parsed is the command of a text that this program has made; nil: it is none.
+func (*sh) parsed(src string) syntax.Command {
+	f, err := syntax.NewParser().Parse(strings.NewReader(src), "")
+	if err != nil || len(f.Stmts) != 1 {
+		return nil
+	}
+	return f.Stmts[0].Cmd
+}
+
+func text(n syntax.Node) string {
+	var b strings.Builder
+	if err := syntax.NewPrinter().Print(&b, n); err != nil {
+		return ""
+	}
+	return b.String()
+}
+
+// quoted is text as one word. Bytes that no word can hold are left out.
+func quoted(text string) string {
+	q, err := syntax.Quote(strings.ReplaceAll(text, "\x00", ""), syntax.LangBash)
+	if err != nil {
+		return "''"
+	}
+	return q
+}
+
+// onlyCommand is where a script's single simple command is: "sh -c 'sleep 3600'" needs no second process.
+func onlyCommand(f *syntax.File) syntax.Pos {
+	if len(f.Stmts) != 1 {
+		return syntax.Pos{}
+	}
+	s := f.Stmts[0]
+	call, ok := s.Cmd.(*syntax.CallExpr)
+	if !ok || s.Background || s.Negated || len(s.Redirs)+len(call.Assigns) > 0 {
+		return syntax.Pos{}
+	}
+	return call.Pos()
+}
