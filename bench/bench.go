@@ -60,6 +60,7 @@ var scenarios = []scenario{
 	{name: "workloads", args: []string{"--fake-nodes", "1000"}, run: workloadsScenario},
 	{name: "endpoints", args: []string{"--fake-nodes", "10"}, run: endpointsScenario},
 	{name: "network", run: networkScenario, root: true},
+	{name: "services", args: ownServices, run: servicesScenario, root: true},
 	{name: "heartbeats", args: []string{"--fake-nodes", "5000", "--fake-nodes-heartbeat", "10s"}, run: heartbeatsScenario},
 	{name: "nodeloss", args: []string{"--fake-nodes", "5000", "--node-eviction-rate", "2"}, run: nodeLossScenario},
 	{name: "api", alone: true, run: apiScenario},

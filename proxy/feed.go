@@ -68,22 +68,24 @@ func (p *Proxy) follow(ctx context.Context, ready func()) error {
 	if err := f.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
 		return fmt.Errorf("index endpoint slices: %w", err)
 	}
+	var synced []cache.DoneChecker
 	for _, h := range []struct {
 		informer cache.SharedIndexInformer
 		noted    func(obj any)
 	}{{f.services, f.serviceChanged}, {f.slices, f.sliceChanged}, {f.nodes, func(any) { f.note(func() { f.node = true }) }}} {
-		_, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		told, err := h.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: h.noted, UpdateFunc: func(_, obj any) { h.noted(obj) }, DeleteFunc: h.noted,
 		})
 		if err != nil {
 			return fmt.Errorf("follow services: %w", err)
 		}
+		synced = append(synced, told.HasSyncedChecker()) // what is told later would be looked at a second time
 	}
 	objects.Start(ctx.Done())
 	self.Start(ctx.Done())
 	defer objects.Shutdown()
 	defer self.Shutdown()
-	if !cache.WaitFor(ctx, "", f.services.HasSyncedChecker(), f.slices.HasSyncedChecker(), f.nodes.HasSyncedChecker()) {
+	if !cache.WaitFor(ctx, "", synced...) {
 		return nil // ctx is done
 	}
 	f.note(func() { f.synced, f.node = true, true })

@@ -103,7 +103,7 @@ func RenderTrace(out io.Writer, t *Trace) {
 	fmt.Fprintf(&b, "%s on node %s -> %s port %d/%s\n", t.From, t.Node, t.To, t.Port, t.Protocol)
 	renderNames(&b, t.Names)
 	if t.Service != "" {
-		fmt.Fprintf(&b, "   service  %s: %s %s; %s\n", t.Service, t.Front, t.Address, t.Rules)
+		fmt.Fprintf(&b, "   service  %s: %s; %s\n", t.Service, strings.TrimSpace(t.Front+" "+t.Address), t.Rules)
 	} else if t.Rules != "" {
 		fmt.Fprintf(&b, "   address  %s: %s\n", t.Address, t.Rules)
 	}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"keelson/client"
+)
+
+// TestFirstBatchIsWhole: the first batch has noted all that was listed, so that none of it is looked at again after the whole table was written.
+func TestFirstBatchIsWhole(t *testing.T) {
+	const n = 2000
+	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}}
+	for i := range n {
+		objects = append(objects, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("s%d", i)}})
+	}
+	p, err := New(Config{Client: &client.Client{Interface: fake.NewClientset(objects...)}, NodeName: "node", Table: "none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got *feedBatch
+	if err := p.follow(ctx, func() { got = p.feed.take(); cancel() }); err != nil {
+		t.Fatal(err)
+	}
+	if got == nil || len(got.services) != n || got.node == nil {
+		t.Errorf("first batch: got %d services, want %d and the node", len(got.services), n)
+	}
+}
