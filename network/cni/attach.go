@@ -22,6 +22,11 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 		return Attachment{}, err
 	}
 	defer n.turns.Lock(pod.ID)()
+	done, err := n.busy()
+	if err != nil {
+		return Attachment{}, err
+	}
+	defer done()
 	if a := n.known(pod.ID); a != nil {
 		if len(a.Addrs) > 0 {
 			return Attachment{Addrs: a.Addrs, Network: a.Network}, nil
@@ -59,9 +64,9 @@ func (n *Network) Attach(ctx context.Context, pod Pod) (Attachment, error) {
 	if err != nil {
 		return out, fmt.Errorf("failed to setup network for sandbox %q: %w", pod.ID, explain(err))
 	}
-	done := *a
-	done.Addrs = out.Addrs
-	return out, n.keep(pod.ID, &done)
+	whole := *a
+	whole.Addrs = out.Addrs
+	return out, n.keep(pod.ID, &whole)
 }
 
 // declares tells whether a plugin of the chain has the capability.
@@ -132,6 +137,11 @@ func (n *Network) Detach(ctx context.Context, id string) error {
 	if a == nil {
 		return nil
 	}
+	done, err := n.busy()
+	if err != nil {
+		return err
+	}
+	defer done()
 	return n.detach(ctx, id, a)
 }
 

@@ -139,7 +139,7 @@ func (n *Network) pluginsIn(dirs []string, e *executor) *libcni.CNIConfig {
 // Watch follows the files and calls report with why no pod can be attached, or nil, at first and whenever that changes, until ctx ends.
 func (n *Network) Watch(ctx context.Context, report func(error)) error {
 	var last *state
-	collected := false
+	var collected []byte // the configuration by which plugins were last asked what they hold
 	wait := againLeast
 	for ctx.Err() == nil {
 		w, err := watch(append([]string{n.cfg.ConfDir}, n.cfg.BinDirs...))
@@ -159,9 +159,8 @@ func (n *Network) Watch(ctx context.Context, report func(error)) error {
 			n.tell(now)
 		}
 		last = now
-		if now.err == nil && !collected {
-			n.collect(ctx, now.list)
-			collected = true
+		if now.err == nil && !bytes.Equal(collected, now.list.Bytes) && n.collect(ctx, now.list) {
+			collected = now.list.Bytes
 		}
 		if !now.again {
 			wait = againLeast

@@ -329,6 +329,63 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestCollectAlone: nothing is collected while a sandbox is attached or detached, for its addresses could pass for leftovers.
+func TestCollectAlone(t *testing.T) {
+	w := newWorld(t)
+	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	n := w.open()
+	list := n.current.Load().list
+	other := newWorld(t)
+	other.cfg.RunDir = w.cfg.RunDir
+	for _, who := range []*Network{n, other.open()} { // a sandbox of this cluster's, and of another one
+		done, err := who.busy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		brief, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if n.collect(brief, list) || strings.Contains(w.order(), "GC") {
+			t.Error("plugins collect while a sandbox is attached")
+		}
+		cancel()
+		done()
+	}
+	if !n.collect(t.Context(), list) || !strings.HasSuffix(w.order(), "GC a") {
+		t.Errorf("plugins do not collect when nobody is busy: %s", w.order())
+	}
+	if _, err := n.Attach(t.Context(), pod("one")); err != nil { // it was given back
+		t.Fatal(err)
+	}
+}
+
+// TestCollectAgain: another configuration in use is another network, with leftovers of its own.
+func TestCollectAgain(t *testing.T) {
+	w := newWorld(t)
+	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}})
+	n := w.open()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Watch(ctx, func(error) {}) }() // ends with ctx
+	collected := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			if b, _ := os.ReadFile(w.log); len(b) > 0 && b[len(b)-1] == '\n' && strings.Contains(w.order(), want) {
+				return
+			}
+		}
+		t.Errorf("plugins were told %s, want %s", w.order(), want)
+	}
+	collected("GC a")
+	w.write("10-pods.conflist", "1.1.0", map[string]any{"type": "b", "addrs": []string{"10.2.0.2/24"}})
+	collected("GC b")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(w.order(), "GC a"); got != 1 {
+		t.Errorf("asked %d times by the first configuration, want once", got)
+	}
+}
+
 // TestDamaged: a record that is damaged is restored from its copy; without one it is set aside.
 func TestDamaged(t *testing.T) {
 	w := newWorld(t)
