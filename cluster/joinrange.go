@@ -4,20 +4,27 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"net/netip"
 	goruntime "runtime"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"keelson/client"
+	"keelson/controllers/nodeipam"
 	"keelson/kubelet"
+	"keelson/network"
 )
 
 // How long a node of its own process waits for its ranges, at its first start: one that joins waits for the server's node IPAM controller,
@@ -34,6 +41,11 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(cfg.PodCIDRs) == 0 && len(have) > 0 {
+		if have, err = settledPodCIDRs(ctx, cfg, dir, cl, have); err != nil {
+			return nil, nil, err
+		}
+	}
 	if len(cfg.PodCIDRs) == 0 && len(have) == 0 {
 		given, err := givenPodCIDRs(ctx, cfg, cl, wait)
 		if err != nil && (wait != ownRangeWait || ctx.Err() != nil) { // where the server is away, a node that does not join brings its own
@@ -46,6 +58,57 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 		}
 	}
 	return choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges)
+}
+
+// settledPodCIDRs are the ranges that a node had before, or those that the cluster gives it in their place while none of its pods has an address:
+// because another node has them too, or its Node has others. None: it has to ask as if it were new.
+func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix) ([]netip.Prefix, error) {
+	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
+		return have, nil // others know its pods
+	}
+	pods, err := network.New(network.Config{ID: dir.ID(), Dir: dir.Sub("network"), PodCIDRs: have})
+	if err != nil || len(pods.Attached()) > 0 {
+		return have, err
+	}
+	brief, cancel := context.WithTimeout(ctx, ownRangeWait)
+	n, err := cl.CoreV1().Nodes().Get(brief, cfg.NodeName, metav1.GetOptions{})
+	cancel()
+	if apierrors.IsNotFound(err) {
+		return nil, nil // somebody else may have the range by now
+	}
+	if err != nil {
+		return have, ctx.Err() // the start needs no server
+	}
+	now, err := parsePodCIDRs(n)
+	if err != nil || len(now) == 0 {
+		return now, err
+	}
+	if slices.Equal(now, have) && n.Annotations[nodeipam.AnnotationConflict] != "" {
+		if now, err = otherPodCIDRs(ctx, n, cl); err != nil {
+			return nil, err
+		}
+	}
+	if len(now) == 0 || slices.Equal(now, have) {
+		return have, nil
+	}
+	return now, rememberPodCIDRs(dir, now)
+}
+
+// otherPodCIDRs gives up the ranges of a node and waits for others; none: there were none in time.
+func otherPodCIDRs(ctx context.Context, n *corev1.Node, cl *client.Client) ([]netip.Prefix, error) {
+	ctx, cancel := context.WithTimeout(ctx, joinRangeWait)
+	defer cancel()
+	had := strings.Join(n.Spec.PodCIDRs, ",")
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{nodeipam.AnnotationRelease: had}}})
+	if err != nil {
+		return nil, err
+	}
+	if n, err = cl.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return nil, fmt.Errorf("give up the node's pod addresses, which another node has: %w", err)
+	}
+	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool {
+		return len(n.Spec.PodCIDRs) > 0 && strings.Join(n.Spec.PodCIDRs, ",") != had
+	})
 }
 
 // givenPodCIDRs registers the node, if it is not there, and waits until the cluster has given it its ranges; none if it does not in time.
@@ -63,8 +126,13 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 	if len(n.Spec.PodCIDRs) > 0 {
 		return parsePodCIDRs(n)
 	}
-	w, err := nodes.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("metadata.name", cfg.NodeName).String(), ResourceVersion: n.ResourceVersion,
+	return waitPodCIDRs(ctx, cl, n, func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 })
+}
+
+// waitPodCIDRs are the ranges of the node once they are as wanted; none if that is not so in time.
+func waitPodCIDRs(ctx context.Context, cl *client.Client, n *corev1.Node, wanted func(*corev1.Node) bool) ([]netip.Prefix, error) {
+	w, err := cl.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", n.Name).String(), ResourceVersion: n.ResourceVersion,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask the API server for the node's pod addresses: %w", err)
@@ -78,7 +146,7 @@ func givenPodCIDRs(ctx context.Context, cfg Config, cl *client.Client, wait time
 			if !ok {
 				return nil, nil
 			}
-			if n, is := e.Object.(*corev1.Node); is && len(n.Spec.PodCIDRs) > 0 {
+			if n, is := e.Object.(*corev1.Node); is && e.Type != watch.Deleted && wanted(n) {
 				return parsePodCIDRs(n)
 			}
 		}

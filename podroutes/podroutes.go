@@ -203,7 +203,7 @@ func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 
 // machine is what a node's object says about the machine.
 func machine(n *corev1.Node) mesh.Machine {
-	m := mesh.Machine{Name: n.Name}
+	m := mesh.Machine{Name: n.Name, Since: n.CreationTimestamp.Time}
 	for _, a := range n.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {
 			continue
@@ -227,5 +227,5 @@ func machine(n *corev1.Node) mesh.Machine {
 }
 
 func same(a, b mesh.Machine) bool {
-	return slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
+	return a.Since.Equal(b.Since) && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Pods, b.Pods) && slices.Equal(a.VTEP, b.VTEP) && a.Key == b.Key && a.Port == b.Port
 }

@@ -3,7 +3,9 @@
 // Package nodeipam gives each node that has none a range of pod addresses
 // (spec.podCIDRs) out of the cluster's, one of each IP family. The table of
 // controllers starts it. Ranges that nodes bring with them are theirs, and nobody
-// else gets them; the range of a node that is deleted is free again.
+// else gets them; the range of a node that is deleted is free again. Of nodes that
+// brought the same range all but the oldest are marked, and given another one when
+// they say that none of their pods has an address of it.
 package nodeipam
 
 import (
@@ -96,11 +98,14 @@ type Controller struct {
 	owned map[string][]netip.Prefix
 	// waiting are nodes for which there was none.
 	waiting map[string]struct{}
+	// rivals are nodes that may have a range which an older one has too. remade are nodes that were deleted to be made anew.
+	rivals map[string]struct{}
+	remade map[string]*corev1.Node
 }
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}}
+	c := &Controller{env: env, owned: map[string][]netip.Prefix{}, waiting: map[string]struct{}{}, rivals: map[string]struct{}{}, remade: map[string]*corev1.Node{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if len(cfg.Cluster) == 0 || cfg.Allocate == AllocateNothing {
 		return c, nil
@@ -114,7 +119,10 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	// What nodes have is counted before the first worker starts: nothing is given twice.
 	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{
 		Add: c.seen, Update: func(old, cur *corev1.Node) {
-			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 {
+			if old.UID != cur.UID { // it was deleted and made anew meanwhile
+				c.gone(old)
+			}
+			if !slices.Equal(old.Spec.PodCIDRs, cur.Spec.PodCIDRs) || len(cur.Spec.PodCIDRs) == 0 || old.UID != cur.UID || marks(old) != marks(cur) {
 				c.seen(cur)
 			}
 		},
@@ -143,9 +151,17 @@ func (c *Controller) seen(n *corev1.Node) {
 			have = append(have, p.Masked())
 		}
 	}
-	if shared := c.own(n.Name, have); shared != "" {
-		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which another node or the services have too", n.Name, shared)
+	if marks(n) != (marked{}) {
+		c.loop.Add(framework.KeyOf(n))
 	}
+	shared := c.own(n.Name, have)
+	if shared == "" {
+		return
+	}
+	if c.contest(n.Name, have) {
+		return // the younger one is told
+	}
+	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which the services have too", n.Name, shared)
 }
 
 func (c *Controller) waits(node string) bool {
@@ -190,6 +206,13 @@ func (c *Controller) gone(n *corev1.Node) {
 	defer c.mu.Unlock()
 	c.releaseLocked(n.Name)
 	delete(c.waiting, n.Name)
+	delete(c.rivals, n.Name)
+	if c.remade[n.Name] != nil {
+		c.loop.Add(framework.KeyOf(n))
+	}
+	for name := range c.rivals {
+		c.loop.Add(framework.Key{Name: name})
+	}
 	for name := range c.waiting {
 		delete(c.waiting, name)
 		c.loop.Add(framework.Key{Name: name})
@@ -198,11 +221,15 @@ func (c *Controller) gone(n *corev1.Node) {
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	n, err := c.nodes.Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (len(n.Spec.PodCIDRs) > 0 || n.DeletionTimestamp != nil) {
-		return nil
-	}
-	if err != nil {
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.remake(ctx, key.Name)
+	case err != nil:
 		return err
+	case n.DeletionTimestamp != nil:
+		return nil
+	case len(n.Spec.PodCIDRs) > 0:
+		return c.repair(ctx, n)
 	}
 	give, err := c.give(n.Name)
 	if errors.Is(err, errFull) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Mode says how packets reach machines.
@@ -43,6 +44,8 @@ func (m Mode) DefaultPort() int {
 // Machine is one machine of the cluster.
 type Machine struct {
 	Name string
+	// Since is when it came into the cluster.
+	Since time.Time
 	// Addrs are its own, Pods its ranges of pod addresses, at most one of each IP family.
 	Addrs []netip.Addr
 	Pods  []netip.Prefix
@@ -124,8 +127,8 @@ func (p Plan) Overhead() int {
 	return n
 }
 
-// New plans the ways from self to the others. links are this machine's, cluster are the ranges of all pods as far as they are known. Of machines that have the same range of pods, or the same key, the first by
-// name has it.
+// New plans the ways from self to the others. links are this machine's, cluster are the ranges of all pods as far as they are known. Of machines that have the same range of pods, or the same key, the
+// oldest keeps it.
 func New(mode Mode, self Machine, links []Link, others []Machine, cluster []netip.Prefix) Plan {
 	p := Plan{Encrypted: mode == WireGuard}
 	if p.Encrypted {
@@ -137,7 +140,7 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		p.PodMTU = up.MTU
 	}
 	others = slices.Clone(others)
-	slices.SortFunc(others, func(a, b Machine) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(others, func(a, b Machine) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Name, b.Name)) })
 	taken := slices.Clone(self.Pods)
 	for _, m := range others {
 		if m.Name == self.Name || len(m.Pods) == 0 {

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
@@ -64,6 +65,7 @@ func TestPlan(t *testing.T) {
 		{"no end of a tunnel", Auto, []Machine{dumb}, "mtu 1500\ndumb: it has no end of a tunnel"},
 		{"this machine's own range", Auto, []Machine{machineOf("thief", "10.1.0.9", "10.42.0.0/16")}, "mtu 1500\nthief: its pod range 10.42.0.0/16 belongs to another node"},
 		{"one range twice", Auto, []Machine{machineOf("b", "10.1.0.4", "10.42.7.0/24"), machineOf("a", "10.1.0.3", "10.42.7.0/24")}, "10.42.7.0/24 via 10.1.0.3 link 2 src 10.42.0.1\nmtu 1500\nb: its pod range 10.42.7.0/24 belongs to another node"},
+		{"one range twice, the older one comes last by name", Auto, []Machine{aged(machineOf("b", "10.1.0.4", "10.42.7.0/24"), 1), aged(machineOf("a", "10.1.0.3", "10.42.7.0/24"), 2)}, "10.42.7.0/24 via 10.1.0.4 link 2 src 10.42.0.1\nmtu 1500\na: its pod range 10.42.7.0/24 belongs to another node"},
 		{"another node of this machine", Auto, []Machine{machineOf("twin", "10.1.0.1", "10.42.8.0/24")}, "mtu 1500"},
 		{"no range yet", Auto, []Machine{machineOf("new", "10.1.0.5", "")}, "mtu 1500"},
 		{"one that wants WireGuard", Auto, []Machine{keyed(near, 1)}, "mtu 1500\nnear: it wants WireGuard, and this node runs with --tunnel=auto"},
@@ -83,6 +85,12 @@ func TestPlan(t *testing.T) {
 	if got, want := fmt.Sprint(p.Cluster), "[10.42.0.0/24 fd42::/64 10.42.2.0/24 10.1.0.2/32 fd01::2/128 10.42.1.0/24 fd42:0:0:1::/64]"; got != want {
 		t.Errorf("known by their own addresses: %s, want %s", got, want)
 	}
+}
+
+// aged says when a machine came.
+func aged(m Machine, second int64) Machine {
+	m.Since = time.Unix(second, 0)
+	return m
 }
 
 // keyed gives a machine a key that derives from n.

@@ -143,7 +143,7 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 
 func nodeController() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		on("delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"),
+		on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"), // create: to change a range of pods
 		on("delete get list watch", "", "pods"), on("list get watch", "coordination.k8s.io", "leases"),
 	}
 }

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeipam
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/controllers/framework"
+)
+
+// A range cannot be changed in a Node: who gets another one must be deleted and made anew. That is done only when the node itself says that no pod
+// has an address of its range, for only the node knows:
+//
+//	two nodes have a range -> the younger is marked with AnnotationConflict
+//	it starts without pods, and writes AnnotationRelease -> its Node is made anew, with labels, annotations and taints, without a range
+//	it is given one like any new node
+const (
+	// AnnotationConflict is the older node that has one of the ranges too.
+	AnnotationConflict = "keelson.dev/pod-cidr-conflict"
+	// AnnotationRelease are the ranges that the node gives up, separated by a comma. It writes its own.
+	AnnotationRelease = "keelson.dev/pod-cidr-release"
+)
+
+type marked struct{ conflict, release string }
+
+func marks(n *corev1.Node) marked {
+	return marked{n.Annotations[AnnotationConflict], n.Annotations[AnnotationRelease]}
+}
+
+// contest has a look taken at all nodes that have one of the ranges; false: there is one only.
+func (c *Controller) contest(node string, have []netip.Prefix) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	found := false
+	for name, theirs := range c.owned {
+		if name != node && overlap(have, theirs) != "" {
+			found = true
+			c.rivals[name] = struct{}{}
+			c.loop.Add(framework.Key{Name: name})
+		}
+	}
+	if found {
+		c.rivals[node] = struct{}{}
+		c.loop.Add(framework.Key{Name: node})
+	}
+	return found
+}
+
+func overlap(a, b []netip.Prefix) string {
+	for _, p := range a {
+		if slices.ContainsFunc(b, p.Overlaps) {
+			return p.String()
+		}
+	}
+	return ""
+}
+
+// rival is the oldest of the nodes that are older than n and have one of its ranges; "": there is none.
+func (c *Controller) rival(n *corev1.Node) (name, shared string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var first *corev1.Node
+	contested := false
+	for other, theirs := range c.owned {
+		p := overlap(c.owned[n.Name], theirs)
+		if other == n.Name || p == "" {
+			continue
+		}
+		contested = true
+		o, err := c.nodes.Get(other)
+		if err != nil || !older(o, n) || first != nil && !older(o, first) {
+			continue
+		}
+		first, name, shared = o, other, p
+	}
+	if !contested {
+		delete(c.rivals, n.Name)
+	}
+	return name, shared
+}
+
+func older(a, b *corev1.Node) bool {
+	if a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.Name < b.Name
+	}
+	return a.CreationTimestamp.Before(&b.CreationTimestamp)
+}
+
+// repair marks a node whose range an older one has, takes the mark away where that is over, and makes a node anew that gives its range up.
+func (c *Controller) repair(ctx context.Context, n *corev1.Node) error {
+	rival, shared := c.rival(n)
+	had := marks(n)
+	if rival != "" && had.release == strings.Join(n.Spec.PodCIDRs, ",") {
+		return c.replace(ctx, n, rival)
+	}
+	want := map[string]any{}
+	if had.conflict != rival {
+		want[AnnotationConflict] = rival
+		if rival == "" {
+			want[AnnotationConflict] = nil
+		}
+	}
+	if had.release != "" {
+		want[AnnotationRelease] = nil // it is of another range, or there is no reason
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": want}})
+	if err != nil {
+		return err
+	}
+	if _, err := c.env.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("mark the conflict of node %s: %w", n.Name, err)
+	}
+	if rival != "" && had.conflict != rival {
+		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict",
+			"Node %s has the pod range %s, which node %s had before: other nodes send there. A Keelson node gets another one when it starts without pods (keelson down, and start it again)", n.Name, shared, rival)
+	}
+	return nil
+}
+
+// replace deletes a Node to have it made anew without its ranges.
+func (c *Controller) replace(ctx context.Context, n *corev1.Node, rival string) error {
+	next := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels, Annotations: maps.Clone(n.Annotations)},
+		Spec:       corev1.NodeSpec{Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable, ProviderID: n.Spec.ProviderID},
+	}
+	delete(next.Annotations, AnnotationConflict)
+	delete(next.Annotations, AnnotationRelease)
+	nodes := c.env.Client.CoreV1().Nodes()
+	// Who may not make nodes must not delete this one.
+	if _, err := nodes.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("node %s cannot be made anew with another pod range: %w", n.Name, err)
+	}
+	c.mu.Lock()
+	c.remade[n.Name] = next
+	c.mu.Unlock()
+	err := nodes.Delete(ctx, n.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.UID, ResourceVersion: &n.ResourceVersion}})
+	if err != nil {
+		c.mu.Lock()
+		delete(c.remade, n.Name)
+		c.mu.Unlock()
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("delete node %s to give it another pod range: %w", n.Name, err)
+	}
+	c.env.Log.Info("node is made anew with another pod range", "node", n.Name, "had", strings.Join(n.Spec.PodCIDRs, ","), "which has", rival)
+	c.env.Events.Eventf(n, corev1.EventTypeNormal, "CIDRReleased", "Node %s gave up the pod range %s, which node %s has, and gets another one", n.Name, strings.Join(n.Spec.PodCIDRs, ","), rival)
+	return c.remake(ctx, n.Name)
+}
+
+// remake makes a node that was deleted for it. One that has come meanwhile stays as it is.
+func (c *Controller) remake(ctx context.Context, name string) error {
+	c.mu.Lock()
+	next := c.remade[name]
+	c.mu.Unlock()
+	if next == nil {
+		return nil
+	}
+	if _, err := c.env.Client.CoreV1().Nodes().Create(ctx, next, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make node %s anew: %w", name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.remade, name)
+	return nil
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeipam
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+
+	"keelson/controllers/controllertest"
+	"keelson/controllers/framework"
+)
+
+// aged is a node that came at that second.
+func aged(second int64, name string, cidrs ...string) *corev1.Node {
+	n := node(name, cidrs...)
+	n.CreationTimestamp = metav1.Unix(second, 0)
+	return n
+}
+
+type bench struct {
+	*testing.T
+	c *controllertest.Cluster
+}
+
+func conflicts(t *testing.T, f func(bench), nodes ...runtime.Object) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(nodes...)
+		cfg := Config{Cluster: []netip.Prefix{prefix("10.42.0.0/16")}}
+		c.Start(t, "node-controller", func(env *framework.Env) (framework.Controller, error) { return New(env, cfg) })
+		time.Sleep(time.Second)
+		f(bench{t, c})
+	})
+}
+
+func (b bench) get(name string) *corev1.Node {
+	b.Helper()
+	n, err := b.c.CoreV1().Nodes().Get(b.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+// says is what the node writes about itself.
+func (b bench) says(name, release string) {
+	b.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, AnnotationRelease, release)
+	if _, err := b.c.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	time.Sleep(time.Second)
+}
+
+func (b bench) want(name, ranges string, m marked) {
+	b.Helper()
+	n := b.get(name)
+	if got := strings.Join(n.Spec.PodCIDRs, ","); got != ranges || marks(n) != m {
+		b.Errorf("node %s has %s and says %+v, want %s and %+v", name, got, marks(n), ranges, m)
+	}
+}
+
+// TestConflictIsRepaired: the younger of two nodes with a range is told, and given another one when it gives that up; it is the same node otherwise.
+func TestConflictIsRepaired(t *testing.T) {
+	young := aged(200, "a", "10.42.7.0/24")
+	young.Labels = map[string]string{"disk": "fast", "node-role.kubernetes.io/worker": ""}
+	young.Annotations = map[string]string{"mine": "kept"}
+	young.Spec.Taints, young.Spec.Unschedulable = []corev1.Taint{{Key: "only", Effect: corev1.TaintEffectNoSchedule}}, true
+	conflicts(t, func(b bench) {
+		b.want("z", "10.42.7.0/24", marked{})
+		b.want("a", "10.42.7.0/24", marked{conflict: "z"})
+		if said := strings.Join(b.c.Said(), "\n"); !strings.Contains(said, "CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
+			b.Errorf("events: %s", said)
+		}
+		before := b.get("a").UID
+		b.says("a", "10.42.7.0/24")
+		b.want("z", "10.42.7.0/24", marked{})
+		b.want("a", "10.42.0.0/24", marked{})
+		n := b.get("a")
+		if n.UID == before || len(n.Labels) != 2 || n.Annotations["mine"] != "kept" || len(n.Spec.Taints) != 1 || !n.Spec.Unschedulable {
+			b.Errorf("the node that was made anew is %+v %+v", n.ObjectMeta, n.Spec)
+		}
+	}, aged(100, "z", "10.42.7.0/24"), young)
+}
+
+// TestNothingIsTakenUnasked: nodes keep their ranges unless they give up one that an older node has.
+func TestNothingIsTakenUnasked(t *testing.T) {
+	conflicts(t, func(b bench) {
+		alone := b.get("alone").UID
+		b.says("alone", "10.42.1.0/24")
+		b.want("alone", "10.42.1.0/24", marked{})
+		b.says("old", "10.42.7.0/24")
+		b.want("old", "10.42.7.0/24", marked{})
+		b.says("young", "10.42.9.0/24") // of another life
+		b.want("young", "10.42.7.128/25", marked{conflict: "old"})
+		if b.get("alone").UID != alone {
+			b.Error("a node without a conflict was made anew")
+		}
+		if err := b.c.CoreV1().Nodes().Delete(b.Context(), "old", metav1.DeleteOptions{}); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		b.want("young", "10.42.7.128/25", marked{})
+	}, aged(1, "alone", "10.42.1.0/24"), aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.128/25"))
+}
+
+// TestWhoMayNotMakeNodesDeletesNone.
+func TestWhoMayNotMakeNodesDeletesNone(t *testing.T) {
+	conflicts(t, func(b bench) {
+		b.c.Fake.PrependReactor("create", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(corev1.Resource("nodes"), "young", nil)
+		})
+		before := b.get("young").UID
+		b.says("young", "10.42.7.0/24")
+		if b.get("young").UID != before {
+			b.Error("the node was deleted")
+		}
+	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
+}
+
+// TestNodeIsMadeAnewInTheEnd: the server that goes away between the deletion and the creation loses no node.
+func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
+	conflicts(t, func(b bench) {
+		failures := 0
+		b.c.Fake.PrependReactor("create", "nodes", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if _, err := b.c.Fake.Tracker().Get(corev1.SchemeGroupVersion.WithResource("nodes"), "", "young"); err == nil {
+				return false, nil, nil
+			}
+			failures++
+			return failures < 4, nil, apierrors.NewServiceUnavailable("away")
+		})
+		b.says("young", "10.42.7.0/24")
+		time.Sleep(time.Minute)
+		b.want("young", "10.42.0.0/24", marked{})
+		if failures < 4 {
+			b.Errorf("the server failed %d times", failures)
+		}
+	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
+}
