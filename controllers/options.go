@@ -42,7 +42,7 @@ type Options struct {
 // absent are controllers of Kubernetes that Keelson has no use for. They may be switched off all the same.
 var absent = []string{
 	"node-route-controller", "route", "cloud-node-lifecycle-controller", "cloud-node-lifecycle",
-	"storageversion-garbage-collector-controller", "device-taint-eviction-controller", "selinux-warning-controller",
+	"storageversion-garbage-collector-controller", "selinux-warning-controller",
 	"kube-apiserver-serving-clustertrustbundle-publisher-controller", "podcertificaterequest-cleaner-controller",
 }
 

@@ -12,6 +12,7 @@ import (
 	"keelson/controllers/cronjob"
 	"keelson/controllers/daemonset"
 	"keelson/controllers/deployment"
+	"keelson/controllers/devicetainteviction"
 	"keelson/controllers/disruption"
 	"keelson/controllers/endpoints"
 	"keelson/controllers/endpointslice"
@@ -118,6 +119,7 @@ var table = []row{
 	},
 	{name: "ttl-controller", queue: "ttlcontroller", alias: "ttl", workers: 5, build: plain(ttl.New)},
 	{name: "taint-eviction-controller", queue: "noexec_taint_pod", workers: 8, build: plain(tainteviction.New)},
+	{name: "device-taint-eviction-controller", queue: "device_taint_eviction", workers: 8, build: plain(devicetainteviction.New)},
 	{name: "disruption-controller", queue: "disruption", alias: "disruption", workers: 4, syncs: "pdb", build: plain(disruption.New)},
 	{name: "resourcequota-controller", queue: "resourcequota_primary", alias: "resourcequota", workers: 5, syncs: "resource-quota", build: plain(resourcequota.New)},
 	{name: "clusterrole-aggregation-controller", queue: "ClusterRoleAggregator", alias: "clusterrole-aggregation", workers: 1, build: plain(clusterroleaggregation.New)},
