@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/lib/mark"
 	"keelson/scheduler/explain"
@@ -40,7 +41,7 @@ type groupAttempt struct {
 	verdict *framework.Status
 	err     error
 	// nominated are the nodes where room is being made, by pod.
-	nominated map[*state.PodInfo]string
+	nominated map[types.UID]string
 	message   string // of preemption
 }
 
@@ -327,7 +328,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
 		pod := t.it.Pod
-		if node := a.nominated[pod]; node != "" {
+		if node := a.nominated[pod.Pod.UID]; node != "" {
 			s.nominator.add(pod, node)
 		} else {
 			s.nominator.remove(pod.Pod.UID)
@@ -355,7 +356,7 @@ func (a *groupAttempt) report(ctx context.Context, t *member, reason, message st
 		result = failed
 	}
 	a.measureAttempt(result, a.began)
-	a.s.later(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod]))
+	a.s.later(ctx, a.s.report(t.it.Pod.Pod, reason, message, a.nominated[t.it.Pod.Pod.UID]))
 }
 
 // tell tells the story of the attempt for one pod; only tests make it fail.
@@ -390,6 +391,9 @@ func (a *groupAttempt) stands(t *member) string {
 	if a.verdict == nil {
 		return b.String()
 	}
+	if len(a.nominated) > 0 {
+		return b.String() + "; " + a.message
+	}
 	for _, o := range slices.Backward(a.members) { // the last one to be tried is what it failed for
 		if o != t && o.decision != nil && len(o.decision.Fixes) > 0 {
 			fmt.Fprintf(&b, "; nearest of the others: %s %s", o.it.Pod.Pod.Name, o.decision.Fixes[0])
@@ -407,6 +411,3 @@ func union(a, b []string) []string {
 	}
 	return a
 }
-
-// makeRoom looks for pods whose leaving would let the group be placed.
-func (a *groupAttempt) makeRoom(context.Context) {}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,12 +44,46 @@ func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionSta
 	if err != nil {
 		return // no value here can fail to encode
 	}
-	a.s.later(ctx, func(ctx context.Context) {
+	a.s.conditions.write(ctx, a.s.later, a.key, func(ctx context.Context) {
 		_, err := a.s.client.SchedulingV1beta1().PodGroups(g.Namespace).Patch(ctx, g.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && ctx.Err() == nil {
 			a.s.log.Warn("cannot write how a pod group stands", "podgroup", a.key, "err", err)
 		}
 	})
+}
+
+// groupWrites writes the last word about each group, and one at a time, so that an older one never comes after it. The zero value has none.
+type groupWrites struct {
+	mu   sync.Mutex
+	next map[state.GroupKey]func(context.Context) // nil: one is being written, and there is no other
+}
+
+func (w *groupWrites) write(ctx context.Context, later func(context.Context, func(context.Context)), key state.GroupKey, job func(context.Context)) {
+	w.mu.Lock()
+	_, busy := w.next[key]
+	if w.next == nil {
+		w.next = map[state.GroupKey]func(context.Context){}
+	}
+	w.next[key] = job
+	w.mu.Unlock()
+	if !busy {
+		later(ctx, func(ctx context.Context) {
+			for job := w.take(key); job != nil; job = w.take(key) {
+				job(ctx)
+			}
+		})
+	}
+}
+
+// take returns what is to be written next; nil: nothing, and whoever asked is done.
+func (w *groupWrites) take(key state.GroupKey) func(context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	job := w.next[key]
+	if w.next[key] = nil; job == nil {
+		delete(w.next, key)
+	}
+	return job
 }
 
 var errNoGroups = errors.New("the server has no podgroups.scheduling.k8s.io/v1beta1: it needs the feature gate GenericWorkload, and --runtime-config=scheduling.k8s.io/v1beta1=true if it is Kubernetes'")

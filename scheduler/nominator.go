@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -53,6 +54,18 @@ func (n *nominator) node(uid types.UID) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.at[uid]
+}
+
+// each calls f for every pod for which room is being made.
+func (n *nominator) each(f func(p *state.PodInfo, node string)) {
+	n.mu.Lock()
+	all := maps.Clone(n.pods)
+	n.mu.Unlock()
+	for node, pods := range all {
+		for _, p := range pods {
+			f(p, node)
+		}
+	}
 }
 
 // view returns how to ask, or nil when there are none, which is nearly always.

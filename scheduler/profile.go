@@ -31,6 +31,7 @@ type profile struct {
 	permit  []framework.Permitter
 	// placementFeasible say whether a pod group has enough nodes.
 	placementFeasible []framework.PlacementFeasible
+	room              []framework.PodGroupPostFilterer
 	preBind           []framework.PreBinder
 	bind              []framework.Binder
 	postBind          []framework.PostBinder
@@ -52,6 +53,7 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 		reserve:           framework.Of[framework.Reserver](of, framework.AtReserve),
 		permit:            framework.Of[framework.Permitter](of, framework.AtPermit),
 		placementFeasible: framework.All[framework.PlacementFeasible](of),
+		room:              framework.Of[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
 		preBind:           framework.Of[framework.PreBinder](of, framework.AtPreBind),
 		bind:              framework.Of[framework.Binder](of, framework.AtBind),
 		postBind:          framework.Of[framework.PostBinder](of, framework.AtPostBind),

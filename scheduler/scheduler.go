@@ -68,6 +68,7 @@ type Scheduler struct {
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
+	conditions      groupWrites
 	groups          *state.Groups // nil: pod groups are no business of this scheduler's
 	queue           *lanes
 	extenders       *extender.Set

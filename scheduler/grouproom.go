@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/preempt"
+	"keelson/scheduler/state"
+)
+
+// makeRoom looks for pods whose leaving would let the group be placed. What the attempt had placed has been taken back.
+func (a *groupAttempt) makeRoom(ctx context.Context) {
+	if len(a.room) == 0 || a.group.Object == nil {
+		return
+	}
+	at := &framework.GroupAttempt{
+		Group: a.group, NominatedBefore: a.s.nominator.node, Nodes: a.s.cache.Refresh().Nodes, Without: a.without,
+		GroupOf: func(p *corev1.Pod) state.PodGroup {
+			key, _ := state.GroupOf(p)
+			return a.s.groups.Get(key)
+		},
+	}
+	for _, t := range a.members {
+		at.Pods = append(at.Pods, t.it.Pod)
+	}
+	_ = a.measure("PostFilter", func() error {
+		for _, p := range a.room {
+			if p.Name() == preempt.Name {
+				measured().preemptions.Inc()
+			}
+			nominated, message := p.PodGroupPostFilter(ctx, at)
+			a.nominated, a.message = nominated, message
+			if len(nominated) > 0 {
+				return nil
+			}
+		}
+		return errNoRoom
+	})
+}
+
+// mostJudged bounds how often pods are judged to find out who may stay.
+const mostJudged = 20_000
+
+// groupTrial is a copy of the cluster with the group placed.
+type groupTrial struct {
+	a      *groupAttempt
+	engine *framework.Engine
+	cache  *state.Cache
+	pods   []*state.PodInfo
+	nodes  map[types.UID]string
+	across bool // what one pod of the group may do depends on pods of other nodes
+	left   int
+}
+
+func (a *groupAttempt) without(gone func(*state.PodInfo) bool) (framework.GroupTrial, *framework.Status) {
+	t := &groupTrial{
+		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.began.UnixNano())), //nolint:gosec // any seed will do
+		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, left: mostJudged,
+	}
+	a.s.nominator.each(func(p *state.PodInfo, node string) { // what others wait for is taken
+		if key, ok := state.GroupOf(p.Pod); p.Priority >= a.group.Priority() && !(ok && key == a.key) {
+			_ = t.cache.Assume(p, node) // unless it has come there
+		}
+	})
+	had, verdict := a.scheduled, a.verdict
+	defer func() { a.scheduled, a.verdict = had, verdict }()
+	a.scheduled, a.remaining = a.group.Scheduled, len(a.members)
+	goOn := a.feasible()
+	for _, m := range a.members {
+		if !goOn {
+			break
+		}
+		pod := m.it.Pod
+		a.remaining--
+		if at := t.engine.Decide(pod, t.cache.Refresh(), nil); at.Chosen != nil {
+			if err := t.cache.Assume(pod, at.Chosen.Name); err != nil {
+				return nil, framework.Refuse(preempt.Name, framework.Failed, err.Error())
+			}
+			a.scheduled++
+			t.pods, t.nodes[pod.Pod.UID] = append(t.pods, pod), at.Chosen.Name
+			t.across = t.across || spans(pod)
+		}
+		goOn = a.feasible()
+	}
+	if a.verdict == nil && len(t.pods) == 0 {
+		a.verdict = errGroup
+	}
+	if a.verdict != nil {
+		return nil, a.verdict
+	}
+	return t, nil
+}
+
+// spans tells whether other nodes' pods count for a pod.
+func spans(p *state.PodInfo) bool {
+	return len(p.Affinity)+len(p.AntiAffinity)+len(p.Pod.Spec.TopologySpreadConstraints)+len(p.Pod.Spec.ResourceClaims)+len(p.Pod.Spec.Volumes) > 0
+}
+
+// Nodes tells where the pods went.
+func (t *groupTrial) Nodes() map[types.UID]string { return t.nodes }
+
+// Return puts pods back if the group stays placed nevertheless.
+func (t *groupTrial) Return(pods []*state.PodInfo, on []string) bool {
+	beside := map[string]bool{}
+	across := t.across
+	for i, p := range pods {
+		beside[on[i]] = true
+		across = across || len(p.AntiAffinity) > 0
+	}
+	var touched []*state.PodInfo
+	for _, m := range t.pods {
+		if across || beside[t.nodes[m.Pod.UID]] {
+			touched = append(touched, m)
+		}
+	}
+	if t.left -= len(touched); t.left < 0 {
+		return len(touched) == 0
+	}
+	var could []*state.PodInfo // those of which the filters say that they fit where they are: they said so when fewer pods were there
+	if across {
+		for _, m := range touched {
+			if t.fits(m) {
+				could = append(could, m)
+			}
+		}
+	} else {
+		could = touched
+	}
+	back := 0
+	ok := true
+	for i, p := range pods {
+		if ok = t.cache.Assume(p, on[i]) == nil; !ok {
+			break
+		}
+		back++
+	}
+	for _, m := range could {
+		if ok = ok && t.fits(m); !ok {
+			break
+		}
+	}
+	if !ok {
+		for _, p := range pods[:back] {
+			t.cache.Forget(p.Pod.UID)
+		}
+	}
+	return ok
+}
+
+// fits asks whether a pod of the group could go where it is.
+func (t *groupTrial) fits(m *state.PodInfo) bool {
+	node := t.nodes[m.Pod.UID]
+	t.cache.Forget(m.Pod.UID)
+	st := t.engine.Judge(m, t.cache.Refresh(), node)
+	return t.cache.Assume(m, node) == nil && st == nil
+}
