@@ -50,9 +50,10 @@ type Scheduled struct {
 	Rate     float64 `json:"podsPerSecond"`
 	Floor    float64 `json:"floor"`  // of Kubernetes' own benchmark, on larger machines
 	Target   float64 `json:"target"` // ours
-	// Of the attempts that were made for measured and other pods while the clock ran.
-	P50 time.Duration `json:"attemptP50"`
-	P99 time.Duration `json:"attemptP99"`
+	// Of the attempts that were made for measured and other pods while the clock ran; and how many there were for each measured pod.
+	P50      time.Duration `json:"attemptP50"`
+	P99      time.Duration `json:"attemptP99"`
+	Attempts float64       `json:"attempts"`
 	// Of the whole process, API server and load included, for each measured pod.
 	Allocs float64       `json:"allocsPerPod"`
 	CPU    time.Duration `json:"cpuPerPod"`
@@ -64,7 +65,7 @@ type Scheduled struct {
 const stall = 2 * time.Minute
 
 // creators is how many clients make objects.
-const creators = 32
+const creators = 128
 
 // RunScheduling measures the scheduler against an API server in this process, whose store is on disk, without kubelets and controllers. It
 // prints a line for each workload.
@@ -73,7 +74,7 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) err
 	var errs []error
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
 	if !cfg.JSON {
-		_, _ = fmt.Fprintln(w, "workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempt p50\tp99\tallocs/pod\tcpu/pod\tstate\t")
+		_, _ = fmt.Fprintln(w, "workload\tnodes\tbefore\tpods\tpods/s\tfloor\ttarget\tattempts\tp50\tp99\tallocs/pod\tcpu/pod\tstate\t")
 	}
 	for _, l := range schedulingLoads {
 		if len(cfg.Workloads) > 0 && !slices.Contains(cfg.Workloads, l.name) {
@@ -90,8 +91,8 @@ func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) err
 			}
 			continue
 		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload, r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
-			r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(time.Microsecond), r.StateMB)
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%.0f\t%.0f\t%.0f\t%.1f\t%s\t%s\t%.0f\t%s\t%.0f MB\t\n", r.Workload, r.Nodes, r.Before, r.Pods, r.Rate, r.Floor, r.Target,
+			r.Attempts, r.P50.Round(time.Microsecond), r.P99.Round(time.Microsecond), r.Allocs, r.CPU.Round(time.Microsecond), r.StateMB)
 		if err := w.Flush(); err != nil {
 			return err
 		}
@@ -341,7 +342,7 @@ func (l *workload) measure(ctx context.Context, r *room, out *Scheduled) error {
 	defer r.mu.Unlock()
 	slices.Sort(r.attempts)
 	if n := len(r.attempts); n > 0 {
-		out.P50, out.P99 = r.attempts[n/2], r.attempts[n*99/100]
+		out.P50, out.P99, out.Attempts = r.attempts[n/2], r.attempts[n*99/100], float64(n)/float64(l.pods)
 	}
 	return nil
 }

@@ -45,8 +45,11 @@ func groups(a *framework.Attempt) []mark.Group {
 		}
 		return &out[i]
 	}
+	var g *mark.Group
 	for i := range a.Refused {
-		g := group(a.Refused[i].Status)
+		if i == 0 || a.Refused[i].Status != a.Refused[i-1].Status {
+			g = group(a.Refused[i].Status)
+		}
 		if g.Nodes++; len(g.Names) < maxNames {
 			g.Names = append(g.Names, a.Refused[i].Node.Name)
 		}

@@ -81,6 +81,26 @@ func Check(filters []NamedFilter, n *state.NodeInfo) *Status {
 	return nil
 }
 
+// statuses are the different statuses of refused nodes, each with how many share it.
+func (a *Attempt) statuses() map[*Status]int {
+	counts := map[*Status]int{}
+	var last *Status
+	run := 0
+	for i := range a.Refused {
+		if st := a.Refused[i].Status; st != last {
+			if last != nil {
+				counts[last] += run
+			}
+			last, run = st, 0
+		}
+		run++
+	}
+	if last != nil {
+		counts[last] += run
+	}
+	return counts
+}
+
 // RefusedBy lists the plugins that refused a node, each once.
 func (a *Attempt) RefusedBy() []string {
 	var names []string
@@ -91,8 +111,12 @@ func (a *Attempt) RefusedBy() []string {
 	}
 	add(a.All)
 	add(a.NarrowedBy)
+	var last *Status
 	for i := range a.Refused {
-		add(a.Refused[i].Status)
+		if st := a.Refused[i].Status; st != last {
+			add(st)
+			last = st
+		}
 	}
 	return names
 }
@@ -100,9 +124,9 @@ func (a *Attempt) RefusedBy() []string {
 // Reasons counts the reasons over all nodes.
 func (a *Attempt) Reasons() map[string]int {
 	counts := map[string]int{}
-	for i := range a.Refused {
-		for _, r := range a.Refused[i].Status.Reasons {
-			counts[r]++
+	for st, n := range a.statuses() {
+		for _, r := range st.Reasons {
+			counts[r] += n
 		}
 	}
 	if a.NarrowedBy != nil {

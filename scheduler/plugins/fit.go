@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -53,6 +54,45 @@ func (f *fits) Filter(n *state.NodeInfo) *framework.Status {
 	if len(short) == 0 {
 		return nil
 	}
+	return shortStatus(short)
+}
+
+// usual are the resources that pods most often lack, and usualShort the statuses of nodes that lack some of them, by a bit for each, and whether that can
+// change: nodes share them, so that they are counted by a glance.
+var (
+	usual      = []corev1.ResourceName{corev1.ResourcePods, corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
+	usualShort = func() (t [2][16]*framework.Status) {
+		for set := 1; set < 16; set++ {
+			var short []Shortage
+			for i, name := range usual {
+				if set&(1<<i) != 0 {
+					short = append(short, Shortage{Name: name})
+				}
+			}
+			t[0][set] = newShortStatus(short)
+			short[0].Asks = 1 // of 0
+			t[1][set] = newShortStatus(short)
+		}
+		return t
+	}()
+)
+
+// shortStatus refuses a node for what it lacks.
+func shortStatus(short []Shortage) *framework.Status {
+	set, never := 0, 0
+	for _, s := range short {
+		i := slices.Index(usual, s.Name)
+		if i < 0 {
+			return newShortStatus(short)
+		}
+		if set |= 1 << i; s.Asks > s.Offers {
+			never = 1
+		}
+	}
+	return usualShort[never][set]
+}
+
+func newShortStatus(short []Shortage) *framework.Status {
 	st := &framework.Status{Plugin: "NodeResourcesFit", Code: framework.Unschedulable, Reasons: make([]string, 0, len(short))}
 	for _, s := range short {
 		if s.Name == corev1.ResourcePods {
@@ -120,8 +160,9 @@ func (p NodeResourcesFit) Explain(pod *state.PodInfo, n *state.NodeInfo, _ *fram
 			possible = false
 			continue
 		}
-		short += fmt.Sprintf("%s: asks %s, free %s of %s", s.Name, Amount(s.Name, s.Asks), Amount(s.Name, free), Amount(s.Name, s.Offers))
-		hint += fmt.Sprintf("%s request <= %s", s.Name, Amount(s.Name, free))
+		left := Amount(s.Name, free)
+		short += string(s.Name) + ": asks " + Amount(s.Name, s.Asks) + ", free " + left + " of " + Amount(s.Name, s.Offers)
+		hint += string(s.Name) + " request <= " + left
 		possible = possible && free > 0
 	}
 	if !possible || hint == "" {
@@ -135,9 +176,9 @@ func Amount(name corev1.ResourceName, n int64) string {
 	switch name {
 	case corev1.ResourceCPU:
 		if n%1000 == 0 {
-			return fmt.Sprint(n / 1000)
+			return strconv.FormatInt(n/1000, 10)
 		}
-		return fmt.Sprintf("%dm", n)
+		return strconv.FormatInt(n, 10) + "m"
 	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
 		return bytesText(n)
 	default:

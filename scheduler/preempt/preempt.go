@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/scheduler/framework"
-	"keelson/scheduler/state"
 )
 
 // Name is the plugin's.
@@ -54,10 +53,14 @@ type Plugin struct {
 
 	mu   sync.Mutex
 	busy map[types.UID]bool // pods whose victims are being told
+
+	memory memory
 }
 
 // New makes the plugin; it starts nothing.
-func New(cfg Config) *Plugin { return &Plugin{cfg: cfg, busy: map[types.UID]bool{}} }
+func New(cfg Config) *Plugin {
+	return &Plugin{cfg: cfg, busy: map[types.UID]bool{}, memory: memory{classes: map[string]*tried{}}}
+}
 
 // Name is the plugin's.
 func (*Plugin) Name() string { return Name }
@@ -153,7 +156,7 @@ const (
 
 // Choose returns the node where room costs least, or why there is none.
 func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	found, why := candidates(a, budgets, percentTried, minTried)
+	found, why := candidates(a, budgets, percentTried, minTried, nil)
 	if len(found) == 0 {
 		return nil, why
 	}
@@ -166,7 +169,7 @@ func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
 	if p.cfg.Budgets != nil {
 		budgets = p.cfg.Budgets()
 	}
-	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least)
+	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least, nil)
 	if len(found) == 0 {
 		return nil, why
 	}
@@ -174,7 +177,11 @@ func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
 }
 
 func (p *Plugin) choose(ctx context.Context, a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least)
+	known := &p.memory
+	if p.cfg.Extend != nil {
+		known = nil // extenders take victims away from candidates
+	}
+	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least, known)
 	if len(found) > 0 && p.cfg.Extend != nil {
 		all := len(found)
 		var err error
@@ -192,13 +199,17 @@ func (p *Plugin) choose(ctx context.Context, a *framework.Attempt, budgets []*po
 	return Best(found), ""
 }
 
-// candidates are the nodes where room can be made, or why there are none.
-func candidates(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int) (found []*framework.Preemption, why string) {
-	var hopeful []*state.NodeInfo
-	for _, r := range a.Refused {
-		if r.Status.Code == framework.Unschedulable {
-			hopeful = append(hopeful, r.Node)
+// candidates are the nodes where room can be made, or why there are none. known may be nil.
+func candidates(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int, known *memory) (found []*framework.Preemption, why string) {
+	hopeful := make([]int, 0, len(a.Refused)) // places in a.Refused
+	for i := range a.Refused {
+		if a.Refused[i].Status.Code == framework.Unschedulable {
+			hopeful = append(hopeful, i)
 		}
+	}
+	var of *tried
+	if len(budgets) == 0 && len(a.Refused) == len(a.Snapshot.Nodes) {
+		of = known.of(a)
 	}
 	reasons := map[string]int{}
 	tried := 0
@@ -206,7 +217,14 @@ func candidates(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, p
 		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(hopeful))
 		offset := rand.IntN(len(hopeful)) //nolint:gosec // where to begin is no secret
 		for i := range hopeful {
-			c, st := victims(a, hopeful[(offset+i)%len(hopeful)], budgets)
+			at := hopeful[(offset+i)%len(hopeful)]
+			var c *framework.Preemption
+			var st *framework.Status
+			if n := a.Refused[at].Node; of != nil && a.Snapshot.Nodes[at] == n {
+				c, st = of.victims(a, at)
+			} else {
+				c, st = victims(a, n, budgets)
+			}
 			tried++
 			if st == nil {
 				if found = append(found, c); len(found) >= enough {

@@ -4,6 +4,7 @@ package preempt_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -158,4 +159,103 @@ func TestPluginTellsVictimsAndWaits(t *testing.T) {
 	if node, message := p.PostFilter(t.Context(), h.Try(never)); node != "" || message != "preemption: not eligible due to preemptionPolicy=Never." {
 		t.Errorf("policy Never: node %q, message %q", node, message)
 	}
+}
+
+// crowd is a cluster whose nodes are full of unimportant pods, and a plugin whose victims go at once.
+func crowd(tb testing.TB, nodes int) (*schedtest.Harness, *preempt.Plugin) {
+	tb.Helper()
+	h := schedtest.New(1, 1)
+	for i := range nodes {
+		name := fmt.Sprint("n", i)
+		h.Add(schedtest.Node(name))
+		for j := range 4 {
+			h.Add(low(fmt.Sprintf("%s-%d", name, j), name, 0, "900m", since(int64(i%7))))
+		}
+	}
+	client := fake.NewClientset()
+	return h, preempt.New(preempt.Config{
+		Client: client, Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
+		Later: func(context.Context, func(context.Context)) {},
+		Event: func(*corev1.Pod, *corev1.Pod, string) {},
+	})
+}
+
+// drive has a pod take the place of others and returns where.
+func drive(tb testing.TB, h *schedtest.Harness, p *preempt.Plugin, pod *corev1.Pod) (node string, victims []string) {
+	tb.Helper()
+	a := h.Try(pod)
+	node, why := p.PostFilter(tb.Context(), a)
+	if node == "" {
+		tb.Fatalf("%s: %s", pod.Name, why)
+	}
+	for _, v := range a.Preemption.Victims {
+		h.Cache.RemovePod(v.Pod.UID)
+		victims = append(victims, v.Pod.Name)
+	}
+	if got := h.Place(pod); got != node {
+		tb.Fatalf("%s: room was made on %s, it goes to %q", pod.Name, node, got)
+	}
+	return node, victims
+}
+
+// TestRememberedVictims: pods of one kind that come one after the other drive away whom a plugin without a memory finds, while nodes fill, empty and
+// change.
+func TestRememberedVictims(t *testing.T) {
+	h, p := crowd(t, 40)
+	for i := range 40 {
+		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi"))
+		node, got := drive(t, h, p, pod)
+		h.Cache.RemovePod(pod.UID)
+		for _, v := range got { // as it was before
+			h.Add(low(v, node, 0, "900m", since(int64(i%5))))
+		}
+		a := h.Try(pod)
+		c, why := preempt.Choose(a, nil)
+		if c == nil {
+			t.Fatalf("attempt %d: %s", i, why)
+		}
+		known, _ := p.PostFilter(t.Context(), h.Try(schedtest.Pod(fmt.Sprint("again-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi"))))
+		// With fewer nodes than are tried at least, both choose among all: any of the equal ones.
+		if x, y := remembered(t, h, known), remembered(t, h, c.Node); x != y {
+			t.Errorf("attempt %d: with a memory %s (%s), without %s (%s)", i, known, x, c.Node, y)
+		}
+		switch i % 3 {
+		case 0:
+			h.Add(low(fmt.Sprint("more-", i), node, 0, "100m", since(20)))
+		case 1:
+			h.Add(schedtest.Node(node, schedtest.Offers(corev1.ResourceCPU, "5")))
+		}
+	}
+}
+
+// remembered is what decides between candidates: how many pods of a node have to go, and since when the first of them has run.
+func remembered(t *testing.T, h *schedtest.Harness, node string) string {
+	t.Helper()
+	a := h.Try(schedtest.Pod("probe", schedtest.Priority(10), schedtest.Asks("3", "500Mi"), schedtest.With(func(s *corev1.PodSpec) {
+		s.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	})))
+	c, why := preempt.Choose(a, nil)
+	if c == nil {
+		t.Fatalf("%s: %s", node, why)
+	}
+	first := c.Victims[0].Pod.Status.StartTime.Unix()
+	for _, v := range c.Victims {
+		first = min(first, v.Pod.Status.StartTime.Unix())
+	}
+	return fmt.Sprintf("%d victims since %d", len(c.Victims), first)
+}
+
+// BenchmarkPreempt reports preemptors per second on 5,000 full nodes of four pods, of which three have to go: the attempt that makes room, and the one
+// that takes it.
+func BenchmarkPreempt(b *testing.B) {
+	const pods = 1000
+	for b.Loop() {
+		b.StopTimer()
+		h, p := crowd(b, 5000)
+		b.StartTimer()
+		for i := range pods {
+			drive(b, h, p, schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", "500Mi")))
+		}
+	}
+	b.ReportMetric(float64(pods*b.N)/b.Elapsed().Seconds(), "pods/s")
 }

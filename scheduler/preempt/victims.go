@@ -143,26 +143,32 @@ func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
 	return err == nil && !s.Empty() && s.Matches(labels.Set(pod.Labels))
 }
 
-// criteria say which of two candidates hurts less, the first that tells them apart decides.
-var criteria = []struct {
-	why     string
-	compare func(x, y *framework.Preemption) int
+// criteria say which of two candidates hurts less: the first that tells them apart decides, by less of a number.
+var criteria = [...]struct {
+	why string
+	of  func(c *framework.Preemption) int64
 }{
-	{"it violates fewer disruption budgets", func(x, y *framework.Preemption) int { return cmp.Compare(x.Violations, y.Violations) }},
-	{"its most important victim has a lower priority", func(x, y *framework.Preemption) int {
-		return cmp.Compare(x.Victims[0].Priority, y.Victims[0].Priority)
-	}},
-	{"its victims' priorities sum up to less", func(x, y *framework.Preemption) int { return cmp.Compare(sum(x.Victims), sum(y.Victims)) }},
-	{"it has fewer victims", func(x, y *framework.Preemption) int { return cmp.Compare(len(x.Victims), len(y.Victims)) }},
-	{"its most important victim has run for a shorter time", func(x, y *framework.Preemption) int {
-		return earliest(y.Victims).Compare(earliest(x.Victims))
-	}},
+	{"it violates fewer disruption budgets", func(c *framework.Preemption) int64 { return int64(c.Violations) }},
+	{"its most important victim has a lower priority", func(c *framework.Preemption) int64 { return int64(c.Victims[0].Priority) }},
+	{"its victims' priorities sum up to less", func(c *framework.Preemption) int64 { return sum(c.Victims) }},
+	{"it has fewer victims", func(c *framework.Preemption) int64 { return int64(len(c.Victims)) }},
+	{"its most important victim has run for a shorter time", func(c *framework.Preemption) int64 { return -earliest(c.Victims).Unix() }},
 }
 
-// compare orders candidates by criteria, and says which one decided; empty: none did.
-func compare(x, y *framework.Preemption) (int, string) {
+// hurt is what a candidate costs, by criterion.
+type hurt [len(criteria)]int64
+
+func hurtOf(c *framework.Preemption) (h hurt) {
 	for i := range criteria {
-		if c := criteria[i].compare(x, y); c != 0 {
+		h[i] = criteria[i].of(c)
+	}
+	return h
+}
+
+// compare orders candidates, and says which criterion decided; empty: none did.
+func (h *hurt) compare(o *hurt) (int, string) {
+	for i := range h {
+		if c := cmp.Compare(h[i], o[i]); c != 0 {
 			return c, criteria[i].why
 		}
 	}
@@ -173,27 +179,29 @@ func compare(x, y *framework.Preemption) (int, string) {
 // priority among the most important victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for
 // the shortest time.
 func Best(cs []*framework.Preemption) *framework.Preemption {
-	var best, second *framework.Preemption
-	for _, c := range cs {
-		if best == nil {
-			best = c
+	best, second := 0, -1
+	hurts := make([]hurt, len(cs))
+	for i, c := range cs {
+		hurts[i] = hurtOf(c)
+		if i == 0 {
 			continue
 		}
-		if less, _ := compare(c, best); less < 0 {
-			best, second = c, best
-		} else if second == nil {
-			second = c
-		} else if less, _ := compare(c, second); less < 0 {
-			second = c
+		if less, _ := hurts[i].compare(&hurts[best]); less < 0 {
+			best, second = i, best
+		} else if second < 0 {
+			second = i
+		} else if less, _ := hurts[i].compare(&hurts[second]); less < 0 {
+			second = i
 		}
 	}
-	best.Candidates, best.Why = len(cs), "there was no other node"
-	if second != nil {
-		best.RunnerUp = second.Node
-		_, why := compare(best, second)
-		best.Why = cmp.Or(why, "it was found first among equals")
+	c := *cs[best]
+	c.Candidates, c.Why = len(cs), "there was no other node"
+	if second >= 0 {
+		c.RunnerUp = cs[second].Node
+		_, why := hurts[best].compare(&hurts[second])
+		c.Why = cmp.Or(why, "it was found first among equals")
 	}
-	return best
+	return &c
 }
 
 // sum adds priorities up, moved so that none is negative: more victims never make a smaller sum.
