@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package gates knows Kubernetes' feature gates: which of them can be turned here,
-// and what the others are for good. What is turned travels as a value from the flag
+// what the others are for good, and why (table.go). What is turned travels as a value from the flag
 // to what is built with it; nobody asks a global.
 package gates
 
@@ -65,20 +65,19 @@ func (o *On) one(part string) error {
 		o.GenericWorkload = on
 		return nil
 	}
-	for _, fixed := range []struct {
-		names string
-		on    bool
-		said  string
-	}{{fixedOn, true, "it is on and cannot be turned off here"}, {fixedOff, false, "it is off and cannot be turned on here"}} {
-		if slices.Contains(strings.Fields(fixed.names), name) {
-			if on == fixed.on {
-				return nil
-			}
-			return fmt.Errorf("feature gate %s: %s", name, fixed.said)
-		}
+	row := find(name)
+	switch {
+	case row == nil:
+	case row.absent && on:
+		return fmt.Errorf("feature gate %s: what it switches is not here: %s", name, row.why)
+	case row.absent || on == row.on:
+		return nil
+	case row.on:
+		return fmt.Errorf("feature gate %s: it is on and cannot be turned off here", name)
+	default:
+		return fmt.Errorf("feature gate %s: it is off and cannot be turned on here", name)
 	}
-	known := append(strings.Fields(fixedOn+fixedOff), genericWorkload)
-	if near := words.Nearest(name, slices.Values(known)); near != "" {
+	if near := words.Nearest(name, slices.Values(append(names(), genericWorkload))); near != "" {
 		return fmt.Errorf("there is no feature gate %s: did you mean %s?", name, near)
 	}
 	return fmt.Errorf("there is no feature gate %s in this release", name)

@@ -4,7 +4,6 @@ package gates
 
 import (
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -17,6 +16,8 @@ func TestSet(t *testing.T) {
 		{"CompositePodGroup=false", "", ""},
 		{"CompositePodGroup=true", "", "feature gate CompositePodGroup: it is off and cannot be turned on here"},
 		{"DynamicResourceAllocation=false", "", "feature gate DynamicResourceAllocation: it is on and cannot be turned off here"},
+		{"NodeSwap=true", "", "feature gate NodeSwap: what it switches is not here: pods get no swap and no memory.high"},
+		{"NodeSwap=false", "", ""},
 		{"genericworkloads=true", "", "there is no feature gate genericworkloads: did you mean GenericWorkload?"},
 		{"Nonsense=true", "", "there is no feature gate Nonsense in this release"},
 		{"GenericWorkload", "", `feature gate "GenericWorkload": write GenericWorkload=true or GenericWorkload=false`},
@@ -34,11 +35,16 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// A gate is in one list, and the one that can be turned in none.
-func TestNames(t *testing.T) {
-	all := strings.Fields(fixedOn + fixedOff)
+// TestTable: a gate is in one row, and the one that can be turned in none; every row says why.
+func TestTable(t *testing.T) {
+	all := names()
 	slices.Sort(all)
 	if n := len(slices.Compact(slices.Clone(all))); n != len(all) || slices.Contains(all, genericWorkload) {
 		t.Errorf("%d gates, %d names", len(all), n)
+	}
+	for _, row := range table {
+		if row.why == "" || row.absent && !row.on {
+			t.Errorf("row %+v", row)
+		}
 	}
 }
