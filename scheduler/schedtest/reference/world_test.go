@@ -74,7 +74,9 @@ func world(seed uint64) []step {
 		case 5:
 			steps = append(steps, step{Resized: any(), To: d.resized([]corev1.Container{{Name: "c0"}, {Name: "c1"}})})
 		case 6:
-			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
+			steps = append(steps, step{Namespace: d.namespace(one(d, teams...))})
+		case 7:
+			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
 		default:
 			p := d.pod(i)
 			if d.rarely(40) {
@@ -277,8 +279,9 @@ func (d draw) podTerm() corev1.PodAffinityTerm {
 	if d.rarely(4) {
 		t.Namespaces = some(d, 2, "default", "red", "blue")
 	}
-	if d.rarely(4) {
-		t.NamespaceSelector = one(d, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "a"}})
+	if d.rarely(3) {
+		tierA := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "a"}}
+		t.NamespaceSelector = one(d, &metav1.LabelSelector{}, tierA, tierA)
 	}
 	switch d.IntN(8) {
 	case 0:
