@@ -58,6 +58,8 @@ type Config struct {
 	Failed func(pod *corev1.Pod, err error)
 	// Filter bounds the search for one pod's devices on all nodes together, and Binding the wait for devices; 0: as long as Kubernetes.
 	Filter, Binding time.Duration
+	// Explain bounds what the explanations of one attempt take, each of which searches again; 0: 20 ms, as other pods wait meanwhile.
+	Explain time.Duration
 }
 
 // Plugin is made by New.
@@ -69,6 +71,7 @@ type Plugin struct {
 // New makes a profile's plugin.
 func New(c Config) *Plugin {
 	c.Filter = cmp.Or(c.Filter, configv1.DynamicResourcesFilterTimeoutDefault)
+	c.Explain = cmp.Or(c.Explain, 20*time.Millisecond)
 	c.Binding = cmp.Or(c.Binding, configv1.DynamicResourcesBindingTimeoutDefault)
 	return &Plugin{Config: c, cel: cel.NewCache(compiled, cel.Features{EnableConsumableCapacity: true})}
 }

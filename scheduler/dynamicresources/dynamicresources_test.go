@@ -29,19 +29,19 @@ const driver = "gpu.example.com"
 // world is a plugin with claims, slices and classes, and a scheduler without a server around it.
 type world struct {
 	*schedtest.Harness
-	t      *testing.T
+	t      testing.TB
 	client *fake.Clientset
 	known  *Known
 	plugin *Plugin
 	caches informers.SharedInformerFactory
 }
 
-func newWorld(t *testing.T, objs ...any) *world {
+func newWorld(t testing.TB, objs ...any) *world {
 	t.Helper()
 	w := &world{t: t, client: fake.NewClientset(), known: NewKnown()}
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
 	w.known.Watch(w.caches)
-	w.plugin = New(Config{Known: w.known, Client: w.client, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
+	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
 	w.Harness = schedtest.New(1, 1, framework.Weighted{Plugin: w.plugin, Weight: 2})
 	w.add(class("gpu"))
 	w.add(objs...)
@@ -407,7 +407,7 @@ func TestNeverTwice(t *testing.T) {
 // TestBounded: a search that would take for ever ends, says so, and leaves the other nodes their time.
 func TestBounded(t *testing.T) {
 	w := newWorld(t)
-	w.plugin.Filter = 500 * time.Millisecond
+	w.plugin.Filter = 2 * time.Second
 	for s := range 20 { // 2,560 devices of 31 parts: no 32 of different ones
 		var devices []resourcev1.Device
 		for d := range resourcev1.ResourceSliceMaxDevices {

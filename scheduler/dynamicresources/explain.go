@@ -18,9 +18,6 @@ import (
 	"keelson/scheduler/state"
 )
 
-// explaining bounds what one attempt's explanations take: each searches again, for less.
-const explaining = 100 * time.Millisecond
-
 // Distances of Explain.
 const (
 	near     = 1  // somebody else has the devices
@@ -41,7 +38,7 @@ func (s *podClaims) Explain(_ *state.PodInfo, n *state.NodeInfo, st *framework.S
 		return "", "", hopeless
 	}
 	if s.explained.IsZero() {
-		s.explained = time.Now().Add(explaining)
+		s.explained = time.Now().Add(s.plugin.Config.Explain)
 	}
 	for _, c := range s.free {
 		if s.fits(s.allocator, n.Node, c) {
