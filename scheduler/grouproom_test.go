@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	k8stesting "k8s.io/client-go/testing"
 
-	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
 )
 
@@ -113,15 +112,16 @@ func TestGangPreempts(t *testing.T) {
 // TestGangWaitsForVictims: while its victims leave, nobody takes their room and nobody else has to go.
 func TestGangWaitsForVictims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		objs := append(members("g", 2, "3", schedtest.Priority(100)), important(gang("g", 2), 100))
+		var objs []runtime.Object
 		for i := range 4 {
 			n := fmt.Sprint("n", i)
-			objs = append(objs, schedtest.Node(n), low("a"+n, n, "3", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/slow"} }))
+			objs = append(objs, low("a"+n, n, "3", func(p *corev1.Pod) { p.Finalizers = []string{"example.com/slow"} }), schedtest.Node(n))
 		}
-		c := startWith(t, func(cfg *scheduler.Config) {
-			groups(cfg)
-		}, objs...)
+		c := startGroups(t)
 		c.keepFinalizers()
+		c.add(objs...)
+		settle()
+		c.add(append(members("g", 2, "3", schedtest.Priority(100)), important(gang("g", 2), 100))...)
 		settle()
 		leaving := func() (names []string) {
 			pods, err := c.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})

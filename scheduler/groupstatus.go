@@ -30,7 +30,8 @@ func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionSta
 		return
 	}
 	had := apimeta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
-	if had != nil && had.Status == metav1.ConditionTrue && status != metav1.ConditionTrue {
+	settled := had != nil && had.Status == metav1.ConditionTrue || a.s.conditions.scheduled(a.key, g.UID, status == metav1.ConditionTrue)
+	if settled && status != metav1.ConditionTrue {
 		return
 	}
 	next := g.DeepCopy()
@@ -56,6 +57,27 @@ func (a *groupAttempt) condition(ctx context.Context, status metav1.ConditionSta
 type groupWrites struct {
 	mu   sync.Mutex
 	next map[state.GroupKey]func(context.Context) // nil: one is being written, and there is no other
+	done map[state.GroupKey]types.UID             // groups that have been scheduled once, which the informer may not know yet
+}
+
+// scheduled tells whether a group has been scheduled once; now: it just has been.
+func (w *groupWrites) scheduled(key state.GroupKey, uid types.UID, now bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now {
+		if w.done == nil {
+			w.done = map[state.GroupKey]types.UID{}
+		}
+		w.done[key] = uid
+	}
+	return w.done[key] == uid && uid != ""
+}
+
+// forget is told of a group that is gone.
+func (w *groupWrites) forget(key state.GroupKey) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.done, key)
 }
 
 func (w *groupWrites) write(ctx context.Context, later func(context.Context, func(context.Context)), key state.GroupKey, job func(context.Context)) {
@@ -137,6 +159,7 @@ func (s *Scheduler) setGroup(before, after any) {
 func (s *Scheduler) dropGroup(o any) {
 	if g, ok := client.Delivered[*schedulingv1beta1.PodGroup](o); ok {
 		s.groups.SetObject(keyOf(g), nil)
+		s.conditions.forget(keyOf(g))
 		s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: plugins.PodGroups, OldObject: g})
 	}
 }
