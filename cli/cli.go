@@ -89,11 +89,21 @@ func rootCommand(std Stdio) *cobra.Command {
 // sentence writes an error on one line, also one of several that are joined, and the commands that are near a mistyped one.
 func sentence(err error) string {
 	text := err.Error()
+	if rest, ok := strings.CutPrefix(text, "unknown command \""); ok {
+		if word, _, _ := strings.Cut(rest, "\""); slices.Contains(kubectlVerbs, word) {
+			return strings.SplitN(text, "\n", 2)[0] + ": kubectl has it, `keelson kubectl " + word + "`"
+		}
+	}
 	if before, near, ok := strings.Cut(text, "\n\nDid you mean this?\n"); ok {
 		return before + ": did you mean " + strings.Join(strings.Fields(near), " or ") + "?"
 	}
 	return strings.ReplaceAll(text, "\n", "; ")
 }
+
+// kubectlVerbs are kubectl's commands that this program has not itself.
+var kubectlVerbs = strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info config cordon cp create
+	debug delete describe diff drain edit events exec explain expose get kustomize label options patch plugin port-forward replace rollout run
+	scale set taint top uncordon wait`)
 
 // defaultDataDir is /var/lib/keelson for root, else below $XDG_STATE_HOME (or ~/.local/state). KEELSON_DATA_DIR overrides both.
 func defaultDataDir() cluster.DataDir {

@@ -17,6 +17,17 @@ func TestMistyped(t *testing.T) {
 	}
 }
 
+// TestKubectlsCommand: who takes this program for kubectl reads where kubectl is; the list holds no command of this program's own.
+func TestKubectlsCommand(t *testing.T) {
+	for _, verb := range kubectlVerbs {
+		var out, errs bytes.Buffer
+		code := Run(t.Context(), []string{"keelson", verb}, Stdio{In: strings.NewReader(""), Out: &out, Err: &errs})
+		if want := "kubectl has it, `keelson kubectl " + verb + "`\n"; code != 1 || !strings.HasSuffix(errs.String(), want) {
+			t.Errorf("%s: got %d, %q, want 1, %q", verb, code, errs.String(), want)
+		}
+	}
+}
+
 // TestMistypedFlag: who mistypes a flag reads the nearest one, or where they are listed.
 func TestMistypedFlag(t *testing.T) {
 	for args, want := range map[string]string{

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +17,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	podapi "keelson/api/core/pod"
 	"keelson/api/networking/reach"
 	"keelson/timeline/packet"
 )
@@ -47,6 +49,7 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 		}
 	}
 	o.Pods, o.Slices, o.Policies = pods.Items, slices.Items, policies.Items
+	o.Unhealthy = f.unhealthy(ctx, ns, o.Pods)
 	s := packet.Explain(&o)
 	s.Serve(&o, f.nodesServing(ctx, ns, url.PathEscape(name)), time.Now())
 	if f.output == "json" {
@@ -54,6 +57,18 @@ func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) err
 	}
 	packet.Render(std.Out, s)
 	return nil
+}
+
+// unhealthy are the events that tell what probes found; none where all pods are ready, or events are not ours to read.
+func (f *storyFlags) unhealthy(ctx context.Context, ns string, pods []corev1.Pod) []corev1.Event {
+	if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return !podapi.Ready(&p) }) {
+		return nil
+	}
+	var events corev1.EventList
+	if f.read(ctx, "/api/v1/namespaces/"+ns+"/events?fieldSelector=reason%3DUnhealthy", &events) != nil {
+		return nil
+	}
+	return events.Items
 }
 
 // mostNodes are asked what they do for a service, some at the same time, each for a while.

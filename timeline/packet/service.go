@@ -29,7 +29,9 @@ type Objects struct {
 	Pods     []corev1.Pod
 	Slices   []discoveryv1.EndpointSlice // the service's
 	Policies []networkingv1.NetworkPolicy
-	Domain   string // of the cluster; empty: cluster.local
+	// Unhealthy are events of that reason in the service's namespace: what probes found. May be empty.
+	Unhealthy []corev1.Event
+	Domain    string // of the cluster; empty: cluster.local
 }
 
 // Service is where a service leads.
@@ -120,7 +122,7 @@ func names(o *Objects) []string {
 func explainPod(o *Objects, p *corev1.Pod) Pod {
 	out := Pod{Name: p.Name, Address: p.Status.PodIP, Ready: podapi.Ready(p)}
 	if !out.Ready {
-		out.Why = unready(p)
+		out.Why = unready(o, p)
 	}
 	for _, sl := range o.Slices {
 		for _, e := range sl.Endpoints {
@@ -157,7 +159,7 @@ func resolve(sp *corev1.ServicePort, p *corev1.Pod) (int32, bool) {
 }
 
 // unready says in words why a pod gets no packets.
-func unready(p *corev1.Pod) string {
+func unready(o *Objects, p *corev1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "it is being deleted"
 	}
@@ -171,13 +173,43 @@ func unready(p *corev1.Pod) string {
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Running != nil && !c.Ready {
-			return "container " + c.Name + " runs, but its readiness probe fails" + probeText(p, c.Name)
+			return "container " + c.Name + " runs, but its readiness probe fails" + probeText(p, c.Name) + found(o, p)
 		}
 	}
 	if c := podapi.Condition(p, corev1.PodReady); c != nil && c.Message != "" {
 		return c.Message
 	}
 	return "phase " + string(p.Status.Phase)
+}
+
+// found is what the pod's readiness probe last found, as its newest event says; empty: none does.
+func found(o *Objects, p *corev1.Pod) string {
+	const (
+		failed = "Readiness probe failed: "
+		most   = 200 // of what a server may have answered
+	)
+	text, newest := "", time.Time{}
+	for i := range o.Unhealthy {
+		e := &o.Unhealthy[i]
+		_, words, ok := strings.Cut(e.Message, failed)
+		if !ok || e.InvolvedObject.UID != p.UID {
+			continue
+		}
+		at := e.LastTimestamp.Time
+		if e.Series != nil {
+			at = e.Series.LastObservedTime.Time
+		}
+		if text == "" || at.After(newest) {
+			text, newest = strings.Join(strings.Fields(words), " "), at
+		}
+	}
+	if text == "" {
+		return ""
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return ": " + text
 }
 
 func probeText(p *corev1.Pod, container string) string {

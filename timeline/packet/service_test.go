@@ -14,6 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -67,6 +68,20 @@ func TestExplain(t *testing.T) {
 			o.Service.Spec.Ports[0].TargetPort = intstr.FromString("web")
 		},
 		"not-ready": func(o *Objects) { each(o, unreadyContainers) },
+		"probe-words": func(o *Objects) {
+			each(o, func(p *corev1.Pod) {
+				unreadyContainers(p)
+				p.UID = types.UID(p.Name)
+			})
+			for i, words := range []string{"503", "connection refused", "of another pod", ""} {
+				pod := []string{"web-1", "web-1", "other", "web-1"}[i]
+				e := corev1.Event{InvolvedObject: corev1.ObjectReference{UID: types.UID(pod)}, LastTimestamp: metav1.Unix(int64(i), 0), Message: "spec.containers{c}: Readiness probe failed: " + words}
+				if words == "" {
+					e.Message = "Liveness probe failed: never told"
+				}
+				o.Unhealthy = append(o.Unhealthy, e)
+			}
+		},
 		"crash": func(o *Objects) {
 			each(o, func(p *corev1.Pod) {
 				unreadyContainers(p)
