@@ -230,6 +230,12 @@ func TestTroubles(t *testing.T) {
 	if err := n.Prepare(t.Context(), p); err == nil || !strings.Contains(err.Error(), "DRA driver gpus.example.com is not registered") {
 		t.Errorf("without a driver: %v", err)
 	}
+	if err := n.Unprepare(t.Context(), "pod-p"); err != nil || len(n.Pods()) != 0 {
+		t.Errorf("a pod that has nothing yet cannot go without the driver: %v", err)
+	}
+	if err := n.Prepare(t.Context(), p); err == nil {
+		t.Error("prepared without a driver")
+	}
 	n.serve()
 	if got := <-n.woken; got != "pod-p" {
 		t.Errorf("woken: %s", got)

@@ -61,6 +61,11 @@ func (m *Manager) prepare(ctx context.Context, p *corev1.Pod, name string, gener
 	if err != nil {
 		return err
 	}
+	for _, name := range driversOf(live) { // a claim that no driver was asked about needs none to be given back
+		if _, err := m.driver(name, string(p.UID)); err != nil {
+			return err
+		}
+	}
 	c, err := m.use(key, live, string(p.UID))
 	if err != nil || c.fresh {
 		return err
@@ -112,13 +117,7 @@ func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*
 	c := m.claims[key]
 	m.mu.Unlock()
 	if c == nil {
-		c = &claim{record: record{Namespace: live.Namespace, Name: live.Name, UID: string(live.UID)}}
-		for _, r := range live.Status.Allocation.Devices.Results {
-			if !slices.Contains(c.Drivers, r.Driver) {
-				c.Drivers = append(c.Drivers, r.Driver)
-			}
-		}
-		slices.Sort(c.Drivers)
+		c = &claim{record: record{Namespace: live.Namespace, Name: live.Name, UID: string(live.UID), Drivers: driversOf(live)}}
 	}
 	if c.UID != string(live.UID) {
 		return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists", live.Name, c.UID)
@@ -129,6 +128,15 @@ func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*
 	next := c.record
 	next.Pods = append(slices.Clone(c.Pods), uid)
 	return c, m.keep(c, next, c.fresh)
+}
+
+func driversOf(c *resourcev1.ResourceClaim) []string {
+	var names []string
+	for _, r := range c.Status.Allocation.Devices.Results {
+		names = append(names, r.Driver)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // keep writes what is known of a claim, and then knows it.
