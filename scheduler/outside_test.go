@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -143,6 +144,45 @@ func TestExtenderHoldsOnlyItsPodsUp(t *testing.T) {
 	}
 	<-asked
 	c.eventually("thought-about", bound)
+}
+
+// TestExtenderIsAskedAnew: the only node that the extender leaves fills up before it answers; it is asked about the others.
+func TestExtenderIsAskedAnew(t *testing.T) {
+	var c *cluster
+	var asked []string
+	begun := make(chan struct{})
+	url := extenderAt(t, map[string]func(context.Context, *json.Decoder) any{
+		"filter": func(_ context.Context, d *json.Decoder) any {
+			<-begun
+			var args extenderv1.ExtenderArgs
+			if err := d.Decode(&args); err != nil {
+				t.Error(err)
+			}
+			names := slices.Sorted(slices.Values(*args.NodeNames))
+			asked = append(asked, strings.Join(names, " "))
+			if len(asked) > 1 {
+				return extenderv1.ExtenderFilterResult{NodeNames: &names}
+			}
+			plain := schedtest.Pod("plain", schedtest.Asks("3", ""), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{corev1.LabelHostname: "node-1"} }))
+			if _, err := c.CoreV1().Pods("default").Create(t.Context(), plain, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+			c.eventually("plain", bound)
+			return extenderv1.ExtenderFilterResult{NodeNames: &[]string{"node-1"}}
+		},
+	})
+	c = startWith(t, with(nil, fmt.Sprintf("extenders: [{urlPrefix: '%s', filterVerb: filter, httpTimeout: 2m, nodeCacheCapable: true, managedResources: [{name: x.io/gpu, ignoredByScheduler: true}]}]", url)),
+		schedtest.Node("node-1"), schedtest.Node("node-2"), schedtest.Pod("a", schedtest.Asks("2", ""), asks("x.io/gpu")))
+	close(begun)
+	if got := c.eventually("a", bound).Spec.NodeName; got != "node-2" {
+		t.Errorf("node = %q, want node-2", got)
+	}
+	if want := []string{"node-1 node-2", "node-2"}; !slices.Equal(asked, want) {
+		t.Errorf("asked about %q, want %q", asked, want)
+	}
+	if d := c.decisions("a"); len(d) != 1 {
+		t.Errorf("%d attempts, want one", len(d))
+	}
 }
 
 // TestExtenderFails: a pod whose extender lies has the failure in its condition and is tried again; one that may be ignored leaves an event.
