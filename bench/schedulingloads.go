@@ -23,6 +23,7 @@ type workload struct {
 	first, pod          shape    // of the pods before the measured ones, and of these
 	churn               shape    // five a second of these come while the others are measured
 	refused             bool     // the pods before fit nowhere
+	restart             bool     // the scheduler starts when the pods before are bound already: its first decision is timed
 	setup               func(ctx context.Context, r *room, l *workload) error
 }
 
@@ -73,6 +74,7 @@ var schedulingLoads = []workload{
 	{name: "preemption", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: high},
 	{name: "preemption-async", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: plain, churn: high},
 	{name: "volumes", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods), setup: setupVolumes},
+	{name: "restart", nodes: 5000, before: 100000, pods: 1, pod: plain, restart: true},
 }
 
 // scaled is l with fewer nodes and pods; counts stay 10 and more, so that the shape holds.
@@ -81,7 +83,9 @@ func (l workload) scaled(by float64) workload {
 		return l
 	}
 	for _, n := range []*int{&l.nodes, &l.before, &l.pods} {
-		*n = max(int(float64(*n)*by), 10)
+		if *n > 1 {
+			*n = max(int(float64(*n)*by), 10)
+		}
 	}
 	return l
 }
@@ -162,6 +166,15 @@ func sized(cpu, memory string) *corev1.Pod {
 }
 
 func plain(int) *corev1.Pod { return sized("100m", "500Mi") }
+
+// placed are pods that have one of n nodes, in turn.
+func placed(n int) shape {
+	return func(i int) *corev1.Pod {
+		p := sized("10m", "50Mi")
+		p.Spec.NodeName = nodeName(i % n)
+		return p
+	}
+}
 
 func withPriority(p *corev1.Pod, priority int32) *corev1.Pod {
 	p.Spec.Priority, p.Spec.TerminationGracePeriodSeconds = &priority, new(int64)

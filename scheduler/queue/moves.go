@@ -96,6 +96,12 @@ const attemptFailed = "ScheduleAttemptFailure"
 // putLocked puts an item into one of the heaps.
 func (q *Queue) putLocked(it *Item, w where, why string) {
 	it.where = w
+	if w == inUnschedulable {
+		if len(q.refused.items) == 0 {
+			q.waited = 0
+		}
+		q.waited |= it.interests
+	}
 	q.enterLocked(it, why, places[w], time.Now())
 	q.heapOf(w).push(it)
 }

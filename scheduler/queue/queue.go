@@ -103,7 +103,9 @@ type Queue struct {
 	backoff heap // the first to be due first
 	errors  heap // likewise: those that wait because something went wrong
 	refused heap // those that wait for an event, the longest waiting first
-	flying  int
+	// waited are the interests of all that are in refused, and perhaps of some that have left: other kinds of events help none of them.
+	waited framework.Kinds
+	flying int
 	// gated are the pods behind gates that events may open.
 	gated map[*Item]struct{}
 	// Events since the oldest pod in flight was popped; the first has number base.
@@ -373,9 +375,11 @@ func (q *Queue) Happened(e framework.Event) {
 		}
 	}
 	var helped []*Item
-	for _, it := range q.refused.items {
-		if it.interests&e.Kinds != 0 && q.helpsLocked(it, &e) {
-			helped = append(helped, it)
+	if q.waited&e.Kinds != 0 {
+		for _, it := range q.refused.items {
+			if it.interests&e.Kinds != 0 && q.helpsLocked(it, &e) {
+				helped = append(helped, it)
+			}
 		}
 	}
 	for _, it := range helped {

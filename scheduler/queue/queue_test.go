@@ -290,3 +290,50 @@ func TestNothingIsLost(t *testing.T) {
 		})
 	})
 }
+
+// TestWaitsForKinds: an event of a kind that no waiting pod waits for moves none; pods that begin to wait later, for other kinds, are heard of.
+func TestWaitsForKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		wait := func(name, plugin string) {
+			q.Set(schedtest.Pod(name))
+			it := pop(t, q)
+			if it == nil {
+				t.Fatalf("%s is not ready", name)
+			}
+			q.Unschedulable(it, []string{plugin})
+		}
+		counts := func(want int) {
+			t.Helper()
+			if _, _, n, _ := q.Len(); n != want {
+				t.Errorf("%d pods wait, want %d", n, want)
+			}
+		}
+		wait("ports", "Ports")
+		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		counts(1)
+		wait("fit", "Fit")
+		q.Happened(framework.Event{Kinds: framework.PodAdd})
+		counts(2)
+		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		counts(1)
+		q.Delete(schedtest.Pod("ports").UID)
+		wait("late", "Fit")
+		q.Happened(framework.Event{Kinds: framework.NodeAdd})
+		counts(0)
+	})
+}
+
+// BenchmarkHappened is what an event costs that helps none of 20,000 waiting pods.
+func BenchmarkHappened(b *testing.B) {
+	q := newQueue(nil)
+	defer q.Close()
+	for i := range 20000 {
+		q.Set(schedtest.Pod(fmt.Sprint("p", i)))
+		q.Unschedulable(q.Pop(b.Context()), []string{"Fit"})
+	}
+	for b.Loop() {
+		q.Happened(framework.Event{Kinds: framework.PodAdd})
+	}
+}
