@@ -132,7 +132,7 @@ var idleControllers = []string{
 	"-endpoints-controller", "-endpointslice-controller", "-endpointslice-mirroring-controller", "-service-cidr-controller",
 	"-serviceaccount-token-controller", "-root-ca-certificate-publisher-controller", "-namespace-controller", "-ephemeral-volume-controller",
 	"-persistentvolume-expander-controller", "-volumeattributesclass-protection-controller", "-storage-version-migrator-controller",
-	"-validatingadmissionpolicy-status-controller", "-ttl-controller",
+	"-validatingadmissionpolicy-status-controller", "-ttl-controller", "-resourceclaim-controller", "-device-taint-eviction-controller",
 }
 
 func (h *history) simulate(t *testing.T) []string {
