@@ -80,7 +80,7 @@ func (p *CELPolicy) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *st
 	if !j.Filters() {
 		return nil, nil
 	}
-	return j, nil
+	return j.NodeFilter(), nil
 }
 
 // PreScore asks those that PreFilter found, or finds them itself where the profile has only the scores.
@@ -96,18 +96,8 @@ func (p *CELPolicy) PreScore(c *framework.CycleState, pod *state.PodInfo, s *sta
 			return nil
 		}
 	}
-	if !j.Scores() {
-		return nil
-	}
-	return pointsOf(j.Points())
+	return j.NodeScorer()
 }
-
-type pointsOf func(*state.NodeInfo) int64
-
-func (f pointsOf) Score(n *state.NodeInfo) int64 { return f(n) }
-
-// Normalize leaves the sums as they are: each rule gives 0 to MaxScore times its own weight, as if it were a plugin.
-func (pointsOf) Normalize([]int64) {}
 
 // EventsToRegister names what may help: what the filters that are about the pod read has changed, or one of the policies has.
 func (p *CELPolicy) EventsToRegister() []framework.ClusterEventWithHint {

@@ -17,7 +17,7 @@ import (
 // Judge are the policies that are about one pod, for one attempt.
 type Judge struct {
 	pod     podInfo
-	nodes   int
+	in      *state.Snapshot
 	about   []*Policy
 	filters []boundFilter
 	budget  *budget
@@ -31,7 +31,7 @@ type boundFilter struct {
 
 // For returns those of the policies that are about a pod of a scheduler. The status refuses all nodes.
 func For(policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snapshot) (*Judge, *framework.Status) {
-	j := &Judge{pod: pod, nodes: len(s.Nodes), budget: newBudget()}
+	j := &Judge{pod: pod, in: s, budget: newBudget()}
 	v := &variables{pod: pod}
 	for _, p := range policies {
 		ok, err := p.applies(scheduler, v, s.Namespaces[pod.Pod.Namespace], j.budget)
@@ -44,7 +44,7 @@ func For(policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snap
 	}
 	for _, p := range j.about {
 		for _, f := range p.filters {
-			b := boundFilter{filter: f, table: f.table(pod, j.nodes), refuse: f.refusal}
+			b := boundFilter{filter: f, table: f.table(pod, len(s.Nodes)), refuse: f.refusal}
 			if e := f.explanation; e != nil && !e.reads.nodes {
 				if text := e.text(v, j.budget); text != "" {
 					b.refuse = f.rule.refuse(text)
@@ -56,33 +56,47 @@ func For(policies []*Policy, scheduler string, pod *state.PodInfo, s *state.Snap
 	return j, nil
 }
 
-// Filters tells whether there is anything to ask in Filter, Scores in Score.
+// Filters tells whether there is anything to ask in Filter.
 func (j *Judge) Filters() bool { return len(j.filters) > 0 }
-
-// Scores tells whether nodes get points.
-func (j *Judge) Scores() bool {
-	for _, p := range j.about {
-		if len(p.scores) > 0 {
-			return true
-		}
-	}
-	return false
-}
 
 // Filter asks the filters in their order.
 func (j *Judge) Filter(n *state.NodeInfo) *framework.Status {
 	for i := range j.filters {
 		f := &j.filters[i]
 		v := remembered(f.table, n, func() (value, bool) { return f.judge(&variables{j.pod, n}, j.budget) })
-		switch v.refused {
-		case nil:
-		case f.refusal:
-			return f.refuse
-		default:
-			return v.refused
+		if st := f.told(v); st != nil {
+			return st
 		}
 	}
 	return nil
+}
+
+// told is a verdict in the words for this pod.
+func (f *boundFilter) told(v value) *framework.Status {
+	if v.refused != nil && v.refused == f.refusal {
+		return f.refuse
+	}
+	return v.refused
+}
+
+// NodeFilter is the judge of nodes. Where all that the filters find out is remembered it judges all nodes at once (framework.AllFilter).
+func (j *Judge) NodeFilter() framework.NodeFilter {
+	if slices.ContainsFunc(j.filters, func(f boundFilter) bool { return f.table == nil }) {
+		return j
+	}
+	return judgeOfAll{j}
+}
+
+type judgeOfAll struct{ *Judge }
+
+// FilterAll is Filter for all nodes.
+func (j judgeOfAll) FilterAll(out []*framework.Status) {
+	for i := range j.filters {
+		f := &j.filters[i]
+		f.table.each(j.in, func(place int) bool { return out[place] == nil }, func(n *state.NodeInfo) (value, bool) {
+			return f.judge(&variables{j.pod, n}, j.budget)
+		}, func(place int, v value) { out[place] = f.told(v) })
+	}
 }
 
 // Explain names the filter that refuses the node, and tells what it says of this node.
@@ -116,24 +130,68 @@ func (e *expression) text(v *variables, b *budget) string {
 	return ""
 }
 
-// Points are the sum of all scores of a node, each times its weight.
-func (j *Judge) Points() func(n *state.NodeInfo) int64 {
-	type boundScore struct {
-		*score
-		table *table
-	}
-	var scores []boundScore
+// NodeScorer gives nodes the sum of all scores, each times its weight; nil: there are none. Where all of that is remembered it scores many nodes at
+// once (framework.AllScorer).
+func (j *Judge) NodeScorer() framework.NodeScorer {
+	r := ranking{judge: j}
+	all := true
 	for _, p := range j.about {
 		for _, s := range p.scores {
-			scores = append(scores, boundScore{s, s.table(j.pod, j.nodes)})
+			t := s.table(j.pod, len(j.in.Nodes))
+			all = all && t != nil
+			r.scores = append(r.scores, boundScore{s, t})
 		}
 	}
-	return func(n *state.NodeInfo) (sum int64) {
-		for _, s := range scores {
-			v := remembered(s.table, n, func() (value, bool) { return s.give(&variables{j.pod, n}, j.budget) })
-			sum += v.points * s.weight
-		}
-		return sum
+	switch {
+	case len(r.scores) == 0:
+		return nil
+	case all:
+		return rankingOfAll{r}
+	}
+	return r
+}
+
+type boundScore struct {
+	*score
+	table *table
+}
+
+type ranking struct {
+	judge  *Judge
+	scores []boundScore
+}
+
+func (r ranking) give(s *boundScore, n *state.NodeInfo) (value, bool) {
+	return s.give(&variables{r.judge.pod, n}, r.judge.budget)
+}
+
+// Score is the sum.
+func (r ranking) Score(n *state.NodeInfo) (sum int64) {
+	for i := range r.scores {
+		s := &r.scores[i]
+		sum += remembered(s.table, n, func() (value, bool) { return r.give(s, n) }).points * s.weight
+	}
+	return sum
+}
+
+// Normalize leaves the sums as they are: each rule gives 0 to MaxScore times its own weight, as if it were a plugin.
+func (ranking) Normalize([]int64) {}
+
+// Absolute: see framework.Absolute.
+func (ranking) Absolute() {}
+
+type rankingOfAll struct{ ranking }
+
+// ScoreAll is Score for the nodes at places.
+func (r rankingOfAll) ScoreAll(places []int32, scores []int64) {
+	at := make([]int32, len(r.judge.in.Nodes)) // in scores, and 1
+	for i, place := range places {
+		at[place], scores[i] = int32(i+1), 0 //nolint:gosec // there are fewer nodes
+	}
+	for i := range r.scores {
+		s := &r.scores[i]
+		s.table.each(r.judge.in, func(place int) bool { return at[place] != 0 }, func(n *state.NodeInfo) (value, bool) { return r.give(s, n) },
+			func(place int, v value) { scores[at[place]-1] += v.points * s.weight })
 	}
 }
 

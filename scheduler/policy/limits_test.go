@@ -8,8 +8,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
@@ -119,8 +121,8 @@ func TestCostLimits(t *testing.T) {
 	told := make(chan string, 9)
 	p.Trouble = func(m string) { told <- m }
 	costly, cheap := crowded(5000), crowded(1)
-	const spent = "node(s) refused by policy p: the policies cost more than the 2000000 that they may in one attempt"
-	for range 2 {
+	const spent = "node(s) refused by policy p: the policies cost more than the 500000 that they may in one attempt"
+	for range 2 { // the second attempt has its own budget
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), p)
 		if st := j.Filter(cheap); st != nil {
 			t.Fatal(st)
@@ -134,7 +136,7 @@ func TestCostLimits(t *testing.T) {
 			if st.Error() == spent {
 				break
 			}
-			if want := "node(s) refused by policy p: filters[0] cannot be evaluated: costs more than the 100000 that it may"; st.Error() != want {
+			if want := "node(s) refused by policy p: filters[0] cannot be evaluated: costs more than the 20000 that it may"; st.Error() != want {
 				t.Fatalf("got %s, want %s", st.Error(), want)
 			}
 		}
@@ -145,8 +147,82 @@ func TestCostLimits(t *testing.T) {
 			t.Errorf("after that: %v", st)
 		}
 	}
-	if m := <-told; m != "spec.filters[0]: costs more than the 100000 that it may (pod shop/pod, node n1)" || len(told) > 0 {
+	if m := <-told; m != "spec.filters[0]: costs more than the 20000 that it may (pod shop/pod, node n1)" || len(told) > 0 {
 		t.Errorf("told %q, and %d more", m, len(told))
+	}
+}
+
+// TestAllAtOnce: judging and scoring all nodes at once gives what one after the other gives, before and after changes of nodes.
+func TestAllAtOnce(t *testing.T) {
+	p := made(t, &Spec{
+		Filters: []Filter{{Expression: "node.labels['disk'] == 'ssd'"}, {Expression: "node.pods < 2", Message: "two are enough", MessageExpression: "'no room for ' + pod.labels.app"}},
+		Scores:  []Score{{Expression: "10 * node.pods"}, {Expression: "node.name.endsWith('3')", Weight: new(int32(2))}},
+	})
+	cache := state.NewCache()
+	node := func(name, disk string) {
+		n := aNode().Node.DeepCopy()
+		n.Name, n.Labels = name, map[string]string{"disk": disk}
+		cache.SetNode(n)
+	}
+	disks := []string{"ssd", "hdd", "ssd", "ssd", "hdd", "ssd"}
+	for i, disk := range disks {
+		node(fmt.Sprint("n", i), disk)
+	}
+	check := func(what string) {
+		t.Helper()
+		s := cache.Refresh()
+		for range 2 {
+			j, st := For([]*Policy{p}, "default-scheduler", aPod("pod", "1", "1Gi"), s)
+			if st != nil {
+				t.Fatal(st)
+			}
+			all, ok := j.NodeFilter().(framework.AllFilter)
+			if !ok {
+				t.Fatal("nodes are judged one by one")
+			}
+			before := framework.Refuse("Other", framework.Unschedulable, "another reason")
+			out := make([]*framework.Status, len(s.Nodes))
+			out[0] = before
+			all.FilterAll(out)
+			scorer, ok := j.NodeScorer().(framework.AllScorer)
+			if !ok {
+				t.Fatal("nodes are scored one by one")
+			}
+			places, scores := []int32{5, 1, 3}, make([]int64, 3)
+			scorer.ScoreAll(places, scores)
+			for place, n := range s.Nodes {
+				one := j.Filter(n)
+				if place == 0 {
+					one = before
+				}
+				if got, want := fmt.Sprint(out[place]), fmt.Sprint(one); got != want {
+					t.Errorf("%s, %s: %s, one by one %s", what, n.Name, got, want)
+				}
+			}
+			for i, place := range places {
+				if got, want := scores[i], j.NodeScorer().Score(s.Nodes[place]); got != want {
+					t.Errorf("%s, %s: %d points, one by one %d", what, s.Nodes[place].Name, got, want)
+				}
+			}
+		}
+	}
+	check("at first")
+	for i := range 2 {
+		pod := aPod(fmt.Sprint("there", i), "1", "1Gi")
+		pod.Pod.UID, pod.Pod.Spec.NodeName = types.UID(pod.Pod.Name), "n3"
+		cache.SetPod(pod.Pod)
+		check(fmt.Sprint(i+1, " pods on n3"))
+	}
+	node("n2", "hdd")
+	check("another label")
+	node("n6", "ssd")
+	check("another node")
+	cache.RemoveNode("n1")
+	check("a node less")
+	byName := made(t, &Spec{Filters: []Filter{{Expression: "node.name != pod.name"}}})
+	j, _ := judge(t, aPod("pod", "1", "1Gi"), byName)
+	if _, ok := j.NodeFilter().(framework.AllFilter); ok {
+		t.Error("a rule that reads the pod's name is asked about all nodes")
 	}
 }
 
@@ -195,8 +271,10 @@ func FuzzCompile(f *testing.F) {
 				t.Errorf("%q: %q", e, st.Reasons)
 			}
 			j.Explain(pod, node, nil)
-			if n := j.Points()(node); n < 0 || n > 100 {
-				t.Errorf("%q: %d points", e, n)
+			if scorer := j.NodeScorer(); scorer != nil {
+				if n := scorer.Score(node); n < 0 || n > 100 {
+					t.Errorf("%q: %d points", e, n)
+				}
 			}
 		}
 	})

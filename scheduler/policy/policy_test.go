@@ -222,14 +222,14 @@ func TestScores(t *testing.T) {
 		{[]Score{{Expression: "int(node.labels['weight'])"}, {Expression: "5"}}, 5},
 	} {
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), made(t, &Spec{Scores: tt.scores}))
-		points := j.Points()
+		scorer := j.NodeScorer()
 		for range 2 {
-			if got := points(aNode()); got != tt.want {
+			if got := scorer.Score(aNode()); got != tt.want {
 				t.Errorf("%+v: %d, want %d", tt.scores, got, tt.want)
 			}
 		}
-		if j.Filters() || !j.Scores() {
-			t.Errorf("%+v: filters %v, scores %v", tt.scores, j.Filters(), j.Scores())
+		if j.Filters() {
+			t.Errorf("%+v: there are filters", tt.scores)
 		}
 	}
 }

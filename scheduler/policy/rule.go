@@ -26,10 +26,45 @@ type rule struct {
 	errs   map[string]*framework.Status // refusals by what went wrong
 }
 
-// table remembers the values that an expression had, by the stamps of nodes, where it reads no more of a node.
+// table remembers the values that an expression had for pods that are alike to it: by the stamps of nodes, where it reads no more of a node;
+// and all of them, by place in the snapshot.
 type table struct {
+	stable bool
 	values sync.Map
 	size   atomic.Int64
+
+	mu       sync.Mutex
+	of       *state.Snapshot
+	epoch    int64
+	versions []int64 // of the nodes (Snapshot.Versions) for which rows hold
+	rows     []value
+}
+
+// each calls do with the value for each node of a snapshot that want asks for. It finds out what has changed.
+func (t *table) each(s *state.Snapshot, want func(place int) bool, find func(*state.NodeInfo) (value, bool), do func(place int, v value)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if n := len(s.Nodes); t.of != s || t.epoch != s.Epoch || len(t.rows) != n {
+		t.of, t.epoch, t.versions, t.rows = s, s.Epoch, make([]int64, n), make([]value, n)
+	}
+	for place, version := range s.Versions {
+		if !want(place) {
+			continue
+		}
+		if t.versions[place] == version {
+			do(place, t.rows[place])
+			continue
+		}
+		n, known := s.Nodes[place], true
+		v := remembered(t, n, func() (v value, keep bool) {
+			v, known = find(n)
+			return v, known
+		})
+		if known {
+			t.versions[place], t.rows[place] = version, v
+		}
+		do(place, v)
+	}
 }
 
 // Bounds of what a rule remembers: tables, values beyond two for each node, and texts of errors.
@@ -41,9 +76,6 @@ const (
 
 // table is the one for a pod in a cluster of so many nodes; nil: there is nothing to remember.
 func (r *rule) table(pod podInfo, nodes int) *table {
-	if !r.reads.stable() {
-		return nil
-	}
 	key, ok := r.reads.key(pod)
 	if !ok {
 		return nil
@@ -57,7 +89,7 @@ func (r *rule) table(pod podInfo, nodes int) *table {
 	if r.tables == nil || t == nil && len(r.tables) >= maxTables {
 		r.tables = map[string]*table{}
 	}
-	t = &table{}
+	t = &table{stable: r.reads.stable()}
 	r.tables[key] = t
 	return t
 }
@@ -70,7 +102,7 @@ type value struct {
 
 // remembered returns what is known for a node, or else finds it out.
 func remembered(t *table, n *state.NodeInfo, find func() (v value, keep bool)) value {
-	if t == nil {
+	if t == nil || !t.stable {
 		v, _ := find()
 		return v
 	}

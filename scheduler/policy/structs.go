@@ -88,10 +88,14 @@ func (s *structs) NativeToValue(v any) ref.Val {
 	case string, bool, int64, map[string]string:
 		return s.base.NativeToValue(v)
 	}
-	if t := reflect.TypeOf(v); t != nil && t.Kind() == reflect.Pointer {
+	switch t := reflect.TypeOf(v); {
+	case t == nil:
+	case t.Kind() == reflect.Pointer:
 		if st, ok := s.byType[t.Elem()]; ok {
 			return &object{st, v, s}
 		}
+	case t.Kind() == reflect.Struct && (s.byType[t] != nil || isSpecial(t)), t.Kind() == reflect.String:
+		return s.NativeToValue(s.native(reflect.ValueOf(v))) // an element of a list or map
 	}
 	return s.base.NativeToValue(v)
 }
@@ -104,6 +108,11 @@ var (
 	intOrStringType = reflect.TypeFor[intstr.IntOrString]()
 	stringMapType   = reflect.TypeFor[map[string]string]()
 )
+
+// isSpecial tells of structs that are values of CEL's.
+func isSpecial(t reflect.Type) bool {
+	return t == quantityType || t == timeType || t == microTimeType || t == durationType || t == intOrStringType
+}
 
 // typeOf is the type that an expression sees.
 func (s *structs) typeOf(t reflect.Type) *celtypes.Type {
@@ -195,10 +204,10 @@ func (s *structs) native(v reflect.Value) any {
 		}
 		v = v.Elem()
 	}
-	switch v.Type() {
-	case stringMapType:
+	switch t := v.Type(); {
+	case t == stringMapType:
 		return v.Interface()
-	case quantityType, timeType, microTimeType, durationType, intOrStringType:
+	case isSpecial(t):
 		return special(v.Interface())
 	}
 	switch v.Kind() {
@@ -216,17 +225,9 @@ func (s *structs) native(v reflect.Value) any {
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			return v.Bytes()
 		}
-		elements := make([]ref.Val, v.Len())
-		for i := range elements {
-			elements[i] = s.NativeToValue(s.native(v.Index(i)))
-		}
-		return celtypes.NewRefValList(s, elements)
+		return celtypes.NewDynamicList(s, v.Interface()) // wraps: reading it costs what is read of it
 	case reflect.Map:
-		entries := make(map[ref.Val]ref.Val, v.Len())
-		for it := v.MapRange(); it.Next(); {
-			entries[celtypes.String(it.Key().String())] = s.NativeToValue(s.native(it.Value()))
-		}
-		return celtypes.NewRefValMap(s, entries)
+		return celtypes.NewDynamicMap(s, v.Interface())
 	default:
 		return celtypes.NullValue
 	}
