@@ -94,6 +94,10 @@ schedulingGroup: {podGroupName: g}
 volumes: [{name: v, secret: {secretName: s, defaultUser: 5}}]
 containers: [{name: a, livenessProbe: {grpc: {port: 1, mode: TLS}}, volumeMounts: [{name: v, mountPath: /v, bindMountOptions: [noexec]}]}]`
 	s, old := specOf(t, text), specOf(t, `{schedulingGroup: {podGroupName: g}, containers: []}`)
+	on := *s.DeepCopy()
+	if podspec.DropDisabled(&on, nil, gates.All()); on.SchedulingGroup == nil || on.Containers[0].LivenessProbe.GRPC.Mode != nil {
+		t.Errorf("with GenericWorkload on: group %v, mode %v; want the group alone", on.SchedulingGroup, on.Containers[0].LivenessProbe.GRPC.Mode)
+	}
 	podspec.DropDisabled(&s, nil, gates.On{})
 	want := specOf(t, `
 volumes: [{name: v, secret: {secretName: s}}]
