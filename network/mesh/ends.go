@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
@@ -53,7 +55,10 @@ func (kernelEnd) close() {} // it goes on without this process
 // userEnd encrypts in this process what passes a TUN link, which goes with it.
 type userEnd struct {
 	dev        *device.Device
+	gate       *gate
 	index, mtu int
+	asks       sync.WaitGroup
+	closed     chan struct{}
 }
 
 const tunPath = "/dev/net/tun"
@@ -69,15 +74,31 @@ func openUserEnd(name string, mtu int, private Key, port int) (*userEnd, error) 
 	}
 	// The library says a line for each packet that it cannot send: nobody could read that.
 	quiet := &device.Logger{Verbosef: device.DiscardLogf, Errorf: device.DiscardLogf}
-	e := &userEnd{dev: device.NewDevice(sized{link, mtu}, conn.NewDefaultBind(), quiet), mtu: mtu}
+	g := newGate()
+	e := &userEnd{dev: device.NewDevice(gatedLink{link, g, mtu}, gatedSocket{conn.NewDefaultBind(), g}, quiet), gate: g, mtu: mtu, closed: make(chan struct{})}
+	e.asks.Go(e.answer)
 	if err = e.configure(wgtypes.Config{PrivateKey: &private, ListenPort: &port}); err == nil {
 		err = e.dev.Up()
 	}
 	if err != nil {
-		e.dev.Close()
+		e.close()
 		return nil, fmt.Errorf("start WireGuard: %w", err)
 	}
 	return e, nil
+}
+
+// answer tells the gate of sessions. It is not done where packets are read: the library closes with its locks held until reading has ended.
+func (e *userEnd) answer() {
+	for {
+		select {
+		case <-e.closed:
+			return
+		case <-e.gate.ask:
+			if state, err := e.dev.IpcGet(); err == nil {
+				e.gate.learn(state, time.Now())
+			}
+		}
+	}
 }
 
 // openTUN makes a link without the library's listeners, one of which looks every second.
@@ -99,19 +120,11 @@ func openTUN(name string) (tun.Device, error) {
 	return d, err
 }
 
-// sized is a link that knows its MTU, which the kernel is told later.
-type sized struct {
-	tun.Device
-	mtu int
-}
-
-// MTU is the longest packet.
-func (s sized) MTU() (int, error) { return s.mtu, nil }
-
 func (e *userEnd) configure(c wgtypes.Config) error {
 	if c.ListenPort != nil && e.index != 0 {
 		c.PrivateKey, c.ListenPort = nil, nil // it began with them, and would drop what is under way
 	}
+	e.gate.set(c.Peers)
 	return e.dev.IpcSet(uapi(c))
 }
 
@@ -126,7 +139,11 @@ func (e *userEnd) serves(index, mtu int) bool {
 	}
 }
 
-func (e *userEnd) close() { e.dev.Close() }
+func (e *userEnd) close() {
+	e.dev.Close()
+	close(e.closed)
+	e.asks.Wait()
+}
 
 // uapi is a configuration in the words of https://www.wireguard.com/xplatform/#configuration-protocol.
 func uapi(c wgtypes.Config) string {
