@@ -62,6 +62,7 @@ func world(seed uint64) []step {
 		steps = append(steps, step{Node: d.node(i)})
 	}
 	pods := 5 + d.IntN(one(d, 10, 45))
+	var kinds []*corev1.Pod
 	any := func() string { return fmt.Sprint("p", d.IntN(pods)) }
 	for i := range pods {
 		switch d.IntN(20) {
@@ -79,9 +80,14 @@ func world(seed uint64) []step {
 			steps = append(steps, one(d, step{Namespace: d.namespace(one(d, teams...))}, step{NodeGone: fmt.Sprint("n", d.IntN(nodes))}))
 		default:
 			p := d.pod(i)
-			if d.rarely(40) {
+			if len(kinds) > 0 && !d.rarely(3) { // one more of a workload
+				like := one(d, kinds...).DeepCopy()
+				like.Name, like.UID = p.Name, p.UID
+				p = like
+			} else if d.rarely(40) {
 				p.Spec.NodeName = fmt.Sprint("n", d.IntN(nodes))
 			}
+			kinds = append(kinds, p)
 			steps = append(steps, step{Place: p})
 		}
 	}
