@@ -4,6 +4,7 @@ package plugins
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
@@ -60,10 +61,27 @@ func (s *Storage) attached(p *corev1.Pod, into map[csiVolume]bool) {
 	}
 }
 
+// surelyWithin reports whether the limits hold even if every volume of every pod were one of the driver's own.
+func (f withinLimits) surelyWithin(node *storagev1.CSINode, n *state.NodeInfo) bool {
+	most := len(f.wanted)
+	for _, p := range n.Pods {
+		most += len(p.Pod.Spec.Volumes)
+	}
+	for i := range node.Spec.Drivers {
+		if d := &node.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && most > int(*d.Allocatable.Count) {
+			return false
+		}
+	}
+	return true
+}
+
 func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	node, err := f.storage.nodes.Get(n.Name)
 	if err != nil {
 		return nil //nolint:nilerr // no driver says anything of the node
+	}
+	if f.surelyWithin(node, n) {
+		return nil
 	}
 	limits := map[string]int{}
 	for i := range node.Spec.Drivers {
