@@ -228,6 +228,8 @@ func kubelet(m mark.Mark) string {
 		return probe(d)
 	case *mark.Status:
 		return status(m, d)
+	case *mark.Endpoint:
+		return fmt.Sprintf("EndpointSlice %s lists it as ready, revision %d", d.Slice, d.Revision)
 	case *mark.Reachable:
 		return "reachable as svc/" + d.Service + " (" + d.Front + ")"
 	default:

@@ -108,7 +108,7 @@ func (p *plot) kind(m mark.Mark) int {
 			return 0
 		}
 		return handStatus
-	case *mark.Reachable, *mark.Resolvable:
+	case *mark.Endpoint, *mark.Reachable, *mark.Resolvable:
 		return handToOthers
 	case *mark.Eviction:
 		return 0

@@ -91,6 +91,7 @@ func (h *Handler) createObject(
 		return nil, err
 	}
 	noteSubject(rq, res, e.Object)
+	noteEndpoints(rq, e.Object, nil)
 	return e, nil
 }
 

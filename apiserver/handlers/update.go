@@ -301,6 +301,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	forget(c.res, obj)
 	keepTimes(c.res.GVK(), obj, current)
 	noteChange(rq, c.sub, obj, current)
+	noteEndpoints(rq, obj, current)
 	if finished(c.res, obj, current) {
 		ar.Settle(false) // it goes instead
 		return nil, nil, &emptied{last: obj}

@@ -43,6 +43,16 @@ func observe(c *Config, next http.Handler) http.Handler {
 			s = mark.Subject{Resource: rq.Resource, Namespace: rq.Namespace, Name: rq.Name}
 		}
 		c.Marks.Emit(mark.Mark{Step: mark.StepRequest, Component: "apiserver", At: rq.Begin, Took: took, Subject: s, Err: rq.Failure, Detail: &m})
+		if m.Revision == 0 {
+			return
+		}
+		for _, f := range rq.Further {
+			f.Component, f.At, f.Took = "apiserver", rq.Begin, took
+			if e, ok := f.Detail.(*mark.Endpoint); ok {
+				e.Revision = m.Revision
+			}
+			c.Marks.Emit(f)
+		}
 	})
 }
 

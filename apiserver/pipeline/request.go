@@ -28,6 +28,8 @@ type Request struct {
 	// Mark collects what each stage took; observe emits it for writes, about Subject.
 	Mark    mark.Request
 	Subject mark.Subject
+	// Further are marks of other objects that the write is about. They get its time, and are emitted if it was stored.
+	Further []mark.Mark
 	// Failure is why the request failed, for the mark.
 	Failure string
 

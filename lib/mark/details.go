@@ -27,6 +27,7 @@ const (
 	StepProbe            Step = "probe"            // *Probe: a probe's result changed
 	StepStatus           Step = "status"           // *Status: the kubelet wrote pods/status
 	StepReady            Step = "ready"            // *Status: first write with Ready true
+	StepEndpoint         Step = "endpoint"         // *Endpoint: an EndpointSlice lists the pod as ready, and did not before
 	StepReachable        Step = "reachable"        // *Reachable: a Service leads to the pod, on one node
 	StepEviction         Step = "eviction"         // *Eviction: it is known when a taint of the pod's node will end the pod, or that it will not
 	StepResolvable       Step = "resolvable"       // *Resolvable: a node's DNS server answers for a service's name for the first time
@@ -52,6 +53,7 @@ var details = map[Step]func() any{
 	StepProbe:            func() any { return new(Probe) },
 	StepStatus:           func() any { return new(Status) },
 	StepReady:            func() any { return new(Status) },
+	StepEndpoint:         func() any { return new(Endpoint) },
 	StepReachable:        func() any { return new(Reachable) },
 	StepEviction:         func() any { return new(Eviction) },
 	StepResolvable:       func() any { return new(Resolvable) },
@@ -300,6 +302,13 @@ type Status struct {
 	From  string `json:"from,omitempty"` // phase before
 	To    string `json:"to"`             // phase after
 	Ready bool   `json:"ready"`
+}
+
+// Endpoint is an EndpointSlice that lists a pod as ready. The mark's At and Took are those of the write.
+type Endpoint struct {
+	Service  string `json:"service,omitempty"` // empty: the slice names none
+	Slice    string `json:"slice"`
+	Revision int64  `json:"revision"`
 }
 
 // Reachable is a Service that leads to a pod: the rules are in the kernel of a node.

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handlers
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/kind"
+	"keelson/apiserver/pipeline"
+	"keelson/lib/mark"
+)
+
+// noteEndpoints notes the pods that a write of an EndpointSlice lists as ready, and that were not ready in it before. old is nil for a new slice.
+func noteEndpoints(rq *pipeline.Request, obj, old kind.Object) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	rq.Further = nil // of an attempt that met a conflict
+	var had map[types.UID]bool
+	if before, ok := old.(*discoveryv1.EndpointSlice); ok && before != nil {
+		had = make(map[types.UID]bool, len(before.Endpoints))
+		for i := range before.Endpoints {
+			if pod := readyPod(before, i); pod != nil {
+				had[pod.UID] = true
+			}
+		}
+	}
+	for i := range slice.Endpoints {
+		pod := readyPod(slice, i)
+		if pod == nil || had[pod.UID] {
+			continue
+		}
+		rq.Further = append(rq.Further, mark.Mark{
+			Step:    mark.StepEndpoint,
+			Subject: mark.Subject{Resource: "pods", Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)},
+			Detail:  &mark.Endpoint{Service: slice.Labels[discoveryv1.LabelServiceName], Slice: slice.Name},
+		})
+	}
+}
+
+// readyPod is the pod behind an endpoint, if the endpoint is ready and the pod is one of the slice's namespace.
+func readyPod(s *discoveryv1.EndpointSlice, i int) *corev1.ObjectReference {
+	e := &s.Endpoints[i]
+	ref := e.TargetRef
+	if ref == nil || ref.Kind != "Pod" || ref.UID == "" || ref.Namespace != s.Namespace || e.Conditions.Ready != nil && !*e.Conditions.Ready {
+		return nil
+	}
+	return ref
+}
