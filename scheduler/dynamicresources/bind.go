@@ -3,10 +3,12 @@
 package dynamicresources
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
@@ -58,18 +61,53 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 		return
 	}
 	for _, c := range s.claims {
+		var err error
+		if c.unsure {
+			err = p.learn(ctx, c, pod.Pod)
+		}
 		if c.plan != nil && !c.written {
 			p.Known.forget(c.claim.UID)
 		}
-		c.plan = nil
-		if !c.written {
-			continue
+		if c.written {
+			err = errors.Join(err, p.release(ctx, c.claim, pod.Pod.UID))
 		}
-		c.written = false
-		if err := p.release(ctx, c.claim, pod.Pod.UID); err != nil && p.Failed != nil {
+		c.plan, c.written, c.unsure = nil, false, false
+		if err != nil && p.Failed != nil {
 			p.Failed(pod.Pod, err)
 		}
 	}
+}
+
+// learn finds out what became of a write whose answer was lost, before its devices count as free: the cache may tell of it only later.
+func (p *Plugin) learn(ctx context.Context, c *podClaim, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, learnWithin)
+	defer cancel()
+	var now *resourcev1.ResourceClaim
+	var failed error
+	err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Steps: 7}, func(ctx context.Context) (bool, error) {
+		now, failed = p.Client.ResourceV1().ResourceClaims(c.claim.Namespace).Get(ctx, c.claim.Name, metav1.GetOptions{})
+		return failed == nil || apierrors.IsNotFound(failed), nil
+	})
+	if apierrors.IsNotFound(failed) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find out whether claim %s/%s was written: %w", c.claim.Namespace, c.claim.Name, cmp.Or(failed, err))
+	}
+	if now.UID == c.claim.UID && now.Status.Allocation != nil {
+		p.Known.wrote(now)
+		c.claim, c.written = now, resourceclaim.IsReservedForPod(pod, now, false)
+	}
+	return nil
+}
+
+// learnWithin bounds learn.
+const learnWithin = 15 * time.Second
+
+// unanswered tells whether a write may have been done although it failed.
+func unanswered(err error) bool {
+	var said apierrors.APIStatus
+	return !errors.As(err, &said) || said.Status().Code >= http.StatusInternalServerError
 }
 
 // release removes a pod from those that a claim is reserved for, whatever else has changed there.
@@ -104,16 +142,16 @@ func (p *Plugin) PreBind(ctx context.Context, c *framework.CycleState, pod *stat
 	if !ok {
 		return nil
 	}
-	wait := false
+	waits := false
 	for _, c := range s.claims {
 		if !resourceclaim.IsReservedForPod(pod.Pod, c.claim, false) {
 			if err := p.write(ctx, c, pod.Pod); err != nil {
 				return err
 			}
 		}
-		wait = wait || hasConditions(c.claim)
+		waits = waits || hasConditions(c.claim)
 	}
-	if !wait {
+	if !waits {
 		return nil
 	}
 	if p.Waiting != nil {
@@ -156,6 +194,7 @@ func (p *Plugin) write(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 			claim.Status.Allocation.AllocationTimestamp = &metav1.Time{Time: time.Now()}
 		}
 		if claim, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err != nil {
+			c.unsure = unanswered(err)
 			what := "reservation"
 			if c.plan != nil {
 				what = "allocation and reservation"

@@ -66,6 +66,85 @@ func TestPreBind(t *testing.T) {
 	}
 }
 
+// TestAnswerLost: the devices of a claim that was written without an answer are nobody else's before the cache tells of them, those of one
+// that was not written are free, and the reservation is taken back.
+func TestAnswerLost(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		lands bool
+		err   error
+		kept  int
+	}{
+		{"written", true, errors.New("connection reset by peer"), 1}, {"written, says a gateway", true, apierrors.NewInternalError(errors.New("bad gateway")), 1},
+		{"not written", false, errors.New("connection reset by peer"), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+			w.Add(schedtest.Node("a"))
+			p := schedtest.Pod("p", using("c"))
+			a := w.place(p)
+			w.client.PrependReactor("update", "resourceclaims", func(act k8stesting.Action) (bool, runtime.Object, error) {
+				up, ok := act.(k8stesting.UpdateAction)
+				if !ok || act.GetSubresource() != "status" {
+					return false, nil, nil
+				}
+				if tt.lands {
+					if err := w.client.Tracker().Update(Claims, up.GetObject(), "default"); err != nil {
+						t.Error(err)
+					}
+				}
+				return true, nil, tt.err
+			})
+			if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); !errors.Is(err, tt.err) {
+				t.Fatalf("PreBind: %v", err)
+			}
+			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
+			if n := len(w.known.allocated().AllocatedDevices); n != tt.kept || w.known.isPlanned("claim-c") {
+				t.Errorf("%d devices are kept, want %d", n, tt.kept)
+			}
+			if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || (c.Status.Allocation != nil) != tt.lands {
+				t.Errorf("stored: %+v", c.Status)
+			}
+		})
+	}
+}
+
+// TestWrittenBeforeTold: what a binding has written counts although the claim's first delivery is still under way, and goes with the claim.
+func TestWrittenBeforeTold(t *testing.T) {
+	w := newWorld(t)
+	first := claim("c", exactly("r", "gpu", 1))
+	written := having(claim("c", exactly("r", "gpu", 1)), "a", "d")
+	first.ResourceVersion, written.ResourceVersion = "1", "2"
+	store := w.caches.Resource().V1().ResourceClaims().Informer().GetStore()
+	if err := store.Add(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.known.plan(first, written.Status.Allocation); err != nil {
+		t.Fatal(err)
+	}
+	kept := func(when string, want int) {
+		t.Helper()
+		if n := len(w.known.allocated().AllocatedDevices); n != want {
+			t.Errorf("%s: %d devices are kept, want %d", when, n, want)
+		}
+	}
+	w.known.wrote(written)
+	kept("written", 1)
+	w.known.Claim(nil, first)
+	kept("told of the first", 1)
+	w.known.Claim(first, written)
+	kept("told", 1)
+	if err := store.Delete(written); err != nil {
+		t.Fatal(err)
+	}
+	w.known.Claim(written, nil)
+	w.known.wrote(written)
+	kept("gone", 0)
+	if len(w.known.held) != 0 {
+		t.Errorf("left: %v", w.known.held)
+	}
+}
+
 // TestMeanwhile: what became of a claim between the decision and the binding is respected.
 func TestMeanwhile(t *testing.T) {
 	for _, tt := range []struct {
@@ -167,6 +246,7 @@ func TestHints(t *testing.T) {
 	}{
 		{"freed", held, free, true}, {"gone with devices", held, nil, true}, {"gone", free, nil, false}, {"another's allocation", free, held, false},
 		{"another's", nil, free, false}, {"its own", nil, claim("c"), true}, {"its own's allocation", claim("c"), mine, true}, {"its own, otherwise", mine, mine, false},
+		{"its own, made anew", &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "former"}}, claim("c"), true},
 	} {
 		if got := w.plugin.claimMayHelp(pod, &framework.Event{Kinds: framework.Objects, Resource: Claims, OldObject: tt.old, NewObject: tt.now}); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)

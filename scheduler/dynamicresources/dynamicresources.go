@@ -156,7 +156,7 @@ func (p *Plugin) claimMayHelp(pod *state.PodInfo, e *framework.Event) bool {
 	if old != nil && old.Status.Allocation != nil && (now == nil || now.Status.Allocation == nil) {
 		return true
 	}
-	if now == nil || old != nil && equality.Semantic.DeepEqual(&old.Status, &now.Status) {
+	if now == nil || old != nil && old.UID == now.UID && equality.Semantic.DeepEqual(&old.Status, &now.Status) {
 		return false
 	}
 	mine := false

@@ -59,6 +59,7 @@ type podClaim struct {
 	nodes   *nodeaffinity.NodeSelector   // where its devices are; nil: everywhere, or it has none
 	plan    *resourcev1.AllocationResult // set by Reserve
 	written bool                         // by this attempt
+	unsure  bool                         // it may be written: the answer was lost
 }
 
 // PreFilter has nothing to say about pods without claims.

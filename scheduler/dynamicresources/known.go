@@ -104,10 +104,16 @@ func (k *Known) wrote(c *resourcev1.ResourceClaim) {
 	defer k.mu.Unlock()
 	h := k.heldLocked(c.UID)
 	h.planned = nil
-	if h.seen != nil && !newer(h.newest(), c) { // else it is gone, or what came after it has been delivered
+	if h.newest() != nil && !newer(h.newest(), c) || h.newest() == nil && k.cached(c) { // else it is gone, or what came after it has been delivered
 		h.written = c
 	}
 	k.countLocked(c.UID, h)
+}
+
+// cached tells whether the cache has a claim: it may have it before Claim tells of it, and has it no more before Claim tells that.
+func (k *Known) cached(c *resourcev1.ResourceClaim) bool {
+	now, err := k.claims.ResourceClaims(c.Namespace).Get(c.Name)
+	return err == nil && now.UID == c.UID
 }
 
 // plan notes what a binding is about to write into a claim.
