@@ -194,6 +194,9 @@ func (c *Controller) taints(r *resourcev1.DeviceRequestAllocationResult) (out []
 	return out
 }
 
+// longest are a hundred years: more seconds than a Duration holds must not become none.
+const longest = 100 * 365 * 24 * 60 * 60
+
 // until is when a device has to be left because of a taint; zero: never. Of several tolerations with a limit the shortest counts.
 func until(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) time.Time {
 	since, limit := now, int64(-1)
@@ -211,5 +214,5 @@ func until(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, 
 			limit = s
 		}
 	}
-	return since.Add(time.Duration(max(limit, 0)) * time.Second)
+	return since.Add(time.Duration(min(max(limit, 0), longest)) * time.Second)
 }

@@ -44,7 +44,7 @@ func TestEviction(t *testing.T) {
 	tolerate := func(key string, seconds *int64) resourcev1.DeviceToleration {
 		return resourcev1.DeviceToleration{Key: key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute, TolerationSeconds: seconds}
 	}
-	minute, hour := int64(60), int64(3600)
+	minute, hour, ages := int64(60), int64(3600), int64(1)<<40
 	for _, tt := range []struct {
 		name  string
 		taint resourcev1.DeviceTaint
@@ -56,6 +56,7 @@ func TestEviction(t *testing.T) {
 		{"another device", broken, "gpu-1", claim(), -1},
 		{"only for new pods", noSchedule, "gpu-0", claim(), -1},
 		{"tolerated", broken, "gpu-0", claim(tolerate("broken", nil)), -1},
+		{"for longer than a Duration", broken, "gpu-0", claim(tolerate("broken", &ages)), -1},
 		{"another taint tolerated", broken, "gpu-0", claim(tolerate("hot", nil)), 0},
 		{"for a time", broken, "gpu-0", claim(tolerate("broken", &hour), tolerate("", &minute)), time.Minute},
 	} {
