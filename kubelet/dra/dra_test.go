@@ -274,6 +274,36 @@ func TestAnotherOfTheName(t *testing.T) {
 	}
 }
 
+// TestOtherDevices: a claim that got other devices, since its pod was deleted by force, does not open the former ones to its next pod.
+func TestOtherDevices(t *testing.T) {
+	n := newNode(t, claimed("c", "x", "p"))
+	n.serve()
+	if err := n.Prepare(t.Context(), pod("p", "c")); err != nil {
+		t.Fatal(err)
+	}
+	other := claimed("c", "x", "q")
+	other.Status.Allocation.Devices.Results[0].Device = "another"
+	if err := n.api.Tracker().Update(resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), other, "dev"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.Prepare(t.Context(), pod("q", "c")); err == nil || !strings.Contains(err.Error(), "ResourceClaim c has other devices by now") {
+			t.Errorf("got %v", err)
+		}
+		n.restart()
+		if err := n.Register(t.Context(), n.info()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Unprepare(t.Context(), "pod-p"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Prepare(t.Context(), pod("q", "c")); err != nil {
+		t.Error(err)
+	}
+	n.asked("prepare c", "unprepare c", "prepare c")
+}
+
 // TestRegister: what is not a driver of devices is refused.
 func TestRegister(t *testing.T) {
 	n := newNode(t)

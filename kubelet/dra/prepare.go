@@ -117,10 +117,13 @@ func (m *Manager) use(key string, live *resourcev1.ResourceClaim, uid string) (*
 	c := m.claims[key]
 	m.mu.Unlock()
 	if c == nil {
-		c = &claim{record: record{Namespace: live.Namespace, Name: live.Name, UID: string(live.UID), Drivers: driversOf(live)}}
+		c = &claim{record: record{Namespace: live.Namespace, Name: live.Name, UID: string(live.UID), Drivers: driversOf(live), Allocated: allocatedOf(live)}}
 	}
 	if c.UID != string(live.UID) {
 		return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists", live.Name, c.UID)
+	}
+	if len(c.Allocated) > 0 && !slices.Equal(c.Allocated, allocatedOf(live)) { // a pod that was deleted by force had these
+		return nil, fmt.Errorf("ResourceClaim %s has other devices by now, and the former ones are not given back yet", live.Name)
 	}
 	if slices.Contains(c.Pods, uid) {
 		return c, nil
@@ -137,6 +140,18 @@ func driversOf(c *resourcev1.ResourceClaim) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+func allocatedOf(c *resourcev1.ResourceClaim) []string {
+	var out []string
+	for _, r := range c.Status.Allocation.Devices.Results {
+		d := r.Request + ": " + r.Driver + "/" + r.Pool + "/" + r.Device
+		if r.ShareID != nil {
+			d += "/" + string(*r.ShareID)
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // keep writes what is known of a claim, and then knows it.

@@ -24,6 +24,8 @@ type record struct {
 	UID       string   `json:"uid"`
 	Pods      []string `json:"pods"`
 	Drivers   []string `json:"drivers"`
+	// Allocated are the devices that drivers were asked to prepare, so that others of the same claim are told from them.
+	Allocated []string `json:"allocated,omitempty"`
 	// Prepared: all drivers have answered, with Devices.
 	Prepared bool     `json:"prepared,omitempty"`
 	Devices  []device `json:"devices,omitempty"`

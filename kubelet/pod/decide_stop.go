@@ -63,7 +63,8 @@ func (in *Input) settleDown(p *Plan) {
 // free reports whether nothing that another pod could be waiting for is kept: devices are given back before the API hears that the pod has
 // ended. A pod that was refused has none.
 func (in *Input) free() bool {
-	return in.TornDown || len(in.Pod.Spec.ResourceClaims) == 0 || in.End != nil && in.End.Rejected
+	without := len(in.Pod.Spec.ResourceClaims) == 0 && in.Pod.Status.ExtendedResourceClaimStatus == nil
+	return in.TornDown || without || in.End != nil && in.End.Rejected
 }
 
 // anyAlive reports whether a container runs, or may run because its start is under way.

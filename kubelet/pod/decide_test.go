@@ -425,6 +425,8 @@ func BenchmarkDecide(b *testing.B) {
 func TestDevicesFirst(t *testing.T) {
 	p := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
 	p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+	extended := podOf(corev1.RestartPolicyNever, nil, ctr("c"))
+	extended.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c"}
 	for _, tt := range []struct {
 		name     string
 		change   func(*Input)
@@ -434,6 +436,7 @@ func TestDevicesFirst(t *testing.T) {
 		{"its work is over", func(*Input) {}, false, true},
 		{"and its devices are back", func(in *Input) { in.TornDown = true }, true, false},
 		{"it is deleted", func(in *Input) { in.Gone = true }, false, true},
+		{"its claim is for extended resources", func(in *Input) { in.Pod = extended }, false, true},
 		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, true, true},
 	} {
 		in := world{pod: p, box: "stopped", have: []string{"c=exited:0"}}.input(t)
