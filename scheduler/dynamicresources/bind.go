@@ -54,7 +54,8 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 }
 
 // Unreserve gives back what Reserve kept, and takes back the reservations that PreBind wrote. Allocations stay: the next attempt uses them,
-// or PostFilter gives them up.
+// or PostFilter gives them up. A pod that is gone has no next attempt: its reservation stays, since by it the resourceclaim controller knows
+// that the devices are to be freed.
 func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *state.PodInfo, _ string) {
 	s, ok := key.Read(c)
 	if !ok {
@@ -68,7 +69,7 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 		if c.plan != nil && !c.written {
 			p.Known.forget(c.claim.UID)
 		}
-		if c.written {
+		if c.written && !p.isGone(ctx, pod.Pod) {
 			err = errors.Join(err, p.release(ctx, c.claim, pod.Pod.UID))
 		}
 		c.plan, c.written, c.unsure = nil, false, false
@@ -76,6 +77,17 @@ func (p *Plugin) Unreserve(ctx context.Context, c *framework.CycleState, pod *st
 			p.Failed(pod.Pod, err)
 		}
 	}
+}
+
+// isGone tells whether the server has a pod no more, or will not have it bound.
+func (p *Plugin) isGone(ctx context.Context, pod *corev1.Pod) bool {
+	ctx, cancel := context.WithTimeout(ctx, learnWithin)
+	defer cancel()
+	now, err := p.Client.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	if err != nil {
+		return apierrors.IsNotFound(err)
+	}
+	return now.UID != pod.UID || now.DeletionTimestamp != nil && now.Spec.NodeName == ""
 }
 
 // learn finds out what became of a write whose answer was lost, before its devices count as free: the cache may tell of it only later.
@@ -101,7 +113,7 @@ func (p *Plugin) learn(ctx context.Context, c *podClaim, pod *corev1.Pod) error 
 	return nil
 }
 
-// learnWithin bounds learn.
+// learnWithin bounds learn and isGone.
 const learnWithin = 15 * time.Second
 
 // unanswered tells whether a write may have been done although it failed.

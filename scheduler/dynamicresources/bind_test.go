@@ -29,6 +29,14 @@ func (w *world) stored(name string) *resourcev1.ResourceClaim {
 	return c
 }
 
+// store makes a pod on the server.
+func (w *world) store(p *corev1.Pod) {
+	w.t.Helper()
+	if err := w.client.Tracker().Add(p); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // TestPreBind: allocation, finalizer and reservation are written, once more after a conflict, and the reservation is taken back.
 func TestPreBind(t *testing.T) {
 	w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
@@ -42,6 +50,7 @@ func TestPreBind(t *testing.T) {
 		return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", errors.New("somebody was faster"))
 	})
 	p := schedtest.Pod("p", using("c"))
+	w.store(p)
 	a := w.place(p)
 	if !w.plugin.PreBindPreFlight(a.Cycle, a.Pod, "a") {
 		t.Error("there is nothing to write")
@@ -59,8 +68,7 @@ func TestPreBind(t *testing.T) {
 		t.Errorf("known: %v %v", again, err)
 	}
 	w.known.Claim(nil, c)
-	cycle := *a
-	w.plugin.Unreserve(t.Context(), cycle.Cycle, cycle.Pod, "a")
+	w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
 	if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || c.Status.Allocation == nil {
 		t.Errorf("taken back: %+v", c.Status)
 	}
@@ -82,6 +90,7 @@ func TestAnswerLost(t *testing.T) {
 			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 			w.Add(schedtest.Node("a"))
 			p := schedtest.Pod("p", using("c"))
+			w.store(p)
 			a := w.place(p)
 			w.client.PrependReactor("update", "resourceclaims", func(act k8stesting.Action) (bool, runtime.Object, error) {
 				up, ok := act.(k8stesting.UpdateAction)
@@ -106,6 +115,37 @@ func TestAnswerLost(t *testing.T) {
 				t.Errorf("stored: %+v", c.Status)
 			}
 		})
+	}
+}
+
+// TestGone: the reservation of a pod that is deleted while it is bound stays, so that the controller frees the devices.
+func TestGone(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		now  func(*corev1.Pod) // on the server; nil: nothing
+		want int               // reservations
+	}{
+		{"there", func(*corev1.Pod) {}, 0},
+		{"deleted", nil, 1},
+		{"going", func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Now()} }, 1},
+		{"made anew", func(p *corev1.Pod) { p.UID = "another" }, 1},
+	} {
+		w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
+		w.Add(schedtest.Node("a"))
+		p := schedtest.Pod("p", using("c"))
+		a := w.place(p)
+		if err := w.plugin.PreBind(t.Context(), a.Cycle, a.Pod, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if tt.now != nil {
+			now := p.DeepCopy()
+			tt.now(now)
+			w.store(now)
+		}
+		w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
+		if c := w.stored("c"); len(c.Status.ReservedFor) != tt.want || len(w.known.allocated().AllocatedDevices) != 1 {
+			t.Errorf("%s: %+v", tt.name, c.Status)
+		}
 	}
 }
 
