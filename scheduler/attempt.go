@@ -21,7 +21,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// try makes one attempt for a pod: decide, then assume and bind, or say why not.
+// try makes one attempt for a pod: it decides, then settle does what was decided.
 func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 	begin := time.Now()
 	pod := it.Pod
@@ -33,7 +33,7 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 	s.settle(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), s.nominator.view()), begin)
 }
 
-// settle does what an attempt decided.
+// settle does what an attempt decided: it gives the pod its node, or puts the pod back into the queue.
 func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Attempt, begin time.Time) {
 	pod, p := a.Pod, s.profile(a.Pod.Pod)
 	p.measureDecision(a, begin)
@@ -61,7 +61,7 @@ func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Att
 	s.send(ctx, r, held)
 }
 
-// send has a pod bound that has its node, once the plugins that hold it back let it go.
+// send begins the binding cycle of a pod that has its node. held: plugins hold it back in Permit.
 func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingPod) {
 	if held == nil && !r.slow() {
 		s.later(ctx, func(ctx context.Context) { s.bind(ctx, r) })
@@ -75,7 +75,7 @@ func (s *Scheduler) send(ctx context.Context, r *round, held *framework.WaitingP
 	})
 }
 
-// round is an attempt that has found a node.
+// round is an attempt that has found a node: what its binding cycle needs to know.
 type round struct {
 	*profile
 	it    *queue.Item
@@ -94,12 +94,12 @@ func (r *round) timed(point string, took *time.Duration, run func() error) error
 	return err
 }
 
-// slow tells whether something that may take long is to be done before the binding.
+// slow tells whether a PreBind plugin has work that may take long.
 func (r *round) slow() bool {
 	return slices.ContainsFunc(r.preBind, func(p framework.PreBinder) bool { return p.PreBindPreFlight(r.cycle, r.pod, r.node) })
 }
 
-// reserve holds the node for the pod, and asks whether it may go on; held: it waits. After an error nothing is kept.
+// reserve runs Reserve, then Permit. held: a Permit plugin has the pod wait. After an error nothing is kept.
 func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo) (held *framework.WaitingPod, err error) {
 	if err := s.hold(ctx, r, node); err != nil || len(r.permit) == 0 {
 		return nil, err
@@ -119,7 +119,7 @@ func (s *Scheduler) reserve(ctx context.Context, r *round, node *state.NodeInfo)
 	return held, nil
 }
 
-// hold counts the pod on its node, and lets plugins keep what else it needs. After an error nothing is kept.
+// hold assumes the pod on its node, and runs Reserve. After an error nothing is kept.
 func (s *Scheduler) hold(ctx context.Context, r *round, node *state.NodeInfo) error {
 	if err := s.cache.Assume(r.pod, r.node); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *Scheduler) hold(ctx context.Context, r *round, node *state.NodeInfo) er
 	return err
 }
 
-// ask asks the plugins whether the pod may go on; those that have it wait say for how long.
+// ask runs Permit. It returns for how long plugins have the pod wait, by plugin.
 func (s *Scheduler) ask(ctx context.Context, r *round) (map[string]time.Duration, error) {
 	var waits map[string]time.Duration
 	for _, p := range r.permit {
@@ -157,7 +157,7 @@ func (s *Scheduler) ask(ctx context.Context, r *round) (map[string]time.Duration
 	return waits, nil
 }
 
-// park waits for the plugins that hold the pod back, if any do, and then binds it. waiting ends, before ctx, with the pod.
+// park waits for the plugins that hold the pod back, if any do, and then binds it. The context waiting ends when the pod is deleted.
 func (s *Scheduler) park(ctx, waiting context.Context, r *round, held *framework.WaitingPod) {
 	if held == nil {
 		s.bind(waiting, r)
@@ -181,7 +181,7 @@ func (s *Scheduler) park(ctx, waiting context.Context, r *round, held *framework
 	}
 }
 
-// unreserve takes the pod off its node again. What has room now hears of it in giveBack.
+// unreserve takes the pod off its node again. giveBack tells the queue of the room.
 func (s *Scheduler) unreserve(ctx context.Context, r *round) {
 	for _, p := range slices.Backward(r.reserve) {
 		p.Unreserve(context.WithoutCancel(ctx), r.cycle, r.pod, r.node)
@@ -192,7 +192,7 @@ func (s *Scheduler) unreserve(ctx context.Context, r *round) {
 	}
 }
 
-// bind finishes what try began.
+// bind ends the binding cycle: PreBind, Bind and PostBind, or the pod is given back.
 func (s *Scheduler) bind(ctx context.Context, r *round) {
 	begin := time.Now()
 	err := s.writeBinding(ctx, r)
@@ -248,8 +248,8 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 	})
 }
 
-// giveBack returns a pod to the queue that lost the node it had: for a verdict of a plugin's it waits until that may change, after any other
-// error it is tried again. It returns what is left to write, or nil.
+// giveBack returns a pod that has lost its node to the queue. After a plugin's refusal it waits for an event that may change the answer;
+// after any other error it is tried again. giveBack returns what is left to write, or nil.
 func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(context.Context) {
 	// Room that was taken is free again.
 	defer s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: r.pod.Pod})
@@ -321,7 +321,7 @@ func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.At
 	}
 }
 
-// errNoRoom is that nothing can be done for a pod.
+// errNoRoom says that no PostFilter plugin could make room.
 var errNoRoom = errors.New("no room can be made")
 
 func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Attempt) error {
@@ -344,7 +344,7 @@ func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Atte
 	return errNoRoom
 }
 
-// markDecision tells the story of an attempt; only tests make it fail.
+// markDecision emits the mark of an attempt. It fails only where a test makes it fail.
 func (s *Scheduler) markDecision(it *queue.Item, a *framework.Attempt, begin time.Time) error {
 	if s.cfg.Marks == nil {
 		return nil

@@ -10,12 +10,13 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// lanes are the queue of the scheduling loop, which is embedded, and beside it that of the pods about which extenders are asked: so no pod waits
-// for an extender that has no say about it. A pod stays in the lane in which it came.
+// lanes are the scheduler's two queues, each with a loop of its own. The embedded one is for most pods. The other is the extender lane, for
+// pods about which HTTP extenders are asked: so no pod waits for an extender that has no say about it. A pod stays in its lane until it
+// leaves the queue. Pods of a group are never in the extender lane.
 type lanes struct {
 	*queue.Queue
-	outside *queue.Queue // nil: there are no extenders
-	wants   func(*corev1.Pod) bool
+	outside *queue.Queue           // the extender lane; nil: there are no extenders
+	wants   func(*corev1.Pod) bool // tells whether an extender is asked about a pod
 }
 
 func newLanes(c queue.Config, wants func(*corev1.Pod) bool) *lanes {

@@ -13,7 +13,7 @@ import (
 	"keelson/scheduler/state"
 )
 
-// nominator holds the pods for which room is being made on a node.
+// nominator holds the nominated pods: those for which preemption is making room, each with its node (status.nominatedNodeName).
 type nominator struct {
 	mu   sync.Mutex
 	at   map[types.UID]string
@@ -68,7 +68,7 @@ func (n *nominator) each(f func(p *state.PodInfo, node string)) {
 	}
 }
 
-// view returns how to ask, or nil when there are none, which is nearly always.
+// view returns the function by which the engine asks for a node's nominated pods; nil: there are none, which is nearly always so.
 func (n *nominator) view() framework.Nominations {
 	n.mu.Lock()
 	defer n.mu.Unlock()

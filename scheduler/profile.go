@@ -20,18 +20,17 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// profile is a scheduler's plugins by what the loop has them do, and what decides with them.
+// profile is a profile's plugins by extension point, and the engines that decide with them: one for each lane.
 type profile struct {
 	*framework.Profile
-	name    string
-	engine  *framework.Engine
-	outside *framework.Engine // decides about pods of the lane outside
-	post    []framework.PostFilterer
-	reserve []framework.Reserver
-	permit  []framework.Permitter
-	// placementFeasible say whether a pod group has enough nodes.
+	name              string
+	engine            *framework.Engine
+	outside           *framework.Engine // for the extender lane
+	post              []framework.PostFilterer
+	reserve           []framework.Reserver
+	permit            []framework.Permitter
 	placementFeasible []framework.PlacementFeasible
-	room              []framework.PodGroupPostFilterer
+	groupPost         []framework.PodGroupPostFilterer
 	preBind           []framework.PreBinder
 	bind              []framework.Binder
 	postBind          []framework.PostBinder
@@ -53,7 +52,7 @@ func newProfile(of *framework.Profile, parallelism int, binder *extender.Binder)
 		reserve:           framework.Of[framework.Reserver](of, framework.AtReserve),
 		permit:            framework.Of[framework.Permitter](of, framework.AtPermit),
 		placementFeasible: framework.All[framework.PlacementFeasible](of),
-		room:              framework.Of[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
+		groupPost:         framework.Of[framework.PodGroupPostFilterer](of, framework.AtPostFilter),
 		preBind:           framework.Of[framework.PreBinder](of, framework.AtPreBind),
 		bind:              framework.Of[framework.Binder](of, framework.AtBind),
 		postBind:          framework.Of[framework.PostBinder](of, framework.AtPostBind),

@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scheduler gives pods their nodes. cluster runs it in process, the scheduler
-// command as a program of its own. Informers feed the cache and the queue; one loop
-// takes a pod, decides on a snapshot (framework.Engine, a pure function) and hands what
-// has to be written to a bounded set of workers. Pods about which HTTP extenders are asked have a lane beside it. It never touches a pod that names
-// another scheduler, and it never writes anything but bindings, the status of pods that
-// do not fit (and of pods that have to go for more important ones) and of scheduling policies, and events.
 package scheduler
 
 import (
@@ -68,11 +62,11 @@ type Scheduler struct {
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
-	conditions      groupWrites
+	conditions      groupWrites   // of pod groups
 	groups          *state.Groups // nil: pod groups are no business of this scheduler's
 	queue           *lanes
 	extenders       *extender.Set
-	deciding        sync.Mutex // held while a pod is decided about, on whichever lane
+	deciding        sync.Mutex // held by the lane that decides; see extenderlane.go
 	nominator       *nominator
 	defaultSelector *defaultSelector
 	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
@@ -83,9 +77,9 @@ type Scheduler struct {
 	inEffect        policy.Set              // policies of the API
 	policies        *objects.Follower       // nil: nobody asks for them
 	devices         *dynamicresources.Known // nil: no profile has the plugin
-	waits           sync.WaitGroup          // of pods that wait for plugins
-	waiting         waiting                 // the same, by pod
-	permits         framework.WaitingPods
+	waits           sync.WaitGroup          // binding cycles that wait, each on a goroutine of its own
+	waiting         waiting                 // the same, by pod: what ends their wait
+	permits         framework.WaitingPods   // those of them that Permit holds back
 	log             *slog.Logger
 }
 
@@ -202,7 +196,7 @@ func (s *Scheduler) write(ctx context.Context) {
 	}
 }
 
-// later hands a job (nil: none) to the writers; when all are busy the loop waits for them.
+// later hands a job (nil: none) to the writers. When all are busy, the caller waits for one.
 func (s *Scheduler) later(ctx context.Context, job func(context.Context)) {
 	if job == nil {
 		return

@@ -13,13 +13,14 @@ import (
 // errDeleted ends the wait of a pod that is being deleted: nobody needs to hear of it.
 var errDeleted = errors.New("the pod is being deleted")
 
-// waiting are the bindings that wait for volumes. The zero value has none.
+// waiting are the pods whose binding cycle waits on a goroutine of its own, for Permit or for a slow PreBind (volumes, devices). The zero
+// value has none.
 type waiting struct {
 	mu    sync.Mutex
 	stops map[types.UID]context.CancelCauseFunc
 }
 
-// begin returns a context that stop ends; the function must be called when the binding has ended.
+// begin returns a context that stop cancels, and a function to call when the binding cycle has ended.
 func (w *waiting) begin(ctx context.Context, pod types.UID) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.mu.Lock()

@@ -32,7 +32,7 @@ type Question struct {
 	// Drain nodes are cordoned and their pods move, but for those of DaemonSets; Remove nodes are gone with all their pods.
 	Drain, Remove []string
 	Add           []*corev1.Node
-	// Reader is what the client reads through; nil ok: nobody then learns at once what may not be read.
+	// Reader is what the client reads through. It may be nil; then a request that is forbidden is retried until the context ends.
 	Reader *Reader
 }
 

@@ -8,33 +8,33 @@ import (
 	"keelson/scheduler/state"
 )
 
-// Advice is what others than plugins said about the nodes that fitted a pod when they were asked: HTTP extenders, which answer too slowly for
-// the scheduling loop to wait for them.
+// Advice is what HTTP extenders said about the nodes that fitted a pod when they were asked. They answer too slowly for the scheduling loop
+// to wait, so the attempt is made in two halves, Engine.Fit and Engine.DecideWith, and Advice is what comes between.
 type Advice struct {
-	// Before are the refusals of the attempt by which the others were asked, and Looked how many nodes it looked at.
+	// Before are the nodes that plugins refused before the extenders were asked, and Looked how many nodes were looked at then.
 	Before []Refusal
 	Looked int
-	// Asked are the nodes that they were asked about, by name; no other node is chosen. Refused are their refusals.
+	// Asked are the nodes that the extenders were asked about, by name: no other is chosen. Refused are those of them that they refused.
 	Asked   []string
 	Refused map[string]*Status
-	// Scores are theirs.
+	// Scores are the extenders', by extender.
 	Scores []AdvisedScores
-	// Ignored is what went wrong and does not count, a sentence each.
+	// Ignored are errors that do not count, a sentence each: of an extender with ignorable: true when it filters, of any when it scores.
 	Ignored []string
-	// FilterTook and ScoreTook are how long they took.
+	// FilterTook and ScoreTook are how long the extenders took.
 	FilterTook, ScoreTook time.Duration
-	// Outdated is set by the attempt when a plugin refuses a node now that the advice is for.
+	// Outdated is set by DecideWith when a plugin now refuses a node that the extenders were asked about.
 	Outdated bool
 }
 
-// AdvisedScores are the scores of one adviser, by node, from 0 to MaxScore; a node without one has 0.
+// AdvisedScores are the scores of one extender, by node, from 0 to MaxScore; a node without one has 0.
 type AdvisedScores struct {
 	By     Weighted
 	Raw    map[string]int64 // as given
 	Scores map[string]int64
 }
 
-// apply looks at the nodes among candidates that the advice is about.
+// apply asks the filters again about the nodes among candidates that the extenders were asked about, and adds the extenders' refusals.
 func (v *Advice) apply(a *Attempt, candidates []*state.NodeInfo, check func(*state.NodeInfo) *Status) {
 	at := func(name string) *state.NodeInfo { return a.Snapshot.Node(name) }
 	if len(candidates) != len(a.Snapshot.Nodes) { // a plugin knows the only nodes that can pass

@@ -39,15 +39,17 @@ type Attempt struct {
 	Scores   [][]int64
 	Totals   []int64
 	Chosen   *state.NodeInfo
-	// Nominations are the pods that are to come to nodes, and NominatedBefore the node where room is being made for this one.
+	// Nominations are other pods for which room is being made, by node. NominatedBefore is the node where an earlier attempt made room for
+	// this pod; "": none.
 	Nominations     Nominations
 	NominatedBefore string
-	// Outside runs what takes long in PostFilter, and lets other pods be scheduled meanwhile; nil: it must not be done here.
+	// Outside is set for pods about which HTTP extenders are asked. PostFilter calls it to ask them about victims: it runs run while other
+	// pods are scheduled. nil: extenders must not be asked.
 	Outside func(run func())
 	// PostMessage is what PostFilter had to say, and Nominated the node where it makes room.
 	PostMessage string
 	Nominated   string
-	// Preemption is whom PostFilter drives away; nil: nobody.
+	// Preemption is what PostFilter decided about victims; nil: there are none.
 	Preemption *Preemption
 
 	// How long the extension points took. FilterTook includes PreFilterTook, ScoreTook includes PreScoreTook.

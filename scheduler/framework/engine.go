@@ -65,7 +65,7 @@ func Enough(n, percent int) int {
 	return max(n*percent/100, minFeasible)
 }
 
-// Nominations tells which pods are about to come to a node where room is being made for them; nil: none.
+// Nominations returns a node's nominated pods: those for which preemption is making room there. nil: no node has any.
 type Nominations func(node string) []*state.PodInfo
 
 // Decide makes one attempt. The result is valid until the next call.
@@ -75,12 +75,14 @@ func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominat
 	return a
 }
 
-// Fit is the first half of Decide where others will be asked about the nodes: it finds as many nodes that fit as are enough. The result is valid until the next call.
+// Fit is the first half of Decide for pods about which extenders are asked: it finds nodes that fit, as many as are enough, and chooses none.
+// The result is valid until the next call.
 func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
 	return e.fit(pod, s, nominated, nil, true)
 }
 
-// DecideWith makes an attempt with what others than plugins said about the nodes that Fit found.
+// DecideWith is the second half: it decides among the nodes that Fit found, with what extenders said about them. s is a new snapshot: a node
+// that fitted before may not fit now.
 func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
 	a := e.fit(pod, s, nominated, advice, true)
 	e.choose(a, advice)
@@ -89,7 +91,8 @@ func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapsho
 	return a
 }
 
-// fit finds the nodes that fit, or as many as are enough. With advice only those are looked at that it is about.
+// fit finds the nodes that fit, or as many as are enough. With advice it looks only at the nodes that extenders were asked about. part: not
+// all nodes need be judged.
 func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations, advice *Advice, part bool) *Attempt {
 	begin := time.Now()
 	e.class = nil
@@ -264,7 +267,7 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	}
 }
 
-// checkNominated refuses a node unless the pod fits both without and with the pods of the same or a higher priority that are to come.
+// checkNominated refuses a node unless the pod fits both without and with the node's nominated pods of the same or a higher priority.
 func checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
 	if st := Check(a.Filters, n); st != nil {
 		return st
@@ -272,7 +275,7 @@ func checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Statu
 	return checkComing(a, n, nominated)
 }
 
-// checkComing refuses a node, where the pod fits, if it does not beside the pods that are to come.
+// checkComing refuses a node where the pod fits now, but not beside the nominated pods of its or a higher priority.
 func checkComing(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
 	var coming []*state.PodInfo
 	for _, p := range nominated(n.Name) {

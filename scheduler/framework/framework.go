@@ -19,8 +19,18 @@
 //
 // A PreFilter or PreScore that has nothing to say about a pod returns nil, which then costs nothing. What a plugin finds out at one
 // point and wants at a later one it keeps in the attempt's CycleState, under a Key.
-// What a plugin looks at besides nodes and pods it gets from its Handle's informers, and in EventsToRegister it names the changes
-// that may make a pod fit which it refused.
+// What a plugin looks at besides nodes and pods it gets from its Handle's informers. In EventsToRegister it names the changes that may make
+// a pod fit which it refused.
+//
+// Pod groups have PlacementFeasible (above), and PodGroupPostFilterer in place of PostFilterer (group.go).
+//
+// Engine runs the filters and scorers. A NodeFilter or NodeScorer can tell it more about itself, to be asked less often:
+//
+//	Local                 its answer rests on one node: it is asked once for all pods of a class (class.go)
+//	AllFilter, AllScorer  it judges all nodes in one call (wholesale.go)
+//	Narrower              it knows the few nodes that can pass
+//	Absolute              its scores need no Normalize
+//	PreFilterExtensions   it can tell what it would say if pods came or went: preemption asks
 package framework
 
 import (
@@ -83,8 +93,8 @@ type NodeFilter interface {
 	Filter(n *state.NodeInfo) *Status
 }
 
-// Local is a NodeFilter or a NodeScorer whose answer rests on the NodeInfo it is asked about alone, on labels, taints and images of all nodes, and,
-// of the pod, on what state.PodInfo.AppendClass covers. The engine asks it once per state of a node and class of pods.
+// Local is a NodeFilter or a NodeScorer whose answer rests on three things alone: the NodeInfo it is asked about; labels, taints and images of
+// all nodes; and, of the pod, what state.PodInfo.AppendClass covers. The engine asks it once per state of a node and class of pods.
 type Local interface {
 	Local()
 }
@@ -136,8 +146,8 @@ type Scorer interface {
 // NodeScorer scores nodes for one pod.
 type NodeScorer interface {
 	Score(n *state.NodeInfo) int64
-	// Normalize turns scores of nodes, in the order Score was asked, into 0..MaxScore; more is better. Only who sums the scores of several
-	// rules, each with a weight of its own, may go beyond.
+	// Normalize turns scores of nodes, in the order Score was asked, into 0..MaxScore; more is better. Only a plugin that sums weighted rules
+	// (CELPolicy) may go beyond.
 	Normalize(scores []int64)
 }
 

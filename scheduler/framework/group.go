@@ -14,7 +14,7 @@ import (
 // PodGroupPostFilterer tries to make room for a pod group that cannot be placed.
 type PodGroupPostFilterer interface {
 	Plugin
-	// PodGroupPostFilter returns the nodes where room is being made, by pod, none: nowhere; and what there is to say.
+	// PodGroupPostFilter returns the nodes where room is being made, by pod, and what users are told. Empty: no room is made.
 	PodGroupPostFilter(ctx context.Context, a *GroupAttempt) (nominated map[types.UID]string, message string)
 }
 
@@ -27,7 +27,7 @@ type GroupAttempt struct {
 	NominatedBefore func(types.UID) string
 	// GroupOf is how the group of another pod stands.
 	GroupOf func(*corev1.Pod) state.PodGroup
-	// Without places the group in a cluster without some pods; why says why that fails.
+	// Without tries to place the group in a copy of the cluster without the pods for which gone holds. why: it cannot be placed there.
 	Without func(gone func(*state.PodInfo) bool) (t GroupTrial, why *Status)
 	// Nodes are those of the cluster.
 	Nodes []*state.NodeInfo
@@ -37,7 +37,8 @@ type GroupAttempt struct {
 type GroupTrial interface {
 	// Nodes tells where the pods went.
 	Nodes() map[types.UID]string
-	// Return puts a pod back if the group stays placed nevertheless. It may say no where it would be too costly to know.
+	// Return puts pods back onto their nodes on, if the group stays placed nevertheless, and tells whether it does. It may say no where
+	// finding out would cost too much.
 	Return(p []*state.PodInfo, on []string) bool
 }
 

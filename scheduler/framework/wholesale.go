@@ -4,8 +4,8 @@ package framework
 
 import "keelson/scheduler/state"
 
-// wholesale tells whether all nodes can be judged at once: no filter wants to be asked node by node, and the profile does not say that a
-// part of the nodes is enough.
+// wholesale tells whether filters can judge all nodes at once (filterAll): each is Local or an AllFilter, no Narrower left nodes out, and the
+// profile does not say that a part of the nodes is enough (percentageOfNodesToScore).
 func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool {
 	if len(nodes) != len(a.Snapshot.Nodes) || e.percent > 0 && e.percent < 100 {
 		return false
@@ -49,7 +49,8 @@ func (e *Engine) filterAll(a *Attempt, c *class, nominated Nominations) {
 	}
 }
 
-// sample keeps as many of the nodes that fit as are enough, beginning where the last sample ended: where a scorer is to be asked node by node.
+// sample keeps only as many of the nodes that fit as are enough, beginning where the last sample ended. It does so where a scorer has to be
+// asked node by node.
 func (e *Engine) sample(a *Attempt) bool {
 	enough := Enough(len(a.Snapshot.Nodes), 0)
 	if len(a.Feasible) <= enough {

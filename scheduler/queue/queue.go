@@ -4,7 +4,7 @@
 // important one; event handlers add pods and report what happened in the cluster, which
 // moves pods back only when a plugin that refused them says that the event may help.
 //
-//	       Add                    Pop                     bound
+//	       Set                    Pop           Assumed, Done: bound
 //	  +-----------> active ---------------> in flight ----------> (gone)
 //	  |               ^  ^                   |    |
 //	  | gate opened   |  | time is up        |    | Retry (an error)
@@ -12,6 +12,10 @@
 //	                  |          ^           | Unschedulable
 //	                  |          | event     v
 //	                  +----------+---- unschedulable (5 minutes at most)
+//
+// A pod in flight is being tried: events that happen meanwhile are kept for it, since one of them may make it fit. Between Assumed and Done
+// it is in binding. The pods of a pod group wait and fly as one (group.go). The scheduler has a second queue for pods about which HTTP
+// extenders are asked.
 //
 // It never looks at nodes and never calls the server. With nothing to wait for it sets no timer.
 package queue
@@ -36,7 +40,7 @@ type Config struct {
 	Flush          time.Duration // [5 min] an unschedulable pod is tried again after this even without an event
 	// Less orders the pods that are ready; it must be set.
 	Less func(a, b *framework.QueuedPod) bool
-	// Profiles are the rules of pods by the scheduler that they name, and Rules those of the others.
+	// Profiles are the rules for pods, by the scheduler that they name. Rules are for pods of any other scheduler name.
 	Rules    Rules
 	Profiles map[string]Rules
 	// Entered is told when a pod comes to one of the queue's places, with the reason ("PodAdd", an event's label, ...). May be nil.
@@ -48,7 +52,8 @@ type Config struct {
 
 // Rules are what a profile's plugins say of waiting pods.
 type Rules struct {
-	// Gates keep pods out; Hints say, by plugin, which events may help; a plugin not in it is helped by every event.
+	// Gates keep pods out. Hints say, by plugin, which events may make a pod fit that the plugin refused. For a plugin that is not in Hints
+	// every event may.
 	Gates []framework.PreEnqueuer
 	Hints map[string][]framework.ClusterEventWithHint
 }
@@ -65,12 +70,13 @@ type Item struct {
 	pos       int // in its heap
 	due       time.Time
 	gatedBy   string
-	// While the pod is in flight: where in the events its flight began, the pod's newest version, and whether it is gone.
+	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it is gone.
 	popped  int64
 	newer   *state.PodInfo
 	removed bool
 	assumed int64 // how many events there had been when it got its node
-	// of is the group of a pod that waits with others. What stands for a group leads them, under key; riders are those that were popped with it.
+	// Of pod groups: of is the group of a pod. The group's head (see group.go) has leads and key instead, and in flight riders: the group's
+	// pods that were popped with it.
 	of, leads *members
 	key       state.GroupKey
 	riders    []*Item

@@ -12,7 +12,10 @@ import (
 	"keelson/scheduler/queue"
 )
 
-// loopOutside makes one attempt after another for pods about which extenders are asked.
+// The extender lane. An extender may take seconds to answer, so this loop runs beside the scheduling loop. s.deciding is the turn to decide:
+// each loop holds it for an attempt, and this one lets go of it (meanwhile) while it waits for extenders.
+
+// loopOutside makes one attempt after another for pods of the extender lane.
 func (s *Scheduler) loopOutside(ctx context.Context) {
 	for {
 		it := s.queue.outside.Pop(ctx)
@@ -25,11 +28,12 @@ func (s *Scheduler) loopOutside(ctx context.Context) {
 	}
 }
 
-// roundsOutside bounds how often extenders are asked in one attempt, when nodes fill up while they answer.
+// roundsOutside bounds how often extenders are asked in one attempt. They are asked again when nodes have filled up meanwhile and
+// none is left that they allow.
 const roundsOutside = 3
 
-// tryOutside makes one attempt for a pod about which extenders are asked: what fits is found, the extenders are asked about it while others
-// decide, and then it is decided with what they said on the cluster's state as it is by then. s.deciding is held.
+// tryOutside makes one attempt for a pod of the extender lane, in three steps: Fit finds nodes that fit; the extenders are asked about these
+// nodes while the other lane decides; DecideWith takes a new snapshot and their answers, and chooses. s.deciding is held when it is called.
 func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 	begin, pod := time.Now(), it.Pod
 	p := s.profile(pod.Pod)
@@ -80,7 +84,7 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 	s.settle(ctx, it, a, begin)
 }
 
-// meanwhile runs what waits for others while the other lane decides.
+// meanwhile runs run without s.deciding, so that the other lane can decide. Whatever was known of the cluster may have changed afterwards.
 func (s *Scheduler) meanwhile(run func()) {
 	s.deciding.Unlock()
 	defer s.deciding.Lock()

@@ -13,9 +13,10 @@ import (
 	"keelson/scheduler/state"
 )
 
-// makeRoom looks for pods whose leaving would let the group be placed. What the attempt had placed has been taken back.
+// makeRoom runs preemption for the whole group: it looks for pods whose leaving would let the group be placed. The caller has taken back what
+// the attempt had placed.
 func (a *groupAttempt) makeRoom(ctx context.Context) {
-	if len(a.room) == 0 || a.group.Object == nil {
+	if len(a.groupPost) == 0 || a.group.Object == nil {
 		return
 	}
 	at := &framework.GroupAttempt{
@@ -29,7 +30,7 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 		at.Pods = append(at.Pods, t.it.Pod)
 	}
 	_ = a.measure("PostFilter", func() error {
-		for _, p := range a.room {
+		for _, p := range a.groupPost {
 			if p.Name() == preempt.Name {
 				measured().preemptions.Inc()
 			}
@@ -43,10 +44,10 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 	})
 }
 
-// mostJudged bounds how often pods are judged to find out who may stay.
+// mostJudged bounds how many times filters are asked about a pod to find out which victims may stay after all.
 const mostJudged = 20_000
 
-// groupTrial is a copy of the cluster with the group placed.
+// groupTrial is a copy of the cluster's state in which the group has been placed.
 type groupTrial struct {
 	a      *groupAttempt
 	engine *framework.Engine

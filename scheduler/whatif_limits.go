@@ -18,13 +18,13 @@ import (
 	"keelson/api/quota"
 )
 
-// lets is what a namespace lets in.
+// lets is what admission bounds in a namespace: a question must not plan pods that the server would refuse.
 type lets struct {
 	ranges []corev1.LimitRange
-	quotas []corev1.ResourceQuota // their Status.Used grows with what the question makes
+	quotas []corev1.ResourceQuota // Status.Used grows with the pods and claims that the question adds
 }
 
-// learn reads what a namespace lets in. Who may not read it is told so by a note, and nothing is held back.
+// learn reads a namespace's limit ranges and quotas. For a user who may not read them none are applied, and a note says so.
 func (t *trial) learn(ctx context.Context, namespace string) error {
 	if t.lets[namespace] != nil {
 		return nil

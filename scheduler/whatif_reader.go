@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Reader lets through the requests of a question that read, and hears which of them are forbidden: informers would try those again and again.
+// Reader is put before the transport of a question's client. It lets only GET requests through, and notes the first that is forbidden:
+// informers would retry it for ever, and the user would not learn why nothing happens.
 type Reader struct{ refused chan error }
 
 // NewReader returns a Reader for one question.

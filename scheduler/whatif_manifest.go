@@ -27,10 +27,10 @@ import (
 // maxManifest bounds what is read of a manifest, in bytes.
 const maxManifest = 8 << 20
 
-// Wanted are the objects of a manifest that lead to pods.
+// Wanted are the objects of a manifest whose pods `keelson whatif` is asked to place, and their claims.
 type Wanted struct{ objects []runtime.Object }
 
-// ReadWanted reads YAML or JSON documents. namespace is of those that name none. Objects that lead to no pods are an error.
+// ReadWanted reads YAML or JSON documents. namespace is for objects that name none. Objects that lead to no pods are an error.
 func ReadWanted(r io.Reader, namespace string) (Wanted, error) {
 	var w Wanted
 	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))

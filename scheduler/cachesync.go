@@ -17,11 +17,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// fillsSoon is how long caches may take to fill before anybody asks why.
+// fillsSoon is how long informers may take to sync before it is looked into which do not, and why.
 const fillsSoon = 2 * time.Second
 
-// filled waits until the caches of f, also those that plugins took, and the checkers are filled. Who plugs in may look at kinds that the
-// server does not have: for those it does not wait.
+// filled waits until the informers of f and the checkers in more have synced. f has also the informers that plugins asked for. A plugin may
+// ask for a kind that the server does not have: its informer never syncs, and is not waited for.
 func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactory, more []cache.DoneChecker) error {
 	soon, cancel := context.WithTimeout(ctx, fillsSoon)
 	defer cancel()
@@ -45,7 +45,7 @@ func (s *Scheduler) filled(ctx context.Context, f informers.SharedInformerFactor
 	return nil
 }
 
-// absent tells that the server says which resources it has, and that none of a group's version is as is says.
+// absent tells whether discovery works and lists no resource of gv for which is holds.
 func (s *Scheduler) absent(gv schema.GroupVersion, is func(resource, kind string) bool) bool {
 	if !s.serves(corev1.SchemeGroupVersion, "pods") {
 		return false // it does not say

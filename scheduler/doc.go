@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scheduler gives pods their nodes. cluster runs it in process, the command `keelson scheduler` as a program of its own.
+// `keelson whatif` asks it where pods would go.
+//
+// The way of a pod, in Kubernetes' words:
+//
+//	watch.go       informers write nodes and pods into state.Cache, waiting pods and cluster events into the queue
+//	scheduler.go   the scheduling loop pops a pod
+//	attempt.go     the scheduling cycle: framework.Engine decides on a snapshot, a pure function; Reserve and Permit follow.
+//	               A pod that fits nowhere goes to PostFilter (preemption), then back to the queue
+//	attempt.go     the binding cycle, beside the loop: waits for Permit, then PreBind, Bind and PostBind. A bounded set of
+//	               writers does it, or a goroutine of the pod's own where it may take minutes
+//	report.go      what users are told: events, the condition PodScheduled, the nominated node
+//
+// Three kinds of pods take a way of their own:
+//
+//   - Pods about which HTTP extenders are asked have a second queue and loop, the extender lane (lanes.go, extenderlane.go).
+//     While an extender answers, the other lane decides. Scheduler.deciding lets one lane decide at a time.
+//   - The pods of a pod group are tried in one attempt; none is bound unless enough of them have nodes (group.go, grouppreempt.go,
+//     groupstatus.go).
+//   - Pods with ResourceClaims get their devices from the plugin of package dynamicresources (devices.go).
+//
+// It never touches a pod that names another scheduler. It writes only: bindings; the status of pods that do not fit; what preemption
+// needs (the victims' status and deletion); what plugins need (volumes and their claims, allocations and reservations of
+// ResourceClaims); the status of PodGroups and SchedulingPolicies; events; and its lease.
+package scheduler
