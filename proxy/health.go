@@ -290,3 +290,10 @@ func (l *liveness) answer(w http.ResponseWriter, asNode bool) {
 	}
 	writeJSON(w, out)
 }
+
+// since is the time from which on writes fail; zero: they do not.
+func (l *liveness) since() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failing
+}

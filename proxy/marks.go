@@ -15,7 +15,7 @@ import (
 )
 
 // tell emits marks of the pods that became reachable, and says which frontends are not served.
-func (p *Proxy) tell(b *feedBatch, c services.Change, begun time.Time, full bool) {
+func (p *Proxy) tell(b *changeBatch, c services.Change, begun time.Time, full bool) {
 	for n, after := range c.After {
 		before := c.Before[n]
 		p.refused(n, before, after)
@@ -62,10 +62,10 @@ func (p *Proxy) refused(n types.NamespacedName, before, after *services.Part) {
 		}
 	}
 	for _, r := range after.Refused {
-		svc := p.feed.service(n)
+		svc := p.tracker.service(n)
 		if known[r.Addr] || svc == nil {
 			continue
 		}
-		p.told.Event(svc, corev1.EventTypeWarning, "AddressInUse", fmt.Sprintf("node %s does not serve %s: %s has it", p.cfg.NodeName, r.Addr, r.By))
+		p.events.Event(svc, corev1.EventTypeWarning, "AddressInUse", fmt.Sprintf("node %s does not serve %s: %s has it", p.cfg.NodeName, r.Addr, r.By))
 	}
 }

@@ -44,7 +44,7 @@ func Collectors() []prometheus.Collector {
 }
 
 // observe counts one write.
-func observe(b *feedBatch, took time.Duration, full bool) {
+func observe(b *changeBatch, took time.Duration, full bool) {
 	syncDuration.Observe(took.Seconds())
 	if full {
 		syncFull.Observe(took.Seconds())

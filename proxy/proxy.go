@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package proxy makes Services reachable from this node and its pods: it follows Services and EndpointSlices through the client and keeps one
-// nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own. It never carries a packet
-// itself, runs no other program, leaves foreign tables alone, and does nothing while nothing changes.
+// nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own, and asks it which rules a
+// Service has (written.go). It never carries a packet itself, runs no other program, leaves foreign tables alone, and does nothing
+// while nothing changes. NetworkPolicies are package policy's, in a table and a role of their own.
+//
+// A change goes: informers -> changetracker.go -> Proxy.keep (the loop) -> services.State.Update, which returns the difference ->
+// one nftables transaction -> marks, events, and stale conntrack entries of UDP (conntrack.go). Beside it, health.go answers load
+// balancers.
 //
 // Invariants:
 //  1. One goroutine owns the state and writes the table. Informers only note what changed; what is noted while a transaction runs is
@@ -51,20 +56,20 @@ type Config struct {
 
 // Proxy serves the Services of one node.
 type Proxy struct {
-	cfg    Config
-	log    *slog.Logger
-	writer *nft.Writer
-	feed   feed
-	health *healthChecks
-	live   *liveness
-	told   *client.Events
+	cfg     Config
+	log     *slog.Logger
+	writer  *nft.Writer
+	tracker changeTracker
+	health  *healthChecks
+	live    *liveness
+	events  *client.Events
 	// written is what the kernel has.
 	written written
 
 	// Of the loop alone.
 	node  services.Node
 	state *services.State  // nil until the first write
-	owed  *services.Change // written to the state, but not to the kernel: neither flows nor people know yet; nil: nothing
+	owed  *services.Change // in the state, but not in the kernel yet: marks, events and conntrack follow once it is; nil: nothing
 	pace  pace
 }
 
@@ -82,9 +87,9 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.Taken == nil {
 		cfg.Taken = listening
 	}
-	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log, own: net.InterfaceAddrs}, told: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
+	p := &Proxy{cfg: cfg, log: cfg.Log, live: &liveness{}, health: &healthChecks{log: cfg.Log, own: net.InterfaceAddrs}, events: cfg.Client.Events("kube-proxy", cfg.NodeName, cfg.Log)}
 	p.health.live = p.live
-	p.feed.init()
+	p.tracker.init()
 	return p, nil
 }
 
@@ -99,7 +104,7 @@ func (p *Proxy) Run(ctx context.Context, ready func()) error {
 	damaged := make(chan struct{}, 1)
 	return run.Together(nil,
 		run.Part{Name: "informers", Run: p.follow},
-		run.Part{Name: "events", Run: p.told.Run},
+		run.Part{Name: "events", Run: p.events.Run},
 		run.Part{Name: "rules", Run: func(ctx context.Context, ready func()) error { return p.keep(ctx, damaged, ready) }},
 		run.Part{Name: "watch of rules", Run: func(ctx context.Context, ready func()) error {
 			ready()
@@ -126,7 +131,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// keep is the loop: it writes what the feed notes, and writes again what was damaged or could not be written.
+// keep is the loop: it writes what the tracker notes, and writes again what was damaged or could not be written.
 func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func()) error {
 	started := sync.OnceFunc(ready)
 	timer := time.NewTimer(0)
@@ -139,7 +144,7 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.feed.wake:
+		case <-p.tracker.wake:
 		case <-damaged:
 			broken = true
 			p.log.Warn("the rules of services were changed by somebody else", "table", p.cfg.Table)
@@ -172,14 +177,14 @@ func (p *Proxy) keep(ctx context.Context, damaged <-chan struct{}, ready func())
 
 // sync takes what changed and writes it.
 func (p *Proxy) sync(broken bool) error {
-	batch := p.feed.take()
+	batch := p.tracker.take()
 	if batch == nil && !broken {
 		return nil
 	}
 	begun := time.Now()
 	full, err := false, error(nil)
 	if batch == nil {
-		batch, err = &feedBatch{}, p.writer.Repair()
+		batch, err = &changeBatch{}, p.writer.Repair()
 	} else {
 		full, err = p.write(batch, broken)
 		p.health.set(p.state, p.node.NodePortCIDRs)
@@ -201,13 +206,13 @@ func (p *Proxy) sync(broken bool) error {
 }
 
 // write brings a batch into state and kernel, and notes in owed what changed. full says that it was the whole table.
-func (p *Proxy) write(batch *feedBatch, broken bool) (full bool, err error) {
+func (p *Proxy) write(batch *changeBatch, broken bool) (full bool, err error) {
 	node := p.facts(batch.node)
 	var c services.Change
 	full = p.state == nil || !sameNode(p.node, node)
 	if full {
 		var t *nft.Table
-		t, p.state, c = services.Table(p.cfg.Table, node, p.feed.all())
+		t, p.state, c = services.Table(p.cfg.Table, node, p.tracker.all())
 		p.node = node
 		err = p.writer.Write(t)
 	} else {
@@ -228,13 +233,13 @@ func (p *Proxy) write(batch *feedBatch, broken bool) (full bool, err error) {
 func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 	in := make(map[types.NamespacedName]services.Input, len(names))
 	for n := range names {
-		in[n] = p.feed.input(n)
+		in[n] = p.tracker.input(n)
 	}
 	c := p.state.Update(in)
 	for len(c.Freed) > 0 {
 		again := map[types.NamespacedName]services.Input{}
 		for _, n := range c.Freed {
-			again[n] = p.feed.input(n)
+			again[n] = p.tracker.input(n)
 		}
 		more := p.state.Update(again)
 		c.Join(more)
@@ -246,7 +251,7 @@ func (p *Proxy) update(names map[types.NamespacedName]seen) services.Change {
 	return c
 }
 
-// pace says how long to wait before the next repair: longer and longer while somebody insists.
+// pace is the back-off of repairs: something else may change the table back each time.
 type pace struct {
 	last time.Time
 	gap  time.Duration

@@ -13,7 +13,7 @@ import (
 	"keelson/proxy/services"
 )
 
-// written is what the kernel has taken, and when: for people who ask. Parts are never changed once they are made.
+// written is what the kernel has of each Service, and since when: Rules answers from it. Parts are never changed once they are made.
 type written struct {
 	mu    sync.Mutex
 	parts map[types.NamespacedName]writtenPart
@@ -67,11 +67,4 @@ func (p *Proxy) Rules(namespace, name string) (*reach.Rules, error) {
 		out.Refused = append(out.Refused, fmt.Sprintf("%s: %s has it", r.Addr, r.By))
 	}
 	return out, nil
-}
-
-// since is the time from which on writes fail; zero: they do not.
-func (l *liveness) since() time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.failing
 }

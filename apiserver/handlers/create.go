@@ -95,7 +95,8 @@ func (h *Handler) createObject(
 	return e, nil
 }
 
-// wipe takes away what is the server's to say about a new object: nobody owns it, and admission does not see it.
+// wipe clears the metadata that only the server sets on a new object. So these fields get no owner in managedFields, and admission does not see
+// what the client wrote there.
 func wipe(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
@@ -104,7 +105,7 @@ func wipe(obj kind.Object) {
 	obj.SetUID("")
 }
 
-// readyToCreate runs the steps between the field owners and the store. The request that admission accepted is to be settled.
+// readyToCreate runs the steps between the field owners and the store. The caller must settle the admission request that it returns.
 func (h *Handler) readyToCreate(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object, opts runtime.Object, dry bool,
 ) (*admission.Request, error) {
@@ -139,7 +140,7 @@ func (h *Handler) readyToCreate(
 	return ar, h.check(ctx, rq, ar)
 }
 
-// judgeNew makes the object as its kind wants it, and says what is wrong with it.
+// judgeNew prepares a new object as its kind wants it, and validates it.
 func (h *Handler) judgeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.Author != nil && u != nil {
@@ -155,14 +156,15 @@ func (h *Handler) judgeNew(ctx context.Context, rq *pipeline.Request, res *regis
 	return nil
 }
 
-// forget makes obj what it is when it is read again.
+// forget drops the difference between empty and absent fields that encoding does not keep: so obj is what it will be when it is read again.
 func forget(res *registry.Resource, obj kind.Object) {
 	if !res.KeepsEmpty {
 		empty.NormalizeEmpty(obj)
 	}
 }
 
-// begin has the resource settle what it hands out. ar's settlement tells it what became of obj.
+// begin lets the resource allocate what the server hands out for obj, as cluster IPs and node ports. When ar is settled the resource hears
+// whether obj was stored, and takes the allocation back if not.
 func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, obj, old kind.Object, dry bool) error {
 	if res.Begin == nil {
 		return nil

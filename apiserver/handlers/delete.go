@@ -59,7 +59,7 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	})
 }
 
-// removeUnread removes an object that cannot be read, for who may do that; of one that can it is a conflict.
+// removeUnread removes an object whose stored value cannot be read, if the user may. For an object that can be read the answer is a conflict.
 func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if h.judge != nil {
@@ -79,7 +79,7 @@ func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipel
 	})
 }
 
-// warnOfOrphans tells who did not choose that what an object of this kind made stays.
+// warnOfOrphans warns a client that named no propagation policy when the dependents of this kind stay (a Job's pods).
 func warnOfOrphans(rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) {
 	if opts.PropagationPolicy == nil && opts.OrphanDependents == nil && res.Preserves != "" { //nolint:staticcheck // old clients send it
 		rq.Warn(res.Preserves)
@@ -195,7 +195,7 @@ func ended(ctx context.Context, res *registry.Resource, obj kind.Object) {
 	}
 }
 
-// asMarked is what is told of an object that went at once although its kind could have been waited for: it was marked before.
+// asMarked is the answer for an object that was removed at once although its kind has a grace period: it carries the deletion timestamp.
 func asMarked(e *objects.Entry, marked kind.Object) *objects.Entry {
 	if marked == nil {
 		return e

@@ -1,15 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handlers serves requests about objects: a file per verb. The pipeline
-// calls it with a request that is authenticated and authorized; it decodes,
-// asks admission, defaults, validates and hands over to storage. It opens no
-// network connection except to kubelets and pods on behalf of a client
-// (connect.go), and keeps no state between requests.
-//
-// A write passes these steps in this order, whatever its verb:
-//
-//	decode -> default -> field owners -> mutating admission -> default -> system metadata, prepare -> validate ->
-//	validating admission -> store
 package handlers
 
 import (

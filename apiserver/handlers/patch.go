@@ -104,7 +104,7 @@ func (h *Handler) patch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 // patched is current with the patch applied, defaulted, and with its field owners.
 func patched(ctx context.Context, rq *pipeline.Request, res *registry.Resource, p *patchRequest, current kind.Object) (kind.Object, error) {
 	begin := time.Now()
-	obj, err := mend(ctx, rq, res.Kind, p, current)
+	obj, err := applyPatch(ctx, rq, res.Kind, p, current)
 	if err != nil {
 		return nil, err
 	}
@@ -126,8 +126,8 @@ func staysWhere(rq *pipeline.Request, res *registry.Resource, obj metav1.Object)
 	return matchName(obj, rq.Name, namespace(rq, res))
 }
 
-// mend applies a patch and judges unknown fields by fieldValidation.
-func mend(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
+// applyPatch applies a patch and judges unknown fields by fieldValidation.
+func applyPatch(ctx context.Context, rq *pipeline.Request, k *kind.Kind, p *patchRequest, current kind.Object) (kind.Object, error) {
 	v := wire.Validation(p.opts.FieldValidation)
 	obj, strict, err := patch.Do(ctx, p.kind, k, current, p.body, v != wire.Ignore)
 	if err != nil {

@@ -132,7 +132,7 @@ func (h *Handler) patchScale(w http.ResponseWriter, r *http.Request, rq *pipelin
 				}
 				return fields.Apply(old, want, p.owner, p.opts.Force != nil && *p.opts.Force)
 			}
-			s, err := mend(ctx, rq, scaleKind, p, old)
+			s, err := applyPatch(ctx, rq, scaleKind, p, old)
 			if err != nil {
 				return nil, err
 			}

@@ -7,18 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/apply"
-	podkind "keelson/api/core/pod"
 	"keelson/api/kind"
 	"keelson/api/same"
 	"keelson/apiserver/admission"
@@ -97,7 +93,7 @@ type change struct {
 	opts          runtime.Object
 	dry           bool
 	createMissing bool
-	applied       bool // what the client applied is nothing without its field owners
+	applied       bool // by server-side apply, which must not drop field owners when the object is too large
 	// make returns the new object, which then belongs to change, with its managedFields brought up to date; current is shared, and nil
 	// when the object is to be created. It may be called again with a newer object.
 	make func(ctx context.Context, current kind.Object) (kind.Object, error)
@@ -109,12 +105,12 @@ func conflict(res *registry.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
-// emptied says that an update took away the last thing that kept a deleted object alive.
+// emptied is the error that ends an update which removed the last finalizer of an object that is being deleted: the object is to be removed.
 type emptied struct{ last kind.Object }
 
 func (*emptied) Error() string { return "the object's last finalizer is gone" }
 
-// change runs an update's steps against the current object until it sticks.
+// change runs an update's steps against the current object, again whenever somebody else wrote it meanwhile.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
 	ns := namespace(rq, c.res)
 	settle := func(bool) {}
@@ -371,112 +367,4 @@ func (h *Handler) removeEmptied(ctx context.Context, rq *pipeline.Request, res *
 	noteSubject(rq, res, last)
 	ended(ctx, res, last)
 	return &objects.Entry{Object: last}, false, nil
-}
-
-// noteChange tells the request's mark what a status write changed.
-func noteChange(rq *pipeline.Request, sub string, obj, old kind.Object) {
-	pod, ok := obj.(*corev1.Pod)
-	before, ok2 := old.(*corev1.Pod)
-	if !ok || !ok2 || sub != "status" {
-		return
-	}
-	var said []string
-	if pod.Status.Phase != before.Status.Phase {
-		said = append(said, fmt.Sprintf("phase %s -> %s", before.Status.Phase, pod.Status.Phase))
-		if why := because(&pod.Status); why != "" {
-			said[0] += " (" + why + ")"
-		}
-	}
-	if node := pod.Status.NominatedNodeName; node != "" && node != before.Status.NominatedNodeName {
-		said = append(said, "nominated to "+node+", where others leave for it")
-	}
-	if text := readiness(pod, before); text != "" {
-		said = append(said, text)
-	}
-	if why := disrupted(&pod.Status); why != "" && why != disrupted(&before.Status) {
-		said = append(said, "is to leave: "+why)
-	}
-	rq.Mark.Change = strings.Join(append(said, waits(&pod.Status, &before.Status)...), "; ")
-}
-
-// because is why a pod is in its phase, in its status' own words, cut where they are long: clients write them.
-func because(s *corev1.PodStatus) string {
-	const most = 256
-	why := s.Reason
-	if why != "" && s.Message != "" {
-		why += ": " + s.Message
-	}
-	if len(why) > most {
-		why = strings.ToValidUTF8(why[:most], "") + "..."
-	}
-	return why
-}
-
-// waits says what a pod waits for now and did not before: the scheduler, or a container for a reason of its own. Few are named.
-func waits(now, before *corev1.PodStatus) []string {
-	var said []string
-	if c := unscheduled(now); c != "" && c != unscheduled(before) {
-		said = append(said, "not scheduled: "+c)
-	}
-	const most = 3
-	usual := []string{"", "ContainerCreating", "PodInitializing"}
-	was := waiting(before)
-	for name, reason := range waiting(now) {
-		if reason != was[name] && !slices.Contains(usual, reason) && len(reason) <= longestReason {
-			said = append(said, name+" waits: "+reason)
-		}
-	}
-	slices.Sort(said)
-	return said[:min(len(said), most)]
-}
-
-// readiness says that a pod is ready, or is not any more; empty where that did not change, or its phase did too.
-func readiness(now, before *corev1.Pod) string {
-	is, was := podkind.Condition(now, corev1.PodReady), podkind.Condition(before, corev1.PodReady)
-	switch {
-	case is == nil || was == nil || is.Status == was.Status || now.Status.Phase != before.Status.Phase:
-		return ""
-	case is.Status == corev1.ConditionTrue:
-		return "is Ready"
-	case was.Status != corev1.ConditionTrue:
-		return ""
-	case is.Reason == "" || len(is.Reason) > longestReason:
-		return "is not Ready any more"
-	}
-	return "is not Ready any more: " + is.Reason
-}
-
-// longestReason is the longest word of a status that a story repeats: clients write it.
-const longestReason = 64
-
-// disrupted is the reason for which somebody ends a pod; empty: nobody does.
-func disrupted(s *corev1.PodStatus) string {
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			return c.Reason
-		}
-	}
-	return ""
-}
-
-func unscheduled(s *corev1.PodStatus) string {
-	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return c.Reason
-		}
-	}
-	return ""
-}
-
-// waiting are the reasons for which containers wait, by their names.
-func waiting(s *corev1.PodStatus) map[string]string {
-	out := map[string]string{}
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for i := range list {
-			if w := list[i].State.Waiting; w != nil {
-				out[list[i].Name] = w.Reason
-			}
-		}
-	}
-	return out
 }

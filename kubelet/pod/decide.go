@@ -53,7 +53,7 @@ func (in *Input) deadline(p *Plan) *End {
 	return &End{Phase: corev1.PodFailed, Reason: reasonDeadline, Message: "Pod was active on the node longer than the specified deadline"}
 }
 
-// keepUp brings a pod that should run closer to running.
+// keepUp brings a pod that should run one round closer to running, or to its end when its work is over.
 func (in *Input) keepUp(p *Plan) {
 	box := in.Seen.Current()
 	if in.finished() {
@@ -78,7 +78,7 @@ func (in *Input) keepUp(p *Plan) {
 		return
 	}
 	in.containers(p, box)
-	in.sweep(p)
+	in.removeDead(p)
 	in.explainAll(p)
 }
 
@@ -193,10 +193,10 @@ func idOf(c *observed.Container) string {
 
 func startKey(name string) string { return Action{Op: OpStart, Container: name}.Key() }
 
-// start begins a container, unless its last try failed and it has to wait, which it then explains.
+// start begins a container. If its last try failed and the back-off is not over, it says instead why the container waits.
 func (in *Input) start(p *Plan, c *corev1.Container, last *observed.Container) {
 	a := Action{Op: OpStart, Container: c.Name}
-	switch was := in.forgotten(c.Name); {
+	switch was := in.lostStatus(c.Name); {
 	case last != nil:
 		a.Restart = last.Restart + 1
 	case was != nil:

@@ -11,7 +11,6 @@ import (
 	"keelson/kubelet/observed"
 	"keelson/kubelet/podinfo"
 	"keelson/kubelet/probe"
-	"keelson/kubelet/translate"
 )
 
 const stateCreated = runtimeapi.ContainerState_CONTAINER_CREATED
@@ -45,7 +44,7 @@ func (in *Input) stop(p *Plan) {
 	}
 }
 
-// settleDown stops sandboxes and undoes volumes, once no container runs.
+// settleDown stops sandboxes, then undoes devices and volumes. No container runs any more.
 func (in *Input) settleDown(p *Plan) {
 	busy := false
 	for _, s := range in.Seen.Sandboxes {
@@ -60,8 +59,8 @@ func (in *Input) settleDown(p *Plan) {
 	}
 }
 
-// free reports whether nothing that another pod could be waiting for is kept: devices are given back before the API hears that the pod has
-// ended. A pod that was refused has none.
+// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since another pod may wait
+// for them. A pod that the node rejected never had any.
 func (in *Input) free() bool {
 	without := len(in.Pod.Spec.ResourceClaims) == 0 && in.Pod.Status.ExtendedResourceClaimStatus == nil
 	return in.TornDown || without || in.End != nil && in.End.Rejected
@@ -175,8 +174,8 @@ func (in *Input) finished() bool {
 	return len(in.Pod.Spec.Containers) > 0
 }
 
-// forgotten is the status of a container that once ran and that the runtime does not know any more; nil: none such.
-func (in *Input) forgotten(name string) *corev1.ContainerStatus {
+// lostStatus is the API's status of a container that has run and that the runtime does not know any more; nil: it does, or there is none.
+func (in *Input) lostStatus(name string) *corev1.ContainerStatus {
 	if in.Seen.Latest(name) != nil {
 		return nil
 	}
@@ -198,13 +197,13 @@ func (in *Input) lost() bool {
 		if in.Seen.Latest(name) != nil || in.flying(startKey(name)) {
 			return false
 		}
-		ran = ran || in.forgotten(name) != nil
+		ran = ran || in.lostStatus(name) != nil
 	}
 	return ran
 }
 
-// sweep forgets what nobody needs: of each container all but the newest run and the one before it, and empty old sandboxes.
-func (in *Input) sweep(p *Plan) {
+// removeDead removes what nobody needs: of each container all but the newest run and the one before it, and empty old sandboxes.
+func (in *Input) removeDead(p *Plan) {
 	kept := map[string]int{}
 	used := map[string]bool{}
 	for i := range in.Seen.Containers {
@@ -221,45 +220,4 @@ func (in *Input) sweep(p *Plan) {
 			in.do(p, Action{Op: OpRemoveSandbox, ID: s.ID})
 		}
 	}
-}
-
-// resizable reports whether a running container's cgroup differs from what its specification now asks for.
-func (in *Input) resizable(c *corev1.Container, cur *observed.Container) bool {
-	applied, ok := in.Resized[cur.ID]
-	if !ok {
-		applied = cur.Annotations[observed.AnnotationResources]
-	}
-	return applied != "" && applied != podinfo.ResourcesHash(c)
-}
-
-// Refusal is why a pod is not resized, as its condition PodResizePending says it.
-type Refusal struct{ Reason, Message string }
-
-// wantsResize reports whether a running container has other resources than it should.
-func (in *Input) wantsResize() bool {
-	for c := range podinfo.All(in.Pod) {
-		if cur := in.Seen.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
-			return true
-		}
-	}
-	return false
-}
-
-// mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
-func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool {
-	want, have := translate.Resources(in.Pod, c, 0), cur.Resources
-	for _, p := range c.ResizePolicy {
-		if p.RestartPolicy != corev1.RestartContainer {
-			continue
-		}
-		switch {
-		case have == nil:
-			return true
-		case p.ResourceName == corev1.ResourceMemory && want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes():
-			return true
-		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() || want.GetCpuQuota() != have.GetCpuQuota()):
-			return true
-		}
-	}
-	return false
 }

@@ -1,21 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod brings one pod from its specification to running containers and back to nothing.
-//
-// A Worker owns one pod. It keeps what is wanted (the API object), what is there (package observed), what it has under way and
-// what failed lately, and gives all of it to Decide, a pure function that answers with a Plan: the actions to begin now, the
-// probes that should run, why containers wait, and when to look again. Actions run beside each other and wake the worker when
-// they end. So the order of steps is a property of Decide alone:
-//
-//	admit -> volumes -> devices and sandbox -> init containers, one by one -> main containers, together (image, create, start, post-start)
-//	stop main containers -> stop sidecars in reverse -> stop sandbox -> undo devices and volumes -> final status -> API delete -> remove
-//
-// Invariants:
-//  1. Decide looks at its Input only; the same Input gives the same Plan.
-//  2. Two actions with the same Key never run at the same time.
-//  3. Nothing is remembered on disk: after a restart the same Plan follows from the API, the runtime and the volumes there.
-//
-// The kubelet's root package makes Workers; nobody else does.
 package pod
 
 import (

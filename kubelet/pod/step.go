@@ -59,7 +59,7 @@ func (w *Worker) take() view {
 	return view{pod: w.baseLocked(), mirror: w.mirror, gone: w.gone, stale: stale}
 }
 
-// step does one round and returns when the next is due without being woken; zero: never.
+// step does one round, as the package comment says, and returns when the next is due without being woken; zero: never.
 func (w *Worker) step(ctx context.Context) time.Time {
 	v := w.take()
 	if w.s.forgotten {
@@ -176,7 +176,7 @@ func (w *Worker) resizeDenial(in *Input) *Refusal {
 	return w.s.resizeDenied
 }
 
-// fresh reports whether nothing of the pod was ever begun: only then may the node still refuse it.
+// fresh reports whether nothing of the pod was ever begun. Only such a pod is admitted; any other was before.
 func fresh(in Input) bool {
 	return len(in.Seen.Sandboxes) == 0 && in.Pod.Status.StartTime == nil && in.Pod.DeletionTimestamp == nil &&
 		!podkind.TerminalPhase(in.Pod.Status.Phase)
@@ -262,7 +262,7 @@ func (w *Worker) useRefs(p *corev1.Pod, plan Plan) {
 	w.env.Refs.Use(w.uid, refs.Of(p))
 }
 
-// noticePod compares a pod with what its volumes and environments last showed of itself.
+// noticePod compares a pod with what its own volumes and environments last showed of it by the downward API.
 func (w *Worker) noticePod(p *corev1.Pod) {
 	if !showsItself(p) {
 		return

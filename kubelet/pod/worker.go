@@ -54,7 +54,7 @@ type Env struct {
 	SeccompDir    string // of Localhost profiles
 	ClusterDomain string
 	ClusterDNS    []string
-	// Settle is how long a status may be held back while its pod is on the way somewhere, so that one write tells of several changes.
+	// Settle is how long a status may be held back while further changes are expected soon, so that one write tells of all.
 	Settle     time.Duration
 	ResolvConf string // the node's file; empty: /etc/resolv.conf or what it stands for (translate.HostDNS)
 	HostsFile  string // the node's file
@@ -63,12 +63,12 @@ type Env struct {
 	Services func(namespace string) []*corev1.Service
 	// Allocatable is what the node can give to pods.
 	Allocatable func() corev1.ResourceList
-	// Admit refuses a pod that does not fit the node; nil: it is welcome. With channels it is neither: others are leaving for it, and Admit is
-	// to be asked again when all are closed.
+	// Admit decides whether a pod may run on the node. end: it may not. room: other pods are being preempted for it; each channel is closed when
+	// one of them has gone, and when all are closed Admit is asked again. Neither: it may.
 	Admit func(*corev1.Pod) (end *End, room []<-chan struct{})
 	// Resize says why the node cannot give a running pod what it asks for now; nil: it can, and counts it.
 	Resize func(*corev1.Pod) *Refusal
-	// Adopt counts in a pod that was admitted in an earlier life.
+	// Adopt counts in a pod that was admitted before the kubelet was restarted.
 	Adopt func(*corev1.Pod)
 	// Handler is the runtime handler of a runtime class.
 	Handler func(ctx context.Context, class string) (string, error)
@@ -105,7 +105,7 @@ type result struct {
 	apply func()
 }
 
-// eviction is a verdict from outside.
+// eviction is the end that the kubelet (pressure on the node, preemption) has decided for the pod.
 type eviction struct {
 	end  End
 	over chan struct{} // closed when nothing of the pod runs and its volumes are gone
@@ -128,14 +128,14 @@ type state struct {
 	exits     map[string]bool   // exits that were marked
 	end       *End
 	admitted  bool
-	room      chan struct{} // closed when those have left that leave for it; nil: nobody does
+	room      chan struct{} // closed when all pods that are preempted for this one have gone; nil: none is
 	first     time.Time
-	volumes   bool
-	volDirt   bool
+	volumes   bool      // set up at least once
+	volDirt   bool      // what volumes show has changed
 	refresh   time.Time // of tokens
 	tornDown  bool
 	deleted   bool
-	forgotten bool
+	forgotten bool // the pod's last traces are removed: the worker ends
 	heldSince time.Time
 	ips       []string // of the last sandbox that was ready
 	labels    string   // what the downward API last showed
@@ -176,7 +176,7 @@ func (w *Worker) Update(p *corev1.Pod) {
 	w.Wake()
 }
 
-// Mirror hands over the API's image of a static pod.
+// Mirror hands over the mirror pod of a static pod: the API object that shows it.
 func (w *Worker) Mirror(p *corev1.Pod) {
 	w.mu.Lock()
 	if w.mirror == nil || p.UID != w.mirror.UID || newer(p, w.mirror) {
@@ -186,7 +186,7 @@ func (w *Worker) Mirror(p *corev1.Pod) {
 	w.Wake()
 }
 
-// MirrorGone says that the API's image of a static pod with this uid was deleted.
+// MirrorGone says that the mirror pod with this uid was deleted.
 func (w *Worker) MirrorGone(uid types.UID) {
 	w.mu.Lock()
 	if w.mirror != nil && w.mirror.UID == uid {
@@ -217,7 +217,7 @@ func (w *Worker) Evict(end End) <-chan struct{} {
 	return w.evict.over
 }
 
-// Leaving is closed when the pod, which was evicted, is gone; nil: it was not, or it is.
+// Leaving is closed when nothing of the evicted pod is there any more; nil: it was not evicted, or that is so already.
 func (w *Worker) Leaving() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *Worker) Left() bool {
 	return w.evict != nil && w.evict.done
 }
 
-// evicted is the verdict from outside, nil when there is none.
+// evicted is the end that an eviction asks for, nil when there is none.
 func (w *Worker) evicted() *End {
 	w.mu.Lock()
 	defer w.mu.Unlock()

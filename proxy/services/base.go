@@ -20,7 +20,7 @@ const (
 	sourceNAT = 100
 )
 
-// words are the names of things of one family.
+// words are what differs between IPv4 and IPv6: suffixes of names, types and fields.
 type words struct {
 	n            int
 	addr         nft.Type

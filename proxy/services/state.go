@@ -14,16 +14,17 @@ import (
 	"keelson/network/nft"
 )
 
-// State is the table as it grows from Services: it remembers what each of them has in it. It is not safe for concurrent use.
+// State remembers what each Service has in the table (its Part), so that Update can tell what a change adds and removes. It is not safe for
+// concurrent use.
 type State struct {
 	node  Node
 	name  string
 	parts map[types.NamespacedName]*Part
-	// used counts for how many Services a chain or a set is there.
+	// chains and sets count how many Services use one.
 	chains, sets map[string]int
-	// elements of sets that several Services may put the same one into: hairpin.
+	// shared counts elements that several Services may have: those of the set hairpin.
 	shared map[Element]int
-	// claims are external frontends and who has them; waiting are who would.
+	// claims says which Service has an external frontend; waiting, which others ask for it.
 	claims  map[string]types.NamespacedName
 	waiting map[string][]types.NamespacedName
 }

@@ -23,7 +23,7 @@ const (
 	Dropped   Fate = "dropped"   // without a word
 )
 
-// Way is what a node's rules do with a connection that a pod of the node opens to a frontend.
+// Way is what a node's rules do with a connection that a pod of the node opens to a frontend. `keelson trace` tells it.
 type Way struct {
 	Fate Fate
 	// Front is what kind of address it was sent to: "cluster IP", "external address", "node port".

@@ -16,9 +16,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The file clean-stop is what Close leaves: the revision, and every file of the engine with its size, logs and manifests with a
-// checksum too (tables have their own). Nothing changes these files until the next Open, which compares them, and removes
-// clean-stop for good before the engine writes. So a store without one was not stopped cleanly, or is of a version before it.
+// Close leaves the file clean-stop. It says the revision, and of every file of the engine the size; of logs and manifests a checksum too
+// (tables have their own). Nothing changes the engine's files until the next Open. Open compares them with clean-stop, and removes
+// clean-stop before the engine writes. So a store without it was not stopped cleanly, or was last used by a version that did not know it.
 //
 //	keelson store stopped 1
 //	revision 2015
@@ -56,13 +56,13 @@ func (c *cleanStop) encode() []byte {
 	return []byte(b.String())
 }
 
-var errBadMark = errors.New("its checksum is wrong")
+var errBadCleanStop = errors.New("its checksum is wrong")
 
 func parseCleanStop(b []byte) (*cleanStop, error) {
 	text := string(b)
 	end := strings.LastIndex(text, "sha256:")
 	if end < 0 || text[end:] != fmt.Sprintf("sha256:%x\n", sha256.Sum256(b[:end])) {
-		return nil, errBadMark
+		return nil, errBadCleanStop
 	}
 	head, rest, _ := strings.Cut(text[:end], "\n")
 	if head != cleanStopHead {
@@ -118,7 +118,7 @@ func ours(name string) bool {
 	return name == "LOCK" || name == cleanStopFile || name == lastRevisionFile
 }
 
-// leaveCleanStop writes the mark of a store at revision rev. The engine has closed.
+// leaveCleanStop writes clean-stop for a store at revision rev. The engine has closed.
 func leaveCleanStop(o Options, rev int64) error {
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
@@ -141,7 +141,7 @@ func leaveCleanStop(o Options, rev int64) error {
 	return writeFile(o, cleanStopFile, c.encode())
 }
 
-// summed tells the files that have no whole checksum of their own.
+// summed tells whether clean-stop needs a checksum of a file: the engine keeps none of the whole file.
 func summed(name string) bool {
 	return strings.HasSuffix(name, ".log") || strings.HasPrefix(name, "MANIFEST-")
 }
@@ -170,7 +170,7 @@ func stoppedAs(o Options, name string, sum bool) (f stoppedFile, dir bool, err e
 	return f, false, nil
 }
 
-// stale tells that the engine was opened since, by a program that knows no marks: there are files that are newer than all of c.
+// stale tells that the engine was opened since by a version that does not know clean-stop: there are files newer than all of c.
 func (c *cleanStop) stale(names []string) bool {
 	newest := uint64(0)
 	for _, f := range c.files {

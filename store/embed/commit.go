@@ -64,8 +64,8 @@ func (q *queue) take(into []*request) []*request {
 	return out
 }
 
-// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. If r was
-// not taken by then it never will be, else its outcome is unknown.
+// submit hands r to the committer and waits for its answer, for the end of ctx, or until the disk takes no writes. When the wait ends
+// without an answer: if the committer has not taken r it never will; if it has, the outcome is unknown.
 func (s *Store) submit(ctx context.Context, r *request) error {
 	alarm := s.currentAlarm()
 	if err := alarm.get(); err != nil {
@@ -183,7 +183,7 @@ func (s *Store) current(g *group, key string) (kv store.KV, found bool, err erro
 	return kv, typ != 0 && typ != store.Deleted, err
 }
 
-// place decides r and puts what it writes into g.
+// place decides r on the key's latest version, and puts what r writes into g.
 func (s *Store) place(g *group, r *request) {
 	if !r.settle() {
 		return
@@ -204,7 +204,7 @@ func (s *Store) place(g *group, r *request) {
 			close(r.done)
 			return
 		}
-		g.requests = append(g.requests, r) // what it rests on is not on disk yet (invariant 3)
+		g.requests = append(g.requests, r) // the version that refuses it is not on disk yet (invariant 3): it is answered with g
 		return
 	}
 	r.rev = s.next
@@ -296,7 +296,8 @@ func (s *Store) flush(g *group) {
 	}
 }
 
-// apply commits b and waits for the sync, whatever it holds: check.go relies on that. It blocks while the disk takes no writes. An error says that nothing may be confirmed any more.
+// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no writes. An error says
+// that nothing may be confirmed any more.
 func (s *Store) apply(b *pebble.Batch) error {
 	alarm := s.currentAlarm()
 	if lasting(alarm.get()) {

@@ -1,26 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package embed is the store of a single-server cluster: store.Store on Pebble,
-// in a directory of its own. cluster opens it; the API server talks to it
-// through the contract only. It never writes to the disk unless somebody writes
-// to it, and never claims a write that the disk did not confirm.
-//
-// How it works, with the invariants the code cites:
-//
-//  1. Each write becomes two records in one Pebble batch: the value under
-//     (key, revision) and a log entry under the revision (layout.go). Old
-//     revisions stay readable until compaction.
-//  2. One goroutine, the committer, decides all writes: it takes those that are
-//     waiting, puts them into one batch, waits for one sync and publishes them
-//     together. So revisions are gapless and in the order of the write-ahead
-//     log, and no caller ever waits inside the engine.
-//  3. Nobody sees a revision above Store.durable: not a reader, not a watcher,
-//     and not a writer that was refused because of it.
-//  4. The engine never sees an error of the disk's write side (retryfs.go).
-//     While an operation fails the store is failing: writes are refused, reads go
-//     on, and when the operation succeeds what was stalled becomes durable in
-//     its order. After a failed sync the store is failed until it is opened
-//     again: nothing that was not durable before is ever confirmed.
 package embed
 
 import (
@@ -257,7 +236,7 @@ func (s *Store) recover(e *evidence) error {
 	return s.keepNote(e.anew || lost)
 }
 
-// keepNote opens last-revision; from the time that it is there, the engine knows that it must be.
+// keepNote opens the file last-revision, or makes it. keyNoted then says in the database that the file must be there.
 func (s *Store) keepNote(anew bool) error {
 	var err error
 	if s.noted, err = openLastRevision(s.opts, anew, slot{s.durable.Load(), s.newestLog.Load()}); err != nil {
@@ -269,7 +248,7 @@ func (s *Store) keepNote(anew bool) error {
 	return s.set(keyNoted, 1)
 }
 
-// note writes down that rev is going to be acknowledged. Without it a loss might go unnoticed, but nothing is lost by it.
+// note writes rev to last-revision before rev is acknowledged. If it fails a later loss might go unnoticed; nothing is lost by that.
 func (s *Store) note(rev int64) {
 	_, err := s.disk.try(func() error { return s.noted.write(slot{rev, s.newestLog.Load()}) })
 	if err != nil && !s.unnoted {

@@ -23,7 +23,7 @@ func lockDir(o Options) (io.Closer, error) {
 	return lock, nil
 }
 
-// openEngine opens Pebble tuned for a small resident size and for silence when idle; change may change that.
+// openEngine opens Pebble, tuned for a small resident size and for silence when idle. change may alter the options.
 func openEngine(o Options, disk *retryFS, l *engineLog, change func(*pebble.Options)) (db *pebble.DB, err error) {
 	opts := &pebble.Options{
 		FS: disk, Logger: l, CacheSize: o.CacheBytes,
@@ -49,7 +49,7 @@ func openEngine(o Options, disk *retryFS, l *engineLog, change func(*pebble.Opti
 		opts.Levels[i].BlockSize = 16 << 10
 		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // bits a key
 	}
-	opts.Experimental.CompactionScheduler = &scheduler{}
+	opts.Experimental.CompactionScheduler = &compactionScheduler{}
 	// Old versions stay beside the newest: kept apart, a table holds 32 KB of memory for each 16 KB of them while it is written.
 	opts.Experimental.SpanPolicyFunc = func([]byte) (pebble.SpanPolicy, []byte, error) {
 		return pebble.SpanPolicy{DisableValueSeparationBySuffix: true}, nil, nil

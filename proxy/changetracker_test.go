@@ -28,8 +28,8 @@ func TestFirstBatchIsWhole(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var got *feedBatch
-	if err := p.follow(ctx, func() { got = p.feed.take(); cancel() }); err != nil {
+	var got *changeBatch
+	if err := p.follow(ctx, func() { got = p.tracker.take(); cancel() }); err != nil {
 		t.Fatal(err)
 	}
 	if got == nil || len(got.services) != n || got.node == nil {

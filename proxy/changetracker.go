@@ -19,8 +19,8 @@ import (
 	"keelson/proxy/services"
 )
 
-// feed is what the informers know, and what of it is new to the loop.
-type feed struct {
+// changeTracker has the informers, and notes which Services have changed since the loop last took them.
+type changeTracker struct {
 	wake     chan struct{} // capacity 1: something is new
 	services cache.SharedIndexInformer
 	slices   cache.SharedIndexInformer
@@ -32,7 +32,7 @@ type feed struct {
 	node    bool
 }
 
-// seen is when the loop should have known of a change.
+// seen is what is noted about the changes of one Service, for metrics and marks.
 type seen struct {
 	at time.Time // when the informer delivered the first of its changes
 	// trigger is when the first change of a pod or Service happened that led to this one; zero: unknown.
@@ -41,15 +41,15 @@ type seen struct {
 	service bool
 }
 
-// feedBatch is what changed.
-type feedBatch struct {
+// changeBatch is what has changed since the last one.
+type changeBatch struct {
 	services map[types.NamespacedName]seen
 	node     *corev1.Node
 }
 
 const byService = "service"
 
-func (f *feed) init() {
+func (f *changeTracker) init() {
 	f.wake = make(chan struct{}, 1)
 	f.changed = map[types.NamespacedName]seen{}
 }
@@ -61,7 +61,7 @@ func (p *Proxy) follow(ctx context.Context, ready func()) error {
 	self := p.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
 	}})
-	f := &p.feed
+	f := &p.tracker
 	f.services = objects.Core().V1().Services().Informer()
 	f.slices = objects.Discovery().V1().EndpointSlices().Informer()
 	f.nodes = self.Core().V1().Nodes().Informer()
@@ -103,14 +103,14 @@ func serviceOf(obj any) ([]string, error) {
 }
 
 // note records a change and wakes the loop.
-func (f *feed) note(change func()) {
+func (f *changeTracker) note(change func()) {
 	f.mu.Lock()
 	change()
 	f.mu.Unlock()
 	signal(f.wake)
 }
 
-func (f *feed) serviceChanged(obj any) {
+func (f *changeTracker) serviceChanged(obj any) {
 	s, ok := client.Delivered[*corev1.Service](obj)
 	if !ok {
 		return
@@ -118,7 +118,7 @@ func (f *feed) serviceChanged(obj any) {
 	f.note(func() { f.addLocked(types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, seen{service: true}) })
 }
 
-func (f *feed) sliceChanged(obj any) {
+func (f *changeTracker) sliceChanged(obj any) {
 	s, ok := client.Delivered[*discoveryv1.EndpointSlice](obj)
 	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
 		return
@@ -132,7 +132,7 @@ func (f *feed) sliceChanged(obj any) {
 	})
 }
 
-func (f *feed) addLocked(n types.NamespacedName, s seen) {
+func (f *changeTracker) addLocked(n types.NamespacedName, s seen) {
 	old, ok := f.changed[n]
 	if !ok {
 		s.at = time.Now()
@@ -148,13 +148,13 @@ func (f *feed) addLocked(n types.NamespacedName, s seen) {
 }
 
 // take returns what changed since it was called last; nil: nothing, or not everything is listed yet.
-func (f *feed) take() *feedBatch {
+func (f *changeTracker) take() *changeBatch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.synced || len(f.changed) == 0 && !f.node {
 		return nil
 	}
-	b := &feedBatch{services: f.changed}
+	b := &changeBatch{services: f.changed}
 	f.changed, f.node = map[types.NamespacedName]seen{}, false
 	for _, obj := range f.nodes.GetStore().List() {
 		b.node, _ = obj.(*corev1.Node)
@@ -162,7 +162,7 @@ func (f *feed) take() *feedBatch {
 	return b
 }
 
-func (f *feed) service(n types.NamespacedName) *corev1.Service {
+func (f *changeTracker) service(n types.NamespacedName) *corev1.Service {
 	obj, ok, err := f.services.GetStore().GetByKey(n.String())
 	if err != nil || !ok {
 		return nil
@@ -172,7 +172,7 @@ func (f *feed) service(n types.NamespacedName) *corev1.Service {
 }
 
 // input is what the informers hold of a Service.
-func (f *feed) input(n types.NamespacedName) services.Input {
+func (f *changeTracker) input(n types.NamespacedName) services.Input {
 	in := services.Input{Service: f.service(n)}
 	if in.Service == nil {
 		return in
@@ -190,7 +190,7 @@ func (f *feed) input(n types.NamespacedName) services.Input {
 }
 
 // all is every Service.
-func (f *feed) all() map[types.NamespacedName]services.Input {
+func (f *changeTracker) all() map[types.NamespacedName]services.Input {
 	out := map[types.NamespacedName]services.Input{}
 	for _, obj := range f.services.GetStore().List() {
 		if s, ok := obj.(*corev1.Service); ok {

@@ -28,8 +28,9 @@ const (
 // simulatedBy is the annotation of fake nodes.
 const simulatedBy = "keelson.dev/simulated-by"
 
-// probe has a pod's node make one connection from inside the pod. It is a command in the pod to all who judge: the caller has the right to create
-// pods/exec, and admission sees the command keelson-probe.
+// probe has a pod's node make one connection from inside the pod, for `keelson trace`. It has nothing to do with containers' probes. For
+// authorization and admission it is a command in the pod: the caller has the right to create pods/exec, and admission sees the command
+// keelson-probe.
 func (c *connector) probe(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if r.Method != http.MethodPost {
 		return wire.MethodNotAllowed() // a GET may come of its own, from a page

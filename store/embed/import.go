@@ -59,6 +59,6 @@ func Import(ctx context.Context, o Options, fill func(put func(store.KV) error) 
 	if err := s.submitBatch(ctx, b); err != nil {
 		return err
 	}
-	s.durable.Store(revision) // for the mark that Close leaves
+	s.durable.Store(revision) // Close writes it into clean-stop
 	return nil
 }

@@ -3,12 +3,9 @@
 package proxy
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -19,8 +16,8 @@ import (
 	"keelson/proxy/services"
 )
 
-// stale matches flows of UDP that lead where the Service does not lead any more: the kernel would go on sending there, since a flow that
-// sees packets never ends.
+// stale matches conntrack entries (flows) of UDP that lead to an endpoint that the Service does not have any more. The kernel would go on
+// sending there: an entry that sees packets never ends.
 type stale struct {
 	fronts map[netip.AddrPort]map[netip.AddrPort]bool // where they were sent -> endpoints that are right
 	ports  map[uint16]map[netip.AddrPort]bool         // the same by node port
@@ -47,7 +44,7 @@ func (s *stale) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	return known && !right[netip.AddrPortFrom(from.Unmap(), f.Reverse.SrcPort)]
 }
 
-// forgetFlows drops the flows of UDP ports that lost an endpoint, or have their first.
+// forgetFlows deletes the conntrack entries that a change makes stale.
 func (p *Proxy) forgetFlows(c services.Change) {
 	s := staleIn(c)
 	if len(s.fronts)+len(s.ports) == 0 {
@@ -152,26 +149,4 @@ func (p *Proxy) netlink(families ...int) (*netlink.Handle, error) {
 		return netlink.NewHandleAt(netns.NsHandle(p.cfg.NetNS), families...)
 	}
 	return netlink.NewHandle(families...)
-}
-
-// listening tells whether a process of this node listens on the address and port. Another error than that, as for an address that
-// the node does not have, is none.
-func listening(addr netip.Addr, proto uint8, port uint16) bool {
-	at := net.JoinHostPort(addr.String(), strconv.Itoa(int(port)))
-	var lc net.ListenConfig
-	switch proto {
-	case unix.IPPROTO_TCP:
-		l, err := lc.Listen(context.Background(), "tcp", at)
-		if err == nil {
-			_ = l.Close()
-		}
-		return errors.Is(err, unix.EADDRINUSE)
-	case unix.IPPROTO_UDP:
-		l, err := lc.ListenPacket(context.Background(), "udp", at)
-		if err == nil {
-			_ = l.Close()
-		}
-		return errors.Is(err, unix.EADDRINUSE)
-	}
-	return false
 }

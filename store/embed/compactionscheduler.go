@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// scheduler lets the engine run as many compactions as it may. The engine's own one wakes up ten times a second,
-// this one only when a compaction ends or the allowance changes.
-type scheduler struct {
+// compactionScheduler lets Pebble run as many compactions of its files as Pebble's options allow. Pebble's own scheduler wakes up ten times a
+// second, which an idle store must not; this one wakes up only when a compaction ends or the allowance changes.
+type compactionScheduler struct {
 	mu       sync.Mutex
 	db       pebble.DBForCompaction
 	running  int
@@ -20,14 +20,14 @@ type scheduler struct {
 }
 
 // Register is called once, when the engine opens.
-func (s *scheduler) Register(_ int, db pebble.DBForCompaction) {
+func (s *compactionScheduler) Register(_ int, db pebble.DBForCompaction) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.db = db
 }
 
 // Unregister waits for calls into the engine to end.
-func (s *scheduler) Unregister() {
+func (s *compactionScheduler) Unregister() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *scheduler) Unregister() {
 }
 
 // TrySchedule grants one compaction when the engine's limit allows.
-func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
+func (s *compactionScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.takeLocked() {
@@ -46,7 +46,7 @@ func (s *scheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 }
 
 // UpdateGetAllowedWithoutPermission is called with the engine's locks held, so the grant happens on a goroutine of its own.
-func (s *scheduler) UpdateGetAllowedWithoutPermission() {
+func (s *compactionScheduler) UpdateGetAllowedWithoutPermission() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.running >= s.db.GetAllowedWithoutPermission() {
@@ -56,7 +56,7 @@ func (s *scheduler) UpdateGetAllowedWithoutPermission() {
 }
 
 // Done returns a grant; the next compaction may start.
-func (s *scheduler) Done() {
+func (s *compactionScheduler) Done() {
 	s.mu.Lock()
 	s.running--
 	if s.closed {
@@ -71,7 +71,7 @@ func (s *scheduler) Done() {
 
 // grant starts waiting compactions while the limit allows. A compaction refused because of the place that grant itself
 // held for a moment would otherwise wait for the next one to end: hence refused.
-func (s *scheduler) grant() {
+func (s *compactionScheduler) grant() {
 	for again := true; again; {
 		s.mu.Lock()
 		ok := s.takeLocked()
@@ -91,7 +91,7 @@ func (s *scheduler) grant() {
 	}
 }
 
-func (s *scheduler) takeLocked() bool {
+func (s *compactionScheduler) takeLocked() bool {
 	if s.closed || s.running >= s.db.GetAllowedWithoutPermission() {
 		return false
 	}
@@ -100,10 +100,10 @@ func (s *scheduler) takeLocked() bool {
 }
 
 // Started is part of the grant handle; nothing is measured.
-func (s *scheduler) Started() {}
+func (s *compactionScheduler) Started() {}
 
 // MeasureCPU is part of the grant handle; nothing is measured.
-func (s *scheduler) MeasureCPU(pebble.CompactionGoroutineKind) {}
+func (s *compactionScheduler) MeasureCPU(pebble.CompactionGoroutineKind) {}
 
 // CumulativeStats is part of the grant handle; nothing is paced.
-func (s *scheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}
+func (s *compactionScheduler) CumulativeStats(pebble.CompactionGrantHandleStats) {}

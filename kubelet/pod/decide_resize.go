@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pod
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/kubelet/observed"
+	"keelson/kubelet/podinfo"
+	"keelson/kubelet/translate"
+)
+
+// resizable reports whether a running container's cgroup differs from what its specification now asks for.
+func (in *Input) resizable(c *corev1.Container, cur *observed.Container) bool {
+	applied, ok := in.Resized[cur.ID]
+	if !ok {
+		applied = cur.Annotations[observed.AnnotationResources]
+	}
+	return applied != "" && applied != podinfo.ResourcesHash(c)
+}
+
+// Refusal is why a pod is not resized, as its condition PodResizePending says it.
+type Refusal struct{ Reason, Message string }
+
+// wantsResize reports whether a running container has other resources than it should.
+func (in *Input) wantsResize() bool {
+	for c := range podinfo.All(in.Pod) {
+		if cur := in.Seen.Latest(c.Name); cur.Running() && in.resizable(c, cur) {
+			return true
+		}
+	}
+	return false
+}
+
+// mustRestart reports whether what changes of a container's resources has the policy RestartContainer.
+func (in *Input) mustRestart(c *corev1.Container, cur *observed.Container) bool {
+	want, have := translate.Resources(in.Pod, c, 0), cur.Resources
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy != corev1.RestartContainer {
+			continue
+		}
+		switch {
+		case have == nil:
+			return true
+		case p.ResourceName == corev1.ResourceMemory && want.GetMemoryLimitInBytes() != have.GetMemoryLimitInBytes():
+			return true
+		case p.ResourceName == corev1.ResourceCPU && (want.GetCpuShares() != have.GetCpuShares() || want.GetCpuQuota() != have.GetCpuQuota()):
+			return true
+		}
+	}
+	return false
+}

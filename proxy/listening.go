@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// listening tells whether a process of this node listens on the address and port. It tries to listen there itself; any error but "address in
+// use" (the node does not have the address, say) means no.
+func listening(addr netip.Addr, proto uint8, port uint16) bool {
+	at := net.JoinHostPort(addr.String(), strconv.Itoa(int(port)))
+	var lc net.ListenConfig
+	switch proto {
+	case unix.IPPROTO_TCP:
+		l, err := lc.Listen(context.Background(), "tcp", at)
+		if err == nil {
+			_ = l.Close()
+		}
+		return errors.Is(err, unix.EADDRINUSE)
+	case unix.IPPROTO_UDP:
+		l, err := lc.ListenPacket(context.Background(), "udp", at)
+		if err == nil {
+			_ = l.Close()
+		}
+		return errors.Is(err, unix.EADDRINUSE)
+	}
+	return false
+}
