@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -65,6 +66,7 @@ var errNoTemplate = errors.New("not found")
 // ensure returns the name of a claim that was made for a pod and is not told in its status yet; "": there is nothing to tell.
 func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev1.PodResourceClaim) (string, error) {
 	name, _, err := resourceclaim.Name(p, of)
+	lost := ""
 	switch {
 	case errors.Is(err, resourceclaim.ErrClaimNotFound):
 	case err != nil:
@@ -76,8 +78,9 @@ func (c *Controller) ensure(ctx context.Context, k key, p *corev1.Pod, of *corev
 		if there || err != nil {
 			return "", err
 		}
+		lost = *name
 	}
-	if claim := c.find(p, of.Name); claim != nil {
+	if claim := c.find(p, of.Name, lost); claim != nil {
 		return claim.Name, nil
 	}
 	template, err := c.templates.ResourceClaimTemplates(p.Namespace).Get(*of.ResourceClaimTemplateName)
@@ -120,10 +123,10 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	return metav1.IsControlledBy(claim, p), nil
 }
 
-// find is the claim that was made for an entry of a pod's spec, or nil.
-func (c *Controller) find(p *corev1.Pod, entry string) *resourcev1.ResourceClaim {
+// find is the claim that was made for an entry of a pod's spec, or nil. The claim of the name lost is not there: the cache may never have had it.
+func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
-		return claim.Namespace == p.Namespace && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
+		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&
 			claim.Annotations[resourcev1.PodResourceClaimAnnotation] == entry
 	}
 	objs, err := c.owned.ByIndex(framework.ByController, string(p.UID))
@@ -136,9 +139,12 @@ func (c *Controller) find(p *corev1.Pod, entry string) *resourcev1.ResourceClaim
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, claim := range c.made {
+	for uid, claim := range c.made {
 		if mine(claim) {
 			return claim
+		}
+		if claim.Namespace == p.Namespace && claim.Name == lost {
+			delete(c.made, uid)
 		}
 	}
 	return nil
@@ -167,7 +173,8 @@ const longest = 57
 func base(pod, entry string) string {
 	whole := pod + "-" + entry + "-"
 	if n := len(whole); n > longest {
-		return pod[:len(pod)*longest/n] + "-" + entry[:len(entry)*longest/n]
+		return strings.TrimRight(pod[:len(pod)*longest/n], ".") + "-" + // no part of a name begins with a hyphen
+			entry[:len(entry)*longest/n]
 	}
 	return whole
 }

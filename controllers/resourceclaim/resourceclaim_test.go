@@ -141,6 +141,36 @@ func TestOnce(t *testing.T) {
 	})
 }
 
+// TestNeverSeen: a claim that was deleted before the cache had it is made again.
+func TestNeverSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(pod("a", from("gpu", "gpus")), template("gpus"))
+		first := true
+		c.Fake.PrependReactor("create", "resourceclaims", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			create, ok := a.(clienttesting.CreateAction)
+			if !ok || !first {
+				return false, nil, nil
+			}
+			first = false
+			made := create.GetObject().DeepCopyObject().(*resourcev1.ResourceClaim)
+			made.Name, made.UID = "gone", "gone"
+			return true, made, nil
+		})
+		c.Start(t, "resource-claim-controller", New)
+		settle()
+		p := get(t, c, "a")
+		p.Labels = map[string]string{"changed": "yes"}
+		if _, err := c.CoreV1().Pods("dev").Update(t.Context(), p, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		settle()
+		told := get(t, c, "a").Status.ResourceClaimStatuses
+		if have := claims(t, c); len(have) != 1 || len(told) != 1 || have[*told[0].ResourceClaimName] == nil {
+			t.Errorf("claims %v, told %v", have, told)
+		}
+	})
+}
+
 // TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices; with a deleted claim the finalizer.
 func TestGivenBack(t *testing.T) {
 	runs, ended := pod("runs", named("x", "x")), pod("ended", named("x", "x"))
@@ -215,6 +245,7 @@ func TestBase(t *testing.T) {
 	for _, tt := range []struct{ pod, entry, want string }{
 		{"web", "gpu", "web-gpu-"},
 		{long, "gpu", strings.Repeat("p", 55) + "-"},
+		{strings.Repeat("p", 54) + "." + strings.Repeat("p", 145), "gpu", strings.Repeat("p", 54) + "-"},
 		{strings.Repeat("p", 58), strings.Repeat("e", 58), strings.Repeat("p", 28) + "-" + strings.Repeat("e", 28)},
 	} {
 		if got := base(tt.pod, tt.entry); got != tt.want || len(got) > 57 {
