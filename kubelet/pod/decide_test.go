@@ -437,7 +437,7 @@ func TestDevicesFirst(t *testing.T) {
 		{"and its devices are back", func(in *Input) { in.TornDown = true }, true, false},
 		{"it is deleted", func(in *Input) { in.Gone = true }, false, true},
 		{"its claim is for extended resources", func(in *Input) { in.Pod = extended }, false, true},
-		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, true, true},
+		{"it was refused", func(in *Input) { in.End = &End{Phase: corev1.PodFailed, Rejected: true} }, false, true},
 	} {
 		in := world{pod: p, box: "stopped", have: []string{"c=exited:0"}}.input(t)
 		in.Pod, in.VolumesDone = p, true
