@@ -74,6 +74,24 @@ func whatIfCommand(std Stdio) *cobra.Command {
 // mostOutcomes are told pod by pod; more are told by workload and node.
 const mostOutcomes = 40
 
+// reasonOf is why a pod would be where it would: its reason, and what the decision about it says.
+func reasonOf(o *cluster.WhatIfOutcome) string {
+	reason, _, _ := strings.Cut(o.Reason, " preemption: ")
+	var notes []string
+	switch d := o.Decision; {
+	case d == nil:
+	case d.Preemption != nil:
+		for _, v := range d.Preemption.Victims {
+			notes = append(notes, "preempts "+v.Namespace+"/"+v.Name)
+		}
+	case o.Node == "":
+		notes = d.Fixes
+	default:
+		notes = []string{fmt.Sprintf("%d of %d nodes fit", d.Fit, d.Nodes)}
+	}
+	return strings.TrimPrefix(strings.Join(append([]string{reason}, notes...), "; "), "; ")
+}
+
 // printWhatIf prints where pods would go.
 func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -82,27 +100,16 @@ func printWhatIf(out io.Writer, a *cluster.WhatIfAnswer) error {
 	placed, victims := 0, 0
 	for i := range a.Outcomes {
 		o := &a.Outcomes[i]
-		name, node, reason := o.Namespace+"/"+o.Name, o.Node, o.Reason
+		name, node := o.Namespace+"/"+o.Name, o.Node
 		if node == "" {
 			node = "<none>"
 		} else {
 			placed++
 		}
-		if before, _, ok := strings.Cut(reason, " preemption: "); ok {
-			reason = before
+		if o.Decision != nil && o.Decision.Preemption != nil {
+			victims += o.Decision.Preemption.Count
 		}
-		var notes []string
-		if d := o.Decision; d != nil && d.Preemption != nil {
-			victims += d.Preemption.Count
-			for _, v := range d.Preemption.Victims {
-				notes = append(notes, "preempts "+v.Namespace+"/"+v.Name)
-			}
-		} else if d != nil && o.Node == "" {
-			notes = d.Fixes
-		} else if d != nil {
-			notes = []string{fmt.Sprintf("%d of %d nodes fit", d.Fit, d.Nodes)}
-		}
-		reason = strings.TrimPrefix(strings.Join(append([]string{reason}, notes...), "; "), "; ")
+		reason := reasonOf(o)
 		if len(a.Outcomes) > mostOutcomes && o.Of != "" {
 			name = o.Namespace + "/" + o.Of
 			if o.Node != "" && (o.Decision == nil || o.Decision.Preemption == nil) {

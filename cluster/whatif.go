@@ -38,6 +38,9 @@ type WhatIf struct {
 // WhatIfAnswer is the answer.
 type WhatIfAnswer = scheduler.Answer
 
+// WhatIfOutcome is where one pod would go.
+type WhatIfOutcome = scheduler.Outcome
+
 // whatIfTime bounds a question.
 const whatIfTime = 2 * time.Minute
 

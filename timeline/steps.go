@@ -139,16 +139,7 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 			for to < handOffs && len(all[to+1]) == 0 && s.absent(to+1, last, static, scheduled, bound) == why {
 				to++
 			}
-			number := fmt.Sprint(n)
-			if to > n {
-				number += "-" + fmt.Sprint(to)
-			}
-			for i, line := range words(why, max(shortLine, width-7)) {
-				if i > 0 {
-					number = ""
-				}
-				b.WriteString(right(number, 5) + "  " + p.with(dim, line) + "\n")
-			}
+			noDeeds(&b, p, n, to, why, width)
 			n = to
 			continue
 		}
@@ -168,6 +159,20 @@ func RenderSteps(out io.Writer, s *Story, color bool, width int) {
 	}
 	footing(&b, s)
 	_, _ = io.WriteString(out, b.String())
+}
+
+// noDeeds says why nothing is told of the hand-offs from n to to.
+func noDeeds(b *strings.Builder, p paint, n, to int, why string, width int) {
+	number := fmt.Sprint(n)
+	if to > n {
+		number += "-" + fmt.Sprint(to)
+	}
+	for i, line := range words(why, max(shortLine, width-7)) {
+		if i > 0 {
+			number = ""
+		}
+		b.WriteString(right(number, 5) + "  " + p.with(dim, line) + "\n")
+	}
 }
 
 func deedsBelow(b *strings.Builder, p paint, list []deed, wide, width int) {
