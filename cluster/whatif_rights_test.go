@@ -4,6 +4,7 @@ package cluster_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,7 +53,11 @@ func TestWhatIfTellsTheMissingRight(t *testing.T) {
 	if _, err := c.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if answer, err := w.Ask(t.Context()); err != nil || answer.Nodes != 2 {
-		t.Errorf("with the right: %+v, %v", answer, err)
+	answer, err := w.Ask(t.Context())
+	if err != nil || answer.Nodes != 2 {
+		t.Fatalf("with the right: %+v, %v", answer, err)
+	}
+	if want := "SchedulingPolicies do not count: they may not be read"; !slices.Contains(answer.Notes, want) {
+		t.Errorf("notes: %q, want %q among them", answer.Notes, want)
 	}
 }

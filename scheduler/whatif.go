@@ -88,6 +88,9 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 		return nil, err
 	}
 	t := &trial{s: s, answer: &Answer{}, lets: map[string]*lets{}}
+	if q.Reader != nil && q.Reader.policies.Load() {
+		t.note("SchedulingPolicies do not count: they may not be read")
+	}
 	if err := t.change(q); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,10 +18,15 @@ import (
 
 // Reader is put before the transport of a question's client. It lets only GET requests through, and notes the first that is forbidden:
 // informers would retry it for ever, and the user would not learn why nothing happens.
-type Reader struct{ refused chan error }
+//
+// SchedulingPolicies that may not be read do not count, which the answer notes.
+type Reader struct {
+	refused  chan error
+	policies atomic.Bool // may not be read
+}
 
 // NewReader returns a Reader for one question.
-func NewReader() *Reader { return &Reader{make(chan error, 1)} }
+func NewReader() *Reader { return &Reader{refused: make(chan error, 1)} }
 
 // Wrap puts the reader before a transport.
 func (r *Reader) Wrap(rt http.RoundTripper) http.RoundTripper { return reading{rt, r} }
@@ -31,6 +38,12 @@ type reading struct {
 
 var errReadOnly = errors.New("a question changes nothing")
 
+// Where the policies' definition and the policies are.
+const (
+	crdPath    = "/apis/apiextensions.k8s.io/"
+	policyPath = "/apis/scheduling.keelson.dev/"
+)
+
 // maxRefusal bounds what is read of a refusal, in bytes.
 const maxRefusal = 64 << 10
 
@@ -41,6 +54,10 @@ func (r reading) RoundTrip(rq *http.Request) (*http.Response, error) {
 	rs, err := r.RoundTripper.RoundTrip(rq)
 	if err != nil || rs.StatusCode != http.StatusForbidden || rq.URL.Query().Has("watch") { // who may not watch may list
 		return rs, err
+	}
+	if strings.HasPrefix(rq.URL.Path, crdPath) || strings.HasPrefix(rq.URL.Path, policyPath) {
+		r.policies.Store(true)
+		return rs, nil
 	}
 	text, err := io.ReadAll(io.LimitReader(rs.Body, maxRefusal))
 	if err := errors.Join(err, rs.Body.Close()); err != nil {
