@@ -27,6 +27,7 @@ import (
 	"keelson/cri"
 	"keelson/cri/critest"
 	"keelson/kubelet"
+	"keelson/kubelet/eviction"
 	"keelson/lib/mark"
 )
 
@@ -49,6 +50,7 @@ func newHarness(t *testing.T, objs ...func(*harness)) *harness {
 	h := &harness{t: t, api: fake.NewClientset(), rt: critest.NewFake(), root: filepath.Join(t.TempDir(), "kubelet")}
 	h.cfg = kubelet.Config{
 		NodeName: nodeName, Client: &client.Client{Interface: h.api}, Runtime: cri.InProcess(h.rt), RootDir: h.root, RegisterNode: true,
+		Eviction: eviction.Config{Hard: "memory.available<0%"}, // how full this machine's disk is does not matter
 		Marks: mark.NewRecorder(func(m mark.Mark) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -271,6 +273,7 @@ func (h *harness) waitEvent(reason, part string) {
 
 func TestNodeRegistersReady(t *testing.T) {
 	h := newHarness(t)
+	h.cfg.Eviction = eviction.Config{} // the defaults keep memory back
 	h.run()
 	n, err := h.api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	if err != nil {
