@@ -88,6 +88,8 @@ const (
 	sizeVerdict = 96
 	sizeScore   = 56
 	sizeShare   = 48
+	sizeRule    = 96
+	sizeGiven   = 24
 	sizeGroup   = 80
 	sizeText    = 16
 )
@@ -104,7 +106,10 @@ func sizeOf(d *mark.Decision) int {
 		n += len(reason) + 2*sizeText
 	}
 	for i := range d.Scores {
-		n += sizeScore + len(d.Scores[i].Node) + len(d.Scores[i].Plugins)*sizeShare
+		n += sizeScore + len(d.Scores[i].Node) + len(d.Scores[i].Plugins)*sizeShare + len(d.Scores[i].Rules)*sizeGiven
+	}
+	for i := range d.Rules {
+		n += sizeRule + len(d.Rules[i].Policy) + len(d.Rules[i].Field) + len(d.Rules[i].Expression)
 	}
 	for i := range d.Groups {
 		n += sizeGroup + len(d.Groups[i].Reason) + len(d.Groups[i].Plugin)
@@ -127,15 +132,15 @@ func sizeOf(d *mark.Decision) int {
 // brief is what a story tells of an attempt.
 func brief(d *mark.Decision) *mark.Decision {
 	const verdicts, scores = 3, 3
-	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups) == 0 {
+	if len(d.Rejected) <= verdicts && len(d.Scores) <= scores && len(d.Groups)+len(d.Rules) == 0 {
 		return d
 	}
 	c := *d
 	c.Rejected, c.Scores = slices.Clone(d.Rejected[:min(len(d.Rejected), verdicts)]), slices.Clone(d.Scores[:min(len(d.Scores), scores)])
 	for i := range c.Scores {
-		c.Scores[i].Plugins = nil
+		c.Scores[i].Plugins, c.Scores[i].Rules = nil, nil
 	}
-	c.Groups = nil
+	c.Groups, c.Rules = nil, nil
 	return &c
 }
 
@@ -152,7 +157,7 @@ func (t *Timeline) Decision(pod types.UID) *decisions.PodDecision {
 	out.Status = decisions.PodDecisionStatus{
 		Message: message(a), Attempt: int32(a.Attempt), Nodes: int32(a.Nodes), Feasible: int32(a.Fit), Tied: int32(a.Tied), //nolint:gosec // counts of nodes
 		Queued: metav1.Duration{Duration: a.QueueWait}, Took: metav1.Duration{Duration: d.took}, WaitsFor: a.Waits, Fixes: a.Fixes,
-		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
+		ExtensionPoints: extensionPoints(d), Scores: nodeScores(a), Rules: rules(a), Refusals: refused(a), RefusedBy: refusedBy(a), Preemption: preempted(a.Preemption),
 	}
 	s := &out.Status
 	s.Result, s.Node, s.Reason = outcome(d)
@@ -220,7 +225,20 @@ func nodeScores(a *mark.Decision) []decisions.NodeScore {
 		for _, p := range s.Plugins {
 			n.Plugins = append(n.Plugins, decisions.PluginScore{Plugin: p.Plugin, Raw: p.Raw, Normalized: p.Score, Weight: p.Weight, Weighted: p.Score * p.Weight})
 		}
+		for i, r := range s.Rules {
+			if i < len(a.Rules) {
+				n.Rules = append(n.Rules, decisions.RuleScore{Raw: r.Raw, Normalized: r.Score, Weighted: r.Score * a.Rules[i].Weight, Failed: r.Failed})
+			}
+		}
 		out = append(out, n)
+	}
+	return out
+}
+
+func rules(a *mark.Decision) []decisions.Rule {
+	var out []decisions.Rule
+	for _, r := range a.Rules {
+		out = append(out, decisions.Rule(r))
 	}
 	return out
 }

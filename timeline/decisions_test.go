@@ -80,8 +80,15 @@ func TestDecisionOfTheAPI(t *testing.T) {
 	preempts.Detail = &mark.Decision{Attempt: 1, Nodes: 3, RejectedBy: map[string]int{"Insufficient cpu": 3}, Preemption: &mark.Preemption{
 		Node: "n1", Victims: []mark.Victim{{Namespace: "shop", Name: "cheap", Priority: 1}}, Count: 1, Candidates: 2, RunnerUp: "n2", Why: "it has fewer victims",
 	}}
+	judged := attempted(1, 0)
+	judged.Detail = &mark.Decision{
+		Attempt: 1, Nodes: 1, Fit: 1, Chosen: "n1", Rules: []mark.Rule{
+			{Plugin: "CELPolicy", Policy: "rank", From: "SchedulingPolicy", Field: "scores[0]", Expression: "int(node.labels['rank'])", Weight: 6},
+		},
+		Scores: []mark.NodeScore{{Node: "n1", Total: 42, Rules: []mark.RuleScore{{Raw: 7, Score: 7}}}},
+	}
 	for name, marks := range map[string][]mark.Mark{
-		"scheduled": {attempted(1, 2), bind("")}, "bind-failed": {attempted(1, 2), bind("conflict")}, "unschedulable": {waits}, "preempting": {preempts},
+		"judged": {judged}, "scheduled": {attempted(1, 2), bind("")}, "bind-failed": {attempted(1, 2), bind("conflict")}, "unschedulable": {waits}, "preempting": {preempts},
 	} {
 		d := listening(marks).Decision("uid-1")
 		if d == nil {

@@ -243,6 +243,20 @@ func TestWhyAtWidths(t *testing.T) {
 	for i := range int64(8) {
 		scheduled.Scores = append(scheduled.Scores, mark.NodeScore{Node: fmt.Sprint("node-", i), Total: 190 - i/2, Plugins: share(90-i/2, 90-i/2, 1)})
 	}
+	judged := &mark.Decision{
+		Attempt: 1, Nodes: 2, Fit: 2, Chosen: "node-0",
+		Rules: []mark.Rule{
+			{Plugin: "CELPolicy", Policy: "ssd", From: "configuration", Field: "scores[0]", Expression: "node.labels[?'disk'].orValue('') == 'ssd'", Weight: 2},
+			{Plugin: "CELPolicy", Policy: "rank", From: "SchedulingPolicy", Field: "scores[0]", Expression: "int(node.labels['rank'])", Weight: 6},
+		},
+	}
+	for i := range int64(2) {
+		judged.Scores = append(judged.Scores, mark.NodeScore{
+			Node: fmt.Sprint("node-", i), Total: 286 - 200*i,
+			Plugins: []mark.PluginScore{{Plugin: "NodeResourcesFit", Raw: 86, Score: 86, Weight: 1}, {Plugin: "CELPolicy", Raw: 100 - 100*i, Score: 100 - 100*i, Weight: 2}},
+			Rules:   []mark.RuleScore{{Raw: float64(100 - 100*i), Score: 100 - 100*i}, {Raw: -0.5 * float64(1-i), Failed: i == 1}},
+		})
+	}
 	many := &mark.Decision{
 		Attempt: 3, Nodes: 5000, Waits: "a node or pod changes", Filter: us(900), PreFilter: us(9), PostFilter: us(800),
 		RejectedBy: map[string]int{"Insufficient memory": 4990, "node(s) had untolerated taint(s)": 10},
@@ -264,6 +278,7 @@ func TestWhyAtWidths(t *testing.T) {
 	for name, w := range map[string]*Why{
 		"scheduled": {Node: "node-0", For: us(200), Decision: scheduled, Bind: &mark.Bind{Node: "node-0", Reserve: us(2)}, BindTook: us(800)},
 		"many":      {For: 12 * time.Second, Tries: 3, Next: many.Waits, Decision: many, Brief: true}, "preempts": {Tries: 1, Decision: preempts},
+		"policies": {Node: "node-0", For: us(200), Decision: judged},
 	} {
 		for _, width := range []int{60, 80, 120} {
 			w.Namespace, w.Name = "default", "pod"

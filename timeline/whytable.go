@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -135,6 +136,11 @@ func (t table) scores(d *mark.Decision) {
 	rows := [][]string{{"plugin", "weight"}}
 	for _, pl := range d.Scores[0].Plugins {
 		rows = append(rows, []string{pl.Plugin, fmt.Sprintf("x%d", pl.Weight)})
+		for _, r := range d.Rules {
+			if r.Plugin == pl.Plugin {
+				rows = append(rows, []string{"  " + r.Policy + " " + r.Field, fmt.Sprintf("x%d", r.Weight)})
+			}
+		}
 	}
 	rows = append(rows, []string{"total", ""})
 	used, told := 0, 0
@@ -171,6 +177,7 @@ func (t table) scores(d *mark.Decision) {
 	if d.Tied > 1 {
 		t.text("", "", fmt.Sprintf("%d nodes have the highest total: one of them was picked at random", d.Tied))
 	}
+	t.rules(d)
 	t.text(dim, "", "raw > from 0 to 100 = times the weight; the first node is the chosen one, the next is the runner-up")
 }
 
@@ -183,13 +190,37 @@ func scoreColumn(s *mark.NodeScore, d *mark.Decision) []string {
 	column := []string{name}
 	for _, pl := range d.Scores[0].Plugins {
 		i := slices.IndexFunc(s.Plugins, func(o mark.PluginScore) bool { return o.Plugin == pl.Plugin })
-		if i < 0 {
-			column = append(column, "")
-			continue
+		cell := ""
+		if i >= 0 {
+			cell = fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score, s.Plugins[i].Score*s.Plugins[i].Weight)
 		}
-		column = append(column, fmt.Sprintf("%d > %d = %d", s.Plugins[i].Raw, s.Plugins[i].Score, s.Plugins[i].Score*s.Plugins[i].Weight))
+		column = append(column, cell)
+		for i := range d.Rules {
+			if d.Rules[i].Plugin == pl.Plugin {
+				column = append(column, ruleCell(s, d, i))
+			}
+		}
 	}
 	return append(column, fmt.Sprint(s.Total))
+}
+
+// ruleCell is what a rule gave a node.
+func ruleCell(s *mark.NodeScore, d *mark.Decision, rule int) string {
+	if rule >= len(s.Rules) {
+		return ""
+	}
+	r := s.Rules[rule]
+	if r.Failed {
+		return "no value = 0"
+	}
+	return fmt.Sprintf("%s > %d = %d", strconv.FormatFloat(r.Raw, 'g', 6, 64), r.Score, r.Score*d.Rules[rule].Weight)
+}
+
+// rules prints what the rules are whose scores stand in the table.
+func (t table) rules(d *mark.Decision) {
+	for _, r := range d.Rules {
+		t.text("", r.Policy+" "+r.Field+": ", r.Expression+" ("+r.From+")")
+	}
 }
 
 // aligned prints rows, the first column to the left and the others to the right.

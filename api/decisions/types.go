@@ -58,6 +58,8 @@ type PodDecisionStatus struct {
 	// Scores are of the chosen node and then of the next best; RunnerUp is the second of them.
 	Scores   []NodeScore `json:"scores,omitempty"`
 	RunnerUp string      `json:"runnerUp,omitempty"`
+	// Rules are those that plugins' scores are the sum of; each node's rules are in their order.
+	Rules []Rule `json:"rules,omitempty"`
 	// Tied nodes had the highest total, and one of them was picked at random; 0: only one had it.
 	Tied int32 `json:"tied,omitempty"`
 	// Refusals are of single nodes, bounded in large clusters; RefusedBy counts all by reason.
@@ -81,6 +83,7 @@ type NodeScore struct {
 	Node    string        `json:"node"`
 	Total   int64         `json:"total"`
 	Plugins []PluginScore `json:"plugins,omitempty"`
+	Rules   []RuleScore   `json:"rules,omitempty"`
 }
 
 // PluginScore is one plugin's: as it gave it, from 0 to 100, and times its weight.
@@ -90,6 +93,25 @@ type PluginScore struct {
 	Normalized int64  `json:"normalized"`
 	Weight     int64  `json:"weight"`
 	Weighted   int64  `json:"weighted"`
+}
+
+// Rule is a score of a policy. From is SchedulingPolicy or configuration, Field its place in the policy's spec, Weight its own times the plugin's.
+type Rule struct {
+	Plugin     string `json:"plugin"`
+	Policy     string `json:"policy"`
+	From       string `json:"from"`
+	Field      string `json:"field"`
+	Expression string `json:"expression"`
+	Weight     int64  `json:"weight"`
+}
+
+// RuleScore is what a rule gave a node: the value of its expression (true: 100), from 0 to 100, and times the weight. Failed: it could not be
+// evaluated, and gave 0.
+type RuleScore struct {
+	Raw        float64 `json:"raw"`
+	Normalized int64   `json:"normalized"`
+	Weighted   int64   `json:"weighted"`
+	Failed     bool    `json:"failed,omitempty"`
 }
 
 // Refusal is the first filter that refused a node, and what the node is short of.
@@ -148,9 +170,10 @@ func (d *PodDecision) DeepCopyObject() runtime.Object {
 func (s *PodDecisionStatus) deepCopy() PodDecisionStatus {
 	out := *s
 	out.ExtensionPoints, out.Refusals, out.Fixes = slices.Clone(s.ExtensionPoints), slices.Clone(s.Refusals), slices.Clone(s.Fixes)
-	out.Scores = slices.Clone(s.Scores)
+	out.Scores, out.Rules = slices.Clone(s.Scores), slices.Clone(s.Rules)
 	for i := range out.Scores {
 		out.Scores[i].Plugins = slices.Clone(s.Scores[i].Plugins)
+		out.Scores[i].Rules = slices.Clone(s.Scores[i].Rules)
 	}
 	out.RefusedBy = slices.Clone(s.RefusedBy)
 	for i := range out.RefusedBy {

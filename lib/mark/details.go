@@ -159,6 +159,7 @@ type Decision struct {
 	RejectedBy map[string]int `json:"rejectedBy,omitempty"` // reason as users know it -> nodes
 	Scores     []NodeScore    `json:"scores,omitempty"`     // best first
 	Chosen     string         `json:"chosen,omitempty"`     // node; empty: unschedulable
+	Rules      []Rule         `json:"rules,omitempty"`      // that plugins' scores are the sum of; NodeScore.Rules has what each gave
 	Tied       int            `json:"tied,omitempty"`       // nodes with the chosen one's total, with it; one of them was picked at random
 	Message    string         `json:"message,omitempty"`    // the FailedScheduling sentence
 	Waits      string         `json:"waits,omitempty"`      // what will make the scheduler try again
@@ -211,6 +212,7 @@ type NodeScore struct {
 	Node    string        `json:"node"`
 	Total   int64         `json:"total"`
 	Plugins []PluginScore `json:"plugins,omitempty"`
+	Rules   []RuleScore   `json:"rules,omitempty"` // in the order of the Decision's
 }
 
 // PluginScore is one plugin's share of a NodeScore: Score (0-100 normalized) times Weight. Raw is the score before it was normalized.
@@ -219,6 +221,24 @@ type PluginScore struct {
 	Raw    int64  `json:"raw"`
 	Score  int64  `json:"score"`
 	Weight int64  `json:"weight"`
+}
+
+// Rule is one of those that a plugin's score is the sum of.
+type Rule struct {
+	Plugin     string `json:"plugin"`
+	Policy     string `json:"policy"`
+	From       string `json:"from"` // SchedulingPolicy, or configuration
+	Field      string `json:"field"`
+	Expression string `json:"expression"`
+	Weight     int64  `json:"weight"` // in its policy, times the plugin's
+}
+
+// RuleScore is what a rule gave a node: Raw is the value of its expression (true: 100), Score the same from 0 to 100. Failed: it could not be
+// evaluated, and gave 0.
+type RuleScore struct {
+	Raw    float64 `json:"raw"`
+	Score  int64   `json:"score"`
+	Failed bool    `json:"failed,omitempty"`
 }
 
 // Bind is the write of pods/binding. The mark's Took is PreBind and the write; Reserve and Permit came before.

@@ -37,7 +37,7 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 	small := len(a.Snapshot.Nodes) <= Everything
 	if a.Chosen != nil {
 		d.Chosen = a.Chosen.Name
-		d.Scores = scores(a, small)
+		d.Scores, d.Rules = scores(a, small), rules(a)
 		d.Tied = tied(a)
 	} else {
 		d.Nodes = len(a.Snapshot.Nodes)
@@ -197,7 +197,40 @@ func scores(a *framework.Attempt, small bool) []mark.NodeScore {
 		}
 		out[i] = mark.NodeScore{Node: a.Feasible[at].Name, Total: a.Totals[at], Plugins: mine}
 	}
+	giveRules(out, a, lead)
 	return out
+}
+
+// rules lists those that plugins' scores are the sum of.
+func rules(a *framework.Attempt) (out []mark.Rule) {
+	for p, r := range a.Ruled {
+		if r == nil {
+			continue
+		}
+		by := a.ScoredBy[p]
+		for _, rule := range r.Rules() {
+			out = append(out, mark.Rule{
+				Plugin: by.Plugin.Name(), Policy: rule.Policy, From: rule.From, Field: rule.Field, Expression: rule.Expression, Weight: rule.Weight * by.Weight,
+			})
+		}
+	}
+	return out
+}
+
+// giveRules adds to out, which is about the nodes at places of a.Feasible, what the rules gave them.
+func giveRules(out []mark.NodeScore, a *framework.Attempt, places []int) {
+	for _, r := range a.Ruled {
+		if r == nil {
+			continue
+		}
+		n := len(r.Rules())
+		for i, at := range places {
+			for rule := range n {
+				raw, score, ok := r.Given(at, rule)
+				out[i].Rules = append(out[i].Rules, mark.RuleScore{Raw: raw, Score: score, Failed: !ok})
+			}
+		}
+	}
 }
 
 // leading returns the places of the best nodes, the chosen one first.

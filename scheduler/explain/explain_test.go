@@ -15,11 +15,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson/scheduler/explain"
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/policy"
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/schedtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
+
+// judging is the plugin with a policy of the configuration, and one of an object.
+func judging(t *testing.T) *plugins.CELPolicy {
+	t.Helper()
+	args := policy.Args{Policies: []policy.Named{{Name: "ssd", Spec: policy.Spec{Scores: []policy.Score{{Expression: "node.labels[?'disk'].orValue('') == 'ssd'"}}}}}}
+	own, errs := args.CompileAll(nil)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	object, errs := policy.Compile("rank", &policy.Spec{Scores: []policy.Score{
+		{Expression: "int(node.labels['rank'])", Weight: new(int32(3))}, {Expression: "250.5\n  - double(node.pods)"},
+	}}, nil)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	set := &policy.Set{}
+	set.Use([]*policy.Policy{object})
+	return &plugins.CELPolicy{Own: own, Objects: set}
+}
 
 // TestDecisions compares what people read, messages included, with golden files.
 func TestDecisions(t *testing.T) {
@@ -41,22 +63,27 @@ func TestDecisions(t *testing.T) {
 		name    string
 		cluster []any
 		pod     *corev1.Pod
+		more    []framework.Weighted
 	}{
-		{"job-ends", busy, schedtest.Pod("waits", schedtest.Asks("2", ""), schedtest.Priority(-1))},
-		{"preempts", busy, schedtest.Pod("important", schedtest.Asks("2", ""), schedtest.Priority(1000))},
+		{"job-ends", busy, schedtest.Pod("waits", schedtest.Asks("2", ""), schedtest.Priority(-1)), nil},
+		{"preempts", busy, schedtest.Pod("important", schedtest.Asks("2", ""), schedtest.Priority(1000)), nil},
 		{
 			"two-reasons", []any{schedtest.Node("node-1", schedtest.Taint("gpu", "true", corev1.TaintEffectNoSchedule), schedtest.Offers(corev1.ResourceCPU, "1"))},
-			schedtest.Pod("large", schedtest.Asks("2", "")),
+			schedtest.Pod("large", schedtest.Asks("2", "")), nil,
 		},
-		{"bound", small, schedtest.Pod("small")},
-		{"pending", small, schedtest.Pod("big", schedtest.Asks("1", "4Gi"))},
-		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Asks("64", "64Gi"))},
-		{"no-nodes", nil, schedtest.Pod("lonely")},
-		{"port", append(small, schedtest.Pod("r", schedtest.On("node-1"), schedtest.HostPort("", corev1.ProtocolTCP, 80)), schedtest.Pod("s", schedtest.On("node-2"), schedtest.HostPort("", corev1.ProtocolTCP, 80))), schedtest.Pod("port", schedtest.HostPort("", corev1.ProtocolTCP, 80))},
+		{"bound", small, schedtest.Pod("small"), nil},
+		{"pending", small, schedtest.Pod("big", schedtest.Asks("1", "4Gi")), nil},
+		{"too-large-for-any", small, schedtest.Pod("huge", schedtest.Asks("64", "64Gi")), nil},
+		{
+			"policies", []any{schedtest.Node("node-1", schedtest.Labels("disk", "ssd")), schedtest.Node("node-2", schedtest.Labels("rank", "7"))}, schedtest.Pod("judged"),
+			[]framework.Weighted{{Plugin: judging(t), Weight: 2}},
+		},
+		{"no-nodes", nil, schedtest.Pod("lonely"), nil},
+		{"port", append(small, schedtest.Pod("r", schedtest.On("node-1"), schedtest.HostPort("", corev1.ProtocolTCP, 80)), schedtest.Pod("s", schedtest.On("node-2"), schedtest.HostPort("", corev1.ProtocolTCP, 80))), schedtest.Pod("port", schedtest.HostPort("", corev1.ProtocolTCP, 80)), nil},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) {
-			h := schedtest.New(1, 1)
+			h := schedtest.New(1, 1, tc.more...)
 			h.Add(tc.cluster...)
 			a := h.Try(tc.pod)
 			if a.Chosen == nil && len(tc.cluster) > 0 {

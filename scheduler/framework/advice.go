@@ -72,7 +72,6 @@ func (v *Advice) score(a *Attempt) {
 			raw[i], scores[i] = s.Raw[n.Name], s.Scores[n.Name]
 			a.Totals[i] += scores[i] * s.By.Weight
 		}
-		a.ScoredBy = append(a.ScoredBy, s.By)
-		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
+		a.scored(s.By, nil, raw, scores)
 	}
 }

@@ -33,8 +33,10 @@ type Attempt struct {
 	Narrowed   int
 	Feasible   []*state.NodeInfo
 	Looked     int // nodes looked at
-	// Plugin scores: Raw[p][i] as ScoredBy[p] gave it to Feasible[i], Scores[p][i] normalized; Totals[i] is weighted.
+	// Plugin scores: Raw[p][i] as ScoredBy[p] gave it to Feasible[i], Scores[p][i] normalized; Totals[i] is weighted. Ruled[p] has the rules of
+	// ScoredBy[p], nil: it has none.
 	ScoredBy []Weighted
+	Ruled    []Ruled
 	Raw      [][]int64
 	Scores   [][]int64
 	Totals   []int64

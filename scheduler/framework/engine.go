@@ -98,7 +98,7 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nomination
 	e.class = nil
 	a := &e.attempt
 	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
-		ScoredBy: a.ScoredBy[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
+		ScoredBy: a.ScoredBy[:0], Ruled: a.Ruled[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
 	if len(s.Nodes) == 0 {
 		return a
 	}
@@ -347,9 +347,15 @@ func (e *Engine) scoreEach(a *Attempt) {
 		for j, s := range scores {
 			a.Totals[j] += s * w.Weight
 		}
-		a.ScoredBy = append(a.ScoredBy, w)
-		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
+		a.scored(w, scorer, raw, scores)
 	}
+}
+
+// scored notes a plugin's scores. scorer is what gave them; nil: an extender.
+func (a *Attempt) scored(by Weighted, scorer NodeScorer, raw, scores []int64) {
+	ruled, _ := scorer.(Ruled)
+	a.ScoredBy, a.Ruled = append(a.ScoredBy, by), append(a.Ruled, ruled)
+	a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
 }
 
 // buffer returns n scores at the place i of kept, which are used again by the next attempt.

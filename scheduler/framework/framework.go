@@ -30,6 +30,7 @@
 //	AllFilter, AllScorer  it judges all nodes in one call (wholesale.go)
 //	Narrower              it knows the few nodes that can pass
 //	Absolute              its scores need no Normalize
+//	Ruled                 its score is the sum of rules, which people want to see each
 //	PreFilterExtensions   it can tell what it would say if pods came or went: preemption asks
 package framework
 
@@ -149,6 +150,19 @@ type NodeScorer interface {
 	// Normalize turns scores of nodes, in the order Score was asked, into 0..MaxScore; more is better. Only a plugin that sums weighted rules
 	// (CELPolicy) may go beyond.
 	Normalize(scores []int64)
+}
+
+// Ruled is a NodeScorer whose score is the sum of what rules give, each times its weight. It keeps what each gave, for people to be told.
+type Ruled interface {
+	Rules() []Rule
+	// Given is what a rule gave the node that was scored as the at-th: its value, and this from 0 to MaxScore. false: it had none.
+	Given(at, rule int) (raw float64, score int64, ok bool)
+}
+
+// Rule is one of them, by the field of the policy that has it. From says where the policy comes from.
+type Rule struct {
+	Policy, From, Field, Expression string
+	Weight                          int64
 }
 
 // Reserver keeps what a pod needs on its node besides resources. Unreserve undoes it and may be called without a Reserve.

@@ -123,7 +123,6 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 				a.Totals[j] += s * w.Weight
 			}
 		}
-		a.ScoredBy = append(a.ScoredBy, w)
-		a.Raw, a.Scores = append(a.Raw, raw), append(a.Scores, scores)
+		a.scored(w, scorer, raw, scores)
 	}
 }

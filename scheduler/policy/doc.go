@@ -44,6 +44,12 @@ type Spec struct {
 	Scores        []Score  `json:"scores,omitempty"`
 }
 
+// Where a policy was written (Policy.From): as an object, or in the scheduler's configuration file.
+const (
+	FromObject = "SchedulingPolicy"
+	FromFile   = "configuration"
+)
+
 // What FailurePolicy may say.
 const (
 	Fail   = "Fail"

@@ -133,7 +133,7 @@ func (e *expression) text(v *variables, b *budget) string {
 // NodeScorer gives nodes the sum of all scores, each times its weight; nil: there are none. Where all of that is remembered it scores many nodes at
 // once (framework.AllScorer).
 func (j *Judge) NodeScorer() framework.NodeScorer {
-	r := ranking{judge: j}
+	r := &ranking{judge: j}
 	all := true
 	for _, p := range j.about {
 		for _, s := range p.scores {
@@ -146,7 +146,7 @@ func (j *Judge) NodeScorer() framework.NodeScorer {
 	case len(r.scores) == 0:
 		return nil
 	case all:
-		return rankingOfAll{r}
+		return &rankingOfAll{ranking: r}
 	}
 	return r
 }
@@ -159,31 +159,53 @@ type boundScore struct {
 type ranking struct {
 	judge  *Judge
 	scores []boundScore
+	given  []float64 // what each score gave the nodes that Score was asked about, one node after another
 }
 
-func (r ranking) give(s *boundScore, n *state.NodeInfo) (value, bool) {
+func (r *ranking) give(s *boundScore, n *state.NodeInfo) (value, bool) {
 	return s.give(&variables{r.judge.pod, n}, r.judge.budget)
 }
 
 // Score is the sum.
-func (r ranking) Score(n *state.NodeInfo) (sum int64) {
+func (r *ranking) Score(n *state.NodeInfo) (sum int64) {
 	for i := range r.scores {
 		s := &r.scores[i]
-		sum += remembered(s.table, n, func() (value, bool) { return r.give(s, n) }).points * s.weight
+		v := remembered(s.table, n, func() (value, bool) { return r.give(s, n) })
+		r.given = append(r.given, v.raw)
+		sum += v.points() * s.weight
 	}
 	return sum
 }
 
 // Normalize leaves the sums as they are: each rule gives 0 to MaxScore times its own weight, as if it were a plugin.
-func (ranking) Normalize([]int64) {}
+func (*ranking) Normalize([]int64) {}
 
 // Absolute: see framework.Absolute.
-func (ranking) Absolute() {}
+func (*ranking) Absolute() {}
 
-type rankingOfAll struct{ ranking }
+// Rules are the scores.
+func (r *ranking) Rules() []framework.Rule {
+	out := make([]framework.Rule, len(r.scores))
+	for i, s := range r.scores {
+		out[i] = framework.Rule{Policy: s.policy.Name, From: s.policy.From, Field: s.at, Expression: s.shown, Weight: s.weight}
+	}
+	return out
+}
+
+// Given is what a score gave the node that was scored as the at-th.
+func (r *ranking) Given(at, rule int) (raw float64, score int64, ok bool) {
+	return value{raw: r.given[at*len(r.scores)+rule]}.told()
+}
+
+// rankingOfAll keeps where the nodes are that it scored; what they were given is in the rows of the scores' tables.
+type rankingOfAll struct {
+	*ranking
+	places []int32
+}
 
 // ScoreAll is Score for the nodes at places.
-func (r rankingOfAll) ScoreAll(places []int32, scores []int64) {
+func (r *rankingOfAll) ScoreAll(places []int32, scores []int64) {
+	r.places = places
 	at := make([]int32, len(r.judge.in.Nodes)) // in scores, and 1
 	for i, place := range places {
 		at[place], scores[i] = int32(i+1), 0 //nolint:gosec // there are fewer nodes
@@ -191,8 +213,20 @@ func (r rankingOfAll) ScoreAll(places []int32, scores []int64) {
 	for i := range r.scores {
 		s := &r.scores[i]
 		s.table.each(r.judge.in, func(place int) bool { return at[place] != 0 }, func(n *state.NodeInfo) (value, bool) { return r.give(s, n) },
-			func(place int, v value) { scores[at[place]-1] += v.points * s.weight })
+			func(place int, v value) { scores[at[place]-1] += v.points() * s.weight })
 	}
+}
+
+// Given is what a score gave the node that was scored as the at-th. What is in no row was not found out, since the policies cost too much.
+func (r *rankingOfAll) Given(at, rule int) (raw float64, score int64, ok bool) {
+	if r.places == nil { // Score was asked
+		return r.ranking.Given(at, rule)
+	}
+	v, ok := r.scores[rule].table.row(r.judge.in, int(r.places[at]))
+	if !ok {
+		return 0, 0, false
+	}
+	return v.told()
 }
 
 // Wakes are the kinds of events after which a pod that policies refused may fit, so far as it depends on nodes and pods.

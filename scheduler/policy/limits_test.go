@@ -200,8 +200,12 @@ func TestAllAtOnce(t *testing.T) {
 				}
 			}
 			for i, place := range places {
-				if got, want := scores[i], j.NodeScorer().Score(s.Nodes[place]); got != want {
+				alone := j.NodeScorer()
+				if got, want := scores[i], alone.Score(s.Nodes[place]); got != want {
 					t.Errorf("%s, %s: %d points, one by one %d", what, s.Nodes[place].Name, got, want)
+				}
+				if got, want := given(t, scorer, i), given(t, alone, 0); got != want {
+					t.Errorf("%s, %s: the rules gave %s, one by one %s", what, s.Nodes[place].Name, got, want)
 				}
 			}
 		}

@@ -19,6 +19,8 @@ import (
 // Policy is a Spec, compiled.
 type Policy struct {
 	Name string
+	// From is where it was written.
+	From string
 	// Trouble, when set, hears of the first expression that could not be evaluated. It must not block.
 	Trouble func(message string)
 
@@ -41,11 +43,12 @@ type filter struct {
 type score struct {
 	rule
 	weight int64
+	shown  string // the expression, short and in one line
 }
 
 // Compile compiles what a policy says. Each thing that is wrong is told with its field and, of an expression, line:column.
 func Compile(name string, s *Spec, at *field.Path) (*Policy, field.ErrorList) {
-	p := &Policy{Name: name, schedulers: slices.Clone(s.SchedulerNames), ignore: s.FailurePolicy == Ignore}
+	p := &Policy{Name: name, From: FromObject, schedulers: slices.Clone(s.SchedulerNames), ignore: s.FailurePolicy == Ignore}
 	var errs field.ErrorList
 	p.namespaces = selector(s.NamespaceSelector, at.Child("namespaceSelector"), &errs)
 	p.pods = selector(s.PodSelector, at.Child("podSelector"), &errs)
@@ -99,6 +102,9 @@ func (a *Args) CompileAll(at *field.Path) (out []*Policy, errs field.ErrorList) 
 		names[n.Name] = true
 		p, wrong := Compile(n.Name, &n.Spec, at)
 		errs = append(errs, wrong...)
+		if p != nil {
+			p.From = FromFile
+		}
 		out = append(out, p)
 	}
 	if len(errs) > 0 {
@@ -158,7 +164,7 @@ func (p *Policy) filter(i int, in *Filter, at *field.Path, c compiler) *filter {
 }
 
 func (p *Policy) score(i int, in *Score, at *field.Path, c compiler) *score {
-	s := &score{weight: 1}
+	s := &score{weight: 1, shown: clip(oneLine(in.Expression), maxMessage)}
 	s.policy = p
 	s.expression = c.compile(in.Expression, at.Child("expression"), fmt.Sprintf("scores[%d]", i), podAndNode, "a number or a bool",
 		celtypes.IntKind, celtypes.UintKind, celtypes.DoubleKind, celtypes.BoolKind)

@@ -203,29 +203,55 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestScores: results are taken as 0 to 100, times their weights, and summed.
+// given writes down what each rule gave the node that was scored as the at-th.
+func given(t *testing.T, scorer any, at int) string {
+	t.Helper()
+	r, ok := scorer.(framework.Ruled)
+	if !ok {
+		t.Fatalf("%T does not tell what its rules gave", scorer)
+	}
+	var out []string
+	for i, rule := range r.Rules() {
+		raw, score, ok := r.Given(at, i)
+		out = append(out, fmt.Sprintf("%s %s x%d: %g > %d %v", rule.Policy, rule.Field, rule.Weight, raw, score, ok))
+	}
+	return strings.Join(out, "; ")
+}
+
+// TestScores: results are taken as 0 to 100, times their weights, and summed. What each rule gave is kept.
 func TestScores(t *testing.T) {
 	for _, tt := range []struct {
 		scores []Score
 		want   int64
+		given  string
 	}{
-		{[]Score{{Expression: "30"}}, 30},
-		{[]Score{{Expression: "30", Weight: new(int32(3))}}, 90},
-		{[]Score{{Expression: "30"}, {Expression: "node.labels['disk'] == 'ssd'", Weight: new(int32(2))}}, 230},
-		{[]Score{{Expression: "node.labels['disk'] == 'hdd'"}}, 0},
-		{[]Score{{Expression: "1000"}}, 100},
-		{[]Score{{Expression: "-5"}}, 0},
-		{[]Score{{Expression: "7u"}}, 7},
-		{[]Score{{Expression: "node.free['memory'].asApproximateFloat() / node.allocatable['memory'].asApproximateFloat() * 100.0"}}, 75},
-		{[]Score{{Expression: "0.0 / 0.0"}}, 0},
-		{[]Score{{Expression: "1.0 / 0.0"}}, 100},
-		{[]Score{{Expression: "int(node.labels['weight'])"}, {Expression: "5"}}, 5},
+		{[]Score{{Expression: "30"}}, 30, "p scores[0] x1: 30 > 30 true"},
+		{[]Score{{Expression: "30", Weight: new(int32(3))}}, 90, "p scores[0] x3: 30 > 30 true"},
+		{
+			[]Score{{Expression: "30"}, {Expression: "node.labels['disk'] == 'ssd'", Weight: new(int32(2))}}, 230,
+			"p scores[0] x1: 30 > 30 true; p scores[1] x2: 100 > 100 true",
+		},
+		{[]Score{{Expression: "node.labels['disk'] == 'hdd'"}}, 0, "p scores[0] x1: 0 > 0 true"},
+		{[]Score{{Expression: "1000"}}, 100, "p scores[0] x1: 1000 > 100 true"},
+		{[]Score{{Expression: "-5"}}, 0, "p scores[0] x1: -5 > 0 true"},
+		{[]Score{{Expression: "7u"}}, 7, "p scores[0] x1: 7 > 7 true"},
+		{
+			[]Score{{Expression: "node.free['memory'].asApproximateFloat() / node.allocatable['memory'].asApproximateFloat() * 100.0"}}, 75,
+			"p scores[0] x1: 75 > 75 true",
+		},
+		{[]Score{{Expression: "12.5 + 0.25"}}, 13, "p scores[0] x1: 12.75 > 13 true"},
+		{[]Score{{Expression: "0.0 / 0.0"}}, 0, "p scores[0] x1: 0 > 0 false"},
+		{[]Score{{Expression: "1.0 / 0.0"}}, 100, "p scores[0] x1: 1.7976931348623157e+308 > 100 true"},
+		{[]Score{{Expression: "int(node.labels['weight'])"}, {Expression: "5"}}, 5, "p scores[0] x1: 0 > 0 false; p scores[1] x1: 5 > 5 true"},
 	} {
 		j, _ := judge(t, aPod("pod", "1", "1Gi"), made(t, &Spec{Scores: tt.scores}))
 		scorer := j.NodeScorer()
-		for range 2 {
+		for i := range 2 {
 			if got := scorer.Score(aNode()); got != tt.want {
 				t.Errorf("%+v: %d, want %d", tt.scores, got, tt.want)
+			}
+			if got := given(t, scorer, i); got != tt.given {
+				t.Errorf("%+v: rules gave %s, want %s", tt.scores, got, tt.given)
 			}
 		}
 		if j.Filters() {

@@ -67,6 +67,16 @@ func (t *table) each(s *state.Snapshot, want func(place int) bool, find func(*st
 	}
 }
 
+// row is the value that each has found, or found again, for a node of the snapshot; false: it could not.
+func (t *table) row(s *state.Snapshot, place int) (value, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of != s || t.epoch != s.Epoch || t.versions[place] != s.Versions[place] {
+		return value{}, false
+	}
+	return t.rows[place], true
+}
+
 // Bounds of what a rule remembers: tables, values beyond two for each node, and texts of errors.
 const (
 	maxTables = 16
@@ -96,8 +106,16 @@ func (r *rule) table(pod podInfo, nodes int) *table {
 
 // value is something remembered.
 type value struct {
-	refused *framework.Status
-	points  int64
+	refused *framework.Status // of a filter
+	raw     float64           // of a score; NaN: it has none
+}
+
+// points are a score's from 0 to MaxScore; what is none is 0.
+func (v value) points() int64 {
+	if math.IsNaN(v.raw) {
+		return 0
+	}
+	return int64(math.Round(min(max(v.raw, 0), framework.MaxScore)))
 }
 
 // remembered returns what is known for a node, or else finds it out.
@@ -115,6 +133,14 @@ func remembered(t *table, n *state.NodeInfo, find func() (v value, keep bool)) v
 		t.size.Add(1)
 	}
 	return v
+}
+
+// told is what people read of a score's value.
+func (v value) told() (raw float64, score int64, ok bool) {
+	if math.IsNaN(v.raw) {
+		return 0, 0, false
+	}
+	return min(max(v.raw, -math.MaxFloat64), math.MaxFloat64), v.points(), true
 }
 
 // refuse makes the status of a refusal.
@@ -165,31 +191,30 @@ func (f *filter) judge(v *variables, b *budget) (value, bool) {
 	}
 }
 
-// give is how many points a node gets; none where that cannot be evaluated.
+// give finds out what a node gets.
 func (s *score) give(v *variables, b *budget) (value, bool) {
 	out, err := s.eval(v, b)
 	if err != nil {
 		s.policy.tell(s.at, err, v)
-		return value{}, !errors.Is(err, errSpent)
+		return value{raw: math.NaN()}, !errors.Is(err, errSpent)
 	}
-	return value{points: points(out)}, true
+	return value{raw: number(out)}, true
 }
 
-// points takes a result as a number from 0 to MaxScore; what is none is 0.
-func points(out ref.Val) int64 {
+// number takes a result as a number: true is MaxScore.
+func number(out ref.Val) float64 {
 	switch x := out.(type) {
 	case celtypes.Bool:
 		if x {
 			return framework.MaxScore
 		}
+		return 0
 	case celtypes.Int:
-		return min(max(int64(x), 0), framework.MaxScore)
+		return float64(x)
 	case celtypes.Uint:
-		return int64(min(uint64(x), framework.MaxScore)) //nolint:gosec // it is small
+		return float64(x)
 	case celtypes.Double:
-		if f := float64(x); !math.IsNaN(f) {
-			return int64(math.Round(min(max(f, 0), framework.MaxScore)))
-		}
+		return float64(x)
 	}
-	return 0
+	return math.NaN()
 }
