@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	configv1 "k8s.io/kube-scheduler/config/v1"
@@ -25,9 +26,15 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	}
 	if s.devices == nil {
 		s.devices = dynamicresources.NewKnown()
+		s.searches = dynamicresources.NewLane(dynamicresources.LaneConfig{
+			Known: s.devices, Between: s.between, Waits: func(pod types.UID) bool { return s.queue.Has(pod) },
+			Wake: func(pod types.UID) {
+				s.queue.Happened(framework.Event{Kinds: framework.Objects, Resource: dynamicresources.Searches, NewObject: pod})
+			},
+		})
 	}
 	return dynamicresources.New(dynamicresources.Config{
-		Known: s.devices, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
+		Known: s.devices, Lane: s.searches, Client: s.client, Later: s.later, Filter: a.FilterTimeout.Duration, Binding: a.BindingTimeout.Duration,
 		Waiting: func(pod *corev1.Pod, node string) {
 			s.profile(pod).events.Eventf(pod, nil, corev1.EventTypeNormal, "BindingConditionsPending", "Scheduling",
 				"waiting for binding conditions for device on node %s", node)
@@ -41,7 +48,7 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 // watchDevices watches claims, slices and classes of devices, if a profile wants them and the server has them. What is known of claims comes
 // before the queue's pods: whom a change wakes finds the devices that it frees.
 func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
-	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes} {
+	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.Searches} {
 		seen[r] = true
 	}
 	if s.devices == nil || !s.serves(resourcev1.SchemeGroupVersion, dynamicresources.Claims.Resource) {
@@ -62,13 +69,25 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 	}
 	synced := []cache.DoneChecker{told.HasSyncedChecker()}
 	for of, inf := range map[schema.GroupVersionResource]cache.SharedIndexInformer{dynamicresources.Slices: slices, dynamicresources.Classes: classes} {
-		reg, err := inf.AddEventHandler(s.tellOf(of))
+		queue := s.tellOf(of)
+		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { s.devices.Offered(); queue.OnAdd(o, false) },
+			UpdateFunc: func(old, now any) { s.devices.Offered(); queue.OnUpdate(old, now) },
+			DeleteFunc: func(o any) { s.devices.Offered(); queue.OnDelete(o) },
+		})
 		if err != nil {
 			return nil, fmt.Errorf("watch %s: %w", of.Resource, err)
 		}
 		synced = append(synced, reg.HasSyncedChecker())
 	}
 	return synced, nil
+}
+
+// between runs f while no lane decides.
+func (s *Scheduler) between(f func()) {
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	f()
 }
 
 func (s *Scheduler) setClaim(old, now any) {

@@ -3,17 +3,22 @@
 package scheduler_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	configv1 "k8s.io/kube-scheduler/config/v1"
 
 	"keelson/client"
 	"keelson/scheduler"
+	"keelson/scheduler/config"
 	"keelson/scheduler/schedtest"
 )
 
@@ -120,5 +125,52 @@ func TestNoDevices(t *testing.T) {
 	p := c.eventually("p", func(p *corev1.Pod) bool { return scheduledCondition(p) != nil })
 	if got := scheduledCondition(p).Message; !strings.Contains(got, "the API server has no resource claims") {
 		t.Errorf("it is told %q", got)
+	}
+}
+
+// TestHardSearch: a claim whose search would take an hour is searched for beside the loop. No other pod waits, and neither does the end.
+func TestHardSearch(t *testing.T) {
+	node, claim := "a", "hard"
+	part := resourcev1.FullyQualifiedName("gpu.example.com/part")
+	hard := gpu(claim)
+	hard.Spec.Devices.Requests = nil
+	for i := range 32 { // 2,560 devices of 31 parts: no 32 of different ones
+		one := *gpu(claim).Spec.Devices.Requests[0].DeepCopy()
+		one.Name = fmt.Sprint("r", i)
+		hard.Spec.Devices.Requests = append(hard.Spec.Devices.Requests, one)
+	}
+	hard.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{DistinctAttribute: &part}}
+	objs := []runtime.Object{schedtest.Node(node), &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}, hard}
+	for i := range 20 {
+		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("s", i)}, Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 20},
+		}}
+		for d := range resourcev1.ResourceSliceMaxDevices {
+			value := fmt.Sprint(d % 31)
+			s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{
+				Name: fmt.Sprintf("d%d-%d", i, d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"part": {StringValue: &value}},
+			})
+		}
+		objs = append(objs, s)
+	}
+	c := startWith(t, func(c *scheduler.Config) {
+		serveDevices(c.Client)
+		c.Configuration = config.Default()
+		c.Configuration.Profiles[0].Args["DynamicResources"] = &configv1.DynamicResourcesArgs{
+			FilterTimeout: &metav1.Duration{Duration: time.Hour}, BindingTimeout: &metav1.Duration{Duration: time.Hour},
+		}
+	}, objs...)
+	for _, p := range []*corev1.Pod{schedtest.Pod("p", wanting(corev1.PodResourceClaim{Name: "gpu", ResourceClaimName: &claim})), schedtest.Pod("plain")} {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if p.Name == "plain" {
+			c.eventually("plain", bound)
+			continue
+		}
+		c.eventually("p", func(p *corev1.Pod) bool {
+			s := scheduledCondition(p)
+			return s != nil && strings.Contains(s.Message, "1 the search for devices takes long and goes on beside other pods")
+		})
 	}
 }

@@ -77,6 +77,7 @@ type Scheduler struct {
 	inEffect        policy.Set              // policies of the API
 	policies        *objects.Follower       // nil: nobody asks for them
 	devices         *dynamicresources.Known // nil: no profile has the plugin
+	searches        *dynamicresources.Lane  // nil: likewise
 	waits           sync.WaitGroup          // binding cycles that wait, each on a goroutine of its own
 	waiting         waiting                 // the same, by pod: what ends their wait
 	permits         framework.WaitingPods   // those of them that Permit holds back
@@ -168,6 +169,9 @@ func (s *Scheduler) loop(ctx context.Context) {
 	defer wg.Wait()
 	if s.queue.outside != nil {
 		wg.Go(func() { s.loopOutside(ctx) })
+	}
+	if s.searches != nil {
+		wg.Go(func() { s.searches.Run(ctx) })
 	}
 	for {
 		it := s.queue.Pop(ctx)

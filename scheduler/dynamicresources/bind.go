@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +51,7 @@ func (p *Plugin) Reserve(_ context.Context, c *framework.CycleState, _ *state.Po
 		}
 		c.plan = a
 	}
+	p.Lane.drop(s.pod.UID)
 	return nil
 }
 
@@ -316,21 +318,48 @@ func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, me
 	}
 	pod := a.Pod.Pod
 	for _, c := range s.claims {
-		users := c.claim.Status.ReservedFor
-		if !s.idle[c] || len(users) > 1 || len(users) == 1 && users[0].UID != pod.UID {
+		if !s.idle[c] || usedByOthers(c.claim, pod.UID) {
 			continue
 		}
-		claim := c.claim.DeepCopy()
-		claim.Status = resourcev1.ResourceClaimStatus{}
+		claim := c.claim
 		p.Later(ctx, func(ctx context.Context) {
-			now, err := p.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-			if err == nil {
-				p.Known.wrote(now)
-			} else if p.Failed != nil {
+			if err := p.deallocate(ctx, claim, pod.UID); err != nil && p.Failed != nil {
 				p.Failed(pod, fmt.Errorf("deallocate claim %s/%s: %w", claim.Namespace, claim.Name, err))
 			}
 		})
 		return "", fmt.Sprintf("resourceclaim %q is deallocated", claim.Name)
 	}
 	return "", ""
+}
+
+func usedByOthers(c *resourcev1.ResourceClaim, pod types.UID) bool {
+	return slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID != pod })
+}
+
+// deallocate gives up a claim's devices, whatever else has changed of it, unless it has others by now or somebody else uses them.
+func (p *Plugin) deallocate(ctx context.Context, c *resourcev1.ResourceClaim, pod types.UID) error {
+	api, now, again := p.Client.ResourceV1().ResourceClaims(c.Namespace), c, false
+	return retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
+		if again {
+			now, err = api.Get(ctx, c.Name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			a := now.Status.Allocation
+			if now.UID != c.UID || a == nil || usedByOthers(now, pod) ||
+				!equality.Semantic.DeepEqual(a.Devices.Results, c.Status.Allocation.Devices.Results) || !a.AllocationTimestamp.Equal(c.Status.Allocation.AllocationTimestamp) {
+				return nil
+			}
+		}
+		again = true
+		claim := now.DeepCopy()
+		claim.Status = resourcev1.ResourceClaimStatus{}
+		if now, err = api.UpdateStatus(ctx, claim, metav1.UpdateOptions{}); err == nil {
+			p.Known.wrote(now)
+		}
+		return err
+	})
 }

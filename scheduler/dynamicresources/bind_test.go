@@ -64,7 +64,7 @@ func TestPreBind(t *testing.T) {
 		t.Errorf("written: %+v", c)
 	}
 	// Until the cache has it, what was written is known.
-	if again, err := w.known.claim("default", "c"); err != nil || len(w.known.allocated().AllocatedDevices) != 1 {
+	if again, err := w.known.claim("default", "c"); err != nil || len(w.known.view().taken.AllocatedDevices) != 1 {
 		t.Errorf("known: %v %v", again, err)
 	}
 	w.known.Claim(nil, c)
@@ -108,7 +108,7 @@ func TestAnswerLost(t *testing.T) {
 				t.Fatalf("PreBind: %v", err)
 			}
 			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-			if n := len(w.known.allocated().AllocatedDevices); n != tt.kept || w.known.isPlanned("claim-c") {
+			if n := len(w.known.view().taken.AllocatedDevices); n != tt.kept || w.known.isPlanned("claim-c") {
 				t.Errorf("%d devices are kept, want %d", n, tt.kept)
 			}
 			if c := w.stored("c"); len(c.Status.ReservedFor) != 0 || (c.Status.Allocation != nil) != tt.lands {
@@ -143,7 +143,7 @@ func TestGone(t *testing.T) {
 			w.store(now)
 		}
 		w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-		if c := w.stored("c"); len(c.Status.ReservedFor) != tt.want || len(w.known.allocated().AllocatedDevices) != 1 {
+		if c := w.stored("c"); len(c.Status.ReservedFor) != tt.want || len(w.known.view().taken.AllocatedDevices) != 1 {
 			t.Errorf("%s: %+v", tt.name, c.Status)
 		}
 	}
@@ -164,7 +164,7 @@ func TestWrittenBeforeTold(t *testing.T) {
 	}
 	kept := func(when string, want int) {
 		t.Helper()
-		if n := len(w.known.allocated().AllocatedDevices); n != want {
+		if n := len(w.known.view().taken.AllocatedDevices); n != want {
 			t.Errorf("%s: %d devices are kept, want %d", when, n, want)
 		}
 	}
@@ -200,7 +200,12 @@ func TestMeanwhile(t *testing.T) {
 			w := newWorld(t, slice("a", device("d")), claim("c", exactly("r", "gpu", 1)))
 			w.Add(schedtest.Node("a"))
 			a := w.place(schedtest.Pod("p", using("c")))
-			c := w.stored("c")
+			o, err := w.client.Tracker().Get(Claims, "default", "c")
+			if err != nil {
+				t.Error(err)
+			}
+			c, _ := o.(*resourcev1.ResourceClaim)
+			c = c.DeepCopy()
 			tt.change(c)
 			first := true
 			w.client.PrependReactor("update", "resourceclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
@@ -217,7 +222,7 @@ func TestMeanwhile(t *testing.T) {
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "a")
-			if n := len(w.known.allocated().AllocatedDevices); n != 0 {
+			if n := len(w.known.view().taken.AllocatedDevices); n != 0 {
 				t.Errorf("%d devices are still kept", n)
 			}
 		})
@@ -269,6 +274,46 @@ func TestPostFilter(t *testing.T) {
 		_, said := w.plugin.PostFilter(t.Context(), a)
 		if got := w.stored("c").Status.Allocation == nil; got != tt.want || (said != "") != tt.want {
 			t.Errorf("used by %q: deallocated %v (%s), want %v", tt.users, got, said, tt.want)
+		}
+	}
+}
+
+// TestDeallocationAfterConflict: devices are given up although somebody wrote the claim meanwhile, unless it is used by then, or has others.
+func TestDeallocationAfterConflict(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*resourcev1.ResourceClaim)
+		want   bool
+	}{
+		{"a label", func(c *resourcev1.ResourceClaim) { c.Labels = map[string]string{"a": "b"} }, true},
+		{"a user", func(c *resourcev1.ResourceClaim) {
+			c.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", UID: "other"}}
+		}, false},
+		{"another device", func(c *resourcev1.ResourceClaim) { c.Status.Allocation.Devices.Results[0].Device = "e" }, false},
+	} {
+		w := newWorld(t, having(claim("c", exactly("r", "gpu", 1)), "gone", "d"))
+		conflicts := 0
+		w.client.PrependReactor("update", "resourceclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+			if conflicts++; conflicts > 1 {
+				return false, nil, nil
+			}
+			o, err := w.client.Tracker().Get(Claims, "default", "c")
+			if err != nil {
+				t.Error(err)
+			}
+			c, _ := o.(*resourcev1.ResourceClaim)
+			c = c.DeepCopy()
+			tt.change(c)
+			if err := w.client.Tracker().Update(Claims, c, "default"); err != nil {
+				t.Error(err)
+			}
+			return true, nil, apierrors.NewConflict(Claims.GroupResource(), "c", nil)
+		})
+		w.Add(schedtest.Node("a"))
+		w.plugin.Failed = func(_ *corev1.Pod, err error) { t.Errorf("%s: %v", tt.name, err) }
+		w.plugin.PostFilter(t.Context(), w.place(schedtest.Pod("p", using("c"))))
+		if got := w.stored("c"); (got.Status.Allocation == nil) != tt.want || conflicts == 1 != !tt.want {
+			t.Errorf("%s: %+v after %d writes, deallocated is to be %v", tt.name, got.Status, conflicts, tt.want)
 		}
 	}
 }

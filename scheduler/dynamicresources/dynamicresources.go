@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/cel"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
@@ -35,6 +36,8 @@ var (
 	Claims  = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 	Slices  = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
 	Classes = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
+	// Searches are no resource of the API: an event of it, with the pod's UID as the new object, tells that Lane has found out what it can.
+	Searches = resourcev1.SchemeGroupVersion.WithResource("searches")
 )
 
 // features are what Kubernetes v1.37 has switched on.
@@ -58,6 +61,9 @@ type Config struct {
 	Failed func(pod *corev1.Pod, err error)
 	// Filter bounds the search for one pod's devices on all nodes together, and Binding the wait for devices; 0: as long as Kubernetes.
 	Filter, Binding time.Duration
+	// Lane is where a search goes on that has taken InLoop (0: 50 ms) of the scheduling loop; nil: the loop waits for it.
+	Lane   *Lane
+	InLoop time.Duration
 	// Explain bounds what the explanations of one attempt take, each of which searches again; 0: 20 ms, as other pods wait meanwhile.
 	Explain time.Duration
 }
@@ -71,6 +77,7 @@ type Plugin struct {
 // New makes a profile's plugin.
 func New(c Config) *Plugin {
 	c.Filter = cmp.Or(c.Filter, configv1.DynamicResourcesFilterTimeoutDefault)
+	c.InLoop = cmp.Or(c.InLoop, 50*time.Millisecond)
 	c.Explain = cmp.Or(c.Explain, 20*time.Millisecond)
 	c.Binding = cmp.Or(c.Binding, configv1.DynamicResourcesBindingTimeoutDefault)
 	return &Plugin{Config: c, cel: cel.NewCache(compiled, cel.Features{EnableConsumableCapacity: true})}
@@ -142,6 +149,10 @@ func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 			return e.OldPod == nil || len(e.OldPod.Spec.ResourceClaims) > 0
 		}},
 		{On: framework.Objects, Resource: Claims, Worth: p.claimMayHelp},
+		{On: framework.Objects, Resource: Searches, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+			about, _ := e.NewObject.(types.UID)
+			return p.Lane.mayHelp(pod.Pod.UID, about)
+		}},
 		{On: framework.Objects, Resource: Slices, Worth: notGone},
 		{On: framework.Objects, Resource: Classes, Worth: notGone},
 	}

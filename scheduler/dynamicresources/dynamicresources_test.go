@@ -392,13 +392,13 @@ func TestNeverTwice(t *testing.T) {
 				owner[d] = name
 			}
 		}
-		if len(w.known.allocated().AllocatedDevices) != len(owner) || len(owner) > total {
-			t.Fatalf("seed %d: %d devices are counted as taken, %d are, of %d", seed, len(w.known.allocated().AllocatedDevices), len(owner), total)
+		if len(w.known.view().taken.AllocatedDevices) != len(owner) || len(owner) > total {
+			t.Fatalf("seed %d: %d devices are counted as taken, %d are, of %d", seed, len(w.known.view().taken.AllocatedDevices), len(owner), total)
 		}
 		for _, a := range plans {
 			w.plugin.Unreserve(t.Context(), a.Cycle, a.Pod, "")
 		}
-		if n := len(w.known.allocated().AllocatedDevices); n != 0 {
+		if n := len(w.known.view().taken.AllocatedDevices); n != 0 {
 			t.Fatalf("seed %d: %d devices are still counted", seed, n)
 		}
 	}

@@ -27,6 +27,7 @@ var (
 	notOnNode = refuse("resourceclaim not available on the node")
 	notAll    = refuse("cannot allocate all claims")
 	tooLong   = refuse("timed out trying to allocate devices")
+	searching = refuse("the search for devices takes long and goes on beside other pods")
 )
 
 // shortest is for how long a search is worth beginning.
@@ -42,7 +43,10 @@ type podClaims struct {
 	free      []*resourcev1.ResourceClaim // those of claims that have no devices yet
 	allocator structured.Allocator        // nil: all have
 	slices    []*resourcev1.ResourceSlice
+	view      view
 	until     time.Time // when the search is given up
+	lane      *Lane     // to which it is left then; nil: there is none
+	earlier   *answer   // the lane's; nil: this pod's search is new
 
 	mu     sync.Mutex
 	found  map[string][]resourcev1.AllocationResult // by node, as free
@@ -71,7 +75,7 @@ func (p *Plugin) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state
 		return nil, refuse("the API server has no resource claims")
 	}
 	s := &podClaims{
-		plugin: p, pod: pod.Pod, until: time.Now().Add(p.Filter), found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
+		plugin: p, pod: pod.Pod, found: map[string][]resourcev1.AllocationResult{}, idle: map[*podClaim]bool{},
 	}
 	seen := map[types.UID]bool{}
 	if err := p.claimsOf(pod.Pod, func(c *resourcev1.ResourceClaim) {
@@ -152,9 +156,15 @@ func (p *Plugin) prepare(s *podClaims) *framework.Status {
 	if len(s.free) == 0 {
 		return nil
 	}
+	within := p.Filter
+	if p.Lane.isOpen() {
+		s.lane, s.earlier = p.Lane, p.Lane.recall(s)
+		within = min(within, p.Lane.budget(p.InLoop))
+	}
+	s.until, s.view = time.Now().Add(within), p.Known.view()
 	var err error
 	if s.slices, err = p.Known.allSlices(); err == nil {
-		s.allocator, err = structured.NewAllocator(context.Background(), features, p.Known.allocated(), p.Known, s.slices, p.cel)
+		s.allocator, err = structured.NewAllocator(context.Background(), features, s.view.taken, p.Known, s.slices, p.cel)
 	}
 	if err != nil {
 		return framework.Refuse(Name, framework.Failed, err.Error())
@@ -194,27 +204,64 @@ func (s *podClaims) search(n *state.NodeInfo) *framework.Status {
 	if broken != nil {
 		return broken
 	}
+	if s.earlier != nil {
+		found, no := s.earlier.of(n.Node, s.view)
+		switch {
+		case no != nil:
+			return no
+		case found == nil:
+			return s.lane.want(s, n.Node)
+		}
+		s.keep(n, found)
+		return nil
+	}
 	left := time.Until(s.until)
 	if left < shortest {
-		return tooLong
+		return s.ranOut(n)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), left/2)
-	defer cancel()
-	result, err := s.allocator.Allocate(ctx, n.Node, s.free)
+	found, no, everywhere := allocate(context.Background(), s.allocator, n.Node, s.free, left/2)
 	switch {
-	case ctx.Err() != nil:
-		return tooLong
-	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return refuse(err.Error())
-	case err != nil:
-		return s.giveUp(refuse(err.Error()))
-	case len(result) != len(s.free):
-		return notAll
+	case no == tooLong:
+		return s.ranOut(n)
+	case no != nil && everywhere:
+		return s.giveUp(no)
+	case no != nil:
+		return no
 	}
+	s.keep(n, found)
+	return nil
+}
+
+func (s *podClaims) keep(n *state.NodeInfo, found []resourcev1.AllocationResult) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.found[n.Name] = result
-	return nil
+	s.found[n.Name] = found
+}
+
+// ranOut is of a node that there was not time enough for.
+func (s *podClaims) ranOut(n *state.NodeInfo) *framework.Status {
+	if s.lane == nil {
+		return tooLong
+	}
+	return s.lane.want(s, n.Node)
+}
+
+// allocate finds devices on a node for all claims, or says why there are none, and whether that is so on every node.
+func allocate(ctx context.Context, by structured.Allocator, n *corev1.Node, claims []*resourcev1.ResourceClaim, within time.Duration) (
+	found []resourcev1.AllocationResult, no *framework.Status, everywhere bool,
+) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	found, err := by.Allocate(ctx, n, claims)
+	switch {
+	case ctx.Err() != nil:
+		return nil, tooLong, false
+	case err != nil:
+		return nil, refuse(err.Error()), !errors.Is(err, structured.ErrFailedAllocationOnNode)
+	case len(found) != len(claims):
+		return nil, notAll, false
+	}
+	return found, nil, false
 }
 
 func (s *podClaims) giveUp(why *framework.Status) *framework.Status {

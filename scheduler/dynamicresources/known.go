@@ -32,6 +32,8 @@ type Known struct {
 	shares     map[structured.SharedDeviceID]int
 	capacities structured.ConsumedCapacityCollection
 	state      *structured.AllocatedState // made of the three above; nil: they have changed
+	freed      int64                      // counts devices that were given back
+	offers     int64                      // counts changes of slices and classes
 	change     chan struct{}              // closed at the next change of a claim
 }
 
@@ -219,6 +221,9 @@ func (k *Known) addLocked(a *resourcev1.AllocationResult, n int) {
 			continue
 		}
 		k.state = nil
+		if n < 0 {
+			k.freed++
+		}
 		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 		if r.ShareID == nil {
 			count(k.devices, id, n)
@@ -242,8 +247,15 @@ func count[K comparable](m map[K]int, key K, n int) {
 	}
 }
 
-// allocated is what no other claim can have. It is shared: nobody modifies it.
-func (k *Known) allocated() structured.AllocatedState {
+// Offered tells that a slice or a class has changed.
+func (k *Known) Offered() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.offers++
+}
+
+// view is what no other claim can have now. It is shared: nobody modifies it.
+func (k *Known) view() view {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.state == nil {
@@ -251,5 +263,5 @@ func (k *Known) allocated() structured.AllocatedState {
 			AllocatedDevices: sets.KeySet(k.devices), AllocatedSharedDeviceIDs: sets.KeySet(k.shares), AggregatedCapacity: k.capacities.Clone(),
 		}
 	}
-	return *k.state
+	return view{*k.state, k.freed, k.offers}
 }
