@@ -30,6 +30,7 @@ import (
 	"keelson/client"
 	"keelson/cluster"
 	"keelson/lib/mark"
+	"keelson/lib/memory"
 	"keelson/lib/run"
 )
 
@@ -72,6 +73,7 @@ const creators = 128
 // RunScheduling measures the scheduler against an API server in this process, whose store is on disk, without kubelets and controllers. It
 // prints a line for each workload.
 func RunScheduling(ctx context.Context, cfg SchedulingConfig, out io.Writer) error {
+	defer memory.Pace()()                             // as cluster has it
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go tells of each event that the end of a workload leaves unwritten
 	var errs []error
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
