@@ -98,6 +98,8 @@ type Config struct {
 	Here map[string]bool
 	// FrontProxy is the client certificate that vouches for users to aggregated servers; nil: none is shown.
 	FrontProxy *tls.Certificate
+	// Checks judge custom resources that their schemas find right, beside those.
+	Checks map[schema.GroupVersionResource]crd.Check
 	// Gates are those of Kubernetes' feature gates that are on.
 	Gates gates.On
 	// Version is what /version says.
@@ -321,6 +323,7 @@ func (s *Server) define() {
 		Hooks: &crd.Hooks{Outbound: s.reader.outbound, Resolve: func(ctx context.Context, namespace, name string, port int32) (string, error) {
 			return backend.Resolve(ctx, s.reader, namespace, name, port)
 		}, Metrics: hooks},
+		Checks: s.config.Checks,
 		Changed: func() {
 			s.republish()
 			s.services.Look()

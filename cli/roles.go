@@ -31,6 +31,13 @@ func roleCommand(std Stdio, role cluster.Role) *cobra.Command {
 			_, err := std.Out.Write(cluster.PolicyManifest())
 			return err
 		}
+		if path := cfg.Scheduler.Check; path != "" {
+			what, err := cluster.CheckScheduling(path)
+			if err == nil {
+				_, err = fmt.Fprintf(std.Out, "%s is fine: %s\n", path, what)
+			}
+			return err
+		}
 		cfg.LogTo = std.Err
 		cfg.Ready = func() { _, _ = fmt.Fprintf(std.Out, "%s ready\n", role.Name) }
 		return role.Run(c.Context(), cfg)

@@ -340,6 +340,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 		StandardHTTP2: c.cfg.API.Serving.StandardHTTP2,
 
+		Checks:     policyChecks(),
 		Gates:      c.cfg.Gates,
 		Parts:      c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
 		Audit:      auditor,

@@ -3,35 +3,89 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"keelson/apiserver/crd"
 	"keelson/lib/linux"
 	"keelson/scheduler"
 	schedulerconfig "keelson/scheduler/config"
 	"keelson/scheduler/policy"
+	"keelson/scheduler/policy/objects"
 )
 
 // SchedulerOptions say how the scheduler schedules.
 type SchedulerOptions struct {
 	// ConfigFile holds a KubeSchedulerConfiguration; empty: all is as by default.
 	ConfigFile string
+	// Check has the process judge a file with a KubeSchedulerConfiguration or SchedulingPolicies, and end.
+	Check string
 	// PrintCRD has the process print what defines scheduling policies, and end.
 	PrintCRD bool
 }
 
 // PolicyManifest defines SchedulingPolicy.
 func PolicyManifest() []byte { return policy.Manifest }
+
+// policyChecks have the server refuse a SchedulingPolicy whose expressions do not compile.
+func policyChecks() map[schema.GroupVersionResource]crd.Check {
+	return map[schema.GroupVersionResource]crd.Check{policy.Resource: objects.Check}
+}
+
+// CheckScheduling judges a file with a KubeSchedulerConfiguration, or with SchedulingPolicies, and says what is in it.
+func CheckScheduling(path string) (what string, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("check: %w", err)
+	}
+	var errs []error
+	n := 0
+	for in := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(b))); ; {
+		text, err := in.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		u := &unstructured.Unstructured{}
+		if err == nil {
+			err = yaml.Unmarshal(text, &u.Object)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+		if u.GetKind() != "SchedulingPolicy" {
+			continue
+		}
+		n++
+		for _, wrong := range objects.Check(u, nil) {
+			errs = append(errs, fmt.Errorf("%s: SchedulingPolicy %s: %w", path, u.GetName(), wrong))
+		}
+	}
+	if n > 0 {
+		return fmt.Sprintf("%d SchedulingPolicies", n), errors.Join(errs...)
+	}
+	c, err := schedulerconfig.Read(path, b, nil)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(append([]string{"a KubeSchedulerConfiguration"}, c.Warnings...), "\nwarning: "), nil
+}
 
 func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
 	fl.StringVar(&o.ConfigFile, "scheduler-config", "", "`FILE` with a KubeSchedulerConfiguration: profiles, plugins and their arguments (read again when it changes)")
@@ -40,6 +94,7 @@ func (o *SchedulerOptions) flags(fl *pflag.FlagSet) {
 func schedulerFlags(fl *pflag.FlagSet, r *RoleConfig) {
 	agentFlags(schedulerLease, SchedulerPort)(fl, r)
 	fl.StringVar(&r.Scheduler.ConfigFile, "config", "", "--scheduler-config, as kube-scheduler calls it: a `FILE` with a KubeSchedulerConfiguration")
+	fl.StringVar(&r.Scheduler.Check, "check", "", "check a `FILE` with a KubeSchedulerConfiguration or with SchedulingPolicies, and exit")
 	fl.BoolVar(&r.Scheduler.PrintCRD, "print-crd", false, "print what defines SchedulingPolicy, for kubectl apply -f -, and exit")
 }
 

@@ -14,8 +14,10 @@ import (
 
 	v1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"keelson/api/apiextensions"
 	"keelson/api/apply"
@@ -35,10 +37,15 @@ type Config struct {
 	Taken func(schema.GroupVersionResource) bool
 	// Hooks reach conversion webhooks.
 	Hooks *Hooks
+	// Checks judge objects that their schemas find right, beside those.
+	Checks map[schema.GroupVersionResource]Check
 	// Changed is called after resources came, went or changed.
 	Changed func()
 	Log     *slog.Logger
 }
+
+// Check judges a new or changed object (old is nil for a new one). It modifies nothing.
+type Check func(obj, old *unstructured.Unstructured) field.ErrorList
 
 // Definitions are all custom resource definitions at work.
 type Definitions struct {
@@ -59,6 +66,7 @@ type serving struct {
 	versions  *versions
 	base      *watchcache.Resource
 	resources []*registry.Resource
+	checks    map[schema.GroupVersionResource]Check
 }
 
 // New returns definitions that know none yet; Set tells of them.
@@ -164,7 +172,7 @@ func terminating(crd *v1.CustomResourceDefinition) bool {
 
 // build makes crd's resources; where objects are read as before, their cache goes on.
 func (d *Definitions) build(crd *v1.CustomResourceDefinition, old *serving) (*serving, error) {
-	s := &serving{crd: crd}
+	s := &serving{crd: crd, checks: d.config.Checks}
 	if old != nil && old.sameObjects(crd) {
 		s.versions, s.base = old.versions, old.base
 	} else {

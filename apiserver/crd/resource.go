@@ -55,6 +55,9 @@ func (vs *versions) hooked() bool {
 // resource is v at work.
 func (s *serving) resource(v *version) *registry.Resource {
 	k := v.kind()
+	if check := s.checks[k.GVR()]; check != nil {
+		k.Rules = v.rulesAnd(check)
+	}
 	var storage objects.Storage = s.base
 	if stored := s.crd.Status.StoredVersions; v != s.versions.storage || len(stored) != 1 || stored[0] != v.spec.Name {
 		storage = &served{base: s.base, versions: s.versions, version: v}

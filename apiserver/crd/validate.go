@@ -123,6 +123,19 @@ func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.
 	return broken
 }
 
+// rulesAnd runs the schema's rules, and then the check of an object that is right so far.
+func (v *version) rulesAnd(check Check) func(context.Context, string, kind.Object, kind.Object, field.ErrorList) field.ErrorList {
+	return func(ctx context.Context, sub string, obj, old kind.Object, found field.ErrorList) field.ErrorList {
+		broken := v.validateRules(ctx, sub, obj, old, found)
+		now, ok := obj.(*unstructured.Unstructured)
+		if sub != "" || !ok || len(found)+len(broken) > 0 {
+			return broken
+		}
+		before, _ := old.(*unstructured.Unstructured)
+		return check(now, before)
+	}
+}
+
 func (v *version) validateType(obj kind.Object) field.ErrorList {
 	var errs field.ErrorList
 	got := obj.GetObjectKind().GroupVersionKind()

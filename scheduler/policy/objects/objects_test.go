@@ -270,3 +270,30 @@ func TestManifest(t *testing.T) {
 		}
 	}
 }
+
+// TestCheck: what does not compile is refused, unless the spec was so before.
+func TestCheck(t *testing.T) {
+	wrong := filtering("p", 1, "node.label.disk == 'hdd'")
+	const want = `spec.filters[0].expression: Invalid value: "node.label.disk == 'hdd'": 1:5: undefined field 'label'`
+	labelled := wrong.DeepCopy()
+	labelled.SetLabels(map[string]string{"a": "b"})
+	for _, tt := range []struct {
+		name     string
+		now, old *unstructured.Unstructured
+		want     string
+	}{
+		{"new", wrong, nil, want},
+		{"right", filtering("p", 1, "true"), nil, ""},
+		{"changed", wrong, filtering("p", 1, "true"), want},
+		{"mended", filtering("p", 1, "true"), wrong, ""},
+		{"wrong before", labelled, wrong, ""},
+	} {
+		got := ""
+		if errs := objects.Check(tt.now, tt.old); len(errs) > 0 {
+			got = errs.ToAggregate().Error()
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,16 @@ func read(name string, spec any, at *field.Path) (*policy.Policy, field.ErrorLis
 		return nil, field.ErrorList{field.Invalid(at, "", err.Error())}
 	}
 	return policy.Compile(name, &s, at)
+}
+
+// Check judges an object that is written: it must compile, unless its spec was so before.
+func Check(obj, old *unstructured.Unstructured) field.ErrorList {
+	spec := obj.Object["spec"]
+	if old != nil && equality.Semantic.DeepEqual(spec, old.Object["spec"]) {
+		return nil
+	}
+	_, wrong := read(obj.GetName(), spec, field.NewPath("spec"))
+	return wrong
 }
 
 func statusOf(u *unstructured.Unstructured) (s status) {
