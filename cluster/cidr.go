@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"keelson/apiserver/admission"
 	"keelson/controllers/nodeipam"
 )
 
@@ -31,6 +32,15 @@ const podCIDRFile = "pod-cidr"
 // serviceRangeFile remembers the ranges that Services had at this directory's first start. They keep them (docs/decisions/0114), whatever the flag says
 // later, and with them the addresses of the API server and of the DNS server.
 const serviceRangeFile = "service-cidr"
+
+// broughtRanges are the ranges of pod addresses that nodes may bring. Where the controllers run elsewhere, only their --cluster-cidr says where nodes' ranges are.
+func (c Config) broughtRanges() admission.PodRanges {
+	ranges := c.Controllers.PodRanges
+	if len(ranges.Cluster) == 0 && c.agents() {
+		ranges.Cluster = []netip.Prefix{defaultClusterCIDR}
+	}
+	return admission.PodRanges{Cluster: ranges.Cluster, Bits4: ranges.Bits4, Bits6: ranges.Bits6, Reserved: c.keptServices, Own: c.PodCIDRs}
+}
 
 // keepServiceRanges returns the ranges that Services have from the first start on.
 func keepServiceRanges(dir DataDir, asked []netip.Prefix) ([]netip.Prefix, error) {

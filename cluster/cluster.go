@@ -342,7 +342,7 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 		Checks:     policyChecks(),
 		Gates:      c.cfg.Gates,
-		Parts:      c.keys.requestParts(rbac, &c.cfg.API, files, toldClientCAs),
+		Parts:      c.keys.requestParts(rbac, &c.cfg.API, c.cfg.broughtRanges(), files, toldClientCAs),
 		Audit:      auditor,
 		Tracing:    tracing,
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),

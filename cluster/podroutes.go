@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -36,6 +37,8 @@ type PodRouteOptions struct {
 	Mode mesh.Mode
 	// Port is the tunnel's; 0: the usual one. VXLAN's is the same on all machines.
 	Port int
+	// KeepAlive is how often WireGuard gives a sign of life; 0: never.
+	KeepAlive time.Duration
 }
 
 // wireGuardKeyFile has the node's private key of WireGuard, in the words of `wg genkey`.
@@ -45,12 +48,16 @@ func (o *PodRouteOptions) flags(fl *pflag.FlagSet) {
 	o.Mode = mesh.Auto
 	fl.Var((*tunnelMode)(&o.Mode), "tunnel", "reach the pods of other machines by a tunnel: `WHICH` is auto (VXLAN to those that are no neighbours), vxlan (to all), wireguard (encrypted, to all, and nothing to those that have none) or none")
 	fl.IntVar(&o.Port, "tunnel-port", 0, "the UDP port of the tunnel, for VXLAN the same on all machines (default 8472, of WireGuard 51820)")
+	fl.DurationVar(&o.KeepAlive, "tunnel-keepalive", 0, "with --tunnel=wireguard, give the other nodes a sign of life that often: 25s where a router translates this node's address (default never)")
 }
 
 // validate checks what the flags cannot.
 func (o PodRouteOptions) validate(c Config) error {
 	if o.Port < 0 || o.Port > 65535 {
 		return fmt.Errorf("--tunnel-port %d is no port: 1 to 65535", o.Port)
+	}
+	if o.KeepAlive != 0 && (o.Mode != mesh.WireGuard || o.KeepAlive != o.KeepAlive.Truncate(time.Second) || o.KeepAlive < time.Second || o.KeepAlive > 65535*time.Second) {
+		return fmt.Errorf("--tunnel-keepalive %s: it is of --tunnel=wireguard, and of whole seconds, 1s to 65535s", o.KeepAlive)
 	}
 	if o.Mode == mesh.WireGuard && (c.CNI.on() || c.RuntimeEndpoint != "") {
 		return errors.New("--tunnel=wireguard is of the built-in pod network: where CNI plugins or another container runtime attach pods, they would have to encrypt")
@@ -163,8 +170,8 @@ func (s *site) podRoutes() (run.Func, error) {
 	}
 	return podroutes.New(podroutes.Config{
 		Client: s.client(roleNamed(podRoutesRole).roleIdentity), NodeName: s.cfg.NodeName, ID: s.dir.ID(), Network: s.networkIdentity(),
-		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Key: key, Cluster: s.clusterRanges(),
-		Pods: rt.pods, Log: s.logOf(deeds.Network),
+		PodCIDRs: s.cfg.PodCIDRs, Mode: s.cfg.PodRoutes.Mode, Port: s.cfg.PodRoutes.Port, Cluster: s.clusterRanges(),
+		Encryption: mesh.Encryption{Private: key, KeepAlive: s.cfg.PodRoutes.KeepAlive}, Pods: rt.pods, Log: s.logOf(deeds.Network),
 	}).Run, nil
 }
 

@@ -32,7 +32,7 @@ import (
 
 // requestParts builds what authenticates, authorizes and admits requests, over the server's own objects. told is called when the authorities
 // of clients are others.
-func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
+func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, ranges admission.PodRanges, files *configreload.Files, told func(context.Context) error) func(*apiserver.Reader) (apiserver.Parts, error) {
 	return func(r *apiserver.Reader) (apiserver.Parts, error) {
 		dial := r.Outbound().Dialer(outbound.Configured)
 		believed, err := opts.Tokens.Config(k.tokens)
@@ -58,7 +58,9 @@ func (k *keys) requestParts(rbac *authz.RBAC, opts *options.Options, files *conf
 			RulesFor(*auth.User, string) []rbacv1.PolicyRule
 		}{authz.Masters{}, rbac}, Unlisted: unlisted}
 		metrics := admission.NewMetrics()
-		chain, follow, err := opts.Admission.New(plugins.Config{Objects: r, NodeName: authz.NodeName, RoleAccounts: nodeAccountNames(table()), Authorizer: authorizer, Metrics: metrics})
+		chain, follow, err := opts.Admission.New(plugins.Config{
+			Objects: r, NodeName: authz.NodeName, RoleAccounts: nodeAccountNames(table()), PodRanges: ranges, Authorizer: authorizer, Metrics: metrics,
+		})
 		if err != nil {
 			return apiserver.Parts{}, err
 		}

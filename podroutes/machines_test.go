@@ -111,7 +111,7 @@ func (n *node) run(f func(context.Context, func()) error) (stop func()) {
 func (n *node) newKey() {
 	n.t.Helper()
 	var err error
-	if n.cfg.Key, err = wgtypes.GeneratePrivateKey(); err != nil {
+	if n.cfg.Encryption.Private, err = wgtypes.GeneratePrivateKey(); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -122,7 +122,7 @@ func (n *node) register(addr string, ranges []string) {
 	n.t.Helper()
 	says := map[string]string{AnnotationVTEP: mesh.VTEP("test", n.Name).String()}
 	if n.cfg.Mode == mesh.WireGuard {
-		says = map[string]string{wireguard.AnnotationKey: n.cfg.Key.PublicKey().String(), wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort())}
+		says = map[string]string{wireguard.AnnotationKey: n.cfg.Encryption.Private.PublicKey().String(), wireguard.AnnotationPort: strconv.Itoa(mesh.WireGuard.DefaultPort())}
 	}
 	obj := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, Annotations: says},

@@ -52,11 +52,11 @@ type Config struct {
 	PodCIDRs []netip.Prefix
 	Mode     mesh.Mode
 	Port     int // of the tunnel; 0: the mode's usual one
-	// Key is this node's private key of WireGuard. Cluster are the ranges of all pods, as far as they are known: with WireGuard, nothing goes there in clear.
-	Key     mesh.Key
-	Cluster []netip.Prefix
-	Pods    PodNetwork
-	Log     *slog.Logger
+	// Encryption is this node's part in WireGuard. Cluster are the ranges of all pods, as far as they are known: with WireGuard, nothing goes there in clear.
+	Encryption mesh.Encryption
+	Cluster    []netip.Prefix
+	Pods       PodNetwork
+	Log        *slog.Logger
 }
 
 // Agent keeps the ways.
@@ -87,13 +87,13 @@ func (a *Agent) changed() {
 
 // Run is a run.Func. It is ready at once: what the kernel has from before serves until the server answers.
 func (a *Agent) Run(ctx context.Context, ready func()) error {
-	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Key)
+	k, err := mesh.Open(a.cfg.ID, a.cfg.Network, a.cfg.NodeName, a.cfg.Port, a.cfg.Encryption)
 	if err != nil {
 		return err
 	}
 	defer k.Close()
 	if a.cfg.Mode == mesh.WireGuard {
-		if err := k.Begin(mesh.Families(a.cfg.PodCIDRs, a.cfg.Cluster)); err != nil {
+		if err := k.Begin(a.cfg.PodCIDRs, mesh.Families(a.cfg.PodCIDRs, a.cfg.Cluster)); err != nil {
 			return err
 		}
 	}
@@ -135,6 +135,14 @@ func (a *Agent) watchLinks(ctx context.Context, k *mesh.Kernel, background *sync
 		return err
 	}
 	background.Go(follow)
+	if a.cfg.Mode != mesh.WireGuard {
+		return nil
+	}
+	background.Go(func() {
+		if err := k.WatchSeal(ctx, a.changed); err != nil && ctx.Err() == nil {
+			a.cfg.Log.Error("changes that others make to the rules against packets in clear will not be noticed", "err", err)
+		}
+	})
 	return nil
 }
 
@@ -163,7 +171,7 @@ func (a *Agent) loop(ctx context.Context, sync func() error) {
 func (a *Agent) sync(k *mesh.Kernel, store cache.Store) error {
 	self := mesh.Machine{Name: a.cfg.NodeName, Pods: a.cfg.PodCIDRs}
 	if a.cfg.Mode == mesh.WireGuard {
-		self.Key = a.cfg.Key.PublicKey()
+		self.Key = a.cfg.Encryption.Private.PublicKey()
 	}
 	var others []mesh.Machine
 	for _, obj := range store.List() {

@@ -10,7 +10,7 @@ import (
 
 // Purge removes all that the agent of the cluster with that id made on this machine. Nothing there is no error.
 func Purge(_ context.Context, id string) error {
-	k, err := mesh.Open(id, "", "", 0, mesh.Key{})
+	k, err := mesh.Open(id, "", "", 0, mesh.Encryption{})
 	if err != nil {
 		return err
 	}

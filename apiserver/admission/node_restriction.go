@@ -26,6 +26,8 @@ type NodeRestriction struct {
 	RoleAccounts []string
 	// Authorizer says whether a node may ask for a token of an audience that none of the pod's volumes asks for; nil: no.
 	Authorizer auth.Authorizer
+	// PodRanges are those that nodes may bring.
+	PodRanges PodRanges
 }
 
 // RemovedNode is the annotation of a user whose node was removed from the cluster after its certificate was issued: when that was.
@@ -50,7 +52,10 @@ func (p NodeRestriction) Validate(ctx context.Context, r *Request) error {
 	case "pods":
 		return p.pod(ctx, r, node)
 	case "nodes":
-		return ownNode(r, node)
+		if err := ownNode(r, node); err != nil {
+			return err
+		}
+		return p.ranges(ctx, r, node)
 	case "leases":
 		return ownLease(r, node)
 	case "serviceaccounts":

@@ -148,3 +148,28 @@ func TestNodeIsMadeAnewInTheEnd(t *testing.T) {
 		}
 	}, aged(1, "old", "10.42.7.0/24"), aged(2, "young", "10.42.7.0/24"))
 }
+
+// TestOddRanges: whoever looks at a node hears that its range is none of those that nodes are given. Of two with such a range the older keeps it.
+func TestOddRanges(t *testing.T) {
+	fake := aged(4, "fake", "10.128.0.0/24")
+	fake.Annotations = map[string]string{annotationFake: "keelson"}
+	conflicts(t, func(b bench) {
+		said := strings.Join(b.c.Said(), "\n")
+		for _, want := range []string{
+			"Warning CIDROutOfRange Node wide has the pod range 10.42.128.0/17, which is larger than a node's /24",
+			"Warning CIDROutOfRange Node abroad has the pod range 192.168.0.0/24, which is not in --cluster-cidr",
+			"CIDRConflict Node twin has the pod range 192.168.0.0/24, which node abroad had before",
+		} {
+			if !strings.Contains(said, want) {
+				b.Errorf("events: %s\nwant %s", said, want)
+			}
+		}
+		if strings.Contains(said, "fake") || strings.Contains(said, "Node usual") {
+			b.Errorf("events: %s", said)
+		}
+		b.want("twin", "192.168.0.0/24", marked{conflict: "abroad"})
+		b.says("twin", "192.168.0.0/24")
+		b.want("twin", "10.42.0.0/24", marked{})
+		b.want("abroad", "192.168.0.0/24", marked{})
+	}, aged(1, "wide", "10.42.128.0/17"), aged(2, "abroad", "192.168.0.0/24"), aged(3, "twin", "192.168.0.0/24"), aged(3, "usual", "10.42.5.0/24"), fake)
+}

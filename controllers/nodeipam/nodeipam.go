@@ -154,14 +154,41 @@ func (c *Controller) seen(n *corev1.Node) {
 	if marks(n) != (marked{}) {
 		c.loop.Add(framework.KeyOf(n))
 	}
-	shared := c.own(n.Name, have)
-	if shared == "" {
-		return
+	if counted, shared := c.own(n.Name, have); counted {
+		c.judge(n, have, shared)
 	}
-	if c.contest(n.Name, have) {
+}
+
+// annotationFake is on nodes that are not there: their ranges are nobody's.
+const annotationFake = "keelson.dev/simulated-by"
+
+// judge tells of ranges that are none of those which nodes are given, or another's too.
+func (c *Controller) judge(n *corev1.Node, have []netip.Prefix, shared string) {
+	odd := ""
+	if n.Annotations[annotationFake] == "" {
+		odd = c.odd(have)
+	}
+	if odd != "" {
+		c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDROutOfRange", "Node %s has the pod range %s", n.Name, odd)
+	}
+	if shared == "" && odd == "" || c.contest(n.Name, have) || shared == "" {
 		return // the younger one is told
 	}
 	c.env.Events.Eventf(n, corev1.EventTypeWarning, "CIDRConflict", "Node %s has the pod range %s, which the services have too", n.Name, shared)
+}
+
+// odd says what no node was given: ranges outside of the cluster's, which are not counted, and those of the size of many.
+func (c *Controller) odd(have []netip.Prefix) string {
+	for _, p := range have {
+		i := slices.IndexFunc(c.ranges, func(r *ranges) bool { return r.cluster.Overlaps(p) })
+		switch {
+		case i < 0:
+			return p.String() + ", which is not in --cluster-cidr: nobody sees to it that no other machine has its addresses"
+		case p.Bits() < c.ranges[i].bits:
+			return fmt.Sprintf("%s, which is larger than a node's /%d: none of its addresses is given to other nodes", p, c.ranges[i].bits)
+		}
+	}
+	return ""
 }
 
 func (c *Controller) waits(node string) bool {
@@ -171,12 +198,12 @@ func (c *Controller) waits(node string) bool {
 	return ok
 }
 
-// own replaces what is counted for the node, and returns one that others have too.
-func (c *Controller) own(node string, have []netip.Prefix) (shared string) {
+// own replaces what is counted for the node, and returns one that others have too; not counted: it was so already.
+func (c *Controller) own(node string, have []netip.Prefix) (counted bool, shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if slices.Equal(c.owned[node], have) {
-		return ""
+		return false, ""
 	}
 	c.releaseLocked(node)
 	c.owned[node] = have
@@ -188,7 +215,7 @@ func (c *Controller) own(node string, have []netip.Prefix) (shared string) {
 		}
 	}
 	delete(c.waiting, node)
-	return shared
+	return true, shared
 }
 
 func (c *Controller) releaseLocked(node string) {

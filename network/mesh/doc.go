@@ -10,5 +10,5 @@
 //  2. The tunnel learns nothing from packets: neighbours and machines behind it are written down from the plan.
 //  3. Applying a plan twice changes nothing; what the plan has no longer goes.
 //  4. Where a plan is encrypted, its ranges are closed by routes that let nothing through, before and beside the way through the tunnel: what the
-//     tunnel does not take goes nowhere.
+//     tunnel does not take goes nowhere, and nothing that says it is from there comes in beside it.
 package mesh

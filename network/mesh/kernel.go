@@ -30,19 +30,25 @@ type Kernel struct {
 	port int
 	rt   *netlink.Handle
 	wg   wireGuard
+	seal *seal
 }
 
 // Open opens the kernel for the cluster with that id on this machine. All machines of the cluster must give the same network, and for VXLAN the same
-// port. private is this machine's key of WireGuard, and zero where plans have none.
-func Open(id, network, node string, port int, private Key) (*Kernel, error) {
+// port. e is zero where plans are not encrypted.
+func Open(id, network, node string, port int, e Encryption) (*Kernel, error) {
 	rt, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
+	s, err := openSeal(id, LinkName(id))
+	if err != nil {
+		rt.Close()
+		return nil, err
+	}
 	sum := sha256.Sum256([]byte(network))
 	return &Kernel{
 		id: id, name: LinkName(id), vni: int(binary.BigEndian.Uint32(sum[:])>>8)&0xffffff | 0x1000, vtep: VTEP(network, node), port: port, rt: rt,
-		wg: wireGuard{private: private},
+		wg: wireGuard{Encryption: e}, seal: s,
 	}, nil
 }
 
@@ -64,6 +70,7 @@ func (k *Kernel) metric() int {
 // Close ends the use of the kernel. Routes and tunnel stay, but for WireGuard in this process, which leaves routes that let nothing through.
 func (k *Kernel) Close() {
 	k.wg.close()
+	k.seal.close()
 	k.rt.Close()
 }
 
@@ -109,12 +116,12 @@ func (k *Kernel) Apply(p Plan) error {
 	if tunnel != 0 {
 		errs = append(errs, k.people(tunnel, p.Peers))
 	}
-	return errors.Join(append(errs, k.route(tunnel, p.Routes, nil))...)
+	return errors.Join(append(errs, k.route(tunnel, p.Routes, nil), k.seal.remove())...)
 }
 
 // applyEncrypted leaves no way in clear, also where it fails.
 func (k *Kernel) applyEncrypted(p Plan) error {
-	if err := k.block(p.Blocked); err != nil {
+	if err := errors.Join(k.block(p.Blocked), k.seal.apply(p.Own, p.Sealed)); err != nil {
 		return err
 	}
 	tunnel, err := k.encrypted(p)
@@ -126,7 +133,7 @@ func (k *Kernel) applyEncrypted(p Plan) error {
 
 // Purge removes all that Apply made.
 func (k *Kernel) Purge() error {
-	return errors.Join(k.route(0, nil, nil), k.removeTunnel())
+	return errors.Join(k.route(0, nil, nil), k.removeTunnel(), k.seal.remove())
 }
 
 // tunnel makes the link, or makes it anew where it is another than the plan's; 0: there is none.

@@ -105,8 +105,9 @@ type Plan struct {
 	// Encrypted says that the tunnel is WireGuard. Inner are this machine's addresses within it.
 	Encrypted bool
 	Inner     []netip.Addr
-	// Blocked are ranges to which nothing may be sent but by the tunnel.
-	Blocked []netip.Prefix
+	// Blocked are ranges to which nothing may be sent but by the tunnel. What comes from those of Sealed must come by it, or from a pod of this
+	// machine, to reach a pod of Own or the machine.
+	Blocked, Sealed, Own []netip.Prefix
 	// PodMTU is the longest packet that any other machine's pods can be sent in one piece; 0: not known.
 	PodMTU int
 	// Cluster is where pods are known by their own addresses.
@@ -178,8 +179,18 @@ func New(mode Mode, self Machine, links []Link, others []Machine, cluster []neti
 		for _, q := range self.Pods {
 			p.Inner = append(p.Inner, gateway(q))
 		}
+		p.Own, p.Sealed = self.Pods, apartFrom(links, slices.Concat(self.Pods, p.Blocked))
 	}
 	return p
+}
+
+// apartFrom are the ranges without those that have an address of a link: its neighbours may have others of them.
+func apartFrom(links []Link, ranges []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(ranges, func(q netip.Prefix) bool {
+		return slices.ContainsFunc(links, func(l Link) bool {
+			return slices.ContainsFunc(l.Addrs, func(a netip.Prefix) bool { return q.Contains(a.Addr()) })
+		})
+	})
 }
 
 // encloses tells whether a machine's range of pods has addresses of machines in it, which cannot be pods'.

@@ -125,9 +125,16 @@ func TestEncryptedPlan(t *testing.T) {
 		if got := fmt.Sprint(p.Blocked); got != tc.closed {
 			t.Errorf("%s: closed are %s, want %s", tc.name, got, tc.closed)
 		}
+		if got := fmt.Sprint(p.Sealed); got != strings.Replace(tc.closed, "[", "[10.42.0.0/24 ", 1) {
+			t.Errorf("%s: sealed are %s, want this machine's and %s", tc.name, got, tc.closed)
+		}
 		if got := fmt.Sprint(p.Inner); got != "[10.42.0.1]" {
 			t.Errorf("%s: this machine is %s in the tunnel", tc.name, got)
 		}
+	}
+	lan := []Link{{Name: "eth0", Index: 2, MTU: 1500, Addrs: []netip.Prefix{netip.MustParsePrefix("10.42.200.5/24")}}}
+	if p := New(WireGuard, self, lan, nil, cluster); fmt.Sprint(p.Sealed) != "[10.42.0.0/24]" {
+		t.Errorf("sealed are %v: neighbours of this machine are among the cluster's addresses", p.Sealed)
 	}
 	six := keyed(machineOf("self", "fd01::1", "10.42.0.0/24"), 1)
 	links[0].Addrs = []netip.Prefix{netip.MustParsePrefix("fd01::1/64")}
@@ -149,15 +156,17 @@ func TestChangesOfPeers(t *testing.T) {
 		told  map[Key]Peer
 		known []Key
 		want  []Peer
-		out   string
+
+		keepAlive time.Duration
+		out       string
 	}{
-		{"first", nil, nil, []Peer{b}, "public_key=02" + said(62) + "\nreplace_allowed_ips=true\nendpoint=[fd01::2]:51820\nallowed_ip=10.42.2.0/24\n"},
-		{"left from an earlier run", nil, []Key{{9}}, nil, "public_key=09" + said(62) + "\nremove=true\n"},
-		{"nothing new", map[Key]Peer{a.Key: a, b.Key: b}, []Key{a.Key, b.Key}, []Peer{b, a}, ""},
-		{"one moved, one gone", map[Key]Peer{a.Key: a, b.Key: b}, []Key{a.Key, b.Key}, []Peer{moved},
-			"public_key=01" + said(62) + "\nremove=true\npublic_key=02" + said(62) + "\nreplace_allowed_ips=true\nendpoint=10.1.0.3:51820\nallowed_ip=10.42.2.0/24\n"},
+		{"first", nil, nil, []Peer{b}, 25 * time.Second, "public_key=02" + said(62) + "\npersistent_keepalive_interval=25\nreplace_allowed_ips=true\nendpoint=[fd01::2]:51820\nallowed_ip=10.42.2.0/24\n"},
+		{"left from an earlier run", nil, []Key{{9}}, nil, 0, "public_key=09" + said(62) + "\nremove=true\n"},
+		{"nothing new", map[Key]Peer{a.Key: a, b.Key: b}, []Key{a.Key, b.Key}, []Peer{b, a}, time.Second, ""},
+		{"one moved, one gone", map[Key]Peer{a.Key: a, b.Key: b}, []Key{a.Key, b.Key}, []Peer{moved}, 0,
+			"public_key=01" + said(62) + "\nremove=true\npublic_key=02" + said(62) + "\npersistent_keepalive_interval=0\nreplace_allowed_ips=true\nendpoint=10.1.0.3:51820\nallowed_ip=10.42.2.0/24\n"},
 	} {
-		if got := uapi(wgtypes.Config{Peers: changes(tc.told, tc.known, tc.want)}); got != tc.out {
+		if got := uapi(wgtypes.Config{Peers: changes(tc.told, tc.known, tc.want, tc.keepAlive)}); got != tc.out {
 			t.Errorf("%s:\n%swant\n%s", tc.name, got, tc.out)
 		}
 	}

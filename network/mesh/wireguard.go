@@ -23,11 +23,20 @@ import (
 // Key is a key of WireGuard, private or public.
 type Key = wgtypes.Key
 
+// Encryption is this machine's part in an encrypted tunnel.
+type Encryption struct {
+	// Private is its key of WireGuard.
+	Private Key
+	// KeepAlive is how often it gives all others a sign of life, so that routers which translate its address keep the way to it; 0: never.
+	KeepAlive time.Duration
+}
+
 // wireGuard is what this process knows of the encrypted tunnel. The zero value knows of none.
 type wireGuard struct {
-	private Key
-	end     end          // nil: not looked at yet
-	told    map[Key]Peer // peers as the end was last told
+	Encryption
+
+	end  end          // nil: not looked at yet
+	told map[Key]Peer // peers as the end was last told
 }
 
 // end is this machine's end of the encrypted tunnel: in the kernel, or in this process where the kernel has no WireGuard.
@@ -49,8 +58,9 @@ func (w *wireGuard) close() {
 	w.end, w.told = nil, nil
 }
 
-// Begin closes the ways in clear that an earlier run may have left, and those to the ranges. Plans must be encrypted from now on.
-func (k *Kernel) Begin(ranges []netip.Prefix) error {
+// Begin closes the ways in clear that an earlier run may have left, and those to and from the ranges. Plans must be encrypted from now on. own are
+// this machine's ranges.
+func (k *Kernel) Begin(own, ranges []netip.Prefix) error {
 	have, err := k.ownRoutes()
 	if err != nil {
 		return err
@@ -74,7 +84,8 @@ func (k *Kernel) Begin(ranges []netip.Prefix) error {
 			keep = append(keep, Route{Dst: dst, Link: tunnel, Src: src.Unmap()})
 		}
 	}
-	return k.route(0, keep, blocked)
+	links, err := k.Links()
+	return errors.Join(err, k.route(0, keep, blocked), k.seal.apply(own, apartFrom(links, slices.Concat(own, blocked))))
 }
 
 // InProcess tells whether this process encrypts, because the kernel has no WireGuard.
@@ -138,7 +149,7 @@ func (k *Kernel) encryptedLink(mtu int) (netlink.Link, error) {
 	case err == nil:
 		k.wg.end = kernelEnd{k.name}
 	case errors.Is(err, unix.EOPNOTSUPP):
-		e, err := openUserEnd(k.name, mtu, k.wg.private, k.port)
+		e, err := openUserEnd(k.name, mtu, k.wg.Private, k.port)
 		if errors.Is(err, unix.EADDRINUSE) {
 			err = k.portTaken()
 		}
@@ -168,12 +179,12 @@ func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 		if known, err = k.wg.end.peers(); err != nil {
 			return nil, err
 		}
-		c.PrivateKey, c.ListenPort = &k.wg.private, &k.port
+		c.PrivateKey, c.ListenPort = &k.wg.Private, &k.port
 	}
 	for key := range k.wg.told {
 		known = append(known, key)
 	}
-	c.Peers = changes(k.wg.told, known, want)
+	c.Peers = changes(k.wg.told, known, want, k.wg.KeepAlive)
 	if c.PrivateKey == nil && len(c.Peers) == 0 {
 		return nil, nil
 	}
@@ -183,7 +194,7 @@ func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 	for _, p := range want {
 		if _, old := k.wg.told[p.Key]; !old && !slices.Contains(known, p.Key) {
 			greet = append(greet, wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Second)},
-				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(time.Duration(0))})
+				wgtypes.PeerConfig{PublicKey: p.Key, UpdateOnly: true, PersistentKeepaliveInterval: new(k.wg.KeepAlive)})
 		}
 	}
 	k.wg.told = map[Key]Peer{}
@@ -195,7 +206,7 @@ func (k *Kernel) tell(want []Peer) (greet []wgtypes.PeerConfig, err error) {
 
 // changes lead from what was told to the peers that are wanted. known are the keys that the end has. A peer that stays as it was is not
 // touched: it may have been heard from another address.
-func changes(told map[Key]Peer, known []Key, want []Peer) []wgtypes.PeerConfig {
+func changes(told map[Key]Peer, known []Key, want []Peer, keepAlive time.Duration) []wgtypes.PeerConfig {
 	var out []wgtypes.PeerConfig
 	for _, key := range known {
 		if !slices.ContainsFunc(want, func(p Peer) bool { return p.Key == key }) {
@@ -206,7 +217,9 @@ func changes(told map[Key]Peer, known []Key, want []Peer) []wgtypes.PeerConfig {
 		if was, ok := told[p.Key]; ok && reflect.DeepEqual(was, p) {
 			continue
 		}
-		c := wgtypes.PeerConfig{PublicKey: p.Key, ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port))}
+		c := wgtypes.PeerConfig{
+			PublicKey: p.Key, ReplaceAllowedIPs: true, Endpoint: net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, p.Port)), PersistentKeepaliveInterval: &keepAlive,
+		}
 		for _, r := range p.Pods {
 			c.AllowedIPs = append(c.AllowedIPs, *ipNet(r))
 		}

@@ -168,6 +168,11 @@ func OfOtherGroup(group uint32) Statement {
 	}
 }
 
+// OfPods lets packets through that came in by a link of a group beyond 0xffff.
+func OfPods() Statement {
+	return Statement{text: "iifgroup & 0xffff0000 != 0", exprs: bits(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: reg(0)}, 0xffff0000)}
+}
+
 // SetMark sets bits of the packet's mark.
 func SetMark(mask uint32) Statement {
 	return markWith(fmt.Sprintf("meta mark set meta mark | %#x", mask), ^mask, mask)

@@ -46,6 +46,8 @@ type Config struct {
 	NodeName func(u *auth.User) (string, bool)
 	// RoleAccounts are service accounts of kube-system as which roles work beside kubelets.
 	RoleAccounts []string
+	// PodRanges are those that nodes may bring.
+	PodRanges admission.PodRanges
 	// Authorizer answers expressions that ask it.
 	Authorizer auth.Authorizer
 	// File holds what plugins are told beside that; nil: nothing.
@@ -83,7 +85,7 @@ var table = []row{
 	{name: "LimitRanger", make: plain(func(c *Config) admission.Plugin { return admission.LimitRanger{Reader: c.Objects} })},
 	{name: "ServiceAccount", make: plain(func(c *Config) admission.Plugin { return admission.ServiceAccount{Reader: c.Objects} })},
 	{name: "NodeRestriction", make: plain(func(c *Config) admission.Plugin {
-		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, RoleAccounts: c.RoleAccounts, Authorizer: c.Authorizer}
+		return admission.NodeRestriction{Reader: c.Objects, NodeName: c.NodeName, RoleAccounts: c.RoleAccounts, Authorizer: c.Authorizer, PodRanges: c.PodRanges}
 	})},
 	{name: "TaintNodesByCondition", make: plain(func(*Config) admission.Plugin { return admission.TaintNodesByCondition{} })},
 	{name: "AlwaysPullImages", off: true, make: plain(func(*Config) admission.Plugin { return admission.AlwaysPullImages{} })},

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodRanges says which ranges of pod addresses a node may bring. What it brings is routed by all other nodes, and given to nobody else.
+type PodRanges struct {
+	// Cluster are the cluster's ranges; none: they are not known here.
+	Cluster []netip.Prefix
+	// Bits4 and Bits6 are the sizes of a node's ranges; 0: 24 and 64.
+	Bits4, Bits6 int
+	// Reserved are ranges that no node may have: those of services.
+	Reserved []netip.Prefix
+	// Own are ranges of the node beside the server, which keeps them when Cluster changes.
+	Own []netip.Prefix
+}
+
+// Nodes' ranges where the cluster's are not known: the largest that a node may bring.
+const (
+	widest4 = 16
+	widest6 = 48
+)
+
+// widest is the prefix length of the largest range of the family that a node may bring.
+func (p PodRanges) widest(four bool) int {
+	bits, usual, unknown := p.Bits6, 64, widest6
+	if four {
+		bits, usual, unknown = p.Bits4, 24, widest4
+	}
+	switch {
+	case len(p.Cluster) == 0:
+		return unknown
+	case bits == 0:
+		return usual
+	}
+	return bits
+}
+
+// ranges judges what a node says about its pods' addresses. That they stay as they are is every client's rule, and validation's; in Kubernetes a node may bring any.
+func (p NodeRestriction) ranges(ctx context.Context, r *Request, node string) error {
+	obj, ok := r.Object.(*corev1.Node)
+	if !ok || r.Operation != Create && r.Operation != Update {
+		return nil
+	}
+	old, _ := r.OldObject.(*corev1.Node)
+	if old != nil && len(old.Spec.PodCIDRs) > 0 {
+		return nil // they cannot be changed
+	}
+	var brought []netip.Prefix
+	for _, text := range obj.Spec.PodCIDRs {
+		q, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil // validation says so
+		}
+		if why := p.PodRanges.refuse(q); why != "" {
+			return Forbidden(r, "node %q is not allowed to bring the pod range %s: %s. Without it, it is given one: keelson down on its machine and start it again, without pods", node, q, why)
+		}
+		brought = append(brought, q)
+	}
+	if len(brought) == 0 || old == nil {
+		return nil // of nodes with one range the oldest keeps it, and this one is the youngest
+	}
+	return p.unused(ctx, r, node, brought)
+}
+
+// refuse is why a node may not bring the range; empty: it may.
+func (p PodRanges) refuse(q netip.Prefix) string {
+	if slices.Contains(p.Own, q) {
+		return ""
+	}
+	if len(p.Cluster) > 0 && !slices.ContainsFunc(p.Cluster, func(c netip.Prefix) bool { return c.Overlaps(q) && c.Bits() <= q.Bits() }) {
+		return "it is not within the cluster's ranges (--cluster-cidr)"
+	}
+	if q.Bits() < p.widest(q.Addr().Is4()) {
+		return "it is larger than a node's range (--node-cidr-mask-size-ipv4, -ipv6)"
+	}
+	for _, s := range p.Reserved {
+		if s.Overlaps(q) {
+			return "Services have " + s.String()
+		}
+	}
+	return ""
+}
+
+// unused wants ranges that no other node has. It is for a Node that has been there without: it may be older than the node whose range it names, and would keep it.
+func (p NodeRestriction) unused(ctx context.Context, r *Request, node string, brought []netip.Prefix) error {
+	others, err := list[*corev1.Node](ctx, p.Reader, nodes, "")
+	if err != nil {
+		return err
+	}
+	for _, o := range others {
+		for _, text := range o.Spec.PodCIDRs {
+			q, err := netip.ParsePrefix(text)
+			if err == nil && o.Name != node && slices.ContainsFunc(brought, q.Overlaps) {
+				return Forbidden(r, "node %q is not allowed to bring a pod range that overlaps %s of node %q", node, q, o.Name)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"keelson/auth"
+	"keelson/auth/authz"
+)
+
+func prefixes(texts ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, t := range texts {
+		out = append(out, netip.MustParsePrefix(t))
+	}
+	return out
+}
+
+func withRanges(name string, ranges ...string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: named(name), Spec: corev1.NodeSpec{PodCIDRs: ranges}}
+}
+
+// TestNodeBringsRanges: a node takes no more of the cluster's addresses than a node has, and none that are not pods' or that another has.
+func TestNodeBringsRanges(t *testing.T) {
+	known := PodRanges{
+		Cluster: prefixes("10.42.0.0/16", "fd00:42::/48"), Bits4: 24, Reserved: prefixes("10.42.255.0/24", "10.96.0.0/12"), Own: prefixes("10.7.0.0/16"),
+	}
+	none := withRanges("node-1")
+	for _, tc := range []struct {
+		known  PodRanges
+		old    *corev1.Node // nil: it is new
+		brings []string
+		want   string // empty: it may
+	}{
+		{known, nil, nil, ""},
+		{known, nil, []string{"10.42.7.0/24", "fd00:42:0:7::/64"}, ""},
+		{known, nil, []string{"10.42.7.128/25"}, ""},
+		{known, nil, []string{"10.42.1.0/24"}, ""}, // node-2 is older, and keeps it
+		{known, nil, []string{"10.7.0.0/16"}, ""},
+		{known, nil, []string{"10.42.0.0/16"}, `bring the pod range 10.42.0.0/16: it is larger than a node's range`},
+		{known, nil, []string{"10.42.0.0/17"}, `bring the pod range 10.42.0.0/17: it is larger than a node's range`},
+		{known, nil, []string{"10.42.7.0/24", "fd00:42::/56"}, `bring the pod range fd00:42::/56: it is larger than a node's range`},
+		{known, nil, []string{"8.8.8.0/24"}, `bring the pod range 8.8.8.0/24: it is not within the cluster's ranges`},
+		{known, nil, []string{"0.0.0.0/1"}, `bring the pod range 0.0.0.0/1: it is not within the cluster's ranges`},
+		{known, nil, []string{"10.42.255.0/24"}, `bring the pod range 10.42.255.0/24: Services have 10.42.255.0/24`},
+		{PodRanges{Reserved: prefixes("10.96.0.0/12")}, nil, []string{"10.97.0.0/16"}, `bring the pod range 10.97.0.0/16: Services have 10.96.0.0/12`},
+		{known, none, []string{"10.42.7.0/24"}, ""},
+		{known, none, []string{"10.42.1.0/25"}, `overlaps 10.42.1.0/24 of node "node-2"`},
+		{known, none, []string{"10.43.0.0/24"}, `not within the cluster's ranges`},
+		{known, withRanges("node-1", "10.99.0.0/16"), []string{"10.99.0.0/16"}, ""}, // as it was, whoever wrote that
+		{PodRanges{}, nil, []string{"172.16.0.0/16", "fd12::/48"}, ""},
+		{PodRanges{}, nil, []string{"10.0.0.0/8"}, "it is larger than a node's range"},
+		{PodRanges{}, nil, []string{"fd12::/47"}, "it is larger than a node's range"},
+		{PodRanges{Cluster: prefixes("10.42.0.0/16")}, nil, []string{"10.42.6.0/23"}, "it is larger than a node's range"},
+	} {
+		p := NodeRestriction{NodeName: authz.NodeName, PodRanges: tc.known, Reader: cacheOf(map[schema.GroupVersionResource][]runtime.Object{
+			nodes: {none, withRanges("node-2", "10.42.1.0/24")},
+		})}
+		r := &Request{
+			Operation: Create, Resource: nodes, Kind: corev1.SchemeGroupVersion.WithKind("Node"), Object: withRanges("node-1", tc.brings...),
+			User: &auth.User{Name: "system:node:node-1", Groups: []string{auth.Nodes}},
+		}
+		if tc.old != nil {
+			r.Operation, r.Name, r.OldObject = Update, "node-1", tc.old
+		}
+		err := p.Validate(t.Context(), r)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s of %v: %v, want %q", r.Operation, tc.brings, err, tc.want)
+		}
+		r.User = &auth.User{Name: "admin", Groups: []string{"system:masters"}}
+		if err := p.Validate(t.Context(), r); err != nil {
+			t.Errorf("%s of %v by an administrator: %v", r.Operation, tc.brings, err)
+		}
+	}
+}
