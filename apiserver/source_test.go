@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,5 +167,45 @@ func TestInformersShareCache(t *testing.T) {
 		case <-ctx.Done():
 			t.Fatalf("no %q", want)
 		}
+	}
+}
+
+// TestHandedOver: what a client in this process gets for a pod that it creates is what it gets when it reads it, and warnings are told.
+func TestHandedOver(t *testing.T) {
+	r := start(t, nil)
+	cl, err := client.InProcess(r.As(admin), nil, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*corev1.Pod){
+		"plain":  func(*corev1.Pod) {},
+		"warned": func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"beta.kubernetes.io/os": "linux"} },
+		"empty":  func(p *corev1.Pod) { p.Labels, p.Spec.NodeSelector = map[string]string{}, map[string]string{} },
+	} {
+		p := pod(name)
+		change(p)
+		p.Kind, p.APIVersion = "", ""
+		made, err := cl.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		read, err := cl.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(read, made); diff != "" {
+			t.Errorf("%s: (-read +made):\n%s", name, diff)
+		}
+		made.Spec.Containers[0].Image = "changed"
+		if again, err := cl.CoreV1().Pods("default").Get(t.Context(), name, metav1.GetOptions{}); err != nil || again.Spec.Containers[0].Image == "changed" {
+			t.Errorf("%s: the caller's change reaches the server: %v", name, err)
+		}
+	}
+	b := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	if err := cl.CoreV1().Pods("default").Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := cl.CoreV1().Pods("default").Bind(t.Context(), b, metav1.CreateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("second binding: %v, want a conflict", err)
 	}
 }

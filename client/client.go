@@ -47,7 +47,12 @@ func Remote(cfg *rest.Config, userAgent string) (*Client, error) {
 // InProcess calls h directly: requests pass through the same pipeline as a remote client's, over an in-memory transport.
 // h must already speak for one user (the server's As). source may be nil: informers then list and watch through h.
 func InProcess(h http.Handler, source Source, userAgent string) (*Client, error) {
-	return build(&rest.Config{Host: "https://keelson.in-process", Transport: transport{h}, UserAgent: userAgent}, source)
+	c, err := build(&rest.Config{Host: "https://" + inProcessHost, Transport: transport{h}, UserAgent: userAgent}, source)
+	if err != nil {
+		return nil, err
+	}
+	c.Interface = newShortcut(c.Interface, h, userAgent)
+	return c, nil
 }
 
 func build(c *rest.Config, source Source) (*Client, error) {

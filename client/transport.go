@@ -25,6 +25,10 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := r.Context().Err(); err != nil {
 		return nil, errors.Join(err, closeBody(r))
 	}
+	if a := alreadyAnswered(r.Context()); a != nil {
+		_ = closeBody(r) // read from memory
+		return a.response(r)
+	}
 	ctx, cancel := context.WithCancel(r.Context())
 	a := newAnswer(r, cancel)
 	if !streams(r) { // on the caller's goroutine, whose stack has grown already

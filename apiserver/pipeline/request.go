@@ -79,6 +79,13 @@ func (r *Request) Warn(text string) {
 	r.warnings = append(r.warnings, text)
 }
 
+// Warned tells whether there are warnings that the answer will carry.
+func (r *Request) Warned() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.warnings) > 0
+}
+
 // Begun tells that a watch has sent what there was at its beginning: from now on it only waits, which takes no seat. It may be called
 // again.
 func (r *Request) Begun() {
