@@ -94,7 +94,7 @@ func (s *Scheduler) watchStorage(f informers.SharedInformerFactory) ([]cache.Don
 			if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
 				e = framework.Event{Kinds: framework.Claims, Claim: claim}
 			}
-			s.storage.Changed()
+			s.storage.Changed(o)
 			s.queue.Happened(e)
 		}
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }, DeleteFunc: tell})

@@ -41,6 +41,8 @@ type Storage struct {
 	plans    map[types.UID][]choice
 	changeMu sync.Mutex
 	change   chan struct{} // closed at the next change of claims or volumes
+
+	counts volumeCounts
 }
 
 // place is where a claim is about to get its volume: one that exists, or else one to be made for the node.
@@ -79,8 +81,9 @@ func (s *Storage) Watch(f informers.SharedInformerFactory) []cache.SharedIndexIn
 // known tells whether there is anything to go by: tests and benchmarks of scheduling alone have no storage.
 func (s *Storage) known() bool { return s != nil && s.claims != nil }
 
-// Changed wakes bindings that wait for claims.
-func (s *Storage) Changed() {
+// Changed takes note of an object that came, changed or went, and wakes bindings that wait for claims.
+func (s *Storage) Changed(o any) {
+	s.counts.hear(o)
 	s.changeMu.Lock()
 	defer s.changeMu.Unlock()
 	close(s.change)

@@ -50,9 +50,10 @@ var (
 
 // claimsOfPod are a pod's claims by what is to be done about them.
 type claimsOfPod struct {
-	storage *Storage
-	bound   []*corev1.PersistentVolumeClaim
-	late    []*corev1.PersistentVolumeClaim // to be bound for the node
+	storage  *Storage
+	snapshot *state.Snapshot
+	bound    []*corev1.PersistentVolume      // of bound claims; nil: there is none of that name
+	late     []*corev1.PersistentVolumeClaim // to be bound for the node
 
 	measured atomic.Bool // on some node it is known what there is of storage
 	mu       sync.Mutex
@@ -60,8 +61,8 @@ type claimsOfPod struct {
 }
 
 // PreFilter has nothing to say about pods without claims.
-func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if b == nil || !b.Storage.known() {
+func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if b == nil || !b.Storage.known() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
 	found, why := b.Storage.claimsOf(pod.Pod)
@@ -71,6 +72,7 @@ func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, _
 	if found == nil {
 		return nil, nil
 	}
+	found.snapshot = s
 	if len(found.late) > 0 && c != nil {
 		found.chosen = map[string][]choice{}
 		volumesKey.Write(c, found)
@@ -95,7 +97,7 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 		class := s.class(claim)
 		switch _, done := claim.Annotations[volume.AnnBindCompleted]; {
 		case done && claim.Spec.VolumeName != "":
-			out.bound = append(out.bound, claim)
+			out.bound = append(out.bound, s.volume(claim.Spec.VolumeName))
 		case class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Spec.VolumeName == "":
 			out.late = append(out.late, claim)
 		default:
@@ -132,8 +134,7 @@ func unusable(p *corev1.Pod, v *corev1.Volume, name string, claim *corev1.Persis
 
 // Filter looks whether all volumes are, or can be, on the node.
 func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
-	for _, claim := range c.bound {
-		v := c.storage.volume(claim.Spec.VolumeName)
+	for _, v := range c.bound {
 		if v == nil {
 			return noSuchVolume
 		}
@@ -141,11 +142,37 @@ func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 			return elsewhere
 		}
 	}
+	if len(c.late) == 0 {
+		return nil
+	}
 	choices, st := c.choose(n.Node)
 	if st == nil && c.chosen != nil {
 		c.keep(n.Name, choices)
 	}
 	return st
+}
+
+// FilterAll is Filter of all nodes.
+func (c *claimsOfPod) FilterAll(out []*framework.Status) {
+	for _, v := range c.bound {
+		if v == nil {
+			refuseAll(out, noSuchVolume)
+			return
+		}
+		r := reachOf(c.snapshot, v)
+		r.refuse(out, elsewhere)
+	}
+	if len(c.late) == 0 {
+		return
+	}
+	for place, n := range c.snapshot.Nodes {
+		if out[place] == nil {
+			choices, st := c.choose(n.Node)
+			if out[place] = st; st == nil && c.chosen != nil {
+				c.keep(n.Name, choices)
+			}
+		}
+	}
 }
 
 // keep remembers what was chosen on a node.

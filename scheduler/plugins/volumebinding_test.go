@@ -220,7 +220,7 @@ func TestVolumeBindingWaits(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			s.Changed()
+			s.Changed(nil)
 			synctest.Wait()
 		}
 		if err := <-done; err != nil || b.PreBindPreFlight(nil, p, "a") {
@@ -247,7 +247,7 @@ func TestVolumeBindingGivesUp(t *testing.T) {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				s.Changed()
+				s.Changed(nil)
 			}
 			time.Sleep(11 * time.Minute)
 			if err := <-done; err == nil || !strings.Contains(err.Error(), want) {
@@ -263,9 +263,13 @@ func TestReadWriteOncePod(t *testing.T) {
 	alone.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
 	s, _ := storageOf(t, alone, boundClaim("many", "w"))
 	user := podWith("user", "alone", "many")
-	n := nodeNamed("a")
-	n.Pods = []*state.PodInfo{user}
-	snap := &state.Snapshot{Nodes: []*state.NodeInfo{n, nodeNamed("b")}}
+	user.Pod.Spec.NodeName = "a"
+	cache := state.NewCache()
+	cache.SetNode(nodeNamed("a").Node)
+	cache.SetNode(nodeNamed("b").Node)
+	cache.SetPod(user.Pod)
+	snap := cache.Refresh()
+	n := snap.Node("a")
 	if f, _ := (VolumeRestrictions{s}).PreFilter(nil, podWith("p", "many"), snap); f != nil {
 		t.Error("a claim that many may have is restricted")
 	}

@@ -4,7 +4,6 @@ package plugins
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 
 	podkind "keelson/api/core/pod"
 	"keelson/scheduler/framework"
@@ -23,26 +22,35 @@ var tooManyVolumes = framework.Refuse("NodeVolumeLimits", framework.Unschedulabl
 type csiVolume struct{ driver, handle string }
 
 type withinLimits struct {
-	storage *Storage
-	wanted  map[csiVolume]bool
+	storage  *Storage
+	snapshot *state.Snapshot
+	wanted   map[csiVolume]bool
 }
 
 // PreFilter has nothing to say about pods without volumes of CSI drivers.
-func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if !p.Storage.known() {
+func (p NodeVolumeLimits) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if !p.Storage.known() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
-	wanted := map[csiVolume]bool{}
-	p.Storage.attached(pod.Pod, wanted)
-	if len(wanted) == 0 {
+	found := p.Storage.attached(pod.Pod, nil, nil)
+	if len(found) == 0 {
 		return nil, nil
 	}
-	return withinLimits{p.Storage, wanted}, nil
+	f := withinLimits{p.Storage, s, make(map[csiVolume]bool, len(found))}
+	for _, v := range found {
+		f.wanted[v] = true
+	}
+	return f, nil
 }
 
-// attached adds the volumes that a pod has of CSI drivers. A claim without one counts as a volume of its class's driver.
-func (s *Storage) attached(p *corev1.Pod, into map[csiVolume]bool) {
-	for _, name := range podkind.Claims(p) {
+// attached appends the volumes that a pod has of CSI drivers. A claim without one counts as a volume of its class's driver. unsure, unless nil,
+// is told the names of volumes that are not there, or do not say that they are the claim's.
+func (s *Storage) attached(p *corev1.Pod, into []csiVolume, unsure func(volume string)) []csiVolume {
+	for i := range p.Spec.Volumes {
+		name := podkind.ClaimName(p, &p.Spec.Volumes[i])
+		if name == "" {
+			continue
+		}
 		claim := s.claim(p.Namespace, name)
 		if claim == nil {
 			continue
@@ -50,61 +58,55 @@ func (s *Storage) attached(p *corev1.Pod, into map[csiVolume]bool) {
 		if claim.Spec.VolumeName == "" {
 			if class := s.class(claim); class != nil {
 				if _, err := s.drivers.Get(class.Provisioner); err == nil {
-					into[csiVolume{class.Provisioner, "claim " + claimKey(claim)}] = true
+					into = append(into, csiVolume{class.Provisioner, "claim " + claimKey(claim)})
 				}
 			}
 			continue
 		}
-		if v := s.volume(claim.Spec.VolumeName); v != nil && v.Spec.CSI != nil {
-			into[csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle}] = true
+		v := s.volume(claim.Spec.VolumeName)
+		if unsure != nil && (v == nil || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Name != claim.Name || v.Spec.ClaimRef.Namespace != claim.Namespace) {
+			unsure(claim.Spec.VolumeName)
+		}
+		if v != nil && v.Spec.CSI != nil {
+			into = append(into, csiVolume{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle})
 		}
 	}
+	return into
 }
 
-// surelyWithin reports whether the limits hold even if every volume of every pod were one of the driver's own.
-func (f withinLimits) surelyWithin(node *storagev1.CSINode, n *state.NodeInfo) bool {
-	most := len(f.wanted)
-	for _, p := range n.Pods {
-		most += len(p.Pod.Spec.Volumes)
-	}
-	for i := range node.Spec.Drivers {
-		if d := &node.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil && most > int(*d.Allocatable.Count) {
-			return false
-		}
-	}
-	return true
+// FilterAll is Filter of all nodes, from counts that are kept up to date.
+func (f withinLimits) FilterAll(out []*framework.Status) {
+	c := &f.storage.counts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.refresh(f.storage, f.snapshot, f.wanted)
+	c.refuse(out, f.wanted, tooManyVolumes)
 }
 
+// Filter counts the volumes of the pods that n has.
 func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
-	node, err := f.storage.nodes.Get(n.Name)
-	if err != nil {
+	if _, err := f.storage.nodes.Get(n.Name); err != nil {
 		return nil //nolint:nilerr // no driver says anything of the node
 	}
-	if f.surelyWithin(node, n) {
-		return nil
-	}
-	limits := map[string]int{}
-	for i := range node.Spec.Drivers {
-		if d := &node.Spec.Drivers[i]; d.Allocatable != nil && d.Allocatable.Count != nil {
-			limits[d.Name] = int(*d.Allocatable.Count)
+	there := map[csiVolume]bool{}
+	var all []csiVolume
+	for _, p := range n.Pods {
+		all = f.storage.attached(p.Pod, all[:0], nil)
+		for _, v := range all {
+			there[v] = true
 		}
 	}
-	if len(limits) == 0 {
-		return nil
-	}
-	all := map[csiVolume]bool{}
-	for _, p := range n.Pods {
-		f.storage.attached(p.Pod, all)
-	}
-	for v := range f.wanted {
-		all[v] = true
-	}
-	used := map[string]int{}
-	for v := range all {
+	used, more := map[string]int32{}, map[string]int32{}
+	for v := range there {
 		used[v.driver]++
 	}
 	for v := range f.wanted {
-		if limit, ok := limits[v.driver]; ok && used[v.driver] > limit {
+		if !there[v] {
+			more[v.driver]++
+		}
+	}
+	for driver, m := range more {
+		if used[driver]+m > f.storage.limit(n.Name, driver) {
 			return tooManyVolumes
 		}
 	}

@@ -29,7 +29,10 @@ var claimTaken = framework.Refuse("VolumeRestrictions", framework.Unschedulable,
 
 // PreFilter has nothing to say about pods without such disks and claims.
 func (p VolumeRestrictions) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	f := restricted{disks: exclusive(pod.Pod), users: p.users(pod.Pod, s)}
+	if len(pod.Uses) == 0 {
+		return nil, nil
+	}
+	f := restricted{disks: exclusive(pod.Pod), users: p.users(pod.Pod, s), snapshot: s}
 	if len(f.disks)+len(f.users) == 0 {
 		return nil, nil
 	}
@@ -41,25 +44,16 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 	if !p.Storage.known() {
 		return nil
 	}
-	var alone []string
+	var out map[types.UID]string
 	for _, name := range podkind.Claims(pod) {
-		if c := p.Storage.claim(pod.Namespace, name); c != nil && slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
-			alone = append(alone, name)
+		if c := p.Storage.claim(pod.Namespace, name); c == nil || !slices.Contains(c.Spec.AccessModes, corev1.ReadWriteOncePod) {
+			continue
 		}
-	}
-	if len(alone) == 0 {
-		return nil
-	}
-	out := map[types.UID]string{}
-	for _, n := range s.Nodes {
-		for _, other := range n.Pods {
-			if other.Pod.Namespace != pod.Namespace {
-				continue
+		for other, node := range s.Users(state.ClaimUse(pod.Namespace, name)) {
+			if out == nil {
+				out = map[types.UID]string{}
 			}
-			claims := podkind.Claims(other.Pod)
-			if i := slices.IndexFunc(claims, func(c string) bool { return slices.Contains(alone, c) }); i >= 0 {
-				out[other.Pod.UID] = fmt.Sprintf("claim %s (ReadWriteOncePod) used by %s on %s", claims[i], other.Key, n.Name)
-			}
+			out[other.Pod.UID] = fmt.Sprintf("claim %s (ReadWriteOncePod) used by %s on %s", name, other.Key, node)
 		}
 	}
 	return out
@@ -67,8 +61,9 @@ func (p VolumeRestrictions) users(pod *corev1.Pod, s *state.Snapshot) map[types.
 
 // restricted is what the pod cannot share. The users of its claims may be anywhere.
 type restricted struct {
-	disks freeDisks
-	users map[types.UID]string // and how they use them
+	disks    freeDisks
+	users    map[types.UID]string // and how they use them
+	snapshot *state.Snapshot
 }
 
 // Explain names the pod that has what cannot be shared.
@@ -89,9 +84,24 @@ func (r restricted) Filter(n *state.NodeInfo) *framework.Status {
 	return r.disks.Filter(n)
 }
 
+// FilterAll is Filter of all nodes: of those where nobody has such a disk it need not be asked.
+func (r restricted) FilterAll(out []*framework.Status) {
+	if len(r.users) > 0 {
+		refuseAll(out, claimTaken)
+		return
+	}
+	for _, v := range r.disks {
+		for _, node := range r.snapshot.Users(state.DiskUse(v)) {
+			if place := r.snapshot.Place(node); place >= 0 && out[place] == nil {
+				out[place] = r.Filter(r.snapshot.Nodes[place])
+			}
+		}
+	}
+}
+
 // Adjust is the verdict without the removed pods.
 func (r restricted) Adjust(_ *state.NodeInfo, _, removed []*state.PodInfo) framework.NodeFilter {
-	out := restricted{disks: r.disks, users: maps.Clone(r.users)}
+	out := restricted{disks: r.disks, users: maps.Clone(r.users), snapshot: r.snapshot}
 	for _, p := range removed {
 		delete(out.users, p.Pod.UID)
 	}
@@ -103,7 +113,7 @@ func exclusive(pod *corev1.Pod) []*corev1.Volume {
 	var out []*corev1.Volume
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil {
+		if state.DiskUse(v) != "" {
 			out = append(out, v)
 		}
 	}

@@ -3,6 +3,7 @@
 package plugins
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,15 @@ var zoneLabels = []string{
 	corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
 }
 
-type zoned []zoneWanted
+// current are the labels that took the place of old ones.
+var current = map[string]string{
+	corev1.LabelFailureDomainBetaZone: corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaRegion: corev1.LabelTopologyRegion,
+}
+
+type zoned struct {
+	snapshot *state.Snapshot
+	want     []zoneWanted
+}
 
 type zoneWanted struct {
 	label  string
@@ -34,11 +43,11 @@ type zoneWanted struct {
 }
 
 // PreFilter has nothing to say about pods whose volumes name no zone.
-func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *state.Snapshot) (framework.NodeFilter, *framework.Status) {
-	if !p.Storage.known() {
+func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, s *state.Snapshot) (framework.NodeFilter, *framework.Status) {
+	if !p.Storage.known() || len(pod.Uses) == 0 {
 		return nil, nil
 	}
-	var want zoned
+	z := zoned{snapshot: s}
 	for _, name := range podkind.Claims(pod.Pod) {
 		claim := p.Storage.claim(pod.Pod.Namespace, name)
 		if claim == nil || claim.Spec.VolumeName == "" {
@@ -50,14 +59,14 @@ func (p VolumeZone) PreFilter(_ *framework.CycleState, pod *state.PodInfo, _ *st
 		}
 		for _, label := range zoneLabels {
 			if value, ok := v.Labels[label]; ok {
-				want = append(want, zoneWanted{label, strings.Split(value, "__")})
+				z.want = append(z.want, zoneWanted{label, strings.Split(value, "__")})
 			}
 		}
 	}
-	if len(want) == 0 {
+	if len(z.want) == 0 {
 		return nil, nil
 	}
-	return want, nil
+	return z, nil
 }
 
 // Filter lets a node pass that says nothing of zones: it is a cluster without them.
@@ -65,12 +74,36 @@ func (z zoned) Filter(n *state.NodeInfo) *framework.Status {
 	if !slices.ContainsFunc(zoneLabels, func(l string) bool { _, ok := n.Node.Labels[l]; return ok }) {
 		return nil
 	}
-	for _, w := range z {
-		if value, ok := n.Node.Labels[w.label]; !ok || !slices.Contains(w.values, value) {
+	for _, w := range z.want {
+		value, ok := n.Node.Labels[w.label]
+		if !ok {
+			value, ok = n.Node.Labels[current[w.label]]
+		}
+		if !ok || !slices.Contains(w.values, value) {
 			return otherZone
 		}
 	}
 	return nil
+}
+
+// FilterAll is Filter of all nodes.
+func (z zoned) FilterAll(out []*framework.Status) {
+	columns := make([]*state.Column, len(zoneLabels))
+	for i, label := range zoneLabels {
+		columns[i] = z.snapshot.Column(label)
+	}
+	for _, w := range z.want {
+		label := in(z.snapshot, w.label, w.values)
+		instead := in(z.snapshot, cmp.Or(current[w.label], w.label), w.values)
+		for place := range out {
+			if out[place] != nil || label.at(place) || label.Of[place] < 0 && instead.at(place) {
+				continue
+			}
+			if slices.ContainsFunc(columns, func(c *state.Column) bool { return c.Of[place] >= 0 }) {
+				out[place] = otherZone
+			}
+		}
+	}
 }
 
 // EventsToRegister names what may help.

@@ -62,6 +62,14 @@ func (c *Column) value(n *NodeInfo) (string, bool) {
 // Key is the label's.
 func (c *Column) Key() string { return c.key }
 
+// Number returns a value's number, -1 if no node of the snapshot has it.
+func (c *Column) Number(value string) int32 {
+	if id, ok := c.ids[value]; ok {
+		return id
+	}
+	return -1
+}
+
 // On returns the number of the value that a node has, -1 if it has none or one that no node of the snapshot has.
 func (c *Column) On(n *NodeInfo) int32 {
 	if v, ok := c.value(n); ok {

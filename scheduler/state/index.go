@@ -85,10 +85,11 @@ type index struct {
 	clock   int64
 	queries map[string]*query
 	holders [kinds]map[string]*Group
+	users   map[string][]located // by what they use
 }
 
 func newIndex(s *Snapshot) *index {
-	x := &index{snap: s, pods: map[string]map[types.UID]located{}, queries: map[string]*query{}}
+	x := &index{snap: s, pods: map[string]map[types.UID]located{}, queries: map[string]*query{}, users: map[string][]located{}}
 	for k := range x.holders {
 		x.holders[k] = map[string]*Group{}
 	}
@@ -122,6 +123,7 @@ func (x *index) apply(ch change) {
 	} else {
 		ns[pod.UID] = located{ch.info, ch.node}
 	}
+	x.use(ch)
 	if ch.sign == 0 {
 		return
 	}

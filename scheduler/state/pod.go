@@ -27,6 +27,8 @@ type PodInfo struct {
 	ScoreMemory int64
 	Priority    int32
 	Ports       []podkind.HostPort
+	// Uses are the keys of what the pod uses that others may want as well: its claims (ClaimUse) and disks.
+	Uses []string
 	// The pod's inter-pod terms, parsed.
 	Affinity, AntiAffinity                   []*Term
 	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
@@ -41,7 +43,7 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	if pod.Spec.Priority != nil {
 		p.Priority = *pod.Spec.Priority
 	}
-	p.Ports = podkind.HostPorts(pod)
+	p.Ports, p.Uses = podkind.HostPorts(pod), uses(pod)
 	if p.Err = checkRules(&pod.Spec); p.Err != nil {
 		return p
 	}

@@ -44,6 +44,14 @@ func (s *Snapshot) Node(name string) *NodeInfo {
 	return nil
 }
 
+// Place returns where in Nodes a node is, or -1.
+func (s *Snapshot) Place(name string) int32 {
+	if place, ok := s.places[name]; ok {
+		return place
+	}
+	return -1
+}
+
 // SoftTaints reports whether any node has a taint with effect PreferNoSchedule.
 func (s *Snapshot) SoftTaints() bool { return s.soft > 0 }
 

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package schedtest_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/storage/volume"
+	"pgregory.net/rapid"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// shelves are what a scheduler knows of storage, put there by hand.
+type shelves struct {
+	*plugins.Storage
+	of map[string]cache.Indexer
+}
+
+func newShelves() *shelves {
+	f := informers.NewSharedInformerFactory(nil, 0)
+	s := &shelves{Storage: plugins.NewStorage(nil), of: map[string]cache.Indexer{}}
+	s.Watch(f)
+	for kind, inf := range map[string]cache.SharedIndexInformer{
+		"claim": f.Core().V1().PersistentVolumeClaims().Informer(), "volume": f.Core().V1().PersistentVolumes().Informer(),
+		"class": f.Storage().V1().StorageClasses().Informer(), "driver": f.Storage().V1().CSIDrivers().Informer(),
+		"node": f.Storage().V1().CSINodes().Informer(), "capacity": f.Storage().V1().CSIStorageCapacities().Informer(),
+	} {
+		s.of[kind] = inf.GetIndexer()
+	}
+	return s
+}
+
+func (s *shelves) set(t *rapid.T, kind string, o runtime.Object) {
+	if err := s.of[kind].Update(o); err != nil {
+		t.Fatal(err)
+	}
+	s.Changed(o)
+}
+
+func (s *shelves) drop(t *rapid.T, kind, key string) {
+	if o, ok, _ := s.of[kind].GetByKey(key); ok {
+		if err := s.of[kind].Delete(o); err != nil {
+			t.Fatal(err)
+		}
+		s.Changed(cache.DeletedFinalStateUnknown{Key: key, Obj: o})
+	}
+}
+
+const storageNamespace = "default"
+
+func drawIn(t *rapid.T, key string, values ...string) corev1.NodeSelectorRequirement {
+	op := rapid.SampledFrom([]corev1.NodeSelectorOperator{corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpIn, corev1.NodeSelectorOpNotIn}).Draw(t, "operator")
+	return corev1.NodeSelectorRequirement{Key: key, Operator: op, Values: values}
+}
+
+func drawVolume(t *rapid.T, i int) *corev1.PersistentVolume {
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("v", i), UID: types.UID(fmt.Sprint("v", i)), Labels: map[string]string{}}}
+	v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi", "3Gi"}).Draw(t, "capacity"))}
+	v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	v.Spec.StorageClassName = rapid.SampledFrom([]string{"static", "static", "made"}).Draw(t, "class")
+	v.Status.Phase = rapid.SampledFrom([]corev1.PersistentVolumePhase{corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumeAvailable, corev1.VolumePending}).Draw(t, "phase")
+	host := rapid.SampledFrom([]string{"n0", "n1", "n2", "n3"}).Draw(t, "host")
+	var terms []corev1.NodeSelectorTerm
+	switch rapid.IntRange(0, 6).Draw(t, "affinity") {
+	case 0, 1, 2:
+		terms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}}}
+	case 3:
+		terms = []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelTopologyZone, "a", "b"), drawIn(t, corev1.LabelHostname, host, "n5")}}, {}}
+	case 4:
+		terms = []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelTopologyZone, "a")}}, {MatchExpressions: []corev1.NodeSelectorRequirement{drawIn(t, corev1.LabelHostname, host)}},
+		}
+	case 5:
+		terms = []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{drawIn(t, "metadata.name", host)}}}
+	}
+	if terms != nil {
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: terms}}
+	}
+	if label := rapid.SampledFrom([]string{"", "", corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone, corev1.LabelTopologyRegion}).Draw(t, "zone label"); label != "" {
+		v.Labels[label] = rapid.SampledFrom([]string{"a", "b", "a__b"}).Draw(t, "zones")
+	}
+	if rapid.Bool().Draw(t, "csi") {
+		v.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "x.io", VolumeHandle: rapid.SampledFrom([]string{v.Name, v.Name, "same"}).Draw(t, "handle")}
+	}
+	if i < 6 && rapid.IntRange(0, 3).Draw(t, "for a claim") == 0 { // of two for one claim, chance would decide
+		v.Spec.ClaimRef = &corev1.ObjectReference{Namespace: storageNamespace, Name: fmt.Sprint("c", i)}
+	}
+	return v
+}
+
+func drawClaim(t *rapid.T, i int) *corev1.PersistentVolumeClaim {
+	name := fmt.Sprint("c", i)
+	c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: name, UID: types.UID(name), Annotations: map[string]string{}}}
+	c.Spec.StorageClassName = new(rapid.SampledFrom([]string{"static", "static", "made", "topology"}).Draw(t, "class"))
+	c.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{rapid.SampledFrom([]corev1.PersistentVolumeAccessMode{
+		corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOnce, corev1.ReadWriteOncePod, corev1.ReadWriteMany,
+	}).Draw(t, "mode")}
+	c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "2Gi"}).Draw(t, "size"))}
+	switch rapid.IntRange(0, 9).Draw(t, "state") {
+	case 0, 1, 2, 3:
+		c.Spec.VolumeName, c.Status.Phase = fmt.Sprint("v", i), corev1.ClaimBound
+		c.Annotations[volume.AnnBindCompleted] = "yes"
+	case 4:
+		c.Annotations[volume.AnnSelectedNode] = rapid.SampledFrom([]string{"n0", "n1"}).Draw(t, "selected")
+	}
+	return c
+}
+
+func drawClaiming(t *rapid.T, i int) *corev1.Pod {
+	p := schedtest.Pod(fmt.Sprint("p", i))
+	for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "volumes") {
+		v := corev1.Volume{Name: fmt.Sprint("volume", len(p.Spec.Volumes))}
+		if rapid.IntRange(0, 5).Draw(t, "disk") == 0 {
+			v.GCEPersistentDisk = &corev1.GCEPersistentDiskVolumeSource{PDName: rapid.SampledFrom([]string{"d", "e"}).Draw(t, "pd"), ReadOnly: rapid.Bool().Draw(t, "read only")}
+		} else {
+			v.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim"))}
+		}
+		p.Spec.Volumes = append(p.Spec.Volumes, v)
+	}
+	return p
+}
+
+// drawStorage is a change of what there is of storage.
+func drawStorage(t *rapid.T, s *shelves) {
+	switch rapid.IntRange(0, 9).Draw(t, "storage") {
+	case 0, 1, 2:
+		s.set(t, "volume", drawVolume(t, rapid.IntRange(0, 9).Draw(t, "volume")))
+	case 3, 4, 5:
+		s.set(t, "claim", drawClaim(t, rapid.IntRange(0, 5).Draw(t, "claim")))
+	case 6:
+		s.drop(t, "volume", fmt.Sprint("v", rapid.IntRange(0, 9).Draw(t, "volume")))
+	case 7:
+		s.drop(t, "claim", storageNamespace+"/"+fmt.Sprint("c", rapid.IntRange(0, 5).Draw(t, "claim")))
+	case 8:
+		name := fmt.Sprint("n", rapid.IntRange(0, 3).Draw(t, "node"))
+		s.set(t, "node", &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+			{Name: "x.io", Allocatable: &storagev1.VolumeNodeResources{Count: new(rapid.Int32Range(0, 3).Draw(t, "limit"))}},
+		}}})
+	case 9:
+		zone := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")
+		s.set(t, "capacity", &storagev1.CSIStorageCapacity{
+			ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: zone}, StorageClassName: "made",
+			NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: zone}},
+			Capacity:     new(schedtest.Quantity(rapid.SampledFrom([]string{"1Gi", "5Gi"}).Draw(t, "left"))),
+		})
+	}
+}
+
+func storageClasses(t *rapid.T, s *shelves) {
+	late := storagev1.VolumeBindingWaitForFirstConsumer
+	for name, provisioner := range map[string]string{"static": volume.NotSupportedProvisioner, "made": "x.io", "topology": "y.io"} {
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &late}
+		if name == "topology" {
+			class.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelTopologyZone, Values: []string{"a"}}}}}
+		}
+		s.set(t, "class", class)
+	}
+	s.set(t, "driver", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "x.io"}, Spec: storagev1.CSIDriverSpec{StorageCapacity: new(true)}})
+}
+
+// TestVolumesAllAtOnce: of pods with volumes all nodes are judged at once, from what is kept up to date, as they are one by one, from what
+// claims, volumes and pods there are.
+func TestVolumesAllAtOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newShelves()
+		storageClasses(t, s)
+		binding := &plugins.VolumeBinding{Storage: s.Storage}
+		engine := func(percent int32) *framework.Engine {
+			p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: binding})
+			p.PercentageOfNodes = percent
+			return framework.NewEngine(p, 1, 1)
+		}
+		var nodes []*corev1.Node
+		for i := range rapid.IntRange(1, 6).Draw(t, "nodes") {
+			opts := []schedtest.NodeOption{schedtest.Labels(corev1.LabelHostname, fmt.Sprint("n", i))}
+			if key := rapid.SampledFrom([]string{"", corev1.LabelTopologyZone, corev1.LabelTopologyZone, corev1.LabelFailureDomainBetaZone}).Draw(t, "zone label"); key != "" {
+				opts = append(opts, schedtest.Labels(key, rapid.SampledFrom([]string{"a", "b"}).Draw(t, "zone")))
+			}
+			nodes = append(nodes, schedtest.Node(fmt.Sprint("n", i), opts...))
+		}
+		for i := range 10 {
+			s.set(t, "volume", drawVolume(t, i))
+		}
+		var pods []*corev1.Pod
+		for i := range 8 {
+			s.set(t, "claim", drawClaim(t, i%6))
+			pods = append(pods, drawClaiming(t, i))
+		}
+		h := newWorld(nodes, nil)
+		there, alive := map[string]*corev1.Pod{}, map[string]*corev1.Node{}
+		wholesale, each := engine(0), engine(50)
+		for range rapid.IntRange(1, 25).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "of storage") {
+				drawStorage(t, s)
+			} else {
+				churn(t, h, nodes, pods, there, alive)
+			}
+			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
+			a, b := wholesale.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
+			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
+				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
+			}
+			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
+				t.Fatalf("%s: scores (-one by one +all at once):\n%s", p.Key, diff)
+			}
+			switch rapid.IntRange(0, 3).Draw(t, "then") {
+			case 0:
+				if a.Chosen != nil {
+					if err := binding.Reserve(t.Context(), a.Cycle, p, a.Chosen); err != nil {
+						t.Fatalf("%s on %s: %v", p.Key, a.Chosen.Name, err)
+					}
+				}
+			case 1:
+				binding.Unreserve(t.Context(), nil, p, "")
+			}
+		}
+	})
+}
