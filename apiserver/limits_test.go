@@ -3,6 +3,7 @@
 package apiserver_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -70,6 +72,7 @@ func TestLimitRange(t *testing.T) {
 	for _, tt := range []struct{ name, requests, limits, wantRequests, wantLimits string }{
 		{"nothing", "", "", "cpu=100m memory=200Mi ephemeral-storage=200Gi", "cpu=500m memory=500Mi ephemeral-storage=500Gi"},
 		{"some", "cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m", "cpu=150m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
+		{"both", "memory=150Mi ephemeral-storage=150Gi", "cpu=300m", "cpu=300m memory=150Mi ephemeral-storage=150Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
 		{"limits", "", "cpu=300m", "cpu=300m memory=200Mi ephemeral-storage=200Gi", "cpu=300m memory=500Mi ephemeral-storage=500Gi"},
 	} {
 		got, err := create(tt.name, tt.requests, tt.limits)
@@ -133,6 +136,64 @@ func TestLimitRange(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestLimitRangesByCollection: they are listed over all namespaces, patched with the defaulted spec that was read, watched, and deleted by label
+// in one namespace alone.
+func TestLimitRangesByCollection(t *testing.T) {
+	c := admitting(t).clients(t)
+	ctx := t.Context()
+	newMin := quantities("cpu=9m memory=49Mi ephemeral-storage=49Gi")
+	made := map[string]*corev1.LimitRange{}
+	seen, err := c.CoreV1().LimitRanges("one").Watch(ctx, metav1.ListOptions{LabelSelector: "e2e-test=limits"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer seen.Stop()
+	for _, ns := range []string{"one", "two"} {
+		makeNamespace(t, c, ns, nil)
+		made[ns], err = c.CoreV1().LimitRanges(ns).Create(ctx, &corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Name: "limits", Labels: map[string]string{"e2e-test": "limits", "limits": "created"}},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypeContainer, Min: quantities("cpu=50m memory=100Mi"), Max: quantities("cpu=500m memory=500Mi"),
+				Default: quantities("cpu=500m memory=500Mi"), DefaultRequest: quantities("cpu=100m memory=200Mi"),
+			}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := <-seen.ResultChan(); e.Type != watch.Added {
+		t.Errorf("the first event is %s, want %s", e.Type, watch.Added)
+	}
+	count := func(selector string) int {
+		all, err := c.CoreV1().LimitRanges("").List(ctx, metav1.ListOptions{LabelSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all.Items)
+	}
+	if n := count("e2e-test=limits"); n != 2 {
+		t.Errorf("%d in all namespaces, want 2", n)
+	}
+	lr := made["one"]
+	lr.Spec.Limits[0].Min = newMin
+	patch, err := json.Marshal(&corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{CreationTimestamp: lr.CreationTimestamp, Labels: map[string]string{"limits": "patched"}}, Spec: lr.Spec,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patched, err := c.CoreV1().LimitRanges("one").Patch(ctx, "limits", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	if err != nil || patched.Labels["limits"] != "patched" || !sameAmounts(patched.Spec.Limits[0].Min, newMin) || patched.ResourceVersion == lr.ResourceVersion {
+		t.Errorf("patched: %+v, %v", patched, err)
+	}
+	if err := c.CoreV1().LimitRanges("one").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "limits=patched"}); err != nil {
+		t.Fatal(err)
+	}
+	if gone, left := count("limits=patched"), count("e2e-test=limits"); gone != 0 || left != 1 {
+		t.Errorf("%d patched and %d in all are left, want 0 and 1", gone, left)
+	}
 }
 
 // TestClassesAtAdmission: runtime, priority and storage classes are looked up when an object that names them is made.
