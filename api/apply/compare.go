@@ -153,10 +153,13 @@ type gather struct {
 	name    string
 }
 
+// someKids is how many kids most nodes have at most that have any.
+const someKids = 6
+
 func (g *gather) add(c changes) {
 	if c.changed != nil {
 		if g.changes.changed == nil {
-			g.changes.changed = &node{name: g.name}
+			g.changes.changed = &node{name: g.name, kids: make([]*node, 0, someKids)}
 		}
 		g.changes.changed.kids = append(g.changes.changed.kids, c.changed)
 	}
@@ -257,27 +260,28 @@ func (p *plan) compareMap(here *node, l, r side) (changes, error) {
 	if length(l) == 0 && length(r) == 0 {
 		return p.compareLeaf(here, l, r)
 	}
-	var names []string
 	lv, rv := deref(l.v), deref(r.v)
+	known := make([]mapKey, 0, length(l)+length(r))
 	if length(l) > 0 {
 		for it := lv.MapRange(); it.Next(); {
-			names = append(names, it.Key().String())
+			k := it.Key()
+			known = append(known, mapKey{k.String(), k})
 		}
 	}
 	if length(r) > 0 {
 		for it := rv.MapRange(); it.Next(); {
 			if k := it.Key(); length(l) == 0 || !lv.MapIndex(k).IsValid() {
-				names = append(names, k.String())
+				known = append(known, mapKey{k.String(), k})
 			}
 		}
 	}
-	slices.Sort(names)
+	slices.SortFunc(known, func(a, b mapKey) int { return strings.Compare(a.name, b.name) })
 	g := gather{name: here.name}
-	for _, k := range names {
-		if !writable(k) {
+	for _, k := range known {
+		if !writable(k.name) {
 			return changes{}, errLongWay
 		}
-		c, err := p.elem.compare(&node{name: "f:" + k, member: true}, at(lv, length(l), k), at(rv, length(r), k))
+		c, err := p.elem.compare(&node{name: "f:" + k.name, member: true}, at(lv, length(l), k.value), at(rv, length(r), k.value))
 		if err != nil {
 			return changes{}, err
 		}
@@ -286,11 +290,17 @@ func (p *plan) compareMap(here *node, l, r side) (changes, error) {
 	return g.end(l, r), nil
 }
 
-func at(m reflect.Value, n int, k string) side {
+// mapKey is a key of a map: as a string, and as reflection wants it.
+type mapKey struct {
+	name  string
+	value reflect.Value
+}
+
+func at(m reflect.Value, n int, key reflect.Value) side {
 	if n == 0 {
 		return side{}
 	}
-	v := m.MapIndex(reflect.ValueOf(k).Convert(m.Type().Key()))
+	v := m.MapIndex(key)
 	return side{v, v.IsValid()}
 }
 

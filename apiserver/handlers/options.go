@@ -53,6 +53,9 @@ func createOptions(r *http.Request) (*metav1.CreateOptions, error) {
 		return nil, err
 	}
 	opts.TypeMeta = metav1.TypeMeta{Kind: "CreateOptions", APIVersion: "meta.k8s.io/v1"}
+	if r.URL.RawQuery == "" {
+		return opts, nil
+	}
 	return opts, invalidOptions("CreateOptions", metavalidation.ValidateCreateOptions(opts))
 }
 
@@ -62,6 +65,9 @@ func updateOptions(r *http.Request) (*metav1.UpdateOptions, error) {
 		return nil, err
 	}
 	opts.TypeMeta = metav1.TypeMeta{Kind: "UpdateOptions", APIVersion: "meta.k8s.io/v1"}
+	if r.URL.RawQuery == "" {
+		return opts, nil
+	}
 	return opts, invalidOptions("UpdateOptions", metavalidation.ValidateUpdateOptions(opts))
 }
 

@@ -57,6 +57,9 @@ func impersonate(c *Config, next http.Handler) http.Handler {
 
 // wantedIdentity reads the headers; nil: nobody else is wanted.
 func wantedIdentity(h http.Header) (*auth.User, error) {
+	if !impersonates(h) {
+		return nil, nil //nolint:nilnil // most requests want nobody
+	}
 	as := &auth.User{Name: h.Get(headerUser), UID: h.Get(headerUID), Groups: slices.Clone(h.Values(headerGroup))}
 	extras := false
 	for key, values := range h {
@@ -82,4 +85,14 @@ func wantedIdentity(h http.Header) (*auth.User, error) {
 			as.Name, as.UID, as.Groups, as.Extra))
 	}
 	return nil, nil //nolint:nilnil // most requests want nobody
+}
+
+// impersonates tells whether any of the headers is there.
+func impersonates(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return true
+		}
+	}
+	return false
 }
