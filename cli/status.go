@@ -39,6 +39,9 @@ func statusCommand(std Stdio) *cobra.Command {
 		for i := range lines {
 			lines[i] = "firewall  " + lines[i]
 		}
+		if s.Services != "" {
+			lines = append(lines, "services  "+s.Services)
+		}
 		if s.CNI != "" {
 			lines = append(lines, "network   CNI, "+s.CNI)
 		}

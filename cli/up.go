@@ -147,6 +147,9 @@ func runCluster(ctx context.Context, f upFlags, out *progress) error {
 	if kept := c.ServicesKept(); kept != "" {
 		out.line(kept)
 	}
+	if shared := c.SharedServices(); shared != "" {
+		out.line("warning: " + shared)
+	}
 	if cfg.Rootless {
 		out.line("not root: this cluster has one fake node, whose pods run in name only; run as root for real containers")
 	}

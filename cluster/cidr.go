@@ -18,6 +18,7 @@ import (
 
 	"keelson/apiserver/admission"
 	"keelson/controllers/nodeipam"
+	"keelson/network"
 )
 
 // anyCIDR stands where a range is asked for and not used.
@@ -32,6 +33,28 @@ const podCIDRFile = "pod-cidr"
 // serviceRangeFile remembers the ranges that Services had at this directory's first start. They keep them (docs/decisions/0114), whatever the flag says
 // later, and with them the addresses of the API server and of the DNS server.
 const serviceRangeFile = "service-cidr"
+
+// SharedServices says that another cluster on this machine has cluster IPs of these Services' ranges; empty: none has.
+func (c *Cluster) SharedServices() string {
+	if c.cfg.Rootless || c.cfg.NoNode {
+		return ""
+	}
+	return sharedServices(c.dir, c.cfg.keptServices)
+}
+
+// sharedServices are the words for it. What cannot be read is not told: a kernel without nftables has no other cluster.
+func sharedServices(dir DataDir, ranges []netip.Prefix) string {
+	if os.Getuid() != 0 {
+		return ""
+	}
+	tables, _ := network.SharedServices(dir.ID(), ranges)
+	if len(tables) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("another cluster on this machine has Services in %s too (nftables table %s): of what the machine itself and pods of the host network send to a cluster IP, "+
+		"also to the DNS server, the cluster that was first gets all. Pods with addresses of their own are not concerned. A cluster gets another range at its first start, by --service-cluster-ip-range",
+		strings.Join(texts(ranges), ","), strings.Join(tables, ", "))
+}
 
 // broughtRanges are the ranges of pod addresses that nodes may bring. Where the controllers run elsewhere, only their --cluster-cidr says where nodes' ranges are.
 func (c Config) broughtRanges() admission.PodRanges {

@@ -35,6 +35,8 @@ type Status struct {
 	MemoryMB, PeakMB int
 	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees them.
 	Firewalls []string
+	// Services says that another cluster on this machine has cluster IPs of the same ranges; empty: none has. Only root sees it.
+	Services string
 	// CNI is the network of CNI plugins in use, or why none is; empty: the built-in network attaches pods.
 	CNI string
 	// WireGuard says which nodes encrypt what they send to each other's pods; empty: none does.
@@ -49,6 +51,9 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	}
 	s := Status{Pid: pid, Firewalls: firewalls(dir)}
 	s.MemoryMB, s.PeakMB = residentMB(pid)
+	if ranges, err := rememberedRanges(dir.named().Sub(serviceRangeFile)); err == nil {
+		s.Services = sharedServices(dir.named(), ranges)
+	}
 	if s.CNI, err = cni.Said(dir.named().Sub("cni")); err != nil {
 		return s, err
 	}

@@ -231,7 +231,7 @@ func kubelet(m mark.Mark) string {
 	case *mark.Endpoint:
 		return fmt.Sprintf("EndpointSlice %s lists it as ready, revision %d", d.Slice, d.Revision)
 	case *mark.Reachable:
-		return "reachable as svc/" + d.Service + " (" + d.Front + ")"
+		return "reachable as svc/" + d.Service + " (" + d.Front + ") from its node"
 	default:
 		return string(m.Step)
 	}

@@ -50,7 +50,15 @@ func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
 		return nil
 	}
-	return &Teller{marks: marks, resource: gr.Resource, status: status, to: u.Name, watches: asked(gr.Resource, q)}
+	return &Teller{marks: marks, resource: gr.Resource, status: status, to: watcher(u), watches: asked(gr.Resource, q)}
+}
+
+// watcher is who watches: the user, and for a role of the cluster whose token is bound to a node, a space and that node.
+func watcher(u *auth.User) string {
+	if node := u.Extra["authentication.kubernetes.io/node-name"]; len(node) == 1 && strings.HasPrefix(u.Name, "system:serviceaccount:kube-system:") {
+		return u.Name + " " + node[0]
+	}
+	return u.Name
 }
 
 // asked is what a watch selects, in words.

@@ -62,6 +62,28 @@ func TestWhoIsTold(t *testing.T) {
 	}
 }
 
+// TestWhichNodes: of programs that work on each node it is told on which.
+func TestWhichNodes(t *testing.T) {
+	bound := map[string][]string{"authentication.kubernetes.io/node-name": {"n2"}}
+	for want, u := range map[string]*auth.User{
+		"system:serviceaccount:kube-system:keelson-proxy n2": {Name: "system:serviceaccount:kube-system:keelson-proxy", Extra: bound},
+		"system:serviceaccount:kube-system:keelson-proxy":    {Name: "system:serviceaccount:kube-system:keelson-proxy"},
+		"system:serviceaccount:shop:operator":                {Name: "system:serviceaccount:shop:operator", Extra: bound},
+	} {
+		got := ""
+		r := mark.NewRecorder(func(m mark.Mark) {
+			if d, ok := m.Detail.(*mark.Delivery); ok {
+				got = d.To
+			}
+		})
+		ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Told: new(atomic.Int32)}
+		delivery.New(r, u, pods, &objects.ListQuery{}).Delivered(&ev)
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // TestFewWatchersOfAChange: a change that thousands watch costs no more marks than one that a few do, and their words are short.
 func TestFewWatchersOfAChange(t *testing.T) {
 	marks := 0
