@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson/kubelet/csi"
+	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/plugin"
 	"keelson/kubelet/rootdir"
@@ -25,6 +26,7 @@ func (k *Kubelet) newDrivers() {
 			}
 		},
 	})
+	k.devicePlugins = deviceplugin.New(deviceplugin.Config{Dir: rootdir.Dir(k.cfg.RootDir), Changed: k.node.Changed, Log: k.cfg.Log})
 	k.plugins = plugin.New(k.volumes.Plugins(), map[string]plugin.Handler{"CSIPlugin": k.volumes.CSI, "DRAPlugin": k.devices}, k.cfg.Log)
 }
 
@@ -34,6 +36,11 @@ func (k *Kubelet) volumesInUse() []corev1.UniqueVolumeName {
 		return nil
 	}
 	return k.volumes.CSI.InUse()
+}
+
+// pluginResources are what device plugins say that the node has.
+func (k *Kubelet) pluginResources() (capacity, allocatable corev1.ResourceList) {
+	return k.devicePlugins.Resources()
 }
 
 // heardNode passes on that the Node object has changed.

@@ -21,6 +21,7 @@ import (
 	volumeapi "keelson/api/core/volume"
 	"keelson/client"
 	"keelson/kubelet/csi"
+	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/eviction"
 	"keelson/kubelet/image"
@@ -37,24 +38,25 @@ import (
 
 // Kubelet is one node's agent. Make it with New.
 type Kubelet struct {
-	cfg       Config
-	component string
-	events    *client.Events
-	node      *node.Keeper
-	refs      *refs.Store
-	volumes   *volume.Manager
-	devices   *dra.Manager
-	plugins   *plugin.Registry
-	users     *userns.Manager
-	images    *image.Manager
-	probes    *probe.Manager
-	env       *pod.Env
-	services  services
-	eviction  *eviction.Manager
-	stats     *stats.Source
-	meter     *meter.Meter
-	classes   classes
-	sysctls   *sysctls
+	cfg           Config
+	component     string
+	events        *client.Events
+	node          *node.Keeper
+	refs          *refs.Store
+	volumes       *volume.Manager
+	devices       *dra.Manager
+	devicePlugins *deviceplugin.Manager
+	plugins       *plugin.Registry
+	users         *userns.Manager
+	images        *image.Manager
+	probes        *probe.Manager
+	env           *pod.Env
+	services      services
+	eviction      *eviction.Manager
+	stats         *stats.Source
+	meter         *meter.Meter
+	classes       classes
+	sysctls       *sysctls
 
 	mu       sync.Mutex
 	workers  map[string]*entry // by uid
@@ -102,7 +104,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.node, err = node.New(node.Config{
 		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
 		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
-		InUse: k.volumesInUse, Heard: k.heardNode,
+		InUse: k.volumesInUse, Plugins: k.pluginResources, Heard: k.heardNode,
 		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
 		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
 	})
@@ -138,7 +140,7 @@ func New(cfg Config) (*Kubelet, error) {
 	k.services.client = cfg.Client.Interface
 	k.classes.client = cfg.Client
 	k.env = &pod.Env{
-		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Users: k.users, Refs: k.refs,
+		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.users, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
 		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
@@ -170,7 +172,7 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	if k.volumes.Local != nil {
 		wg.Go(func() { k.volumes.Local.Run(ctx) })
 	}
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
 	k.serve(ctx, &wg, srv, failed)
 	wg.Go(func() { k.watchRuntime(ctx) })
 	wg.Go(func() { k.rotateLogs(ctx) })
@@ -187,6 +189,11 @@ func (k *Kubelet) Run(ctx context.Context, ready func()) error {
 	wg.Go(func() { k.volumes.CSI.Run(ctx) })
 	wg.Go(func() { k.devices.Run(ctx) })
 	wg.Go(func() { k.plugins.Run(ctx) })
+	wg.Go(func() {
+		if err := k.devicePlugins.Run(ctx); err != nil {
+			failed <- err
+		}
+	})
 	ready()
 	select {
 	case <-ctx.Done():
@@ -218,6 +225,9 @@ func (k *Kubelet) prepare(ctx context.Context) error {
 		k.cfg.Log.Warn("recover records of image pulls", "err", err) // those images are verified, or recovered at the next start
 	}
 	if err := k.devices.Load(); err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	if err := k.devicePlugins.Load(); err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	if err := k.loadUsers(ctx); err != nil {

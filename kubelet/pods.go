@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -197,7 +198,7 @@ func (k *Kubelet) orphans(ctx context.Context) {
 	if err != nil {
 		k.cfg.Log.Warn("look for orphaned pods", "err", err)
 	}
-	for _, uid := range append(dirs, k.devices.Pods()...) {
+	for _, uid := range slices.Concat(dirs, k.devices.Pods(), k.devicePlugins.Pods()) {
 		if known[uid] == nil {
 			known[uid] = &observed.Pod{UID: uid}
 		}

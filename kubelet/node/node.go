@@ -51,6 +51,8 @@ type Config struct {
 	Kept func(capacity corev1.ResourceList) corev1.ResourceList
 	// Pressures are those of the node's pressures that hold; nil: none does.
 	Pressures func() []corev1.NodeConditionType
+	// Plugins are the extended resources of device plugins, whatever the node's status says of them; nil: there are none.
+	Plugins func() (capacity, allocatable corev1.ResourceList)
 	// InUse are the attached volumes that the node uses; nil: none.
 	InUse func() []corev1.UniqueVolumeName
 	// Heard is told of the Node object whenever it has changed, nil when it is gone; may be nil.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -60,11 +61,21 @@ func (k *Keeper) status(ctx context.Context, have *corev1.Node) corev1.NodeStatu
 // capacity is what the machine has, and what others say that it has besides: extended resources are written by whoever knows of them
 // into the node's capacity, and it is the kubelet that lets pods have them.
 func (k *Keeper) capacity(have *corev1.Node) corev1.ResourceList {
-	return withExtended(k.machine.Capacity(k.cfg.MaxPods), have)
+	l := withExtended(k.machine.Capacity(k.cfg.MaxPods), have)
+	if k.cfg.Plugins != nil {
+		capacity, _ := k.cfg.Plugins()
+		maps.Copy(l, capacity)
+	}
+	return l
 }
 
 func (k *Keeper) allocatable(have *corev1.Node) corev1.ResourceList {
-	return withExtended(k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved, k.kept), have)
+	l := withExtended(k.machine.Allocatable(k.cfg.MaxPods, k.cfg.Reserved, k.kept), have)
+	if k.cfg.Plugins != nil {
+		_, allocatable := k.cfg.Plugins()
+		maps.Copy(l, allocatable)
+	}
+	return l
 }
 
 func withExtended(l corev1.ResourceList, have *corev1.Node) corev1.ResourceList {

@@ -46,7 +46,7 @@ func (w *Worker) do(ctx context.Context, in Input, a Action) {
 		})
 	case OpTearDown:
 		w.launch(ctx, a, func(ctx context.Context) func() {
-			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Volumes.TearDown(ctx, w.uid))
+			err := errors.Join(w.env.Devices.Unprepare(ctx, w.uid), w.env.Plugins.Release(w.uid), w.env.Volumes.TearDown(ctx, w.uid))
 			if err == nil { // nothing of the pod runs, or will run, and its volumes are gone
 				err = w.env.Users.Release(w.uid)
 			}
@@ -145,7 +145,8 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 	var users *runtimeapi.UserNamespace
 	var cfg *runtimeapi.PodSandboxConfig
 	unprepared := w.env.Devices.Prepare(ctx, in.Pod)
-	err := unprepared
+	unallocated := w.env.Plugins.Allocate(ctx, in.Pod)
+	err := errors.Join(unprepared, unallocated)
 	if err == nil {
 		handler, users, err = w.acquireUsers(ctx, in.Pod)
 	}
@@ -177,6 +178,10 @@ func (w *Worker) runSandbox(ctx context.Context, in Input, a Action) func() {
 		w.failedOp(a.Key(), time.Second, 30*time.Second)
 		if unprepared != nil {
 			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedPrepareDynamicResources", "Failed to prepare dynamic resources: %v", unprepared)
+			return
+		}
+		if unallocated != nil {
+			w.env.Events.Eventf(podRef(in.Pod), corev1.EventTypeWarning, "FailedAllocateDevices", "Failed to allocate devices: %v", unallocated)
 			return
 		}
 		if noNetwork != "" {

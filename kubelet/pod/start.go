@@ -266,8 +266,18 @@ func (w *Worker) containerConfig(
 	if err != nil {
 		return nil, err
 	}
+	given, err := w.env.Plugins.Given(ctx, p, c)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range given.Envs {
+		if _, ok := env[name]; !ok {
+			env[name] = value
+		}
+	}
 	return translate.Container(p, c, translate.ContainerInput{
-		Restart: a.Restart, Env: env, Mounts: append(mounts, extra...), Devices: devices, CDI: cdi, ImageRef: img.Ref, Image: img.Image,
+		Restart: a.Restart, Env: env, Mounts: slices.Concat(mounts, given.Mounts, extra), Devices: append(devices, given.Devices...),
+		CDI: append(cdi, given.CDI...), Annotations: given.Annotations, ImageRef: img.Ref, Image: img.Image,
 		MemoryBytes: w.env.MemoryBytes, SeccompDir: w.env.SeccompDir, TargetID: target(in, c.Name), Users: users,
 	})
 }

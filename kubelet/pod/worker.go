@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	podkind "keelson/api/core/pod"
+	"keelson/kubelet/deviceplugin"
 	"keelson/kubelet/dra"
 	"keelson/kubelet/image"
 	"keelson/kubelet/meter"
@@ -36,7 +37,8 @@ type Env struct {
 	RuntimeName string
 	Images      *image.Manager
 	Volumes     *volume.Manager
-	Devices     *dra.Manager // of claims; nil: there are none
+	Devices     *dra.Manager          // of claims; nil: there are none
+	Plugins     *deviceplugin.Manager // nil: there are none
 	Users       *userns.Manager
 	Refs        *refs.Store
 	Probes      *probe.Manager

@@ -27,7 +27,8 @@ type ContainerInput struct {
 	Mounts      []*runtimeapi.Mount
 	Devices     []*runtimeapi.Device
 	CDI         []string // names of devices by CDI
-	ImageRef    string   // what the image service knows the image by
+	Annotations map[string]string
+	ImageRef    string // what the image service knows the image by
 	Image       *runtimeapi.Image
 	MemoryBytes int64  // of the node, for the OOM score
 	SeccompDir  string // where Localhost profiles lie
@@ -77,6 +78,11 @@ func Container(p *corev1.Pod, c *corev1.Container, in ContainerInput) (*runtimea
 		LogPath: LogPath(c.Name, in.Restart),
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{Resources: Resources(p, c, in.MemoryBytes), SecurityContext: sc},
+	}
+	for k, v := range in.Annotations {
+		if _, ok := cfg.Annotations[k]; !ok {
+			cfg.Annotations[k] = v
+		}
 	}
 	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
 		if n, ok := runtimeapi.Signal_value[string(*c.Lifecycle.StopSignal)]; ok {
