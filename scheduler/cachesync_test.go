@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/scheduler"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -36,7 +36,7 @@ func (l looksAt) EventsToRegister() []framework.ClusterEventWithHint {
 // TestKindThatTheServerHasNot: a plugin that looks at a typed resource which the server does not serve keeps no pod from being scheduled.
 func TestKindThatTheServerHasNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := fake.NewClientset(schedtest.Node("node-1"), schedtest.Pod("a"))
+		c := clienttest.New(schedtest.Node("node-1"), schedtest.Pod("a"))
 		c.Resources = []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "Pod"}}}}
 		templates := corev1.SchemeGroupVersion.WithResource("podtemplates")
 		c.PrependReactor("list", templates.Resource, func(k8stesting.Action) (bool, runtime.Object, error) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 
+	"keelson/client/clienttest"
 	"keelson/lib/mark"
 	"keelson/scheduler"
 	"keelson/scheduler/policy"
@@ -40,9 +41,11 @@ func policyServer(objs ...runtime.Object) dynamic.Interface {
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": policy.CRD},
 		"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}},
 	}}
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		definitions: "CustomResourceDefinitionList", policy.Resource: "SchedulingPolicyList",
 	}, append(objs, defined)...)
+	clienttest.Complete(&c.Fake, c.Tracker())
+	return c
 }
 
 // attempts counts the decisions about a pod.

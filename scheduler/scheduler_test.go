@@ -20,6 +20,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/lib/mark"
 	"keelson/scheduler"
 	"keelson/scheduler/schedtest"
@@ -43,7 +44,7 @@ func start(t *testing.T, objs ...runtime.Object) *cluster {
 
 func startWith(t *testing.T, configure func(*scheduler.Config), objs ...runtime.Object) *cluster {
 	t.Helper()
-	c := &cluster{Clientset: fake.NewClientset(objs...), t: t}
+	c := &cluster{Clientset: clienttest.New(objs...), t: t}
 	c.PrependReactor("create", "pods", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		b, ok := a.(k8stesting.CreateAction).GetObject().(*corev1.Binding)
 		if !ok {

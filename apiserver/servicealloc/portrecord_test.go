@@ -60,6 +60,13 @@ func (p *paper) writeLocked(r *corev1.RangeAllocation) {
 	}
 }
 
+// fail makes writes answer with err, after they are done.
+func (p *paper) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.breaks = err
+}
+
 func (p *paper) ports(t *testing.T) []int32 {
 	t.Helper()
 	p.mu.Lock()
@@ -76,6 +83,8 @@ func (p *paper) server(t *testing.T, ports PortRange, services ...*corev1.Servic
 	t.Helper()
 	heard = &[]string{}
 	a, err := New([]netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, ports, newBook(), p, func(_ context.Context, q Problem) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		*heard = append(*heard, fmt.Sprintf("%s %s: %s", q.Service.Name, q.Reason, q.Message))
 		return nil
 	})
@@ -260,8 +269,10 @@ func TestRecordIsRepaired(t *testing.T) {
 		if got := p.ports(t); !slices.Equal(got, []int32{30010, 30021, 30030}) {
 			t.Errorf("after the record was removed: %v", got)
 		}
+		synctest.Wait()
 		writes := p.writes
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if p.writes != writes {
 			t.Errorf("%d writes in an hour in which nothing happened", p.writes-writes)
 		}
@@ -279,11 +290,11 @@ func TestWriteOfUnknownOutcome(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- a.Run(ctx, slog.New(slog.DiscardHandler)) }() // ends with ctx
-		p.breaks = errors.New("the line broke")
+		p.fail(errors.New("the line broke"))
 		if _, err := a.Begin(ctx, portService("s", 30020), nil, false); err == nil || !strings.Contains(err.Error(), "the line broke") {
 			t.Errorf("got %v", err)
 		}
-		p.breaks = nil
+		p.fail(nil)
 		time.Sleep(portLeakTime + 2*settleTime)
 		if got := p.ports(t); len(got) != 0 {
 			t.Errorf("kept: %v", got)
@@ -340,6 +351,7 @@ func TestProblemsAreTold(t *testing.T) {
 		time.Sleep(time.Minute)
 		a.SetRange(cidr("more", "True", "10.200.0.0/24"))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		slices.Sort(*heard)
 		want := []string{
 			"outside ClusterIPOutOfRange: Cluster IP [IPv4]: 192.168.0.7 is not within any configured Service CIDR; please recreate service",

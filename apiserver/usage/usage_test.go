@@ -68,6 +68,7 @@ func TestCollector(t *testing.T) {
 		}
 		// nobody asks: nothing happens, and in the end nothing is remembered
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if k.asked.Load() != 3 || len(c.nodes) != 0 || c.forget != nil {
 			t.Errorf("after an hour: %d requests, %d nodes remembered", k.asked.Load(), len(c.nodes))
 		}

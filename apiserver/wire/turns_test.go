@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -66,6 +67,30 @@ func TestYAMLWaitsWithoutTurn(t *testing.T) {
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestListWaitsForItsTurn: a list is encoded when it has a place, and not before.
+func TestListWaitsForItsTurn(t *testing.T) {
+	withGate(t, func(t *testing.T) {
+		turns.Processors.Enter()
+		var encoded atomic.Bool
+		done := make(chan error, 1)
+		go func() { // ends when it has had the place
+			l := &List{Envelope: []byte(`{"apiVersion":"v1","items":[]}`), Field: "items", Len: 1, AppendJSON: func(b []byte, _ int) ([]byte, error) {
+				encoded.Store(true)
+				return append(b, `{"a":1}`...), nil
+			}}
+			done <- WriteList(context.Background(), httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil), l, Want{Media: JSON})
+		}()
+		synctest.Wait()
+		if encoded.Load() {
+			t.Error("encoded while another one had the only place")
+		}
+		turns.Processors.Leave()
+		if err := <-done; err != nil || !encoded.Load() {
+			t.Errorf("with a place: encoded %v, %v", encoded.Load(), err)
 		}
 	})
 }

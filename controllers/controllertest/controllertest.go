@@ -25,10 +25,11 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"keelson/client"
+	"keelson/client/clienttest"
 	"keelson/controllers/framework"
 )
 
-// Cluster is the cluster in memory. At most about 100 changes may happen between two moments at which its watchers can run.
+// Cluster is the cluster in memory.
 type Cluster struct {
 	*client.Client
 	Fake   *fake.Clientset
@@ -40,6 +41,7 @@ func New(objs ...runtime.Object) *Cluster {
 	f := fake.NewClientset()
 	v := &versioned{ObjectTracker: f.Tracker()}
 	f.PrependReactor("*", "*", clienttesting.ObjectReaction(v))
+	clienttest.Complete(&f.Fake, v)
 	for _, o := range objs {
 		a, err := meta.Accessor(o)
 		if err != nil {

@@ -197,6 +197,7 @@ func TestQuiet(t *testing.T) {
 		w := &world{replicas: 4, selector: "app=web", cpu: 500}
 		c := run(t, w)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(w.reads) != 0 {
 			t.Fatalf("without autoscalers: %q", w.reads)
 		}
@@ -207,6 +208,7 @@ func TestQuiet(t *testing.T) {
 		c.Fake.ClearActions()
 		w.set(func() { w.reads = nil })
 		time.Sleep(10 * time.Minute)
+		synctest.Wait()
 		if n := len(w.reads); n < 39 || n > 41 || w.sets != 0 {
 			t.Errorf("ten minutes: %d reads, want 40; %d changes of scale", n, w.sets)
 		}
@@ -219,6 +221,7 @@ func TestQuiet(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.set(func() { w.reads = nil })
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(w.reads) != 0 {
 			t.Errorf("deleted: %d reads", len(w.reads))
 		}
@@ -309,6 +312,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 			cluster.Fake.ClearActions()
 			c.w.set(func() { c.w.reads = nil })
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if n := len(cluster.Fake.Actions()); n != 0 {
 				t.Errorf("%s: %v in a minute in which nothing changed", c.what, cluster.Fake.Actions())
 			}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"keelson/client/clienttest"
 	"keelson/scheduler/explain"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
@@ -38,7 +39,7 @@ type world struct {
 
 func newWorld(t testing.TB, objs ...any) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset(), known: NewKnown()}
+	w := &world{t: t, client: clienttest.New(), known: NewKnown()}
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
 	w.known.Watch(w.caches)
 	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})

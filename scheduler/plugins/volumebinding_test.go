@@ -20,6 +20,7 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 
 	"keelson/api/core/localvolume"
+	"keelson/client/clienttest"
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
@@ -27,7 +28,7 @@ import (
 // storageOf is a Storage that knows objs.
 func storageOf(t *testing.T, objs ...runtime.Object) (*Storage, *fake.Clientset) {
 	t.Helper()
-	c := fake.NewClientset(objs...)
+	c := clienttest.New(objs...)
 	s := NewStorage(c)
 	f := informers.NewSharedInformerFactory(c, 0)
 	for _, inf := range s.Watch(f) {

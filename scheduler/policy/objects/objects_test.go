@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"keelson/client/clienttest"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/policy/objects"
 	"keelson/scheduler/schedtest"
@@ -31,9 +30,11 @@ import (
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 func server(objs ...runtime.Object) *fake.FakeDynamicClient {
-	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	c := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		definitions: "CustomResourceDefinitionList", policy.Resource: "SchedulingPolicyList",
 	}, objs...)
+	clienttest.Complete(&c.Fake, c.Tracker())
+	return c
 }
 
 func definition(served bool) *unstructured.Unstructured {
@@ -69,24 +70,6 @@ type world struct {
 	wrong   []string
 }
 
-// unhurried is a client whose status writes take a moment of virtual time each:
-// watchers take an event before the next one comes. The fake's watch holds 100
-// events and panics beyond them.
-type unhurried struct{ *fake.FakeDynamicClient }
-
-func (u unhurried) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return unhurriedResource{u.FakeDynamicClient.Resource(r)}
-}
-
-type unhurriedResource struct {
-	dynamic.NamespaceableResourceInterface
-}
-
-func (u unhurriedResource) UpdateStatus(ctx context.Context, obj *unstructured.Unstructured, opts metav1.UpdateOptions) (*unstructured.Unstructured, error) {
-	time.Sleep(time.Millisecond)
-	return u.NamespaceableResourceInterface.UpdateStatus(ctx, obj, opts)
-}
-
 // follow runs a follower until the function that it returns is called.
 func (w *world) follow() (stop func()) {
 	w.t.Helper()
@@ -98,7 +81,7 @@ func (w *world) follow() (stop func()) {
 		return p.Name
 	}
 	f := objects.New(objects.Config{
-		Client: unhurried{w.FakeDynamicClient}, Set: &w.set, Log: slog.New(slog.DiscardHandler),
+		Client: w, Set: &w.set, Log: slog.New(slog.DiscardHandler),
 		Changed: func(old, now *policy.Policy) { w.changes = append(w.changes, text(old)+">"+text(now)) },
 		Wrong:   func(_ *unstructured.Unstructured, message string) { w.wrong = append(w.wrong, message) },
 	})
@@ -108,15 +91,8 @@ func (w *world) follow() (stop func()) {
 	}
 	done := make(chan struct{})
 	go func() { f.Report(ctx); close(done) }() // ends with ctx
-	w.settle()
-	return func() { cancel(); wait(); <-done }
-}
-
-// settle waits until every status is written, those of MaxPolicies objects included.
-func (w *world) settle() {
-	w.t.Helper()
-	time.Sleep(time.Second)
 	synctest.Wait()
+	return func() { cancel(); wait(); <-done }
 }
 
 func (w *world) put(of schema.GroupVersionResource, u *unstructured.Unstructured) {
@@ -131,7 +107,7 @@ func (w *world) put(of schema.GroupVersionResource, u *unstructured.Unstructured
 	} else if _, err := w.Resource(of).Create(w.t.Context(), u, metav1.CreateOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.settle()
+	synctest.Wait()
 }
 
 func (w *world) remove(of schema.GroupVersionResource, name string) {
@@ -139,7 +115,7 @@ func (w *world) remove(of schema.GroupVersionResource, name string) {
 	if err := w.Resource(of).Delete(w.t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
-	w.settle()
+	synctest.Wait()
 }
 
 // says is the object's Ready condition, its Degraded one, and the generation in effect.
@@ -209,7 +185,7 @@ func TestLife(t *testing.T) {
 
 		w.put(policy.Resource, filtering("a", 3, "node.labels['none'] == ''"))
 		w.want("mended", w.refuses(), "node(s) refused by policy a: filters[0] cannot be evaluated: no such key: none")
-		w.settle()
+		synctest.Wait()
 		w.want("trouble", w.says("a"), "InEffect: generation 3 is in effect; EvaluationFailed: spec.filters[0]: no such key: none (pod default/p, node n); 3")
 		stop()
 		stop = w.follow()

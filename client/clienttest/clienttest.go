@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package clienttest gives tests client-go's fake clientsets with watches that tell
+// everything. As client-go makes them, a watch panics when 100 events are unread, and a
+// deletion between an informer's list and its watch is never told.
+package clienttest
+
+import (
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// unread events are held by a watch; the fake panics beyond them.
+const unread = 1 << 13
+
+// kept lists of a resource are compared with what is there when their watch begins.
+const kept = 16
+
+var enlarge = sync.OnceFunc(func() { watch.DefaultChanSize = unread })
+
+// New returns a clientset that holds objs.
+func New(objs ...runtime.Object) *fake.Clientset {
+	f := fake.NewClientset(objs...)
+	Complete(&f.Fake, f.Tracker())
+	return f
+}
+
+// Complete makes the watches of f tell everything that happens to objects, its tracker.
+// It comes before the first watch and before other reactors for lists and watches.
+func Complete(f *clienttesting.Fake, objects clienttesting.ObjectTracker) {
+	enlarge()
+	c := &complete{objects: objects, react: clienttesting.ObjectReaction(objects), lists: map[place][]list{}}
+	f.PrependReactor("list", "*", c.list)
+	f.PrependWatchReactor("*", c.watch)
+}
+
+// complete remembers informers' lists. Its methods are reactors, which the fake calls one at a time.
+type complete struct {
+	objects clienttesting.ObjectTracker
+	react   clienttesting.ReactionFunc
+	lists   map[place][]list
+}
+
+type place struct {
+	resource  schema.GroupVersionResource
+	namespace string
+}
+
+type list struct {
+	version string
+	items   []runtime.Object
+}
+
+func (c *complete) list(a clienttesting.Action) (bool, runtime.Object, error) {
+	handled, all, err := c.react(a)
+	l, ok := a.(clienttesting.ListActionImpl)
+	if err != nil || !handled || !ok || l.ListOptions.ResourceVersion == "" { // informers name one
+		return handled, all, err
+	}
+	m, err := meta.ListAccessor(all)
+	if err != nil {
+		return true, nil, err
+	}
+	items, err := meta.ExtractList(all.DeepCopyObject())
+	if err != nil {
+		return true, nil, err
+	}
+	at := place{a.GetResource(), a.GetNamespace()}
+	lists := append(c.lists[at], list{m.GetResourceVersion(), items})
+	c.lists[at] = lists[max(0, len(lists)-kept):]
+	return true, all, nil
+}
+
+// watch tells first which objects of the list, whose version it begins at, are gone. Deletions do not change the fake's
+// version: what was gone before one of two lists of one version is told to both.
+func (c *complete) watch(a clienttesting.Action) (bool, watch.Interface, error) {
+	var opts metav1.ListOptions
+	if w, ok := a.(clienttesting.WatchActionImpl); ok {
+		opts = w.ListOptions
+	}
+	w, err := c.objects.Watch(a.GetResource(), a.GetNamespace(), opts)
+	if err != nil {
+		return true, nil, err
+	}
+	told := map[string]bool{}
+	for _, l := range slices.Backward(c.lists[place{a.GetResource(), a.GetNamespace()}]) {
+		if l.version != opts.ResourceVersion {
+			continue
+		}
+		for _, o := range l.items {
+			m, err := meta.Accessor(o)
+			if err != nil {
+				return true, nil, err
+			}
+			key := m.GetNamespace() + "/" + m.GetName()
+			if told[key] {
+				continue
+			}
+			if _, err := c.objects.Get(a.GetResource(), m.GetNamespace(), m.GetName()); apierrors.IsNotFound(err) {
+				told[key] = true
+				w.(*watch.RaceFreeFakeWatcher).Delete(o.DeepCopyObject())
+			}
+		}
+	}
+	return true, w, nil
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clienttest
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+func pod(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+}
+
+// TestDeletedBeforeTheWatch: an informer hears of a pod that was deleted after its list and before its watch.
+func TestDeletedBeforeTheWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(pod("stays"), pod("goes"))
+		first := true
+		c.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+			if first {
+				first = false
+				if err := c.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "default", "goes"); err != nil {
+					t.Error(err)
+				}
+			}
+			return false, nil, nil
+		})
+		f := informers.NewSharedInformerFactory(c, 0)
+		pods := f.Core().V1().Pods().Lister()
+		done := make(chan struct{})
+		f.Start(done)
+		f.WaitForCacheSync(done)
+		synctest.Wait()
+		all, err := pods.List(labels.Everything())
+		if err != nil || len(all) != 1 || all[0].Name != "stays" {
+			t.Errorf("the informer has %v, %v; want the pod that stays", all, err)
+		}
+		close(done)
+		f.Shutdown()
+	})
+}
+
+// TestUnreadEvents: a thousand events wait for a watcher that does not read.
+func TestUnreadEvents(t *testing.T) {
+	c := New()
+	w, err := c.CoreV1().Pods("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for i := range 500 {
+		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod(fmt.Sprint(i)), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 500 {
+		if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*corev1.Pod).Name != fmt.Sprint(i) {
+			t.Fatalf("event %d: %s of %v", i, e.Type, e.Object)
+		}
+	}
+}
