@@ -110,7 +110,23 @@ func WhatIf(ctx context.Context, cfg Config, q *Question) (*Answer, error) {
 			t.note(name + " is not asked: it might take the question for the deed")
 		}
 	}
+	t.noteGroups()
 	return t.answer, nil
+}
+
+// noteGroups says what is left out about pods of pod groups, and which groups these are.
+func (t *trial) noteGroups() {
+	const most = 3
+	slices.Sort(t.grouped)
+	names := slices.Compact(t.grouped)
+	if len(names) == 0 {
+		return
+	}
+	told := strings.Join(names[:min(len(names), most)], ", ")
+	if more := len(names) - most; more > 0 {
+		told += fmt.Sprintf(" and %d more", more)
+	}
+	t.note("the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, nor whom a group as a whole drives away (" + told + ")")
 }
 
 // readOnce fills the caches, which then stay as they are. It ends at once when something may not be read.
@@ -149,6 +165,8 @@ type trial struct {
 	lets   map[string]*lets // by namespace
 	// extended is set when extenders would have been asked about a pod.
 	extended bool
+	// grouped are the pod groups of pods that were tried, one name a pod.
+	grouped []string
 }
 
 func (t *trial) note(text string) {
@@ -295,6 +313,9 @@ func (t *trial) try(ctx context.Context, it *task) error {
 	if out.Reason != "" {
 		t.answer.Outcomes = append(t.answer.Outcomes, out)
 		return nil
+	}
+	if key, ok := state.GroupOf(pod); ok {
+		t.grouped = append(t.grouped, key.String())
 	}
 	t.extended = t.extended || t.s.extenders.Wants(pod)
 	info := state.NewPodInfo(pod)

@@ -108,6 +108,31 @@ func TestWhatIf(t *testing.T) {
 	}
 }
 
+// TestWhatIfNotesGroups: the answer says that it leaves pod groups out, and names them.
+func TestWhatIfNotesGroups(t *testing.T) {
+	objs := []runtime.Object{schedtest.Node("a")}
+	for i := range 5 {
+		p := schedtest.Pod(fmt.Sprint("p", i))
+		p.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", i/2*2))}
+		objs = append(objs, p)
+	}
+	ask := func(objs ...runtime.Object) []string {
+		answer, err := scheduler.WhatIf(t.Context(), scheduler.Config{Client: &client.Client{Interface: fake.NewClientset(objs...)}, Parallelism: 1}, &scheduler.Question{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Notes
+	}
+	const want = "the pods of pod groups are tried one by one: not considered is that minCount of them get nodes together or none does, " +
+		"nor whom a group as a whole drives away (default/g0, default/g2, default/g4)"
+	if got := ask(objs...); !slices.Equal(got, []string{want}) {
+		t.Errorf("notes %q, want %q", got, want)
+	}
+	if got := ask(objs[0], schedtest.Pod("plain")); len(got) > 0 {
+		t.Errorf("without groups: notes %q", got)
+	}
+}
+
 // TestWhatIfRefuses: what is no question, each with its reason.
 func TestWhatIfRefuses(t *testing.T) {
 	for manifest, want := range map[string]string{
