@@ -73,7 +73,10 @@ func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s
 		return nil, nil
 	}
 	found.snapshot = s
-	if len(found.late) > 0 && c != nil {
+	if len(found.late) == 0 {
+		return boundClaims{found}, nil
+	}
+	if c != nil {
 		found.chosen = map[string][]choice{}
 		volumesKey.Write(c, found)
 	}
@@ -152,8 +155,11 @@ func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 	return st
 }
 
+// boundClaims are claims of which none is to be bound for the node. Others are looked at node by node.
+type boundClaims struct{ *claimsOfPod }
+
 // FilterAll is Filter of all nodes.
-func (c *claimsOfPod) FilterAll(out []*framework.Status) {
+func (c boundClaims) FilterAll(out []*framework.Status) {
 	for _, v := range c.bound {
 		if v == nil {
 			refuseAll(out, noSuchVolume)
@@ -161,17 +167,6 @@ func (c *claimsOfPod) FilterAll(out []*framework.Status) {
 		}
 		r := reachOf(c.snapshot, v)
 		r.refuse(out, elsewhere)
-	}
-	if len(c.late) == 0 {
-		return
-	}
-	for place, n := range c.snapshot.Nodes {
-		if out[place] == nil {
-			choices, st := c.choose(n.Node)
-			if out[place] = st; st == nil && c.chosen != nil {
-				c.keep(n.Name, choices)
-			}
-		}
 	}
 }
 

@@ -88,6 +88,16 @@ func (f withinLimits) Filter(n *state.NodeInfo) *framework.Status {
 	if _, err := f.storage.nodes.Get(n.Name); err != nil {
 		return nil //nolint:nilerr // no driver says anything of the node
 	}
+	most, least := int32(len(f.wanted)), int32(unlimited) //nolint:gosec // a pod has fewer volumes
+	for v := range f.wanted {
+		least = min(least, f.storage.limit(n.Name, v.driver))
+	}
+	for _, p := range n.Pods {
+		most += int32(len(p.Uses)) //nolint:gosec // a pod has fewer volumes
+	}
+	if most <= least { // even if all are of one driver
+		return nil
+	}
 	there := map[csiVolume]bool{}
 	var all []csiVolume
 	for _, p := range n.Pods {
