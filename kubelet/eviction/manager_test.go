@@ -227,6 +227,7 @@ func TestQuietWithoutPods(t *testing.T) {
 	f := &fake{figures: memory(gi)}
 	watch(t, Config{}, f, func(m *Manager) {
 		time.Sleep(10*time.Minute + time.Second)
+		synctest.Wait()
 		if f.looks != 11 {
 			t.Errorf("looked %d times in ten minutes at a node without pods, want 11", f.looks)
 		}
@@ -235,6 +236,7 @@ func TestQuietWithoutPods(t *testing.T) {
 		f.mu.Unlock()
 		m.Wake()
 		time.Sleep(31 * time.Second)
+		synctest.Wait()
 		if f.looks != 14 {
 			t.Errorf("looked %d times in 30 s at a node with a pod, want 3", f.looks-11)
 		}

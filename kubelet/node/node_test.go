@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,6 +130,10 @@ func TestNotReady(t *testing.T) {
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u"}})
+		var fails atomic.Bool
+		api.PrependReactor("update", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return fails.Load(), nil, apierrors.NewTimeoutError("busy", 1)
+		})
 		k := keeper(t, api, critest.NewFake())
 		registered(t, k)
 		leases := api.CoordinationV1().Leases(corev1.NamespaceNodeLease)
@@ -160,12 +165,9 @@ func TestLease(t *testing.T) {
 		after(0, 0, "at the start")
 		after(9*time.Second, 9*time.Second, "before the interval is over")
 		after(time.Second, 0, "after the interval")
-		fails := true
-		api.PrependReactor("update", "leases", func(k8stesting.Action) (bool, runtime.Object, error) {
-			return fails, nil, apierrors.NewTimeoutError("busy", 1)
-		})
+		fails.Store(true)
 		after(10500*time.Millisecond, 10500*time.Millisecond, "the API server is busy")
-		fails = false
+		fails.Store(false)
 		after(500*time.Millisecond, 0, "the API server answers again")
 		if err := leases.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
