@@ -130,9 +130,6 @@ func Open(o Options) (*Store, error) {
 	}
 	if err = s.examineAndOpen(); err != nil {
 		s.disk.cut()
-		if s.noted != nil {
-			_ = s.noted.file.Close() // nothing rests on it
-		}
 		return nil, errors.Join(fmt.Errorf("open store in %s: %w", o.Dir, err), s.lock.Close())
 	}
 	s.disk.running.Store(true)
@@ -182,11 +179,15 @@ func (s *Store) open(e *evidence) error {
 		if err != nil && db != nil {
 			err = errors.Join(err, guarded(db.Close))
 		}
+		if err != nil {
+			s.forgetNote()
+		}
 		select {
 		case opened <- err:
 		case <-s.disk.done:
 			if err == nil {
 				_ = guarded(db.Close) // nobody is there to hear of it
+				s.forgetNote()
 			}
 		}
 	}()
@@ -196,6 +197,13 @@ func (s *Store) open(e *evidence) error {
 		return err
 	case <-alarm.raised:
 		return errors.Unwrap(alarm.err)
+	}
+}
+
+// forgetNote closes the file last-revision of a store that did not open: nothing rests on it.
+func (s *Store) forgetNote() {
+	if s.noted != nil {
+		_ = s.noted.file.Close()
 	}
 }
 
