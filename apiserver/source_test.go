@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/apiserver"
@@ -124,7 +125,7 @@ func TestInformersShareCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := cl.Informers(0, client.Scope{})
-	informer := f.Core().V1().ConfigMaps()
+	informer := coreinformers.New(f.Scoped()).ConfigMaps()
 	events := make(chan string, 100)
 	note := func(what string, obj any) {
 		if m := obj.(*corev1.ConfigMap); m.Namespace == "default" && m.Name == "a" {
@@ -140,8 +141,8 @@ func TestInformersShareCache(t *testing.T) {
 	f.StartWithContext(running)
 	defer f.Shutdown()
 	defer stop()
-	if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
-		t.Fatal(err)
+	if !f.WaitForCacheSync(ctx) {
+		t.Fatal("the informer has not listed")
 	}
 	items, _, err := src.List(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), "default", metav1.ListOptions{FieldSelector: "metadata.name=a"})
 	if err != nil || len(items) != 1 {

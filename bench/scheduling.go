@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -222,7 +223,7 @@ func begin(ctx context.Context, f run.Func) (end func() error, err error) {
 func (r *room) follow() (stop func(), err error) {
 	f := r.Informers(0, client.Scope{})
 	done := make(chan struct{})
-	_, err = f.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = coreinformers.New(f.Scoped()).Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
 			if p, ok := o.(*corev1.Pod); ok {
 				r.saw(nil, p)

@@ -24,6 +24,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	policyinformers "k8s.io/client-go/informers/policy/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
+	schedulinginformers "k8s.io/client-go/informers/scheduling/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -92,11 +101,11 @@ func TestInformersShareObjects(t *testing.T) {
 		f := c.Informers(0, Scope{Namespace: "ns", Tweak: func(o *metav1.ListOptions) {
 			o.FieldSelector = "spec.nodeName=n1"
 		}})
-		lister := f.Core().V1().Pods().Lister()
+		lister := coreinformers.New(f.Scoped()).Pods().Lister()
 		ctx, cancel := context.WithCancel(t.Context())
 		f.StartWithContext(ctx)
-		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
-			t.Fatal(err)
+		if !f.WaitForCacheSync(ctx) {
+			t.Fatal("the informer has not listed")
 		}
 		got, err := lister.Pods("ns").Get("a")
 		if err != nil || got != src.pods[0] {
@@ -126,16 +135,17 @@ func TestFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := c.Informers(0, Scope{Namespace: "x"})
-		core, apps, batch, rbac, storage := f.Core().V1(), f.Apps().V1(), f.Batch().V1(), f.Rbac().V1(), f.Storage().V1()
+		core, apps, batch := coreinformers.New(f.Scoped()), appsinformers.New(f.Scoped()), batchinformers.New(f.Scoped())
+		rbac, storage := rbacinformers.New(f.Scoped()), storageinformers.New(f.Scoped())
 		asked := []cache.SharedIndexInformer{
 			core.ConfigMaps().Informer(), core.Endpoints().Informer(), core.LimitRanges().Informer(), core.Namespaces().Informer(),
 			core.Nodes().Informer(), core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(), core.Pods().Informer(),
 			core.ReplicationControllers().Informer(), core.ResourceQuotas().Informer(), core.Secrets().Informer(), core.Services().Informer(),
 			core.ServiceAccounts().Informer(), apps.ControllerRevisions().Informer(), apps.DaemonSets().Informer(), apps.Deployments().Informer(),
 			apps.ReplicaSets().Informer(), apps.StatefulSets().Informer(), batch.CronJobs().Informer(), batch.Jobs().Informer(),
-			f.Coordination().V1().Leases().Informer(), f.Discovery().V1().EndpointSlices().Informer(),
-			f.Policy().V1().PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(),
-			rbac.Roles().Informer(), rbac.RoleBindings().Informer(), f.Scheduling().V1().PriorityClasses().Informer(),
+			coordinationinformers.New(f.Scoped()).Leases().Informer(), discoveryinformers.New(f.Scoped()).EndpointSlices().Informer(),
+			policyinformers.New(f.Scoped()).PodDisruptionBudgets().Informer(), rbac.ClusterRoles().Informer(), rbac.ClusterRoleBindings().Informer(),
+			rbac.Roles().Informer(), rbac.RoleBindings().Informer(), schedulinginformers.New(f.Scoped()).PriorityClasses().Informer(),
 			storage.CSIDrivers().Informer(), storage.CSINodes().Informer(), storage.StorageClasses().Informer(), storage.VolumeAttachments().Informer(),
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -168,7 +178,7 @@ func TestFollowed(t *testing.T) {
 // TestInformersList: an informer that does not begin by a watch lists the source's objects.
 func TestInformersList(t *testing.T) {
 	src := &fixedSource{pods: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: "5"}}}}
-	lw := cache.ToListerWatcherWithContext(sharing{nil, src, Scope{}}.listWatch(corev1.SchemeGroupVersion.WithResource("pods"), "ns"))
+	lw := cache.ToListerWatcherWithContext(listWatch(src, Scope{Namespace: "ns"}, corev1.SchemeGroupVersion.WithResource("pods")))
 	l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

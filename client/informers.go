@@ -5,6 +5,7 @@ package client
 import (
 	"context"
 	"reflect"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -19,18 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/informers/apps"
-	"k8s.io/client-go/informers/batch"
-	"k8s.io/client-go/informers/coordination"
-	"k8s.io/client-go/informers/core"
-	"k8s.io/client-go/informers/discovery"
 	"k8s.io/client-go/informers/internalinterfaces"
-	"k8s.io/client-go/informers/policy"
-	"k8s.io/client-go/informers/rbac"
-	"k8s.io/client-go/informers/scheduling"
-	"k8s.io/client-go/informers/storage"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
@@ -42,23 +34,95 @@ type Scope struct {
 	Tweak func(*metav1.ListOptions)
 }
 
-// Informers returns a new factory of shared informers (resync off unless given). In process, those of the kinds that agents follow
-// hold the server's own objects, which come from the source; every other kind goes through the in-memory transport, which is the
-// same in all but cost.
-func (c *Client) Informers(resync time.Duration, scope Scope) informers.SharedInformerFactory {
-	f := informers.NewSharedInformerFactoryWithOptions(c.Interface, resync,
-		informers.WithNamespace(scope.Namespace), informers.WithTweakListOptions(scope.Tweak))
-	if c.source == nil {
-		return f
-	}
-	return sharing{f, c.source, scope}
+// Informers is a set of shared informers of one Scope, at most one for each kind. Packages take theirs from client-go's informers of a group:
+//
+//	pods := coreinformers.New(set.Scoped()).Pods()
+//
+// It stands in for client-go's SharedInformerFactory, which names every kind: each package that mentions that one compiles a part of it.
+type Informers struct {
+	client kubernetes.Interface
+	resync time.Duration
+	source Source // nil: all go through the client
+	scope  Scope
+
+	mu        sync.Mutex
+	informers map[reflect.Type]cache.SharedIndexInformer
+	started   map[reflect.Type]bool
+	closing   bool
+	wg        sync.WaitGroup
 }
 
-// sharing is a factory whose informers of some kinds list and watch a Source.
-type sharing struct {
-	informers.SharedInformerFactory
-	source Source
-	scope  Scope
+// Informers returns a new set of shared informers (resync off unless given). In process, those of the kinds that agents follow
+// hold the server's own objects, which come from the source; every other kind goes through the in-memory transport, which is the
+// same in all but cost.
+func (c *Client) Informers(resync time.Duration, scope Scope) *Informers {
+	return &Informers{
+		client: c.Interface, resync: resync, source: c.source, scope: scope,
+		informers: map[reflect.Type]cache.SharedIndexInformer{}, started: map[reflect.Type]bool{},
+	}
+}
+
+// Scoped is what New of each of client-go's groups of informers asks for.
+func (s *Informers) Scoped() (internalinterfaces.SharedInformerFactory, string, internalinterfaces.TweakListOptionsFunc) {
+	return s, s.scope.Namespace, s.scope.Tweak
+}
+
+// InformerFor is what the typed informers of a group ask for their one shared informer.
+func (s *Informers) InformerFor(obj runtime.Object, usual internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := reflect.TypeOf(obj)
+	inf, ok := s.informers[t]
+	if ok {
+		return inf
+	}
+	if inf = ofSource(s.source, s.scope, obj, s.resync); inf == nil {
+		inf = usual(s.client, s.resync)
+	}
+	s.informers[t] = inf
+	return inf
+}
+
+// InformerName is nil: the informers keep no metrics.
+func (s *Informers) InformerName() *cache.InformerName { return nil }
+
+// Start starts the informers that were asked for and do not run yet. They end when stop is closed.
+func (s *Informers) Start(stop <-chan struct{}) { s.StartWithContext(wait.ContextForChannel(stop)) }
+
+// StartWithContext is Start; the informers end with ctx.
+func (s *Informers) StartWithContext(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	for t, inf := range s.informers {
+		if !s.started[t] {
+			s.started[t] = true
+			s.wg.Go(func() { inf.RunWithContext(ctx) })
+		}
+	}
+}
+
+// Shutdown waits until all informers have ended, and starts no more. What they were started with must be done, or become so.
+func (s *Informers) Shutdown() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.wg.Wait()
+}
+
+// WaitForCacheSync waits until every started informer has listed its objects; false: ctx is done before.
+func (s *Informers) WaitForCacheSync(ctx context.Context) bool {
+	s.mu.Lock()
+	var synced []cache.DoneChecker
+	for t, inf := range s.informers {
+		if s.started[t] {
+			synced = append(synced, inf.HasSyncedChecker())
+		}
+	}
+	s.mu.Unlock()
+	return cache.WaitFor(ctx, "", synced...)
 }
 
 // followed are the kinds that agents follow, all of them of version v1.
@@ -100,32 +164,33 @@ var followed = map[reflect.Type]struct {
 	reflect.TypeFor[*storagev1.VolumeAttachment]():   {"storage.k8s.io", "volumeattachments", false},
 }
 
-// InformerFor is what the typed informers below ask for their one shared informer.
-func (s sharing) InformerFor(obj runtime.Object, usual internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	f, ok := followed[reflect.TypeOf(obj)]
-	if !ok {
-		return s.SharedInformerFactory.InformerFor(obj, usual)
-	}
-	gvr := schema.GroupVersionResource{Group: f.group, Version: "v1", Resource: f.resource}
-	ns := ""
-	if f.namespaced {
-		ns = s.scope.Namespace
-	}
-	return s.SharedInformerFactory.InformerFor(obj, func(_ kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		return cache.NewSharedIndexInformer(s.listWatch(gvr, ns), obj, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	})
+// InformerOfSource is an informer of a client's source; nil: the client has none, or obj is of a kind that does not come from it.
+func (c *Client) InformerOfSource(obj runtime.Object, resync time.Duration, scope Scope) cache.SharedIndexInformer {
+	return ofSource(c.source, scope, obj, resync)
 }
 
-func (s sharing) listWatch(gvr schema.GroupVersionResource, ns string) cache.ListerWatcher {
+func ofSource(source Source, scope Scope, obj runtime.Object, resync time.Duration) cache.SharedIndexInformer {
+	f, ok := followed[reflect.TypeOf(obj)]
+	if !ok || source == nil {
+		return nil
+	}
+	gvr := schema.GroupVersionResource{Group: f.group, Version: "v1", Resource: f.resource}
+	if !f.namespaced {
+		scope.Namespace = ""
+	}
+	return cache.NewSharedIndexInformer(listWatch(source, scope, gvr), obj, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+}
+
+func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) cache.ListerWatcher {
 	tweaked := func(o metav1.ListOptions) metav1.ListOptions {
-		if s.scope.Tweak != nil {
-			s.scope.Tweak(&o)
+		if scope.Tweak != nil {
+			scope.Tweak(&o)
 		}
 		return o
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			objs, rv, err := s.source.List(ctx, gvr, ns, tweaked(o))
+			objs, rv, err := source.List(ctx, gvr, scope.Namespace, tweaked(o))
 			if err != nil {
 				return nil, err
 			}
@@ -136,43 +201,10 @@ func (s sharing) listWatch(gvr schema.GroupVersionResource, ns string) cache.Lis
 			return l, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return s.source.Watch(ctx, gvr, ns, tweaked(o))
+			return source.Watch(ctx, gvr, scope.Namespace, tweaked(o))
 		},
 	}
 }
-
-// Core is the core group.
-func (s sharing) Core() core.Interface { return core.New(s, s.scope.Namespace, s.scope.Tweak) }
-
-// Apps is apps.
-func (s sharing) Apps() apps.Interface { return apps.New(s, s.scope.Namespace, s.scope.Tweak) }
-
-// Batch is batch.
-func (s sharing) Batch() batch.Interface { return batch.New(s, s.scope.Namespace, s.scope.Tweak) }
-
-// Coordination is coordination.k8s.io.
-func (s sharing) Coordination() coordination.Interface {
-	return coordination.New(s, s.scope.Namespace, s.scope.Tweak)
-}
-
-// Discovery is discovery.k8s.io.
-func (s sharing) Discovery() discovery.Interface {
-	return discovery.New(s, s.scope.Namespace, s.scope.Tweak)
-}
-
-// Policy is policy.
-func (s sharing) Policy() policy.Interface { return policy.New(s, s.scope.Namespace, s.scope.Tweak) }
-
-// Rbac is rbac.authorization.k8s.io.
-func (s sharing) Rbac() rbac.Interface { return rbac.New(s, s.scope.Namespace, s.scope.Tweak) }
-
-// Scheduling is scheduling.k8s.io.
-func (s sharing) Scheduling() scheduling.Interface {
-	return scheduling.New(s, s.scope.Namespace, s.scope.Tweak)
-}
-
-// Storage is storage.k8s.io.
-func (s sharing) Storage() storage.Interface { return storage.New(s, s.scope.Namespace, s.scope.Tweak) }
 
 // Delivered is what an informer's handler was given, as a T. Where the informer has missed a deletion, that is the last version
 // it knew (a tombstone). false: it is something else.

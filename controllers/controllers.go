@@ -20,7 +20,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/informers"
 
 	"keelson/api/gates"
 	"keelson/client"
@@ -133,7 +132,7 @@ func (m *Manager) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-func (m *Manager) build(ctx context.Context, row row, shared informers.SharedInformerFactory, writers *sync.WaitGroup) (framework.Controller, error) {
+func (m *Manager) build(ctx context.Context, row row, shared *client.Informers, writers *sync.WaitGroup) (framework.Controller, error) {
 	account := cmp.Or(row.account, row.name)
 	own := m.cfg.Clients("")
 	c := own

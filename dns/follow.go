@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -40,7 +41,7 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		}
 	}
 	all := s.cfg.Client.Informers(0, client.Scope{})
-	factories := []informers.SharedInformerFactory{all}
+	factories := []*client.Informers{all}
 	var known []cache.DoneChecker
 	add := func(i cache.SharedIndexInformer, set func(any), drop func(any)) error {
 		r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -52,12 +53,12 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		known = append(known, r.HasSyncedChecker())
 		return nil
 	}
-	err := add(all.Core().V1().Services().Informer(), func(obj any) { s.setService(obj, p) }, func(obj any) { s.dropService(obj, p) })
+	err := add(coreinformers.New(all.Scoped()).Services().Informer(), func(obj any) { s.setService(obj, p) }, func(obj any) { s.dropService(obj, p) })
 	if err == nil {
-		err = add(all.Discovery().V1().EndpointSlices().Informer(), func(obj any) { s.setSlice(obj, p) }, func(obj any) { s.dropSlice(obj, p) })
+		err = add(discoveryinformers.New(all.Scoped()).EndpointSlices().Informer(), func(obj any) { s.setSlice(obj, p) }, func(obj any) { s.dropSlice(obj, p) })
 	}
 	if err == nil {
-		err = add(all.Core().V1().Namespaces().Informer(), s.setNamespace, s.dropNamespace)
+		err = add(coreinformers.New(all.Scoped()).Namespaces().Informer(), s.setNamespace, s.dropNamespace)
 	}
 	nodes := all
 	if s.cfg.NodeName != "" {
@@ -65,12 +66,12 @@ func (s *Server) informers(p publishers) (run.Func, error) {
 		factories = append(factories, nodes)
 	}
 	if err == nil {
-		err = add(nodes.Core().V1().Nodes().Informer(), func(obj any) { s.setNode(obj, p) }, s.dropNode)
+		err = add(coreinformers.New(nodes.Scoped()).Nodes().Informer(), func(obj any) { s.setNode(obj, p) }, s.dropNode)
 	}
 	if s.cfg.File == "" && err == nil {
 		maps := s.cfg.Client.Informers(0, client.Scope{Namespace: metav1.NamespaceSystem, Tweak: named(ConfigMap)})
 		factories = append(factories, maps)
-		err = add(maps.Core().V1().ConfigMaps().Informer(), s.setConfig, func(any) { s.configure(nil, "ConfigMap "+ConfigMap) })
+		err = add(coreinformers.New(maps.Scoped()).ConfigMaps().Informer(), s.setConfig, func(any) { s.configure(nil, "ConfigMap "+ConfigMap) })
 	}
 	return func(ctx context.Context, ready func()) error {
 		for _, f := range factories {

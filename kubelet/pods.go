@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -104,7 +104,7 @@ func (k *Kubelet) watchPods(ctx context.Context) error {
 	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", k.cfg.NodeName).String()
 	}})
-	inf := f.Core().V1().Pods().Informer()
+	inf := coreinformers.New(f.Scoped()).Pods().Informer()
 	wg.Go(func() { inf.RunWithContext(ctx) })
 	if !k.services.wait(ctx) || !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return errors.New("kubelet: stopped before the pods were known")
@@ -265,7 +265,9 @@ type services struct {
 }
 
 func (s *services) informer() cache.SharedIndexInformer {
-	s.once.Do(func() { s.inf = informers.NewSharedInformerFactory(s.client, 0).Core().V1().Services().Informer() })
+	s.once.Do(func() {
+		s.inf = coreinformers.NewServiceInformer(s.client, metav1.NamespaceAll, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	})
 	return s.inf
 }
 

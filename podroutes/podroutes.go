@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/api/networking/wireguard"
@@ -97,7 +98,7 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 	}
-	nodes := a.cfg.Client.Informers(0, client.Scope{}).Core().V1().Nodes().Informer()
+	nodes := coreinformers.New(a.cfg.Client.Informers(0, client.Scope{}).Scoped()).Nodes().Informer()
 	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { a.changed() },
 		UpdateFunc: func(before, after any) {

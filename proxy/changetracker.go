@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -62,9 +64,9 @@ func (p *Proxy) follow(ctx context.Context, ready func()) error {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, p.cfg.NodeName).String()
 	}})
 	f := &p.tracker
-	f.services = objects.Core().V1().Services().Informer()
-	f.slices = objects.Discovery().V1().EndpointSlices().Informer()
-	f.nodes = self.Core().V1().Nodes().Informer()
+	f.services = coreinformers.New(objects.Scoped()).Services().Informer()
+	f.slices = discoveryinformers.New(objects.Scoped()).EndpointSlices().Informer()
+	f.nodes = coreinformers.New(self.Scoped()).Nodes().Informer()
 	if err := f.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
 		return fmt.Errorf("index endpoint slices: %w", err)
 	}

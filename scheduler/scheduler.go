@@ -22,6 +22,7 @@ import (
 
 	"keelson/api/gates"
 	"keelson/client"
+	"keelson/client/everykind"
 	"keelson/lib/mark"
 	"keelson/scheduler/config"
 	"keelson/scheduler/dynamicresources"
@@ -108,7 +109,7 @@ func New(cfg Config) (*Scheduler, error) {
 	if cfg.Gates.GenericWorkload {
 		s.groups = state.NewGroups()
 	}
-	s.informers = cfg.Client.Informers(0, client.Scope{})
+	s.informers = everykind.Informers(cfg.Client, client.Scope{})
 	s.storage = plugins.NewStorage(s.client)
 	var err error
 	if s.extenders, err = extender.New(cfg.Configuration.Extenders, s.log); err != nil {

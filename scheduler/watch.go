@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	podkind "keelson/api/core/pod"
@@ -46,7 +47,7 @@ func (s *Scheduler) watch(ctx context.Context) (wait func(), err error) {
 		{rest.Core().V1().Nodes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: func(o any) { s.setNode(nil, o) }, UpdateFunc: s.setNode, DeleteFunc: s.dropNode,
 		}},
-		{pods.Core().V1().Pods().Informer(), cache.ResourceEventHandlerFuncs{
+		{coreinformers.New(pods.Scoped()).Pods().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: func(o any) { s.setPod(nil, o) }, UpdateFunc: s.setPod, DeleteFunc: s.dropPod,
 		}},
 	}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -32,9 +32,9 @@ func (s *Simulator) lastLease(i int) time.Duration {
 }
 
 // watchNodes follows the annotations of our nodes.
-func (s *Simulator) watchNodes() (cache.DoneChecker, informers.SharedInformerFactory, error) {
+func (s *Simulator) watchNodes() (cache.DoneChecker, *client.Informers, error) {
 	f := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.LabelSelector = LabelType + "=" + TypeFake }})
-	nodes := f.Core().V1().Nodes()
+	nodes := coreinformers.New(f.Scoped()).Nodes()
 	s.nodes = nodes.Lister()
 	seen := func(obj any) {
 		n, ok := obj.(*corev1.Node)

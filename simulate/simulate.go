@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -152,7 +153,7 @@ func (s *Simulator) Run(ctx context.Context, ready func()) error {
 	}
 	// Pods that are not bound yet, most of a burst, are nobody's business here.
 	factory := s.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "spec.nodeName!=" }})
-	pods := factory.Core().V1().Pods()
+	pods := coreinformers.New(factory.Scoped()).Pods()
 	s.pods = pods.Lister()
 	reg, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: s.seen, UpdateFunc: func(_, obj any) { s.changed(obj) }, DeleteFunc: s.gone,

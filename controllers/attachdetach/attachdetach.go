@@ -22,6 +22,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
@@ -79,7 +81,7 @@ const (
 
 // New builds the controller.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
-	core, storage := env.Shared.Core().V1(), env.Shared.Storage().V1()
+	core, storage := coreinformers.New(env.Shared.Scoped()), storageinformers.New(env.Shared.Scoped())
 	pods, attachments := core.Pods().Informer(), storage.VolumeAttachments().Informer()
 	c := &Controller{
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),

@@ -23,7 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/client"
@@ -52,7 +52,7 @@ var (
 )
 
 // secretsOf watches the bootstrap tokens alone.
-func secretsOf(env *framework.Env) informers.SharedInformerFactory {
+func secretsOf(env *framework.Env) *client.Informers {
 	return env.Client.Informers(0, client.Scope{
 		Namespace: metav1.NamespaceSystem,
 		Tweak:     func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeBootstrapToken) },
@@ -65,7 +65,7 @@ type Signer struct {
 	loop    *framework.Loop[framework.Key]
 	secrets corelisters.SecretLister
 	infos   corelisters.ConfigMapLister
-	own     []informers.SharedInformerFactory
+	own     []*client.Informers
 }
 
 // NewSigner builds the signer.
@@ -74,8 +74,8 @@ func NewSigner(env *framework.Env) (framework.Controller, error) {
 	public := env.Client.Informers(0, client.Scope{
 		Namespace: metav1.NamespacePublic, Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + infoName },
 	})
-	secrets, infos := tokens.Core().V1().Secrets(), public.Core().V1().ConfigMaps()
-	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), own: []informers.SharedInformerFactory{tokens, public}}
+	secrets, infos := coreinformers.New(tokens.Scoped()).Secrets(), coreinformers.New(public.Scoped()).ConfigMaps()
+	c := &Signer{env: env, secrets: secrets.Lister(), infos: infos.Lister(), own: []*client.Informers{tokens, public}}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	key := framework.Key{Namespace: metav1.NamespacePublic, Name: infoName}
 	err := errors.Join(
@@ -93,7 +93,7 @@ func (c *Signer) Run(ctx context.Context, ready func()) error {
 	return runWith(ctx, ready, c.loop, c.own...)
 }
 
-func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.Key], own ...informers.SharedInformerFactory) error {
+func runWith(ctx context.Context, ready func(), loop *framework.Loop[framework.Key], own ...*client.Informers) error {
 	for _, f := range own {
 		f.StartWithContext(ctx)
 		defer f.Shutdown()
@@ -197,13 +197,13 @@ type Cleaner struct {
 	env     *framework.Env
 	loop    *framework.Loop[framework.Key]
 	secrets corelisters.SecretLister
-	own     informers.SharedInformerFactory
+	own     *client.Informers
 }
 
 // NewCleaner builds the cleaner.
 func NewCleaner(env *framework.Env) (framework.Controller, error) {
 	own := secretsOf(env)
-	secrets := own.Core().V1().Secrets()
+	secrets := coreinformers.New(own.Scoped()).Secrets()
 	c := &Cleaner{env: env, secrets: secrets.Lister(), own: own}
 	c.loop = framework.NewLoop(env.Queue, 1, env.Log, c.sync)
 	add := func(s *corev1.Secret) { c.loop.Add(framework.KeyOf(s)) }

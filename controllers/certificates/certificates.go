@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	certificatesinformers "k8s.io/client-go/informers/certificates/v1"
 	certlisters "k8s.io/client-go/listers/certificates/v1"
 
 	"keelson/controllers/framework"
@@ -49,7 +50,7 @@ const askAgain = 2 * time.Minute
 
 // New builds the controller of a task. by is for Sign: only its signers sign.
 func New(env *framework.Env, by Signers, task Task) (framework.Controller, error) {
-	csrs := env.Shared.Certificates().V1().CertificateSigningRequests()
+	csrs := certificatesinformers.New(env.Shared.Scoped()).CertificateSigningRequests()
 	c := &Controller{task: task, env: env, csrs: csrs.Lister(), by: by}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	if err := framework.On(c.loop, csrs.Informer(), framework.Each(func(csr *certv1.CertificateSigningRequest) { c.loop.Add(framework.KeyOf(csr)) })); err != nil {

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	rbacapply "k8s.io/client-go/applyconfigurations/rbac/v1"
+	rbacinformers "k8s.io/client-go/informers/rbac/v1"
 	rbaclisters "k8s.io/client-go/listers/rbac/v1"
 
 	"keelson/controllers/framework"
@@ -31,7 +32,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	roles := env.Shared.Rbac().V1().ClusterRoles()
+	roles := rbacinformers.New(env.Shared.Scoped()).ClusterRoles()
 	c := &Controller{env: env, roles: roles.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	// Any role may begin or cease to be part of any aggregate; there are few of those.

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -57,7 +58,7 @@ type Controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{env: env, wrote: map[types.UID]string{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	crons, jobs := env.Shared.Batch().V1().CronJobs().Informer(), env.Shared.Batch().V1().Jobs().Informer()
+	crons, jobs := batchinformers.New(env.Shared.Scoped()).CronJobs().Informer(), batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(jobs, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}

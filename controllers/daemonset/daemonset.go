@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -44,7 +46,7 @@ type Controller struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	sets, pods, nodes := env.Shared.Apps().V1().DaemonSets(), env.Shared.Core().V1().Pods().Informer(), env.Shared.Core().V1().Nodes()
+	sets, pods, nodes := appsinformers.New(env.Shared.Scoped()).DaemonSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer(), coreinformers.New(env.Shared.Scoped()).Nodes()
 	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return env.Client.AppsV1().DaemonSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	}

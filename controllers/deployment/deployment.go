@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -44,8 +46,8 @@ type Controller struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	shared := env.Shared.Apps().V1()
-	pods := env.Shared.Core().V1().Pods().Informer()
+	shared := appsinformers.New(env.Shared.Scoped())
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	sets := shared.ReplicaSets().Informer()
 	c := &Controller{
 		env: env, deployments: shared.Deployments().Lister(), setLister: shared.ReplicaSets().Lister(),

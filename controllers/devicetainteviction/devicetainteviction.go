@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
@@ -38,7 +40,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	pods, g := env.Shared.Core().V1().Pods(), env.Shared.Resource().V1()
+	pods, g := coreinformers.New(env.Shared.Scoped()).Pods(), resourceinformers.New(env.Shared.Scoped())
 	claims, all := g.ResourceClaims(), g.ResourceSlices().Informer()
 	c := &Controller{
 		env: env, pods: pods.Lister(), claims: claims.Lister(), users: claims.Informer().GetIndexer(), slices: all.GetIndexer(),

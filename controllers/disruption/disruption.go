@@ -27,6 +27,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	policyinformers "k8s.io/client-go/informers/policy/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	policylisters "k8s.io/client-go/listers/policy/v1"
@@ -60,7 +63,7 @@ type Controller struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, apps, budgets := env.Shared.Core().V1(), env.Shared.Apps().V1(), env.Shared.Policy().V1().PodDisruptionBudgets()
+	core, apps, budgets := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped()), policyinformers.New(env.Shared.Scoped()).PodDisruptionBudgets()
 	c := &Controller{
 		env: env, budgets: budgets.Lister(), pods: core.Pods().Lister(), sets: apps.ReplicaSets().Lister(),
 		deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(), controllers: core.ReplicationControllers().Lister(),

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	endpointutil "k8s.io/endpointslice/util"
@@ -41,7 +42,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
 		triggers: endpointutil.NewTriggerTimeTracker(), replaced: map[framework.Key]string{},

@@ -16,6 +16,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/endpointslice"
@@ -71,7 +73,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Informer().GetIndexer(),
 		tracker: endpointutil.NewEndpointSliceTracker(), triggers: endpointutil.NewTriggerTimeTracker(), zones: topologycache.NewTopologyCache(),
@@ -98,7 +100,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 				}
 			},
 		}),
-		framework.On(c.loop, env.Shared.Discovery().V1().EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
 			Add: c.sliceChanged, Update: c.sliceUpdated, Delete: c.sliceDeleted,
 		}),
 	)

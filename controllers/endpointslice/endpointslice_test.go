@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 
 	"keelson/controllers/controllertest"
 	"keelson/controllers/framework"
@@ -329,7 +330,7 @@ func TestPortsAreNotSortedInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		held, err := env.Shared.Discovery().V1().EndpointSlices().Lister().EndpointSlices("default").Get(s.Name)
+		held, err := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Lister().EndpointSlices("default").Get(s.Name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	endpointutil "k8s.io/endpointslice/util"
 
@@ -42,7 +44,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(), tracker: endpointutil.NewEndpointSliceTracker(),
 		metrics: theMetrics(),
@@ -80,7 +82,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 				}
 			},
 		}),
-		framework.On(c.loop, env.Shared.Discovery().V1().EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
+		framework.On(c.loop, discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer(), framework.Handlers[*discoveryv1.EndpointSlice]{
 			Add: c.sliceChanged, Update: func(old, cur *discoveryv1.EndpointSlice) {
 				c.sliceChanged(cur)
 				if servicepods.KeyOf(old) != servicepods.KeyOf(cur) || c.slices.Managed(old) != c.slices.Managed(cur) {

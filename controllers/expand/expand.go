@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/controllers/framework"
@@ -31,7 +32,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	claims := env.Shared.Core().V1().PersistentVolumeClaims()
+	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
 	c := &Controller{env: env, claims: claims.Lister(), told: map[types.UID]resource.Quantity{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {

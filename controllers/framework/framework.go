@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
@@ -43,7 +42,7 @@ type Env struct {
 	// Lists, nil: Client, reads what the shared informers do not: it may list and watch everything, as controllers by their own accounts may not.
 	Lists *client.Client
 	// Shared holds the informers of all controllers. The manager starts it once all are built.
-	Shared informers.SharedInformerFactory
+	Shared *client.Informers
 	Events record.EventRecorder
 	Marks  *mark.Recorder // nil ok
 	Log    *slog.Logger

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 
 	podkind "keelson/api/core/pod"
 	"keelson/controllers/controllertest"
@@ -36,7 +38,7 @@ func wire(t *testing.T) *wired {
 	t.Helper()
 	w := &wired{Cluster: controllertest.New(setNamed("a", "1"), setNamed("b", "2")), expect: framework.NewExpectations()}
 	w.Start(t, "owners", func(env *framework.Env) (framework.Controller, error) {
-		sets, pods := env.Shared.Apps().V1().ReplicaSets(), env.Shared.Core().V1().Pods().Informer()
+		sets, pods := appsinformers.New(env.Shared.Scoped()).ReplicaSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 		loop := framework.NewLoop(env.Queue, 1, slog.New(slog.DiscardHandler), func(_ context.Context, key framework.Key) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()

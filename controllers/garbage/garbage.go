@@ -23,6 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -63,7 +65,7 @@ type absentKey struct {
 
 // New builds the controller. Resources that other controllers watch anyway are taken from env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, apps := env.Shared.Core().V1(), env.Shared.Apps().V1()
+	core, apps := coreinformers.New(env.Shared.Scoped()), appsinformers.New(env.Shared.Scoped())
 	return build(env, map[schema.GroupVersionResource]cache.SharedIndexInformer{
 		{Version: "v1", Resource: "pods"}:                       core.Pods().Informer(),
 		{Version: "v1", Resource: "replicationcontrollers"}:     core.ReplicationControllers().Informer(),

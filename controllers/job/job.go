@@ -18,6 +18,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -50,7 +52,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	})
 	c.own.Finalizer = batchv1.JobTrackingFinalizer
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	pods, jobs := env.Shared.Core().V1().Pods().Informer(), env.Shared.Batch().V1().Jobs().Informer()
+	pods, jobs := coreinformers.New(env.Shared.Scoped()).Pods().Informer(), batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -48,7 +49,7 @@ type Controller struct {
 // New builds the controller; reader may list secrets, which the controller's own account may not. Nothing is read before use has been
 // noted for the whole period. 0 is DefaultPeriod.
 func New(env *framework.Env, reader kubernetes.Interface, period time.Duration) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{env: env, reader: reader, period: period, pods: core.Pods().Lister(), accounts: core.ServiceAccounts().Lister()}
 	if period == 0 {
 		c.period = DefaultPeriod

@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/component-helpers/storage/volume"
@@ -61,8 +63,8 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
-	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), env.Shared.Storage().V1().StorageClasses()
+	core := coreinformers.New(env.Shared.Scoped())
+	claims, volumes, nodes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), core.Nodes(), storageinformers.New(env.Shared.Scoped()).StorageClasses()
 	c := &Controller{env: env, claims: claims.Lister(), volumes: volumes.Lister(), nodes: nodes.Lister(), classes: classes.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/controllers/framework"
@@ -56,7 +57,7 @@ type wait struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{env: env, lister: core.Namespaces().Lister(), pods: core.Pods().Lister(), wait: map[string]wait{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

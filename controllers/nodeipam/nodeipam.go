@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/controllers/framework"
@@ -114,7 +115,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	if c.ranges, err = cfg.ranges(); err != nil {
 		return nil, fmt.Errorf("node addresses: %w", err)
 	}
-	nodes := env.Shared.Core().V1().Nodes()
+	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
 	c.nodes = nodes.Lister()
 	// What nodes have is counted before the first worker starts: nothing is given twice.
 	err = framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{

@@ -24,7 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	coordinationinformers "k8s.io/client-go/informers/coordination/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -51,7 +52,7 @@ type Controller struct {
 	zones *zones
 	told  *rate.Limiter
 	// leases holds the leases of kube-node-lease only.
-	leases informers.SharedInformerFactory
+	leases *client.Informers
 
 	mu    sync.Mutex
 	alive map[string]sign
@@ -66,7 +67,7 @@ type sign struct {
 // New builds the controller; a node may be silent for cfg.Grace, or for its lease's own duration if that is longer.
 func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	cfg = cfg.Default()
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
@@ -78,7 +79,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	err := errors.Join(
 		framework.EnsureIndex(pods, framework.ByNode, framework.IndexByNode),
 		framework.On(c.loop, core.Nodes().Informer(), framework.Handlers[*corev1.Node]{Add: c.nodeAdded, Update: c.nodeUpdated, Delete: c.nodeGone}),
-		framework.On(c.loop, c.leases.Coordination().V1().Leases().Informer(), framework.Handlers[*coordination.Lease]{
+		framework.On(c.loop, coordinationinformers.New(c.leases.Scoped()).Leases().Informer(), framework.Handlers[*coordination.Lease]{
 			Add: c.leaseRenewed,
 			Update: func(old, l *coordination.Lease) {
 				if !equality.Semantic.DeepEqual(old.Spec, l.Spec) { // a watch that begins anew delivers all leases again

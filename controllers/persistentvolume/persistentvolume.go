@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
@@ -55,9 +57,9 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	volumes, claimInf := core.PersistentVolumes(), core.PersistentVolumeClaims()
-	classes, pods := env.Shared.Storage().V1().StorageClasses(), core.Pods().Informer()
+	classes, pods := storageinformers.New(env.Shared.Scoped()).StorageClasses(), core.Pods().Informer()
 	c := &Controller{
 		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
 		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),

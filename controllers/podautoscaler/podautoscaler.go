@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	autoscalinginformers "k8s.io/client-go/informers/autoscaling/v2"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	scalinglisters "k8s.io/client-go/listers/autoscaling/v2"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
@@ -63,7 +65,7 @@ func New(env *framework.Env, cfg *Config) (framework.Controller, error) {
 }
 
 func build(env *framework.Env, cfg Config, api metricsAPI, s scaler) (*Controller, error) {
-	hpas, pods := env.Shared.Autoscaling().V2().HorizontalPodAutoscalers(), env.Shared.Core().V1().Pods()
+	hpas, pods := autoscalinginformers.New(env.Shared.Scoped()).HorizontalPodAutoscalers(), coreinformers.New(env.Shared.Scoped()).Pods()
 	c := &Controller{env: env, hpas: hpas.Lister(), pods: pods.Lister(), scaler: s, api: api, cfg: cfg, known: map[framework.Key]*memory{}}
 	c.loop = framework.NewLoop(env.Queue, max(env.Workers, 1), env.Log, c.sync)
 	err := framework.On(c.loop, hpas.Informer(), framework.Handlers[*scalingv2.HorizontalPodAutoscaler]{

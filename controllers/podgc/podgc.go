@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -57,7 +58,7 @@ type Controller struct {
 
 // New builds the controller; keep is how many finished pods may stay, negative: all.
 func New(env *framework.Env, keep int) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
 		env: env, keep: keep, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(),

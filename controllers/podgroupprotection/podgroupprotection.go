@@ -15,6 +15,8 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	schedulinginformers "k8s.io/client-go/informers/scheduling/v1beta1"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1beta1"
 	"k8s.io/client-go/tools/cache"
 
@@ -38,7 +40,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	groups, pods := env.Shared.Scheduling().V1beta1().PodGroups(), env.Shared.Core().V1().Pods().Informer()
+	groups, pods := schedulinginformers.New(env.Shared.Scoped()).PodGroups(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	c := &Controller{env: env, groups: groups.Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(g *schedulingv1beta1.PodGroup) {

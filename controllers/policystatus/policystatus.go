@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/client-go/discovery"
+	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
 	registrationlisters "k8s.io/client-go/listers/admissionregistration/v1"
 
 	"keelson/controllers/framework"
@@ -37,7 +38,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	policies := env.Shared.Admissionregistration().V1().ValidatingAdmissionPolicies()
+	policies := admissioninformers.New(env.Shared.Scoped()).ValidatingAdmissionPolicies()
 	c := &Controller{env: env, policies: policies.Lister(), types: served{env.Client.Discovery()}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(p *registrationv1.ValidatingAdmissionPolicy) {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/ephemeral"
@@ -46,7 +47,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{env: env, byName: core.PersistentVolumeClaims().Lister(), pods: pods.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)

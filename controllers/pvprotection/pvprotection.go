@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/controllers/framework"
@@ -29,7 +30,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	volumes := env.Shared.Core().V1().PersistentVolumes()
+	volumes := coreinformers.New(env.Shared.Scoped()).PersistentVolumes()
 	c := &Controller{env: env, volumes: volumes.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(v *corev1.PersistentVolume) {

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -19,7 +20,7 @@ import (
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	c, err := replica.New(env, sets{env.Client, env.Shared.Apps().V1().ReplicaSets().Informer()})
+	c, err := replica.New(env, sets{env.Client, appsinformers.New(env.Shared.Scoped()).ReplicaSets().Informer()})
 	if err != nil {
 		return nil, fmt.Errorf("replicaset controller: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/client"
@@ -23,7 +24,7 @@ import (
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	c, err := replica.New(env, controllers{env.Client, env.Shared.Core().V1().ReplicationControllers().Informer()})
+	c, err := replica.New(env, controllers{env.Client, coreinformers.New(env.Shared.Scoped()).ReplicationControllers().Informer()})
 	if err != nil {
 		return nil, fmt.Errorf("replicationcontroller controller: %w", err)
 	}

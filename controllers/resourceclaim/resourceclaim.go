@@ -14,6 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 	"k8s.io/client-go/tools/cache"
@@ -59,7 +61,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	pods, g := env.Shared.Core().V1().Pods(), env.Shared.Resource().V1()
+	pods, g := coreinformers.New(env.Shared.Scoped()).Pods(), resourceinformers.New(env.Shared.Scoped())
 	claims, templates := g.ResourceClaims(), g.ResourceClaimTemplates()
 	c := &Controller{
 		env: env, pods: pods.Lister(), podIndex: pods.Informer().GetIndexer(), claims: claims.Lister(), owned: claims.Informer().GetIndexer(),

@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -66,7 +68,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
 		spaces: map[string]map[string]time.Time{}, waiting: map[framework.Key]time.Time{}, freed: map[framework.Key]bool{},
@@ -75,7 +77,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		c: c, gr: schema.GroupResource{Resource: "persistentvolumeclaims"}, informer: core.PersistentVolumeClaims().Informer,
 	}
 	c.devices = &lateInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
-		return env.Shared.Resource().V1().ResourceClaims().Informer()
+		return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
 	}}
 	c.others = newCounters(env.Client, c.changed)
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/client"
@@ -37,15 +37,15 @@ type Controller struct {
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
 	// own watches the config maps of our name alone: nobody else needs all config maps in memory.
-	own informers.SharedInformerFactory
+	own *client.Informers
 	pem string
 }
 
 // New builds the controller for the bundle pem.
 func New(env *framework.Env, pem []byte) (framework.Controller, error) {
-	namespaces := env.Shared.Core().V1().Namespaces()
+	namespaces := coreinformers.New(env.Shared.Scoped()).Namespaces()
 	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }})
-	cms := own.Core().V1().ConfigMaps()
+	cms := coreinformers.New(own.Scoped()).ConfigMaps()
 	c := &Controller{env: env, namespaces: namespaces.Lister(), maps: cms.Lister(), own: own, pem: string(pem)}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 
 	"keelson/controllers/framework"
@@ -43,7 +44,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	ranges, addresses := env.Shared.Networking().V1().ServiceCIDRs(), env.Shared.Networking().V1().IPAddresses()
+	ranges, addresses := networkinginformers.New(env.Shared.Scoped()).ServiceCIDRs(), networkinginformers.New(env.Shared.Scoped()).IPAddresses()
 	c := &Controller{env: env, ranges: ranges.Lister(), addresses: addresses.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 
@@ -43,7 +45,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, disc := env.Shared.Core().V1(), env.Shared.Discovery().V1()
+	core, disc := coreinformers.New(env.Shared.Scoped()), discoveryinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, services: core.Services().Lister(), nodes: core.Nodes().Lister(), pods: core.Pods().Lister(),
 		slices: disc.EndpointSlices().Lister(), told: map[string]string{},

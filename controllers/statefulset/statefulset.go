@@ -24,6 +24,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -52,8 +54,8 @@ type Controller struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	sets, pods := env.Shared.Apps().V1().StatefulSets(), env.Shared.Core().V1().Pods().Informer()
-	claims := env.Shared.Core().V1().PersistentVolumeClaims()
+	sets, pods := appsinformers.New(env.Shared.Scoped()).StatefulSets(), coreinformers.New(env.Shared.Scoped()).Pods().Informer()
+	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
 	live := func(ctx context.Context, namespace, name string) (metav1.Object, error) {
 		return env.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
 	}

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	migrationinformers "k8s.io/client-go/informers/storagemigration/v1"
 	migrationlisters "k8s.io/client-go/listers/storagemigration/v1"
 
 	"keelson/controllers/framework"
@@ -50,7 +51,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	orders := env.Shared.Storagemigration().V1().StorageVersionMigrations()
+	orders := migrationinformers.New(env.Shared.Scoped()).StorageVersionMigrations()
 	c := &Controller{env: env, orders: orders.Lister(), ended: map[types.UID]struct{}{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, orders.Informer(), framework.Each(func(m *migrationv1.StorageVersionMigration) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -48,7 +49,7 @@ type pending struct {
 
 // New builds the controller; it registers with env's informers.
 func New(env *framework.Env) (framework.Controller, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	pods := core.Pods().Informer()
 	c := &Controller{
 		env: env, nodes: core.Nodes().Lister(), pods: core.Pods().Lister(), index: pods.GetIndexer(), pending: map[framework.Key]pending{},

@@ -17,7 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/client"
@@ -31,7 +31,7 @@ type Controller struct {
 	loop     *framework.Loop[framework.Key]
 	secrets  corelisters.SecretLister
 	accounts corelisters.ServiceAccountLister
-	own      informers.SharedInformerFactory // of secrets of the type alone
+	own      *client.Informers // of secrets of the type alone
 	key      crypto.Signer
 	ca       []byte
 }
@@ -39,7 +39,7 @@ type Controller struct {
 // New builds the controller; key signs the tokens, ca is the PEM that pods trust the API server by.
 func New(env *framework.Env, key crypto.Signer, ca []byte) (framework.Controller, error) {
 	own := env.Lister().Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) { o.FieldSelector = "type=" + string(corev1.SecretTypeServiceAccountToken) }})
-	secrets, accounts := own.Core().V1().Secrets(), env.Shared.Core().V1().ServiceAccounts()
+	secrets, accounts := coreinformers.New(own.Scoped()).Secrets(), coreinformers.New(env.Shared.Scoped()).ServiceAccounts()
 	c := &Controller{env: env, secrets: secrets.Lister(), accounts: accounts.Lister(), own: own, key: key, ca: ca}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"keelson/controllers/framework"
@@ -50,7 +51,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	nodes := env.Shared.Core().V1().Nodes()
+	nodes := coreinformers.New(env.Shared.Scoped()).Nodes()
 	c := &Controller{env: env, nodes: nodes.Lister()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := framework.On(c.loop, nodes.Informer(), framework.Handlers[*corev1.Node]{

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	batchinformers "k8s.io/client-go/informers/batch/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -41,7 +42,7 @@ type controller struct {
 func New(env *framework.Env) (framework.Controller, error) {
 	c := &controller{env: env}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	jobs := env.Shared.Batch().V1().Jobs().Informer()
+	jobs := batchinformers.New(env.Shared.Scoped()).Jobs().Informer()
 	c.jobs = jobs.GetIndexer()
 	return c, framework.On(c.loop, jobs, framework.Handlers[*batchv1.Job]{Add: c.changed, Update: func(_, j *batchv1.Job) { c.changed(j) }})
 }

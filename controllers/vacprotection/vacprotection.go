@@ -16,6 +16,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	storageinformers "k8s.io/client-go/informers/storage/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -37,7 +39,7 @@ type Controller struct {
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
-	core, classes := env.Shared.Core().V1(), env.Shared.Storage().V1().VolumeAttributesClasses()
+	core, classes := coreinformers.New(env.Shared.Scoped()), storageinformers.New(env.Shared.Scoped()).VolumeAttributesClasses()
 	volumes, claims := core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer()
 	c := &Controller{env: env, classes: classes.Lister(), volumes: volumes.GetIndexer(), claims: claims.GetIndexer()}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -293,7 +294,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	f := k.cfg.Client.Informers(0, client.Scope{Tweak: func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", k.cfg.Name).String()
 	}})
-	inf := f.Core().V1().Nodes().Informer()
+	inf := coreinformers.New(f.Scoped()).Nodes().Informer()
 	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { k.heard(o) },
 		UpdateFunc: func(_, o any) { k.heard(o) },

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -92,17 +92,15 @@ func (l *LocalDirs) remove(name string) error {
 func (l *LocalDirs) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+	inf := coreinformers.NewFilteredPersistentVolumeInformer(l.client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{localvolume.NodeLabel: l.node}.String()
-	}))
-	volumes := f.Core().V1().PersistentVolumes()
+	})
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	look := func(o any) {
 		if v, ok := o.(*corev1.PersistentVolume); ok && l.doomed(v) {
 			queue.Add(v.Name)
 		}
 	}
-	inf := volumes.Informer()
 	err := errors.Join(
 		inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 			if apierrors.IsForbidden(err) {
@@ -118,17 +116,17 @@ func (l *LocalDirs) Run(ctx context.Context) {
 		l.log.Error("watch local volumes", "err", err) // it fails only for an informer that runs
 		return
 	}
-	f.Start(ctx.Done())
-	defer f.Shutdown()
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	wg.Go(func() { inf.RunWithContext(ctx) })
 	wg.Go(func() {
 		<-ctx.Done()
 		queue.ShutDown()
 	})
+	volumes := corelisters.NewPersistentVolumeLister(inf.GetIndexer())
 	for range removers {
 		wg.Go(func() {
-			for l.removeNext(ctx, queue, volumes.Lister()) {
+			for l.removeNext(ctx, queue, volumes) {
 			}
 		})
 	}

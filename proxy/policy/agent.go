@@ -11,7 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	networkinglisters "k8s.io/client-go/listers/networking/v1"
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +38,7 @@ type Config struct {
 // Agent keeps a node's rules at what the API says.
 type Agent struct {
 	cfg        Config
-	factory    informers.SharedInformerFactory
+	informers  *client.Informers
 	policies   networkinglisters.NetworkPolicyLister
 	namespaces corelisters.NamespaceLister
 	pods       corelisters.PodLister
@@ -58,8 +59,8 @@ func New(cfg Config) *Agent {
 	}
 	f := cfg.Client.Informers(0, client.Scope{})
 	return &Agent{
-		cfg: cfg, factory: f, queue: newQueue(), ready: make(chan struct{}), state: NewState(), early: map[string]early{},
-		policies: f.Networking().V1().NetworkPolicies().Lister(), namespaces: f.Core().V1().Namespaces().Lister(), pods: f.Core().V1().Pods().Lister(),
+		cfg: cfg, informers: f, queue: newQueue(), ready: make(chan struct{}), state: NewState(), early: map[string]early{},
+		policies: networkinginformers.New(f.Scoped()).NetworkPolicies().Lister(), namespaces: coreinformers.New(f.Scoped()).Namespaces().Lister(), pods: coreinformers.New(f.Scoped()).Pods().Lister(),
 	}
 }
 
@@ -78,12 +79,11 @@ func (a *Agent) Run(ctx context.Context, ready func()) error {
 	defer work.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	a.factory.StartWithContext(ctx)
-	defer a.factory.Shutdown()
+	a.informers.StartWithContext(ctx)
+	defer a.informers.Shutdown()
 	defer cancel() // before Shutdown waits
 	ready()
-	synced := a.factory.WaitForCacheSyncWithContext(ctx)
-	if synced.Err != nil || ctx.Err() != nil {
+	if !a.informers.WaitForCacheSync(ctx) || ctx.Err() != nil {
 		return nil // it waits until ctx is done
 	}
 	damage := make(chan struct{}, 1)
@@ -241,13 +241,13 @@ func (a *Agent) settle() {
 
 // listen puts what changes into the queue.
 func (a *Agent) listen() error {
-	_, err1 := a.factory.Networking().V1().NetworkPolicies().Informer().AddEventHandler(handler(func(p *networkingv1.NetworkPolicy) {
+	_, err1 := networkinginformers.New(a.informers.Scoped()).NetworkPolicies().Informer().AddEventHandler(handler(func(p *networkingv1.NetworkPolicy) {
 		a.queue.add(key{policyKey, p.Namespace, p.Name})
 	}))
-	_, err2 := a.factory.Core().V1().Namespaces().Informer().AddEventHandler(handler(func(n *corev1.Namespace) {
+	_, err2 := coreinformers.New(a.informers.Scoped()).Namespaces().Informer().AddEventHandler(handler(func(n *corev1.Namespace) {
 		a.queue.add(key{namespaceKey, "", n.Name})
 	}))
-	_, err3 := a.factory.Core().V1().Pods().Informer().AddEventHandler(handler(func(p *corev1.Pod) {
+	_, err3 := coreinformers.New(a.informers.Scoped()).Pods().Informer().AddEventHandler(handler(func(p *corev1.Pod) {
 		a.queue.add(key{podKey, p.Namespace, p.Name})
 	}))
 	return errors.Join(err1, err2, err3)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	appsinformers "k8s.io/client-go/informers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -50,7 +51,7 @@ type Keeper struct {
 
 // New returns a keeper on the shared informer of ControllerRevisions. live reads a workload, of the kind owner, past all caches.
 func New(env *framework.Env, owner schema.GroupVersionKind, live func(ctx context.Context, namespace, name string) (metav1.Object, error)) (*Keeper, error) {
-	inf := env.Shared.Apps().V1().ControllerRevisions().Informer()
+	inf := appsinformers.New(env.Shared.Scoped()).ControllerRevisions().Informer()
 	if err := framework.EnsureIndex(inf, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	podkind "keelson/api/core/pod"
@@ -61,7 +62,7 @@ func New(env *framework.Env, kind Kind) (*Controller, error) {
 		return kind.Sets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
-	pods := env.Shared.Core().V1().Pods().Informer()
+	pods := coreinformers.New(env.Shared.Scoped()).Pods().Informer()
 	if err := framework.EnsureIndex(pods, framework.ByController, framework.IndexByController); err != nil {
 		return nil, err
 	}

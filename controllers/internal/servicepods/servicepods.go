@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	endpointutil "k8s.io/endpointslice/util"
@@ -30,7 +31,7 @@ type Services struct {
 
 // Of adds the index to the services' informer.
 func Of(env *framework.Env) (*Services, error) {
-	core := env.Shared.Core().V1()
+	core := coreinformers.New(env.Shared.Scoped())
 	services := core.Services().Informer()
 	if err := framework.EnsureIndex(services, bySelector, indexBySelector); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package servicepods
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -34,11 +35,11 @@ func TestWatch(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stop := make(chan struct{})
-		shared.Start(stop)
-		shared.WaitForCacheSync(stop)
+		ctx, cancel := context.WithCancel(t.Context())
+		shared.StartWithContext(ctx)
+		shared.WaitForCacheSync(ctx)
 		defer shared.Shutdown()
-		defer close(stop)
+		defer cancel()
 		var woken []string
 		h := s.Watch(func(k framework.Key) { woken = append(woken, k.String()) })
 		base := &corev1.Pod{

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -22,7 +23,7 @@ type Slices struct {
 
 // SlicesOf adds the index to the informer of endpoint slices. manager is the value of the label managed-by.
 func SlicesOf(env *framework.Env, manager string) (*Slices, error) {
-	inf := env.Shared.Discovery().V1().EndpointSlices().Informer()
+	inf := discoveryinformers.New(env.Shared.Scoped()).EndpointSlices().Informer()
 	if err := framework.EnsureIndex(inf, byService, indexByService); err != nil {
 		return nil, err
 	}
