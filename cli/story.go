@@ -139,35 +139,9 @@ func timelineCommand(std Stdio) *cobra.Command {
 			return err
 		}
 		defer func() { owned.print(std.Out, f.output, name) }()
-		path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
-		body, err := f.get(c.Context(), path)
+		body, err := f.openTimeline(c.Context(), std.Err, name, follow)
 		if err != nil {
-			err = f.unknown(c.Context(), name, err)
-		}
-		switch {
-		case follow && errors.Is(err, errNoPod):
-			_, _ = fmt.Fprintf(std.Err, "waiting for pod %s/%s\n", f.namespace, name)
-		case err != nil:
 			return err
-		case follow:
-			var first timeline.Story
-			err := json.NewDecoder(body).Decode(&first)
-			_ = body.Close() // only the first look
-			if err != nil {
-				return fmt.Errorf("read timeline: %w", err)
-			}
-			follow = !first.Partial // it has no Ready to wait for any more
-			body = nil
-		}
-		if body == nil && !follow {
-			if body, err = f.get(c.Context(), path); err != nil {
-				return err
-			}
-		}
-		if follow {
-			if body, err = f.get(c.Context(), path+"?follow=true"); err != nil {
-				return err
-			}
 		}
 		defer func() { _ = body.Close() }()
 		if f.output == "json" {
@@ -184,6 +158,32 @@ func timelineCommand(std Stdio) *cobra.Command {
 		})
 	}
 	return c
+}
+
+// openTimeline gets a pod's story. follow: it goes on until the pod is Ready, also of a pod that is not there yet.
+func (f *storyFlags) openTimeline(ctx context.Context, stderr io.Writer, name string, follow bool) (io.ReadCloser, error) {
+	path := "/keelson/v1/timeline/" + url.PathEscape(f.namespace) + "/" + url.PathEscape(name)
+	body, err := f.get(ctx, path)
+	if err != nil {
+		err = f.unknown(ctx, name, err)
+	}
+	switch {
+	case follow && errors.Is(err, errNoPod):
+		_, _ = fmt.Fprintf(stderr, "waiting for pod %s/%s\n", f.namespace, name)
+	case err != nil || !follow:
+		return body, err
+	default:
+		var first timeline.Story
+		err := json.NewDecoder(body).Decode(&first)
+		_ = body.Close() // only the first look
+		if err != nil {
+			return nil, fmt.Errorf("read timeline: %w", err)
+		}
+		if first.Partial { // it has no Ready to wait for any more
+			return f.get(ctx, path)
+		}
+	}
+	return f.get(ctx, path+"?follow=true")
 }
 
 // printStories renders each story of the stream; a later one (with --follow) replaces the earlier on a terminal.

@@ -331,8 +331,24 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 	if err != nil {
 		return assembled{}, err
 	}
-	server, err = apiserver.New(apiserver.Config{
-		Store:       served,
+	cfg := c.apiServerConfig()
+	cfg.Store = served
+	cfg.Parts = c.keys.requestParts(rbac, &c.cfg.API, c.cfg.broughtRanges(), files, toldClientCAs)
+	cfg.Follow = followRBAC(rbac)
+	cfg.Audit, cfg.Tracing = auditor, tracing
+	cfg.ServiceCIDRs, cfg.NodePorts, cfg.Advertise = services.ranges, services.nodePorts, services.advertise
+	cfg.Extra = map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)}
+	cfg.Decision, cfg.Marks = tl.Decision, marks
+	server, err = apiserver.New(cfg)
+	if err != nil {
+		return assembled{}, err
+	}
+	return assembled{server, files, marks}, nil
+}
+
+// apiServerConfig is what is known of the API server before its parts are made.
+func (c *Cluster) apiServerConfig() apiserver.Config {
+	return apiserver.Config{
 		Listener:    c.listener,
 		Connections: c.shares.API,
 		Streams:     c.shares.Streams,
@@ -342,33 +358,18 @@ func (c *Cluster) assemble(st store.Store) (assembled, error) {
 
 		Checks:     policyChecks(),
 		Gates:      c.cfg.Gates,
-		Parts:      c.keys.requestParts(rbac, &c.cfg.API, c.cfg.broughtRanges(), files, toldClientCAs),
-		Audit:      auditor,
-		Tracing:    tracing,
 		Collectors: slices.Concat(clientMetrics(), electionMetrics(), controllers.Collectors(), scheduler.Collectors(), proxy.Collectors(), dns.Collectors(), []prometheus.Collector{buildInfo()}),
-		Follow:     followRBAC(rbac),
 		Bootstrap:  slices.Concat(bootstrapObjects(c.cfg.Gates), []runtime.Object{c.keys.authenticationInfo()}, c.keys.kubeletClientInfo()),
 		Withdrawn:  nodesReadAll(table()),
 		Kubelet:    c.keys.kubeletClient(),
 		Outbound:   outbound.Config{Listeners: c.otherListeners()},
 		FrontProxy: &c.keys.toOthers,
-		Extra:      map[string]http.Handler{"/keelson/v1/": tl.Handler(markSender(func() *apiserver.Reader { return server.Reader() })), BackupPath: serveBackup(st, c.log)},
-
-		Here:         c.agentsHere(),
-		ServiceCIDRs: services.ranges,
-		NodePorts:    services.nodePorts,
-		Advertise:    services.advertise,
-		Shared:       len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
-		Version:      versionInfo(),
-		Flags:        c.cfg.API.Flags,
-		Decision:     tl.Decision,
-		Marks:        marks,
-		Log:          c.log.With(deeds.Key, deeds.APIServer),
-	})
-	if err != nil {
-		return assembled{}, err
+		Here:       c.agentsHere(),
+		Shared:     len(c.cfg.Etcd.Servers) > 0 || c.etcd != nil,
+		Version:    versionInfo(),
+		Flags:      c.cfg.API.Flags,
+		Log:        c.log.With(deeds.Key, deeds.APIServer),
 	}
-	return assembled{server, files, marks}, nil
 }
 
 // otherListeners are where this process serves beside the API.

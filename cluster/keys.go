@@ -88,13 +88,8 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	if err := k.openProxy(i); err != nil {
 		return nil, err
 	}
-	for _, r := range table() {
-		if r.file == "" || i.dir == "" {
-			continue // without files nothing runs as a process of its own
-		}
-		u := r.user(cfg)
-		groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == auth.Authenticated })
-		if k.agentPairs[r.file], err = ca.Client(r.file, pki.Subject{Name: u.Name, Groups: groups}); err != nil {
+	if i.dir != "" { // without files nothing runs as a process of its own
+		if err := k.openAgents(cfg); err != nil {
 			return nil, err
 		}
 	}
@@ -113,6 +108,21 @@ func (i *identities) open(cfg Config) (*keys, error) {
 	}
 	k.serving.SetClientCAs("clients", slices.Concat(ca.CertPEM(), k.clientCA))
 	return k, nil
+}
+
+// openAgents makes the client certificates of roles that may run as processes of their own.
+func (k *keys) openAgents(cfg Config) (err error) {
+	for _, r := range table() {
+		if r.file == "" {
+			continue
+		}
+		u := r.user(cfg)
+		groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == auth.Authenticated })
+		if k.agentPairs[r.file], err = k.ca.Client(r.file, pki.Subject{Name: u.Name, Groups: groups}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const frontProxyUser = "front-proxy-client"

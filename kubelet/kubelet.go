@@ -83,32 +83,11 @@ func New(cfg Config) (*Kubelet, error) {
 		cfg: cfg, component: "kubelet " + cfg.NodeName, workers: map[string]*entry{}, byName: map[string]string{}, staticGone: make(chan struct{}, 1),
 		admitted: map[string]*corev1.Pod{}, meter: meter.New(), events: cfg.Client.Events("kubelet", cfg.NodeName, cfg.Log),
 	}
-	ips := make([]string, 0, len(cfg.NodeIPs))
-	for _, ip := range cfg.NodeIPs {
-		ips = append(ips, ip.String())
-	}
 	var err error
 	if err = k.newEviction(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
-	labels, annotations := cfg.Labels, map[string]string{volumeapi.AnnotationManaged: "true"}
-	maps.Copy(annotations, cfg.Annotations)
-	if cfg.VolumesDir != "" {
-		labels = maps.Clone(labels)
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[localvolume.NodeHas] = "true"
-		annotations[localvolume.NodeAnnotation] = cfg.VolumesDir
-	}
-	k.node, err = node.New(node.Config{
-		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: ips,
-		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
-		InUse: k.volumesInUse, Plugins: k.pluginResources, Heard: k.heardNode,
-		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
-		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
-	})
-	if err != nil {
+	if err = k.newNode(); err != nil {
 		return nil, fmt.Errorf("kubelet: %w", err)
 	}
 	if k.sysctls, err = newSysctls(k.node.Machine().Kernel, cfg.AllowedUnsafeSysctls); err != nil {
@@ -139,16 +118,53 @@ func New(cfg Config) (*Kubelet, error) {
 	k.probes = probe.NewManager(runner, &probeListener{k})
 	k.services.client = cfg.Client.Interface
 	k.classes.client = cfg.Client
-	k.env = &pod.Env{
+	k.env = k.podEnv(runner)
+	return k, nil
+}
+
+// newNode makes the keeper of the node's object.
+func (k *Kubelet) newNode() (err error) {
+	cfg := &k.cfg
+	labels, annotations := cfg.Labels, map[string]string{volumeapi.AnnotationManaged: "true"}
+	maps.Copy(annotations, cfg.Annotations)
+	if cfg.VolumesDir != "" {
+		labels = maps.Clone(labels)
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[localvolume.NodeHas] = "true"
+		annotations[localvolume.NodeAnnotation] = cfg.VolumesDir
+	}
+	k.node, err = node.New(node.Config{
+		Name: cfg.NodeName, Client: cfg.Client, Runtime: cfg.Runtime, Events: k.events, Log: cfg.Log, Hostname: cfg.Hostname, IPs: k.nodeIPs(),
+		Port: cfg.Port, PodCIDRs: cfg.PodCIDRs, Labels: labels, Annotations: annotations, Taints: cfg.Taints, MaxPods: cfg.MaxPods, Reserved: cfg.KubeReserved,
+		InUse: k.volumesInUse, Plugins: k.pluginResources, Heard: k.heardNode,
+		Kept: k.kept, Pressures: k.eviction.Conditions, Register: cfg.RegisterNode, Version: cfg.Version, DataDir: cfg.RootDir,
+		LeaseEvery: cfg.LeaseInterval, StatusEvery: cfg.StatusInterval,
+	})
+	return err
+}
+
+func (k *Kubelet) nodeIPs() []string {
+	ips := make([]string, 0, len(k.cfg.NodeIPs))
+	for _, ip := range k.cfg.NodeIPs {
+		ips = append(ips, ip.String())
+	}
+	return ips
+}
+
+// podEnv is what all workers of pods share.
+func (k *Kubelet) podEnv(runner *probe.Runner) *pod.Env {
+	cfg := &k.cfg
+	return &pod.Env{
 		Component: k.component, API: cfg.Client, Runtime: cfg.Runtime.Runtime, Images: k.images, Volumes: k.volumes, Devices: k.devices, Plugins: k.devicePlugins, Users: k.users, Refs: k.refs,
 		Probes: k.probes, Prober: runner, Events: k.events, Marks: cfg.Marks, Meter: k.meter, Log: cfg.Log,
-		Hostname: cfg.Hostname, HostIPs: ips, MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
+		Hostname: cfg.Hostname, HostIPs: k.nodeIPs(), MemoryBytes: k.node.Machine().Memory, LogDir: cfg.LogDir, CgroupParent: cfg.CgroupRoot,
 		SeccompDir: filepath.Join(cfg.RootDir, "seccomp"), Settle: cfg.StatusSettle,
 		ClusterDomain: cfg.ClusterDomain, ClusterDNS: cfg.ClusterDNS, ResolvConf: cfg.ResolvConf, HostsFile: cfg.HostsFile,
 		Services: k.services.of, Allocatable: k.allocatable, Admit: k.admit, Resize: k.resize, Adopt: k.adopt, Handler: k.classes.handler,
 		Node: k.node.Ref,
 	}
-	return k, nil
 }
 
 // Run registers the node, calls ready when it is Ready, and looks after its pods until ctx is done. Containers outlive it.

@@ -62,13 +62,7 @@ func Deployment(on gates.On) *kind.Kind {
 			{Name: "Available", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]},
 			kind.AgeColumn, containersColumn, imagesColumn, selectorColumn(appsv1.DeploymentSpec{}.SwaggerDoc()["selector"]),
 		},
-		Row: func(d *appsv1.Deployment) []any {
-			n, i := containers(&d.Spec.Template.Spec)
-			return []any{
-				d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, replicas(d.Spec.Replicas)), int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas),
-				kind.Age(d.CreationTimestamp), n, i, metav1.FormatLabelSelector(d.Spec.Selector),
-			}
-		},
+		Row: deploymentRow,
 		Status: &kind.Sub[*appsv1.Deployment]{
 			PrepareUpdate: func(d, old *appsv1.Deployment) {
 				d.Spec, d.Labels = old.Spec, old.Labels
@@ -83,6 +77,14 @@ func Deployment(on gates.On) *kind.Kind {
 			Path: []string{"spec", "replicas"},
 		},
 	}.Erase()
+}
+
+func deploymentRow(d *appsv1.Deployment) []any {
+	n, i := containers(&d.Spec.Template.Spec)
+	return []any{
+		d.Name, fmt.Sprintf("%d/%d", d.Status.ReadyReplicas, replicas(d.Spec.Replicas)), int64(d.Status.UpdatedReplicas), int64(d.Status.AvailableReplicas),
+		kind.Age(d.CreationTimestamp), n, i, metav1.FormatLabelSelector(d.Spec.Selector),
+	}
 }
 
 func defaultDeployment(d *appsv1.Deployment) {

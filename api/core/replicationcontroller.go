@@ -67,16 +67,7 @@ func ReplicationController(on gates.On) *kind.Kind {
 		Fields: func(rc *corev1.ReplicationController) fields.Set {
 			return fields.Set{"status.replicas": fmt.Sprint(rc.Status.Replicas)}
 		},
-		Columns: []metav1.TableColumnDefinition{
-			kind.NameColumn,
-			{Name: "Desired", Type: "integer", Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]},
-			{Name: "Current", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]},
-			{Name: "Ready", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]},
-			kind.AgeColumn,
-			{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
-			{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
-			{Name: "Selector", Type: "string", Priority: 1, Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]},
-		},
+		Columns:         replicationControllerColumns(),
 		Row:             replicationControllerRow,
 		OrphanByDefault: true,
 		Status: &kind.Sub[*corev1.ReplicationController]{
@@ -91,6 +82,19 @@ func ReplicationController(on gates.On) *kind.Kind {
 			Path: []string{"spec", "replicas"},
 		},
 	}.Erase()
+}
+
+func replicationControllerColumns() []metav1.TableColumnDefinition {
+	return []metav1.TableColumnDefinition{
+		kind.NameColumn,
+		{Name: "Desired", Type: "integer", Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["replicas"]},
+		{Name: "Current", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["replicas"]},
+		{Name: "Ready", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]},
+		kind.AgeColumn,
+		{Name: "Containers", Type: "string", Priority: 1, Description: "Names of each container in the template."},
+		{Name: "Images", Type: "string", Priority: 1, Description: "Images referenced by each container in the template."},
+		{Name: "Selector", Type: "string", Priority: 1, Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"]},
+	}
 }
 
 // defaultReplicationController: selector and labels default to the template's labels.

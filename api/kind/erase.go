@@ -40,6 +40,7 @@ func (s Spec[T]) Erase() *Kind {
 	case k.ValidateName == nil:
 		k.ValidateName = validation.NameIsDNSSubdomain
 	}
+	k.Fields = s.fieldSet
 	k.Warnings = func(obj, old Object) []string {
 		if s.Warnings == nil {
 			return nil
@@ -47,17 +48,38 @@ func (s Spec[T]) Erase() *Kind {
 		o, _ := old.(T)
 		return s.Warnings(obj.(T), o)
 	}
-	k.Fields = func(obj Object) fields.Set {
-		set := fields.Set{}
-		if s.Fields != nil {
-			set = s.Fields(obj.(T))
+	k.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
+		if s.Grace == nil {
+			return 0
 		}
-		set["metadata.name"] = obj.GetName()
-		if s.Namespaced {
-			set["metadata.namespace"] = obj.GetNamespace()
-		}
-		return set
+		return s.Grace(obj.(T), opts)
 	}
+	s.eraseTable(k)
+	s.eraseSubresources(k)
+	for version, read := range s.StoredVersions {
+		if k.StoredVersions == nil {
+			k.StoredVersions = map[string]func([]byte) (Object, error){}
+		}
+		k.StoredVersions[version] = func(doc []byte) (Object, error) { return read(doc) }
+	}
+	return k
+}
+
+// fieldSet has the values that field selectors compare.
+func (s *Spec[T]) fieldSet(obj Object) fields.Set {
+	set := fields.Set{}
+	if s.Fields != nil {
+		set = s.Fields(obj.(T))
+	}
+	set["metadata.name"] = obj.GetName()
+	if s.Namespaced {
+		set["metadata.namespace"] = obj.GetNamespace()
+	}
+	return set
+}
+
+// eraseTable sets what `kubectl get` prints.
+func (s *Spec[T]) eraseTable(k *Kind) {
 	k.Row = func(obj Object) []any { return []any{obj.GetName(), Age(obj.GetCreationTimestamp())} }
 	if s.Row != nil {
 		k.Row = func(obj Object) []any { return s.Row(obj.(T)) }
@@ -67,12 +89,9 @@ func (s Spec[T]) Erase() *Kind {
 	if s.Done != nil {
 		k.Done = func(obj Object) []metav1.TableRowCondition { return s.Done(obj.(T)) }
 	}
-	k.Grace = func(obj Object, opts *metav1.DeleteOptions) int64 {
-		if s.Grace == nil {
-			return 0
-		}
-		return s.Grace(obj.(T), opts)
-	}
+}
+
+func (s *Spec[T]) eraseSubresources(k *Kind) {
 	if s.Status != nil {
 		k.Subs["status"] = s.Status.erase()
 	}
@@ -86,13 +105,6 @@ func (s Spec[T]) Erase() *Kind {
 			Path: s.Scale.Path,
 		}
 	}
-	for version, read := range s.StoredVersions {
-		if k.StoredVersions == nil {
-			k.StoredVersions = map[string]func([]byte) (Object, error){}
-		}
-		k.StoredVersions[version] = func(doc []byte) (Object, error) { return read(doc) }
-	}
-	return k
 }
 
 func (s *Sub[T]) erase() *ErasedSub {

@@ -241,25 +241,6 @@ func validateSliceUpdate(s, old *slice) field.ErrorList { return sliceErrors(s, 
 // DeviceTaintRule describes resource.k8s.io/v1 DeviceTaintRule.
 func DeviceTaintRule() *kind.Kind {
 	type rule = resourcev1.DeviceTaintRule
-	valid := func(r, old *rule) field.ErrorList {
-		l := check.At(field.NewPath("spec"))
-		l.Add(meta.Finalizers(r)...)
-		if s := r.Spec.DeviceSelector; s != nil {
-			l.In("deviceSelector")
-			if s.Driver != nil {
-				podspec.DriverName(l, "driver", *s.Driver)
-			}
-			if s.Pool != nil {
-				poolName(l, "pool", *s.Pool)
-			}
-			if s.Device != nil {
-				l.Label("device", *s.Device)
-			}
-			l.Out()
-		}
-		l.Within("taint", func() { validateTaint(l, &r.Spec.Taint, old.Spec.Taint.Effect) })
-		return l.Errors()
-	}
 	return kind.Spec[*rule]{
 		Names:   names("DeviceTaintRule", "devicetaintrules", "devicetaintrule", false),
 		New:     func() *rule { return &rule{} },
@@ -275,8 +256,8 @@ func DeviceTaintRule() *kind.Kind {
 			}
 			r.Generation = bumped(old.Generation, r.Spec, old.Spec)
 		},
-		Validate:              func(r *rule) field.ErrorList { return valid(r, &rule{}) },
-		ValidateUpdate:        valid,
+		Validate:              func(r *rule) field.ErrorList { return validateTaintRule(r, &rule{}) },
+		ValidateUpdate:        validateTaintRule,
 		NoUnconditionalUpdate: true,
 
 		Columns: []metav1.TableColumnDefinition{
@@ -301,4 +282,24 @@ func DeviceTaintRule() *kind.Kind {
 			},
 		},
 	}.Erase()
+}
+
+func validateTaintRule(r, old *resourcev1.DeviceTaintRule) field.ErrorList {
+	l := check.At(field.NewPath("spec"))
+	l.Add(meta.Finalizers(r)...)
+	if s := r.Spec.DeviceSelector; s != nil {
+		l.In("deviceSelector")
+		if s.Driver != nil {
+			podspec.DriverName(l, "driver", *s.Driver)
+		}
+		if s.Pool != nil {
+			poolName(l, "pool", *s.Pool)
+		}
+		if s.Device != nil {
+			l.Label("device", *s.Device)
+		}
+		l.Out()
+	}
+	l.Within("taint", func() { validateTaint(l, &r.Spec.Taint, old.Spec.Taint.Effect) })
+	return l.Errors()
 }

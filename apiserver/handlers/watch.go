@@ -57,23 +57,8 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	header.Set("Content-Type", wire.StreamType(shape.want.Media))
 	w.WriteHeader(http.StatusOK)
 	out := http.NewResponseController(w)
-	// A client that does not take what it asked for is cut off: it holds memory, and resumes where it was.
-	var mu sync.Mutex
-	over := false // the answer is no longer ours
-	slow := time.AfterFunc(h.slowest, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
-		}
-	})
-	slow.Stop()
-	defer func() {
-		slow.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		over = true
-	}()
+	slow, release := cutSlow(out, h.slowest)
+	defer release()
 	s := stream{shape: shape, teller: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
 		slow.Reset(h.slowest)
 		defer slow.Stop()
@@ -90,6 +75,27 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	_ = out.Flush() // the client waits for the header; if it is gone the first event will tell
 	s.run(ctx, events, h.stopping)
 	return nil
+}
+
+// cutSlow is a timer, stopped, that cuts off a client which does not take what it asked for: it holds memory, and resumes where it was.
+// After release it no longer touches the answer.
+func cutSlow(out *http.ResponseController, after time.Duration) (slow *time.Timer, release func()) {
+	var mu sync.Mutex
+	over := false // the answer is no longer ours
+	slow = time.AfterFunc(after, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = out.SetWriteDeadline(time.Now()) // in-process watches have no deadlines, nor slow clients
+		}
+	})
+	slow.Stop()
+	return slow, func() {
+		slow.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+	}
 }
 
 // stream turns events into frames.

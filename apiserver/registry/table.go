@@ -46,7 +46,11 @@ import (
 
 // Table lists every resource the server serves when these gates are on. To add a kind, add a line.
 func Table(on gates.On) []Row {
-	return slices.Concat([]Row{
+	return slices.Concat(coreGroup(on), namedGroups(on), podGroups(on), reviews())
+}
+
+func coreGroup(on gates.On) []Row {
+	return []Row{
 		{Kind: core.Namespace(), IsNamespace: true, Held: namespaceHeld, Terminate: terminateNamespace, ExcludedVerbs: []string{"deletecollection"}},
 		{Kind: core.Node(), Subresources: nodeSubs},
 		{Kind: core.ConfigMap()},
@@ -66,6 +70,11 @@ func Table(on gates.On) []Row {
 		},
 		{Kind: core.PodTemplate(on), NameOnCreate: true, ReturnsDeleted: true},
 		{Kind: core.Event(), AnyFinalizer: objectAlone, TTL: true},
+	}
+}
+
+func namedGroups(on gates.On) []Row {
+	return []Row{
 		{Kind: events.Event(), TTL: true, View: eventView},
 		{Kind: admissionregistration.ValidatingWebhookConfiguration(), AnyFinalizer: all},
 		{Kind: admissionregistration.MutatingWebhookConfiguration(), AnyFinalizer: all},
@@ -119,11 +128,11 @@ func Table(on gates.On) []Row {
 		{Kind: storage.CSIStorageCapacity()},
 		{Kind: storagemigration.StorageVersionMigration(), Reset: statusAlone},
 		{Kind: apiextensions.CustomResourceDefinition(), AnyFinalizer: all, KeepsEmpty: true, Held: apiextensions.Held, Terminate: apiextensions.Terminate},
-	}, groups(on), reviews())
+	}
 }
 
-// groups are the kinds of gate GenericWorkload.
-func groups(on gates.On) []Row {
+// podGroups are the kinds of gate GenericWorkload.
+func podGroups(on gates.On) []Row {
 	if !on.GenericWorkload {
 		return nil
 	}

@@ -116,13 +116,19 @@ func (w *Worker) step(ctx context.Context) time.Time {
 		w.do(ctx, in, a)
 	}
 	if !plan.Terminal && !plan.Stopping {
-		wake = earliest(wake, w.s.refresh)
-		if !w.s.refresh.IsZero() && !time.Now().Before(w.s.refresh) {
-			w.s.volDirt, w.s.refresh = true, time.Time{}
-			w.Wake()
-		}
+		wake = earliest(wake, w.refreshVolumes())
 	}
 	return wake
+}
+
+// refreshVolumes marks the volumes' files as old when their time has come; it returns when that was, or will be.
+func (w *Worker) refreshVolumes() time.Time {
+	at := w.s.refresh
+	if !at.IsZero() && !time.Now().Before(at) {
+		w.s.volDirt, w.s.refresh = true, time.Time{}
+		w.Wake()
+	}
+	return at
 }
 
 // admit asks whether the pod may run here; false: not yet, the step is woken again.

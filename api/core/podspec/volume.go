@@ -145,6 +145,28 @@ func (c *Checker) onlySource(v *corev1.Volume) {
 		c.Out()
 	}
 	c.legacyVolume(v, in)
+	c.apiVolume(v, in)
+	if in(s.CSI != nil, "csi") {
+		c.csi(s.CSI)
+		c.Out()
+	}
+	if in(s.Ephemeral != nil, "ephemeral") {
+		c.ephemeralVolume(s.Ephemeral)
+		c.Out()
+		c.ephemeralName(v.Name)
+	}
+	if in(s.Image != nil, "image") {
+		if c.meta != nil && s.Image.Reference == "" {
+			c.Required("reference", "")
+		}
+		c.pullPolicy("pullPolicy", s.Image.PullPolicy)
+		c.Out()
+	}
+}
+
+// apiVolume checks the sources whose files come from the API, and claims.
+func (c *Checker) apiVolume(v *corev1.Volume, in func(set bool, child string) bool) {
+	s := &v.VolumeSource
 	if in(s.PersistentVolumeClaim != nil, "persistentVolumeClaim") {
 		c.requiredName("claimName", s.PersistentVolumeClaim.ClaimName)
 		c.Out()
@@ -165,22 +187,6 @@ func (c *Checker) onlySource(v *corev1.Volume) {
 	if in(s.Projected != nil, "projected") {
 		c.mode("defaultMode", s.Projected.DefaultMode)
 		c.projected(s.Projected)
-		c.Out()
-	}
-	if in(s.CSI != nil, "csi") {
-		c.csi(s.CSI)
-		c.Out()
-	}
-	if in(s.Ephemeral != nil, "ephemeral") {
-		c.ephemeralVolume(s.Ephemeral)
-		c.Out()
-		c.ephemeralName(v.Name)
-	}
-	if in(s.Image != nil, "image") {
-		if c.meta != nil && s.Image.Reference == "" {
-			c.Required("reference", "")
-		}
-		c.pullPolicy("pullPolicy", s.Image.PullPolicy)
 		c.Out()
 	}
 }
@@ -236,75 +242,106 @@ func (c *Checker) downwardFile(f *corev1.DownwardAPIVolumeFile) {
 	c.mode("mode", f.Mode)
 }
 
-func (c *Checker) projected(p *corev1.ProjectedVolumeSource) { //nolint:gocognit // flat: one block per kind of source
+func (c *Checker) projected(v *corev1.ProjectedVolumeSource) {
 	var paths check.Set
-	// once reports a path, at the projected volume, that an earlier source has; culprit is the value to print.
-	once := func(p, culprit string) {
-		if p != "" && !paths.Add(p) {
-			c.Invalid("", culprit, "conflicting duplicate paths")
-		}
-	}
-	for i := range p.Sources {
-		s, n := &p.Sources[i], 0
-		at := func(child string) { n++; c.In("sources"); c.Index(i); c.In(child) }
-		out := func() { c.Out(); c.Out(); c.Out() }
-		if s.Secret != nil {
-			at("secret")
-			c.requiredName("name", s.Secret.Name)
-			c.keyPaths(s.Secret.Items)
-			out()
-			for _, item := range s.Secret.Items {
-				once(item.Path, s.Secret.Name)
-			}
-		}
-		if s.ConfigMap != nil {
-			at("configMap")
-			c.requiredName("name", s.ConfigMap.Name)
-			c.keyPaths(s.ConfigMap.Items)
-			out()
-			for _, item := range s.ConfigMap.Items {
-				once(item.Path, s.ConfigMap.Name)
-			}
-		}
-		if s.DownwardAPI != nil {
-			at("downwardAPI")
-			for j := range s.DownwardAPI.Items {
-				c.downwardFile(&s.DownwardAPI.Items[j])
-			}
-			out()
-			for _, item := range s.DownwardAPI.Items {
-				once(item.Path, item.Path)
-			}
-		}
-		if t := s.ServiceAccountToken; t != nil {
-			at("serviceAccountToken")
-			c.tokenSeconds(t)
-			out()
-			c.requiredName("path", t.Path)
-			c.localPath("path", t.Path)
-		}
-		if b := s.ClusterTrustBundle; b != nil {
-			at("clusterTrustBundle")
-			c.trustBundle(b)
-			out()
-			if !paths.Add(b.Path) {
-				c.Invalid("", b.Path, "conflicting duplicate paths")
-			}
-		}
-		if pc := s.PodCertificate; pc != nil {
-			at("podCertificate")
-			c.podCertificate(pc)
-			out()
-			for _, path := range []string{pc.CredentialBundlePath, pc.KeyPath, pc.CertificateChainPath} {
-				once(path, path)
-			}
-		}
-		if n > 1 {
+	for i := range v.Sources {
+		p := projection{c: c, index: i, paths: &paths}
+		p.files(&v.Sources[i])
+		p.credentials(&v.Sources[i])
+		if p.given > 1 {
 			c.In("sources")
 			c.Index(i)
 			c.Forbidden("", "may not specify more than 1 volume type per source")
 			c.Out()
 			c.Out()
+		}
+	}
+}
+
+// projection is one source of a projected volume.
+type projection struct {
+	c     *Checker
+	index int
+	given int        // how many types of source it has
+	paths *check.Set // of all sources before it too
+}
+
+// in steps into a type of source that is given.
+func (p *projection) in(child string) {
+	p.given++
+	p.c.In("sources")
+	p.c.Index(p.index)
+	p.c.In(child)
+}
+
+func (p *projection) out() {
+	p.c.Out()
+	p.c.Out()
+	p.c.Out()
+}
+
+// once reports a path, at the projected volume, that an earlier source has; culprit is the value to print.
+func (p *projection) once(path, culprit string) {
+	if path != "" && !p.paths.Add(path) {
+		p.c.Invalid("", culprit, "conflicting duplicate paths")
+	}
+}
+
+// files checks the sources that are objects of the API.
+func (p *projection) files(s *corev1.VolumeProjection) {
+	if s.Secret != nil {
+		p.in("secret")
+		p.c.requiredName("name", s.Secret.Name)
+		p.c.keyPaths(s.Secret.Items)
+		p.out()
+		for _, item := range s.Secret.Items {
+			p.once(item.Path, s.Secret.Name)
+		}
+	}
+	if s.ConfigMap != nil {
+		p.in("configMap")
+		p.c.requiredName("name", s.ConfigMap.Name)
+		p.c.keyPaths(s.ConfigMap.Items)
+		p.out()
+		for _, item := range s.ConfigMap.Items {
+			p.once(item.Path, s.ConfigMap.Name)
+		}
+	}
+	if s.DownwardAPI != nil {
+		p.in("downwardAPI")
+		for j := range s.DownwardAPI.Items {
+			p.c.downwardFile(&s.DownwardAPI.Items[j])
+		}
+		p.out()
+		for _, item := range s.DownwardAPI.Items {
+			p.once(item.Path, item.Path)
+		}
+	}
+}
+
+// credentials checks the sources that the kubelet asks for.
+func (p *projection) credentials(s *corev1.VolumeProjection) {
+	if t := s.ServiceAccountToken; t != nil {
+		p.in("serviceAccountToken")
+		p.c.tokenSeconds(t)
+		p.out()
+		p.c.requiredName("path", t.Path)
+		p.c.localPath("path", t.Path)
+	}
+	if b := s.ClusterTrustBundle; b != nil {
+		p.in("clusterTrustBundle")
+		p.c.trustBundle(b)
+		p.out()
+		if !p.paths.Add(b.Path) {
+			p.c.Invalid("", b.Path, "conflicting duplicate paths")
+		}
+	}
+	if pc := s.PodCertificate; pc != nil {
+		p.in("podCertificate")
+		p.c.podCertificate(pc)
+		p.out()
+		for _, path := range []string{pc.CredentialBundlePath, pc.KeyPath, pc.CertificateChainPath} {
+			p.once(path, path)
 		}
 	}
 }

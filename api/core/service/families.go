@@ -99,14 +99,7 @@ func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.Err
 	spec := &s.Spec
 	unselected := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
 	if spec.IPFamilyPolicy == nil {
-		policy := corev1.IPFamilyPolicySingleStack
-		switch {
-		case old != nil && old.Spec.IPFamilyPolicy != nil:
-			policy = *old.Spec.IPFamilyPolicy
-		case unselected:
-			policy = corev1.IPFamilyPolicyRequireDualStack
-		}
-		spec.IPFamilyPolicy = &policy
+		spec.IPFamilyPolicy = defaultPolicy(old, unselected)
 	}
 	l := check.At(field.NewPath("spec"))
 	if clusterIPs(l, s, old); l.Len() > 0 {
@@ -136,6 +129,30 @@ func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.Err
 		addSecond(spec, !single)
 		return nil
 	}
+	if configuredFamilies(l, spec, cluster); l.Len() > 0 {
+		return l.Errors()
+	}
+	if len(spec.IPFamilies) == 0 {
+		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
+	}
+	addSecond(spec, !single && len(cluster) == 2)
+	return nil
+}
+
+// defaultPolicy keeps that of the Service before.
+func defaultPolicy(old *corev1.Service, unselected bool) *corev1.IPFamilyPolicy {
+	policy := corev1.IPFamilyPolicySingleStack
+	switch {
+	case old != nil && old.Spec.IPFamilyPolicy != nil:
+		policy = *old.Spec.IPFamilyPolicy
+	case unselected:
+		policy = corev1.IPFamilyPolicyRequireDualStack
+	}
+	return &policy
+}
+
+// configuredFamilies refuses families that the cluster does not have.
+func configuredFamilies(l *check.List, spec *corev1.ServiceSpec, cluster []corev1.IPFamily) {
 	if *spec.IPFamilyPolicy == corev1.IPFamilyPolicyRequireDualStack && len(cluster) < 2 {
 		l.Invalid("ipFamilyPolicy", *spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")
 	}
@@ -148,14 +165,6 @@ func SettleFamilies(s, old *corev1.Service, cluster []corev1.IPFamily) field.Err
 		}
 	}
 	l.Out()
-	if l.Len() > 0 {
-		return l.Errors()
-	}
-	if len(spec.IPFamilies) == 0 {
-		spec.IPFamilies = []corev1.IPFamily{cluster[0]}
-	}
-	addSecond(spec, !single && len(cluster) == 2)
-	return nil
 }
 
 // release lets the second family go where one stack is asked for and nothing else was touched, and wants that it is asked for.

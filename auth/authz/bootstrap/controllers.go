@@ -10,6 +10,7 @@ import rbacv1 "k8s.io/api/rbac/v1"
 func controllers() map[string][]rbacv1.PolicyRule {
 	m := workloadControllers()
 	maps.Copy(m, clusterControllers())
+	maps.Copy(m, volumeControllers())
 	for name := range m {
 		m[name] = append(m[name], events...)
 	}
@@ -102,21 +103,6 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			named("sign", "certificates.k8s.io", "signers",
 				"kubernetes.io/kube-apiserver-client-kubelet kubernetes.io/kubelet-serving kubernetes.io/kube-apiserver-client kubernetes.io/legacy-unknown"),
 		},
-		"persistent-volume-binder": {
-			on("create delete get list update watch", "", "persistentvolumes"), on("update", "", "persistentvolumes/status persistentvolumeclaims/status"),
-			on(read+" update", "", "persistentvolumeclaims"), on("create delete get list watch", "", "pods"),
-			on(read, "storage.k8s.io", "storageclasses"), on(read, "", "nodes"), on("watch", "", "events"),
-		},
-		"local-volume-provisioner": {
-			on("create delete get list patch update watch", "", "persistentvolumes"), on(read+" update", "", "persistentvolumeclaims"),
-			on("update", "", "persistentvolumeclaims/status"), on(read+" create", "storage.k8s.io", "storageclasses"), on(read, "", "nodes"),
-		},
-		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on("update", "", "persistentvolumeclaims/status"), on(read, "", "pods")},
-		"pv-protection-controller":                    {on(read+" update", "", "persistentvolumes")},
-		"volumeattributesclass-protection-controller": {on(read, "", "persistentvolumeclaims persistentvolumes"), on(read+" update", "storage.k8s.io", "volumeattributesclasses")},
-		"expand-controller":                           {on(read+" patch update", "", "persistentvolumes"), on("patch update", "", "persistentvolumeclaims/status"), on(read, "", "persistentvolumeclaims")},
-		"attachdetach-controller":                     {on("list watch", "", "persistentvolumes persistentvolumeclaims pods"), on(read, "", "nodes"), on("patch update", "", "nodes/status"), on("create delete get list watch", "storage.k8s.io", "volumeattachments"), on(read, "storage.k8s.io", "csidrivers csinodes")},
-		"ephemeral-volume-controller":                 {on("update", "", "pods/finalizers"), on(read, "", "pods"), on("create get list watch", "", "persistentvolumeclaims")},
 		"service-controller":                          {on(read, "", "services"), on("patch update", "", "services/status"), on("list watch", "", "nodes")},
 		"route-controller":                            {on("list watch", "", "nodes"), on("patch", "", "nodes/status")},
 		"ttl-controller":                              {on("list patch update watch", "", "nodes")},
@@ -138,6 +124,26 @@ func clusterControllers() map[string][]rbacv1.PolicyRule {
 			on("create delete get list patch update watch", "", "nodes"), on("patch update", "", "nodes/status pods/status"),
 			on("delete get list watch", "", "pods"), on("create get list patch update watch", "coordination.k8s.io", "leases"),
 		},
+	}
+}
+
+func volumeControllers() map[string][]rbacv1.PolicyRule {
+	return map[string][]rbacv1.PolicyRule{
+		"persistent-volume-binder": {
+			on("create delete get list update watch", "", "persistentvolumes"), on("update", "", "persistentvolumes/status persistentvolumeclaims/status"),
+			on(read+" update", "", "persistentvolumeclaims"), on("create delete get list watch", "", "pods"),
+			on(read, "storage.k8s.io", "storageclasses"), on(read, "", "nodes"), on("watch", "", "events"),
+		},
+		"local-volume-provisioner": {
+			on("create delete get list patch update watch", "", "persistentvolumes"), on(read+" update", "", "persistentvolumeclaims"),
+			on("update", "", "persistentvolumeclaims/status"), on(read+" create", "storage.k8s.io", "storageclasses"), on(read, "", "nodes"),
+		},
+		"pvc-protection-controller":                   {on(read+" update", "", "persistentvolumeclaims"), on("update", "", "persistentvolumeclaims/status"), on(read, "", "pods")},
+		"pv-protection-controller":                    {on(read+" update", "", "persistentvolumes")},
+		"volumeattributesclass-protection-controller": {on(read, "", "persistentvolumeclaims persistentvolumes"), on(read+" update", "storage.k8s.io", "volumeattributesclasses")},
+		"expand-controller":                           {on(read+" patch update", "", "persistentvolumes"), on("patch update", "", "persistentvolumeclaims/status"), on(read, "", "persistentvolumeclaims")},
+		"attachdetach-controller":                     {on("list watch", "", "persistentvolumes persistentvolumeclaims pods"), on(read, "", "nodes"), on("patch update", "", "nodes/status"), on("create delete get list watch", "storage.k8s.io", "volumeattachments"), on(read, "storage.k8s.io", "csidrivers csinodes")},
+		"ephemeral-volume-controller":                 {on("update", "", "pods/finalizers"), on(read, "", "pods"), on("create get list watch", "", "persistentvolumeclaims")},
 	}
 }
 
