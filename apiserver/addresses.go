@@ -38,7 +38,7 @@ func (s *Server) allocateServices() error {
 	if s.config.Shared {
 		record = portRecord{s.storage.cache.Resource(portRecords)}
 	}
-	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s), record, s.tellOfService)
+	a, err := servicealloc.New(s.ownRanges(), ports, (*claims)(s), record, s.serviceEvent)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (s *Server) allocateServices() error {
 	return nil
 }
 
-// tellOfService makes an event of what is wrong with a service's addresses or ports.
-func (s *Server) tellOfService(ctx context.Context, p servicealloc.Problem) error {
+// serviceEvent makes an event of what is wrong with a service's addresses or ports.
+func (s *Server) serviceEvent(ctx context.Context, p servicealloc.Problem) error {
 	const controller = "service-allocator"
 	now := time.Now()
 	return s.handler.Create(ctx, self, eventsResource, &eventsv1.Event{
@@ -134,9 +134,9 @@ func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAd
 	return a, nil
 }
 
-// tellOfRanges says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and so do
+// logRangeProblems says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and so do
 // the addresses that services have.
-func (s *Server) tellOfRanges(ctx context.Context) {
+func (s *Server) logRangeProblems(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)
 	if err != nil || !ok || slices.Equal(have.Spec.CIDRs, s.ownCIDRs()) {

@@ -58,7 +58,7 @@ func (s *Server) bootstrap(ctx context.Context) error {
 	if err := s.reconcileEndpoints(ctx); err != nil {
 		return fmt.Errorf("bootstrap: endpoints of the service kubernetes: %w", err)
 	}
-	s.tellOfRanges(ctx)
+	s.logRangeProblems(ctx)
 	return s.rangeReady(ctx)
 }
 

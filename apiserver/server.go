@@ -231,7 +231,7 @@ func New(c Config) (*Server, error) {
 		res.Guard = s.guardDevices(res.GroupResource(), parts.Guards[res.GroupResource()])
 	}
 	s.handler = handlers.New(handlers.Config{
-		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Judge: parts.Authorizer, Rules: parts.Rules,
+		Resources: s.resources, Custom: s.definitions.Resource, Admission: parts.Admission, Tokens: parts.Tokens, Authorizer: parts.Authorizer, Rules: parts.Rules,
 		Kubelet: c.Kubelet, Outbound: s.reader.outbound, Through: s.tunnels.Dial, Stopping: s.stopping, Metrics: s.metrics, SlowWatch: c.SlowWatch, Marks: c.Marks, Log: s.log,
 	})
 	s.reader.create = func(ctx context.Context, gvr schema.GroupVersionResource, obj kind.Object) error {

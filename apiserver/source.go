@@ -108,7 +108,7 @@ func (s *Source) Watch(
 		return nil, err
 	}
 	w := &sourceWatch{
-		out: make(chan watch.Event, 64), cancel: cancel, teller: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
+		out: make(chan watch.Event, 64), cancel: cancel, deliveries: delivery.New(s.server.config.Marks, s.user, gvr.GroupResource(), &q),
 	}
 	s.server.watches.Go(func() { w.run(ctx, events, s.server.stopping) })
 	return w, nil
@@ -116,10 +116,10 @@ func (s *Source) Watch(
 
 // sourceWatch passes events on as client-go wants them.
 type sourceWatch struct {
-	out    chan watch.Event
-	cancel context.CancelFunc
-	teller *delivery.Teller
-	once   sync.Once
+	out        chan watch.Event
+	cancel     context.CancelFunc
+	deliveries *delivery.Recorder
+	once       sync.Once
 }
 
 // ResultChan is closed at the end of the watch.
@@ -160,6 +160,6 @@ func (w *sourceWatch) run(ctx context.Context, events objects.Watch, stopping <-
 		if out.Type == watch.Error {
 			return
 		}
-		w.teller.Delivered(&given)
+		w.deliveries.Delivered(&given)
 	}
 }

@@ -90,8 +90,8 @@ var tlsVersions = map[string]uint16{"": tls.VersionTLS12, "VersionTLS12": tls.Ve
 // watchDogTolerance is for how long after its lease has ended a leader may still be called healthy.
 const watchDogTolerance = 20 * time.Second
 
-// told is what an agent tells of itself.
-type told struct {
+// agentState is what an agent tells of itself.
+type agentState struct {
 	// dog watches its election; nil: it has none.
 	dog     *leaderelection.HealthzAdaptor
 	metrics []prometheus.Collector
@@ -110,7 +110,7 @@ type agentServer struct {
 }
 
 // serve is the part of a role that serves what opts ask for; none when they ask for nothing.
-func (o AgentServing) serve(cl *client.Client, of told, log *slog.Logger) ([]run.Part, error) {
+func (o AgentServing) serve(cl *client.Client, of agentState, log *slog.Logger) ([]run.Part, error) {
 	if err := o.validate(); err != nil || o.Port == 0 {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (o AgentServing) serve(cl *client.Client, of told, log *slog.Logger) ([]run
 }
 
 // newAgentServer returns a server that does not listen yet.
-func newAgentServer(o AgentServing, cl *client.Client, of told, log *slog.Logger) (*agentServer, error) {
+func newAgentServer(o AgentServing, cl *client.Client, of agentState, log *slog.Logger) (*agentServer, error) {
 	who, err := newCallers(cl, o, log)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (o AgentServing) certificate() (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
 }
 
-func (s *agentServer) routes(of told) {
+func (s *agentServer) routes(of agentState) {
 	checks := []discovery.Check{{Name: "ping", Run: func(*http.Request) error { return nil }}}
 	if of.dog != nil {
 		checks = append(checks, discovery.Check{Name: of.dog.Name(), Run: of.dog.Check})

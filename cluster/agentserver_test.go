@@ -76,7 +76,7 @@ func newJudge(t *testing.T) *judge {
 // serve answers with the handler of an agent until the test ends.
 func (j *judge) serve(t *testing.T, o AgentServing, dog *leaderelection.HealthzAdaptor) *httptest.Server {
 	t.Helper()
-	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, told{dog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
+	s, err := newAgentServer(o, &client.Client{Interface: j.Clientset}, agentState{dog: dog, metrics: controllers.Collectors(), configName: "componentconfig", config: settings{"Parallelism": 16}}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestAgentsPort(t *testing.T) {
 	port := taken.Addr().(*net.TCPAddr).Port
 	j := newJudge(t)
 	serve := func(o AgentServing) error {
-		parts, err := o.serve(&client.Client{Interface: j.Clientset}, told{}, slog.New(slog.DiscardHandler))
+		parts, err := o.serve(&client.Client{Interface: j.Clientset}, agentState{}, slog.New(slog.DiscardHandler))
 		if err != nil || len(parts) == 0 {
 			return err
 		}

@@ -190,16 +190,16 @@ type nodeAccountTransport struct {
 	node    string
 	log     *slog.Logger
 
-	mu    sync.Mutex
-	again time.Time // until then no token is asked for: there was none
-	told  time.Time
+	mu     sync.Mutex
+	again  time.Time // until then no token is asked for: there was none
+	logged time.Time
 }
 
 const (
 	// askTokenAgain is how long a server's refusal of a token is believed: it may be replaced by a newer one.
 	askTokenAgain = 30 * time.Second
-	// tellRefusedAgain is how often the log tells of a server that refuses the role.
-	tellRefusedAgain = 10 * time.Minute
+	// logRefusedEvery is how often the log tells of a server that refuses the role.
+	logRefusedEvery = 10 * time.Minute
 )
 
 // RoundTrip sends r.
@@ -221,7 +221,7 @@ func (t *nodeAccountTransport) RoundTrip(r *http.Request) (*http.Response, error
 	}
 	resp, err := t.asNode.RoundTrip(r)
 	if err == nil && resp.StatusCode == http.StatusForbidden {
-		t.tell(r)
+		t.logRefused(r)
 	}
 	return resp, err
 }
@@ -232,12 +232,12 @@ func (t *nodeAccountTransport) mayAsk() bool {
 	return !time.Now().Before(t.again)
 }
 
-// tell says what gives the node the rights that its role has not.
-func (t *nodeAccountTransport) tell(r *http.Request) {
+// logRefused says what gives the node the rights that its role has not.
+func (t *nodeAccountTransport) logRefused(r *http.Request) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if now := time.Now(); now.Sub(t.told) > tellRefusedAgain {
-		t.told = now
+	if now := time.Now(); now.Sub(t.logged) > logRefusedEvery {
+		t.logged = now
 		t.log.Error("this API server gives nodes no tokens for their roles, and refuses the role as the node: bind what it needs, by hand, or switch it off",
 			"account", t.account.name, "request", r.Method+" "+r.URL.Path, "administrator", "keelson node rbac "+t.node+" | kubectl apply -f -")
 	}

@@ -119,7 +119,7 @@ func (row *role) alone(ctx context.Context, r RoleConfig) error {
 	if err != nil {
 		return err
 	}
-	of := told{dog: r.Election.watch()}
+	of := agentState{dog: r.Election.watch()}
 	if row.metrics != nil {
 		of.metrics = row.metrics()
 	}

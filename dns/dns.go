@@ -178,5 +178,5 @@ func (s *Server) listen(ctx context.Context, at netip.AddrPort) (serve.Listeners
 
 // looped tells the node's events of a server that leads back here.
 func (s *Server) looped(to netip.AddrPort) {
-	s.tell(corev1.EventTypeWarning, "DNSLoop", fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))
+	s.recordEvent(corev1.EventTypeWarning, "DNSLoop", fmt.Sprintf("the name server %s leads back to the cluster's own and is not asked any more", to))
 }

@@ -178,16 +178,16 @@ func (s *Server) configure(text []byte, from string) {
 	c, err := settings.Parse(text, s.cfg.Domain)
 	if err != nil {
 		s.cfg.Log.Error("the configuration of names is wrong; the one before stays", "from", from, "err", err)
-		s.tell(corev1.EventTypeWarning, "DNSConfig", fmt.Sprintf("%s is wrong, the configuration before it stays: %v", from, err))
+		s.recordEvent(corev1.EventTypeWarning, "DNSConfig", fmt.Sprintf("%s is wrong, the configuration before it stays: %v", from, err))
 		return
 	}
 	s.settings.Store(c)
 	s.reroute()
 }
 
-// tell records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which kubectl
+// recordEvent records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which kubectl
 // describe looks for events too.
-func (s *Server) tell(kind, reason, text string) {
+func (s *Server) recordEvent(kind, reason, text string) {
 	if s.cfg.NodeName == "" {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"keelson/proxy/services"
 )
 
-// tell emits marks of the pods that became reachable, and says which frontends are not served.
-func (p *Proxy) tell(b *changeBatch, c services.Change, begun time.Time, full bool) {
+// emitMarks emits marks of the pods that became reachable, and says which frontends are not served.
+func (p *Proxy) emitMarks(b *changeBatch, c services.Change, begun time.Time, full bool) {
 	for n, after := range c.After {
 		before := c.Before[n]
 		p.refused(n, before, after)

@@ -199,7 +199,7 @@ func (p *Proxy) sync(broken bool) error {
 	if p.owed != nil {
 		p.written.note(*p.owed, time.Now())
 		p.forgetFlows(*p.owed)
-		p.tell(batch, *p.owed, begun, full)
+		p.emitMarks(batch, *p.owed, begun, full)
 		p.owed = nil
 	}
 	return nil

@@ -91,12 +91,12 @@ func (w *writer) delivery(m mark.Mark, d *mark.Delivery) {
 		w.events = map[string]int{}
 	}
 	w.events[key] = len(w.steps)
-	what := fmt.Sprintf(eventTold+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
+	what := fmt.Sprintf(eventPrefix+"%s at revision %d", strings.TrimSuffix(m.Subject.Resource, "s"), d.Revision)
 	w.steps = append(w.steps, Step{HandOff: w.plot.of(m), At: at, Took: m.Took, Who: m.Component, What: what, Parts: []Step{to}})
 }
 
-// tellWatchers completes the lines of events, once all who got them are known.
-func (w *writer) tellWatchers() {
+// completeDeliveries completes the lines of events, once all who got them are known.
+func (w *writer) completeDeliveries() {
 	for _, i := range w.events {
 		s := &w.steps[i]
 		slices.SortStableFunc(s.Parts, func(a, b Step) int { return int(a.Took - b.Took) })
@@ -108,8 +108,8 @@ func (w *writer) tellWatchers() {
 	}
 }
 
-// eventTold begins what is told of a watch event; its parts are who got it, and what they watch.
-const eventTold = "watch event, "
+// eventPrefix begins what is told of a watch event; its parts are who got it, and what they watch.
+const eventPrefix = "watch event, "
 
 // watcherOf names a program of the cluster as the other steps do, by its user.
 func watcherOf(user string) string {

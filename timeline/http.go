@@ -139,7 +139,7 @@ func (t *Timeline) take(s *Sender, marks []received, now time.Time) {
 	var wrong error
 	refused := 0
 	for _, m := range marks {
-		if err := t.judge(s, bound, &m.Mark, m.size, now); err != nil {
+		if err := t.permit(s, bound, &m.Mark, m.size, now); err != nil {
 			wrong, refused = err, refused+1
 			continue
 		}

@@ -93,8 +93,8 @@ func TestFollowStreamsUntilReady(t *testing.T) {
 	if lines.Scan() {
 		t.Errorf("after the end came %q", lines.Text())
 	}
-	if len(tl.news) != 0 {
-		t.Errorf("%d topics left, want none", len(tl.news))
+	if len(tl.topics) != 0 {
+		t.Errorf("%d topics left, want none", len(tl.topics))
 	}
 }
 

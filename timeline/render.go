@@ -151,7 +151,7 @@ func whoSays(s *Step) string {
 
 // stagesOf are what a request went through, each with who did it. What one component did is in its line already.
 func stagesOf(st *Step) []Step {
-	if strings.HasPrefix(st.What, eventTold) {
+	if strings.HasPrefix(st.What, eventPrefix) {
 		return nil
 	}
 	var out []Step

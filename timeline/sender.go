@@ -50,8 +50,8 @@ const (
 // errNotIts is a mark that its sender may not make.
 var errNotIts = errors.New("not the sender's to tell")
 
-// judge is nil if the sender may tell m, whose encoding has size bytes; bound are the pods of the sender's node.
-func (t *Timeline) judge(s *Sender, bound map[string]Pod, m *mark.Mark, size int, now time.Time) error {
+// permit is nil if the sender may tell m, whose encoding has size bytes; bound are the pods of the sender's node.
+func (t *Timeline) permit(s *Sender, bound map[string]Pod, m *mark.Mark, size int, now time.Time) error {
 	if s.Steps != nil && !slices.Contains(s.Steps, m.Step) {
 		return fmt.Errorf("%w: step %s", errNotIts, m.Step)
 	}

@@ -60,7 +60,7 @@ func (s *Story) deeds() [handOffs + 1][]deed {
 	}
 	for i := range s.Steps {
 		st := &s.Steps[i]
-		if event, _, ok := strings.Cut(st.What, ": to "); ok && strings.HasPrefix(event, eventTold) {
+		if event, _, ok := strings.Cut(st.What, ": to "); ok && strings.HasPrefix(event, eventPrefix) {
 			add(st, true, whoSays(st), event)
 			for j := range st.Parts {
 				p := &st.Parts[j]

@@ -67,11 +67,11 @@ func (t *Timeline) Story(namespace, name string) (Story, error) {
 	if err != nil {
 		return Story{}, err
 	}
-	return tell(pod, owners), nil
+	return join(pod, owners), nil
 }
 
-// tell is the join: a function from marks to a story.
-func tell(pod *record, owners []*record) Story {
+// join is a function from marks to a story.
+func join(pod *record, owners []*record) Story {
 	marks := pod.marks()
 	s := Story{Namespace: pod.subject.Namespace, Name: pod.subject.Name, UID: pod.uid, Phase: "Pending", Dropped: pod.dropped, DroppedEvents: pod.left}
 	if s.Partial = creation(marks).IsZero(); s.Partial {
@@ -90,7 +90,7 @@ func tell(pod *record, owners []*record) Story {
 		w.write(m)
 	}
 	w.flush()
-	w.tellWatchers()
+	w.completeDeliveries()
 	s.Steps = w.steps
 	slices.SortStableFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	for _, st := range s.Steps {

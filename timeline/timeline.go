@@ -47,7 +47,7 @@ type Timeline struct {
 	pods   shelf
 	owners shelf
 	names  map[string]string // namespace/name of a pod -> UID of the latest with that name
-	news   map[string]*topic // namespace/name -> who follows
+	topics map[string]*topic // namespace/name -> who follows
 	// watchers are those of remembered deliveries; resolved are the names of Services, by namespace/name, which lead to pods.
 	watchers map[watcher]*watcher
 	resolved shelf
@@ -70,7 +70,7 @@ func New(cfg Config) *Timeline {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Timeline{
-		log: cfg.Log, pods: newShelf(cfg.Limit), owners: newShelf(keepOwners), names: map[string]string{}, news: map[string]*topic{},
+		log: cfg.Log, pods: newShelf(cfg.Limit), owners: newShelf(keepOwners), names: map[string]string{}, topics: map[string]*topic{},
 		watchers: map[watcher]*watcher{}, resolved: newShelf(keepOwners), decided: newLedger(cfg.DecisionBytes),
 	}
 }
@@ -177,8 +177,8 @@ func (t *Timeline) podLocked(m mark.Mark) {
 	if m.ReportedBy != "" && r.node == "" {
 		r.node = m.ReportedBy // the API said that the pod is bound to it, or the mark would not be here
 	}
-	if topic := t.news[name]; topic != nil {
-		topic.tell()
+	if topic := t.topics[name]; topic != nil {
+		topic.wake()
 	}
 }
 
@@ -243,7 +243,7 @@ type topic struct {
 	changed   chan struct{} // closed and replaced at each mark
 }
 
-func (p *topic) tell() {
+func (p *topic) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
@@ -253,10 +253,10 @@ func (t *Timeline) follow(namespace, name string) (next func() <-chan struct{}, 
 	key := namespace + "/" + name
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.news[key]
+	p := t.topics[key]
 	if p == nil {
 		p = &topic{changed: make(chan struct{})}
-		t.news[key] = p
+		t.topics[key] = p
 	}
 	p.followers++
 	next = func() <-chan struct{} {
@@ -268,7 +268,7 @@ func (t *Timeline) follow(namespace, name string) (next func() <-chan struct{}, 
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if p.followers--; p.followers == 0 {
-			delete(t.news, key)
+			delete(t.topics, key)
 		}
 	}
 	return next, done

@@ -357,7 +357,7 @@ func TestWhyEvicted(t *testing.T) {
 	marks := journey()
 	subject := mark.Subject{Resource: "pods", Namespace: "default", Name: podName, UID: podUID(marks)}
 	now := time.Now()
-	tell := func(d *mark.Eviction) string {
+	line := func(d *mark.Eviction) string {
 		marks = append(marks, mark.Mark{Step: mark.StepEviction, Component: "controllers", At: now, Subject: subject, Detail: d})
 		w, err := listening(marks).Why("default", podName)
 		if err != nil {
@@ -367,13 +367,13 @@ func TestWhyEvicted(t *testing.T) {
 		RenderWhy(&b, &w, false, 0)
 		return b.String()
 	}
-	got := tell(&mark.Eviction{Node: "node-1", Taint: "node.kubernetes.io/unreachable:NoExecute", Tolerated: 300 * time.Second, Deadline: now.Add(3*time.Minute + 200*time.Millisecond)})
+	got := line(&mark.Eviction{Node: "node-1", Taint: "node.kubernetes.io/unreachable:NoExecute", Tolerated: 300 * time.Second, Deadline: now.Add(3*time.Minute + 200*time.Millisecond)})
 	want := "   evicted in 3m0s, at " + now.Add(3*time.Minute+200*time.Millisecond).Local().Format(time.TimeOnly) +
 		": node-1 has the taint node.kubernetes.io/unreachable:NoExecute, which the pod tolerates for 5m0s\n"
 	if !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant in it\n%s", got, want)
 	}
-	if got := tell(&mark.Eviction{Node: "node-1", Cancelled: true}); strings.Contains(got, "evicted") {
+	if got := line(&mark.Eviction{Node: "node-1", Cancelled: true}); strings.Contains(got, "evicted") {
 		t.Errorf("cancelled, but got\n%s", got)
 	}
 }

@@ -81,7 +81,7 @@ func defaultDaemonSet(d *appsv1.DaemonSet) {
 	}
 	kind.Fill(&s.RevisionHistoryLimit, 10)
 	podspec.DefaultTemplate(&s.Template)
-	if _, told := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !told { // who writes a DaemonSet owns it too
+	if _, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]; !ok { // who writes a DaemonSet owns it too
 		setTemplateGeneration(d, 0)
 	}
 }

@@ -132,9 +132,9 @@ func (k *Kind) Check(ctx context.Context, obj Object) field.ErrorList {
 		return validation.ValidateObjectMetaAccessor(obj, k.Namespaced, k.ValidateName, field.NewPath("metadata"))
 	}
 	if !k.MetaLast {
-		return append(metadata(), k.judge(ctx, "", k.Validate(obj), obj, nil)...)
+		return append(metadata(), k.withRules(ctx, "", k.Validate(obj), obj, nil)...)
 	}
-	if errs := k.judge(ctx, "", k.Validate(obj), obj, nil); len(errs) > 0 {
+	if errs := k.withRules(ctx, "", k.Validate(obj), obj, nil); len(errs) > 0 {
 		return errs
 	}
 	return metadata()
@@ -146,10 +146,10 @@ func (k *Kind) CheckUpdate(ctx context.Context, sub string, obj, old Object) fie
 	if part := k.Subs[sub]; part != nil {
 		validate = part.ValidateUpdate
 	}
-	return k.judge(ctx, sub, validate(obj, old), obj, old)
+	return k.withRules(ctx, sub, validate(obj, old), obj, old)
 }
 
-func (k *Kind) judge(ctx context.Context, sub string, found field.ErrorList, obj, old Object) field.ErrorList {
+func (k *Kind) withRules(ctx context.Context, sub string, found field.ErrorList, obj, old Object) field.ErrorList {
 	if k.Rules == nil {
 		return found
 	}

@@ -90,7 +90,7 @@ func (s *Services) Set(obj runtime.Object) {
 	s.known[svc.Name] = svc
 	changed := s.rebuildLocked()
 	s.mu.Unlock()
-	s.told(changed)
+	s.notify(changed)
 }
 
 // Remove tells that an APIService has gone.
@@ -104,10 +104,10 @@ func (s *Services) Remove(obj runtime.Object) {
 	delete(s.found, svc.Name)
 	changed := s.rebuildLocked()
 	s.mu.Unlock()
-	s.told(changed)
+	s.notify(changed)
 }
 
-func (s *Services) told(changed bool) {
+func (s *Services) notify(changed bool) {
 	if changed {
 		s.config.Changed()
 	}

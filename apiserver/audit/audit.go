@@ -29,8 +29,8 @@ type Auditor struct {
 // New returns an auditor.
 func New(p *Policy, sinks ...Sink) *Auditor { return &Auditor{p, sinks} }
 
-// Judge tells how much of a request is recorded, and the stages that are left out.
-func (a *Auditor) Judge(r *Request) Verdict { return a.policy.judge(r) }
+// Evaluate tells how much of a request is recorded, and the stages that are left out.
+func (a *Auditor) Evaluate(r *Request) Verdict { return a.policy.evaluate(r) }
 
 // Record hands e to all sinks.
 func (a *Auditor) Record(e *Event) {

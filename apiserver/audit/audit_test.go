@@ -58,7 +58,7 @@ rules:
 		{Request{Path: "/metrics", Verb: "get"}, LevelNone},
 		{in("x", "", "pods", "", "a", "create", "u"), LevelNone},
 	} {
-		v := p.judge(&c.r)
+		v := p.evaluate(&c.r)
 		if v.Level != c.level {
 			t.Errorf("%+v: %s, want %s", c.r, v.Level, c.level)
 		}
@@ -201,7 +201,7 @@ func FuzzPolicy(f *testing.F) {
 	f.Add(policyHead + "rules: [{level: Everything, resources: [{group: apps}], namespaces: [''], nonResourceURLs: [x]}]")
 	f.Fuzz(func(_ *testing.T, text string) {
 		if p, err := ParsePolicy([]byte(text)); err == nil {
-			p.judge(&Request{IsResource: true, Resource: "pods"})
+			p.evaluate(&Request{IsResource: true, Resource: "pods"})
 		}
 	})
 }

@@ -145,7 +145,7 @@ func (r *Rule) check(at string) error {
 	return errors.Join(errs...)
 }
 
-func (p *Policy) judge(r *Request) Verdict {
+func (p *Policy) evaluate(r *Request) Verdict {
 	for i := range p.Rules {
 		rule := &p.Rules[i]
 		if !rule.matches(r) {

@@ -18,8 +18,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// told are the resources whose events are told: does a change of status count?
-var told = map[schema.GroupResource]bool{
+// followed are the resources whose events are told: does a change of status count?
+var followed = map[schema.GroupResource]bool{
 	{Resource: "pods"}:                        true,
 	{Resource: "replicationcontrollers"}:      false,
 	{Group: "apps", Resource: "replicasets"}:  false,
@@ -35,8 +35,8 @@ const (
 	mostWords    = 128 // bytes of what a watcher asked for
 )
 
-// Teller tells of the events of one watch; nil is valid and tells of none.
-type Teller struct {
+// Recorder tells of the events of one watch; nil is valid and tells of none.
+type Recorder struct {
 	marks    *mark.Recorder
 	resource string
 	status   bool // changes of status are told too
@@ -45,12 +45,12 @@ type Teller struct {
 }
 
 // New returns the teller of a watch of u that asks for q; nil when there is nothing to tell.
-func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Teller {
-	status, ok := told[gr]
+func New(marks *mark.Recorder, u *auth.User, gr schema.GroupResource, q *objects.ListQuery) *Recorder {
+	status, ok := followed[gr]
 	if !ok || marks == nil || u == nil || !strings.HasPrefix(u.Name, "system:") || u.Name == auth.Anonymous {
 		return nil
 	}
-	return &Teller{marks: marks, resource: gr.Resource, status: status, to: watcher(u), watches: asked(gr.Resource, q)}
+	return &Recorder{marks: marks, resource: gr.Resource, status: status, to: watcher(u), watches: asked(gr.Resource, q)}
 }
 
 // watcher is who watches: the user, and for a role of the cluster whose token is bound to a node, a space and that node.
@@ -80,15 +80,15 @@ func asked(resource string, q *objects.ListQuery) string {
 }
 
 // Delivered leaves a mark: the watcher has ev.
-func (t *Teller) Delivered(ev *objects.Event) {
-	if t == nil || ev.Told == nil || ev.Told.Load() >= mostWatchers {
+func (t *Recorder) Delivered(ev *objects.Event) {
+	if t == nil || ev.Marked == nil || ev.Marked.Load() >= mostWatchers {
 		return
 	}
 	obj := ev.Entry.Object
 	if !t.status && ev.Type == watch.Modified && ev.Prev != nil && ev.Prev.Object.GetGeneration() == obj.GetGeneration() {
 		return
 	}
-	if ev.Told.Add(1) > mostWatchers {
+	if ev.Marked.Add(1) > mostWatchers {
 		return
 	}
 	t.marks.Emit(mark.Mark{

@@ -41,14 +41,14 @@ func TestWhoIsTold(t *testing.T) {
 		ev   objects.Event
 		want int
 	}{
-		"the scheduler":          {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 1},
-		"a person":               {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
-		"nobody knows whom":      {"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
+		"the scheduler":          {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 1},
+		"a person":               {"alice", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
+		"nobody knows whom":      {"system:anonymous", pods, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
 		"what was there before":  {"system:kube-scheduler", pods, objects.Event{Type: watch.Added, Entry: pod}, 0},
-		"another kind":           {"system:kube-scheduler", schema.GroupResource{Resource: "nodes"}, objects.Event{Type: watch.Added, Entry: pod, Told: change()}, 0},
-		"a pod's status":         {"system:node:n", pods, objects.Event{Type: watch.Modified, Entry: pod, Prev: pod, Told: change()}, 1},
-		"a replica set's status": {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(2), Prev: set(2), Told: change()}, 0},
-		"a scaled replica set":   {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(3), Prev: set(2), Told: change()}, 1},
+		"another kind":           {"system:kube-scheduler", schema.GroupResource{Resource: "nodes"}, objects.Event{Type: watch.Added, Entry: pod, Marked: change()}, 0},
+		"a pod's status":         {"system:node:n", pods, objects.Event{Type: watch.Modified, Entry: pod, Prev: pod, Marked: change()}, 1},
+		"a replica set's status": {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(2), Prev: set(2), Marked: change()}, 0},
+		"a scaled replica set":   {"system:kube-controller-manager", sets, objects.Event{Type: watch.Modified, Entry: set(3), Prev: set(2), Marked: change()}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []mark.Mark
@@ -76,7 +76,7 @@ func TestWhichNodes(t *testing.T) {
 				got = d.To
 			}
 		})
-		ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Told: new(atomic.Int32)}
+		ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Marked: new(atomic.Int32)}
 		delivery.New(r, u, pods, &objects.ListQuery{}).Delivered(&ev)
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
@@ -93,7 +93,7 @@ func TestFewWatchersOfAChange(t *testing.T) {
 			t.Errorf("got %+v", m.Detail)
 		}
 	})
-	ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Told: new(atomic.Int32)}
+	ev := objects.Event{Type: watch.Added, Entry: entry(&corev1.Pod{}), At: time.Now(), Marked: new(atomic.Int32)}
 	q := &objects.ListQuery{Namespace: "a", Fields: fields.OneTermEqualSelector("spec.nodeName", strings.Repeat("n", 500))}
 	for range 1000 {
 		delivery.New(r, &auth.User{Name: "system:serviceaccount:a:b"}, pods, q).Delivered(&ev)
@@ -108,7 +108,7 @@ func BenchmarkDelivered(b *testing.B) {
 	e := entry(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "p", UID: "u"}})
 	b.ReportAllocs()
 	for b.Loop() {
-		var told atomic.Int32
-		t.Delivered(&objects.Event{Type: watch.Added, Entry: e, At: time.Now(), Told: &told})
+		var marked atomic.Int32
+		t.Delivered(&objects.Event{Type: watch.Added, Entry: e, At: time.Now(), Marked: &marked})
 	}
 }

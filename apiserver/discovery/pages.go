@@ -56,7 +56,7 @@ func Statusz(mux *http.ServeMux, info apiversion.Info, begin time.Time, paths []
 		return fmt.Sprintf("\nStarted: %s\nUp: %d hr %02d min %02d sec\nGo version: %s\nBinary version: %s\nEmulation version: %[6]s\nPaths: %[7]s\n",
 			begin.UTC().Format(time.UnixDate), int(up.Hours()), int(up.Minutes())%60, int(up.Seconds())%60, info.GoVersion, version, strings.Join(paths, " "))
 	}
-	mux.Handle("/statusz", told("Statusz", text, func(p page) any {
+	mux.Handle("/statusz", servePage("Statusz", text, func(p page) any {
 		return statusz{
 			page: p, StartTime: begin.UTC().Format(time.RFC3339), UptimeSeconds: int64(time.Since(begin).Seconds()),
 			GoVersion: info.GoVersion, BinaryVersion: version, EmulationVersion: version, Paths: paths,
@@ -74,11 +74,11 @@ func Flagz(mux *http.ServeMux, flags func() map[string]string) {
 		}
 		return b.String()
 	}
-	mux.Handle("/flagz", told("Flagz", text, func(p page) any { return flagz{page: p, Flags: flags()} }))
+	mux.Handle("/flagz", servePage("Flagz", text, func(p page) any { return flagz{page: p, Flags: flags()} }))
 }
 
-// told serves a page as text, and to who asks for it as the kind of config.k8s.io, v1beta1 or the former v1alpha1, as that.
-func told(kind string, text func() string, object func(page) any) http.Handler {
+// servePage serves a page as text, and to who asks for it as the kind of config.k8s.io, v1beta1 or the former v1alpha1, as that.
+func servePage(kind string, text func() string, object func(page) any) http.Handler {
 	name := strings.ToLower(kind)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		want, plainText, err := wire.NegotiatePage(r, func(w wire.Want) bool {

@@ -32,20 +32,20 @@ import (
 
 // connector passes streams between clients and kubelets, pods and services.
 type connector struct {
-	h        *Handler
-	judge    auth.Authorizer // nil: nothing more is asked of websockets
-	kubelets *http.Transport
-	pods     *http.Transport
+	h          *Handler
+	authorizer auth.Authorizer // nil: nothing more is asked of websockets
+	kubelets   *http.Transport
+	pods       *http.Transport
 }
 
-func newConnector(h *Handler, judge auth.Authorizer, kubelet *tls.Config, door *outbound.Door, through outbound.Through) *connector {
+func newConnector(h *Handler, authorizer auth.Authorizer, kubelet *tls.Config, door *outbound.Door, through outbound.Through) *connector {
 	if door == nil {
 		door = outbound.New(outbound.Config{})
 	}
 	// What runs in a pod or behind a service has a certificate that nobody here can check; Kubernetes' proxy does not either.
 	unchecked := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12} //nolint:gosec // see above
 	return &connector{
-		h: h, judge: judge, kubelets: door.Nodes(kubelet, h.nodeAddress, through), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
+		h: h, authorizer: authorizer, kubelets: door.Nodes(kubelet, h.nodeAddress, through), pods: door.Transport(outbound.Options{Target: outbound.Backend, TLS: unchecked}),
 	}
 }
 
@@ -189,12 +189,12 @@ func opens(rq *pipeline.Request) bool { return rq.Verb == "get" || rq.Verb == "c
 
 // mayCreate asks for the right to create what a GET opens, as the handshake of a websocket is: reading alone must not open a shell.
 func (c *connector) mayCreate(r *http.Request, rq *pipeline.Request) error {
-	if rq.Verb == "create" || c.judge == nil {
+	if rq.Verb == "create" || c.authorizer == nil {
 		return nil
 	}
 	a := pipeline.Attributes(rq)
 	a.Verb = "create"
-	d, err := c.judge.Authorize(r.Context(), a)
+	d, err := c.authorizer.Authorize(r.Context(), a)
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil

@@ -131,7 +131,7 @@ func (h *Handler) readyToCreate(
 	if err := begin(ctx, res, ar, obj, nil, dry); err != nil {
 		return nil, err
 	}
-	if err := h.judgeNew(ctx, rq, res, obj); err != nil {
+	if err := h.prepareNew(ctx, rq, res, obj); err != nil {
 		ar.Settle(false)
 		return nil, err
 	}
@@ -140,8 +140,8 @@ func (h *Handler) readyToCreate(
 	return ar, h.check(ctx, rq, ar)
 }
 
-// judgeNew prepares a new object as its kind wants it, and validates it.
-func (h *Handler) judgeNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
+// prepareNew prepares a new object as its kind wants it, and validates it.
+func (h *Handler) prepareNew(ctx context.Context, rq *pipeline.Request, res *registry.Resource, obj kind.Object) error {
 	res.PrepareCreate(obj)
 	if u := rq.User; res.Author != nil && u != nil {
 		res.Author(obj, u.Name, u.UID, u.Groups, u.Extra)

@@ -62,10 +62,10 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 // removeUnread removes an object whose stored value cannot be read, if the user may. For an object that can be read the answer is a conflict.
 func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
-	if h.judge != nil {
+	if h.authorizer != nil {
 		a := pipeline.Attributes(rq)
 		a.Verb = verb
-		if d, err := h.judge.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
+		if d, err := h.authorizer.Authorize(r.Context(), a); err != nil || d.Verdict != auth.Allow {
 			return apierrors.NewForbidden(res.GroupResource(), rq.Name, fmt.Errorf("not permitted to do %q, reason: %s", verb, d.Reason))
 		}
 	}
@@ -135,19 +135,19 @@ var (
 func (h *Handler) remove(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions,
 ) (e *objects.Entry, removed bool, err error) {
-	return h.removeJudged(ctx, rq, res, name, opts, h.admitDeletion(rq, res, isDryRun(opts.DryRun)))
+	return h.removeChecked(ctx, rq, res, name, opts, h.admitDeletion(rq, res, isDryRun(opts.DryRun)))
 }
 
-// removeJudged is remove with another judge of the object's states than admission.
-func (h *Handler) removeJudged(
-	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, judge deletionJudge,
+// removeChecked is remove with another judge of the object's states than admission.
+func (h *Handler) removeChecked(
+	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, check deletionCheck,
 ) (e *objects.Entry, removed bool, err error) {
 	ns, dry := namespace(rq, res), isDryRun(opts.DryRun)
 	for {
 		var last, marked kind.Object // marked: as it goes
 		step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
 			last, marked = current, nil
-			next, err := deletionStep(ctx, res, name, current, opts, judge)
+			next, err := deletionStep(ctx, res, name, current, opts, check)
 			if errors.Is(err, errRemoveNow) {
 				marked = next
 			}
@@ -216,11 +216,11 @@ func (h *Handler) dryRemove(ctx context.Context, res *registry.Resource, ns, nam
 	return &objects.Entry{Object: obj}, nil
 }
 
-// deletionJudge may refuse to delete an object in its current state.
-type deletionJudge func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
+// deletionCheck may refuse to delete an object in its current state.
+type deletionCheck func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error
 
 // admitDeletion asks admission. Of a collection no object is named.
-func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionJudge {
+func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dry bool) deletionCheck {
 	return func(ctx context.Context, current kind.Object, opts *metav1.DeleteOptions) error {
 		ar := h.admissionRequest(rq, res, admission.Delete, nil, current, opts, dry)
 		if err := h.mutate(ctx, rq, ar, res, nil); err != nil {
@@ -232,13 +232,13 @@ func (h *Handler) admitDeletion(rq *pipeline.Request, res *registry.Resource, dr
 
 // deletionStep judges one state of the object: preconditions, admission, then what the deletion means for it.
 func deletionStep(
-	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, judge deletionJudge,
+	ctx context.Context, res *registry.Resource, name string, current kind.Object, opts *metav1.DeleteOptions, check deletionCheck,
 ) (kind.Object, error) {
 	if err := preconditions(res, name, current, opts.Preconditions); err != nil {
 		return nil, err
 	}
 	own := opts.DeepCopy() // the kind may fill in a grace period
-	if err := judge(ctx, current, own); err != nil {
+	if err := check(ctx, current, own); err != nil {
 		return nil, err
 	}
 	next, what := deletion(res, current, own, time.Now())

@@ -201,7 +201,7 @@ func (h *Handler) removeEvicted(ctx context.Context, rq *pipeline.Request, res *
 		return err
 	}
 	// Admission has judged the eviction; it is not asked about the deletion.
-	_, _, err := h.removeJudged(ctx, rq, res, rq.Name, opts, func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
+	_, _, err := h.removeChecked(ctx, rq, res, rq.Name, opts, func(context.Context, kind.Object, *metav1.DeleteOptions) error { return nil })
 	return err
 }
 

@@ -33,9 +33,9 @@ type Config struct {
 	Custom    func(schema.GroupVersionResource) *registry.Resource
 	Admission *admission.Chain
 	// Tokens issues service-account tokens; nil: none are issued. Judge answers access reviews; Rules may be nil.
-	Tokens Tokens
-	Judge  auth.Authorizer
-	Rules  Rules
+	Tokens     Tokens
+	Authorizer auth.Authorizer
+	Rules      Rules
 	// Kubelet holds the client certificate for kubelets and the authority of theirs. Outbound is the door to kubelets, pods and services;
 	// nil: one that knows no address of the server's own.
 	Kubelet  *tls.Config
@@ -61,20 +61,20 @@ type Handler struct {
 	// specials by "group/resource/subresource", or "group/resource" for a kind without storage.
 	specials map[string]Special
 	connect  *connector
-	// judge is asked whether a user may create what an update or apply finds missing; nil: nobody is asked.
-	judge    auth.Authorizer
-	stopping <-chan struct{}
-	metrics  *pipeline.Metrics
-	slowest  time.Duration // that a write of a watch may take
-	marks    *mark.Recorder
-	log      *slog.Logger
+	// authorizer is asked whether a user may create what an update or apply finds missing; nil: nobody is asked.
+	authorizer auth.Authorizer
+	stopping   <-chan struct{}
+	metrics    *pipeline.Metrics
+	slowest    time.Duration // that a write of a watch may take
+	marks      *mark.Recorder
+	log        *slog.Logger
 }
 
 // New returns the handler of c's resources.
 func New(c Config) *Handler {
 	h := &Handler{
 		resources: make(map[schema.GroupVersionResource]*registry.Resource, len(c.Resources)), custom: c.Custom,
-		admission: c.Admission, specials: reviews(c.Tokens, c.Judge, c.Rules), judge: c.Judge, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, marks: c.Marks, log: c.Log,
+		admission: c.Admission, specials: reviews(c.Tokens, c.Authorizer, c.Rules), authorizer: c.Authorizer, stopping: c.Stopping, metrics: c.Metrics, slowest: c.SlowWatch, marks: c.Marks, log: c.Log,
 	}
 	if h.slowest == 0 {
 		h.slowest = defaultSlowest
@@ -89,7 +89,7 @@ func New(c Config) *Handler {
 	if c.Tokens != nil {
 		h.specials["/serviceaccounts/token"] = h.token(c.Tokens)
 	}
-	h.connect = newConnector(h, c.Judge, c.Kubelet, c.Outbound, c.Through)
+	h.connect = newConnector(h, c.Authorizer, c.Kubelet, c.Outbound, c.Through)
 	maps.Copy(h.specials, h.connect.specials())
 	return h
 }

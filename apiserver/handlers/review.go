@@ -55,7 +55,7 @@ func review[T kind.Object](answer func(context.Context, *pipeline.Request, T) er
 }
 
 // reviews are the handlers of the kinds that are asked and answered. rules may be nil.
-func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Special {
+func reviews(tokens Tokens, authorizer auth.Authorizer, rules Rules) map[string]Special {
 	return map[string]Special{
 		"authentication.k8s.io/tokenreviews": review(func(ctx context.Context, _ *pipeline.Request, q *authenticationv1.TokenReview) error {
 			return reviewToken(ctx, tokens, q)
@@ -69,7 +69,7 @@ func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Speci
 			if err := refuse(append(validateAccess(&q.Spec, true), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
-			return reviewAccess(ctx, asked{rq.User, judge}, &q.Spec, &q.Status)
+			return reviewAccess(ctx, asked{rq.User, authorizer}, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/localsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.LocalSubjectAccessReview) error {
 			if err := refuse(validateLocal(q)); err != nil {
@@ -78,7 +78,7 @@ func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Speci
 			if q.Namespace != rq.Namespace {
 				return apierrors.NewBadRequest(fmt.Sprintf("spec.resourceAttributes.namespace must match namespace: %v", rq.Namespace))
 			}
-			return reviewAccess(ctx, judge, &q.Spec, &q.Status)
+			return reviewAccess(ctx, authorizer, &q.Spec, &q.Status)
 		}),
 		"authorization.k8s.io/selfsubjectaccessreviews": review(func(ctx context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectAccessReview) error {
 			spec := authorizationv1.SubjectAccessReviewSpec{
@@ -88,7 +88,7 @@ func reviews(tokens Tokens, judge auth.Authorizer, rules Rules) map[string]Speci
 			if err := refuse(append(validateAccess(&spec, false), noMetadata(&q.ObjectMeta, "must be empty")...)); err != nil {
 				return err
 			}
-			return reviewAccess(ctx, judge, &spec, &q.Status)
+			return reviewAccess(ctx, authorizer, &spec, &q.Status)
 		}),
 		"authorization.k8s.io/selfsubjectrulesreviews": review(func(_ context.Context, rq *pipeline.Request, q *authorizationv1.SelfSubjectRulesReview) error {
 			if q.Spec.Namespace == "" {
@@ -156,7 +156,7 @@ func (j asked) Authorize(ctx context.Context, a *auth.Attributes) (auth.Decision
 
 // reviewAccess asks the authorizer for somebody else.
 func reviewAccess(
-	ctx context.Context, judge auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
+	ctx context.Context, authorizer auth.Authorizer, spec *authorizationv1.SubjectAccessReviewSpec, status *authorizationv1.SubjectAccessReviewStatus,
 ) error {
 	a := &auth.Attributes{User: &auth.User{Name: spec.User, UID: spec.UID, Groups: spec.Groups}}
 	if len(spec.Extra) > 0 {
@@ -173,7 +173,7 @@ func reviewAccess(
 	} else {
 		a.Verb, a.Path = spec.NonResourceAttributes.Verb, spec.NonResourceAttributes.Path
 	}
-	d, err := judge.Authorize(ctx, a)
+	d, err := authorizer.Authorize(ctx, a)
 	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: d.Verdict == auth.Allow, Denied: d.Verdict == auth.Deny, Reason: d.Reason}
 	var wrong []string
 	if ra := spec.ResourceAttributes; ra != nil {

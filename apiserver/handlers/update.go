@@ -207,12 +207,12 @@ func (h *Handler) changeMissing(ctx context.Context, rq *pipeline.Request, c cha
 
 // mayCreate refuses to create by an update or apply what the user may not create.
 func (h *Handler) mayCreate(ctx context.Context, rq *pipeline.Request, res *registry.Resource) error {
-	if h.judge == nil {
+	if h.authorizer == nil {
 		return nil
 	}
 	a := pipeline.Attributes(rq)
 	a.Verb = "create"
-	d, err := h.judge.Authorize(ctx, a)
+	d, err := h.authorizer.Authorize(ctx, a)
 	switch {
 	case d.Verdict == auth.Allow:
 		return nil

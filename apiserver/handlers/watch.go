@@ -59,7 +59,7 @@ func (h *Handler) watch(w http.ResponseWriter, r *http.Request, rq *pipeline.Req
 	out := http.NewResponseController(w)
 	slow, release := cutSlow(out, h.slowest)
 	defer release()
-	s := stream{shape: shape, teller: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
+	s := stream{shape: shape, deliveries: delivery.New(h.marks, rq.User, res.GroupResource(), &q), count: func(int) {}, measure: func(int) {}, idle: rq.Begun, write: func(b []byte) error {
 		slow.Reset(h.slowest)
 		defer slow.Stop()
 		if _, err := w.Write(b); err != nil {
@@ -104,10 +104,10 @@ type stream struct {
 	write func([]byte) error
 	count func(events int)
 	// measure is told the size of each event.
-	measure func(bytes int)
-	idle    func() // nothing is ready
-	teller  *delivery.Teller
-	begun   bool // the first event is out: a Table has described its columns
+	measure    func(bytes int)
+	idle       func() // nothing is ready
+	deliveries *delivery.Recorder
+	begun      bool // the first event is out: a Table has described its columns
 }
 
 // run ends with ctx, when the server stops, when the client no longer takes frames, or with an ERROR frame when the watch failed.
@@ -154,7 +154,7 @@ func (s *stream) frames(ev objects.Event, events objects.Watch) bool {
 		return false
 	}
 	for i := range out {
-		s.teller.Delivered(&out[i])
+		s.deliveries.Delivered(&out[i])
 	}
 	return true
 }
@@ -170,7 +170,7 @@ func (s *stream) gather(buf *[]byte, out *[]objects.Event, ev objects.Event, eve
 		}
 		s.begun = true
 		n++
-		if s.teller != nil && ev.Told != nil {
+		if s.deliveries != nil && ev.Marked != nil {
 			*out = append(*out, ev)
 		}
 		before := len(*buf)

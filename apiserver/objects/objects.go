@@ -65,8 +65,8 @@ type Event struct {
 	Prev *Entry
 	// At is when the server learned of the change.
 	At time.Time
-	// Told counts the watchers whose event has left a mark; nil: this is no change, but the state that a watch begins with.
-	Told *atomic.Int32
+	// Marked counts the watchers whose event has left a mark; nil: this is no change, but the state that a watch begins with.
+	Marked *atomic.Int32
 }
 
 // Watch is a running watch. Events is closed at its end; Err then tells why as a *apierrors.StatusError (410 Expired when history is gone),

@@ -117,7 +117,7 @@ func (d *Door) Dial(ctx context.Context, t Target, network, addr string) (net.Co
 		if err != nil {
 			return fmt.Errorf("connect to %s: %w", address, err)
 		}
-		return d.Judge(t, to)
+		return d.Check(t, to)
 	}
 	begin := time.Now()
 	conn, err := dialer.DialContext(ctx, network, addr)
@@ -147,8 +147,8 @@ func (d *Door) Dialer(t Target) func(ctx context.Context, network, addr string) 
 // reserved are ranges beside those that netip.Addr tells of: Linux takes some of 0.0.0.0/8 for itself.
 var reserved = netip.MustParsePrefix("0.0.0.0/8")
 
-// Judge tells whether a target may be at an address; a *RefusedError says why not.
-func (d *Door) Judge(t Target, to netip.AddrPort) error {
+// Check tells whether a target may be at an address; a *RefusedError says why not.
+func (d *Door) Check(t Target, to netip.AddrPort) error {
 	ip := to.Addr().Unmap().WithZone("")
 	to = netip.AddrPortFrom(ip, to.Port())
 	if t == Configured || slices.ContainsFunc(d.cfg.Allow, func(p netip.Prefix) bool { return p.Contains(ip) }) {

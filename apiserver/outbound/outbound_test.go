@@ -60,7 +60,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		to := netip.MustParseAddrPort(tt.to)
 		for _, target := range []outbound.Target{outbound.Backend, outbound.Kubelet} {
-			err := d.Judge(target, to)
+			err := d.Check(target, to)
 			var refused *outbound.RefusedError
 			switch {
 			case tt.why == "" && err != nil:
@@ -69,7 +69,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("%s %s: %v, want it refused as %s", target, tt.to, err, tt.why)
 			}
 		}
-		if err := d.Judge(outbound.Configured, to); err != nil {
+		if err := d.Check(outbound.Configured, to); err != nil {
 			t.Errorf("configured %s: %v, want it allowed", tt.to, err)
 		}
 	}
@@ -78,10 +78,10 @@ func TestAddresses(t *testing.T) {
 // TestAllowed: ranges that are allowed are, others still are not.
 func TestAllowed(t *testing.T) {
 	d := outbound.New(outbound.Config{Machine: machine, Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
-	if err := d.Judge(outbound.Backend, netip.MustParseAddrPort("127.0.0.1:80")); err != nil {
+	if err := d.Check(outbound.Backend, netip.MustParseAddrPort("127.0.0.1:80")); err != nil {
 		t.Error(err)
 	}
-	if d.Judge(outbound.Backend, netip.MustParseAddrPort("[::1]:80")) == nil {
+	if d.Check(outbound.Backend, netip.MustParseAddrPort("[::1]:80")) == nil {
 		t.Error("[::1]:80 is allowed")
 	}
 }

@@ -120,7 +120,7 @@ func newRecord(auditor *audit.Auditor, rq *Request, r *http.Request) *record {
 	if u == nil {
 		u = &auth.User{}
 	}
-	v := auditor.Judge(&audit.Request{
+	v := auditor.Evaluate(&audit.Request{
 		User: u.Name, Groups: u.Groups, Verb: rq.Verb, IsResource: rq.IsResource, Group: rq.Group, Resource: rq.Resource,
 		Subresource: rq.Subresource, Namespace: rq.Namespace, Name: rq.Name, Path: rq.Path,
 	})

@@ -30,11 +30,11 @@ type Metrics struct {
 	old      *prometheus.GaugeVec
 	events   *prometheus.CounterVec
 	bytes    *prometheus.HistogramVec
-	judged   judgements
+	auths    authMetrics
 }
 
-// judgements are what became of credentials and wishes.
-type judgements struct {
+// authMetrics are what became of credentials and wishes.
+type authMetrics struct {
 	attempts, authorized         *prometheus.CounterVec
 	attemptsTook, authorizedTook *prometheus.HistogramVec
 	users                        *prometheus.CounterVec
@@ -81,10 +81,10 @@ func NewMetrics() *Metrics {
 			Name: "apiserver_flowcontrol_request_wait_duration_seconds", Help: "Length of time a request spent waiting in its queue",
 			Buckets: []float64{0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30},
 		}, []string{"priority_level", "flow_schema", "execute"}),
-		judged: newJudgements(),
+		auths: newAuthMetrics(),
 	}
 	m.newAnswers()
-	j := &m.judged
+	j := &m.auths
 	m.Registry.MustRegister(m.total, m.took, m.own, m.ended, m.inflight, m.running, m.rejected, m.waited, m.events, m.bytes, m.sizes, m.old,
 		j.attempts, j.authorized, j.attemptsTook, j.authorizedTook, j.users, j.certificates,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -115,10 +115,10 @@ func (m *Metrics) Deprecated(gvr schema.GroupVersionResource, subresource string
 	m.old.WithLabelValues(gvr.Group, gvr.Version, gvr.Resource, subresource, "").Set(1)
 }
 
-func newJudgements() judgements {
+func newAuthMetrics() authMetrics {
 	const day = 24 * 60 * 60
 	result := []string{"result"}
-	return judgements{
+	return authMetrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "authentication_attempts", Help: "Counter of authenticated attempts."}, result),
 		attemptsTook: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "authentication_duration_seconds", Help: "Authentication duration in seconds broken out by result.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
@@ -152,13 +152,13 @@ func (m *Metrics) authenticated(r *http.Request, u *auth.User, err error, took t
 	case u == nil:
 		result = "failure"
 	default:
-		m.judged.users.WithLabelValues(groupedName(u.Name)).Inc()
+		m.auths.users.WithLabelValues(groupedName(u.Name)).Inc()
 		if u.ByCertificate() && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-			m.judged.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
+			m.auths.certificates.Observe(time.Until(r.TLS.PeerCertificates[0].NotAfter).Seconds())
 		}
 	}
-	m.judged.attempts.WithLabelValues(result).Inc()
-	m.judged.attemptsTook.WithLabelValues(result).Observe(took.Seconds())
+	m.auths.attempts.WithLabelValues(result).Inc()
+	m.auths.attemptsTook.WithLabelValues(result).Observe(took.Seconds())
 }
 
 // groupedName keeps user names from becoming labels without number.
@@ -183,8 +183,8 @@ func (m *Metrics) decided(d auth.Decision, err error, took time.Duration) {
 	case d.Verdict == auth.Deny:
 		result = "denied"
 	}
-	m.judged.authorized.WithLabelValues(result).Inc()
-	m.judged.authorizedTook.WithLabelValues(result).Observe(took.Seconds())
+	m.auths.authorized.WithLabelValues(result).Inc()
+	m.auths.authorizedTook.WithLabelValues(result).Observe(took.Seconds())
 }
 
 var shownVerbs = map[string]string{

@@ -118,7 +118,7 @@ func (t *taking) recorded(ctx context.Context, s, old *corev1.Service) error {
 	}
 	if err != nil {
 		t.ports = nil // if they were written in spite of the error, nobody has them, and repair gives them back
-		if _, told := err.(apierrors.APIStatus); !told {
+		if _, ok := err.(apierrors.APIStatus); !ok {
 			err = noPort(err)
 		}
 		return err

@@ -370,7 +370,7 @@ func TestProblemsAreTold(t *testing.T) {
 		for _, uid := range []types.UID{"twin", "outside"} {
 			a.RemoveService(a.services[uid])
 		}
-		if n := len(a.services) + len(a.taken) + len(a.problems.told) + len(a.problems.judge); n != 0 {
+		if n := len(a.services) + len(a.taken) + len(a.problems.reported) + len(a.problems.recheck); n != 0 {
 			t.Errorf("%d things are remembered of services that are gone", n)
 		}
 		cancel()

@@ -86,7 +86,7 @@ func (a *Allocator) unrecordedLocked(port int32) {
 			Service: h.service, UID: h.uid, Reason: "PortNotAllocated", Action: portAction, Message: fmt.Sprintf("Port %d is not allocated; repairing", port),
 		})
 	}
-	a.loop.Add(work{what: tellProblems})
+	a.loop.Add(work{what: reportProblems})
 }
 
 // repairPorts makes the record what the services say, as far as that is certain. It tells when to look again; zero: when something happens.

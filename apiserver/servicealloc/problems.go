@@ -22,8 +22,8 @@ type Problem struct {
 	Message string
 }
 
-// Tell makes the event.
-type Tell func(ctx context.Context, p Problem) error
+// Report makes the event.
+type Report func(ctx context.Context, p Problem) error
 
 // The actions of Kubernetes' events.
 const (
@@ -36,25 +36,25 @@ const manyProblems = 1000
 
 // problems are those that wait to be told, and which have been.
 type problems struct {
-	told    map[types.UID]map[string]bool // by service, then by message
-	waiting []Problem
-	more    int                     // that did not fit
-	judge   map[types.UID]time.Time // services to be judged, and when
+	reported map[types.UID]map[string]bool // by service, then by message
+	waiting  []Problem
+	more     int                     // that did not fit
+	recheck  map[types.UID]time.Time // services to be judged, and when
 }
 
 func newProblems() problems {
-	return problems{told: map[types.UID]map[string]bool{}, judge: map[types.UID]time.Time{}}
+	return problems{reported: map[types.UID]map[string]bool{}, recheck: map[types.UID]time.Time{}}
 }
 
 // add has a problem told, once.
 func (q *problems) add(p Problem) {
-	if q.told[p.UID][p.Message] {
+	if q.reported[p.UID][p.Message] {
 		return
 	}
-	if q.told[p.UID] == nil {
-		q.told[p.UID] = map[string]bool{}
+	if q.reported[p.UID] == nil {
+		q.reported[p.UID] = map[string]bool{}
 	}
-	q.told[p.UID][p.Message] = true
+	q.reported[p.UID][p.Message] = true
 	if len(q.waiting) >= manyProblems {
 		q.more++
 		return
@@ -64,47 +64,47 @@ func (q *problems) add(p Problem) {
 
 // keep forgets what was told of a service and is so no more.
 func (q *problems) keep(uid types.UID, still []Problem) {
-	for message := range q.told[uid] {
+	for message := range q.reported[uid] {
 		if !slices.ContainsFunc(still, func(p Problem) bool { return p.Message == message }) {
-			delete(q.told[uid], message)
+			delete(q.reported[uid], message)
 		}
 	}
-	if len(q.told[uid]) == 0 {
-		delete(q.told, uid)
+	if len(q.reported[uid]) == 0 {
+		delete(q.reported, uid)
 	}
 }
 
 func (q *problems) forget(uid types.UID) {
-	delete(q.told, uid)
-	delete(q.judge, uid)
+	delete(q.reported, uid)
+	delete(q.recheck, uid)
 }
 
-// judgeLocked has a service judged in a while: what another server does arrives in several steps.
-func (a *Allocator) judgeLocked(uid types.UID) {
-	a.problems.judge[uid] = time.Now().Add(settleTime)
+// recheckLocked has a service judged in a while: what another server does arrives in several steps.
+func (a *Allocator) recheckLocked(uid types.UID) {
+	a.problems.recheck[uid] = time.Now().Add(settleTime)
 	a.loop.AddAfter(work{what: findProblems}, settleTime)
 }
 
-// judgeAllLocked is judgeLocked for all services.
-func (a *Allocator) judgeAllLocked() {
+// recheckAllLocked is recheckLocked for all services.
+func (a *Allocator) recheckAllLocked() {
 	for uid := range a.services {
-		a.judgeLocked(uid)
+		a.recheckLocked(uid)
 	}
 }
 
-// judge looks for the problems of the services whose time has come, and tells when the next one's will; zero: never.
-func (a *Allocator) judge(now time.Time) time.Duration {
+// recheck looks for the problems of the services whose time has come, and tells when the next one's will; zero: never.
+func (a *Allocator) recheck(now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	q, next := &a.problems, time.Duration(0)
-	for uid, at := range q.judge {
+	for uid, at := range q.recheck {
 		if left := at.Sub(now); left > 0 {
 			if next == 0 || left < next {
 				next = left
 			}
 			continue
 		}
-		delete(q.judge, uid)
+		delete(q.recheck, uid)
 		found := a.problemsLocked(uid)
 		q.keep(uid, found)
 		for _, p := range found {
@@ -155,15 +155,15 @@ func (a *Allocator) withinLocked(ip netip.Addr) bool {
 	return false
 }
 
-// tellAll makes the events of the problems that wait. What cannot be told is logged and left.
-func (a *Allocator) tellAll(ctx context.Context, log *slog.Logger) {
+// reportAll makes the events of the problems that wait. What cannot be told is logged and left.
+func (a *Allocator) reportAll(ctx context.Context, log *slog.Logger) {
 	a.mu.Lock()
 	waiting, more := a.problems.waiting, a.problems.more
 	a.problems.waiting, a.problems.more = nil, 0
 	a.mu.Unlock()
 	for _, p := range waiting {
 		log.Warn("service has an address or port that is not in order", "service", p.Service.String(), "reason", p.Reason, "message", p.Message)
-		if err := a.tell(ctx, p); err != nil && ctx.Err() == nil {
+		if err := a.report(ctx, p); err != nil && ctx.Err() == nil {
 			log.Debug("no event tells of it", "service", p.Service.String(), "error", err)
 		}
 	}

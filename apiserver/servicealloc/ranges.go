@@ -47,7 +47,7 @@ func (a *Allocator) SetRange(obj runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ranges[c.Name] = r
-	a.judgeAllLocked()
+	a.recheckAllLocked()
 }
 
 // RemoveRange tells of a ServiceCIDR that is gone.
@@ -62,7 +62,7 @@ func (a *Allocator) RemoveRange(obj runtime.Object) {
 	if c.Name == ownRange {
 		a.ranges[ownRange] = addressRange{prefixes: a.own, ready: true}
 	}
-	a.judgeAllLocked()
+	a.recheckAllLocked()
 }
 
 // CheckRanges wants one range, or one of each family.

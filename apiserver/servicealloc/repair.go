@@ -133,7 +133,7 @@ const (
 	repairAddress task = iota
 	repairRecord
 	findProblems
-	tellProblems
+	reportProblems
 )
 
 func (w work) compare(other work) int {
@@ -158,10 +158,10 @@ func (a *Allocator) work(ctx context.Context, w work) (again time.Duration, err 
 	case repairRecord:
 		again, err = a.repairPorts(ctx)
 	case findProblems:
-		again = a.judge(time.Now())
-	case tellProblems:
+		again = a.recheck(time.Now())
+	case reportProblems:
 	}
-	a.tellAll(ctx, a.log)
+	a.reportAll(ctx, a.log)
 	return again, err
 }
 

@@ -63,7 +63,7 @@ type Allocator struct {
 	ports  PortRange
 	claims Claims
 	record Record // nil: no other server gives ports
-	tell   Tell   // never nil
+	report Report // never nil
 	loop   *keyed.Loop[work]
 	log    *slog.Logger // set by Run
 
@@ -82,12 +82,12 @@ type Allocator struct {
 // New returns an allocator of the addresses in own, and of those in the ranges it is told of, and of node ports. The first range is of
 // the family that services have by default; its first address is given only to who asks for it (the service kubernetes). record is nil
 // for a server that has its store for itself.
-func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, tell Tell) (*Allocator, error) {
+func New(own []netip.Prefix, ports PortRange, claims Claims, record Record, report Report) (*Allocator, error) {
 	if err := CheckRanges(own); err != nil {
 		return nil, err
 	}
 	a := &Allocator{
-		own: slices.Clone(own), ports: ports, claims: claims, record: record, tell: tell,
+		own: slices.Clone(own), ports: ports, claims: claims, record: record, report: report,
 		services: map[types.UID]*corev1.Service{},
 		ranges:   map[string]addressRange{}, ips: map[netip.Addr]holder{}, claimed: map[netip.Addr]claim{}, taken: map[int32][]holder{},
 		released: map[netip.Addr]bool{},
@@ -141,7 +141,7 @@ func (a *Allocator) SetService(obj runtime.Object) {
 		}
 	}
 	if len(ips)+len(ports) > 0 {
-		a.judgeLocked(s.UID)
+		a.recheckLocked(s.UID)
 	}
 }
 

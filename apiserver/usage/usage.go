@@ -61,7 +61,7 @@ type state struct {
 	figures figures
 	asked   time.Time // when its last request ended
 	failed  bool      // and whether that failed
-	told    bool      // that it failed, and the one before
+	logged  bool      // that it failed, and the one before
 	flight  chan struct{}
 }
 
@@ -180,12 +180,12 @@ func (c *Collector) refresh(node string, was *sample, turns chan struct{}) {
 	if err != nil && c.ctx.Err() == nil {
 		// Once is nothing: a node that has just registered is asked before its kubelet listens.
 		level := slog.LevelDebug
-		if s.failed && !s.told {
-			level, s.told = slog.LevelWarn, true
+		if s.failed && !s.logged {
+			level, s.logged = slog.LevelWarn, true
 		}
 		c.log.Log(c.ctx, level, "kubelet does not tell what its node and pods use", "node", node, "err", err)
 	}
-	s.told = s.told && err != nil
+	s.logged = s.logged && err != nil
 	s.asked, s.failed = time.Now(), err != nil
 	if err != nil {
 		s.last, s.figures = nil, figures{}

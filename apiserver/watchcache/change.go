@@ -26,7 +26,7 @@ type change struct {
 	prev, cur *objects.Entry
 	err       error // why what was written cannot be read; cur is nil then
 	mark      *objects.Entry
-	told      atomic.Int32 // watchers that left a mark of it
+	marked    atomic.Int32 // watchers that left a mark of it
 
 	once    sync.Once
 	gone    *objects.Entry
@@ -84,11 +84,11 @@ func (s *selection) see(c *change) (objects.Event, bool) {
 	}
 	switch {
 	case before && after:
-		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at, Told: &c.told}, true
+		return objects.Event{Type: watch.Modified, Entry: c.cur, Prev: c.prev, At: c.at, Marked: &c.marked}, true
 	case after:
-		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at, Told: &c.told}, true
+		return objects.Event{Type: watch.Added, Entry: c.cur, At: c.at, Marked: &c.marked}, true
 	case before:
-		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at, Told: &c.told}, true
+		return objects.Event{Type: watch.Deleted, Entry: c.deleted(), At: c.at, Marked: &c.marked}, true
 	}
 	return objects.Event{}, false
 }

@@ -80,7 +80,7 @@ func DecodeCustom(
 	if err := CheckDepth(doc); err != nil {
 		return nil, err
 	}
-	says, err := kindSaid(doc)
+	says, err := statedKind(doc)
 	if err != nil {
 		return nil, undecodable(err, nil, gvk, body)
 	}
@@ -109,8 +109,8 @@ func DecodeCustom(
 	return obj, nil
 }
 
-// kindSaid is the kind that a JSON document says it is of.
-func kindSaid(doc []byte) (schema.GroupVersionKind, error) {
+// statedKind is the kind that a JSON document says it is of.
+func statedKind(doc []byte) (schema.GroupVersionKind, error) {
 	var is struct { // whose tags clients see in refusals
 		APIVersion string `json:"apiVersion,omitempty"`
 		Kind       string `json:"kind,omitempty"`

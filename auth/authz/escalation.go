@@ -57,7 +57,7 @@ func (e Escalation) Check(ctx context.Context, u *auth.User, namespace string, o
 
 func (e Escalation) clusterRole(ctx context.Context, u *auth.User, o, before *rbacv1.ClusterRole) error {
 	const resource = "clusterroles"
-	if e.may(ctx, u, "escalate", resource, "", judged(o.Name, before == nil)) {
+	if e.may(ctx, u, "escalate", resource, "", escalationName(o.Name, before == nil)) {
 		return nil
 	}
 	if err := refuse(resource, o.Name, e.covers(u, "", o.Rules)); err != nil {
@@ -76,8 +76,8 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 	return r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// judged is the name by which a right to escalate is looked up: who may do it with certain roles alone may not make new ones so.
-func judged(name string, create bool) string {
+// escalationName is the name by which a right to escalate is looked up: who may do it with certain roles alone may not make new ones so.
+func escalationName(name string, create bool) string {
 	if create {
 		return ""
 	}
@@ -86,7 +86,7 @@ func judged(name string, create bool) string {
 
 func (e Escalation) role(ctx context.Context, u *auth.User, namespace string, o *rbacv1.Role, create bool) error {
 	const resource = "roles"
-	if e.may(ctx, u, "escalate", resource, namespace, judged(o.Name, create)) {
+	if e.may(ctx, u, "escalate", resource, namespace, escalationName(o.Name, create)) {
 		return nil
 	}
 	return refuse(resource, o.Name, e.covers(u, namespace, o.Rules))

@@ -55,25 +55,25 @@ func (c *Controller) note(v view, p plan) {
 			c.idle[a.object.Name] = v.now
 		}
 	}
-	told := map[refusal]bool{}
-	var news []want
+	reported := map[multiAttach]bool{}
+	var unreported []want
 	for _, w := range p.refused {
 		fresh := want{disk: w.disk}
 		for _, pod := range w.pods {
-			r := refusal{pod.UID, w.disk.pv}
-			told[r] = true
-			if !c.told[v.name][r] {
+			r := multiAttach{pod.UID, w.disk.pv}
+			reported[r] = true
+			if !c.reported[v.name][r] {
 				fresh.pods = append(fresh.pods, pod)
 			}
 		}
 		if len(fresh.pods) > 0 {
-			news = append(news, fresh)
+			unreported = append(unreported, fresh)
 		}
 	}
-	if len(told) > 0 {
-		c.told[v.name] = told
+	if len(reported) > 0 {
+		c.reported[v.name] = reported
 	} else {
-		delete(c.told, v.name)
+		delete(c.reported, v.name)
 	}
 	if k := tally(v); len(k) > 0 {
 		c.counted[v.name] = k
@@ -81,7 +81,7 @@ func (c *Controller) note(v view, p plan) {
 		delete(c.counted, v.name)
 	}
 	c.mu.Unlock()
-	for _, w := range news {
+	for _, w := range unreported {
 		c.refuse(w, v.elsewhere[w.disk.pv])
 	}
 }

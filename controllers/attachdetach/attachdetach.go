@@ -60,15 +60,15 @@ type Controller struct {
 	idle map[string]time.Time
 	// lost is what nodes that are gone last said they use.
 	lost map[string][]corev1.UniqueVolumeName
-	// told are the pods of a node that have heard that another node has their volume.
-	told map[string]map[refusal]bool
+	// reported are the pods of a node that have heard that another node has their volume.
+	reported map[string]map[multiAttach]bool
 	// counted are the volumes that nodes want and have, by driver.
 	counted map[string]count
 }
 
 type reservation struct{ pv, node string }
 
-type refusal struct {
+type multiAttach struct {
 	pod types.UID
 	pv  string
 }
@@ -87,7 +87,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
 		coming: map[reservation]time.Time{}, going: map[string]types.UID{}, idle: map[string]time.Time{},
-		lost: map[string][]corev1.UniqueVolumeName{}, told: map[string]map[refusal]bool{}, counted: map[string]count{},
+		lost: map[string][]corev1.UniqueVolumeName{}, reported: map[string]map[multiAttach]bool{}, counted: map[string]count{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(

@@ -147,7 +147,7 @@ func (w *world) expect(when, want string) {
 
 func (w *world) said(want ...string) {
 	w.t.Helper()
-	if got := w.Said(); !slices.Equal(got, want) {
+	if got := w.EventsSeen(); !slices.Equal(got, want) {
 		w.t.Errorf("events %q, want %q", got, want)
 	}
 }

@@ -78,8 +78,8 @@ func (c *Cluster) Start(t testing.TB, name string, build func(*framework.Env) (f
 	})
 }
 
-// Said returns the events recorded so far, oldest first, as "Normal Reason message".
-func (c *Cluster) Said() []string {
+// EventsSeen returns the events recorded so far, oldest first, as "Normal Reason message".
+func (c *Cluster) EventsSeen() []string {
 	var all []string
 	for {
 		select {

@@ -88,7 +88,7 @@ func TestBad(t *testing.T) {
 		c.Start(t, "cronjob-controller", New)
 		time.Sleep(1000 * time.Hour)
 		synctest.Wait()
-		said := strings.Join(c.Said(), "\n")
+		said := strings.Join(c.EventsSeen(), "\n")
 		for _, want := range []string{
 			`Warning UnparseableSchedule unparseable schedule: "every day" : expected exactly 5 fields, found 2: [every day]`,
 			`Warning UnknownTimeZone invalid timeZone: "Mars/Base": unknown time zone Mars/Base`,
@@ -127,7 +127,7 @@ func TestPolicies(t *testing.T) {
 			if len(jobs.Items) != want.jobs || len(cj.Status.Active) != want.active {
 				t.Errorf("%s: %d jobs, want %d; %d active, want %d", p, len(jobs.Items), want.jobs, len(cj.Status.Active), want.active)
 			}
-			if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, want.event) || strings.Contains(said, "UnexpectedJob") {
+			if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, want.event) || strings.Contains(said, "UnexpectedJob") {
 				t.Errorf("%s: want %q in\n%s", p, want.event, said)
 			}
 		})

@@ -208,7 +208,7 @@ func TestFailedPodsPause(t *testing.T) {
 		if n := len(made); n < 4 || n > 9 {
 			t.Errorf("%d pods failed in a minute, want some with growing pauses", n)
 		}
-		if said := c.Said(); !slices.ContainsFunc(said, func(s string) bool {
+		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
 			return strings.HasPrefix(s, "Warning FailedDaemonPod Found failed daemon pod default/agent-") && strings.HasSuffix(s, " on node n1, will try to kill it")
 		}) {
 			t.Errorf("events: got %q", said)

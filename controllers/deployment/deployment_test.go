@@ -60,7 +60,7 @@ func TestRollsOutAndBack(t *testing.T) {
 			t.Fatalf("sets: got %+v", got)
 		}
 		first := sets(t, c)[0].Name
-		if got, want := c.Said(), "Normal ScalingReplicaSet Scaled up replica set "+first+" from 0 to 2"; !slices.Equal(got, []string{want}) {
+		if got, want := c.EventsSeen(), "Normal ScalingReplicaSet Scaled up replica set "+first+" from 0 to 2"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 		populate(t, c)

@@ -88,7 +88,7 @@ func TestEviction(t *testing.T) {
 				if got := there(wait); got != (tt.after < 0) {
 					t.Errorf("it is there: %v", got)
 				}
-				if said := strings.Join(c.Said(), "\n"); strings.Contains(said, "Normal DeviceTaintManagerEviction Marking for deletion") != (tt.after >= 0) {
+				if said := strings.Join(c.EventsSeen(), "\n"); strings.Contains(said, "Normal DeviceTaintManagerEviction Marking for deletion") != (tt.after >= 0) {
 					t.Errorf("said %s", said)
 				}
 			})

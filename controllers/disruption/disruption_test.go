@@ -96,7 +96,7 @@ func TestCountsOwners(t *testing.T) {
 		if got, want := brief(read(t, c)), "6/7 of 14, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("after scaling: got %s, want %s", got, want)
 		}
-		if got := c.Said(); len(got) != 0 {
+		if got := c.EventsSeen(); len(got) != 0 {
 			t.Errorf("events: %q", got)
 		}
 	})
@@ -133,7 +133,7 @@ func TestCustomScale(t *testing.T) {
 			if got, want := brief(b), "2/1 of 5, allowed 0, SyncFailed"; got != want || b.Status.Conditions[0].Message != tt.want {
 				t.Errorf("%s: got %s (%s), want %s (%s)", tt.kind, got, b.Status.Conditions[0].Message, want, tt.want)
 			}
-			said, want := c.Said(), "Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: "+tt.want
+			said, want := c.EventsSeen(), "Warning CalculateExpectedPodCountFailed Failed to calculate the number of expected pods: "+tt.want
 			if len(said) == 0 || said[0] != want {
 				t.Errorf("%s: events %q, want %q", tt.kind, said, want)
 			}
@@ -148,7 +148,7 @@ func TestCustomScale(t *testing.T) {
 			if got, want := brief(read(t, c)), "2/1 of 5, allowed 1, SufficientPods"; got != want {
 				t.Errorf("without the %s: got %s, want %s", tt.kind, got, want)
 			}
-			c.Said()
+			c.EventsSeen()
 		}
 	})
 }
@@ -160,7 +160,7 @@ func TestUnmanagedPods(t *testing.T) {
 		if got, want := brief(read(t, c)), "2/0 of 0, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got := c.Said(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: web,}") {
+		if got := c.EventsSeen(); len(got) == 0 || !strings.HasPrefix(got[0], "Warning UnmanagedPods Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{app: web,}") {
 			t.Errorf("events: %q", got)
 		}
 		for _, name := range []string{"a", "b"} {
@@ -169,7 +169,7 @@ func TestUnmanagedPods(t *testing.T) {
 			}
 		}
 		read(t, c)
-		if got, want := c.Said(), "Normal NoPods No matching pods found"; !slices.Contains(got, want) {
+		if got, want := c.EventsSeen(), "Normal NoPods No matching pods found"; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q among them", got, want)
 		}
 	})
@@ -192,7 +192,7 @@ func TestEvictedButNotDeleted(t *testing.T) {
 		if got, want := brief(read(t, c)), "2/1 of 2, allowed 1, SufficientPods"; got != want {
 			t.Errorf("after two minutes: got %s, want %s", got, want)
 		}
-		if got, want := c.Said(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"; !slices.Contains(got, want) {
+		if got, want := c.EventsSeen(), "Warning NotDeleted Pod was expected by PDB default/b to be deleted but it wasn't"; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q", got, want)
 		}
 	})
@@ -232,14 +232,14 @@ func TestMultipleBudgets(t *testing.T) {
 		c := controllertest.New(budget("1", ""), other)
 		c.Start(t, "disruption-controller", New)
 		read(t, c)
-		c.Said()
+		c.EventsSeen()
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod("p", nil), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := brief(read(t, c)), "1/1 of 1, allowed 0, InsufficientPods"; got != want {
 			t.Errorf("got %s, want %s", got, want)
 		}
-		if got, want := c.Said(), `Warning MultiplePodDisruptionBudgets Pod "default"/"p" matches multiple PodDisruptionBudgets.  Chose "a" arbitrarily.`; !slices.Contains(got, want) {
+		if got, want := c.EventsSeen(), `Warning MultiplePodDisruptionBudgets Pod "default"/"p" matches multiple PodDisruptionBudgets.  Chose "a" arbitrarily.`; !slices.Contains(got, want) {
 			t.Errorf("events: %q, want %q", got, want)
 		}
 	})

@@ -302,7 +302,7 @@ func TestTopologyAnnotation(t *testing.T) {
 		time.Sleep(time.Second)
 		c.setPod(pod("a", "n1", true, "10.0.0.1")) // by now the nodes are known
 		c.check("two zones", "IPv4 :8080 10.0.0.1/rs@z1>z1 10.0.0.2/rs@z1>z1 10.0.0.3/rs@z2>z2 10.0.0.4/rs@z2>z2")
-		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "TopologyAwareHintsEnabled") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "TopologyAwareHintsEnabled") {
 			t.Errorf("events: %s", said)
 		}
 	})

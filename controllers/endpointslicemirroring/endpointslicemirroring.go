@@ -131,7 +131,7 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 		return fmt.Errorf("mirrored slices of %s: %w", key, framework.ErrStale)
 	}
 	p := plan(e, slices)
-	c.tell(e, p)
+	c.recordSkipped(e, p)
 	c.metrics.observe(key, p)
 	return c.apply(ctx, e, p)
 }
@@ -152,8 +152,8 @@ func (c *Controller) source(key framework.Key) (*corev1.Endpoints, *corev1.Servi
 	return e, s, err
 }
 
-// tell records what of e is not mirrored.
-func (c *Controller) tell(e *corev1.Endpoints, p *changes) {
+// recordSkipped records what of e is not mirrored.
+func (c *Controller) recordSkipped(e *corev1.Endpoints, p *changes) {
 	if p.invalid > 0 {
 		c.env.Events.Eventf(e, corev1.EventTypeWarning, "InvalidIPAddress",
 			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", p.invalid)

@@ -176,7 +176,7 @@ func TestMirrors(t *testing.T) {
 			}
 		}
 		check("at first", map[string]string{"db": "IPv4 10.0.0.1 :80"})
-		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "Warning InvalidIPAddress Skipped 1 invalid IP addresses when mirroring to EndpointSlices") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning InvalidIPAddress Skipped 1 invalid IP addresses when mirroring to EndpointSlices") {
 			t.Errorf("events: %s", said)
 		}
 		if _, err := c.CoreV1().Services("default").Create(t.Context(), service("late", nil), metav1.CreateOptions{}); err != nil {

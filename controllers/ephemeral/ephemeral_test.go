@@ -45,7 +45,7 @@ func TestClaims(t *testing.T) {
 		if !metav1.IsControlledBy(got, p) || got.Labels["app"] != "web" || len(got.Spec.AccessModes) != 1 {
 			t.Errorf("the claim is %+v", got)
 		}
-		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "Warning FailedBinding ephemeral volume scratch: PVC dev/b-scratch was not created for pod dev/b") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning FailedBinding ephemeral volume scratch: PVC dev/b-scratch was not created for pod dev/b") {
 			t.Errorf("another's claim is in the way: events\n%s", said)
 		}
 		// What is deleted under a pod is made again, and what was in the way is replaced.

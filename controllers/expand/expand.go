@@ -26,14 +26,14 @@ type Controller struct {
 	claims corelisters.PersistentVolumeClaimLister
 
 	mu sync.Mutex
-	// told is the size that a claim was last told to wait for.
-	told map[types.UID]resource.Quantity
+	// lastEvent is the size that a claim was last told to wait for.
+	lastEvent map[types.UID]resource.Quantity
 }
 
 // New builds the controller.
 func New(env *framework.Env) (framework.Controller, error) {
 	claims := coreinformers.New(env.Shared.Scoped()).PersistentVolumeClaims()
-	c := &Controller{env: env, claims: claims.Lister(), told: map[types.UID]resource.Quantity{}}
+	c := &Controller{env: env, claims: claims.Lister(), lastEvent: map[types.UID]resource.Quantity{}}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	look := func(claim *corev1.PersistentVolumeClaim) {
 		if grows(claim) {
@@ -45,7 +45,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 		Delete: func(claim *corev1.PersistentVolumeClaim) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			delete(c.told, claim.UID)
+			delete(c.lastEvent, claim.UID)
 		},
 	})
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *Controller) sync(_ context.Context, key framework.Key) error {
 	}
 	want := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	c.mu.Lock()
-	last, again := c.told[claim.UID]
-	c.told[claim.UID] = want
+	last, again := c.lastEvent[claim.UID]
+	c.lastEvent[claim.UID] = want
 	c.mu.Unlock()
 	if !again || last.Cmp(want) != 0 {
 		c.env.Events.Event(claim, corev1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")

@@ -31,7 +31,7 @@ func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
 	}
 	c.reportForeign(v, absent)
 	//exhaustive:enforce
-	switch d := judge(v, absent); d.what {
+	switch d := decide(v, absent); d.what {
 	case leave:
 	case wait:
 		for _, n := range d.next {
@@ -60,7 +60,7 @@ func (c *Controller) client(n *node) metadata.ResourceInterface {
 	return c.env.Client.Metadata.Resource(n.res.GVR).Namespace(n.namespace)
 }
 
-func (c *Controller) remove(ctx context.Context, n *node, d deed) error {
+func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 	if d.unblock {
 		no := false
 		refs := slices.Clone(n.owners)

@@ -369,7 +369,7 @@ func TestJudge(t *testing.T) {
 		name   string
 		v      *view
 		absent refs
-		want   deedKind
+		want   actionKind
 		policy metav1.DeletionPropagation
 	}{
 		{"no owners", &view{node: n(nil)}, nil, leave, ""},
@@ -385,7 +385,7 @@ func TestJudge(t *testing.T) {
 		{"foreground, blocked", &view{node: n(func(n *node) { n.deleting, n.foreground = true, true }), blocking: []*node{n(nil)}}, nil, wait, ""},
 	}
 	for _, tt := range tests {
-		if d := judge(tt.v, tt.absent); d.what != tt.want || d.policy != tt.policy {
+		if d := decide(tt.v, tt.absent); d.what != tt.want || d.policy != tt.policy {
 			t.Errorf("%s: got %d %q, want %d %q", tt.name, d.what, d.policy, tt.want, tt.policy)
 		}
 	}

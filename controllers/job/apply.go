@@ -169,7 +169,7 @@ func (c *Controller) settle(ctx context.Context, s snapshot, a *account) error {
 	if a.resumed {
 		c.env.Events.Event(j, corev1.EventTypeNormal, "Resumed", "Job resumed")
 	}
-	metrics().judged(a.ruled)
+	metrics().countRules(a.ruled)
 	var (
 		mu    sync.Mutex
 		freed []*corev1.Pod

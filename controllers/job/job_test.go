@@ -88,7 +88,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("pod %s: finalizers %v, labels %v, owners %v", p.Name, p.Finalizers, p.Labels, p.OwnerReferences)
 			}
 		}
-		said := strings.Join(c.Said(), "\n")
+		said := strings.Join(c.EventsSeen(), "\n")
 		if strings.Count(said, "Normal SuccessfulCreate Created pod: pi-") != 3 || strings.Count(said, "Normal Completed Job completed") != 1 {
 			t.Errorf("events:\n%s", said)
 		}
@@ -119,7 +119,7 @@ func TestRetries(t *testing.T) {
 		if j.Status.Failed != 3 || f == nil || f.Reason != "BackoffLimitExceeded" || condition(j.Status.Conditions, batchv1.JobFailureTarget) == nil {
 			t.Errorf("got %+v", j.Status)
 		}
-		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, "Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, "Warning BackoffLimitExceeded Job has reached the specified backoff limit") {
 			t.Errorf("events:\n%s", said)
 		}
 	})

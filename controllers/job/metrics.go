@@ -90,7 +90,7 @@ func (m *collection) created(j *batchv1.Job, t tally, ok, failed int) {
 	}
 }
 
-func (m *collection) judged(ruled map[batchv1.PodFailurePolicyAction]int) {
+func (m *collection) countRules(ruled map[batchv1.PodFailurePolicyAction]int) {
 	for action, n := range ruled {
 		m.ruled.WithLabelValues(string(action)).Add(float64(n))
 	}

@@ -111,7 +111,7 @@ type plan struct {
 // decide says what to do about the job's pods.
 func decide(s snapshot) plan {
 	p := plan{tally: count(s)}
-	p.verdict = p.judge(s)
+	p.verdict = p.conclude(s)
 	if d := s.job.Spec.ActiveDeadlineSeconds; p.verdict == nil && d != nil && !suspended(s.job) {
 		start := s.now
 		if t := s.job.Status.StartTime; t != nil {
@@ -184,8 +184,8 @@ func listed(st *batchv1.JobStatus) map[types.UID]struct{} {
 	return out
 }
 
-// judge says whether and how the job has ended; nil: it goes on.
-func (t *tally) judge(s snapshot) *verdict {
+// conclude says whether and how the job has ended; nil: it goes on.
+func (t *tally) conclude(s snapshot) *verdict {
 	j := s.job
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget} {
 		if c := condition(j.Status.Conditions, kind); c != nil && c.Status == corev1.ConditionTrue {

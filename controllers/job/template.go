@@ -28,17 +28,17 @@ func podFor(j *batchv1.Job) *corev1.Pod {
 	t.Spec.DeepCopyInto(&p.Spec)
 	if indexed(j) {
 		for i := range p.Spec.InitContainers {
-			tellIndex(&p.Spec.InitContainers[i])
+			addIndexEnv(&p.Spec.InitContainers[i])
 		}
 		for i := range p.Spec.Containers {
-			tellIndex(&p.Spec.Containers[i])
+			addIndexEnv(&p.Spec.Containers[i])
 		}
 	}
 	return p
 }
 
-// tellIndex gives the container its pod's index in the environment.
-func tellIndex(c *corev1.Container) {
+// addIndexEnv gives the container its pod's index in the environment.
+func addIndexEnv(c *corev1.Container) {
 	const name = "JOB_COMPLETION_INDEX"
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name }) {
 		return

@@ -102,8 +102,8 @@ const (
 	remove
 )
 
-// judge tells what becomes of a secret that was made for an account and that no pod names.
-func judge(s *corev1.Secret, now time.Time, period time.Duration) verdict {
+// decide tells what becomes of a secret that was made for an account and that no pod names.
+func decide(s *corev1.Secret, now time.Time, period time.Duration) verdict {
 	limit := now.Add(-period)
 	if s.DeletionTimestamp != nil || s.CreationTimestamp.After(limit) {
 		return keep
@@ -124,7 +124,7 @@ func judge(s *corev1.Secret, now time.Time, period time.Duration) verdict {
 }
 
 func (c *Controller) clean(ctx context.Context, s *corev1.Secret, now time.Time) error {
-	what := judge(s, now, c.period)
+	what := decide(s, now, c.period)
 	if what == keep || s.Type != corev1.SecretTypeServiceAccountToken {
 		return nil
 	}

@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 		"invalid for a year":         {secret("s", 3*year, on(invalidSince, year+day)), remove},
 		"invalid since no day known": {secret("s", 3*year, map[string]string{invalidSince: "x"}), invalidate},
 	} {
-		if got := judge(c.s, now, year); got != c.want {
+		if got := decide(c.s, now, year); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}

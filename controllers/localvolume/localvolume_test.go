@@ -95,7 +95,7 @@ func TestLife(t *testing.T) {
 		claims, volumes := c.CoreV1().PersistentVolumeClaims("dev"), c.CoreV1().PersistentVolumes()
 		v, err := volumes.Get(t.Context(), "pvc-u", metav1.GetOptions{})
 		if err != nil {
-			t.Fatalf("%v; events %s", err, strings.Join(c.Said(), "\n"))
+			t.Fatalf("%v; events %s", err, strings.Join(c.EventsSeen(), "\n"))
 		}
 		// It grows with its claim.
 		v.Status.Phase = corev1.VolumeBound

@@ -80,7 +80,7 @@ func TestConflictIsRepaired(t *testing.T) {
 	conflicts(t, func(b bench) {
 		b.want("z", "10.42.7.0/24", marked{})
 		b.want("a", "10.42.7.0/24", marked{conflict: "z"})
-		if said := strings.Join(b.c.Said(), "\n"); !strings.Contains(said, "CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
+		if said := strings.Join(b.c.EventsSeen(), "\n"); !strings.Contains(said, "CIDRConflict Node a has the pod range 10.42.7.0/24, which node z had before") {
 			b.Errorf("events: %s", said)
 		}
 		before := b.get("a").UID
@@ -154,7 +154,7 @@ func TestOddRanges(t *testing.T) {
 	fake := aged(4, "fake", "10.128.0.0/24")
 	fake.Annotations = map[string]string{annotationFake: "keelson"}
 	conflicts(t, func(b bench) {
-		said := strings.Join(b.c.Said(), "\n")
+		said := strings.Join(b.c.EventsSeen(), "\n")
 		for _, want := range []string{
 			"Warning CIDROutOfRange Node wide has the pod range 10.42.128.0/17, which is larger than a node's /24",
 			"Warning CIDROutOfRange Node abroad has the pod range 192.168.0.0/24, which is not in --cluster-cidr",

@@ -148,7 +148,7 @@ func TestGives(t *testing.T) {
 		if h := have("late"); h != "" {
 			t.Errorf("a node gets %s where nothing is left", h)
 		}
-		said := strings.Join(c.Said(), "\n")
+		said := strings.Join(c.EventsSeen(), "\n")
 		if !strings.Contains(said, "Normal CIDRNotAvailable Node late status is now: CIDRNotAvailable") || !strings.Contains(said, "Warning CIDRConflict") {
 			t.Errorf("events: %s", said)
 		}

@@ -37,20 +37,20 @@ import (
 const (
 	atOnce = 20
 	// Nodes that register are told of in events, but not thousands of them at once.
-	toldBurst, toldPerSec = 100, 1
+	registeredBurst, registeredPerSec = 100, 1
 	// young are nodes that may have registered while nobody looked.
 	young = time.Minute
 )
 
 // Controller watches over nodes.
 type Controller struct {
-	env   *framework.Env
-	cfg   Config
-	loop  *framework.Loop[string]
-	nodes corelisters.NodeLister
-	pods  cache.Indexer
-	zones *zones
-	told  *rate.Limiter
+	env           *framework.Env
+	cfg           Config
+	loop          *framework.Loop[string]
+	nodes         corelisters.NodeLister
+	pods          cache.Indexer
+	zones         *zones
+	registrations *rate.Limiter
 	// leases holds the leases of kube-node-lease only.
 	leases *client.Informers
 
@@ -71,7 +71,7 @@ func New(env *framework.Env, cfg Config) (framework.Controller, error) {
 	pods := core.Pods().Informer()
 	c := &Controller{
 		env: env, cfg: cfg, nodes: core.Nodes().Lister(), pods: pods.GetIndexer(),
-		zones: newZones(cfg), told: rate.NewLimiter(toldPerSec, toldBurst),
+		zones: newZones(cfg), registrations: rate.NewLimiter(registeredPerSec, registeredBurst),
 		leases: env.Client.Informers(0, client.Scope{Namespace: corev1.NamespaceNodeLease}),
 		alive:  map[string]sign{},
 	}
@@ -107,10 +107,10 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Controller) nodeAdded(n *corev1.Node) {
-	c.heard(n.Name, nil)
+	c.renewed(n.Name, nil)
 	c.seen(n)
 	c.loop.Add(n.Name)
-	if time.Since(n.CreationTimestamp.Time) < young && c.told.Allow() {
+	if time.Since(n.CreationTimestamp.Time) < young && c.registrations.Allow() {
 		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RegisteredNode", "Registered Node %s in Controller", n.Name)
 	}
 }
@@ -118,7 +118,7 @@ func (c *Controller) nodeAdded(n *corev1.Node) {
 func (c *Controller) nodeUpdated(old, n *corev1.Node) {
 	if was, is := condition(old, corev1.NodeReady), condition(n, corev1.NodeReady); is != nil && is.Status != corev1.ConditionUnknown &&
 		(was == nil || !was.LastHeartbeatTime.Equal(&is.LastHeartbeatTime)) {
-		c.heard(n.Name, nil)
+		c.renewed(n.Name, nil)
 	}
 	c.seen(n)
 	c.loop.Add(n.Name)
@@ -136,7 +136,7 @@ func (c *Controller) podChanged(old, p *corev1.Pod) {
 	if p.Spec.NodeName == "" || !podkind.Ready(p) || old != nil && podkind.Ready(old) {
 		return
 	}
-	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && unheard(n) {
+	if n, err := c.nodes.Get(p.Spec.NodeName); err == nil && statusUnknown(n) {
 		c.loop.Add(n.Name)
 	}
 }
@@ -161,12 +161,12 @@ func (c *Controller) nodeGone(n *corev1.Node) {
 	if c.zones.forget(n.Name) {
 		c.wakeSilent()
 	}
-	if c.told.Allow() {
+	if c.registrations.Allow() {
 		c.env.Events.Eventf(nodeRef(n), corev1.EventTypeNormal, "RemovingNode", "Removing Node %s from Controller", n.Name)
 	}
 }
 
-func (c *Controller) leaseRenewed(l *coordination.Lease) { c.heard(l.Name, l) }
+func (c *Controller) leaseRenewed(l *coordination.Lease) { c.renewed(l.Name, l) }
 
 // leaseGone forgets a node that was gone before its lease: its kubelet may have renewed that until now.
 func (c *Controller) leaseGone(l *coordination.Lease) {
@@ -177,8 +177,8 @@ func (c *Controller) leaseGone(l *coordination.Lease) {
 	}
 }
 
-// heard notes a sign of life.
-func (c *Controller) heard(node string, l *coordination.Lease) {
+// renewed notes a sign of life.
+func (c *Controller) renewed(node string, l *coordination.Lease) {
 	c.mu.Lock()
 	s := c.alive[node]
 	was := s.lease
@@ -229,7 +229,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		}
 		c.seen(n) // the informer will say so too, but later than the taints are decided
 	}
-	if unheard(n) {
+	if statusUnknown(n) {
 		if err := c.unreadyPods(ctx, n); err != nil {
 			return err
 		}
@@ -345,8 +345,8 @@ func evicts(t corev1.Taint) bool {
 	return t.Effect == corev1.TaintEffectNoExecute && slices.Contains(ours[t.Effect], t.Key)
 }
 
-// unheard reports a node that was given up.
-func unheard(n *corev1.Node) bool {
+// statusUnknown reports a node that was given up.
+func statusUnknown(n *corev1.Node) bool {
 	c := condition(n, corev1.NodeReady)
 	return c != nil && c.Status == corev1.ConditionUnknown
 }

@@ -414,7 +414,7 @@ func TestWordsAndLabels(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		if got, want := c.Said(), []string{"Normal RegisteredNode Registered Node n in Controller", "Normal RemovingNode Removing Node n from Controller"}; !slices.Equal(got, want) {
+		if got, want := c.EventsSeen(), []string{"Normal RegisteredNode Registered Node n in Controller", "Normal RemovingNode Removing Node n from Controller"}; !slices.Equal(got, want) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 	})

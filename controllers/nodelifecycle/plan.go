@@ -99,8 +99,8 @@ func readiness(n *corev1.Node) corev1.ConditionStatus {
 
 // silent decides whether a node last heard of at heard is to be given up, and if not yet, when to look again (0: it is known
 // to be unknown already).
-func silent(n *corev1.Node, heard, now time.Time, grace time.Duration) (giveUp bool, again time.Duration) {
-	if left := heard.Add(grace).Sub(now); left > 0 {
+func silent(n *corev1.Node, renewed, now time.Time, grace time.Duration) (giveUp bool, again time.Duration) {
+	if left := renewed.Add(grace).Sub(now); left > 0 {
 		return false, left
 	}
 	for _, t := range watched {

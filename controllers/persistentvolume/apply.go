@@ -47,18 +47,18 @@ func (c *Controller) applyClaim(ctx context.Context, claim *corev1.PersistentVol
 			return err
 		}
 	}
-	c.tell(claim, p.event)
+	c.recordEvent(claim, p.event)
 	return nil
 }
 
-// tell records an event of a claim, unless it is the one that was told last.
-func (c *Controller) tell(claim *corev1.PersistentVolumeClaim, e *said) {
+// recordEvent records an event of a claim, unless it is the one that was told last.
+func (c *Controller) recordEvent(claim *corev1.PersistentVolumeClaim, e *claimEvent) {
 	if e == nil {
 		return
 	}
 	c.mu.Lock()
-	again := c.told[claim.UID] == *e
-	c.told[claim.UID] = *e
+	again := c.lastEvent[claim.UID] == *e
+	c.lastEvent[claim.UID] = *e
 	c.mu.Unlock()
 	if !again {
 		c.env.Events.Event(claim, e.kind, e.reason, e.message)

@@ -26,8 +26,8 @@ func (n *newest[T]) wrote(key string, o T) {
 	n.all[key] = o
 }
 
-// heard drops what was written if the informer has it.
-func (n *newest[T]) heard(key string, o T) {
+// observed drops what was written if the informer has it.
+func (n *newest[T]) observed(key string, o T) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if own, ok := n.all[key]; ok && !newer(own, o) {

@@ -51,8 +51,8 @@ type Controller struct {
 	mu sync.Mutex
 	// taken are volumes that a pass is binding, and the claim.
 	taken map[string]types.UID
-	// told is the event that a claim got last, so that it gets it once.
-	told map[types.UID]said
+	// lastEvent is the event that a claim got last, so that it gets it once.
+	lastEvent map[types.UID]claimEvent
 }
 
 // New builds the controller.
@@ -63,7 +63,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c := &Controller{
 		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
 		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),
-		taken: map[string]types.UID{}, told: map[types.UID]said{},
+		taken: map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -98,7 +98,7 @@ func claimKey(o *corev1.PersistentVolumeClaim) key { return key{o.Namespace, o.N
 func refKey(r *corev1.ObjectReference) key { return key{r.Namespace, r.Name} }
 
 func (c *Controller) claimChanged(claim *corev1.PersistentVolumeClaim) {
-	c.newClaims.heard(claim.Namespace+"/"+claim.Name, claim)
+	c.newClaims.observed(claim.Namespace+"/"+claim.Name, claim)
 	c.loop.Add(claimKey(claim))
 	if claim.Spec.VolumeName != "" {
 		c.loop.Add(key{"", claim.Spec.VolumeName})
@@ -108,7 +108,7 @@ func (c *Controller) claimChanged(claim *corev1.PersistentVolumeClaim) {
 func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 	c.newClaims.forget(claim.Namespace + "/" + claim.Name)
 	c.mu.Lock()
-	delete(c.told, claim.UID)
+	delete(c.lastEvent, claim.UID)
 	c.mu.Unlock()
 	if claim.Spec.VolumeName != "" {
 		c.loop.Add(key{"", claim.Spec.VolumeName})
@@ -122,7 +122,7 @@ func (c *Controller) claimGone(claim *corev1.PersistentVolumeClaim) {
 }
 
 func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
-	c.newVolumes.heard(v.Name, v)
+	c.newVolumes.observed(v.Name, v)
 	c.loop.Add(key{"", v.Name})
 	if r := v.Spec.ClaimRef; r != nil {
 		c.loop.Add(refKey(r))

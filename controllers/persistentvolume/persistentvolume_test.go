@@ -187,9 +187,9 @@ func TestDefaultClassComesLate(t *testing.T) {
 		if got := claimOf(t, c, "none"); *got.Spec.StorageClassName != "" {
 			t.Errorf("a claim that wanted no class has %q", *got.Spec.StorageClassName)
 		}
-		said := strings.Join(c.Said(), "\n")
-		if !strings.Contains(said, "Normal ExternalProvisioning Waiting for a volume") || strings.Count(said, "FailedBinding") != 2 {
-			t.Errorf("events:\n%s", said)
+		events := strings.Join(c.EventsSeen(), "\n")
+		if !strings.Contains(events, "Normal ExternalProvisioning Waiting for a volume") || strings.Count(events, "FailedBinding") != 2 {
+			t.Errorf("events:\n%s", events)
 		}
 	})
 }

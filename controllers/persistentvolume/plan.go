@@ -12,15 +12,15 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// said is an event.
-type said struct{ kind, reason, message string }
+// claimEvent is an event.
+type claimEvent struct{ kind, reason, message string }
 
-func normal(reason, format string, args ...any) *said {
-	return &said{corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
+func normal(reason, format string, args ...any) *claimEvent {
+	return &claimEvent{corev1.EventTypeNormal, reason, fmt.Sprintf(format, args...)}
 }
 
-func warning(reason, format string, args ...any) *said {
-	return &said{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
+func warning(reason, format string, args ...any) *claimEvent {
+	return &claimEvent{corev1.EventTypeWarning, reason, fmt.Sprintf(format, args...)}
 }
 
 // claimView is what decides about a claim. Objects are shared.
@@ -52,7 +52,7 @@ type claimPlan struct {
 	phase corev1.PersistentVolumeClaimPhase
 	// provisioner is who is to make a volume.
 	provisioner string
-	event       *said
+	event       *claimEvent
 }
 
 func planClaim(v claimView) (claimPlan, error) {
@@ -133,7 +133,7 @@ func planUnbound(v claimView) (claimPlan, error) {
 	return planProvisioning(v), nil
 }
 
-func waitsForPod(pods []string) *said {
+func waitsForPod(pods []string) *claimEvent {
 	switch len(pods) {
 	case 0:
 		return normal("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
@@ -195,7 +195,7 @@ type volumePlan struct {
 	unbind bool
 	// claim asks for a look at the volume's claim, which has not heard of the volume yet.
 	claim bool
-	event *said
+	event *claimEvent
 }
 
 // planVolume decides about a volume; claim is the one that it names, nil if there is none of that name.

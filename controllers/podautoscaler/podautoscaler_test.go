@@ -172,7 +172,7 @@ func TestScalesUpAtOnceAndDownAfterFiveMinutes(t *testing.T) {
 		if st.CurrentReplicas != 4 || st.DesiredReplicas != 6 || st.LastScaleTime == nil || *st.CurrentMetrics[0].Resource.Current.AverageUtilization != 75 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.Said(); len(said) != 1 || said[0] != "Normal SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target" {
+		if said := c.EventsSeen(); len(said) != 1 || said[0] != "Normal SuccessfulRescale New size: 6; reason: cpu resource utilization (percentage of request) above target" {
 			t.Errorf("events: got %q", said)
 		}
 		// less load: no change until nothing higher was recommended for five minutes
@@ -302,7 +302,7 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 					t.Errorf("%s: conditions %s, want %s", c.what, got, c.want)
 				}
 			}
-			if said := cluster.Said(); c.events != "" && !slices.Contains(said, c.events) {
+			if said := cluster.EventsSeen(); c.events != "" && !slices.Contains(said, c.events) {
 				t.Errorf("%s: events %q, want %q", c.what, said, c.events)
 			}
 			if c.w.now() != c.replicas {

@@ -74,7 +74,7 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if st := get(t, c).Status; st.Replicas != 3 || st.FullyLabeledReplicas != 3 || st.ReadyReplicas != 0 {
 			t.Errorf("status: got %+v", st)
 		}
-		if said := c.Said(); len(said) != 3 || !strings.HasPrefix(said[0], "Normal SuccessfulCreate Created pod: my-replicaset-") {
+		if said := c.EventsSeen(); len(said) != 3 || !strings.HasPrefix(said[0], "Normal SuccessfulCreate Created pod: my-replicaset-") {
 			t.Errorf("events: got %q", said)
 		}
 		if err := c.CoreV1().Pods("default").Delete(t.Context(), got[0].Name, metav1.DeleteOptions{}); err != nil {
@@ -84,7 +84,7 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if n := len(pods(t, c)); n != 3 {
 			t.Errorf("after a deletion: got %d pods, want 3", n)
 		}
-		c.Said()
+		c.EventsSeen()
 		rs := get(t, c)
 		one := int32(1)
 		rs.Spec.Replicas = &one
@@ -95,7 +95,7 @@ func TestCreatesReplacesAndScalesDown(t *testing.T) {
 		if n := len(pods(t, c)); n != 1 {
 			t.Errorf("after scaling down: got %d pods, want 1", n)
 		}
-		if said := c.Said(); len(said) != 2 || !strings.HasPrefix(said[0], "Normal SuccessfulDelete Deleted pod: ") {
+		if said := c.EventsSeen(); len(said) != 2 || !strings.HasPrefix(said[0], "Normal SuccessfulDelete Deleted pod: ") {
 			t.Errorf("events: got %q", said)
 		}
 		if n := get(t, c).Status.Replicas; n != 1 {
@@ -149,7 +149,7 @@ func TestFailureShowsAndClears(t *testing.T) {
 		if n := tries.Load(); n > 20 {
 			t.Errorf("%d tries in a second: no slow start or backoff", n)
 		}
-		if said := c.Said(); len(said) == 0 || said[0] != "Warning FailedCreate Error creating: exceeded quota" {
+		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Warning FailedCreate Error creating: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
 		mended.Store(true)

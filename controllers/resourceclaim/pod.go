@@ -50,7 +50,7 @@ func (c *Controller) syncPod(ctx context.Context, k key) error {
 		}
 	}
 	if len(names) > 0 {
-		if err := c.tell(ctx, p, names); err != nil {
+		if err := c.writeClaimNames(ctx, p, names); err != nil {
 			return errors.Join(failed, err)
 		}
 	}
@@ -179,8 +179,8 @@ func base(pod, entry string) string {
 	return whole
 }
 
-// tell writes the names of a pod's claims into its status, by the entries of its spec.
-func (c *Controller) tell(ctx context.Context, p *corev1.Pod, made map[string]string) error {
+// writeClaimNames writes the names of a pod's claims into its status, by the entries of its spec.
+func (c *Controller) writeClaimNames(ctx context.Context, p *corev1.Pod, made map[string]string) error {
 	names := map[string]string{}
 	for _, s := range p.Status.ResourceClaimStatuses {
 		if s.ResourceClaimName != nil {

@@ -94,7 +94,7 @@ func TestGenerated(t *testing.T) {
 			made.Spec.Devices.Requests[0].Exactly.DeviceClassName != "gpu" || made.OwnerReferences[0].BlockOwnerDeletion != nil {
 			t.Errorf("made %+v, told %+v", made, p.Status.ResourceClaimStatuses)
 		}
-		if said := strings.Join(c.Said(), "\n"); !strings.Contains(said, `FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
+		if said := strings.Join(c.EventsSeen(), "\n"); !strings.Contains(said, `FailedResourceClaimCreation PodResourceClaim late: resource claim template "later": not found`) {
 			t.Errorf("said %s", said)
 		}
 		if _, err := c.ResourceV1().ResourceClaimTemplates("dev").Create(t.Context(), template("later"), metav1.CreateOptions{}); err != nil {

@@ -183,7 +183,7 @@ type lateInformer[T object] struct {
 	// informer is the shared one.
 	informer func() cache.SharedIndexInformer
 	mu       sync.Mutex
-	told     cache.DoneChecker
+	synced   cache.DoneChecker
 }
 
 // add adds what the namespace's claims use of q, if it limits any; it waits for the first list.
@@ -201,18 +201,18 @@ func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *
 func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
 	inf := l.informer()
 	l.mu.Lock()
-	if l.told == nil {
-		told, err := framework.Watch(inf, measured[T](l.c, l.gr))
+	if l.synced == nil {
+		synced, err := framework.Watch(inf, measured[T](l.c, l.gr))
 		if err != nil {
 			l.mu.Unlock()
 			return nil, err
 		}
-		l.told = told
+		l.synced = synced
 		l.c.env.Shared.Start(l.c.stop)
 	}
-	told := l.told
+	synced := l.synced
 	l.mu.Unlock()
-	if !cache.WaitFor(ctx, "", told) {
+	if !cache.WaitFor(ctx, "", synced) {
 		return nil, ctx.Err()
 	}
 	var out []T

@@ -117,7 +117,7 @@ func (a *acting) create(ctx context.Context, x action) (bool, error) {
 		return false, err
 	}
 	if err := a.ensureClaims(ctx, x.n); err != nil {
-		a.told("create", name, err)
+		a.podEvent("create", name, err)
 		return false, err
 	}
 	_, err := a.env.Client.CoreV1().Pods(a.s.set.Namespace).Create(ctx, newPod(a.s.set, a.templates[x.revision], x.revision, x.n), metav1.CreateOptions{})
@@ -127,7 +127,7 @@ func (a *acting) create(ctx context.Context, x action) (bool, error) {
 	case apierrors.IsAlreadyExists(err) && !a.foreign(name):
 		return false, err // the cache is late
 	}
-	a.told("create", name, err)
+	a.podEvent("create", name, err)
 	return err == nil, err
 }
 
@@ -144,7 +144,7 @@ func (a *acting) remove(ctx context.Context, p *corev1.Pod) (bool, error) {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil // gone, or replaced by another of its name: its event comes
 	}
-	a.told("delete", p.Name, err)
+	a.podEvent("delete", p.Name, err)
 	return err == nil, err
 }
 
@@ -157,7 +157,7 @@ func (a *acting) identify(ctx context.Context, x action) error {
 		return nil
 	}
 	if !apierrors.IsConflict(err) {
-		a.told("update", p.Name, err)
+		a.podEvent("update", p.Name, err)
 	}
 	return err
 }
@@ -197,12 +197,12 @@ func (a *acting) ensureClaims(ctx context.Context, n int) error {
 				errs = append(errs, fmt.Errorf("failed to create PVC %s: %w", want.Name, err))
 			}
 			if !apierrors.IsAlreadyExists(err) {
-				a.toldClaim("create", want.Name, podName(a.s.set, n), err)
+				a.claimEvent("create", want.Name, podName(a.s.set, n), err)
 			}
 		case has.DeletionTimestamp != nil:
 			waits = leaving(want.Name)
 		case claimOwners(has, a.s.set, n, "").foreign:
-			a.toldForeign(want.Name)
+			a.foreignOwnerEvent(want.Name)
 		}
 	}
 	if len(errs) == 0 {
@@ -232,7 +232,7 @@ func (a *acting) ownClaims(ctx context.Context, x action) error {
 			continue
 		}
 		if o.foreign {
-			a.toldForeign(has.Name)
+			a.foreignOwnerEvent(has.Name)
 		}
 		c := has.DeepCopy()
 		c.OwnerReferences = o.refs
@@ -253,8 +253,8 @@ func reason(verb string, err error) (kind, reason string) {
 	return corev1.EventTypeNormal, "Successful" + verb
 }
 
-// told records the event of what was done to a pod.
-func (a *acting) told(verb, pod string, err error) {
+// podEvent records the event of what was done to a pod.
+func (a *acting) podEvent(verb, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
 		a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s failed error: %v", verb, pod, a.s.set.Name, err)
@@ -263,7 +263,7 @@ func (a *acting) told(verb, pod string, err error) {
 	a.env.Events.Eventf(a.s.set, kind, reason, "%s Pod %s in StatefulSet %s successful", verb, pod, a.s.set.Name)
 }
 
-func (a *acting) toldClaim(verb, claim, pod string, err error) {
+func (a *acting) claimEvent(verb, claim, pod string, err error) {
 	kind, reason := reason(verb, err)
 	if err != nil {
 		a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s for Pod %s in StatefulSet %s failed error: %v", verb, claim, pod, a.s.set.Name, err)
@@ -272,7 +272,7 @@ func (a *acting) toldClaim(verb, claim, pod string, err error) {
 	a.env.Events.Eventf(a.s.set, kind, reason, "%s Claim %s Pod %s in StatefulSet %s success", verb, claim, pod, a.s.set.Name)
 }
 
-func (a *acting) toldForeign(claim string) {
+func (a *acting) foreignOwnerEvent(claim string) {
 	a.env.Events.Eventf(a.s.set, corev1.EventTypeWarning, "ConflictingController",
 		"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim)
 }

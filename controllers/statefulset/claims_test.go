@@ -101,7 +101,7 @@ func TestDecideClaims(t *testing.T) {
 		{"a pod without the set's volume", retain, claims{"data-web-0": claim()}, []*corev1.Pod{podOf(newSet(1), 0)}, "identify 0"},
 	}
 	for _, tt := range tests {
-		if got := told(decide(snap(tt.set, tt.claims, tt.pods...))); got != tt.want {
+		if got := inWords(decide(snap(tt.set, tt.claims, tt.pods...))); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -95,8 +95,8 @@ func readyFor(d time.Duration) func(*corev1.Pod) {
 
 var verbs = map[verb]string{create: "create", remove: "remove", identify: "identify", claimsAgain: "claims", own: "own"}
 
-// told is a plan in words: stages apart by "|".
-func told(p plan) string {
+// inWords is a plan in words: stages apart by "|".
+func inWords(p plan) string {
 	var stages []string
 	for _, stage := range p.stages {
 		var acts []string
@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 		{"a set that is deleted does nothing", newSet(3, func(s *appsv1.StatefulSet) { s.DeletionTimestamp = &metav1.Time{Time: now} }), nil, ""},
 	}
 	for _, tt := range tests {
-		if got := told(decide(snap(tt.set, nil, tt.pods...))); got != tt.want {
+		if got := inWords(decide(snap(tt.set, nil, tt.pods...))); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestDecideBounds(t *testing.T) {
 	}
 	s := snap(newSet(3), nil)
 	s.settled = false
-	if got := told(decide(s)); got != "" {
+	if got := inWords(decide(s)); got != "" {
 		t.Errorf("while the cache is stale: got %q, want nothing", got)
 	}
 }

@@ -125,7 +125,7 @@ func TestRolloutAndRollback(t *testing.T) {
 		if got, want := images(t, c), "web-0=v1 web-1=v1"; got != want {
 			t.Fatalf("pods: got %s, want %s", got, want)
 		}
-		if got, want := c.Said(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web successful"; len(got) != 2 || got[0] != want {
+		if got, want := c.EventsSeen(), "Normal SuccessfulCreate create Pod web-0 in StatefulSet web successful"; len(got) != 2 || got[0] != want {
 			t.Errorf("events: got %q, want 2, the first %q", got, want)
 		}
 		first := get(t, c).Status
@@ -138,7 +138,7 @@ func TestRolloutAndRollback(t *testing.T) {
 		if got, want := images(t, c), "web-0=v2 web-1=v2"; got != want || second.CurrentRevision == first.CurrentRevision || second.UpdatedReplicas != 2 {
 			t.Errorf("after an update: got %s, %+v; want %s", got, second, want)
 		}
-		if said := c.Said(); len(said) != 4 || said[0] != "Normal SuccessfulDelete delete Pod web-1 in StatefulSet web successful" || said[2] != "Normal SuccessfulDelete delete Pod web-0 in StatefulSet web successful" {
+		if said := c.EventsSeen(); len(said) != 4 || said[0] != "Normal SuccessfulDelete delete Pod web-1 in StatefulSet web successful" || said[2] != "Normal SuccessfulDelete delete Pod web-0 in StatefulSet web successful" {
 			t.Errorf("events: got %q", said)
 		}
 		change(t, c, func(s *appsv1.StatefulSet) { s.Spec.Template.Spec.Containers[0].Image = "v1" })
@@ -190,7 +190,7 @@ func TestClaimsFollowThePolicy(t *testing.T) {
 		if got, want := owners(), "data-web-0 data-web-1"; got != want {
 			t.Fatalf("claims: got %s, want %s", got, want)
 		}
-		if said := c.Said(); len(said) == 0 || said[0] != "Normal SuccessfulCreate create Claim data-web-0 Pod web-0 in StatefulSet web success" {
+		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Normal SuccessfulCreate create Claim data-web-0 Pod web-0 in StatefulSet web success" {
 			t.Errorf("events: got %q", said)
 		}
 		change(t, c, func(s *appsv1.StatefulSet) {
@@ -238,7 +238,7 @@ func TestRefusalsBackOff(t *testing.T) {
 		if n := tries.Load(); n < 5 || n > 20 {
 			t.Errorf("%d tries in a minute, want some with growing pauses", n)
 		}
-		if said := c.Said(); len(said) == 0 || said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
+		if said := c.EventsSeen(); len(said) == 0 || said[0] != "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: exceeded quota" {
 			t.Errorf("events: got %q", said)
 		}
 		mended.Store(true)
@@ -266,7 +266,7 @@ func TestNamesOfOthers(t *testing.T) {
 		if want := "stranger false; web-0 false; web-1 true; "; got != want {
 			t.Errorf("pods and whether they have a controller: got %s, want %s", got, want)
 		}
-		if said := c.Said(); !slices.ContainsFunc(said, func(s string) bool {
+		if said := c.EventsSeen(); !slices.ContainsFunc(said, func(s string) bool {
 			return strings.HasPrefix(s, "Warning FailedCreate create Pod web-0 in StatefulSet web failed error: ") && strings.Contains(s, "already exists")
 		}) {
 			t.Errorf("events: got %q, want one about the name that is taken", said)

@@ -42,7 +42,7 @@ func (c *Controller) definitionBegins(ctx context.Context, m *migrationv1.Storag
 	if d == nil || err != nil {
 		return err
 	}
-	return c.tellDefinition(ctx, d, nil, metav1.Condition{
+	return c.updateDefinition(ctx, d, nil, metav1.Condition{
 		Status: metav1.ConditionTrue, Reason: "MigrationRunning", Message: "Migration " + m.Name + " is running", ObservedGeneration: d.GetGeneration(),
 	})
 }
@@ -63,11 +63,11 @@ func (c *Controller) definitionEnds(ctx context.Context, m *migrationv1.StorageV
 			now.Message = "The migration has succeeded and the stored versions have been updated"
 		}
 	}
-	return c.tellDefinition(ctx, d, stored, now)
+	return c.updateDefinition(ctx, d, stored, now)
 }
 
-// tellDefinition writes the condition and, unless nil, the stored versions, provided that d is as it was read.
-func (c *Controller) tellDefinition(ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition) error {
+// updateDefinition writes the condition and, unless nil, the stored versions, provided that d is as it was read.
+func (c *Controller) updateDefinition(ctx context.Context, d *unstructured.Unstructured, stored []string, now metav1.Condition) error {
 	all, _, _ := unstructured.NestedSlice(d.Object, "status", "conditions")
 	all = slices.DeleteFunc(slices.Clone(all), func(x any) bool {
 		o, ok := x.(map[string]any)

@@ -88,7 +88,7 @@ func TestEvicts(t *testing.T) {
 		if got, want := there(), []string{"soon", "late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after a second: got %v, want %v", got, want)
 		}
-		said := c.Said()
+		said := c.EventsSeen()
 		slices.Sort(said)
 		if want := []string{
 			"Normal TaintManagerEviction Deleting 2 Pods: at 2000-01-01T00:00:31Z (in 30s) for taint a:NoExecute: default/soon; " +
@@ -101,9 +101,9 @@ func TestEvicts(t *testing.T) {
 		if got, want := there(), []string{"late", "never"}; !slices.Equal(got, want) {
 			t.Errorf("after a minute: got %v, want %v", got, want)
 		}
-		c.Said()
+		c.EventsSeen()
 		setTaints(t, c)
-		if got, want := c.Said(), "Normal TaintManagerEviction Cancelling deletion of Pod default/late"; !slices.Equal(got, []string{want}) {
+		if got, want := c.EventsSeen(), "Normal TaintManagerEviction Cancelling deletion of Pod default/late"; !slices.Equal(got, []string{want}) {
 			t.Errorf("events: got %q, want %q", got, want)
 		}
 		time.Sleep(time.Hour)

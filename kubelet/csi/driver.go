@@ -53,8 +53,10 @@ func dial(name, socket, endpoint string, dir rootdir.Dir) (*driver, error) {
 
 func (d *driver) close() { _ = d.conn.Close() } // calls under way end with an error
 
-// told is a path within the kubelet's directory as the driver knows it.
-func (d *driver) told(rel string) string { return d.dir.Told(string(d.dir)+"/"+rel, d.standard) }
+// pathSeen is a path within the kubelet's directory as the driver knows it.
+func (d *driver) pathSeen(rel string) string {
+	return d.dir.AsSeenBy(string(d.dir)+"/"+rel, d.standard)
+}
 
 // learn asks the driver what it can do, once.
 func (d *driver) learn(ctx context.Context) error {

@@ -59,12 +59,12 @@ func (m *Mounter) nodeExpand(ctx context.Context, j *job, target string, size in
 		return err
 	}
 	req := &csiapi.NodeExpandVolumeRequest{
-		VolumeId: j.handle, VolumePath: j.driver.told(target), CapacityRange: &csiapi.CapacityRange{RequiredBytes: size},
+		VolumeId: j.handle, VolumePath: j.driver.pathSeen(target), CapacityRange: &csiapi.CapacityRange{RequiredBytes: size},
 		VolumeCapability: j.capability(j.driver, ""), Secrets: secrets,
 	}
 	if j.volume.staged {
 		_, at := j.stagedAt(j.block, j.name)
-		req.StagingTargetPath = j.driver.told(at)
+		req.StagingTargetPath = j.driver.pathSeen(at)
 	}
 	_, err = call(ctx, j.driver.within, j.driver.node.NodeExpandVolume, req)
 	return err

@@ -222,7 +222,7 @@ func (m *Mounter) stage(ctx context.Context, j *job, group string) error {
 		return err
 	}
 	_, err = call(ctx, j.driver.within, j.driver.node.NodeStageVolume, &csiapi.NodeStageVolumeRequest{
-		VolumeId: j.handle, PublishContext: j.context, StagingTargetPath: j.driver.told(target),
+		VolumeId: j.handle, PublishContext: j.context, StagingTargetPath: j.driver.pathSeen(target),
 		VolumeCapability: j.capability(j.driver, group), Secrets: secrets, VolumeContext: j.attributes,
 	})
 	j.volume.ready = err == nil
@@ -230,7 +230,7 @@ func (m *Mounter) stage(ctx context.Context, j *job, group string) error {
 }
 
 func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group string, staged bool) error {
-	info, secrets, err := m.told(ctx, j)
+	info, secrets, err := m.volumeContext(ctx, j)
 	if err != nil {
 		return err
 	}
@@ -238,12 +238,12 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 		return err
 	}
 	req := &csiapi.NodePublishVolumeRequest{
-		VolumeId: j.handle, PublishContext: j.context, TargetPath: j.driver.told(target), VolumeCapability: j.capability(j.driver, group),
+		VolumeId: j.handle, PublishContext: j.context, TargetPath: j.driver.pathSeen(target), VolumeCapability: j.capability(j.driver, group),
 		Readonly: j.ReadOnly, Secrets: secrets, VolumeContext: info,
 	}
 	if staged {
 		_, at := j.stagedAt(j.block, j.name)
-		req.StagingTargetPath = j.driver.told(at)
+		req.StagingTargetPath = j.driver.pathSeen(at)
 	}
 	_, err = call(ctx, j.driver.within, j.driver.node.NodePublishVolume, req)
 	if err != nil {
@@ -256,8 +256,8 @@ func (m *Mounter) publishVolume(ctx context.Context, j *job, target, group strin
 	return nil
 }
 
-// told is the volume's context as the driver is told it, and the secrets.
-func (m *Mounter) told(ctx context.Context, j *job) (info, secrets map[string]string, err error) {
+// volumeContext is the volume's context as the driver is told it, and the secrets.
+func (m *Mounter) volumeContext(ctx context.Context, j *job) (info, secrets map[string]string, err error) {
 	if j.Inline != nil && j.Inline.NodePublishSecretRef != nil {
 		secrets, err = m.secrets(ctx, &corev1.SecretReference{Namespace: j.Pod.Namespace, Name: j.Inline.NodePublishSecretRef.Name})
 	} else if j.PV != nil {

@@ -72,10 +72,10 @@ func (m *Mounter) Stats(ctx context.Context, uid, name string) *Usage {
 		return last.usage
 	}
 	_, target := publishedAt(uid, r.Block, r.SpecVolID)
-	req := &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: d.told(target)}
+	req := &csiapi.NodeGetVolumeStatsRequest{VolumeId: r.VolumeHandle, VolumePath: d.pathSeen(target)}
 	if r.Mode != "Ephemeral" && d.can(csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME) {
 		_, at := r.key().stagedAt(r.Block, r.SpecVolID)
-		req.StagingTargetPath = d.told(at)
+		req.StagingTargetPath = d.pathSeen(at)
 	}
 	resp, err := call(ctx, min(usageWithin, d.within), d.node.NodeGetVolumeStats, req)
 	if ctx.Err() != nil {

@@ -90,7 +90,7 @@ func (m *Mounter) tearDown(ctx context.Context, root *inroot.Dir, uid string, r 
 	defer v.end()
 	dir, target := publishedAt(uid, r.Block, r.SpecVolID)
 	// Also when nothing is there: a driver that did not answer in time may be about to mount.
-	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: d.told(target)})
+	_, err := call(ctx, d.within, d.node.NodeUnpublishVolume, &csiapi.NodeUnpublishVolumeRequest{VolumeId: r.VolumeHandle, TargetPath: d.pathSeen(target)})
 	if err != nil && code(err) != codes.NotFound {
 		return err
 	}
@@ -138,7 +138,7 @@ func (m *Mounter) unstage(ctx context.Context, root *inroot.Dir, d *driver, v *v
 		return nil
 	}
 	dir, target := v.stagedAt(v.record.Block, v.record.SpecVolID)
-	_, err := call(ctx, d.within, d.node.NodeUnstageVolume, &csiapi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: d.told(target)})
+	_, err := call(ctx, d.within, d.node.NodeUnstageVolume, &csiapi.NodeUnstageVolumeRequest{VolumeId: v.handle, StagingTargetPath: d.pathSeen(target)})
 	if err != nil && code(err) != codes.NotFound {
 		return fmt.Errorf("UnmountDevice failed: %w", err)
 	}

@@ -44,10 +44,10 @@ type Listener interface {
 
 // Manager runs the probes of all pods.
 type Manager struct {
-	prober Prober
-	hear   Listener
-	begun  time.Time
-	wg     sync.WaitGroup
+	prober   Prober
+	listener Listener
+	begun    time.Time
+	wg       sync.WaitGroup
 
 	mu      sync.Mutex
 	pods    map[string]map[Key]*worker
@@ -62,7 +62,7 @@ type worker struct {
 
 // NewManager returns a manager without probes.
 func NewManager(p Prober, l Listener) *Manager {
-	return &Manager{prober: p, hear: l, begun: time.Now(), pods: map[string]map[Key]*worker{}, results: map[Key]Result{}}
+	return &Manager{prober: p, listener: l, begun: time.Now(), pods: map[string]map[Key]*worker{}, results: map[Key]Result{}}
 }
 
 // Result is the standing answer of a probe.
@@ -210,24 +210,24 @@ func (m *Manager) attempt(ctx context.Context, t Target, row *streak) (soon bool
 	if row.n == 0 && early(t, o) {
 		return true
 	}
-	m.hear.Tried(t, o)
+	m.listener.Tried(t, o)
 	if !o.OK || o.Warn {
-		m.hear.Failed(t, o)
+		m.listener.Failed(t, o)
 	}
 	if o.Err != nil {
 		return false
 	}
 	row.count(&o, begin)
-	if m.news(t, row.n) {
-		m.hear.Changed(t, m.Result(t.Key), o, time.Since(begin))
+	if m.decides(t, row.n) {
+		m.listener.Changed(t, m.Result(t.Key), o, time.Since(begin))
 	} else if o.Times > 1 && o.Times&(o.Times-1) == 0 {
-		m.hear.Lasts(t, o, time.Since(begin))
+		m.listener.Lasts(t, o, time.Since(begin))
 	}
 	return false
 }
 
-// news takes the result that a streak of n gives, if it gives one, and reports whether it is another than before.
-func (m *Manager) news(t Target, n int) bool {
+// decides takes the result that a streak of n gives, if it gives one, and reports whether it is another than before.
+func (m *Manager) decides(t Target, n int) bool {
 	r, threshold := Success, int(max(t.Probe.SuccessThreshold, 1))
 	if n < 0 {
 		r, threshold = Failure, int(max(t.Probe.FailureThreshold, 1))

@@ -35,11 +35,11 @@ func (s *script) Probe(context.Context, Target) Outcome {
 }
 
 type ear struct {
-	mu     sync.Mutex
-	news   []string
-	lasts  []string
-	failed int
-	begin  time.Time
+	mu      sync.Mutex
+	changes []string
+	lasts   []string
+	failed  int
+	begin   time.Time
 }
 
 func (e *ear) Tried(Target, Outcome) {}
@@ -54,7 +54,7 @@ func (e *ear) Lasts(_ Target, o Outcome, _ time.Duration) {
 func (e *ear) Changed(t Target, r Result, _ Outcome, _ time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.news = append(e.news, fmt.Sprintf("%s %d at %s", t.Kind, r, time.Since(e.begin)))
+	e.changes = append(e.changes, fmt.Sprintf("%s %d at %s", t.Kind, r, time.Since(e.begin)))
 }
 
 var (
@@ -94,8 +94,8 @@ func TestThresholds(t *testing.T) {
 				time.Sleep(40 * time.Second)
 				synctest.Wait()
 				m.Close()
-				if !slices.Equal(e.news, tt.want) {
-					t.Errorf("got %q, want %q", e.news, tt.want)
+				if !slices.Equal(e.changes, tt.want) {
+					t.Errorf("got %q, want %q", e.changes, tt.want)
 				}
 			})
 		})

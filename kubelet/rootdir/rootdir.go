@@ -37,8 +37,8 @@ func (d Dir) Rel(p string) (rel string, standard, ok bool) {
 	return rel, ok, ok
 }
 
-// Told is a path of the kubelet's as somebody knows it who calls the directory Standard.
-func (d Dir) Told(p string, standard bool) string {
+// AsSeenBy is a path of the kubelet's as somebody knows it who calls the directory Standard.
+func (d Dir) AsSeenBy(p string, standard bool) string {
 	if rel, ok := below(string(d), p); standard && ok {
 		return filepath.Join(Standard, rel)
 	}

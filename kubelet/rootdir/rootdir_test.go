@@ -34,10 +34,10 @@ func TestTwoNames(t *testing.T) {
 			t.Errorf("Rel(%q): got %q %v %v, want %+v", p, rel, standard, ok, want)
 		}
 	}
-	if got := d.Told("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
+	if got := d.AsSeenBy("/data/kubelet/pods/u", true); got != "/var/lib/kubelet/pods/u" {
 		t.Errorf("told by the standard name: got %q", got)
 	}
-	if got := d.Told("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
+	if got := d.AsSeenBy("/data/kubelet/pods/u", false); got != "/data/kubelet/pods/u" {
 		t.Errorf("told by its own name: got %q", got)
 	}
 	if same := Dir(Standard); same.Real("/var/lib/kubelet/pods") != "/var/lib/kubelet/pods" {

@@ -42,14 +42,14 @@ func Components() []string {
 	}
 }
 
-// Teller writes deeds into a log.
-type Teller struct{ log *slog.Logger }
+// Writer writes deeds into a log.
+type Writer struct{ log *slog.Logger }
 
 // New returns a Teller whose log is to.
-func New(to *slog.Logger) *Teller { return &Teller{to} }
+func New(to *slog.Logger) *Writer { return &Writer{to} }
 
 // Listen is a mark.Listener. Requests, and steps that lead to nothing that people wait for, are not written.
-func (t *Teller) Listen(m mark.Mark) {
+func (t *Writer) Listen(m mark.Mark) {
 	if m.Step == mark.StepRequest || m.Step == mark.StepQueued { // most marks are such
 		return
 	}

@@ -54,7 +54,7 @@ func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 	}
 	b.timer = time.AfterFunc(kindPause, func() {
 		s.mu.Lock()
-		out := b.tellLocked()
+		out := b.summaryLocked()
 		s.mu.Unlock()
 		for _, o := range out {
 			_ = o.to.Handle(context.Background(), o.record) // the log itself is where errors go
@@ -63,8 +63,8 @@ func (s *foldState) hold(k kind, r slog.Record, to slog.Handler) bool {
 	return true
 }
 
-// tellLocked is the line that stands for those that were left out, if there are any.
-func (b *bucket) tellLocked() []folded {
+// summaryLocked is the line that stands for those that were left out, if there are any.
+func (b *bucket) summaryLocked() []folded {
 	if b.since.IsZero() {
 		return nil
 	}

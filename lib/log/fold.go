@@ -96,7 +96,7 @@ func (f *Folder) Flush() {
 	s.mu.Lock()
 	out := s.expireLocked(time.Now().Add(window))
 	for _, b := range s.kinds {
-		out = append(out, b.tellLocked()...)
+		out = append(out, b.summaryLocked()...)
 	}
 	s.mu.Unlock()
 	for _, o := range out {

@@ -162,7 +162,7 @@ func (a *Agent) start(w *nft.Writer) error {
 	err := w.Write(Table(a.cfg.Table, p))
 	if err == nil {
 		a.openLocked()
-		a.tellLocked(begin, a.localLocked())
+		a.emitMarksLocked(begin, a.localLocked())
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func (a *Agent) writeLocked(begin time.Time) error {
 	if err != nil {
 		return err
 	}
-	a.tellLocked(begin, moved)
+	a.emitMarksLocked(begin, moved)
 	return nil
 }
 

@@ -98,8 +98,8 @@ func (a *Agent) Connected(ctx context.Context, namespace, name string, labels ma
 	return nil
 }
 
-// tellLocked leaves a mark for each pod that policies isolate from now on.
-func (a *Agent) tellLocked(begin time.Time, addrs []netip.Addr) {
+// emitMarksLocked leaves a mark for each pod that policies isolate from now on.
+func (a *Agent) emitMarksLocked(begin time.Time, addrs []netip.Addr) {
 	told := map[string]bool{}
 	for _, addr := range addrs {
 		p := a.state.owner(addr)

@@ -37,20 +37,20 @@ func main() {
 	case "hello", "serve":
 		os.Exit(serve(std))
 	case "sh", "ash", "bash", "-sh":
-		os.Exit(shell(args, std, dieWhenTold()))
+		os.Exit(shell(args, std, exitOnTerm()))
 	}
 	t, ok := tools()[name]
 	if !ok {
 		fmt.Fprintf(std.err, "hello: %s: not one of my names; I know serve sh%s\n", name, toolNames())
 		os.Exit(127)
 	}
-	dieWhenTold()
+	exitOnTerm()
 	os.Exit(t(args, std))
 }
 
-// dieWhenTold makes SIGTERM work for the first process of a container too: the kernel does not kill that one by default. It returns what undoes
+// exitOnTerm makes SIGTERM work for the first process of a container too: the kernel does not kill that one by default. It returns what undoes
 // it; nil: it did nothing.
-func dieWhenTold() (undo func()) {
+func exitOnTerm() (undo func()) {
 	if os.Getpid() != 1 {
 		return nil
 	}

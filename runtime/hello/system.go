@@ -271,7 +271,7 @@ func test(args []string, io stdio) int {
 	for len(a) > 0 && a[0] == "!" {
 		not, a = !not, a[1:]
 	}
-	ok, err := judge(a)
+	ok, err := evalTest(a)
 	if err != nil {
 		fmt.Fprintf(io.err, "test: %v\n", err)
 		return 2
@@ -282,21 +282,21 @@ func test(args []string, io stdio) int {
 	return 0
 }
 
-func judge(a []string) (bool, error) {
+func evalTest(a []string) (bool, error) {
 	switch len(a) {
 	case 0:
 		return false, nil
 	case 1:
 		return a[0] != "", nil
 	case 2:
-		return judgeOne(a[0], a[1])
+		return evalUnary(a[0], a[1])
 	case 3:
-		return judgeTwo(a[0], a[1], a[2])
+		return evalBinary(a[0], a[1], a[2])
 	}
 	return false, errors.New("too many arguments")
 }
 
-func judgeOne(op, x string) (bool, error) {
+func evalUnary(op, x string) (bool, error) {
 	access := map[string]uint32{"-r": 4, "-w": 2, "-x": 1}
 	fi, err := os.Stat(x)
 	switch op {
@@ -318,7 +318,7 @@ func judgeOne(op, x string) (bool, error) {
 	return false, fmt.Errorf("%s: unknown operator", op)
 }
 
-func judgeTwo(x, op, y string) (bool, error) {
+func evalBinary(x, op, y string) (bool, error) {
 	switch op {
 	case "=", "==":
 		return x == y, nil

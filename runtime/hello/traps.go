@@ -77,7 +77,7 @@ func (t *traps) set(sig syscall.Signal, action string) {
 	case "-":
 		signal.Reset(sig)
 		if sig == syscall.SIGTERM {
-			t.mortal = dieWhenTold()
+			t.mortal = exitOnTerm()
 		}
 	case "":
 		signal.Ignore(sig)

@@ -42,7 +42,7 @@ func (s *Server) StartContainer(ctx context.Context, r *runtimeapi.StartContaine
 	})
 	if err != nil {
 		s.failed(c, err)
-		return nil, told(err)
+		return nil, codedErr(err)
 	}
 	if err := s.started(sb, c, st); err != nil {
 		return nil, act(err, "start container %s", c.id)

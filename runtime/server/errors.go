@@ -45,8 +45,8 @@ func act(err error, format string, args ...any) error {
 	return coded(err, fmt.Sprintf(format, args...)+": ")
 }
 
-// told is an error that says itself what was done to what, with CRI's code for its cause.
-func told(err error) error { return coded(err, "") }
+// codedErr is an error that says itself what was done to what, with CRI's code for its cause.
+func codedErr(err error) error { return coded(err, "") }
 
 func coded(err error, act string) error {
 	code := codes.Unknown

@@ -62,7 +62,7 @@ func (s *Server) ExecSync(ctx context.Context, r *runtimeapi.ExecSyncRequest) (*
 			return nil, status.Errorf(codes.DeadlineExceeded, "command %q timed out: it ran for more than %s",
 				strings.Join(r.GetCmd(), " "), limit)
 		}
-		return nil, told(err)
+		return nil, codedErr(err)
 	}
 	return &runtimeapi.ExecSyncResponse{Stdout: out.wait(), Stderr: errs.wait(), ExitCode: int32(code)}, nil //nolint:gosec // exit codes are small
 }

@@ -32,7 +32,7 @@ func (s *Server) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) 
 	}
 	img, err := s.cfg.Images.Pull(ctx, ref, auth, s.progress(r))
 	if err != nil {
-		return nil, told(wayOut(err))
+		return nil, codedErr(wayOut(err))
 	}
 	return &runtimeapi.PullImageResponse{ImageRef: img.ID}, nil
 }

@@ -147,7 +147,7 @@ func (p *retryFS) note(s *fault, err error) *fault {
 	}
 	s = &fault{err: err}
 	p.failing = append(p.failing, s)
-	p.tellLocked()
+	p.notifyLocked()
 	return s
 }
 
@@ -163,7 +163,7 @@ func (p *retryFS) recovered(s *fault) {
 			break
 		}
 	}
-	p.tellLocked()
+	p.notifyLocked()
 }
 
 func (p *retryFS) fails(err error) {
@@ -172,10 +172,10 @@ func (p *retryFS) fails(err error) {
 	if p.failed == nil {
 		p.failed = &fault{err: err, lasting: true}
 	}
-	p.tellLocked()
+	p.notifyLocked()
 }
 
-func (p *retryFS) tellLocked() {
+func (p *retryFS) notifyLocked() {
 	switch {
 	case p.failed != nil:
 		p.changed(p.failed)

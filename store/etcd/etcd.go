@@ -188,7 +188,7 @@ func passing(err error) bool {
 	return false
 }
 
-func (s *Store) heard(h *etcdserverpb.ResponseHeader) int64 {
+func (s *Store) observe(h *etcdserverpb.ResponseHeader) int64 {
 	rev := h.GetRevision()
 	for {
 		old := s.seen.Load()

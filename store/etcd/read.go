@@ -43,7 +43,7 @@ func (s *Store) ask(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.heard(r.Header), nil
+	return s.observe(r.Header), nil
 }
 
 // Get reads one key.
@@ -60,7 +60,7 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	if err != nil {
 		return store.KV{}, 0, s.meaning(ctx, err)
 	}
-	latest := s.heard(r.Header)
+	latest := s.observe(r.Header)
 	if len(r.Kvs) == 0 {
 		return store.KV{}, latest, store.ErrNotFound
 	}
@@ -91,7 +91,7 @@ func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 		return store.Page{}, s.meaning(ctx, err)
 	}
 	page := store.Page{Revision: r.Revision}
-	if latest := s.heard(got.Header); page.Revision == 0 {
+	if latest := s.observe(got.Header); page.Revision == 0 {
 		page.Revision = latest
 	}
 	if beyond {

@@ -106,7 +106,7 @@ func (s *Store) follow(ctx context.Context, out chan<- []store.Event, prefix str
 		case len(r.Events) == 0:
 			continue
 		}
-		s.heard(r.Header)
+		s.observe(r.Header)
 		events, err := translate(r.Events)
 		if err != nil {
 			return cursor, err

@@ -26,7 +26,7 @@ func (s *Store) transact(ctx context.Context, key string, c clientv3.Cmp, then c
 	if err != nil {
 		return nil, store.Written{}, s.meaning(ctx, err)
 	}
-	return r, store.Written{Revision: s.heard(r.Header), Sync: time.Since(begin)}, nil
+	return r, store.Written{Revision: s.observe(r.Header), Sync: time.Since(begin)}, nil
 }
 
 // refusal is why a transaction that expected the key at revision expected did nothing.

@@ -158,21 +158,21 @@ func holds(c *pb.Compare, e *mvccpb.KeyValue) (bool, error) {
 	default:
 		return false, unimplemented("this comparison")
 	}
-	return judge(c, n), nil
+	return compare(c, n), nil
 }
 
 // compareCount compares a create_revision or version, of which -1 says only that it is greater than 0.
 func compareCount(c *pb.Compare, is, want int64) (bool, error) {
 	if is >= 0 {
-		return judge(c, cmp.Compare(is, want)), nil
+		return compare(c, cmp.Compare(is, want)), nil
 	}
 	if want > 0 {
 		return false, unimplemented("the create_revision and version of keys that an older program wrote")
 	}
-	return judge(c, 1), nil
+	return compare(c, 1), nil
 }
 
-func judge(c *pb.Compare, n int) bool {
+func compare(c *pb.Compare, n int) bool {
 	switch c.Result {
 	case pb.Compare_GREATER:
 		return n > 0

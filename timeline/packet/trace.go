@@ -122,7 +122,7 @@ func Follow(j *Journey) *Trace {
 		t.rules(j)
 		t.expect()
 	}
-	t.judge(j)
+	t.conclude(j)
 	return t
 }
 

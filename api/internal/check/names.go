@@ -102,7 +102,7 @@ func okEnv(s string) bool {
 	return len(s) > 0
 }
 
-func (l *List) tell(child, value string, msgs []string) {
+func (l *List) invalidEach(child, value string, msgs []string) {
 	for _, m := range msgs {
 		l.Invalid(child, value, m)
 	}
@@ -111,42 +111,42 @@ func (l *List) tell(child, value string, msgs []string) {
 // Label wants a DNS-1123 label.
 func (l *List) Label(child, v string) {
 	if !okLabel(v) {
-		l.tell(child, v, validation.IsDNS1123Label(v))
+		l.invalidEach(child, v, validation.IsDNS1123Label(v))
 	}
 }
 
 // Subdomain wants a DNS-1123 subdomain.
 func (l *List) Subdomain(child, v string) {
 	if !okSubdomain(v) {
-		l.tell(child, v, validation.IsDNS1123Subdomain(v))
+		l.invalidEach(child, v, validation.IsDNS1123Subdomain(v))
 	}
 }
 
 // Name wants what nameFn accepts as a full name; nameFn must accept every DNS-1123 label.
 func (l *List) Name(child, v string, nameFn apivalidation.ValidateNameFunc) {
 	if !okLabel(v) {
-		l.tell(child, v, nameFn(v, false))
+		l.invalidEach(child, v, nameFn(v, false))
 	}
 }
 
 // Prefix is Name for names that may end as a generateName does.
 func (l *List) Prefix(child, v string, nameFn apivalidation.ValidateNameFunc) {
 	if !okLabel(v) {
-		l.tell(child, v, nameFn(v, true))
+		l.invalidEach(child, v, nameFn(v, true))
 	}
 }
 
 // Qualified wants a qualified name, such as a label key.
 func (l *List) Qualified(child, v string) {
 	if !okQualified(v) {
-		l.tell(child, v, validation.IsQualifiedName(v))
+		l.invalidEach(child, v, validation.IsQualifiedName(v))
 	}
 }
 
 // LabelValue wants a label value.
 func (l *List) LabelValue(child, v string) {
 	if v != "" && !okName(v) {
-		l.tell(child, v, validation.IsValidLabelValue(v))
+		l.invalidEach(child, v, validation.IsValidLabelValue(v))
 	}
 }
 
@@ -163,22 +163,22 @@ func (l *List) Labels(child string, labels map[string]string) {
 // badLabels tells what is wrong with labels, in the order of their keys.
 func (l *List) badLabels(child string, labels map[string]string) {
 	for _, k := range slices.Sorted(maps.Keys(labels)) {
-		l.tell(child, k, validation.IsQualifiedName(k))
-		l.tell(child, labels[k], validation.IsValidLabelValue(labels[k]))
+		l.invalidEach(child, k, validation.IsQualifiedName(k))
+		l.invalidEach(child, labels[k], validation.IsValidLabelValue(labels[k]))
 	}
 }
 
 // EnvName wants a name of an environment variable by the relaxed rules (KEP-4369).
 func (l *List) EnvName(child, v string) {
 	if !okEnv(v) {
-		l.tell(child, v, validation.IsRelaxedEnvVarName(v))
+		l.invalidEach(child, v, validation.IsRelaxedEnvVarName(v))
 	}
 }
 
 // ConfigKey wants a key of a config map or secret.
 func (l *List) ConfigKey(child, v string) {
 	if !okKey(v) {
-		l.tell(child, v, validation.IsConfigMapKey(v))
+		l.invalidEach(child, v, validation.IsConfigMapKey(v))
 	}
 }
 
@@ -201,7 +201,7 @@ func (l *List) PortOrName(child string, port intstr.IntOrString) {
 		}
 		return
 	}
-	l.tell(child, port.StrVal, PortName(port.StrVal))
+	l.invalidEach(child, port.StrVal, PortName(port.StrVal))
 }
 
 // IP wants an IP address; leading zeros and IPv4-mapped IPv6 are refused (KEP-4858).

@@ -50,7 +50,7 @@ func (v Verdict) Allowed() bool { return len(v.Isolating) == 0 || len(v.Allowing
 
 // Egress is what the client's policies say.
 func (c *Cluster) Egress(client, server End, port Port) Verdict {
-	return c.judge(client, server, networkingv1.PolicyTypeEgress, func(p *networkingv1.NetworkPolicy) bool {
+	return c.evaluate(client, server, networkingv1.PolicyTypeEgress, func(p *networkingv1.NetworkPolicy) bool {
 		return slices.ContainsFunc(p.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool {
 			return c.peers(p.Namespace, r.To, server) && ports(r.Ports, port, server.Pod)
 		})
@@ -59,14 +59,14 @@ func (c *Cluster) Egress(client, server End, port Port) Verdict {
 
 // Ingress is what the server's policies say.
 func (c *Cluster) Ingress(client, server End, port Port) Verdict {
-	return c.judge(client, server, networkingv1.PolicyTypeIngress, func(p *networkingv1.NetworkPolicy) bool {
+	return c.evaluate(client, server, networkingv1.PolicyTypeIngress, func(p *networkingv1.NetworkPolicy) bool {
 		return slices.ContainsFunc(p.Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
 			return c.peers(p.Namespace, r.From, client) && ports(r.Ports, port, server.Pod)
 		})
 	}, server)
 }
 
-func (c *Cluster) judge(client, server End, t networkingv1.PolicyType, allows func(*networkingv1.NetworkPolicy) bool, at End) Verdict {
+func (c *Cluster) evaluate(client, server End, t networkingv1.PolicyType, allows func(*networkingv1.NetworkPolicy) bool, at End) Verdict {
 	var v Verdict
 	if !Selectable(at.Pod) {
 		return v

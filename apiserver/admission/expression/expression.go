@@ -59,18 +59,18 @@ func (b *Bool) ReturnTypes() []*celgo.Type { return []*celgo.Type{celgo.BoolType
 type Conditions struct {
 	evaluator cel.ConditionEvaluator
 	fails     bool // an error fails the request, unless a condition is false
-	told      Told
+	observe   Observer
 }
 
-// Told hears of an evaluation of conditions: how long it took, how many failed, and whether one is false.
-type Told func(op admission.Operation, took time.Duration, failed int, excluded bool)
+// Observer hears of an evaluation of conditions: how long it took, how many failed, and whether one is false.
+type Observer func(op admission.Operation, took time.Duration, failed int, excluded bool)
 
 // Compile compiles a webhook's conditions, which know no parameters; nil when there are none. Errors show when they are evaluated.
-func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, told Told) *Conditions {
+func Compile(list []registrationv1.MatchCondition, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
 	if len(list) == 0 {
 		return nil
 	}
-	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy, told)
+	return Wrap(conditions().CompileCondition(Accessors(list), cel.OptionalVariableDeclarations{HasAuthorizer: true}, environment.StoredExpressions), policy, observe)
 }
 
 // Accessors gives conditions the form that compilers take.
@@ -83,8 +83,8 @@ func Accessors(list []registrationv1.MatchCondition) []cel.ExpressionAccessor {
 }
 
 // Wrap makes conditions of compiled expressions. told may be nil.
-func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, told Told) *Conditions {
-	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail, told: told}
+func Wrap(e cel.ConditionEvaluator, policy *registrationv1.FailurePolicyType, observe Observer) *Conditions {
+	return &Conditions{evaluator: e, fails: policy == nil || *policy == registrationv1.Fail, observe: observe}
 }
 
 // Hold tells whether all conditions hold. An error says that it could not be told, and that the request must fail for it.
@@ -101,8 +101,8 @@ func (c *Conditions) Hold(ctx context.Context, in *Input) (bool, error) {
 			break
 		}
 	}
-	if c.told != nil {
-		c.told(admission.Operation(in.Attributes.GetOperation()), time.Since(begin), len(errs), excluded)
+	if c.observe != nil {
+		c.observe(admission.Operation(in.Attributes.GetOperation()), time.Since(begin), len(errs), excluded)
 	}
 	switch {
 	case err != nil && c.fails:
@@ -144,7 +144,7 @@ func NewInput(r *admission.Request, resource schema.GroupVersionResource, gvk sc
 	}
 	in := &Input{Attributes: v, Resource: resource}
 	if authz != nil {
-		in.Bindings.Authorizer = judge{authz}
+		in.Bindings.Authorizer = celAuthorizer{authz}
 	}
 	return in
 }
@@ -166,11 +166,11 @@ func info(u *auth.User) user.Info {
 	return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}
 }
 
-// judge lets expressions ask the server's authorizer.
-type judge struct{ auth.Authorizer }
+// celAuthorizer lets expressions ask the server's authorizer.
+type celAuthorizer struct{ auth.Authorizer }
 
 // Authorize answers as Kubernetes' authorizers do.
-func (j judge) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+func (j celAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := a.GetUser()
 	if u == nil {
 		return authorizer.DecisionDeny, "", errors.New("no user")

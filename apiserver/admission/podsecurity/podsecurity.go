@@ -61,8 +61,8 @@ func New(reader admission.Reader, c Config, metrics *admission.Metrics) *Plugin 
 // Name is the plugin's name.
 func (*Plugin) Name() string { return "PodSecurity" }
 
-// unjudged subresources of pods do not change what a pod may do.
-var unjudged = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
+// exemptSubresources subresources of pods do not change what a pod may do.
+var exemptSubresources = []string{"exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status"}
 
 // Validate judges pods, workloads and namespaces.
 func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
@@ -75,26 +75,26 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 			return p.namespace(ctx, r, obj)
 		}
 	case *corev1.Pod:
-		if slices.Contains(unjudged, r.Subresource) {
+		if slices.Contains(exemptSubresources, r.Subresource) {
 			return nil
 		}
 		if old, ok := r.OldObject.(*corev1.Pod); ok && r.Operation == admission.Update && !significant(obj, old) {
 			return nil
 		}
-		return p.judge(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
+		return p.evaluate(ctx, r, &obj.ObjectMeta, &obj.Spec, true)
 	default:
 		if r.Subresource != "" {
 			return nil
 		}
 		if meta, spec := template(r.Object); spec != nil {
-			return p.judge(ctx, r, meta, spec, false)
+			return p.evaluate(ctx, r, meta, spec, false)
 		}
 	}
 	return nil
 }
 
-// judge holds a pod, or a workload's template, to the levels of its namespace. Only pods are refused.
-func (p *Plugin) judge(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
+// evaluate holds a pod, or a workload's template, to the levels of its namespace. Only pods are refused.
+func (p *Plugin) evaluate(ctx context.Context, r *admission.Request, meta *metav1.ObjectMeta, spec *corev1.PodSpec, enforce bool) error {
 	if slices.Contains(p.config.Exemptions.Namespaces, r.Namespace) {
 		p.exempt(r, "namespace")
 		return nil

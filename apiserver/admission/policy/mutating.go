@@ -51,7 +51,7 @@ func (p *Mutating) SetPolicy(obj runtime.Object) {
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &rules[patches]{
 		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *patches { return compilePatches(s, p.told(o.Name, admission.StepAdmit)) }),
+		compiled: sync.OnceValue(func() *patches { return compilePatches(s, p.observe(o.Name, admission.StepAdmit)) }),
 	}
 	p.change(func() { p.policies[o.Name] = pol })
 }
@@ -76,7 +76,7 @@ type patches struct {
 	reinvoke   bool
 }
 
-func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, told expression.Told) *patches {
+func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, observe expression.Observer) *patches {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &patches{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
@@ -85,7 +85,7 @@ func compilePatches(s *registrationv1.MutatingAdmissionPolicySpec, told expressi
 	compiler.CompileAndStoreVariables(variables(s.Variables), decl, environment.StoredExpressions)
 	out := &patches{compiler: compiler, reinvoke: s.ReinvocationPolicy == registrationv1.IfNeededReinvocationPolicy}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy, told)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), decl, environment.StoredExpressions), s.FailurePolicy, observe)
 	}
 	decl.HasPatchTypes = true
 	for _, m := range s.Mutations {

@@ -68,8 +68,8 @@ type Config struct {
 	Metrics    *admission.Metrics // nil ok
 }
 
-// told tells the metrics of a policy's match conditions.
-func (c *Config) told(policy, step string) expression.Told {
+// observe tells the metrics of a policy's match conditions.
+func (c *Config) observe(policy, step string) expression.Observer {
 	return func(op admission.Operation, took time.Duration, failed int, excluded bool) {
 		c.Metrics.Conditions(policy, "policy", step, op, took, failed, excluded)
 	}

@@ -52,7 +52,7 @@ func (p *Validating) SetPolicy(obj runtime.Object) {
 	criteria, err := criteriaOf(s.MatchConstraints)
 	pol := &rules[checks]{
 		name: o.Name, criteria: criteria, broken: err, policy: s.FailurePolicy, params: s.ParamKind,
-		compiled: sync.OnceValue(func() *checks { return compile(s, p.told(o.Name, admission.StepValidate)) }),
+		compiled: sync.OnceValue(func() *checks { return compile(s, p.observe(o.Name, admission.StepValidate)) }),
 	}
 	p.change(func() { p.policies[o.Name] = pol })
 }
@@ -101,7 +101,7 @@ func (t *text) ReturnTypes() []*celgo.Type {
 	return []*celgo.Type{celgo.StringType}
 }
 
-func compile(s *registrationv1.ValidatingAdmissionPolicySpec, told expression.Told) *checks {
+func compile(s *registrationv1.ValidatingAdmissionPolicySpec, observe expression.Observer) *checks {
 	compiler, err := cel.NewCompositedCompiler(expression.Environments())
 	if err != nil {
 		return &checks{err: fmt.Errorf("failed to initialize CEL compiler: %w", err)}
@@ -111,7 +111,7 @@ func compile(s *registrationv1.ValidatingAdmissionPolicySpec, told expression.To
 	compiler.CompileAndStoreVariables(variables(s.Variables), full, environment.StoredExpressions)
 	out := &checks{}
 	if len(s.MatchConditions) > 0 {
-		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil, told)
+		out.conditions = expression.Wrap(compiler.CompileCondition(expression.Accessors(s.MatchConditions), full, environment.StoredExpressions), nil, observe)
 	}
 	rules, messages := make([]cel.ExpressionAccessor, len(s.Validations)), make([]cel.ExpressionAccessor, len(s.Validations))
 	for i, v := range s.Validations {
@@ -233,7 +233,7 @@ func (v *validatingRun) binding(ctx context.Context, pol *rules[checks], b *bind
 	}
 	for _, param := range params {
 		in.Bindings.VersionedParams = param
-		for _, found := range v.judge(ctx, pol, in) {
+		for _, found := range v.evaluate(ctx, pol, in) {
 			switch {
 			case !found.failed || !pol.ignores():
 				v.act(pol, b, found)
@@ -305,8 +305,8 @@ func (v *validatingRun) note() {
 	}
 }
 
-// judge evaluates a policy's expressions for one parameter.
-func (v *validatingRun) judge(ctx context.Context, pol *rules[checks], in *expression.Input) []verdict {
+// evaluate evaluates a policy's expressions for one parameter.
+func (v *validatingRun) evaluate(ctx context.Context, pol *rules[checks], in *expression.Input) []verdict {
 	failed := func(err error) []verdict { return []verdict{{message: err.Error(), failed: true}} }
 	c := pol.compiled()
 	if c.err != nil {

@@ -169,7 +169,7 @@ func (p *Mutating) Admit(ctx context.Context, r *admission.Request) error {
 		if h.reinvoke {
 			state.called[h.uid] = true
 		}
-		if err = p.judge(ctx, h, r, err, mutationNote(r, i)); err != nil {
+		if err = p.handleFailure(ctx, h, r, err, mutationNote(r, i)); err != nil {
 			return err
 		}
 	}
@@ -187,8 +187,8 @@ func (s *rounds) everybody() {
 	}
 }
 
-// judge turns a webhook's failure into what it means for the request.
-func (p *plugin) judge(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
+// handleFailure turns a webhook's failure into what it means for the request.
+func (p *plugin) handleFailure(ctx context.Context, h *hook, r *admission.Request, err error, note string) error {
 	if d, ok := errors.AsType[*denied](err); ok {
 		return d.StatusError
 	}
@@ -245,14 +245,14 @@ func place(r *admission.Request, index int) string {
 	return fmt.Sprintf("round_%d_index_%d", round, index)
 }
 
-// mutationTold and patchTold are what the audit event says of a mutating webhook, in Kubernetes' order.
-type mutationTold struct {
+// mutationAnnotation and patchAnnotation are what the audit event says of a mutating webhook, in Kubernetes' order.
+type mutationAnnotation struct {
 	Configuration string `json:"configuration"`
 	Webhook       string `json:"webhook"`
 	Mutated       bool   `json:"mutated"`
 }
 
-type patchTold struct {
+type patchAnnotation struct {
 	Configuration string                `json:"configuration"`
 	Webhook       string                `json:"webhook"`
 	Patch         jsonpatch.Patch       `json:"patch"`
@@ -264,7 +264,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	resp, err := v.ask(ctx, r, true)
 	if r.Annotate != nil {
 		defer func() {
-			note, _ := json.Marshal(mutationTold{v.hook.config, v.hook.name, changed})
+			note, _ := json.Marshal(mutationAnnotation{v.hook.config, v.hook.name, changed})
 			r.Note(mutationNote(r, index), string(note))
 		}()
 	}
@@ -297,7 +297,7 @@ func (p *Mutating) call(ctx context.Context, v *invocation, r *admission.Request
 	}
 	changed = !apiequality.Semantic.DeepEqual(next, r.Object)
 	if r.Bodies {
-		note, _ := json.Marshal(patchTold{v.hook.config, v.hook.name, patch, *resp.PatchType})
+		note, _ := json.Marshal(patchAnnotation{v.hook.config, v.hook.name, patch, *resp.PatchType})
 		r.Note(patchNote(r, index), string(note))
 	}
 	if changed {
@@ -369,7 +369,7 @@ func (p *Validating) Validate(ctx context.Context, r *admission.Request) error {
 			begin := time.Now()
 			_, err := v.ask(ctx, r, false)
 			p.measure(v.hook, r, begin, err)
-			errs[i] = p.judge(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
+			errs[i] = p.handleFailure(ctx, v.hook, r, err, fmt.Sprintf("validation.webhook.admission.k8s.io/round_0_index_%d", i))
 		})
 	}
 	wg.Wait()

@@ -13,8 +13,8 @@ import (
 	"keelson/api/networking/reach"
 )
 
-// judge compares what was expected with what became of the probe.
-func (t *Trace) judge(j *Journey) {
+// conclude compares what was expected with what became of the probe.
+func (t *Trace) conclude(j *Journey) {
 	c := t.Connection
 	switch {
 	case t.Expected == NoName:

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// deed is what to do with a node.
-type deed struct {
-	what deedKind
+// action is what to do with a node.
+type action struct {
+	what actionKind
 	// keep are the owner references that stay, for strip.
 	keep []metav1.OwnerReference
 	// policy is how to delete.
@@ -21,31 +21,31 @@ type deed struct {
 	next []*node
 }
 
-type deedKind int
+type actionKind int
 
 const (
-	leave  deedKind = iota // nothing to do
-	wait                   // its dependents must go first
-	finish                 // they are gone: remove the finalizer foregroundDeletion
-	strip                  // remove the references to owners that are gone or going
-	remove                 // no owner is left: delete it
+	leave  actionKind = iota // nothing to do
+	wait                     // its dependents must go first
+	finish                   // they are gone: remove the finalizer foregroundDeletion
+	strip                    // remove the references to owners that are gone or going
+	remove                   // no owner is left: delete it
 )
 
-// judge decides about a node. absent are those of v.unknown that were found not to exist; the others count as there.
+// decide says what to do with a node. absent are those of v.unknown that were found not to exist; the others count as there.
 //
-//	owners            deed
+//	owners            action
 //	some solid        strip the absent and the waiting ones, if any
 //	none, some wait   delete; in the foreground if it has dependents, so that the owner waits for them, too
 //	all absent        delete, as its own finalizers say
-func judge(v *view, absent []metav1.OwnerReference) deed {
+func decide(v *view, absent []metav1.OwnerReference) action {
 	if v.waits() {
 		if len(v.blocking) == 0 {
-			return deed{what: finish}
+			return action{what: finish}
 		}
-		return deed{what: wait, next: slices.DeleteFunc(slices.Clone(v.blocking), (*node).waits)}
+		return action{what: wait, next: slices.DeleteFunc(slices.Clone(v.blocking), (*node).waits)}
 	}
 	if v.deleting || len(v.owners) == 0 {
-		return deed{what: leave}
+		return action{what: leave}
 	}
 	solid := slices.Clone(v.solid)
 	for _, r := range v.unknown {
@@ -55,17 +55,17 @@ func judge(v *view, absent []metav1.OwnerReference) deed {
 	}
 	switch {
 	case len(solid) == len(v.owners):
-		return deed{what: leave}
+		return action{what: leave}
 	case len(solid) > 0:
-		return deed{what: strip, keep: solid}
+		return action{what: strip, keep: solid}
 	case len(v.waiting) > 0 && v.dependents > 0:
-		return deed{what: remove, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
+		return action{what: remove, policy: metav1.DeletePropagationForeground, unblock: v.waitingDependents && v.blocksOwners()}
 	case v.orphan:
-		return deed{what: remove, policy: metav1.DeletePropagationOrphan}
+		return action{what: remove, policy: metav1.DeletePropagationOrphan}
 	case v.foreground:
-		return deed{what: remove, policy: metav1.DeletePropagationForeground}
+		return action{what: remove, policy: metav1.DeletePropagationForeground}
 	}
-	return deed{what: remove, policy: metav1.DeletePropagationBackground}
+	return action{what: remove, policy: metav1.DeletePropagationBackground}
 }
 
 // blocksOwners reports whether n holds up the foreground deletion of any owner.

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keelson_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	quotedPath = regexp.MustCompile("`([\\w./*-]+/[\\w./*-]*)`")
+	link       = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+)
+
+// TestDocs: the files and directories of this repository that the documents name are there. Decisions may name what once was.
+func TestDocs(t *testing.T) {
+	docs, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checklists, err := filepath.Glob("docs/checklists/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range slices.Concat(docs, checklists, []string{"README.md"}) {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range quotedPath.FindAllStringSubmatch(string(text), -1) {
+			room, _, _ := strings.Cut(m[1], "/")
+			if mayImport[room] == nil && !slices.Contains([]string{"docs", "hack", "examples"}, room) || room == "pki" { // pki/ is that of a data directory
+				continue
+			}
+			if found, err := filepath.Glob(m[1]); err != nil || len(found) == 0 && !exists(m[1]+".go") {
+				t.Errorf("%s names %s, which is not there", doc, m[1])
+			}
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if !strings.Contains(m[1], "://") && !exists(filepath.Join(filepath.Dir(doc), m[1])) {
+				t.Errorf("%s leads to %s, which is not there", doc, m[1])
+			}
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
