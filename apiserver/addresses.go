@@ -134,8 +134,8 @@ func (c *claims) current(ctx context.Context, ip netip.Addr) (*networkingv1.IPAd
 	return a, nil
 }
 
-// logRangeProblems says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and so do
-// the addresses that services have.
+// logRangeProblems says that the ServiceCIDR "kubernetes" has other ranges than the server was started with, once: it stays as it is, and
+// so do the addresses that services have.
 func (s *Server) logRangeProblems(ctx context.Context) {
 	obj, err := s.reader.Get(ctx, serviceCIDRs, "", "kubernetes")
 	have, ok := obj.(*networkingv1.ServiceCIDR)

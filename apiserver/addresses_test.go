@@ -142,8 +142,8 @@ func TestTwoStacks(t *testing.T) {
 	}
 }
 
-// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes that every cluster has
-// cannot be deleted.
+// TestOwnObjectsStay: the service kubernetes and its range are there again after somebody deleted them, and the classes that every cluster
+// has cannot be deleted.
 func TestOwnObjectsStay(t *testing.T) {
 	r := start(t, func(c *apiserver.Config) { c.Bootstrap = append(c.Bootstrap, flowcontrol.Bootstrap()...) })
 	c, ctx := r.clients(t), t.Context()

@@ -16,8 +16,8 @@ import (
 	"keelson/api/kind"
 )
 
-// podDecisions are the PodDecisions of the pods that exist and are remembered: who may read those of a namespace learns nothing of pods that
-// were there before.
+// podDecisions are the PodDecisions of the pods that exist and are remembered: who may read those of a namespace learns nothing of pods
+// that were there before.
 type podDecisions struct {
 	reader *Reader
 	of     func(types.UID) *decisions.PodDecision

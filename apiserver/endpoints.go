@@ -188,7 +188,8 @@ func endpointsOf(servers []netip.AddrPort) []runtime.Object {
 
 func leaseKey(server netip.AddrPort) string { return leasesPrefix + server.Addr().String() }
 
-// renew writes this server's key. Its value is Kubernetes': Endpoints with the address, of a generation that counts; the port is ours to tell.
+// renew writes this server's key. Its value is Kubernetes': Endpoints with the address, of a generation that counts; the port is ours to
+// tell.
 func (s *Server) renew(ctx context.Context, own netip.AddrPort) error {
 	if !own.IsValid() {
 		return nil

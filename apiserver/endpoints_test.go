@@ -91,7 +91,8 @@ func TestKubernetesEndpoints(t *testing.T) {
 	}
 }
 
-// TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its key has not been renewed.
+// TestSharedStore: servers on one store are all endpoints; one that ends goes at once, and one that is killed when its key has not been
+// renewed.
 func TestSharedStore(t *testing.T) {
 	st, ca := newSite(t)
 	at := func(advertise string) (*running, func()) {

@@ -50,7 +50,8 @@ func start(t testing.TB, edit func(*apiserver.Config)) *running {
 	return r
 }
 
-// newSite is what servers are started on: a store, which is closed when the test ends, after the cleanups that are registered later, and an authority.
+// newSite is what servers are started on: a store, which is closed when the test ends, after the cleanups that are registered later, and an
+// authority.
 func newSite(t testing.TB) (store.Store, *pki.Authority) {
 	t.Helper()
 	st, err := embed.Open(embed.Options{Dir: t.TempDir()})

@@ -23,8 +23,8 @@ const (
 	dnsService   = "kube-dns"
 )
 
-// networkScenario: from the watcher's sight of a Ready pod to the first connection through its Service, pod after pod; and questions to the cluster's DNS
-// server at a modest rate, over one socket, by its cluster IP.
+// networkScenario: from the watcher's sight of a Ready pod to the first connection through its Service, pod after pod; and questions to the
+// cluster's DNS server at a modest rate, over one socket, by its cluster IP.
 func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	s, err := e.client.CoreV1().Services(metav1.NamespaceSystem).Get(ctx, dnsService, metav1.GetOptions{})
 	if err != nil {
@@ -51,8 +51,8 @@ func networkScenario(ctx context.Context, e *env) ([]Result, error) {
 	}, nil
 }
 
-// reach makes a Service and its one pod, and returns how long after the pod was seen Ready the first connection came about. Without an endpoint each try
-// is refused at once.
+// reach makes a Service and its one pod, and returns how long after the pod was seen Ready the first connection came about. Without an
+// endpoint each try is refused at once.
 func (e *env) reach(ctx context.Context, name string) (time.Duration, error) {
 	labels := map[string]string{"app": name}
 	if err := e.service(ctx, name, labels); err != nil {

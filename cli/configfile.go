@@ -20,8 +20,9 @@ import (
 // configFlag is the flag that names a file of flags.
 const configFlag = "config"
 
-// readConfig sets the flags that the YAML file at path names, but for those that the command line gave. It is read strictly: each thing that
-// is wrong is told with its line, and nothing is set then that matters, since the command ends. Files that it names are found from its directory.
+// readConfig sets the flags that the YAML file at path names, but for those that the command line gave. It is read strictly: each thing
+// that is wrong is told with its line, and nothing is set then that matters, since the command ends. Files that it names are found from its
+// directory.
 func readConfig(fl *pflag.FlagSet, path string) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

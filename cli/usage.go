@@ -15,7 +15,8 @@ import (
 	"keelson/lib/flaggroup"
 )
 
-// usage writes how a command is used: examples, commands below it, everyday flags first, and the others in the groups of Kubernetes' programs.
+// usage writes how a command is used: examples, commands below it, everyday flags first, and the others in the groups of Kubernetes'
+// programs.
 func usage(c *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString("Usage:\n")

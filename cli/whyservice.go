@@ -22,7 +22,8 @@ import (
 	"keelson/timeline/packet"
 )
 
-// whyService tells where packets to a service go: by objects of the API, so that any cluster will do, and by what nodes say that are Keelson's.
+// whyService tells where packets to a service go: by objects of the API, so that any cluster will do, and by what nodes say that are
+// Keelson's.
 func (f *storyFlags) whyService(ctx context.Context, name string, std Stdio) error {
 	ns := url.PathEscape(f.namespace)
 	o := packet.Objects{Service: &corev1.Service{}}

@@ -19,8 +19,8 @@ import (
 	"keelson/client"
 )
 
-// accountTransport speaks to the API server as a service account, by tokens: kept in memory only. A token is requested when the first request
-// needs it, and anew when most of its life is over.
+// accountTransport speaks to the API server as a service account, by tokens: kept in memory only. A token is requested when the first
+// request needs it, and anew when most of its life is over.
 type accountTransport struct {
 	namespace, name string
 	request         func(context.Context) (*authenticationv1.TokenRequestStatus, error)
@@ -111,8 +111,9 @@ func (a *accountTransport) valid(ctx context.Context) (string, error) {
 	return a.token, nil
 }
 
-// madeAccount is an account for which its client requests tokens, as kube-controller-manager does with --use-service-account-credentials: as
-// system:kube-controller-manager, which makes the account where it is missing. Impersonation, which looks simpler, is a right that Kubernetes does not give.
+// madeAccount is an account for which its client requests tokens, as kube-controller-manager does with --use-service-account-credentials:
+// as system:kube-controller-manager, which makes the account where it is missing. Impersonation, which looks simpler, is a right that
+// Kubernetes does not give.
 type madeAccount struct {
 	base            kubernetes.Interface
 	namespace, name string

@@ -53,7 +53,8 @@ type AgentServing struct {
 	CertFile, KeyFile string
 	// ClientCA is a file of the authorities of callers' certificates; empty: those that the API server names.
 	ClientCA string
-	// AuthnKubeconfig and AuthzKubeconfig are files with the ways to the servers that know callers, and what they may; empty: the role's own.
+	// AuthnKubeconfig and AuthzKubeconfig are files with the ways to the servers that know callers, and what they may; empty: the role's
+	// own.
 	AuthnKubeconfig, AuthzKubeconfig string
 	// NoProfiling leaves out /debug/pprof/.
 	NoProfiling bool

@@ -167,7 +167,8 @@ func TestAgentsCallers(t *testing.T) {
 	}
 }
 
-// TestAgentsProfiling: profiles are served unless the flag says otherwise, and who speaks an old TLS only is refused where a newer one is asked for.
+// TestAgentsProfiling: profiles are served unless the flag says otherwise, and who speaks an old TLS only is refused where a newer one is
+// asked for.
 func TestAgentsProfiling(t *testing.T) {
 	j := newJudge(t)
 	admin := clientOf(t, j.ca, pki.Subject{Name: "admin", Groups: []string{"system:masters"}})
@@ -181,8 +182,8 @@ func TestAgentsProfiling(t *testing.T) {
 	}
 }
 
-// TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is good while it is gone,
-// but nobody new gets in.
+// TestAgentsReviewsAreKept: a scraper costs the API server no two questions for each scrape, and what it said before is good while it is
+// gone, but nobody new gets in.
 func TestAgentsReviewsAreKept(t *testing.T) {
 	j := newJudge(t)
 	srv := j.serve(t, AgentServing{}, nil)

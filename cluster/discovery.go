@@ -67,7 +67,8 @@ func (q JoinRequest) validate() (id, secret string, err error) {
 }
 
 // discover finds the cluster as kubeadm does: what strangers may read is believed if the token has signed it and the authority in it is
-// one of the pinned ones, and if the server then shows a certificate of that authority. It returns a way to the server as the token's bearer.
+// one of the pinned ones, and if the server then shows a certificate of that authority. It returns a way to the server as the token's
+// bearer.
 func (q JoinRequest) discover(ctx context.Context) (*rest.Config, error) {
 	id, secret, err := q.validate()
 	if err != nil {
@@ -227,7 +228,8 @@ func Join(ctx context.Context, q JoinRequest, r *RoleConfig) error {
 	return writeIfChanged(r.Bootstrap, b)
 }
 
-// nameIsFree refuses the name of a node that is at work, and a token that is not good any more. A token that may not read nodes cannot tell.
+// nameIsFree refuses the name of a node that is at work, and a token that is not good any more. A token that may not read nodes cannot
+// tell.
 func nameIsFree(ctx context.Context, to *rest.Config, name string) error {
 	cl, err := kubernetes.NewForConfig(to)
 	if err != nil {

@@ -36,7 +36,8 @@ func (k *keys) kubeletServing() kubeletServing {
 // kubeletCertificates are how a kubelet of its own process reaches the server, and how it serves. run, which may be nil, renews them.
 type kubeletCertificates struct {
 	rest *rest.Config
-	// anonymous reaches the same server without them. ca is the authority that it is known by: rest, whose transport knows it, need not tell.
+	// anonymous reaches the same server without them. ca is the authority that it is known by: rest, whose transport knows it, need not
+	// tell.
 	anonymous *rest.Config
 	ca        []byte
 	serving   kubeletServing

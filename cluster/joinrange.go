@@ -60,8 +60,8 @@ func askPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client
 	return choosePodCIDRs(cfg.PodCIDRs, dir, cfg.Controllers.PodRanges)
 }
 
-// settledPodCIDRs are the ranges that a node had before, or those that the cluster gives it in their place while none of its pods has an address:
-// because another node has them too, or its Node has others. None: it has to ask as if it were new.
+// settledPodCIDRs are the ranges that a node had before, or those that the cluster gives it in their place while none of its pods has an
+// address: because another node has them too, or its Node has others. None: it has to ask as if it were new.
 func settledPodCIDRs(ctx context.Context, cfg Config, dir DataDir, cl *client.Client, have []netip.Prefix) ([]netip.Prefix, error) {
 	if cfg.RuntimeEndpoint != "" || cfg.CNI.on() {
 		return have, nil // others know its pods

@@ -20,7 +20,8 @@ import (
 	"keelson/controllers/nodeipam"
 )
 
-// TestSettledPodCIDRs: a node without pods takes the ranges that its Node has, gives up those that another node has, and starts without a server.
+// TestSettledPodCIDRs: a node without pods takes the ranges that its Node has, gives up those that another node has, and starts without a
+// server.
 func TestSettledPodCIDRs(t *testing.T) {
 	mine := netip.MustParsePrefix("10.42.7.0/24")
 	given := func(cidrs ...string) *corev1.Node {

@@ -106,8 +106,8 @@ func (a *clientAuthorities) set(pem []byte) error {
 	return nil
 }
 
-// The API server is asked again when somebody calls the kubelet, but no sooner after the last answer than this: an answer without an authority
-// may be that of a server which is not of this version yet.
+// The API server is asked again when somebody calls the kubelet, but no sooner after the last answer than this: an answer without an
+// authority may be that of a server which is not of this version yet.
 const (
 	askAgainUnknown = 10 * time.Second
 	askAgainKnown   = 10 * time.Minute
@@ -141,8 +141,8 @@ func (a *clientAuthorities) learn(to *rest.Config, file string, otherwise []byte
 	}
 }
 
-// follow asks until ctx ends: until there is an answer, and again when somebody calls. ask tells whether the server names an authority, which it
-// has kept then.
+// follow asks until ctx ends: until there is an answer, and again when somebody calls. ask tells whether the server names an authority,
+// which it has kept then.
 func (a *clientAuthorities) follow(ctx context.Context, known bool, ask func(context.Context) (bool, error), otherwise []byte, log *slog.Logger) {
 	for wait := time.Second; ctx.Err() == nil; {
 		found, err := ask(ctx)

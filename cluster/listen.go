@@ -19,8 +19,8 @@ import (
 
 // ListenOptions say where the API is served.
 type ListenOptions struct {
-	// Bind is the address that the API listens on, 0.0.0.0 or :: for all of the machine's; empty: 127.0.0.1 and, where this machine is a node
-	// with the built-in network, the address that its pods know the machine by.
+	// Bind is the address that the API listens on, 0.0.0.0 or :: for all of the machine's; empty: 127.0.0.1 and, where this machine is a
+	// node with the built-in network, the address that its pods know the machine by.
 	Bind string
 }
 

@@ -18,7 +18,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change nothing; strangers send none.
+// TestNodesCannotForgeTimelines: over HTTPS, with real credentials, a node's marks of another node's pod change nothing; strangers send
+// none.
 func TestNodesCannotForgeTimelines(t *testing.T) {
 	c, admin := serve(t, func(*Config) {})
 	pods := map[string]*corev1.Pod{}

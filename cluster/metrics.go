@@ -27,8 +27,8 @@ var clientMetrics = sync.OnceValue(func() []prometheus.Collector {
 	return []prometheus.Collector{requests, took}
 })
 
-// electionMetrics tell which leases this process holds, by Kubernetes' names. As above, there is one set for the process, which must be made
-// before the first election begins.
+// electionMetrics tell which leases this process holds, by Kubernetes' names. As above, there is one set for the process, which must be
+// made before the first election begins.
 var electionMetrics = sync.OnceValue(func() []prometheus.Collector {
 	m := electionMetric{
 		leads: prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -46,8 +46,9 @@ func nodeAccountNames(rows []role) []string {
 	return out
 }
 
-// nodeAccountObjects are the accounts of the roles beside kubelets, and the right of nodes to request tokens for them. NodeRestriction gives
-// a node none but those that are bound to its own Node object. Deleting a name from the Role, with autoupdate "false", denies nodes that role.
+// nodeAccountObjects are the accounts of the roles beside kubelets, and the right of nodes to request tokens for them. NodeRestriction
+// gives a node none but those that are bound to its own Node object. Deleting a name from the Role, with autoupdate "false", denies nodes
+// that role.
 func nodeAccountObjects(rows []role) []runtime.Object {
 	names := nodeAccountNames(rows)
 	if len(names) == 0 {

@@ -172,7 +172,8 @@ func TestHostileNode(t *testing.T) {
 	})
 }
 
-// TestNodeAccounts: a role works as its account, and as the node where the server gives no token, until it gives one; who refuses both is told of.
+// TestNodeAccounts: a role works as its account, and as the node where the server gives no token, until it gives one; who refuses both is
+// told of.
 func TestNodeAccounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api, gives, asked := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "one", UID: "u"}}), true, 0

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// nodeIPs are the addresses this node is known by, in the pod network's families (both while that is not known): for each the one the default
-// route would use. A machine without such a route is known by the first address of its links, one without links by the pods' gateway.
+// nodeIPs are the addresses this node is known by, in the pod network's families (both while that is not known): for each the one the
+// default route would use. A machine without such a route is known by the first address of its links, one without links by the pods'
+// gateway.
 func nodeIPs(cfg Config) []netip.Addr {
 	families := []bool{true, false} // IPv4?
 	if len(cfg.PodCIDRs) > 0 {
@@ -44,7 +45,8 @@ func nodeIPs(cfg Config) []netip.Addr {
 	return out
 }
 
-// sourceAddr is the address from which this machine would send to the API server on another machine, if that is of the family, else to the world.
+// sourceAddr is the address from which this machine would send to the API server on another machine, if that is of the family, else to the
+// world.
 func sourceAddr(four bool, server netip.Addr) netip.Addr {
 	network, to := "udp4", "192.0.2.1:9"
 	if !four {

@@ -25,10 +25,12 @@ const DefaultEvictionHard = eviction.DefaultHard
 type NodeOptions struct {
 	// KubeletPort is where the kubelet listens; 0: at kubeletPort, or where that is taken at a free one. The node object tells which.
 	KubeletPort int
-	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain (cluster.local).
+	// ClusterDNS are the addresses of the cluster's DNS servers (the tenth of the services' range), ClusterDomain is its domain
+	// (cluster.local).
 	ClusterDNS    []string
 	ClusterDomain string
-	// ResolvConf is the file with the node's resolvers; empty: /etc/resolv.conf, or where that names systemd-resolved's stub, the servers behind it.
+	// ResolvConf is the file with the node's resolvers; empty: /etc/resolv.conf, or where that names systemd-resolved's stub, the servers
+	// behind it.
 	ResolvConf string
 	// ContainerLogMaxSize is a quantity: the size at which a container's log is rotated (10Mi); negative: never.
 	ContainerLogMaxSize string

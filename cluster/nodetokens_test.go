@@ -15,8 +15,8 @@ import (
 	"keelson/cluster"
 )
 
-// TestNodeAsksForAPodsToken: with all of admission, a kubelet gets the token of the API server's own audience that every pod has and that it
-// asks for without naming the audience; of another audience only when a volume asks for it.
+// TestNodeAsksForAPodsToken: with all of admission, a kubelet gets the token of the API server's own audience that every pod has and that
+// it asks for without naming the audience; of another audience only when a volume asks for it.
 func TestNodeAsksForAPodsToken(t *testing.T) {
 	cfg := controlPlaneOf(t, func(*cluster.Config) {})
 	ctx, core := t.Context(), kubernetes.NewForConfigOrDie(cfg).CoreV1()

@@ -37,7 +37,8 @@ func TestTunnelModes(t *testing.T) {
 	}
 }
 
-// TestNetworkIdentityOfAJoinedNode: the tunnel's number and ends follow from it, so that with another one no packet of the server's node arrives.
+// TestNetworkIdentityOfAJoinedNode: the tunnel's number and ends follow from it, so that with another one no packet of the server's node
+// arrives.
 func TestNetworkIdentityOfAJoinedNode(t *testing.T) {
 	identities := map[string]bool{}
 	for range 2 {

@@ -23,7 +23,8 @@ import (
 	"keelson/pki"
 )
 
-// removedNodes is the ConfigMap in kube-system that remembers which nodes were removed, and when: a line for each, for as long as a certificate lives.
+// removedNodes is the ConfigMap in kube-system that remembers which nodes were removed, and when: a line for each, for as long as a
+// certificate lives.
 const (
 	removedNodes     = "keelson-removed-nodes"
 	removedRemember  = 366 * 24 * time.Hour
@@ -73,8 +74,8 @@ func removedAt(r *apiserver.Reader) func(context.Context, string) (time.Time, bo
 	}
 }
 
-// unlessRemoved authenticates by certificate, but not nodes that have been removed since theirs was issued. For a while they may still hear that their
-// pods are to end; they are marked, and NodeRestriction lets them neither register nor have other certificates.
+// unlessRemoved authenticates by certificate, but not nodes that have been removed since theirs was issued. For a while they may still hear
+// that their pods are to end; they are marked, and NodeRestriction lets them neither register nor have other certificates.
 type unlessRemoved struct {
 	next    auth.Authenticator
 	removed func(ctx context.Context, node string) (time.Time, bool)

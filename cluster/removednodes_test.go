@@ -27,8 +27,8 @@ func (k knows) Authenticate(*http.Request) (*auth.User, bool, error) {
 	return &u, true, nil
 }
 
-// TestCertificatesOfRemovedNodes: what a node was given before it was removed opens nothing; what it is given when it joins again does, and a name like a node's
-// is no node's.
+// TestCertificatesOfRemovedNodes: what a node was given before it was removed opens nothing; what it is given when it joins again does, and
+// a name like a node's is no node's.
 func TestCertificatesOfRemovedNodes(t *testing.T) {
 	removed := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	nodes := []string{auth.Nodes}

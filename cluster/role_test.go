@@ -105,7 +105,8 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the accounts, and nothing else.
+// TestGrants: a role's user gets its rules, and so does its account; nodes get the right to ask for tokens of the accounts, and nothing
+// else.
 func TestGrants(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list"}}}
 	got := grants([]role{

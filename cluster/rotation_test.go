@@ -104,8 +104,8 @@ func TestServingCertificatesRotate(t *testing.T) {
 	}
 }
 
-// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer believed are refused on the connections they have, those of the
-// new one are let in, and aggregated servers are told.
+// TestClientAuthoritiesRotate: clients and proxies of an authority that is no longer believed are refused on the connections they have,
+// those of the new one are let in, and aggregated servers are told.
 func TestClientAuthoritiesRotate(t *testing.T) {
 	first, second := authority(t, "first"), authority(t, "second")
 	var clients, proxies string

@@ -10,8 +10,8 @@ import (
 	"keelson/apiserver/servicealloc"
 )
 
-// settled are options.Services as the API server takes them. advertise is the endpoint of the service "kubernetes", host and port; "": that of
-// the listener.
+// settled are options.Services as the API server takes them. advertise is the endpoint of the service "kubernetes", host and port; "": that
+// of the listener.
 type settled struct {
 	ranges    []netip.Prefix
 	nodePorts servicealloc.PortRange

@@ -14,8 +14,8 @@ import (
 	"keelson/pki"
 )
 
-// Signing are kube-controller-manager's flags about the keys that it signs with. The zero value are those of the data directory, where it has
-// any.
+// Signing are kube-controller-manager's flags about the keys that it signs with. The zero value are those of the data directory, where it
+// has any.
 type Signing struct {
 	// TokenKeyFile has the key that the tokens in secrets are signed with.
 	TokenKeyFile string

@@ -33,7 +33,8 @@ type Status struct {
 	Pods, PodsRunning int
 	// MemoryMB is the resident memory now, PeakMB the most that it was, which most often was during the start.
 	MemoryMB, PeakMB int
-	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees them.
+	// Firewalls say of each foreign chain that drops by policy where pods' packets pass, whether it is opened for them. Only root sees
+	// them.
 	Firewalls []string
 	// Services says that another cluster on this machine has cluster IPs of the same ranges; empty: none has. Only root sees it.
 	Services string

@@ -77,8 +77,8 @@ func (w *WhatIf) Ask(ctx context.Context) (*WhatIfAnswer, error) {
 // mostAdded bounds the nodes that a question adds.
 const mostAdded = 5000
 
-// AddedNodes are the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless it says otherwise. A key may be
-// any resource, or "label:KEY" for a label.
+// AddedNodes are the nodes that "N,cpu=8,memory=32Gi" describes: added-1 and so on, with 110 pods each unless it says otherwise. A key may
+// be any resource, or "label:KEY" for a label.
 func AddedNodes(text string) ([]*corev1.Node, error) {
 	if text == "" {
 		return nil, nil

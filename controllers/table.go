@@ -61,7 +61,8 @@ type row struct {
 	account string
 	// source is its name in events. Empty: the account.
 	source string
-	// queue is its name in the workqueue_* metrics and in messages about its passes: that of kube-controller-manager's queue, where it has one.
+	// queue is its name in the workqueue_* metrics and in messages about its passes: that of kube-controller-manager's queue, where it has
+	// one.
 	queue string
 	// boss controllers act as system:kube-controller-manager, which has rights that Kubernetes gives to no service account.
 	boss bool

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dns is the cluster's DNS server: it answers pods from what informers say of services, endpoint slices and namespaces, and asks
-// the node's resolvers for the rest. cluster runs one on each node, in the node's process or as `keelson dns`; it needs nothing but a client.
-// Its parts: zone knows the names of the cluster, forward asks others, settings reads configuration, serve speaks with clients. The service
-// kube-system/kube-dns and this node's endpoint slice of it are kept here. It never listens on an address that it was not given.
+// the node's resolvers for the rest. cluster runs one on each node, in the node's process or as `keelson dns`; it needs nothing but a
+// client. Its parts: zone knows the names of the cluster, forward asks others, settings reads configuration, serve speaks with clients. The
+// service kube-system/kube-dns and this node's endpoint slice of it are kept here. It never listens on an address that it was not given.
 package dns
 
 import (

@@ -185,8 +185,8 @@ func (s *Server) configure(text []byte, from string) {
 	s.reroute()
 }
 
-// recordEvent records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which kubectl
-// describe looks for events too.
+// recordEvent records an event about the node, with its UID as the kubelet's events; as long as that is not known, with its name, by which
+// kubectl describe looks for events too.
 func (s *Server) recordEvent(kind, reason, text string) {
 	if s.cfg.NodeName == "" {
 		return

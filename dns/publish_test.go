@@ -57,8 +57,8 @@ func publishing(t *testing.T, api *fake.Clientset) *publisher {
 	return p
 }
 
-// TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is mended, one of another
-// family made anew; behind a service of somebody else's there is no slice.
+// TestPublish: service and slice come into being; a second pass changes nothing; a slice that somebody has changed is mended, one of
+// another family made anew; behind a service of somebody else's there is no slice.
 func TestPublish(t *testing.T) {
 	api := fake.NewClientset()
 	pass := func(what string, writes int) *discoveryv1.EndpointSlice {

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSources: pods of both families, nodes, this machine and what was allowed may ask, and nobody else; a node that goes takes its own with it.
+// TestSources: pods of both families, nodes, this machine and what was allowed may ask, and nobody else; a node that goes takes its own
+// with it.
 func TestSources(t *testing.T) {
 	s := newSources([]netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, nil)
 	node := func(name string, cidrs []string, addr string) *corev1.Node {

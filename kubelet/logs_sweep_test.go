@@ -12,8 +12,8 @@ import (
 	"keelson/kubelet/pod"
 )
 
-// TestSweepLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left get their names back, so that
-// their workers find the logs.
+// TestSweepLogs: log directories go whose pods are gone, and pods of which only the directory of volumes is left get their names back, so
+// that their workers find the logs.
 func TestSweepLogs(t *testing.T) {
 	dir := t.TempDir()
 	k := &Kubelet{cfg: Config{LogDir: dir, Log: slog.New(slog.DiscardHandler)}, workers: map[string]*entry{"uid-runs": {worker: &pod.Worker{}}}}

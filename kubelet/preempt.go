@@ -65,8 +65,8 @@ func lacking(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, oth
 	return out
 }
 
-// victims are the pods that leave so that p fits: none that matters as much as p, and of the others as few and as cheap ones as possible. nil:
-// not even without all of them it would fit.
+// victims are the pods that leave so that p fits: none that matters as much as p, and of the others as few and as cheap ones as possible.
+// nil: not even without all of them it would fit.
 func victims(p *corev1.Pod, n *corev1.Node, allocatable corev1.ResourceList, others []*corev1.Pod) []*corev1.Pod {
 	var stay, leave []*corev1.Pod
 	for _, o := range others {
@@ -111,7 +111,8 @@ func priority(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// preemptLocked ends pods so that p, which the node needs, has room; each channel is closed when one of them is gone. Without a way to make room it says so.
+// preemptLocked ends pods so that p, which the node needs, has room; each channel is closed when one of them is gone. Without a way to make
+// room it says so.
 func (k *Kubelet) preemptLocked(p *corev1.Pod, others []*corev1.Pod) (reason, message string, room []<-chan struct{}) {
 	n, allocatable := k.node.Node(), k.allocatable()
 	var leaving []<-chan struct{}

@@ -29,8 +29,8 @@ type Config struct {
 	// PodCIDRs are this node's ranges of pod addresses, one or one of each IP family. The first address of each is the pods'
 	// gateway. IPv4 from /30 to /8, IPv6 from /126 to /32.
 	PodCIDRs []netip.Prefix
-	// Plugins says that CNI plugins attach pods, in ranges that this network does not know. It then is the node's address as pods see it, and
-	// serves the pods that it attached before.
+	// Plugins says that CNI plugins attach pods, in ranges that this network does not know. It then is the node's address as pods see it,
+	// and serves the pods that it attached before.
 	Plugins bool
 	// MTU of the pods' links; 0 means 1500.
 	MTU int
@@ -160,7 +160,8 @@ func (n *Network) undo(ctx context.Context) error {
 }
 
 // Attach gives the namespace at netnsPath a lo that is up, an eth0 with an address of this node, and a default route, and
-// opens the host ports. Before Run has set the network up, it waits. It returns the pod's addresses, the same ones whenever it is called again for id.
+// opens the host ports. Before Run has set the network up, it waits. It returns the pod's addresses, the same ones whenever it is called
+// again for id.
 func (n *Network) Attach(ctx context.Context, id, netnsPath string, ports []PortMapping) ([]netip.Addr, error) {
 	if err := checkID(id); err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestPlugins: where plugins attach pods, the range may be on a bridge of theirs; bridges pass the node's rules; pods from before go on; and
-// nothing is masqueraded once they have gone.
+// TestPlugins: where plugins attach pods, the range may be on a bridge of theirs; bridges pass the node's rules; pods from before go on;
+// and nothing is masqueraded once they have gone.
 func TestPlugins(t *testing.T) {
 	needRoot(t)
 	newOutside(t)

@@ -161,7 +161,8 @@ func (n *Network) configure(inside *netlink.Handle, l *lease) error {
 	return nil
 }
 
-// connected is true when the pod has its address already and its link is ours. The link of an earlier version, on the bridge, stays as it is.
+// connected is true when the pod has its address already and its link is ours. The link of an earlier version, on the bridge, stays as it
+// is.
 func (n *Network) connected(k *kernel, inside *netlink.Handle, l *lease) bool {
 	host, err := k.rt.LinkByName(l.Link)
 	if err != nil {

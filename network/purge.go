@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Purge removes everything this network has in the kernel and on disk: pods' links, bridge, rules and leases. Links forward again only if they did before. Nothing
-// need be running, nothing need exist. Pods that are attached lose their network.
+// Purge removes everything this network has in the kernel and on disk: pods' links, bridge, rules and leases. Links forward again only if
+// they did before. Nothing need be running, nothing need exist. Pods that are attached lose their network.
 func (n *Network) Purge(_ context.Context) error {
 	k, err := openKernel()
 	if err != nil {

@@ -64,8 +64,8 @@ type Subject struct {
 	IPs []net.IP
 }
 
-// Open reads the CA called name ("ca") in dir, or keeps it in memory alone where dir is "", making it when there is none, or when making it was interrupted.
-// Another half-present CA, or an unreadable one, is an error: nothing is overwritten.
+// Open reads the CA called name ("ca") in dir, or keeps it in memory alone where dir is "", making it when there is none, or when making it
+// was interrupted. Another half-present CA, or an unreadable one, is an error: nothing is overwritten.
 func Open(dir, name string) (*Authority, error) { return open(dir, name, time.Now) }
 
 func open(dir, name string, now func() time.Time) (*Authority, error) {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, so ES256), kept in dir/sa.key; it makes one when there is none.
-// Where dir is "" the key is a new one, in memory alone.
+// ServiceAccountKey returns the key that signs service-account tokens (ECDSA P-256, so ES256), kept in dir/sa.key; it makes one when there
+// is none. Where dir is "" the key is a new one, in memory alone.
 func ServiceAccountKey(dir string) (crypto.Signer, error) {
 	if dir == "" {
 		return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

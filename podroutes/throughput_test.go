@@ -15,8 +15,8 @@ import (
 	"keelson/network/nettest"
 )
 
-// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnels: as fast as the processor goes, which does the work of
-// both machines, and over links of 1 Gbit/s.
+// BenchmarkThroughput compares machine to machine with pod to pod, by a route and through the tunnels: as fast as the processor goes, which
+// does the work of both machines, and over links of 1 Gbit/s.
 func BenchmarkThroughput(b *testing.B) {
 	const gigabit = 1e9 / 8
 	b.Run("memory", func(b *testing.B) { throughput(b, 0) })

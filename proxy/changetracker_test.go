@@ -15,7 +15,8 @@ import (
 	"keelson/client"
 )
 
-// TestFirstBatchIsWhole: the first batch has noted all that was listed, so that none of it is looked at again after the whole table was written.
+// TestFirstBatchIsWhole: the first batch has noted all that was listed, so that none of it is looked at again after the whole table was
+// written.
 func TestFirstBatchIsWhole(t *testing.T) {
 	const n = 2000
 	objects := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package proxy makes Services reachable from this node and its pods: it follows Services and EndpointSlices through the client and keeps one
-// nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own, and asks it which rules a
+// Package proxy makes Services reachable from this node and its pods: it follows Services and EndpointSlices through the client and keeps
+// one nftables table as package services says. cluster runs it beside the kubelet, or as a process of its own, and asks it which rules a
 // Service has (written.go). It never carries a packet itself, runs no other program, leaves foreign tables alone, and does nothing
 // while nothing changes. NetworkPolicies are package policy's, in a table and a role of their own.
 //

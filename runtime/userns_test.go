@@ -228,7 +228,8 @@ func TestUserNamespaceIsNoWayOut(t *testing.T) {
 	}
 }
 
-// TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the same user namespace.
+// TestUserNamespaceOutlivesRestarts of the runtime and the death of its supervisor: exec and new containers come to the same user
+// namespace.
 func TestUserNamespaceOutlivesRestarts(t *testing.T) {
 	n := newNode(t)
 	cfg := n.mappedPod("lives", hostRoot)

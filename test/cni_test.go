@@ -11,8 +11,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// What the plugins of the test make: their bridge, and the chains of iptables that portmap and firewall leave for all pods. They are deleted
-// at the script's end, those that others had before are not.
+// What the plugins of the test make: their bridge, and the chains of iptables that portmap and firewall leave for all pods. They are
+// deleted at the script's end, those that others had before are not.
 const pluginBridge = "kltest-cni0"
 
 var pluginChains = []pluginChain{

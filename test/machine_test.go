@@ -14,8 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMachine is the command "machine NAME A.B.C": a second machine, which is a network namespace with the address A.B.C.2 on the link NAME1, whose way out
-// is this machine's A.B.C.1 on NAME0. However the script ends, what runs there on $WORK/node ends, and the machine goes.
+// newMachine is the command "machine NAME A.B.C": a second machine, which is a network namespace with the address A.B.C.2 on the link
+// NAME1, whose way out is this machine's A.B.C.1 on NAME0. However the script ends, what runs there on $WORK/node ends, and the machine
+// goes.
 func newMachine(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: machine NAME A.B.C")

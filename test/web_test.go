@@ -43,8 +43,8 @@ func forwarded(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // wsopen PROTOCOL PATH [USER]: opens a websocket as a browser does ("" names no protocol), as USER if given (token:FILE takes a
-// token from a file, in the way of browsers), and writes what comes, each channel on a line of its own, to the standard output: "1: text". Negated, the server must refuse it: its answer is
-// the standard output.
+// token from a file, in the way of browsers), and writes what comes, each channel on a line of its own, to the standard output: "1: text".
+// Negated, the server must refuse it: its answer is the standard output.
 func wsopen(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) != 2 && len(args) != 3 {
 		ts.Fatalf("usage: wsopen PROTOCOL PATH [USER]")

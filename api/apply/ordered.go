@@ -11,8 +11,8 @@ import (
 // wide is how many keys a map has that is visited in their order.
 const wide = 64
 
-// ordered shows a value whose wide maps are visited in the order of their keys. Field sets are sorted slices: keys in random order, as a Go map
-// yields them, move half of the set for each insertion, which takes seconds for 60,000 keys.
+// ordered shows a value whose wide maps are visited in the order of their keys. Field sets are sorted slices: keys in random order, as a Go
+// map yields them, move half of the set for each insertion, which takes seconds for 60,000 keys.
 type ordered struct{ value.Value }
 
 // asOrdered makes v ordered unless it has nothing below it.

@@ -97,7 +97,8 @@ type Spec[T Object] struct {
 	OrphanByDefault bool
 	// Immutable kinds that cannot be read back (reviews) have no storage; CreateOnly says so.
 	CreateOnly bool
-	// StoredVersions reads the JSON form of versions that other servers store, by version. Versions that are written alike need no function.
+	// StoredVersions reads the JSON form of versions that other servers store, by version. Versions that are written alike need no
+	// function.
 	StoredVersions map[string]func(doc []byte) (T, error)
 }
 
@@ -131,8 +132,8 @@ type Kind struct {
 	Validate       func(obj Object) field.ErrorList
 	ValidateUpdate func(obj, old Object) field.ErrorList
 	// Rules runs what a client wrote as validation, which may take long; nil: there are no such rules. It is called after Validate or
-	// ValidateUpdate, of the object itself or of subresource sub, with the errors found so far, and returns those it adds. old is nil on create.
-	// It ends with ctx.
+	// ValidateUpdate, of the object itself or of subresource sub, with the errors found so far, and returns those it adds. old is nil on
+	// create. It ends with ctx.
 	Rules        func(ctx context.Context, sub string, obj, old Object, found field.ErrorList) field.ErrorList
 	ValidateName func(name string, prefix bool) []string
 	MetaLast     bool

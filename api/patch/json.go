@@ -17,15 +17,15 @@ import (
 const (
 	// maxOperations bounds the length of a JSON patch.
 	maxOperations = 10000
-	// maxCopyBytes bounds what the copy operations of one patch add to an object, in bytes: the value that Kubernetes gives the library. A copy
-	// of a value into itself doubles it.
+	// maxCopyBytes bounds what the copy operations of one patch add to an object, in bytes: the value that Kubernetes gives the library. A
+	// copy of a value into itself doubles it.
 	maxCopyBytes = 3 << 20
 	// operationsPerCheck is how many operations run between two looks at the context. The object is encoded anew after each.
 	operationsPerCheck = 500
 )
 
-// LimitCopies makes every JSON patch of this process obey maxCopyBytes, also those that Kubernetes' admission libraries apply. The server calls
-// it when it starts; JSON patches call it too.
+// LimitCopies makes every JSON patch of this process obey maxCopyBytes, also those that Kubernetes' admission libraries apply. The server
+// calls it when it starts; JSON patches call it too.
 var LimitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = maxCopyBytes })
 
 // ApplyOperations applies a JSON patch to doc. It ends with ctx.

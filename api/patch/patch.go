@@ -45,8 +45,9 @@ var (
 	Untyped = []string{string(JSON), string(Merge), string(Apply)}
 )
 
-// Do applies p to old and returns a new object, unless ctx ends before. Unknown and duplicate fields come back as strict (when check is set, else nil); every error is
-// a Status: 400 for what is no patch, 413 for one that is too long, 422 for one that does not fit the object.
+// Do applies p to old and returns a new object, unless ctx ends before. Unknown and duplicate fields come back as strict (when check is
+// set, else nil); every error is a Status: 400 for what is no patch, 413 for one that is too long, 422 for one that does not fit the
+// object.
 func Do(ctx context.Context, t Type, k *kind.Kind, old kind.Object, p []byte, check bool) (out kind.Object, strict *Strict, err error) {
 	switch t {
 	case JSON, Merge:
@@ -218,7 +219,8 @@ func strategic(ctx context.Context, k *kind.Kind, old kind.Object, p []byte, che
 }
 
 // divide splits old, which stays as it is, into the fields that the patch speaks of and a copy of the others: to take a whole object
-// apart for a patch of its status costs more than all else that a patch does. A directive for the object as a whole touches everything: rest is nil then.
+// apart for a patch of its status costs more than all else that a patch does. A directive for the object as a whole touches everything:
+// rest is nil then.
 func divide(k *kind.Kind, old kind.Object, patch map[string]any) (touched, rest kind.Object) {
 	from := reflect.ValueOf(old).Elem()
 	for key := range patch {

@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxComparisons bounds how many pairs of list items a strategic merge may compare. The library looks for every item of a patch in the whole
-// list, twice, at about 60 ns a pair.
+// maxComparisons bounds how many pairs of list items a strategic merge may compare. The library looks for every item of a patch in the
+// whole list, twice, at about 60 ns a pair.
 const maxComparisons = 20_000_000
 
 // lists counts the items of all lists in a JSON value and the longest list.

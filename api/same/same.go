@@ -25,7 +25,8 @@ func Equal[T any](a, b *T) bool {
 	return Values(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }
 
-// Semantically is equality.Semantic.DeepEqual of two structs, sooner: only fields that a glance does not know to be the same get a closer look.
+// Semantically is equality.Semantic.DeepEqual of two structs, sooner: only fields that a glance does not know to be the same get a closer
+// look.
 func Semantically[T any](a, b *T) bool {
 	return semantically(reflect.ValueOf(a).Elem(), reflect.ValueOf(b).Elem())
 }

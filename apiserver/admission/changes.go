@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ChangedFields names the fields in which two objects of one type differ, two levels deep ("spec.tolerations", "metadata.labels"), sorted. It
-// is for plugins that cannot know: those that apply what others wrote.
+// ChangedFields names the fields in which two objects of one type differ, two levels deep ("spec.tolerations", "metadata.labels"), sorted.
+// It is for plugins that cannot know: those that apply what others wrote.
 func ChangedFields(before, after runtime.Object) []string {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
 	if err != nil {

@@ -125,7 +125,8 @@ func (p PersistentVolumeClaimResize) Validate(ctx context.Context, r *Request) e
 	return Forbidden(r, "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize")
 }
 
-// PodGroupProtection keeps pod groups from vanishing while pods belong to them: the podgroup-protection controller takes the finalizer away.
+// PodGroupProtection keeps pod groups from vanishing while pods belong to them: the podgroup-protection controller takes the finalizer
+// away.
 type PodGroupProtection struct{}
 
 // Name is the plugin's name.

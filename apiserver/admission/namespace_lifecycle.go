@@ -11,7 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NamespaceLifecycle refuses new objects in namespaces that do not exist or are being deleted, and keeps the namespaces that the cluster itself needs.
+// NamespaceLifecycle refuses new objects in namespaces that do not exist or are being deleted, and keeps the namespaces that the cluster
+// itself needs.
 type NamespaceLifecycle struct{ Reader Reader }
 
 // Name is the plugin's name.

@@ -13,7 +13,8 @@ import (
 	"keelson/auth/authz"
 )
 
-// TestNodesKeepTheirNames: a node writes its own endpoint slice of kube-dns and nothing by which another service's traffic would come to it.
+// TestNodesKeepTheirNames: a node writes its own endpoint slice of kube-dns and nothing by which another service's traffic would come to
+// it.
 func TestNodesKeepTheirNames(t *testing.T) {
 	p := NodeRestriction{NodeName: authz.NodeName}
 	me, other := "node-1", "node-2"

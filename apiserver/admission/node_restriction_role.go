@@ -45,7 +45,8 @@ func (p NodeRestriction) nodeToken(ctx context.Context, r *Request, tr *authenti
 	return nil
 }
 
-// RoleNode tells beside which node's kubelet a role works that has one of these service accounts of kube-system: its token is bound to the node.
+// RoleNode tells beside which node's kubelet a role works that has one of these service accounts of kube-system: its token is bound to the
+// node.
 func RoleNode(u *auth.User, accounts []string) (string, bool) {
 	name, ok := strings.CutPrefix(u.Name, "system:serviceaccount:"+metav1.NamespaceSystem+":")
 	if !ok || !slices.Contains(accounts, name) {

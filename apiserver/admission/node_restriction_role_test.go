@@ -59,7 +59,8 @@ func TestTokensOfRoles(t *testing.T) {
 	}
 }
 
-// TestRolesOfNodes: with such a token a role writes what is its node's; a token of the account that is bound to no node is kept by RBAC alone.
+// TestRolesOfNodes: with such a token a role writes what is its node's; a token of the account that is bound to no node is kept by RBAC
+// alone.
 func TestRolesOfNodes(t *testing.T) {
 	p := NodeRestriction{NodeName: authz.NodeName, RoleAccounts: []string{"keelson-dns"}, Reader: cache{}}
 	write := func(account, boundTo, slice string) error {

@@ -18,7 +18,8 @@ import (
 // default.
 type PodTolerationRestriction struct {
 	Reader Reader
-	// Default are the tolerations, and Whitelist what is allowed, in namespaces whose annotations say nothing; an empty Whitelist allows all.
+	// Default are the tolerations, and Whitelist what is allowed, in namespaces whose annotations say nothing; an empty Whitelist allows
+	// all.
 	Default, Whitelist []corev1.Toleration
 }
 

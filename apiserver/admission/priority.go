@@ -11,7 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Priority turns the priorityClassName of a pod into its priority and preemption policy, and that of a pod group into its priority, and keeps at most one global default class.
+// Priority turns the priorityClassName of a pod into its priority and preemption policy, and that of a pod group into its priority, and
+// keeps at most one global default class.
 type Priority struct{ Reader Reader }
 
 // Name is the plugin's name.

@@ -114,8 +114,8 @@ func (s *Store) Get(ctx context.Context, key string, rev int64) (store.KV, int64
 	return kv, at, err
 }
 
-// List is store.Reader's. A value that cannot be decrypted is handed out as it is stored: who decodes it says so, and the others are not lost
-// with it.
+// List is store.Reader's. A value that cannot be decrypted is handed out as it is stored: who decodes it says so, and the others are not
+// lost with it.
 func (s *Store) List(ctx context.Context, r store.Range) (store.Page, error) {
 	page, err := s.Store.List(ctx, r)
 	if err != nil {

@@ -82,8 +82,8 @@ func (k *keyed) open(key string, stored []byte) ([]byte, bool, error) {
 	return nil, false, failed
 }
 
-// gcm is AES in Galois counter mode: nonce, then ciphertext and tag. A random nonce of 12 bytes is good for some two hundred thousand writes per
-// key, which is why the documentation asks to rotate.
+// gcm is AES in Galois counter mode: nonce, then ciphertext and tag. A random nonce of 12 bytes is good for some two hundred thousand
+// writes per key, which is why the documentation asks to rotate.
 type gcm struct{ aead cipher.AEAD }
 
 func newGCM(key []byte) (box, error) {

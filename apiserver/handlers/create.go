@@ -95,8 +95,8 @@ func (h *Handler) createObject(
 	return e, nil
 }
 
-// wipe clears the metadata that only the server sets on a new object. So these fields get no owner in managedFields, and admission does not see
-// what the client wrote there.
+// wipe clears the metadata that only the server sets on a new object. So these fields get no owner in managedFields, and admission does not
+// see what the client wrote there.
 func wipe(obj kind.Object) {
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)

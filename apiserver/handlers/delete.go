@@ -59,7 +59,8 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, rq *pipeline.Re
 	})
 }
 
-// removeUnread removes an object whose stored value cannot be read, if the user may. For an object that can be read the answer is a conflict.
+// removeUnread removes an object whose stored value cannot be read, if the user may. For an object that can be read the answer is a
+// conflict.
 func (h *Handler) removeUnread(w http.ResponseWriter, r *http.Request, rq *pipeline.Request, res *registry.Resource, opts *metav1.DeleteOptions) error {
 	const verb = "unsafe-delete-ignore-read-errors"
 	if h.authorizer != nil {

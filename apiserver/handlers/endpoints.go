@@ -12,7 +12,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// noteEndpoints notes the pods that a write of an EndpointSlice lists as ready, and that were not ready in it before. old is nil for a new slice.
+// noteEndpoints notes the pods that a write of an EndpointSlice lists as ready, and that were not ready in it before. old is nil for a new
+// slice.
 func noteEndpoints(rq *pipeline.Request, obj, old kind.Object) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 // largeWrite is the length of a body from which finding the owners of its fields may take long.
 const largeWrite = 64 << 10
 
-// largeWrites lets as many large writes at once find their field owners as there are processors. It is for administrators too, whom priority
-// and fairness do not limit.
+// largeWrites lets as many large writes at once find their field owners as there are processors. It is for administrators too, whom
+// priority and fairness do not limit.
 var largeWrites = newLargeWrites()
 
 func newLargeWrites() *turns.Gate { return turns.New(runtime.GOMAXPROCS(0)) }

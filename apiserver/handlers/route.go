@@ -16,8 +16,8 @@ import (
 	"keelson/apiserver/wire"
 )
 
-// routed refuses, before anything is read, what Kubernetes has no route for: routes are chosen by method, Content-Type and Accept, unless the
-// row says by the path alone.
+// routed refuses, before anything is read, what Kubernetes has no route for: routes are chosen by method, Content-Type and Accept, unless
+// the row says by the path alone.
 func routed(r *http.Request, rq *pipeline.Request, res *registry.Resource) error {
 	if rq.Name != "" && rq.Subresource == "" {
 		if wrong := path.IsValidPathSegmentName(rq.Name); len(wrong) > 0 { //nolint:staticcheck // its messages are those that clients know

@@ -105,7 +105,8 @@ func conflict(res *registry.Resource, name string) error {
 	return apierrors.NewConflict(res.GroupResource(), name, errors.New(optimisticLock))
 }
 
-// emptied is the error that ends an update which removed the last finalizer of an object that is being deleted: the object is to be removed.
+// emptied is the error that ends an update which removed the last finalizer of an object that is being deleted: the object is to be
+// removed.
 type emptied struct{ last kind.Object }
 
 func (*emptied) Error() string { return "the object's last finalizer is gone" }

@@ -241,8 +241,8 @@ func live() uint64 {
 	return s[0].Value.Uint64()
 }
 
-// TestListMemory: many large lists at once, of every form, take little more memory than the objects. Made in one piece they took many times their
-// size (YAML: 40).
+// TestListMemory: many large lists at once, of every form, take little more memory than the objects. Made in one piece they took many times
+// their size (YAML: 40).
 func TestListMemory(t *testing.T) {
 	const items, size, clients = 1500, 4 << 10, 33 // 6 MB a list
 	const most = 64 << 20

@@ -94,8 +94,8 @@ type Storage interface {
 	Update(ctx context.Context, namespace, name string, createMissing bool, f UpdateFunc) (e *Entry, created bool, r Receipt, err error)
 	// Delete removes the object if check accepts the current one (preconditions); returns its last state with the deletion's revision.
 	Delete(ctx context.Context, namespace, name string, check func(kind.Object) error) (*Entry, Receipt, error)
-	// DeleteUnread removes an object that is stored and cannot be read: nobody is asked, and nobody is told what it was. One that can be read
-	// is 409 Conflict. With dry it is looked at only.
+	// DeleteUnread removes an object that is stored and cannot be read: nobody is asked, and nobody is told what it was. One that can be
+	// read is 409 Conflict. With dry it is looked at only.
 	DeleteUnread(ctx context.Context, namespace, name string, dry bool) (Receipt, error)
 	// Walk hands f the objects of a namespace ("": all) as a list of resourceVersion "0" has them, until f returns false.
 	Walk(ctx context.Context, namespace string, f func(*Entry) bool) error

@@ -153,9 +153,9 @@ func (r *Records) Create(ctx context.Context, obj kind.Object) (*Entry, Receipt,
 	return e, Receipt{Key: key, Revision: w.Revision, Took: time.Since(begin), Sync: w.Sync}, nil
 }
 
-// Bounds of a stored object in bytes. maxObjectBytes is what etcd takes by default; without it patches could make an object grow without end. An
-// object that is being deleted may be larger: earlier versions stored up to their bound of a request's body, and who could not mark such an
-// object as deleted, or take its finalizers away, would never be rid of it.
+// Bounds of a stored object in bytes. maxObjectBytes is what etcd takes by default; without it patches could make an object grow without
+// end. An object that is being deleted may be larger: earlier versions stored up to their bound of a request's body, and who could not mark
+// such an object as deleted, or take its finalizers away, would never be rid of it.
 const (
 	maxObjectBytes  = 3 << 19
 	maxDeletedBytes = 4 << 20

@@ -18,7 +18,8 @@ import (
 // clusterIssuer is who service-account tokens say they are from where nobody says otherwise; it is also their default audience.
 const clusterIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// ServiceAccountTokens are what can be chosen about service-account tokens; each is kube-apiserver's --service-account-* flag, or --api-audiences.
+// ServiceAccountTokens are what can be chosen about service-account tokens; each is kube-apiserver's --service-account-* flag, or
+// --api-audiences.
 type ServiceAccountTokens struct {
 	// Issuers are believed; the first one issues. None: the cluster's own.
 	Issuers []string

@@ -13,8 +13,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Observe returns rt with metrics of its requests under a name ("admission webhook"), and spans of those that a sampled request leads to: the
-// other side gets their traceparent header. A request that is not sampled goes as it is. The spans end with the answer's header.
+// Observe returns rt with metrics of its requests under a name ("admission webhook"), and spans of those that a sampled request leads to:
+// the other side gets their traceparent header. A request that is not sampled goes as it is. The spans end with the answer's header.
 func (d *Door) Observe(name string, rt http.RoundTripper) http.RoundTripper {
 	if d == nil {
 		d = New(Config{})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks, issuers of tokens and aggregated servers.
-// It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd, admission and what authenticates,
-// authorizes and audits requests call it; it knows no Kubernetes objects and shows no credentials of its own.
+// Package outbound is the door by which the API server calls others: kubelets, pods, services, webhooks, issuers of tokens and aggregated
+// servers. It decides which addresses may be connected to, and sets the time-outs. handlers, aggregate, crd, admission and what
+// authenticates, authorizes and audits requests call it; it knows no Kubernetes objects and shows no credentials of its own.
 //
 // Invariants:
 //  1. An address is judged when the connection is made, after its name was resolved: a name whose answer changes helps nobody.

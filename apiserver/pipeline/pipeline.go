@@ -24,7 +24,8 @@ type Config struct {
 	Authorizer     auth.Authorizer
 	// MaxReads and MaxWrites bound the requests in flight (default 400 and 200); watches and other long-running ones do not count.
 	MaxReads, MaxWrites int
-	// MaxStreams bounds the requests under way that take a connection to somewhere else: exec, attach, port-forward, logs, proxies (default 1000).
+	// MaxStreams bounds the requests under way that take a connection to somewhere else: exec, attach, port-forward, logs, proxies (default
+	// 1000).
 	MaxStreams int
 	// Timeout bounds a request that is not long-running (default 60 s). ?timeout= may ask for less.
 	Timeout time.Duration

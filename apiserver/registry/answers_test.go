@@ -45,7 +45,8 @@ const template = `{metadata: {labels: {a: b}}, spec: {containers: [{name: c, ima
 // slice is the beginning of a slice of devices.
 const slice = `{metadata: {name: x}, spec: {driver: d, nodeName: n, pool: {name: p, resourceSliceCount: 1}, `
 
-// answers are what Kubernetes v1.37 answers to objects with something wrong, in its order: the beginning of each line. Each row pins one rule.
+// answers are what Kubernetes v1.37 answers to objects with something wrong, in its order: the beginning of each line. Each row pins one
+// rule.
 var answers = []struct{ what, kind, doc, want string }{
 	{
 		"no error twice", "configmaps.v1", `{metadata: {name: x, finalizers: [a, a]}}`,

@@ -39,8 +39,8 @@ type Row struct {
 	ExcludedVerbs []string
 	// Author writes into a new object who creates it.
 	Author func(obj kind.Object, name, uid string, groups []string, extra map[string][]string)
-	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row then has ExcludedVerbs for the
-	// verbs that change and watch.
+	// Computed: objects of this kind are made when somebody asks for them and never stored; the server knows how. The row then has
+	// ExcludedVerbs for the verbs that change and watch.
 	Computed bool
 	// ProtectDelete, if not nil, tells why an object of that name may not be deleted.
 	ProtectDelete func(name string) error
@@ -57,8 +57,8 @@ type Row struct {
 	// NameOnCreate: Kubernetes looks at the name of such an object when it is made, and at an update no more. As a name never changes, this
 	// decides about generateName alone. NameInSubresources: it looks at the name when a subresource is updated too.
 	NameOnCreate, NameInSubresources bool
-	// AnyFinalizer are the subresources ("" is the object itself, "*" all) whose updates may write finalizers of any name. New objects are the
-	// business of each kind.
+	// AnyFinalizer are the subresources ("" is the object itself, "*" all) whose updates may write finalizers of any name. New objects are
+	// the business of each kind.
 	AnyFinalizer []string
 	// KeepsEmpty: fields that are present and empty are stored, as in a kind that Kubernetes keeps as JSON.
 	KeepsEmpty bool

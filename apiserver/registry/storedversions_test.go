@@ -35,7 +35,8 @@ func readStored(t *testing.T, gr schema.GroupResource, value []byte) (kind.Objec
 	return nil, nil
 }
 
-// TestStoredVersionsUnconverted: the kinds that Kubernetes 1.37 stores in another version than the one served here, as whole random objects.
+// TestStoredVersionsUnconverted: the kinds that Kubernetes 1.37 stores in another version than the one served here, as whole random
+// objects.
 func TestStoredVersionsUnconverted(t *testing.T) {
 	for _, c := range []struct{ group, resource, version string }{
 		{"certificates.k8s.io", "clustertrustbundles", "v1beta1"},

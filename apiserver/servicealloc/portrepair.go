@@ -34,7 +34,8 @@ func (a *Allocator) lookAtPortsLocked(in time.Duration) {
 	}
 }
 
-// Start brings the record of node ports and the services together, before the server gives any. It is called when all services have been told.
+// Start brings the record of node ports and the services together, before the server gives any. It is called when all services have been
+// told.
 func (a *Allocator) Start(ctx context.Context) error {
 	if a.record == nil {
 		return nil

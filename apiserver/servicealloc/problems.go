@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Problem is what nobody but the service's owner can put right, or what has been. It is told as an event on the service, with Kubernetes' reasons.
+// Problem is what nobody but the service's owner can put right, or what has been. It is told as an event on the service, with Kubernetes'
+// reasons.
 type Problem struct {
 	Service types.NamespacedName
 	UID     types.UID

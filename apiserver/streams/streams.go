@@ -48,8 +48,8 @@ func tunnelled(r *http.Request) []string {
 	return inner
 }
 
-// accept answers the handshake; protocol must be one that the client offered, or none. An error has been answered already. Where a browser's
-// page comes from is not looked at: who asks was found out before, and never from a cookie.
+// accept answers the handshake; protocol must be one that the client offered, or none. An error has been answered already. Where a
+// browser's page comes from is not looked at: who asks was found out before, and never from a cookie.
 func accept(w http.ResponseWriter, r *http.Request, protocol string) (*websocket.Conn, error) {
 	u := websocket.Upgrader{HandshakeTimeout: handshake, CheckOrigin: func(*http.Request) bool { return true }}
 	if protocol != "" {

@@ -367,8 +367,8 @@ func TestAllAndServices(t *testing.T) {
 	}
 }
 
-// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there is, and nobody is told that
-// such an object is absent; it is mended by who writes it anew, or removed unread.
+// TestUnreadable: a list that lacks an object that cannot be read is an error, but to who is content with what there is, and nobody is told
+// that such an object is absent; it is mended by who writes it anew, or removed unread.
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := objectstest.NewStore(t)

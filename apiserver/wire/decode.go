@@ -179,8 +179,8 @@ func DecodeApply(body []byte, v Validation, warn func(string)) (*unstructured.Un
 	return u, nil
 }
 
-// decodeApplyJSON reads a body that is JSON, has no key twice, and means the same when it is read as YAML. Of all others it returns nil. To read YAML
-// takes 40 times as long.
+// decodeApplyJSON reads a body that is JSON, has no key twice, and means the same when it is read as YAML. Of all others it returns nil. To
+// read YAML takes 40 times as long.
 func decodeApplyJSON(body []byte) *unstructured.Unstructured {
 	if CheckDepth(body) != nil {
 		return nil

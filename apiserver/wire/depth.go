@@ -8,8 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// maxDepth bounds how deep the lists and objects of a document may be inside each other. What the server does with an object, most of all to
-// find out who owns its fields, takes time by the square of it.
+// maxDepth bounds how deep the lists and objects of a document may be inside each other. What the server does with an object, most of all
+// to find out who owns its fields, takes time by the square of it.
 const maxDepth = 1000
 
 // CheckDepth refuses JSON that is nested too deep. Other documents pass: they are looked at once they are JSON.

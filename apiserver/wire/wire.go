@@ -85,7 +85,8 @@ func Accept(accept string, ok func(Want) bool) (Want, bool) {
 	return Want{}, false
 }
 
-// maxClauses bounds how many entries of an Accept header are looked at, maxAccept how many bytes of it: clients are answered before they are known.
+// maxClauses bounds how many entries of an Accept header are looked at, maxAccept how many bytes of it: clients are answered before they
+// are known.
 const maxClauses, maxAccept = 100, 8 << 10
 
 func parseAccept(header string) []clause {

@@ -20,7 +20,8 @@ import (
 	"keelson/auth"
 )
 
-// ErrUnauthorized is the error behind every 401: the request carries a credential that is not valid. The cause is for the log, not for the client.
+// ErrUnauthorized is the error behind every 401: the request carries a credential that is not valid. The cause is for the log, not for the
+// client.
 var ErrUnauthorized = errors.New("invalid credential")
 
 // Certificates authenticates by TLS client certificate: the common name is the user, the organizations are the groups. A
@@ -134,7 +135,8 @@ func Bearer(r *http.Request) string {
 	return ""
 }
 
-// WithAuthenticated returns u with the group system:authenticated, as every user but the anonymous one has. It may change and return u itself.
+// WithAuthenticated returns u with the group system:authenticated, as every user but the anonymous one has. It may change and return u
+// itself.
 func WithAuthenticated(u *auth.User) *auth.User {
 	for _, g := range u.Groups {
 		if g == auth.Authenticated || g == auth.Unauthenticated {

@@ -25,7 +25,8 @@ import (
 	"keelson/lib/mark"
 )
 
-// RBAC authorizes by the roles and bindings it has been told of with Set and Remove. The zero value denies everything. Safe for concurrent use.
+// RBAC authorizes by the roles and bindings it has been told of with Set and Remove. The zero value denies everything. Safe for concurrent
+// use.
 type RBAC struct {
 	mu   sync.Mutex // guards the maps; snapshot is read without it
 	crs  map[string]*rbacv1.ClusterRole
@@ -65,7 +66,8 @@ type grant struct {
 	reason reason
 }
 
-// Set tells of a new or changed ClusterRole, Role, ClusterRoleBinding or RoleBinding; other kinds are ignored. The object is kept and never modified.
+// Set tells of a new or changed ClusterRole, Role, ClusterRoleBinding or RoleBinding; other kinds are ignored. The object is kept and never
+// modified.
 func (a *RBAC) Set(objs ...runtime.Object) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"keelson/auth"
 )
 
-// Union asks each authorizer in order: the first Allow or Deny wins, with its error. Those of who had no opinion count only when nobody decides.
+// Union asks each authorizer in order: the first Allow or Deny wins, with its error. Those of who had no opinion count only when nobody
+// decides.
 type Union []auth.Authorizer
 
 // Authorize returns the first decision; with none it joins the reasons of those that had no opinion.

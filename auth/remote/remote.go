@@ -58,7 +58,8 @@ type answer struct {
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // New reads the kubeconfig file: its current context's cluster is the service, its user how we identify ourselves. Without a file it
-// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s. dial makes the connections; nil: a dialer of client-go's.
+// is the cluster that this process is a pod of. limit bounds one question; 0: 30 s. dial makes the connections; nil: a dialer of
+// client-go's.
 func New(kubeconfig string, limit time.Duration, dial Dial) (*Hook, error) {
 	var cfg *rest.Config
 	var err error

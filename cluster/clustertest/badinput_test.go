@@ -129,8 +129,8 @@ func TestSelectorsOfOthers(t *testing.T) {
 	})
 }
 
-// TestOwnersThatAreNot: what an owner that never was, or one in another namespace, was to keep is collected and an event says why; what lies in no
-// namespace and names an owner in one stays.
+// TestOwnersThatAreNot: what an owner that never was, or one in another namespace, was to keep is collected and an event says why; what
+// lies in no namespace and names an owner in one stays.
 func TestOwnersThatAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)
@@ -222,8 +222,8 @@ func TestAutoscalersWithoutMetrics(t *testing.T) {
 	})
 }
 
-// TestQuotaChangesUnderLoad: a quota that becomes smaller than what is there stops what comes and ends nothing; the condition says so, and when it
-// grows the rest comes.
+// TestQuotaChangesUnderLoad: a quota that becomes smaller than what is there stops what comes and ends nothing; the condition says so, and
+// when it grows the rest comes.
 func TestQuotaChangesUnderLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := startBad(t)

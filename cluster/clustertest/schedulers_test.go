@@ -23,8 +23,8 @@ import (
 	"keelson/scheduler"
 )
 
-// TestTwoSchedulers: two schedulers that elect no leader try for the same pods. Each pod is bound once, keeps its node, and is not said to be unscheduled
-// by the one that came late.
+// TestTwoSchedulers: two schedulers that elect no leader try for the same pods. Each pod is bound once, keeps its node, and is not said to
+// be unscheduled by the one that came late.
 func TestTwoSchedulers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pods = 60

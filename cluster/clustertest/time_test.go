@@ -23,8 +23,8 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 	}}
 }
 
-// TestNodeLoss: a silent node is Unknown after its grace period, its pods are deleted 300 s later and replaced on another node; when it comes back
-// its old pods go.
+// TestNodeLoss: a silent node is Unknown after its grace period, its pods are deleted 300 s later and replaced on another node; when it
+// comes back its old pods go.
 func TestNodeLoss(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := clustertest.Start(t, clustertest.Config{Controllers: []string{"*"}, Nodes: 2})

@@ -44,8 +44,9 @@ func finish(c *controllertest.Cluster) *[]string {
 	return &started
 }
 
-// TestYear runs the Sundays of a year, as clocks are changed on Sundays, from midnight UTC to midnight UTC. What is due in the hour that does not exist is not run that day, and
-// what is due in the hour that comes twice is run twice. On Lord Howe the clock moves by half an hour.
+// TestYear runs the Sundays of a year, as clocks are changed on Sundays, from midnight UTC to midnight UTC. What is due in the hour that
+// does not exist is not run that day, and what is due in the hour that comes twice is run twice. On Lord Howe the clock moves by half an
+// hour.
 func TestYear(t *testing.T) {
 	for zone, want := range map[string]struct {
 		runs        int

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package devicetainteviction ends pods that use a device which its driver has tainted with the effect NoExecute, at once or when the time
-// is over for which their claims tolerate it. Nothing is remembered: a pod is looked at when it, its claims or their devices change. The table
-// of controllers starts it.
+// is over for which their claims tolerate it. Nothing is remembered: a pod is looked at when it, its claims or their devices change. The
+// table of controllers starts it.
 package devicetainteviction
 
 import (

@@ -39,7 +39,8 @@ type Env struct {
 	Workers int
 	// Client acts as the controller; all its writes go through it.
 	Client *client.Client
-	// Lists, nil: Client, reads what the shared informers do not: it may list and watch everything, as controllers by their own accounts may not.
+	// Lists, nil: Client, reads what the shared informers do not: it may list and watch everything, as controllers by their own accounts
+	// may not.
 	Lists *client.Client
 	// Shared holds the informers of all controllers. The manager starts it once all are built.
 	Shared *client.Informers

@@ -278,7 +278,8 @@ func (c *Controller) sync(ctx context.Context, w work) error {
 	return c.run(ctx, w.Key, j)
 }
 
-// settleExpectations sees to what a pass came to expect. It is for a job that went while a pass ran: what the pass noted after jobGone would stay for good.
+// settleExpectations sees to what a pass came to expect. It is for a job that went while a pass ran: what the pass noted after jobGone
+// would stay for good.
 func (c *Controller) settleExpectations(key framework.Key, j *batchv1.Job) {
 	obj, ok, err := c.jobs.GetByKey(key.String())
 	if cur, isJob := obj.(*batchv1.Job); err == nil && (!ok || isJob && cur.UID != j.UID) {

@@ -19,8 +19,8 @@ import (
 	"keelson/controllers/framework"
 )
 
-// A range cannot be changed in a Node: who gets another one must be deleted and made anew. That is done only when the node itself says that no pod
-// has an address of its range, for only the node knows:
+// A range cannot be changed in a Node: who gets another one must be deleted and made anew. That is done only when the node itself says that
+// no pod has an address of its range, for only the node knows:
 //
 //	two nodes have a range -> the younger is marked with AnnotationConflict
 //	it starts without pods, and writes AnnotationRelease -> its Node is made anew, with labels, annotations and taints, without a range

@@ -115,7 +115,8 @@ func boundTo(claim *corev1.PersistentVolumeClaim, v *corev1.PersistentVolume) *c
 	return next
 }
 
-// setPhase writes the claim's phase and what it has of its volume; nil: nothing. The capacity of a bound claim is whoever resizes it to say.
+// setPhase writes the claim's phase and what it has of its volume; nil: nothing. The capacity of a bound claim is whoever resizes it to
+// say.
 func (c *Controller) setPhase(ctx context.Context, claim *corev1.PersistentVolumeClaim, phase corev1.PersistentVolumeClaimPhase, v *corev1.PersistentVolume) error {
 	next := claim.DeepCopy()
 	next.Status.Phase = phase

@@ -17,8 +17,8 @@ type Config struct {
 	Tolerance float64
 	// DownscaleStabilization is for how long a lower recommendation is not believed. The behavior of an autoscaler goes before it.
 	DownscaleStabilization time.Duration
-	// InitialReadinessDelay: a pod that became unready so soon after its start was never ready. CPUInitialization: for so long after its start
-	// the cpu of a pod counts only when it has been ready for a whole window.
+	// InitialReadinessDelay: a pod that became unready so soon after its start was never ready. CPUInitialization: for so long after its
+	// start the cpu of a pod counts only when it has been ready for a whole window.
 	InitialReadinessDelay, CPUInitialization time.Duration
 }
 

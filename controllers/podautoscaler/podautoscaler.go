@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podautoscaler scales what HorizontalPodAutoscalers refer to, anything with a scale subresource, so that their metrics come near
-// their targets. Every 15 seconds, by default, it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io, custom.metrics.k8s.io and
-// external.metrics.k8s.io, whoever serves these), decides purely (plan.go, replicas.go, behavior.go), and changes the scale and the
-// autoscaler's status. Without autoscalers it does nothing.
+// their targets. Every 15 seconds, by default, it reads an autoscaler's target and metrics (fetch.go: from metrics.k8s.io,
+// custom.metrics.k8s.io and external.metrics.k8s.io, whoever serves these), decides purely (plan.go, replicas.go, behavior.go), and changes
+// the scale and the autoscaler's status. Without autoscalers it does nothing.
 package podautoscaler
 
 import (

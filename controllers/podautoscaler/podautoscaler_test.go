@@ -323,7 +323,8 @@ func TestWhatIsWrongIsSaid(t *testing.T) {
 	}
 }
 
-// TestToZeroAndBack: an autoscaler with an external metric takes its target to zero and wakes it; one that somebody else put to zero it leaves.
+// TestToZeroAndBack: an autoscaler with an external metric takes its target to zero and wakes it; one that somebody else put to zero it
+// leaves.
 func TestToZeroAndBack(t *testing.T) {
 	const path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"
 	queue := func(n int) string { return fmt.Sprintf(`{"items":[{"value":"%d"},{"value":"%d"}]}`, n/2, n-n/2) }

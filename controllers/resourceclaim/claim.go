@@ -65,8 +65,8 @@ type steps struct {
 	finish bool                      // then the finalizer goes
 }
 
-// plan says what is to be done about a claim that these still use. A claim that was allocated and never used keeps its devices: who allocated
-// it may be about to reserve it.
+// plan says what is to be done about a claim that these still use. A claim that was allocated and never used keeps its devices: who
+// allocated it may be about to reserve it.
 func plan(claim *resourcev1.ResourceClaim, users []resourcev1.ResourceClaimConsumerReference) steps {
 	ours := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(users) < len(claim.Status.ReservedFor)

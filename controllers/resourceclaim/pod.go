@@ -123,7 +123,8 @@ func (c *Controller) exists(ctx context.Context, p *corev1.Pod, name string) (bo
 	return metav1.IsControlledBy(claim, p), nil
 }
 
-// find is the claim that was made for an entry of a pod's spec, or nil. The claim of the name lost is not there: the cache may never have had it.
+// find is the claim that was made for an entry of a pod's spec, or nil. The claim of the name lost is not there: the cache may never have
+// had it.
 func (c *Controller) find(p *corev1.Pod, entry, lost string) *resourcev1.ResourceClaim {
 	mine := func(claim *resourcev1.ResourceClaim) bool {
 		return claim.Namespace == p.Namespace && claim.Name != lost && claim.DeletionTimestamp == nil && metav1.IsControlledBy(claim, p) &&

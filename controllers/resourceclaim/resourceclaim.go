@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaim makes the ResourceClaims of pods whose spec names ResourceClaimTemplates, tells their names in the pods' status, and
-// takes claims back: the reservation of a pod that has ended, then the devices of a claim that nobody uses, then the claim that was made for a
-// pod which will not run any more. Allocating is the scheduler's. The table of controllers starts it.
+// Package resourceclaim makes the ResourceClaims of pods whose spec names ResourceClaimTemplates, tells their names in the pods' status,
+// and takes claims back: the reservation of a pod that has ended, then the devices of a claim that nobody uses, then the claim that was
+// made for a pod which will not run any more. Allocating is the scheduler's. The table of controllers starts it.
 package resourceclaim
 
 import (

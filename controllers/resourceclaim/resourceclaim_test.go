@@ -171,7 +171,8 @@ func TestNeverSeen(t *testing.T) {
 	})
 }
 
-// TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices; with a deleted claim the finalizer.
+// TestGivenBack: reservations of pods that are gone, have ended, or were made again go; with the last one the devices; with a deleted claim
+// the finalizer.
 func TestGivenBack(t *testing.T) {
 	runs, ended := pod("runs", named("x", "x")), pod("ended", named("x", "x"))
 	runs.Spec.NodeName, ended.Status.Phase = "n", corev1.PodFailed

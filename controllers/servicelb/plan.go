@@ -36,8 +36,8 @@ func wanted(svc *corev1.Service) bool {
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.LoadBalancerClass == nil && svc.DeletionTimestamp == nil
 }
 
-// plan gives each Service the addresses of the nodes where its ports are free; of two that ask for one port the older has it. hosts are, for a
-// Service with the traffic policy Local, the nodes that have endpoints of it.
+// plan gives each Service the addresses of the nodes where its ports are free; of two that ask for one port the older has it. hosts are,
+// for a Service with the traffic policy Local, the nodes that have endpoints of it.
 func plan(svcs []*corev1.Service, nodes []node, hosts func(*corev1.Service) map[string]bool) map[*corev1.Service]outcome {
 	order := slices.Clone(svcs)
 	slices.SortFunc(order, func(a, b *corev1.Service) int {

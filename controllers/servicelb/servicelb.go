@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package servicelb serves Services of type LoadBalancer with the cluster's own nodes: their status shows the addresses of the nodes where
-// their ports are free, and the service proxy sends what arrives there to the endpoints. The table of controllers starts it, by the name that
-// kube-controller-manager has for the controller of a cloud's load balancers. Services with a loadBalancerClass belong to others. It
+// their ports are free, and the service proxy sends what arrives there to the endpoints. The table of controllers starts it, by the name
+// that kube-controller-manager has for the controller of a cloud's load balancers. Services with a loadBalancerClass belong to others. It
 // talks to no cloud and writes nothing but the status and the finalizer of Services.
 package servicelb
 

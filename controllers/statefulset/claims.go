@@ -126,7 +126,8 @@ func sameOwners(a, b []metav1.OwnerReference) bool {
 }
 
 // blocked reports whether a claim of pod n, which does not exist, is to be deleted with an earlier set or pod of that name. Whatever the
-// set's own policy: the garbage collector takes the claim, or the reference, and a pod that uses the claim by then would keep it half deleted.
+// set's own policy: the garbage collector takes the claim, or the reference, and a pod that uses the claim by then would keep it half
+// deleted.
 func blocked(claim *corev1.PersistentVolumeClaim, set *appsv1.StatefulSet, n int) bool {
 	return identity{gvk, set.Name, set.UID}.stale(claim.OwnerReferences) || identity{podGVK, podName(set, n), ""}.stale(claim.OwnerReferences)
 }

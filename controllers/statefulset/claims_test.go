@@ -138,8 +138,8 @@ func TestClaimsFree(t *testing.T) {
 	}
 }
 
-// TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass comes too early; what did
-// fail beside it is one.
+// TestLeavingClaimIsWaitedFor: a claim that is being deleted is no failure, which would be a warning, but the pass comes too early; what
+// did fail beside it is one.
 func TestLeavingClaimIsWaitedFor(t *testing.T) {
 	now := metav1.Now()
 	going := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data-web-0", DeletionTimestamp: &now, Finalizers: []string{"x/y"}}}

@@ -35,7 +35,8 @@ func testContainer(t *testing.T, b *bench) {
 	}
 	b.stop(id, 60)
 	s = b.status(id)
-	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and never SIGKILL's 137 within the grace.
+	// 0: the program took SIGTERM and ended by itself; 143: SIGTERM came before it could; never anything else, and never SIGKILL's 137
+	// within the grace.
 	if code := s.GetExitCode(); code != 0 && code != 143 {
 		t.Errorf("exit code after stop: got %d, want 0 or 143", code)
 	}

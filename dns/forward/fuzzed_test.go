@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// FuzzRemembered follows what a server sent through the cache to a client that asks later, in letters of its own: the answer can be read, has
-// the client's id and question, and nothing in it lives longer than it did.
+// FuzzRemembered follows what a server sent through the cache to a client that asks later, in letters of its own: the answer can be read,
+// has the client's id and question, and nothing in it lives longer than it did.
 func FuzzRemembered(f *testing.F) {
 	q := Question{Name: "a.example.", Type: dns.TypeA, Class: dns.ClassINET}
 	asked, _, err := query(q, true)

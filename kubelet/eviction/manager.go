@@ -113,8 +113,8 @@ func (m *Manager) Wake() {
 	}
 }
 
-// Run watches the node until ctx is done. Pressure and limits have a loop each, so that no walk through a pod's files, which the pod can make
-// long, keeps the node from being relieved.
+// Run watches the node until ctx is done. Pressure and limits have a loop each, so that no walk through a pod's files, which the pod can
+// make long, keeps the node from being relieved.
 func (m *Manager) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.loop(ctx, m.wake[0], m.betweenLooks, m.pressure) })

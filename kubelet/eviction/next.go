@@ -98,8 +98,8 @@ func metBy(thresholds []Threshold, f Figures, reclaim bool) []Threshold {
 	return out
 }
 
-// Refuse says why a node with these conditions does not take a pod; empty: it does. Critical pods are always taken. Under pressure of memory
-// alone so are pods that ask for some, and those that tolerate it.
+// Refuse says why a node with these conditions does not take a pod; empty: it does. Critical pods are always taken. Under pressure of
+// memory alone so are pods that ask for some, and those that tolerate it.
 func Refuse(conditions []corev1.NodeConditionType, p *corev1.Pod, critical bool, qos corev1.PodQOSClass) string {
 	if len(conditions) == 0 || critical {
 		return ""

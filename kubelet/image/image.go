@@ -68,7 +68,8 @@ type Config struct {
 	Parallel int
 	// Dir is where it records what it pulled, below the kubelet's root.
 	Dir string
-	// VerificationPolicy is one of the policies; NeverVerifyPreloadedImages when empty. VerificationAllowlist is for NeverVerifyAllowlistedImages.
+	// VerificationPolicy is one of the policies; NeverVerifyPreloadedImages when empty. VerificationAllowlist is for
+	// NeverVerifyAllowlistedImages.
 	VerificationPolicy    string
 	VerificationAllowlist []string
 	Log                   *slog.Logger

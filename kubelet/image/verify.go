@@ -68,7 +68,8 @@ func bare(name string) string {
 	return name
 }
 
-// allowlisted reports whether an image matches a list of repositories ("docker.io/library/busybox") and prefixes ("registry.example.com/*").
+// allowlisted reports whether an image matches a list of repositories ("docker.io/library/busybox") and prefixes
+// ("registry.example.com/*").
 func allowlisted(image string, list []string) bool {
 	repo := repository(image)
 	return slices.ContainsFunc(list, func(p string) bool {

@@ -37,7 +37,8 @@ func Remove(path string) error {
 	return nil
 }
 
-// Check rotates one log if it is due. A log that is not there, because a crash came between two steps or somebody removed it, is opened anew.
+// Check rotates one log if it is due. A log that is not there, because a crash came between two steps or somebody removed it, is opened
+// anew.
 func (r *Rotator) Check(ctx context.Context, containerID, path string) error {
 	policy := r.Policy.Complete()
 	if policy.MaxSize < 0 || path == "" {

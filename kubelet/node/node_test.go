@@ -87,7 +87,8 @@ func TestRegisterTakesOver(t *testing.T) {
 	}
 }
 
-// TestNotReady: a node whose runtime is down or not ready says so in the kubelet's words, and a status that says nothing new is not written.
+// TestNotReady: a node whose runtime is down or not ready says so in the kubelet's words, and a status that says nothing new is not
+// written.
 func TestNotReady(t *testing.T) {
 	rt := critest.NewFake()
 	api := fake.NewClientset()

@@ -59,8 +59,8 @@ func (in *Input) settleDown(p *Plan) {
 	}
 }
 
-// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since another pod may wait
-// for them. A pod that the node rejected may have some from before the kubelet was started.
+// free reports whether the pod holds no devices: they are given back before the API hears that the pod has ended, since another pod may
+// wait for them. A pod that the node rejected may have some from before the kubelet was started.
 func (in *Input) free() bool {
 	without := len(in.Pod.Spec.ResourceClaims) == 0 && in.Pod.Status.ExtendedResourceClaimStatus == nil
 	return in.TornDown || without

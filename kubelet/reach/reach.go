@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reach finds out where packets from a pod of this node go: it looks a name up as the pod does, makes one connection from inside the pod's
-// network namespace, and says what became of it. The kubelet's server calls it for callers that may run commands in the pod. It sends
-// one connection's packets and a bounded number of questions, keeps no connection, and changes nothing.
+// Package reach finds out where packets from a pod of this node go: it looks a name up as the pod does, makes one connection from inside
+// the pod's network namespace, and says what became of it. The kubelet's server calls it for callers that may run commands in the pod. It
+// sends one connection's packets and a bounded number of questions, keeps no connection, and changes nothing.
 package reach
 
 import (

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package refs holds the config maps, secrets and trust bundles that pods of this node refer to, and their requests for certificates,
-// each by a watch of its own for as long as a pod uses it, so that a change reaches its pods at once and nothing is polled. Volumes and environments read through it.
+// each by a watch of its own for as long as a pod uses it, so that a change reaches its pods at once and nothing is polled. Volumes and
+// environments read through it.
 package refs
 
 import (

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// logDir is the directory whose files GET /logs/ shows: a listing, and each file beneath it. No path and no link leads out of it; what is neither a
-// file nor a directory, such as a pipe that nobody writes to, is not there.
+// logDir is the directory whose files GET /logs/ shows: a listing, and each file beneath it. No path and no link leads out of it; what is
+// neither a file nor a directory, such as a pipe that nobody writes to, is not there.
 type logDir string
 
 // Open is http.FileSystem's.

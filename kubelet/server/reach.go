@@ -13,7 +13,8 @@ import (
 	prober "keelson/kubelet/reach"
 )
 
-// probe makes one connection from inside a pod. Who may ask is decided before: the API server asks for the right to run commands in the pod.
+// probe makes one connection from inside a pod. Who may ask is decided before: the API server asks for the right to run commands in the
+// pod.
 func (s *Server) probe(w http.ResponseWriter, r *http.Request) {
 	asked, err := reach.Parse(r.URL.Query())
 	if err != nil {

@@ -67,8 +67,8 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, mux: http.NewServeMux(), streams: &http.Transport{
 		DisableKeepAlives: true, TLSHandshakeTimeout: 10 * time.Second,
-		// CRI has no word for whom to trust, so runtimes with TLS sign their own certificates. The address, which is good once and cannot be
-		// guessed, comes from the runtime itself.
+		// CRI has no word for whom to trust, so runtimes with TLS sign their own certificates. The address, which is good once and cannot
+		// be guessed, comes from the runtime itself.
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	if dial := cfg.DialStreams; dial != nil {

@@ -14,8 +14,8 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// TestClaimMetrics: a claim that two pods use is told of once, a generic ephemeral volume by its claim's name; what no driver says is left out, and
-// volumes that are no claims are not asked for.
+// TestClaimMetrics: a claim that two pods use is told of once, a generic ephemeral volume by its claim's name; what no driver says is left
+// out, and volumes that are no claims are not asked for.
 func TestClaimMetrics(t *testing.T) {
 	claim := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db"}}}
 	own := corev1.Volume{Name: "scratch", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}

@@ -13,8 +13,8 @@ import (
 	"keelson/kubelet/csi"
 )
 
-// addClaims adds what is known of the volumes of claims, and what drivers say of volumes that pods describe themselves. All are asked at once, for one
-// that does not answer is waited for.
+// addClaims adds what is known of the volumes of claims, and what drivers say of volumes that pods describe themselves. All are asked at
+// once, for one that does not answer is waited for.
 func (s *Source) addClaims(ctx context.Context, pods []pod, specs map[string]*corev1.Pod) {
 	if s.ClaimUsage == nil {
 		return

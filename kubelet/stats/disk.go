@@ -36,8 +36,8 @@ func Statfs(path string) (Filesystem, error) {
 	}, nil
 }
 
-// Meter measures trees that pods write to. A walk is done no more often than it is cheap, whatever a pod puts into its volume: at most every
-// leastAge, and then so rarely that it takes a hundredth of the time.
+// Meter measures trees that pods write to. A walk is done no more often than it is cheap, whatever a pod puts into its volume: at most
+// every leastAge, and then so rarely that it takes a hundredth of the time.
 type Meter struct {
 	mu    sync.Mutex
 	known map[string]*reading // by path

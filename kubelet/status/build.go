@@ -93,7 +93,8 @@ func Build(in Input) corev1.PodStatus {
 	return s
 }
 
-// rejected is the status of a pod that no kubelet took, as Kubernetes writes it: nothing of containers, whose waiting would be shown in place of the reason.
+// rejected is the status of a pod that no kubelet took, as Kubernetes writes it: nothing of containers, whose waiting would be shown in
+// place of the reason.
 func rejected(old, s corev1.PodStatus, in Input) corev1.PodStatus {
 	if podkind.TerminalPhase(old.Phase) {
 		return old

@@ -149,7 +149,8 @@ func TestPhaseAndConditions(t *testing.T) {
 	}
 }
 
-// TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions stay as others wrote them.
+// TestRejected: the status of a pod that was refused says nothing of containers, also after a restart; its conditions stay as others wrote
+// them.
 func TestRejected(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "init:i", "a")
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}

@@ -51,7 +51,8 @@ func stubbed(servers []string) bool {
 	return len(servers) > 0 && !slices.ContainsFunc(servers, func(s string) bool { return s != "127.0.0.53" && s != "127.0.0.54" })
 }
 
-// ParseResolvConf reads a resolv.conf. Lines it does not know are skipped; of search lines the last one counts, of options of the same name too.
+// ParseResolvConf reads a resolv.conf. Lines it does not know are skipped; of search lines the last one counts, of options of the same name
+// too.
 func ParseResolvConf(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	d := &runtimeapi.DNSConfig{}
 	sc := bufio.NewScanner(r)
@@ -99,8 +100,8 @@ type Warning struct {
 	Node bool
 }
 
-// DNS is a pod's resolver configuration by its policy, in the kubelet's words. host is the node's own; cluster lists the cluster's servers, and when
-// there are none a pod that wants them gets the node's. What is left out for that or for the limits is told in warnings.
+// DNS is a pod's resolver configuration by its policy, in the kubelet's words. host is the node's own; cluster lists the cluster's servers,
+// and when there are none a pod that wants them gets the node's. What is left out for that or for the limits is told in warnings.
 func DNS(p *corev1.Pod, host *runtimeapi.DNSConfig, cluster []string, domain string) (d *runtimeapi.DNSConfig, warnings []Warning) {
 	policy := p.Spec.DNSPolicy
 	if policy == corev1.DNSClusterFirst && p.Spec.HostNetwork {

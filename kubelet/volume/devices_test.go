@@ -13,7 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestDevices: a claim's block device reaches the container as it is named there; what is no block device, or is used as a directory, is refused.
+// TestDevices: a claim's block device reaches the container as it is named there; what is no block device, or is used as a directory, is
+// refused.
 func TestDevices(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root: device nodes")

@@ -2,7 +2,8 @@
 
 // Package volume makes a pod's volumes on the node and takes them away again: emptyDir, hostPath, configMap, secret, projected,
 // downwardAPI, image, claims bound to hostPath or local volumes, and with package csi volumes of CSI drivers. The pod workers call it. It
-// keeps nothing in memory that the disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works from any half-done state.
+// keeps nothing in memory that the disk does not say: SetUp may be called again at any time and only changes what differs, TearDown works
+// from any half-done state.
 //
 // Layout below the kubelet's directory:
 //
@@ -115,8 +116,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token or certificate must be renewed by calling it again; zero:
-// never. All volumes are tried; the error joins one *Error for each that failed.
+// SetUp makes every volume of the pod, or brings it up to date. refresh is when a token or certificate must be renewed by calling it again;
+// zero: never. All volumes are tried; the error joins one *Error for each that failed.
 func (m *Manager) SetUp(ctx context.Context, in Input) (refresh time.Time, err error) {
 	var errs []error
 	root, err := inroot.Open(m.dir)

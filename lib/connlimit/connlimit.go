@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package connlimit bounds the connections of a server before anything is done for them, so that clients cannot take the descriptors that
-// the rest of the process needs. A listener that is full makes room for a new connection: it closes the oldest one that has not sent a request
-// yet, else the oldest without an authenticated one. Connections with authenticated requests are never closed; together they may
+// the rest of the process needs. A listener that is full makes room for a new connection: it closes the oldest one that has not sent a
+// request yet, else the oldest without an authenticated one. Connections with authenticated requests are never closed; together they may
 // take nine tenths, so that health checks always find a place. The API server and the kubelet's server use it.
 //
 // Invariants:
@@ -63,8 +63,8 @@ type Listener struct {
 	byAddr map[netip.Addr]int
 }
 
-// New bounds l to max connections. One address that is not loopback (where everybody on this machine and behind a tunnel comes from) may have
-// a quarter of them without an authenticated request.
+// New bounds l to max connections. One address that is not loopback (where everybody on this machine and behind a tunnel comes from) may
+// have a quarter of them without an authenticated request.
 func New(l net.Listener, maximum int) *Listener {
 	maximum = max(maximum, 1)
 	return &Listener{Listener: l, max: maximum, authenticated: max(maximum*9/10, 1), perAddress: max(maximum/4, 1), byAddr: map[netip.Addr]int{},

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// What each server may have of the process's open files. The rest is for the store, containers, outgoing connections and the files of the kubelet.
+// What each server may have of the process's open files. The rest is for the store, containers, outgoing connections and the files of the
+// kubelet.
 const (
 	mostAPI, mostOther   = 20000, 2000
 	apiPart, otherPart   = 5, 10 // API: two fifths; others: a tenth
@@ -17,8 +18,8 @@ const (
 
 // Shares are how many connections the servers of a process may have.
 type Shares struct {
-	// API is for the API server, Other for each further server, Streams for exec, logs and proxied requests, each of which takes a connection to
-	// somewhere else.
+	// API is for the API server, Other for each further server, Streams for exec, logs and proxied requests, each of which takes a
+	// connection to somewhere else.
 	API, Other, Streams int
 }
 

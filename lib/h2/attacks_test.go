@@ -118,8 +118,8 @@ func (a *attacked) flood(send func() error) {
 	a.t.Error("ten million times, and the server still listens")
 }
 
-// TestRapidReset: requests that are taken back at once (CVE-2023-44487), or that are made to be reset (CVE-2025-8671), begin few handlers and
-// end the connection, also of a client that reads all answers.
+// TestRapidReset: requests that are taken back at once (CVE-2023-44487), or that are made to be reset (CVE-2025-8671), begin few handlers
+// and end the connection, also of a client that reads all answers.
 func TestRapidReset(t *testing.T) {
 	for name, takeBack := range map[string]func(p *peer, id uint32) error{
 		"reset": func(p *peer, id uint32) error { return p.WriteRSTStream(id, http2.ErrCodeCancel) },
@@ -209,7 +209,8 @@ func TestHeaderFloods(t *testing.T) {
 	})
 }
 
-// TestManySettings: a frame of thousands of settings, each about every stream, is refused; those of the flood without number TestFloods has.
+// TestManySettings: a frame of thousands of settings, each about every stream, is refused; those of the flood without number TestFloods
+// has.
 func TestManySettings(t *testing.T) {
 	a := attack(t, Options{}, nothing)
 	code := a.sentAway()
@@ -223,7 +224,8 @@ func TestManySettings(t *testing.T) {
 	}
 }
 
-// TestZeroWindows: answers that the client lets nothing through of hold what few handlers hold, and end with the deadline that the handler sets.
+// TestZeroWindows: answers that the client lets nothing through of hold what few handlers hold, and end with the deadline that the handler
+// sets.
 func TestZeroWindows(t *testing.T) {
 	large := make([]byte, 1<<20)
 	writing, failed := make(chan *http.ResponseController, attackStreams), make(chan error, attackStreams)

@@ -148,7 +148,8 @@ func (d *Dir) OpenDir(p string) (*Dir, error) {
 	return &Dir{fd: fd, name: filepath.Join(d.name, rel(p)), resolve: d.resolve}, nil
 }
 
-// OpenPath opens whatever p is with O_PATH, links followed within the root: for bind mounts by ProcPath of the file, and to keep hold of it.
+// OpenPath opens whatever p is with O_PATH, links followed within the root: for bind mounts by ProcPath of the file, and to keep hold of
+// it.
 func (d *Dir) OpenPath(p string) (*os.File, error) {
 	return d.file(p)(d.at(p, unix.O_PATH))
 }

@@ -28,8 +28,8 @@ type Query struct {
 	Follow bool
 }
 
-// Read tells the lines of the log at path, the oldest first, with those of the files that were rotated. A log that is not there is an error.
-// While it follows, a log that is rotated is followed on, and nothing is done while nothing is written.
+// Read tells the lines of the log at path, the oldest first, with those of the files that were rotated. A log that is not there is an
+// error. While it follows, a log that is rotated is followed on, and nothing is done while nothing is written.
 func Read(ctx context.Context, path string, q Query, tell func(Line) error) error {
 	r := &reader{path: path}
 	defer r.close()

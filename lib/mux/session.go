@@ -67,8 +67,9 @@ func (s *Session) keep(ys *yamux.Stream, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// end wakes who reads or writes. Those who wait on a stream of a session that has been shut down do not wait any more, but look again and again, on
-// all processors, until yamux comes to that stream: with hundreds of them that takes minutes. A deadline that has passed sends them away.
+// end wakes who reads or writes. Those who wait on a stream of a session that has been shut down do not wait any more, but look again and
+// again, on all processors, until yamux comes to that stream: with hundreds of them that takes minutes. A deadline that has passed sends
+// them away.
 func (s *Session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,8 +100,8 @@ type addressed struct {
 	addresses
 }
 
-// stream is a connection whose deadlines end a read or a write as those of other connections do: with an error that is not for ever. TLS gives
-// a connection up after any other error, and HTTP's server sets a deadline to take a connection over.
+// stream is a connection whose deadlines end a read or a write as those of other connections do: with an error that is not for ever. TLS
+// gives a connection up after any other error, and HTTP's server sets a deadline to take a connection over.
 type stream struct {
 	*yamux.Stream
 	session *Session

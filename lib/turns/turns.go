@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package turns lets goroutines that compute for long take turns at the processors. The Go scheduler serves all runnable goroutines one after the other:
-// with thousands of them, one that has little to do (a health check) waits seconds for its moment. Who takes a turn first is not runnable
-// meanwhile. Handlers that encode lists and watches use it, and watches that go through what there is.
+// Package turns lets goroutines that compute for long take turns at the processors. The Go scheduler serves all runnable goroutines one
+// after the other: with thousands of them, one that has little to do (a health check) waits seconds for its moment. Who takes a turn first
+// is not runnable meanwhile. Handlers that encode lists and watches use it, and watches that go through what there is.
 //
 // Invariant: nobody waits for anything else (a client, a lock of others, a store) while it has a turn.
 package turns

@@ -91,8 +91,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestInterrupted: an ADD that failed, or whose process was killed, is undone also by the next process, whose configuration may be broken, and
-// when the sandbox's namespace is gone.
+// TestInterrupted: an ADD that failed, or whose process was killed, is undone also by the next process, whose configuration may be broken,
+// and when the sandbox's namespace is gone.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t)
 	w.write("10-pods.conflist", "1.0.0", map[string]any{"type": "a", "addrs": []string{"10.1.0.2/24"}}, map[string]any{"type": "b", "fail": "ADD"})

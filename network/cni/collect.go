@@ -18,8 +18,8 @@ import (
 )
 
 // collect has plugins that can (CNI 1.1) give back what they hold for sandboxes that nobody has, as a crash of a plugin or of the
-// machine leaves it. Clusters of this machine may share a network, so what any of them has is kept. No sandbox of theirs is attached or detached
-// meanwhile: plugins could take what was given just now for a leftover. It tells whether it came to that.
+// machine leaves it. Clusters of this machine may share a network, so what any of them has is kept. No sandbox of theirs is attached or
+// detached meanwhile: plugins could take what was given just now for a leftover. It tells whether it came to that.
 func (n *Network) collect(ctx context.Context, list *libcni.NetworkConfigList) bool {
 	ctx, cancel := context.WithTimeout(ctx, operationLimit)
 	defer cancel()
@@ -118,7 +118,8 @@ func (n *Network) allAttachments() ([]types.GCAttachment, error) {
 	return out, nil
 }
 
-// Purge detaches every sandbox and forgets that there was a network. What plugins have made for the machine, such as a bridge, is theirs and stays.
+// Purge detaches every sandbox and forgets that there was a network. What plugins have made for the machine, such as a bridge, is theirs
+// and stays.
 func (n *Network) Purge(ctx context.Context) error {
 	var errs []error
 	for _, id := range n.Attached() {

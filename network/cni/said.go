@@ -45,7 +45,8 @@ func (s *state) String() string {
 	return fmt.Sprintf("%s of %s: %s", s.list.Name, s.path, strings.Join(plugins, ", "))
 }
 
-// Said is what the Network with that Dir says of itself: "NAME of FILE: PLUGIN, PLUGIN" or "not ready: WHY"; empty where plugins attach no pods.
+// Said is what the Network with that Dir says of itself: "NAME of FILE: PLUGIN, PLUGIN" or "not ready: WHY"; empty where plugins attach no
+// pods.
 func Said(dir string) (string, error) {
 	f, err := os.Open(filepath.Join(dir, saidFile))
 	if errors.Is(err, fs.ErrNotExist) {

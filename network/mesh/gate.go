@@ -18,8 +18,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// The library holds a buffer of 64 KiB for each packet from the link to the socket, and its queues take thousands: packets that wait for encryption, and
-// for each peer without a session those that wait for its handshake. A gate bounds both, so that pods cannot have the node's process take all memory.
+// The library holds a buffer of 64 KiB for each packet from the link to the socket, and its queues take thousands: packets that wait for
+// encryption, and for each peer without a session those that wait for its handshake. A gate bounds both, so that pods cannot have the
+// node's process take all memory.
 const (
 	mostUnderWay = 512                    // packets between link and socket
 	noProgress   = 50 * time.Millisecond  // after which those under way count as dropped

@@ -64,8 +64,8 @@ func New(cfg Config) *Agent {
 	}
 }
 
-// Run enforces policies until ctx is done; what it has written stays, so that pods are isolated while nobody looks. It is ready when it listens:
-// the rules follow as soon as the API has told of all pods, and sandboxes wait for that.
+// Run enforces policies until ctx is done; what it has written stays, so that pods are isolated while nobody looks. It is ready when it
+// listens: the rules follow as soon as the API has told of all pods, and sandboxes wait for that.
 func (a *Agent) Run(ctx context.Context, ready func()) error {
 	w, err := nft.Open(nft.Config{Name: a.cfg.Table, NetNS: a.cfg.NetNS, Log: a.cfg.Log})
 	if err != nil {

@@ -33,7 +33,8 @@ func spanOf(p netip.Prefix) Span {
 	return Span{p.Addr(), to}
 }
 
-// spans are the addresses of a block: its range without the exceptions. false: the block, or an exception, cannot be read; it then has none.
+// spans are the addresses of a block: its range without the exceptions. false: the block, or an exception, cannot be read; it then has
+// none.
 func spans(b *networkingv1.IPBlock) ([]Span, bool) {
 	whole, err := parsePrefix(b.CIDR)
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policy enforces NetworkPolicies on one node. State turns policies, namespaces and pods into a Plan, purely and a change at a
-// time; Table and Change.Delta turn that into nftables rules; Agent keeps the kernel at what the informers say. cluster runs the Agent and tells it
-// of a pod's addresses before the pod's containers start. It never writes to the API, and touches no table but its own.
+// time; Table and Change.Delta turn that into nftables rules; Agent keeps the kernel at what the informers say. cluster runs the Agent and
+// tells it of a pod's addresses before the pod's containers start. It never writes to the API, and touches no table but its own.
 //
 //	forward hook, after destination NAT; a reply is looked at from the other side:
 //	  client  -> @egress4/6  -> the chain of the policies that isolate the client -> peers, the server's port

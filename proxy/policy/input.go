@@ -30,7 +30,8 @@ type NamedPort struct {
 	Port  uint16
 }
 
-// FromObject is the pod as policies see it. false: they do not see it: it has no address of its own (none yet, or the node's), or its containers have ended.
+// FromObject is the pod as policies see it. false: they do not see it: it has no address of its own (none yet, or the node's), or its
+// containers have ended.
 func FromObject(p *corev1.Pod, node string) (Pod, bool) {
 	if p.Spec.HostNetwork || p.Spec.NodeName == "" || podapi.Terminal(p) {
 		return Pod{}, false

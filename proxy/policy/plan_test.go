@@ -23,14 +23,16 @@ var update = flag.Bool("update", false, "write golden files anew")
 
 const node = "here"
 
-// cluster is what a test speaks of: the namespaces x, y, z (labels ns=x...) with the pods a, b, c (labels pod=a...) each, as upstream's truth tables.
+// cluster is what a test speaks of: the namespaces x, y, z (labels ns=x...) with the pods a, b, c (labels pod=a...) each, as upstream's
+// truth tables.
 type cluster struct {
 	namespaces map[string]map[string]string
 	pods       []*corev1.Pod
 	policies   []*networkingv1.NetworkPolicy
 }
 
-// newCluster puts x and a of each namespace on this node. All serve port 80 (TCP, "serve-80"), 81 (TCP and UDP, "serve-81"); b calls 8080 "serve-80".
+// newCluster puts x and a of each namespace on this node. All serve port 80 (TCP, "serve-80"), 81 (TCP and UDP, "serve-81"); b calls 8080
+// "serve-80".
 func newCluster() *cluster {
 	c := &cluster{namespaces: map[string]map[string]string{}}
 	for i, ns := range []string{"x", "y", "z"} {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package services turns Services, their EndpointSlices and facts about the node into the nftables table that serves them. The proxy calls it
-// and writes the result; timeline/packet asks it where a connection would go (WayOf). It does no I/O itself, and a packet costs the same with
-// one Service and with ten thousand.
+// Package services turns Services, their EndpointSlices and facts about the node into the nftables table that serves them. The proxy calls
+// it and writes the result; timeline/packet asks it where a connection would go (WayOf). It does no I/O itself, and a packet costs the same
+// with one Service and with ten thousand.
 //
 // How a connection finds its endpoint (4 and 6 are families; each of the names exists for both):
 //

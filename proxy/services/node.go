@@ -13,8 +13,8 @@ type Node struct {
 	// PodCIDRs are ranges whose addresses are pods: of this node, or of the cluster. What comes from elsewhere to a cluster IP is
 	// masqueraded. Without one of a family, nothing of that family is.
 	PodCIDRs []netip.Prefix
-	// PodGroup is the group of the links to this cluster's pods on this node. Pods behind links of another one are another cluster's, whose cluster
-	// IPs may be the same; 0: they are not told apart.
+	// PodGroup is the group of the links to this cluster's pods on this node. Pods behind links of another one are another cluster's, whose
+	// cluster IPs may be the same; 0: they are not told apart.
 	PodGroup uint32
 	// NodePortCIDRs are the node's addresses that serve node ports; none: all, 127.0.0.1 included.
 	NodePortCIDRs []netip.Prefix

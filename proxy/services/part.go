@@ -51,7 +51,8 @@ type Port struct {
 	Fronts    []netip.AddrPort // cluster and external
 	NodePort  uint16
 	Endpoints []Endpoint
-	// Serving, for UDP alone, are all endpoints that serve, on whatever node and for whatever policy: packets of a flow that leads to one go on.
+	// Serving, for UDP alone, are all endpoints that serve, on whatever node and for whatever policy: packets of a flow that leads to one
+	// go on.
 	Serving map[netip.AddrPort]bool
 }
 

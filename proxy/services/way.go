@@ -37,8 +37,8 @@ type Way struct {
 	Unserved bool
 }
 
-// WayOf says what the rules of a node do with a connection of one of its pods to an address that is svc's. It reads the plan of the table: the
-// elements that Table puts into the kernel. false: svc is not served at that address.
+// WayOf says what the rules of a node do with a connection of one of its pods to an address that is svc's. It reads the plan of the table:
+// the elements that Table puts into the kernel. false: svc is not served at that address.
 func WayOf(svc *corev1.Service, in []*discoveryv1.EndpointSlice, node Node, to netip.AddrPort, proto uint8) (Way, bool) {
 	p := partOf(svc, in, node, nil, func(string) string { return "" })
 	f := wordsOf(familyOf(to.Addr()))

@@ -48,8 +48,8 @@ func main() {
 	os.Exit(t(args, std))
 }
 
-// exitOnTerm makes SIGTERM work for the first process of a container too: the kernel does not kill that one by default. It returns what undoes
-// it; nil: it did nothing.
+// exitOnTerm makes SIGTERM work for the first process of a container too: the kernel does not kill that one by default. It returns what
+// undoes it; nil: it did nothing.
 func exitOnTerm() (undo func()) {
 	if os.Getpid() != 1 {
 		return nil

@@ -19,8 +19,9 @@ const (
 	nameEnd        = "hello-end"
 )
 
-// rewrite turns background lists into commands that start a process, $! into what tells its number, and $$ into that of this shell, for those
-// processes know it by this name too; and it notes where exec replaces the shell: outside of subshells, pipelines, substitutions and functions, which are not processes here.
+// rewrite turns background lists into commands that start a process, $! into what tells its number, and $$ into that of this shell, for
+// those processes know it by this name too; and it notes where exec replaces the shell: outside of subshells, pipelines, substitutions and
+// functions, which are not processes here.
 func (s *sh) rewrite(f *syntax.File) {
 	s.findExecs(f)
 	s.rewriteJobs(f)
@@ -83,7 +84,8 @@ func (s *sh) findExecs(f *syntax.File) {
 	})
 }
 
-// background replaces a statement by the command that starts it as a process. One that cannot be printed stays the library's: it has no number.
+// background replaces a statement by the command that starts it as a process. One that cannot be printed stays the library's: it has no
+// number.
 func (s *sh) background(n *syntax.Stmt) {
 	list := *n
 	list.Background = false

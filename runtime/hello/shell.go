@@ -44,8 +44,8 @@ type sh struct {
 // usage is the status of what is no command of the language.
 const usage = 2
 
-// shell is sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes exitOnTerm; nil: there is nothing to
-// undo.
+// shell is sh: interactive on a terminal, else a script from standard input, a file, or -c. mortal undoes exitOnTerm; nil: there is nothing
+// to undo.
 func shell(args []string, io stdio, mortal func()) int {
 	s := &sh{ends: -1, traps: traps{mortal: mortal}, std: io, name: "sh", parser: syntax.NewParser(syntax.Variant(syntax.LangBash)), execs: map[syntax.Pos]bool{}}
 	var options []string

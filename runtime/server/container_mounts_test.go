@@ -8,7 +8,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestDevicesOfPrivilegedContainers: a privileged container has the host's devices, and those that it names by the names that it gives them.
+// TestDevicesOfPrivilegedContainers: a privileged container has the host's devices, and those that it names by the names that it gives
+// them.
 func TestDevicesOfPrivilegedContainers(t *testing.T) {
 	asked := []*runtimeapi.Device{
 		{HostPath: "/dev/zero", ContainerPath: "/dev/mine", Permissions: "mr"},

@@ -50,8 +50,8 @@ type diskSample struct {
 	bytes, inodes uint64
 }
 
-// A writable layer is counted at most every leastDiskAge, and when that takes long (a container may fill its layer with files) so rarely that it
-// takes a hundredth of the time.
+// A writable layer is counted at most every leastDiskAge, and when that takes long (a container may fill its layer with files) so rarely
+// that it takes a hundredth of the time.
 const (
 	leastDiskAge = 9 * time.Second // the kubelet asks every ten
 	mostDiskAge  = 10 * time.Minute

@@ -296,8 +296,8 @@ func (s *Store) flush(g *group) {
 	}
 }
 
-// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no writes. An error says
-// that nothing may be confirmed any more.
+// apply commits b and waits for the sync, whatever b holds: damage.go relies on that. It blocks while the disk takes no writes. An error
+// says that nothing may be confirmed any more.
 func (s *Store) apply(b *pebble.Batch) error {
 	alarm := s.currentAlarm()
 	if lasting(alarm.get()) {

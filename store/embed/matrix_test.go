@@ -92,7 +92,8 @@ func removeToo(t *testing.T, mem, clone *vfs.MemFS) (removed bool) {
 	return removed
 }
 
-// TestCrashMatrix cuts the world off at every operation that changes files, and amid every write: in turn with nothing of what was not synced, all of it, some of it, and nothing but removals.
+// TestCrashMatrix cuts the world off at every operation that changes files, and amid every write: in turn with nothing of what was not
+// synced, all of it, some of it, and nothing but removals.
 func TestCrashMatrix(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -172,8 +173,8 @@ type trouble struct {
 	times int64 // how many operations in a row fail
 }
 
-// TestErrorMatrix fails every operation of a script in turn, those of opening too. The store refuses meanwhile and goes on by itself when the
-// error is gone; after a failed sync, it goes on when it is opened again. In no case is anything lost that it confirmed.
+// TestErrorMatrix fails every operation of a script in turn, those of opening too. The store refuses meanwhile and goes on by itself when
+// the error is gone; after a failed sync, it goes on when it is opened again. In no case is anything lost that it confirmed.
 func TestErrorMatrix(t *testing.T) {
 	changes := func(op errorfs.Op) bool {
 		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite && op.Kind != errorfs.OpFileClose && op.Kind != errorfs.OpLock &&

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command inpod is what runs in the pod of scripts/proxies.txtar: an application that is a client of its cluster, by client-go's in-cluster
-// configuration, and a server behind Services and proxies. "inpod list" prints the names of its namespace's pods; "inpod" serves: each request
-// is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a websocket. It is no part of Keelson.
+// configuration, and a server behind Services and proxies. "inpod list" prints the names of its namespace's pods; "inpod" serves: each
+// request is told back, over HTTP on port 8080 and HTTPS on 8443, and /ws is a websocket. It is no part of Keelson.
 package main
 
 import (

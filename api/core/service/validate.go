@@ -276,7 +276,8 @@ func NonSpecialIP(l *check.List, s string) {
 	}
 }
 
-// sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in the old Service's field stay.
+// sourceRanges checks the field, or without it the annotation of former times; both may be padded with space. Ranges in the old Service's
+// field stay.
 func sourceRanges(l *check.List, s, old *corev1.Service) {
 	const why = "may only be used when `type` is 'LoadBalancer'"
 	balanced := s.Spec.Type == corev1.ServiceTypeLoadBalancer

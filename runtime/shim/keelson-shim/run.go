@@ -214,8 +214,8 @@ func (s *supervisor) start(c *container, spec *specs.Spec, p *libcontainer.Proce
 	return nil
 }
 
-// startError is why a container could not be started, in the words that users look for: the cause follows "unable to start container process",
-// as in other runtimes; that it was found in the container's first process is told to nobody.
+// startError is why a container could not be started, in the words that users look for: the cause follows "unable to start container
+// process", as in other runtimes; that it was found in the container's first process is told to nobody.
 func startError(err error) error {
 	return errors.New(strings.Replace(err.Error(), ": error during container init: ", ": ", 1))
 }

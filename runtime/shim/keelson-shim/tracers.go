@@ -19,8 +19,8 @@ import (
 )
 
 // A process on its way into a container is in the container's PID namespace before it has given up the host: while it still has the
-// host's root directory, or all capabilities. Other containers in that namespace see it, and one with CAP_SYS_PTRACE may take hold of it. So
-// these are frozen for the few milliseconds. (A container with CAP_SYS_PTRACE that is entered itself cannot be: the process could not
+// host's root directory, or all capabilities. Other containers in that namespace see it, and one with CAP_SYS_PTRACE may take hold of it.
+// So these are frozen for the few milliseconds. (A container with CAP_SYS_PTRACE that is entered itself cannot be: the process could not
 // join its frozen cgroup. decisions/0054 says more.)
 
 // traceLimit is how long others are kept frozen for one start. One that takes longer is ended: something in the pod holds it up.

@@ -43,7 +43,8 @@ type Writer struct {
 	pending [2][]byte // the unfinished line of each stream, shorter than MaxLine
 }
 
-// Open opens the log at path for appending, making it with mode 0640 when it is missing. Zero fields of the policy are Kubernetes' defaults.
+// Open opens the log at path for appending, making it with mode 0640 when it is missing. Zero fields of the policy are Kubernetes'
+// defaults.
 func Open(path string, policy logrotate.Policy) (*Writer, error) {
 	w := &Writer{path: path, policy: policy.Complete()}
 	return w, w.Reopen()
