@@ -162,6 +162,8 @@ type Store interface {
 	Compact(ctx context.Context, rev int64) error
 	// Health is nil while the store takes writes, else what writes would answer.
 	Health(ctx context.Context) error
+	// Size is how many bytes the store takes on its disk.
+	Size(ctx context.Context) (int64, error)
 	// Close ends all watches and waits for writes under way, unless the store is unavailable.
 	Close() error
 }

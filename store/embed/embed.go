@@ -292,12 +292,12 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 }
 
 // Size is how many bytes the store takes on the disk.
-func (s *Store) Size() int64 {
-	if err := s.begin(context.Background()); err != nil {
-		return 0
+func (s *Store) Size(ctx context.Context) (int64, error) {
+	if err := s.begin(ctx); err != nil {
+		return 0, err
 	}
 	defer s.end()
-	return int64(s.db.Metrics().DiskSpaceUsage())
+	return int64(s.db.Metrics().DiskSpaceUsage()), nil
 }
 
 // begin refuses work on a closed store or an ended context, and keeps Close waiting until end.

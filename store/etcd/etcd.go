@@ -220,6 +220,20 @@ func (s *Store) Health(ctx context.Context) error {
 	return nil
 }
 
+// Size is that of the data base of one of the servers.
+func (s *Store) Size(ctx context.Context) (int64, error) {
+	bounded, end, err := s.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	st, err := s.client.Status(bounded, s.client.Endpoints()[0])
+	if err != nil {
+		return 0, s.meaning(ctx, err)
+	}
+	return st.DbSize, nil
+}
+
 // Compact forgets history before rev.
 func (s *Store) Compact(ctx context.Context, rev int64) error {
 	bounded, end, err := s.begin(ctx)

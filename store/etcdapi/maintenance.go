@@ -24,7 +24,7 @@ type maintenance struct {
 	st store.Store
 }
 
-// Status is part of the Maintenance service. The size is told when the store knows it.
+// Status is part of the Maintenance service. Where the store does not say its size, Errors say why.
 func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	rev, err := m.st.Revision(ctx)
 	if err != nil {
@@ -34,10 +34,10 @@ func (m *maintenance) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Stat
 		Header: header(rev), Version: apiVersion, Leader: memberID, RaftTerm: 1,
 		RaftIndex: uint64(rev), RaftAppliedIndex: uint64(rev),
 	}
-	if sized, ok := m.st.(interface{ Size() int64 }); ok {
-		r.DbSize = sized.Size()
-		r.DbSizeInUse = r.DbSize
+	if r.DbSize, err = m.st.Size(ctx); err != nil {
+		r.Errors = append(r.Errors, err.Error())
 	}
+	r.DbSizeInUse = r.DbSize
 	if err := m.st.Health(ctx); err != nil {
 		r.Errors = append(r.Errors, err.Error())
 	}

@@ -46,6 +46,9 @@ func testWrites(t *testing.T, s store.Store) {
 	if got := revision(t, s); got != w.Revision+1 {
 		t.Errorf("Revision: got %d, want %d", got, w.Revision+1)
 	}
+	if size, err := s.Size(bounded(t)); err != nil || size <= 0 {
+		t.Errorf("Size: got %d, %v", size, err)
+	}
 	empty := create(t, s, "/a/empty", "")
 	got, _, err = s.Get(bounded(t), "/a/empty", 0)
 	if err != nil || len(got.Value) != 0 || got.Revision != empty {
