@@ -144,7 +144,7 @@ func (n *Network) setUpRules(k *kernel) error {
 		n.addChains(k.nft, f, r)
 	}
 	if err := k.nft.Flush(); err != nil {
-		return wordNft(k, err)
+		return describeNftError(k, err)
 	}
 	return n.openForeignChains(k)
 }
@@ -161,8 +161,8 @@ func (n *Network) dropUnusedTable(k *kernel) {
 	}
 }
 
-// wordNft finds out what the kernel lacks, since the transaction's error does not say.
-func wordNft(k *kernel, err error) error {
+// describeNftError finds out what the kernel lacks, since the transaction's error does not say.
+func describeNftError(k *kernel, err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("set up nftables: not permitted (needs root): %w", err)
 	}

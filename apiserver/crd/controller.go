@@ -46,7 +46,7 @@ func (d *Definitions) sync(ctx context.Context, name string) error {
 		return d.cleanUp(ctx, crd, s)
 	}
 	next := crd.DeepCopy()
-	d.checkNamesLocked(next)
+	d.judgeNamesLocked(next)
 	approve(next)
 	if apiequality.Semantic.DeepEqual(next.Status, crd.Status) {
 		d.mu.Unlock()
@@ -94,8 +94,8 @@ func (d *Definitions) writeStatus(ctx context.Context, crd *v1.CustomResourceDef
 	return err
 }
 
-// checkNamesLocked gives crd the names that nobody else in its group has, and says so in its conditions.
-func (d *Definitions) checkNamesLocked(crd *v1.CustomResourceDefinition) {
+// judgeNamesLocked gives crd the names that nobody else in its group has, and says so in its conditions.
+func (d *Definitions) judgeNamesLocked(crd *v1.CustomResourceDefinition) {
 	resources, kinds := map[string]bool{}, map[string]bool{}
 	for _, other := range d.known {
 		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {

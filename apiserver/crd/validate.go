@@ -28,7 +28,7 @@ import (
 
 // validate judges a new object.
 func (v *version) validate(obj kind.Object) field.ErrorList {
-	j, err := v.validators()
+	j, err := v.judges()
 	if err != nil {
 		return v.internalError(err)
 	}
@@ -44,7 +44,7 @@ func (v *version) validate(obj kind.Object) field.ErrorList {
 
 // validateUpdate judges a changed object: what was wrong before and did not change is let pass.
 func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
-	j, err := v.validators()
+	j, err := v.judges()
 	if err != nil {
 		return v.internalError(err)
 	}
@@ -61,7 +61,7 @@ func (v *version) validateUpdate(obj, old kind.Object) field.ErrorList {
 
 // validateStatus judges a new status.
 func (v *version) validateStatus(obj, old kind.Object) field.ErrorList {
-	j, err := v.validators()
+	j, err := v.judges()
 	if err != nil {
 		return v.internalError(err)
 	}
@@ -96,7 +96,7 @@ func (v *version) validateLists(now, before map[string]any) field.ErrorList {
 
 // validateRules runs the schema's rules, unless found says that the object does not have its form.
 func (v *version) validateRules(ctx context.Context, _ string, obj, oldObj kind.Object, found field.ErrorList) field.ErrorList {
-	j, err := v.validators()
+	j, err := v.judges()
 	if err != nil || j.rules == nil {
 		return nil // the error is in found
 	}

@@ -32,11 +32,11 @@ type version struct {
 	columns    []column
 	selectable []fieldPath
 
-	validators func() (*validators, error)
+	judges func() (*judges, error)
 }
 
-// validators is what validates objects of a version; making one costs milliseconds, with rules more (invariant 4).
-type validators struct {
+// judges is what validates objects of a version; making one costs milliseconds, with rules more (invariant 4).
+type judges struct {
 	whole, status schemavalidation.SchemaValidator
 	rules         *cel.Validator
 }
@@ -63,7 +63,7 @@ func newVersion(crd *v1.CustomResourceDefinition, v *v1.CustomResourceDefinition
 		}
 		out.selectable = append(out.selectable, p)
 	}
-	out.validators = sync.OnceValues(out.newValidators)
+	out.judges = sync.OnceValues(out.newJudges)
 	return out, nil
 }
 
@@ -90,8 +90,8 @@ func (v *version) readSchema(s *v1.CustomResourceValidation) error {
 	return nil
 }
 
-func (v *version) newValidators() (*validators, error) {
-	j := &validators{}
+func (v *version) newJudges() (*judges, error) {
+	j := &judges{}
 	var err error
 	if j.whole, _, err = schemavalidation.NewSchemaValidator(v.props); err != nil {
 		return nil, fmt.Errorf("validator of %s: %w", v.gvk, err)

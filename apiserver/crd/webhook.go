@@ -135,7 +135,7 @@ func (w *webhook) ask(ctx context.Context, objs []*unstructured.Unstructured, to
 	if err != nil {
 		return nil, callFailed{err}
 	}
-	raw, err := w.checkReply(reply, review.Request.UID)
+	raw, err := w.judge(reply, review.Request.UID)
 	if err != nil {
 		return nil, fmt.Errorf("failed: %w", err)
 	}
@@ -191,8 +191,8 @@ func (w *webhook) post(ctx context.Context, review *v1.ConversionReview) (*v1.Co
 	return reply, nil
 }
 
-// checkReply returns the objects of an answer, or why it is none.
-func (w *webhook) checkReply(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
+// judge returns the objects of an answer, or why it is none.
+func (w *webhook) judge(reply *v1.ConversionReview, uid types.UID) ([]runtime.RawExtension, error) {
 	r := reply.Response
 	if w.version == "v1" {
 		if want := v1.SchemeGroupVersion.WithKind("ConversionReview"); reply.GroupVersionKind() != want {

@@ -139,7 +139,7 @@ func (h *Handler) remove(
 	return h.removeChecked(ctx, rq, res, name, opts, h.admitDeletion(rq, res, isDryRun(opts.DryRun)))
 }
 
-// removeChecked is remove with another judge of the object's states than admission.
+// removeChecked is remove with another check of the object's states than admission.
 func (h *Handler) removeChecked(
 	ctx context.Context, rq *pipeline.Request, res *registry.Resource, name string, opts *metav1.DeleteOptions, check deletionCheck,
 ) (e *objects.Entry, removed bool, err error) {

@@ -40,7 +40,7 @@ type problems struct {
 	reported map[types.UID]map[string]bool // by service, then by message
 	waiting  []Problem
 	more     int                     // that did not fit
-	recheck  map[types.UID]time.Time // services to be judged, and when
+	recheck  map[types.UID]time.Time // services to look at again, and when
 }
 
 func newProblems() problems {
@@ -80,7 +80,7 @@ func (q *problems) forget(uid types.UID) {
 	delete(q.recheck, uid)
 }
 
-// recheckLocked has a service judged in a while: what another server does arrives in several steps.
+// recheckLocked has a service looked at again in a while: what another server does arrives in several steps.
 func (a *Allocator) recheckLocked(uid types.UID) {
 	a.problems.recheck[uid] = time.Now().Add(settleTime)
 	a.loop.AddAfter(work{what: findProblems}, settleTime)

@@ -219,7 +219,7 @@ func hasIP(s *corev1.Service) bool {
 	return s.Spec.Type != corev1.ServiceTypeExternalName && s.Spec.ClusterIP != corev1.ClusterIPNone
 }
 
-// Begin settles the families, addresses and node ports of s, which the caller owns, before s is judged: it fills in what s has not
+// Begin settles the families, addresses and node ports of s, which the caller owns, before s is validated: it fills in what s has not
 // named, and takes what it has. old is the service before, or nil. The caller must call settle with whether s was stored. A dry run
 // takes nothing, and is told the numbers that Kubernetes tells it. Errors leave nothing taken.
 func (a *Allocator) Begin(ctx context.Context, s, old *corev1.Service, dry bool) (settle func(stored bool), err error) {

@@ -11,6 +11,10 @@
 //  2. A resource's tree, history window and watchers change together under its mu, so that a list and a watch that
 //     starts at the list's revision miss nothing and repeat nothing.
 //  3. A slow watcher costs a bounded queue and then its watch; never another watcher's time.
+//
+// A write travels so: feed.go takes it from the store's watch and decodes it; resource.go puts it into the trees (trees.go) and the
+// history window; routes.go finds the watchers that it may concern; watch.go delivers it. load.go fills the trees at first,
+// replacement.go does so for a resource that comes later, and resume.go begins a watch in the past.
 package watchcache
 
 import (

@@ -19,14 +19,14 @@ import (
 // change is one write as all watchers share it. prev is nil for a creation, cur for a deletion; with mark it is no write
 // but a bookmark.
 type change struct {
-	resource  *Resource
-	rev       int64
-	key       string
-	at        time.Time
-	prev, cur *objects.Entry
-	err       error // why what was written cannot be read; cur is nil then
-	mark      *objects.Entry
-	marked    atomic.Int32 // watchers that left a mark of it
+	resource      *Resource
+	rev           int64
+	key           string
+	at            time.Time
+	prev, cur     *objects.Entry
+	err           error // why what was written cannot be read; cur is nil then
+	bookmarkEntry *objects.Entry
+	marked        atomic.Int32 // watchers that left a mark of it
 
 	once    sync.Once
 	gone    *objects.Entry

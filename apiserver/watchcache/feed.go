@@ -58,7 +58,7 @@ func (c *Cache) applyAll(batch []store.Event, now time.Time) {
 	defer c.feeding.Unlock()
 	for i := range batch {
 		if len(c.loading) > 0 {
-			c.leave(&batch[i])
+			c.setAside(&batch[i])
 		}
 		if r := c.route(batch[i].KV.Key); r != nil {
 			c.apply(r, &batch[i], now)

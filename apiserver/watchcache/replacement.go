@@ -19,8 +19,8 @@ type replacement struct {
 	pending  []store.Event
 }
 
-// leave puts ev aside for the replacement whose key it has. feeding is held.
-func (c *Cache) leave(ev *store.Event) {
+// setAside puts ev aside for the replacement whose key it has. feeding is held.
+func (c *Cache) setAside(ev *store.Event) {
 	for prefix, h := range c.loading {
 		rest, ok := strings.CutPrefix(ev.KV.Key, objects.Root)
 		if rest, ok2 := strings.CutPrefix(rest, prefix); ok && ok2 && strings.HasPrefix(rest, "/") {

@@ -222,8 +222,8 @@ func (w *watcher) deliver(ctx context.Context, c *change) bool {
 	if c.rev <= w.start {
 		return true
 	}
-	if c.mark != nil {
-		return w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: c.mark, At: c.at})
+	if c.bookmarkEntry != nil {
+		return w.send(ctx, objects.Event{Type: watch.Bookmark, Entry: c.bookmarkEntry, At: c.at})
 	}
 	if w.namespace != "" && w.namespace != w.resource.namespaceOf(c.key) {
 		return true // found by an index over all namespaces
@@ -303,5 +303,5 @@ func (r *Resource) bookmarkOne(w *watcher) {
 
 func (r *Resource) markLocked() *change {
 	rev := r.atLocked()
-	return &change{resource: r, rev: rev, at: time.Now(), mark: r.bookmark(rev, false)}
+	return &change{resource: r, rev: rev, at: time.Now(), bookmarkEntry: r.bookmark(rev, false)}
 }

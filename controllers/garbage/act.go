@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// attemptDelete judges a node and does what follows.
+// attemptDelete decides about a node and does what follows.
 func (c *Controller) attemptDelete(ctx context.Context, uid types.UID) error {
 	v := c.graph.look(uid)
 	if v == nil {
@@ -83,7 +83,7 @@ func (c *Controller) remove(ctx context.Context, n *node, d action) error {
 	return nil
 }
 
-// patchOwners makes refs the owner references of n, provided n is as judged.
+// patchOwners makes refs the owner references of n, provided that n has not changed since.
 func (c *Controller) patchOwners(ctx context.Context, n *node, refs []metav1.OwnerReference) error {
 	if len(refs) == 0 {
 		refs = nil // a merge patch removes the field by null

@@ -5,12 +5,12 @@
 // (orphaned). The table of controllers starts it. It holds a graph of all
 // objects' metadata (graph.go), fed by the informers that other controllers use
 // and by watches of its own for every other deletable resource (monitor.go);
-// what to do with a node is decided purely (judge.go).
+// what to do with a node is decided purely (decide.go).
 //
 // Invariants:
 //  1. An owner counts as absent only if the server said so for that very UID.
-//  2. Deletions and patches carry the UID and resourceVersion that were judged: who changed the object meanwhile wins.
-//  3. Nothing is judged before every watch has delivered its first state (or failed to for half a minute).
+//  2. Deletions and patches carry the UID and resourceVersion that were decided on: who changed the object meanwhile wins.
+//  3. Nothing is decided before every watch has delivered its first state (or failed to for half a minute).
 package garbage
 
 import (
@@ -158,12 +158,12 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 func (c *Controller) observe(res *catalog.Resource, o metav1.Object) {
-	c.rouse(o.GetUID(), c.graph.put(newNode(res, o)))
+	c.enqueue(o.GetUID(), c.graph.put(newNode(res, o)))
 	c.noteAPI(res)
 }
 
 func (c *Controller) vanished(res *catalog.Resource, uid types.UID) {
-	c.rouse(uid, c.graph.drop(uid))
+	c.enqueue(uid, c.graph.drop(uid))
 	c.noteAPI(res)
 }
 
@@ -179,7 +179,7 @@ func (c *Controller) noteAPI(res *catalog.Resource) {
 	}
 }
 
-func (c *Controller) rouse(changed types.UID, w wake) {
+func (c *Controller) enqueue(changed types.UID, w wake) {
 	for _, uid := range w.now {
 		c.deletes.Add(uid)
 	}

@@ -68,7 +68,7 @@ func (c *Controller) look(ctx context.Context, wg *sync.WaitGroup) error {
 		delete(c.monitors, gvr)
 		// The resource is no more, so its objects are not either.
 		for _, uid := range c.graph.of(m.res) {
-			c.rouse(uid, c.graph.drop(uid))
+			c.enqueue(uid, c.graph.drop(uid))
 		}
 	}
 	if partial != nil {

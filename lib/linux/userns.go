@@ -64,7 +64,7 @@ func HoldUserNamespace(dir string, kinds []Namespace, maps IDMaps, wait *exec.Cm
 		return fmt.Errorf("make user namespace: %w", err)
 	}
 	if err := wait.Start(); err != nil {
-		return fmt.Errorf("make user namespace: %w", wordUserNamespace(err))
+		return fmt.Errorf("make user namespace: %w", describeUserNamespaceError(err))
 	}
 	all := append([]Namespace{UserNamespace}, kinds...)
 	defer func() {
@@ -90,7 +90,7 @@ func end(cmd *exec.Cmd, in io.Closer) error {
 	return nil
 }
 
-func wordUserNamespace(err error) error {
+func describeUserNamespaceError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("the limit of user namespaces is reached (sysctl user.max_user_namespaces): %w", err)

@@ -119,7 +119,7 @@ func (s *Store) pull(ctx context.Context, n imageName, auth *Auth, m *meter) (Im
 		if ctx.Err() != nil {
 			return Image{}, fmt.Errorf("pull %s: %w", n, context.Cause(ctx))
 		}
-		err = wordRemote(err)
+		err = describeRegistryError(err)
 		if e.mirror {
 			mirrorErr = fmt.Errorf("mirror %s: %w", e.host, err)
 			s.cfg.Log.Debug("mirror has no answer", "image", n.String(), "mirror", e.host, "error", err)

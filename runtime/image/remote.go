@@ -167,13 +167,13 @@ func (r *repository) manifest(ctx context.Context, ref name.Reference, arch stri
 	return img, digest, err
 }
 
-// wordRemote says what a registry's refusal means, in the words users search for.
-func wordRemote(err error) error {
+// describeRegistryError says what a registry's refusal means, in the words users search for.
+func describeRegistryError(err error) error {
 	if err == nil || errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnauthorized) {
 		return err
 	}
 	if te, ok := errors.AsType[*transport.Error](err); ok {
-		return wordStatus(te)
+		return describeStatus(te)
 	}
 	var ue *url.Error
 	var ne net.Error
@@ -183,7 +183,7 @@ func wordRemote(err error) error {
 	return err
 }
 
-func wordStatus(te *transport.Error) error {
+func describeStatus(te *transport.Error) error {
 	for _, d := range te.Errors {
 		switch d.Code {
 		case transport.ManifestUnknownErrorCode:

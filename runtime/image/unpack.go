@@ -83,12 +83,12 @@ func unpack(ctx context.Context, root string, r io.Reader, lim limits) (out unpa
 	u := &unpacker{limits: lim, dir: dir, cancel: ctx.Err, tree: &directory{explicit: true}, asRoot: os.Geteuid() == 0}
 	tee := io.TeeReader(&bounded{r: plain, in: in, max: 2*lim.bytes + 64<<20}, sum)
 	if err := u.extract(tar.NewReader(tee)); err != nil {
-		return unpacked{}, wordUnpack(err)
+		return unpacked{}, describeUnpackError(err)
 	}
 	// What follows the tar's end mark belongs to the digest too; it is padding, so it may not be long.
 	n, err := io.Copy(io.Discard, io.LimitReader(tee, 64<<20))
 	if err != nil {
-		return unpacked{}, wordUnpack(err)
+		return unpacked{}, describeUnpackError(err)
 	}
 	if n == 64<<20 {
 		return unpacked{}, fmt.Errorf("%w: more than 64 MiB after the end of the layer's tar", ErrInvalid)
@@ -126,8 +126,8 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wordUnpack tells bad bytes from a bad disk.
-func wordUnpack(err error) error {
+// describeUnpackError tells bad bytes from a bad disk.
+func describeUnpackError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrInvalid), errors.Is(err, errFetch),
 		errors.Is(err, ErrNoSpace):

@@ -109,7 +109,7 @@ func (s *Store) mountMapped(id string, chains []string, m *Mapping) (err error) 
 		}
 	}
 	if err := o.mount(s.feat.page); err != nil {
-		return fmt.Errorf("mount overlay on %s: %w", o.target, wordMount(err, len(o.lower)))
+		return fmt.Errorf("mount overlay on %s: %w", o.target, describeMountError(err, len(o.lower)))
 	}
 	return nil
 }

@@ -105,10 +105,10 @@ func (s *Store) mount(id string, chains []string) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("mount overlay on %s: %w", o.target, wordMount(err, len(o.lower)))
+	return fmt.Errorf("mount overlay on %s: %w", o.target, describeMountError(err, len(o.lower)))
 }
 
-func wordMount(err error, layers int) error {
+func describeMountError(err error, layers int) error {
 	switch {
 	case errors.Is(err, unix.ENODEV):
 		return fmt.Errorf("this kernel has no overlayfs: %w", err)
