@@ -89,6 +89,9 @@ func world(seed uint64) []step {
 			}
 			kinds = append(kinds, p)
 			steps = append(steps, step{Place: p})
+			if d.rarely(3) {
+				steps = append(steps, step{Place: d.twin(p)})
+			}
 		}
 	}
 	return steps
@@ -211,6 +214,71 @@ func (d draw) pod(i int) *corev1.Pod {
 		s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, d.spread())
 	}
 	return p
+}
+
+// twin is a pod that differs from another in one thing, so that it is found out when the two are taken for alike.
+func (d draw) twin(of *corev1.Pod) *corev1.Pod {
+	p := of.DeepCopy()
+	p.Name += "-twin"
+	p.UID = types.UID(p.Name)
+	s, c := &p.Spec, &p.Spec.Containers[0]
+	if len(s.Tolerations) > 0 && d.rarely(2) {
+		d.otherToleration(&s.Tolerations[d.IntN(len(s.Tolerations))])
+		return p
+	}
+	switch d.IntN(6) {
+	case 0:
+		s.NodeSelector = map[string]string{"disk": one(d, "ssd", "hdd")}
+	case 1:
+		if a := s.Affinity; a != nil && a.NodeAffinity != nil {
+			for i := range a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+				w := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i]
+				w.Weight = 101 - w.Weight
+			}
+		}
+	case 2:
+		c.Image = one(d, "small:1", "base", "registry.example:5000/large:2", "huge@sha256:0", "none")
+	case 3:
+		for i := range c.Ports {
+			port := &c.Ports[i]
+			port.HostPort = one[int32](d, 80, 443)
+			if d.rarely(2) {
+				port.HostIP = one(d, "", "10.0.0.1", "10.0.0.2")
+			}
+		}
+	case 4:
+		c.Resources.Requests["memory"] = resource.MustParse(one(d, "128Mi", "1Gi", "4Gi"))
+	case 5:
+		c.Resources.Requests["example.com/gpu"] = resource.MustParse(one(d, "0", "1", "2"))
+	}
+	return p
+}
+
+// otherToleration changes one field.
+func (d draw) otherToleration(t *corev1.Toleration) {
+	ordered := t.Operator == corev1.TolerationOpLt || t.Operator == corev1.TolerationOpGt
+	switch d.IntN(4) {
+	case 0:
+		t.Effect = one(d, "", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	case 1:
+		if t.Key != "" && !ordered {
+			t.Key = one(d, "team", "spot", "level")
+		}
+	case 2:
+		switch {
+		case ordered:
+			t.Operator = one(d, corev1.TolerationOpLt, corev1.TolerationOpGt)
+		case t.Key != "" && t.Value == "":
+			t.Operator = one(d, corev1.TolerationOpEqual, corev1.TolerationOpExists)
+		}
+	case 3:
+		switch {
+		case ordered:
+			t.Value = one(d, "1", "5", "9")
+		case t.Value != "":
+			t.Value = one(d, "red", "blue")
+		}
+	}
 }
 
 // bound is a pod that came without this scheduler: its node may have no room, or not be there. Some are being resized, some leave.
