@@ -30,7 +30,7 @@ func (s *Scheduler) try(ctx context.Context, it *queue.Item) {
 		s.queue.Done(it)
 		return
 	}
-	s.settle(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), s.nominator.view()), begin)
+	s.settle(ctx, it, p.engine.Decide(pod, s.cache.Refresh(), nil), begin)
 }
 
 // settle does what an attempt decided: it gives the pod its node, or puts the pod back into the queue.
@@ -57,7 +57,7 @@ func (s *Scheduler) settle(ctx context.Context, it *queue.Item, a *framework.Att
 		return
 	}
 	s.queue.Assumed(it)
-	s.nominator.remove(pod.Pod.UID)
+	s.denominate(pod.Pod)
 	s.send(ctx, r, held)
 }
 
@@ -252,7 +252,7 @@ func (s *Scheduler) writeBinding(ctx context.Context, r *round) error {
 // after any other error it is tried again. giveBack returns what is left to write, or nil.
 func (s *Scheduler) giveBack(ctx context.Context, r *round, err error) func(context.Context) {
 	// Room that was taken is free again.
-	defer s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: r.pod.Pod})
+	defer s.freed(r.pod.Pod, r.node)
 	st := verdict(err)
 	if st == nil || ctx.Err() != nil {
 		return s.failed(ctx, r.it, r.pod, err, r.began)
@@ -307,11 +307,7 @@ func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.At
 		a.PostFilterTook = time.Since(post)
 	}
 	message, refusedBy := a.Message(), a.RefusedBy()
-	if a.Nominated != "" {
-		s.nominator.add(pod, a.Nominated)
-	} else {
-		s.nominator.remove(pod.Pod.UID)
-	}
+	s.nominate(pod, a.Nominated)
 	err := s.markDecision(it, a, begin)
 	nominated := a.Nominated
 	s.queue.Unschedulable(it, refusedBy)
@@ -325,7 +321,7 @@ func (s *Scheduler) refused(ctx context.Context, it *queue.Item, a *framework.At
 var errNoRoom = errors.New("no room can be made")
 
 func (s *Scheduler) makeRoom(ctx context.Context, by *profile, a *framework.Attempt) error {
-	a.NominatedBefore = s.nominator.node(a.Pod.Pod.UID)
+	a.NominatedBefore = s.cache.Nominated(a.Pod.Pod.UID)
 	var messages []string
 	for _, p := range by.post {
 		if p.Name() == preempt.Name {

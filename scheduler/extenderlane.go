@@ -42,7 +42,7 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 			s.queue.Done(it)
 			return
 		}
-		a := p.outside.Fit(pod, s.cache.Refresh(), s.nominator.view())
+		a := p.outside.Fit(pod, s.cache.Refresh())
 		a.Outside = s.meanwhile
 		if len(a.Feasible) == 0 {
 			s.settle(ctx, it, a, begin)
@@ -62,7 +62,7 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 			return
 		}
 		advice.Before, advice.Looked = append(advice.Before, a.Refused...), a.Looked
-		a = p.outside.DecideWith(advice, pod, s.cache.Refresh(), s.nominator.view())
+		a = p.outside.DecideWith(advice, pod, s.cache.Refresh())
 		a.Outside = s.meanwhile
 		if a.Chosen == nil && a.Failed == nil && advice.Outdated {
 			continue
@@ -77,7 +77,7 @@ func (s *Scheduler) tryOutside(ctx context.Context, it *queue.Item) {
 		s.settle(ctx, it, a, begin)
 		return
 	}
-	a := p.outside.Fit(pod, s.cache.Refresh(), s.nominator.view())
+	a := p.outside.Fit(pod, s.cache.Refresh())
 	if len(a.Feasible) > 0 {
 		a.Failed = framework.Refuse("extenders", framework.Failed, "the nodes that they are asked about fill up before they answer")
 	}

@@ -178,7 +178,7 @@ func (a *groupAttempt) place(ctx context.Context) {
 func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	s, pod := a.s, t.it.Pod
 	t.began = time.Now()
-	at := a.engine.Decide(pod, s.cache.Refresh(), a.nominations())
+	at := a.engine.Decide(pod, s.cache.Refresh(), a.own)
 	a.measureDecision(at, t.began)
 	defer func() { t.took = time.Since(t.began) }()
 	if at.Failed != nil {
@@ -205,18 +205,10 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 	return nil
 }
 
-// nominations are the pods that are to come to nodes, without the group's own: they are what is being placed.
-func (a *groupAttempt) nominations() framework.Nominations {
-	all := a.s.nominator.view()
-	if all == nil {
-		return nil
-	}
-	return func(node string) []*state.PodInfo {
-		return slices.DeleteFunc(slices.Clone(all(node)), func(p *state.PodInfo) bool {
-			key, ok := state.GroupOf(p.Pod)
-			return ok && key == a.key
-		})
-	}
+// own tells whether a pod is of the group: where those are nominated is not taken, since they are what is being placed.
+func (a *groupAttempt) own(p *state.PodInfo) bool {
+	key, ok := state.GroupOf(p.Pod)
+	return ok && key == a.key
 }
 
 // permit asks the plugins that may hold pods back, before any pod is bound. Pods that have gone meanwhile count no more.
@@ -294,7 +286,7 @@ func (a *groupAttempt) bind(ctx context.Context) {
 			continue
 		}
 		s.queue.Assumed(t.it)
-		s.nominator.remove(t.it.Pod.Pod.UID)
+		s.denominate(t.it.Pod.Pod)
 		var held *framework.WaitingPod
 		if t.waits != nil {
 			held = s.permits.Hold(t.round.pod, t.round.node, t.waits)
@@ -328,11 +320,7 @@ func (a *groupAttempt) refuse(ctx context.Context) {
 	refused := []string{plugins.GangName}
 	for _, t := range a.members {
 		pod := t.it.Pod
-		if node := a.nominated[pod.Pod.UID]; node != "" {
-			s.nominator.add(pod, node)
-		} else {
-			s.nominator.remove(pod.Pod.UID)
-		}
+		s.nominate(pod, a.nominated[pod.Pod.UID])
 		said := t.message
 		if said == "" || a.err != nil {
 			said = message

@@ -20,7 +20,7 @@ func (a *groupAttempt) makeRoom(ctx context.Context) {
 		return
 	}
 	at := &framework.GroupAttempt{
-		Group: a.group, NominatedBefore: a.s.nominator.node, Nodes: a.s.cache.Refresh().Nodes, Without: a.without,
+		Group: a.group, NominatedBefore: a.s.cache.Nominated, Nodes: a.s.cache.Refresh().Nodes, Without: a.without,
 		GroupOf: func(p *corev1.Pod) state.PodGroup {
 			key, _ := state.GroupOf(p)
 			return a.s.groups.Get(key)
@@ -63,7 +63,7 @@ func (a *groupAttempt) without(gone func(*state.PodInfo) bool) (framework.GroupT
 		a: a, engine: framework.NewEngine(a.Profile, a.s.cfg.Parallelism, uint64(a.began.UnixNano())), //nolint:gosec // any seed will do
 		cache: a.s.cache.Clone(gone), nodes: map[types.UID]string{}, left: mostJudged,
 	}
-	a.s.nominator.each(func(p *state.PodInfo, node string) { // what others wait for is taken
+	a.s.cache.EachNominated(func(p *state.PodInfo, node string) { // what others wait for is taken
 		if key, ok := state.GroupOf(p.Pod); p.Priority >= a.group.Priority() && !(ok && key == a.key) {
 			_ = t.cache.Assume(p, node) // unless it has come there
 		}

@@ -49,6 +49,7 @@ func (l *lanes) each(f func(*queue.Queue)) {
 func (l *lanes) Set(pod *corev1.Pod)        { l.of(pod).Set(pod) }
 func (l *lanes) Delete(uid types.UID)       { l.each(func(q *queue.Queue) { q.Delete(uid) }) }
 func (l *lanes) Happened(e framework.Event) { l.each(func(q *queue.Queue) { q.Happened(e) }) }
+func (l *lanes) Wake(uid types.UID)         { l.each(func(q *queue.Queue) { q.Wake(uid) }) }
 func (l *lanes) Close()                     { l.each((*queue.Queue).Close) }
 func (l *lanes) Has(uid types.UID) bool {
 	return l.Queue.Has(uid) || l.outside != nil && l.outside.Has(uid)

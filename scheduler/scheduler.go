@@ -31,6 +31,7 @@ import (
 	"keelson/scheduler/plugins"
 	"keelson/scheduler/policy"
 	"keelson/scheduler/policy/objects"
+	"keelson/scheduler/preempt"
 	"keelson/scheduler/queue"
 	"keelson/scheduler/state"
 )
@@ -63,12 +64,12 @@ type Scheduler struct {
 	client          kubernetes.Interface
 	profiles        map[string]*profile
 	cache           *state.Cache
+	evictions       *preempt.Evictions
 	conditions      groupWrites   // of pod groups
 	groups          *state.Groups // nil: pod groups are no business of this scheduler's
 	queue           *lanes
 	extenders       *extender.Set
 	deciding        sync.Mutex // held by the lane that decides; see extenderlane.go
-	nominator       *nominator
 	defaultSelector *defaultSelector
 	budgets         policylisters.PodDisruptionBudgetLister // nil: the server has none
 	informers       informers.SharedInformerFactory
@@ -103,7 +104,7 @@ func New(cfg Config) (*Scheduler, error) {
 		cfg.Parallelism = min(runtime.GOMAXPROCS(0), int(*cfg.Configuration.Parallelism))
 	}
 	s := &Scheduler{
-		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), nominator: newNominator(), defaultSelector: &defaultSelector{},
+		cfg: cfg, client: cfg.Client.Interface, cache: state.NewCache(), evictions: preempt.NewEvictions(), defaultSelector: &defaultSelector{},
 		writes: make(chan func(context.Context), writers), log: cfg.Log,
 	}
 	if cfg.Gates.GenericWorkload {

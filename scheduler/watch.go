@@ -3,6 +3,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -258,14 +259,14 @@ func (s *Scheduler) setPod(before, after any) {
 			}
 			return
 		}
-		if n := pod.Status.NominatedNodeName; n != "" && s.nominator.node(pod.UID) == "" {
-			s.nominator.add(state.NewPodInfo(pod), n)
+		if n := pod.Status.NominatedNodeName; n != "" && s.cache.Nominated(pod.UID) == "" {
+			s.cache.Nominate(state.NewPodInfo(pod), n)
 		}
 		s.queue.Set(pod)
 	default:
 		s.waiting.stop(pod.UID)
 		s.queue.Delete(pod.UID)
-		s.nominator.remove(pod.UID)
+		s.denominate(pod)
 		s.groups.RemovePod(pod)
 	}
 }
@@ -275,11 +276,15 @@ func (s *Scheduler) setBoundPod(old, pod *corev1.Pod) {
 	s.groups.AddPod(pod)
 	if old == nil || old.Spec.NodeName == "" {
 		s.queue.Delete(pod.UID)
-		s.nominator.remove(pod.UID)
+		s.denominate(pod)
 		s.queue.Happened(framework.Event{Kinds: framework.PodAdd, NewPod: pod})
 		return
 	}
-	s.queue.Happened(framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod})
+	e := framework.Event{Kinds: podChange(old, pod), OldPod: old, NewPod: pod}
+	if e.Kinds&framework.PodShrinks != 0 {
+		e.Room = s.cache.Room(pod.Spec.NodeName)
+	}
+	s.queue.Happened(e)
 }
 
 // podChange says what of a bound pod changed that other pods' scheduling looks at.
@@ -301,12 +306,12 @@ func (s *Scheduler) dropPod(o any) {
 	}
 	s.waiting.stop(pod.UID)
 	s.queue.Delete(pod.UID)
-	s.nominator.remove(pod.UID)
+	s.denominate(pod)
 	node, _ := s.cache.Where(pod.UID)
 	s.cache.RemovePod(pod.UID)
 	s.groups.RemovePod(pod)
-	if node != "" || pod.Spec.NodeName != "" {
-		s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod})
+	if node = cmp.Or(node, pod.Spec.NodeName); node != "" {
+		s.freed(pod, node)
 	}
 }
 

@@ -41,10 +41,9 @@ type Attempt struct {
 	Scores   [][]int64
 	Totals   []int64
 	Chosen   *state.NodeInfo
-	// Nominations are other pods for which room is being made, by node. NominatedBefore is the node where an earlier attempt made room for
-	// this pod; "": none.
-	Nominations     Nominations
+	// NominatedBefore is the node where an earlier attempt made room for this pod; "": none.
 	NominatedBefore string
+	but             func(*state.PodInfo) bool // tells which nominated pods do not count; nil: all do
 	// Outside is set for pods about which HTTP extenders are asked. PostFilter calls it to ask them about victims: it runs run while other
 	// pods are scheduled. nil: extenders must not be asked.
 	Outside func(run func())

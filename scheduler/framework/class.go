@@ -14,7 +14,18 @@ type class struct {
 	// that need no Normalize.
 	raw  [][]int64
 	base []int64
+	// beside is what the filters say of nodes beside the pods nominated to them, by the pod's priority.
+	beside map[int32]*beside
 }
+
+// beside is a verdict for each node of a version, where the pod fits but for the pods nominated to it.
+type beside struct {
+	judged []int64
+	status []*Status
+}
+
+// maxBeside bounds for how many priorities of a class verdicts are kept.
+const maxBeside = 4
 
 // maxClasses bounds how many classes are kept; the one unused for longest goes.
 const maxClasses = 32
@@ -37,6 +48,7 @@ func (e *Engine) classOf(a *Attempt, local int) *class {
 	if n := len(a.Snapshot.Nodes); c.epoch != a.Snapshot.Epoch || len(c.judged) != n || c.filters != local {
 		c.epoch, c.filters = a.Snapshot.Epoch, local
 		c.judged, c.ranked, c.status = zeros(c.judged, n), zeros(c.ranked, n), zeros(c.status, n)
+		clear(c.beside)
 	}
 	return c
 }
@@ -80,6 +92,44 @@ func (c *class) judge(a *Attempt, place int) *Status {
 		c.judged[place], c.status[place] = v, Check(a.Filters[:c.filters], a.Snapshot.Nodes[place])
 	}
 	return c.status[place]
+}
+
+// judgeComing refuses nodes of out where the pod does not fit beside the pods nominated to them. What local filters say is kept.
+func (c *class) judgeComing(a *Attempt, out []*Status) {
+	s := a.Snapshot
+	var b *beside
+	if c.filters == len(a.Filters) && a.but == nil {
+		b = c.besideOf(a.Pod.Priority, len(out))
+	}
+	own := s.NominatedPlace(a.Pod.Pod.UID) // there others count than for the class
+	for place, n := range s.Nodes {
+		if out[place] != nil {
+			continue
+		}
+		coming := s.Coming(place)
+		switch {
+		case len(coming) == 0:
+		case b == nil || place == own:
+			out[place] = a.checkComing(n, coming)
+		default:
+			if v := s.Versions[place]; b.judged[place] != v {
+				b.judged[place], b.status[place] = v, a.checkComing(n, coming)
+			}
+			out[place] = b.status[place]
+		}
+	}
+}
+
+func (c *class) besideOf(priority int32, nodes int) *beside {
+	b := c.beside[priority]
+	if b == nil {
+		if c.beside == nil || len(c.beside) >= maxBeside {
+			c.beside = map[int32]*beside{}
+		}
+		b = &beside{judged: make([]int64, nodes), status: make([]*Status, nodes)}
+		c.beside[priority] = b
+	}
+	return b
 }
 
 // rank brings the scores of the nodes at places up to date. ranking are the scorers' of this attempt.

@@ -65,26 +65,23 @@ func Enough(n, percent int) int {
 	return max(n*percent/100, minFeasible)
 }
 
-// Nominations returns a node's nominated pods: those for which preemption is making room there. nil: no node has any.
-type Nominations func(node string) []*state.PodInfo
-
-// Decide makes one attempt. The result is valid until the next call.
-func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	a := e.fit(pod, s, nominated, nil, false)
+// Decide makes one attempt. Of the nominated pods those for which but holds do not count; nil: all do. The result is valid until the next call.
+func (e *Engine) Decide(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool) *Attempt {
+	a := e.fit(pod, s, but, nil, false)
 	e.choose(a, nil)
 	return a
 }
 
 // Fit is the first half of Decide for pods about which extenders are asked: it finds nodes that fit, as many as are enough, and chooses none.
 // The result is valid until the next call.
-func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	return e.fit(pod, s, nominated, nil, true)
+func (e *Engine) Fit(pod *state.PodInfo, s *state.Snapshot) *Attempt {
+	return e.fit(pod, s, nil, nil, true)
 }
 
 // DecideWith is the second half: it decides among the nodes that Fit found, with what extenders said about them. s is a new snapshot: a node
 // that fitted before may not fit now.
-func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot, nominated Nominations) *Attempt {
-	a := e.fit(pod, s, nominated, advice, true)
+func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapshot) *Attempt {
+	a := e.fit(pod, s, nil, advice, true)
 	e.choose(a, advice)
 	a.FilterTook += advice.FilterTook
 	a.ScoreTook += advice.ScoreTook
@@ -93,11 +90,11 @@ func (e *Engine) DecideWith(advice *Advice, pod *state.PodInfo, s *state.Snapsho
 
 // fit finds the nodes that fit, or as many as are enough. With advice it looks only at the nodes that extenders were asked about. part: not
 // all nodes need be judged.
-func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nominations, advice *Advice, part bool) *Attempt {
+func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodInfo) bool, advice *Advice, part bool) *Attempt {
 	begin := time.Now()
 	e.class = nil
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, Nominations: nominated, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
+	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, but: but, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
 		ScoredBy: a.ScoredBy[:0], Ruled: a.Ruled[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
 	if len(s.Nodes) == 0 {
 		return a
@@ -109,16 +106,16 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, nominated Nomination
 	case a.All != nil || a.Failed != nil:
 	case advice != nil:
 		advice.apply(a, nodes, func(n *state.NodeInfo) *Status {
-			if nominated != nil {
-				return checkNominated(a, n, nominated)
+			if st := Check(a.Filters, n); st != nil {
+				return st
 			}
-			return Check(a.Filters, n)
+			return a.checkComing(n, s.ComingTo(n.Name))
 		})
 	case !part && e.wholesale(a, nodes, local):
 		e.class = e.classOf(a, local)
-		e.filterAll(a, e.class, nominated)
+		e.filterAll(a, e.class)
 	default:
-		e.filter(a, nodes, nominated, local)
+		e.filter(a, nodes, local)
 	}
 	if a.Failed != nil {
 		a.Feasible = a.Feasible[:0]
@@ -189,13 +186,13 @@ func (e *Engine) narrow(a *Attempt, p Plugin, names []string) []*state.NodeInfo 
 }
 
 // filter looks at nodes, beginning where the last attempt stopped, until enough fit.
-func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, nominated Nominations, local int) {
+func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, local int) {
 	enough := Enough(len(nodes), e.percent)
 	if len(nodes) == 0 {
 		return
 	}
 	start := e.next % len(nodes)
-	check := e.checker(a, nodes, nominated, local)
+	check := e.checker(a, nodes, local)
 	for a.Looked < len(nodes) && len(a.Feasible) < enough && a.Failed == nil {
 		if left := len(nodes) - a.Looked; e.parallelism > 1 && left >= parallelFromHere {
 			e.block(a, nodes, start, min(left, max(2*(enough-len(a.Feasible)), parallelFromHere)), enough, check)
@@ -222,10 +219,15 @@ func (a *Attempt) looked(n *state.NodeInfo, st *Status) {
 }
 
 // checker returns the function that judges the node at a place of nodes. It is called from several goroutines, once a place.
-func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, nominated Nominations, local int) func(int, *state.NodeInfo) *Status {
+func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(int, *state.NodeInfo) *Status {
 	switch {
-	case nominated != nil:
-		return func(_ int, n *state.NodeInfo) *Status { return checkNominated(a, n, nominated) }
+	case a.Snapshot.AnyComing():
+		return func(_ int, n *state.NodeInfo) *Status {
+			if st := Check(a.Filters, n); st != nil {
+				return st
+			}
+			return a.checkComing(n, a.Snapshot.ComingTo(n.Name))
+		}
 	case local == 0 || len(nodes) != len(a.Snapshot.Nodes): // places are those of the snapshot
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
@@ -267,26 +269,24 @@ func (e *Engine) block(a *Attempt, nodes []*state.NodeInfo, start, size, enough 
 	}
 }
 
-// checkNominated refuses a node unless the pod fits both without and with the node's nominated pods of the same or a higher priority.
-func checkNominated(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
-	if st := Check(a.Filters, n); st != nil {
-		return st
-	}
-	return checkComing(a, n, nominated)
-}
-
-// checkComing refuses a node where the pod fits now, but not beside the nominated pods of its or a higher priority.
-func checkComing(a *Attempt, n *state.NodeInfo, nominated Nominations) *Status {
-	var coming []*state.PodInfo
-	for _, p := range nominated(n.Name) {
-		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID {
-			coming = append(coming, p)
-		}
-	}
+// checkComing refuses a node where the pod fits now, but not beside the pods nominated to it that count.
+func (a *Attempt) checkComing(n *state.NodeInfo, nominated []*state.PodInfo) *Status {
+	coming := a.Counting(nominated)
 	if len(coming) == 0 {
 		return nil
 	}
 	return Check(Adjusted(a.Filters, n, coming, nil), n.With(coming, nil))
+}
+
+// Counting are those of a node's nominated pods that the attempt's pod leaves room for: others of its or a higher priority.
+func (a *Attempt) Counting(nominated []*state.PodInfo) []*state.PodInfo {
+	var coming []*state.PodInfo
+	for _, p := range nominated {
+		if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID && (a.but == nil || !a.but(p)) {
+			coming = append(coming, p)
+		}
+	}
+	return coming
 }
 
 // Adjusted returns the filters as they would be with other pods on n.

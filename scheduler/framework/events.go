@@ -52,6 +52,8 @@ type Event struct {
 	OldNode, NewNode *corev1.Node
 	OldPod, NewPod   *corev1.Pod
 	Claim            *corev1.PersistentVolumeClaim
+	// Room is what there is afterwards on the node that a pod has left, or where it asks for less. nil: not known.
+	Room *state.Room
 	// Of Objects: what they are, and their versions; nil before the first and after the last. Of custom resources *unstructured.Unstructured.
 	Resource             schema.GroupVersionResource
 	OldObject, NewObject any
@@ -77,6 +79,9 @@ type ClusterEventWithHint struct {
 	Resource schema.GroupVersionResource
 	// Worth looks closer; nil means that every such event is worth a try. It must be quick and must not block.
 	Worth func(pod *state.PodInfo, e *Event) bool
+	// ByClass says that Worth's answer is the same for all pods of a class (state.PodInfo.AppendClass), priority and preemption policy that are
+	// not nominated to the event's node.
+	ByClass bool
 }
 
 // About reports whether the hint is about events of e's kind.

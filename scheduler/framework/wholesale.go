@@ -19,7 +19,7 @@ func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool 
 }
 
 // filterAll judges all nodes of the snapshot.
-func (e *Engine) filterAll(a *Attempt, c *class, nominated Nominations) {
+func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
 	for place, v := range a.Snapshot.Versions {
 		if c.judged[place] != v {
@@ -33,12 +33,8 @@ func (e *Engine) filterAll(a *Attempt, c *class, nominated Nominations) {
 			f.FilterAll(out)
 		}
 	}
-	if nominated != nil {
-		for place, n := range nodes {
-			if out[place] == nil {
-				out[place] = checkComing(a, n, nominated)
-			}
-		}
+	if a.Snapshot.AnyComing() {
+		c.judgeComing(a, out)
 	}
 	e.places = e.places[:0]
 	for place, n := range nodes {

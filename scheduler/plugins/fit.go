@@ -210,12 +210,40 @@ func (p NodeResourcesFit) PreScore(_ *framework.CycleState, pod *state.PodInfo, 
 // EventsToRegister names what may help: room appears when a node comes or grows, a pod leaves or shrinks, or this pod asks for less.
 func (p NodeResourcesFit) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
-		{On: framework.NodeAdd | framework.NodeAllocatable, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
+		{On: framework.NodeAdd | framework.NodeAllocatable, ByClass: true, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
 			return len(Shortages(p.asks(pod), state.NewNodeInfo(e.NewNode))) == 0
 		}},
-		{On: framework.PodDelete | framework.PodShrinks, Worth: func(pod *state.PodInfo, e *framework.Event) bool {
-			return e.OldPod != nil
-		}},
+		{On: framework.PodDelete | framework.PodShrinks, ByClass: true, Worth: p.freed},
 		{On: framework.Self},
 	}
+}
+
+// freed tells whether room that a pod has left may help another one: it fits now, beside the pods nominated to the node that count for it; or it
+// can make room by preemption where it could not before, since the one that left was no less important.
+func (p NodeResourcesFit) freed(pod *state.PodInfo, e *framework.Event) bool {
+	if e.OldPod == nil || e.Room == nil {
+		return e.OldPod != nil
+	}
+	n, asks := e.Room.Node, p.asks(pod)
+	var coming, lower []*state.PodInfo
+	for _, o := range e.Room.Coming {
+		if o.Priority >= pod.Priority && o.Pod.UID != pod.Pod.UID {
+			coming = append(coming, o)
+		}
+	}
+	if len(coming) > 0 {
+		n = n.With(coming, nil)
+	}
+	if len(Shortages(asks, n)) == 0 {
+		return true
+	}
+	if policy := pod.Pod.Spec.PreemptionPolicy; state.Priority(e.OldPod) < pod.Priority || policy != nil && *policy == corev1.PreemptNever {
+		return false
+	}
+	for _, o := range n.Pods {
+		if o.Priority < pod.Priority {
+			lower = append(lower, o)
+		}
+	}
+	return len(lower) > 0 && len(Shortages(asks, n.With(nil, lower))) == 0
 }

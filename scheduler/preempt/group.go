@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson/scheduler/framework"
@@ -57,44 +56,19 @@ func (p *Plugin) PodGroupPostFilter(ctx context.Context, a *framework.GroupAttem
 		}
 	}
 	id := a.Group.Object.UID
-	p.mu.Lock()
-	busy := p.busy[id]
-	p.mu.Unlock()
 	switch {
-	case busy:
+	case p.cfg.Evictions.busy(id):
 		return before, ""
 	case a.Pods[0].Pod.Spec.PreemptionPolicy != nil && *a.Pods[0].Pod.Spec.PreemptionPolicy == corev1.PreemptNever:
 		return nil, "not eligible due to preemptionPolicy=Never."
 	case leaving(a, before):
 		return before, "ongoing preemption on nominated nodes"
 	}
-	var budgets []*policyv1.PodDisruptionBudget
-	if p.cfg.Budgets != nil {
-		budgets = p.cfg.Budgets()
-	}
-	victims, nominated, why := chooseForGroup(a, budgets)
+	victims, nominated, why := chooseForGroup(a, p.budgets())
 	if why != "" {
 		return nil, why
 	}
-	p.mu.Lock()
-	p.busy[id] = true
-	p.mu.Unlock()
-	if p.cfg.Chosen != nil {
-		p.cfg.Chosen(len(victims.pods))
-	}
-	preemptor := a.Pods[0].Pod
-	p.cfg.Later(ctx, func(ctx context.Context) {
-		defer func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			delete(p.busy, id)
-		}()
-		for i, v := range victims.pods {
-			if err := p.evict(ctx, v.Pod, preemptor, victims.nodes[i]); err != nil && ctx.Err() == nil {
-				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", "pod group "+a.Group.Object.Name, "err", err)
-			}
-		}
-	})
+	p.evictAll(ctx, id, a.Pods[0].Pod, victims.pods, func(i int) string { return victims.nodes[i] })
 	return nominated, fmt.Sprintf("found a placement for podgroup, preempting %d victims", len(victims.pods))
 }
 
@@ -118,7 +92,7 @@ func leaving(a *framework.GroupAttempt, nominated map[types.UID]string) bool {
 }
 
 // chooseForGroup returns whom to drive away and where the group's pods then go, or why that does not help.
-func chooseForGroup(a *framework.GroupAttempt, budgets []*policyv1.PodDisruptionBudget) (victims unit, nominated map[types.UID]string, why string) {
+func chooseForGroup(a *framework.GroupAttempt, budgets *guards) (victims unit, nominated map[types.UID]string, why string) {
 	units := lessImportant(a)
 	if len(units) == 0 {
 		return unit{}, nil, "No preemption victims found for incoming preemptor"
@@ -136,7 +110,7 @@ func chooseForGroup(a *framework.GroupAttempt, budgets []*policyv1.PodDisruption
 	if st != nil {
 		return unit{}, nil, st.Error()
 	}
-	protected, _ := split(all, budgets)
+	protected, _ := budgets.split(all)
 	guarded := map[types.UID]bool{}
 	for _, p := range protected {
 		guarded[p.Pod.UID] = true

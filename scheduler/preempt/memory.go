@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 
 	"keelson/scheduler/framework"
-	"keelson/scheduler/state"
 )
 
 // memory keeps what victims found out about nodes, by class of preemptors: identical pods that come one after the other try only those nodes
@@ -23,13 +22,15 @@ type tried struct {
 	at          []answer
 }
 
-// answer is what victims said of a node in that version, with those pods to come.
+// answer is what victims said of a node in that version.
 type answer struct {
 	version int64
-	first   *state.PodInfo
-	coming  int
-	found   *framework.Preemption
-	why     *framework.Status
+	// rules and now are those of the budgets then; guarded: a budget covers a pod that might leave, so that the answer rests on how many may.
+	rules, now int64
+	guarded    bool
+	found      *framework.Preemption
+	hurt       hurt
+	why        *framework.Status
 }
 
 // maxTried bounds the classes that are kept; the one unused for longest goes.
@@ -68,26 +69,24 @@ func (m *memory) of(a *framework.Attempt) *tried {
 	return t
 }
 
-// victims is the function of that name without budgets, from what is known of the node at a place where nothing has changed. What it returns is
-// shared: never modified.
-func (t *tried) victims(a *framework.Attempt, place int) (*framework.Preemption, *framework.Status) {
-	n := a.Snapshot.Nodes[place]
-	now := answer{version: a.Snapshot.Versions[place]}
-	if a.Nominations != nil {
-		coming := a.Nominations(n.Name)
-		for _, p := range coming {
-			if p.Pod.UID == a.Pod.Pod.UID { // for it alone the list is another one
-				return victims(a, n, nil)
-			}
-		}
-		if now.coming = len(coming); now.coming > 0 {
-			now.first = coming[0]
-		}
-	}
+// victims is the function of that name, from what is known of the node at a place where nothing has changed. What it returns is shared: never
+// modified.
+func (t *tried) victims(a *framework.Attempt, place int, budgets *guards) *answer {
 	known := &t.at[place]
-	if known.version != now.version || known.coming != now.coming || known.first != now.first {
-		now.found, now.why = victims(a, n, nil)
-		*known = now
+	if known.version == a.Snapshot.Versions[place] && known.rules == budgets.rules && (!known.guarded || known.now == budgets.now) {
+		return known
 	}
-	return known.found, known.why
+	*known = *ask(a, place, budgets)
+	return known
+}
+
+// ask asks victims about the node at a place.
+func ask(a *framework.Attempt, place int, budgets *guards) *answer {
+	n := a.Snapshot.Nodes[place]
+	lower := less(a, n)
+	out := &answer{version: a.Snapshot.Versions[place], rules: budgets.rules, now: budgets.now, guarded: budgets.cover(lower)}
+	if out.found, out.why = victims(a, n, lower, budgets); out.found != nil {
+		out.hurt = hurtOf(out.found)
+	}
+	return out
 }

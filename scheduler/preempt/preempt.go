@@ -8,19 +8,13 @@ package preempt
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"keelson/scheduler/framework"
@@ -40,6 +34,10 @@ type Config struct {
 	Extend func(ctx context.Context, a *framework.Attempt, found []*framework.Preemption) ([]*framework.Preemption, error)
 	// Event records an event on a victim.
 	Event func(victim, preemptor *corev1.Pod, node string)
+	// Evictions are shared by the plugins of all profiles; nil: the plugin has its own.
+	Evictions *Evictions
+	// Ended is told when all victims of a pod have been told, or of the error that kept one from it; nil ok.
+	Ended func(preemptor *corev1.Pod, err error)
 	// Chosen is told how many pods have to go for another; nil ok.
 	Chosen func(victims int)
 	// Percent and Least bound on how many nodes room is looked for: so many of 100 of the nodes, and at least so many.
@@ -51,15 +49,16 @@ type Config struct {
 type Plugin struct {
 	cfg Config
 
-	mu   sync.Mutex
-	busy map[types.UID]bool // pods whose victims are being told
-
 	memory memory
+	guards guards
 }
 
 // New makes the plugin; it starts nothing.
 func New(cfg Config) *Plugin {
-	return &Plugin{cfg: cfg, busy: map[types.UID]bool{}, memory: memory{classes: map[string]*tried{}}}
+	if cfg.Evictions == nil {
+		cfg.Evictions = NewEvictions()
+	}
+	return &Plugin{cfg: cfg, memory: memory{classes: map[string]*tried{}}}
 }
 
 // Name is the plugin's.
@@ -67,43 +66,18 @@ func (*Plugin) Name() string { return Name }
 
 // PostFilter chooses a node and has its victims deleted.
 func (p *Plugin) PostFilter(ctx context.Context, a *framework.Attempt) (node, message string) {
-	p.mu.Lock()
-	busy := p.busy[a.Pod.Pod.UID]
-	p.mu.Unlock()
-	if busy {
+	if p.cfg.Evictions.busy(a.Pod.Pod.UID) {
 		return a.NominatedBefore, ""
 	}
 	if why := notEligible(a); why != "" {
 		return keep(a, why), "preemption: " + why
 	}
-	var budgets []*policyv1.PodDisruptionBudget
-	if p.cfg.Budgets != nil {
-		budgets = p.cfg.Budgets()
-	}
-	c, why := p.choose(ctx, a, budgets)
+	c, why := p.choose(ctx, a)
 	if c == nil {
 		return "", "preemption: " + why
 	}
 	a.Preemption = c
-	p.mu.Lock()
-	p.busy[a.Pod.Pod.UID] = true
-	p.mu.Unlock()
-	pod := a.Pod.Pod
-	if p.cfg.Chosen != nil {
-		p.cfg.Chosen(len(c.Victims))
-	}
-	p.cfg.Later(ctx, func(ctx context.Context) {
-		defer func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			delete(p.busy, pod.UID)
-		}()
-		for _, v := range c.Victims {
-			if err := p.evict(ctx, v.Pod, pod, c.Node); err != nil && ctx.Err() == nil {
-				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", a.Pod.Key, "err", err)
-			}
-		}
-	})
+	p.evictAll(ctx, a.Pod.Pod.UID, a.Pod.Pod, c.Victims, func(int) string { return c.Node })
 	return c.Node, ""
 }
 
@@ -156,127 +130,126 @@ const (
 
 // Choose returns the node where room costs least, or why there is none.
 func Choose(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
-	found, why := candidates(a, budgets, percentTried, minTried, nil)
-	if len(found) == 0 {
-		return nil, why
-	}
-	return Best(found), ""
+	found := candidates(a, newGuards(budgets), percentTried, minTried, nil)
+	return found.best(), found.why
 }
 
 // Choose is Choose as the plugin is configured, with what it knows of budgets. Nobody else is asked.
 func (p *Plugin) Choose(a *framework.Attempt) (*framework.Preemption, string) {
-	var budgets []*policyv1.PodDisruptionBudget
-	if p.cfg.Budgets != nil {
-		budgets = p.cfg.Budgets()
-	}
-	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least, nil)
-	if len(found) == 0 {
-		return nil, why
-	}
-	return Best(found), ""
+	found := candidates(a, p.budgets(), p.cfg.Percent, p.cfg.Least, nil)
+	return found.best(), found.why
 }
 
-func (p *Plugin) choose(ctx context.Context, a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, string) {
+// budgets are those of now.
+func (p *Plugin) budgets() *guards {
+	var all []*policyv1.PodDisruptionBudget
+	if p.cfg.Budgets != nil {
+		all = p.cfg.Budgets()
+	}
+	p.guards.update(all)
+	return &p.guards
+}
+
+func (p *Plugin) choose(ctx context.Context, a *framework.Attempt) (*framework.Preemption, string) {
+	asked := p.cfg.Extend != nil && a.Outside != nil
 	known := &p.memory
-	if p.cfg.Extend != nil {
+	if asked {
 		known = nil // extenders take victims away from candidates
 	}
-	found, why := candidates(a, budgets, p.cfg.Percent, p.cfg.Least, known)
-	if len(found) > 0 && p.cfg.Extend != nil {
-		all := len(found)
-		var err error
-		if found, err = p.cfg.Extend(ctx, a, found); err != nil {
-			return nil, err.Error()
-		}
-		why = fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", all)
-		for _, c := range found {
-			slices.SortFunc(c.Victims, byImportance)
-		}
+	found := candidates(a, p.budgets(), p.cfg.Percent, p.cfg.Least, known)
+	if !asked || len(found.nodes) == 0 {
+		return found.best(), found.why
 	}
-	if len(found) == 0 {
-		return nil, why
+	left, err := p.cfg.Extend(ctx, a, found.nodes)
+	if err != nil {
+		return nil, err.Error()
 	}
-	return Best(found), ""
+	if len(left) == 0 {
+		return nil, fmt.Sprintf("extenders let no pod be preempted on the %d node(s) where that would help.", len(found.nodes))
+	}
+	for _, c := range left {
+		slices.SortFunc(c.Victims, byImportance)
+	}
+	return Best(left), ""
 }
 
-// candidates are the nodes where room can be made, or why there are none. known may be nil.
-func candidates(a *framework.Attempt, budgets []*policyv1.PodDisruptionBudget, percent, least int, known *memory) (found []*framework.Preemption, why string) {
-	hopeful := make([]int, 0, len(a.Refused)) // places in a.Refused
+// helpful are nodes where room can be made, each with what that costs, or why there are none.
+type helpful struct {
+	nodes []*framework.Preemption
+	hurts []hurt
+	why   string
+}
+
+func (h *helpful) best() *framework.Preemption {
+	if len(h.nodes) == 0 {
+		return nil
+	}
+	return best(h.nodes, h.hurts)
+}
+
+// hopefulPlaces are the places in the snapshot of nodes where fewer pods could help. inOrder: the attempt refused all nodes, in their order.
+func hopefulPlaces(a *framework.Attempt) (hopeful []int32, inOrder bool) {
+	hopeful, inOrder = make([]int32, 0, len(a.Refused)), len(a.Refused) == len(a.Snapshot.Nodes)
 	for i := range a.Refused {
-		if a.Refused[i].Status.Code == framework.Unschedulable {
-			hopeful = append(hopeful, i)
+		if a.Refused[i].Status.Code != framework.Unschedulable {
+			continue
+		}
+		place := int32(i) //nolint:gosec // there are fewer nodes
+		if !inOrder || a.Snapshot.Nodes[i] != a.Refused[i].Node {
+			place = a.Snapshot.Place(a.Refused[i].Node.Name)
+		}
+		if place >= 0 {
+			hopeful = append(hopeful, place)
 		}
 	}
+	return hopeful, inOrder
+}
+
+// candidates looks for nodes where room can be made. known may be nil.
+func candidates(a *framework.Attempt, budgets *guards, percent, least int, known *memory) *helpful {
+	hopeful, inOrder := hopefulPlaces(a)
 	var of *tried
-	if len(budgets) == 0 && len(a.Refused) == len(a.Snapshot.Nodes) {
-		of = known.of(a)
+	own := -1 // where others count than for the class
+	if inOrder {
+		if of = known.of(a); of != nil {
+			own = a.Snapshot.NominatedPlace(a.Pod.Pod.UID)
+		}
 	}
-	reasons := map[string]int{}
-	tried := 0
+	found, whyNot, tried := &helpful{}, map[*framework.Status]int{}, 0
 	if len(hopeful) > 0 {
 		enough := min(max(len(a.Snapshot.Nodes)*percent/100, least), len(hopeful))
+		found.nodes, found.hurts = make([]*framework.Preemption, 0, enough), make([]hurt, 0, enough)
 		offset := rand.IntN(len(hopeful)) //nolint:gosec // where to begin is no secret
 		for i := range hopeful {
-			at := hopeful[(offset+i)%len(hopeful)]
-			var c *framework.Preemption
-			var st *framework.Status
-			if n := a.Refused[at].Node; of != nil && a.Snapshot.Nodes[at] == n {
-				c, st = of.victims(a, at)
+			place := int(hopeful[(offset+i)%len(hopeful)])
+			var c *answer
+			if of != nil && place != own {
+				c = of.victims(a, place, budgets)
 			} else {
-				c, st = victims(a, n, budgets)
+				c = ask(a, place, budgets)
 			}
 			tried++
-			if st == nil {
-				if found = append(found, c); len(found) >= enough {
+			if c.why == nil {
+				found.nodes, found.hurts = append(found.nodes, c.found), append(found.hurts, c.hurt)
+				if len(found.nodes) >= enough {
 					break
 				}
 				continue
 			}
+			whyNot[c.why]++
+		}
+	}
+	if len(found.nodes) == 0 {
+		reasons := map[string]int{}
+		for st, n := range whyNot {
 			for _, r := range st.Reasons {
-				reasons[r]++
+				reasons[r] += n
 			}
 		}
-	}
-	if len(found) > 0 {
-		return found, ""
-	}
-	if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
-		reasons["Preemption is not helpful for scheduling"] += rest
-	}
-	return nil, fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
-}
-
-// evict tells a victim why, and deletes it with its own grace period.
-func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) error {
-	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
-	if !preempted(victim) {
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": victim.UID},
-			"status": map[string]any{"conditions": []corev1.PodCondition{{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
-				Message:            preemptor.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
-				LastTransitionTime: metav1.NewTime(time.Now()), ObservedGeneration: victim.Generation,
-			}}},
-		})
-		if err != nil {
-			return fmt.Errorf("encode condition: %w", err)
+		if rest := len(a.Snapshot.Nodes) - tried; rest > 0 {
+			reasons["Preemption is not helpful for scheduling"] += rest
 		}
-		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-			return ignoreGone(err)
-		}
+		found.why = fmt.Sprintf("0/%d nodes are available: %s.", len(a.Snapshot.Nodes), framework.Histogram(reasons))
 	}
-	err := pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}})
-	if err != nil {
-		return ignoreGone(err)
-	}
-	p.cfg.Event(victim, preemptor, node)
-	return nil
-}
-
-// ignoreGone passes on errors, except that a victim is gone already or has been replaced by a namesake.
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
+	return found
 }

@@ -18,6 +18,7 @@ import (
 
 	"keelson/scheduler/preempt"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
 )
 
 func low(name, node string, prio int32, cpu string, o ...schedtest.PodOption) *corev1.Pod {
@@ -224,6 +225,98 @@ func TestRememberedVictims(t *testing.T) {
 			h.Add(low(fmt.Sprint("more-", i), node, 0, "100m", since(20)))
 		case 1:
 			h.Add(schedtest.Node(node, schedtest.Offers(corev1.ResourceCPU, "5")))
+		}
+	}
+}
+
+// TestRememberedBudgets: what is remembered of a node holds while budgets change that cover none of its pods, and not when one covers them or
+// allows another number.
+func TestRememberedBudgets(t *testing.T) {
+	h := schedtest.New(1, 1)
+	h.Add(schedtest.Node("n1"), low("a", "n1", 0, "4", schedtest.Labelled("app", "x")), schedtest.Node("n2"), low("b", "n2", 5, "4", schedtest.Labelled("app", "y")))
+	var budgets []*policyv1.PodDisruptionBudget
+	p := preempt.New(preempt.Config{
+		Client: fake.NewClientset(), Percent: 10, Least: 100, Log: slog.New(slog.DiscardHandler),
+		Budgets: func() []*policyv1.PodDisruptionBudget { return budgets },
+		Later:   func(context.Context, func(context.Context)) {},
+	})
+	of := func(app string, generation int64, allowed int32) *policyv1.PodDisruptionBudget {
+		b := budget(map[string]string{"app": app}, allowed)
+		b.Name, b.Generation = app, generation
+		return b
+	}
+	elsewhere := of("x", 1, 0)
+	elsewhere.Namespace = "elsewhere"
+	for i, step := range []struct {
+		budgets []*policyv1.PodDisruptionBudget
+		want    string
+	}{
+		{nil, "n1"},
+		{[]*policyv1.PodDisruptionBudget{of("z", 1, 0)}, "n1"},
+		{[]*policyv1.PodDisruptionBudget{elsewhere}, "n1"},
+		{[]*policyv1.PodDisruptionBudget{of("x", 1, 0)}, "n2"},
+		{[]*policyv1.PodDisruptionBudget{of("x", 1, 1)}, "n1"},
+		{[]*policyv1.PodDisruptionBudget{of("x", 1, 0)}, "n2"},
+		{[]*policyv1.PodDisruptionBudget{of("x", 1, 0), of("y", 1, 0)}, "n1"},
+		{[]*policyv1.PodDisruptionBudget{of("y", 1, 0)}, "n1"},
+		{nil, "n1"},
+	} {
+		budgets = step.budgets
+		a := h.Try(schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("4", "")))
+		if got, why := p.PostFilter(t.Context(), a); got != step.want {
+			t.Errorf("step %d: %q (%s), want %s", i, got, why, step.want)
+		}
+	}
+}
+
+// TestEvictions: a preemptor waits until its victims are told and gone.
+func TestEvictions(t *testing.T) {
+	victim := low("a", "n1", 0, "4")
+	cs := fake.NewClientset(victim)
+	var jobs []func(context.Context)
+	ended := 0
+	e := preempt.NewEvictions()
+	p := preempt.New(preempt.Config{
+		Client: cs, Log: slog.New(slog.DiscardHandler), Evictions: e,
+		Later: func(_ context.Context, job func(context.Context)) { jobs = append(jobs, job) },
+		Event: func(*corev1.Pod, *corev1.Pod, string) {},
+		Ended: func(*corev1.Pod, error) { ended++ },
+	})
+	h := schedtest.New(1, 1)
+	absent := low("b", "n1", 0, "1")
+	h.Add(schedtest.Node("n1", schedtest.Offers(corev1.ResourceCPU, "5")), victim, absent)
+	high := schedtest.Pod("high", schedtest.Priority(100), schedtest.Asks("5", ""))
+	if node, why := p.PostFilter(t.Context(), h.Try(high)); node != "n1" || len(jobs) != 2 {
+		t.Fatalf("node %q (%s) with %d jobs, want n1 with 2", node, why, len(jobs))
+	}
+	jobs[0](t.Context())
+	if !e.Of(high.UID) || ended != 0 {
+		t.Error("it waits no more while a victim is still to be told")
+	}
+	jobs[1](t.Context())
+	if !e.Of(high.UID) || ended != 1 {
+		t.Errorf("it waits no more while a victim is there, or heard %d times that all are told, want once", ended)
+	}
+	e.Gone(victim.UID)
+	if e.Of(high.UID) {
+		t.Error("it waits for a victim that is gone, or was when it was told")
+	}
+	e.Gone(victim.UID)
+	e.Forget(high.UID)
+}
+
+// BenchmarkNominated is an attempt that finds no node in a cluster where all room is kept for other preemptors.
+func BenchmarkNominated(b *testing.B) {
+	h := schedtest.New(1, 1)
+	for i := range 5000 {
+		name := fmt.Sprint("n", i)
+		h.Add(schedtest.Node(name))
+		h.Cache.Nominate(state.NewPodInfo(schedtest.Pod(fmt.Sprint("kept-", i), schedtest.Priority(10), schedtest.Asks("3", ""))), name)
+	}
+	for i := 0; b.Loop(); i++ {
+		pod := schedtest.Pod(fmt.Sprint("high-", i), schedtest.Priority(10), schedtest.Asks("3", ""))
+		if a := h.Try(pod); a.Chosen != nil {
+			b.Fatal("it takes what is kept")
 		}
 	}
 }

@@ -7,41 +7,34 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"keelson/scheduler/framework"
 	"keelson/scheduler/state"
 )
 
 var noVictims = framework.Refuse(Name, framework.Unresolvable, "No preemption victims found for incoming pod")
 
-// victims finds the fewest and least important pods that have to leave n, or says why that does not help.
-func victims(a *framework.Attempt, n *state.NodeInfo, budgets []*policyv1.PodDisruptionBudget) (*framework.Preemption, *framework.Status) {
+// less returns the pods of a node that are less important than the attempt's.
+func less(a *framework.Attempt, n *state.NodeInfo) []*state.PodInfo {
 	var lower []*state.PodInfo
 	for _, p := range n.Pods {
 		if p.Priority < a.Pod.Priority {
 			lower = append(lower, p)
 		}
 	}
+	return lower
+}
+
+// victims finds the fewest and least important pods of lower that have to leave n, or says why that does not help.
+func victims(a *framework.Attempt, n *state.NodeInfo, lower []*state.PodInfo, budgets *guards) (*framework.Preemption, *framework.Status) {
 	if len(lower) == 0 {
 		return nil, noVictims
 	}
-	t := trial{a: a, n: n, removed: lower}
-	if a.Nominations != nil {
-		for _, p := range a.Nominations(n.Name) {
-			if p.Priority >= a.Pod.Priority && p.Pod.UID != a.Pod.Pod.UID {
-				t.coming = append(t.coming, p)
-			}
-		}
-	}
+	t := trial{a: a, n: n, removed: lower, coming: a.Counting(a.Snapshot.ComingTo(n.Name))}
 	if st := t.fits(); st != nil {
 		return nil, st
 	}
-	slices.SortFunc(lower, byImportance)
-	protected, free := split(lower, budgets)
+	lower = slices.SortedFunc(slices.Values(lower), byImportance)
+	protected, free := budgets.split(lower)
 	c := &framework.Preemption{Node: n.Name}
 	for _, p := range protected {
 		if !t.spare(p) {
@@ -107,42 +100,6 @@ func started(p *state.PodInfo) time.Time {
 
 var farFuture = time.Unix(1<<40, 0)
 
-// split tells pods whose eviction would go below a budget from the others. Pods take from budgets in order.
-func split(pods []*state.PodInfo, budgets []*policyv1.PodDisruptionBudget) (protected, free []*state.PodInfo) {
-	allowed := make([]int32, len(budgets))
-	for i, b := range budgets {
-		allowed[i] = b.Status.DisruptionsAllowed
-	}
-	for _, p := range pods {
-		violates := false
-		for i, b := range budgets {
-			if !covers(b, p.Pod) {
-				continue
-			}
-			if _, counted := b.Status.DisruptedPods[p.Pod.Name]; counted {
-				continue // the API server counts it already
-			}
-			if allowed[i]--; allowed[i] < 0 {
-				violates = true
-			}
-		}
-		if violates {
-			protected = append(protected, p)
-		} else {
-			free = append(free, p)
-		}
-	}
-	return protected, free
-}
-
-func covers(b *policyv1.PodDisruptionBudget, pod *corev1.Pod) bool {
-	if b.Namespace != pod.Namespace || len(pod.Labels) == 0 {
-		return false
-	}
-	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
-	return err == nil && !s.Empty() && s.Matches(labels.Set(pod.Labels))
-}
-
 // criteria say which of two candidates hurts less: the first that tells them apart decides, by less of a number.
 var criteria = [...]struct {
 	why string
@@ -179,13 +136,17 @@ func (h *hurt) compare(o *hurt) (int, string) {
 // priority among the most important victims, the lowest sum of priorities, the fewest victims, and the most important victim that has run for
 // the shortest time.
 func Best(cs []*framework.Preemption) *framework.Preemption {
-	best, second := 0, -1
 	hurts := make([]hurt, len(cs))
 	for i, c := range cs {
 		hurts[i] = hurtOf(c)
-		if i == 0 {
-			continue
-		}
+	}
+	return best(cs, hurts)
+}
+
+// best is Best, from what each of cs costs.
+func best(cs []*framework.Preemption, hurts []hurt) *framework.Preemption {
+	best, second := 0, -1
+	for i := 1; i < len(cs); i++ {
 		if less, _ := hurts[i].compare(&hurts[best]); less < 0 {
 			best, second = i, best
 		} else if second < 0 {

@@ -223,6 +223,9 @@ func (q *Queue) returnLocked(it *Item) {
 
 // helpsGroupLocked asks whether an event may help any pod that waits with the head.
 func (q *Queue) helpsGroupLocked(head *Item, e *framework.Event) bool {
+	if e.Kinds == framework.PodDelete && e.OldPod != nil && head.leads.pods[e.OldPod.UID] != nil {
+		return false // room that its own pods had for an attempt is no news
+	}
 	for _, it := range head.leads.pods {
 		if it.where == inGroup && q.helpsPodLocked(it, head, e) {
 			return true

@@ -101,6 +101,7 @@ func (q *Queue) putLocked(it *Item, w where, why string) {
 			q.waited = 0
 		}
 		q.waited |= it.interests
+		q.joinAlikeLocked(it)
 	}
 	q.enterLocked(it, why, places[w], time.Now())
 	q.heapOf(w).push(it)
@@ -119,6 +120,7 @@ func (q *Queue) leaveLocked(it *Item) {
 	if h := q.heapOf(it.where); h != nil {
 		h.remove(it)
 	}
+	q.leaveAlikeLocked(it)
 	it.where = nowhere
 }
 
@@ -164,6 +166,7 @@ func (q *Queue) expireLocked() {
 	}
 	for it := q.refused.first(); it != nil && now.Sub(it.Since) >= q.cfg.Flush; it = q.refused.first() {
 		q.refused.pop()
+		q.leaveAlikeLocked(it)
 		q.againLocked(it, "UnschedulableTimeout")
 	}
 }

@@ -67,13 +67,16 @@ type Item struct {
 	refusedBy []string
 	interests framework.Kinds // union of what the refusing plugins wait for
 	where     where
-	pos       int // in its heap
+	pos       int    // in its heap
+	alike     *alike // while it is unschedulable
+	place     int    // in alike
 	due       time.Time
 	gatedBy   string
 	// While the pod is in flight: the number of the first event since Pop, the pod's newest version, and whether it is gone.
 	popped  int64
 	newer   *state.PodInfo
 	removed bool
+	recall  bool  // Wake was called meanwhile
 	assumed int64 // how many events there had been when it got its node
 	// Of pod groups: of is the group of a pod. The group's head (see group.go) has leads and key instead, and in flight riders: the group's
 	// pods that were popped with it.
@@ -111,6 +114,9 @@ type Queue struct {
 	refused heap // those that wait for an event, the longest waiting first
 	// waited are the interests of all that are in refused, and perhaps of some that have left: other kinds of events help none of them.
 	waited framework.Kinds
+	// kinds are the pods in refused, together those whom the same events help.
+	kinds  map[string]*alike
+	key    []byte
 	flying int
 	// gated are the pods behind gates that events may open.
 	gated map[*Item]struct{}
@@ -150,7 +156,7 @@ func New(cfg Config) *Queue {
 		cfg.Entered = func(*state.PodInfo, string, Place, time.Time) {}
 	}
 	return &Queue{
-		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, groups: map[state.GroupKey]*members{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
+		cfg: cfg, items: map[types.UID]*Item{}, gated: map[*Item]struct{}{}, kinds: map[string]*alike{}, groups: map[state.GroupKey]*members{}, wake: make(chan struct{}), active: heap{less: func(a, b *Item) bool { return cfg.Less(&a.QueuedPod, &b.QueuedPod) }},
 		backoff: heap{less: dueFirst}, errors: heap{less: dueFirst}, refused: heap{less: waitsLonger},
 	}
 }
@@ -204,7 +210,10 @@ func (q *Queue) Set(pod *corev1.Pod) {
 		if e := (framework.Event{Kinds: framework.Self, OldPod: old, NewPod: pod}); q.helpsLocked(it, &e) {
 			q.leaveLocked(it)
 			q.againLocked(it, e.Label())
+			return
 		}
+		q.leaveAlikeLocked(it)
+		q.joinAlikeLocked(it)
 	default:
 		it.Pod = info
 		q.heapOf(it.where).fix(it)
@@ -241,7 +250,7 @@ func (q *Queue) Pop(ctx context.Context) *Item {
 			it = q.earlyLocked()
 		}
 		if it != nil {
-			it.where, it.removed = inFlight, false
+			it.where, it.removed, it.recall = inFlight, false, false
 			it.Attempts++
 			it.popped = q.base + int64(len(q.events))
 			q.flying++
@@ -325,6 +334,10 @@ func (q *Queue) Unschedulable(it *Item, refusedBy []string) {
 			return
 		}
 	}
+	if it.recall {
+		q.againLocked(it, woken)
+		return
+	}
 	it.Since = time.Now()
 	q.putLocked(it, inUnschedulable, attemptFailed)
 	q.armLocked()
@@ -380,15 +393,7 @@ func (q *Queue) Happened(e framework.Event) {
 			q.latest[i] = q.seq
 		}
 	}
-	var helped []*Item
-	if q.waited&e.Kinds != 0 {
-		for _, it := range q.refused.items {
-			if it.interests&e.Kinds != 0 && q.helpsLocked(it, &e) {
-				helped = append(helped, it)
-			}
-		}
-	}
-	for _, it := range helped {
+	for _, it := range q.helpedLocked(&e) {
 		q.leaveLocked(it)
 		q.againLocked(it, e.Label())
 	}

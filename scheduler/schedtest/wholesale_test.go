@@ -71,20 +71,14 @@ func TestWholesaleIsOneByOne(t *testing.T) {
 			alive[n.Name] = n
 		}
 		wholesale, each := engine(0), engine(50)
-		nominated := framework.Nominations(nil)
 		if rapid.Bool().Draw(t, "nominated") {
 			coming := state.NewPodInfo(schedtest.Pod("coming", schedtest.Asks("1", "1Gi"), schedtest.Priority(5), schedtest.Labelled("app", "x")))
-			nominated = func(node string) []*state.PodInfo {
-				if node == nodes[0].Name {
-					return []*state.PodInfo{coming}
-				}
-				return nil
-			}
+			h.Cache.Nominate(coming, nodes[0].Name)
 		}
 		for range rapid.IntRange(1, 20).Draw(t, "steps") {
 			churn(t, h, nodes, pods, there, alive)
 			p := state.NewPodInfo(rapid.SampledFrom(pods).Draw(t, "tried"))
-			a, b := wholesale.Decide(p, h.Cache.Refresh(), nominated), each.Decide(p, h.Cache.Refresh(), nominated)
+			a, b := wholesale.Decide(p, h.Cache.Refresh(), nil), each.Decide(p, h.Cache.Refresh(), nil)
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}

@@ -23,6 +23,7 @@ type Cache struct {
 	nodes      map[string]*entry
 	pods       map[types.UID]*placed
 	namespaces map[string]labels.Set
+	nominated  nominations
 	// What the snapshot does not know yet.
 	dirty          []*entry
 	changes        []change
@@ -58,7 +59,8 @@ type change struct {
 func NewCache() *Cache {
 	return &Cache{
 		nodes: map[string]*entry{}, pods: map[types.UID]*placed{}, namespaces: map[string]labels.Set{},
-		snap: newSnapshot(),
+		nominated: nominations{at: map[types.UID]string{}, on: map[string][]*PodInfo{}},
+		snap:      newSnapshot(),
 	}
 }
 
@@ -285,13 +287,18 @@ func (c *Cache) entryLocked(name string) *entry {
 
 // ownedLocked returns the node's info for changing and marks the node as changed.
 func (e *entry) ownedLocked(c *Cache) *NodeInfo {
-	if !e.dirty {
-		e.dirty = true
-		c.dirty = append(c.dirty, e)
-	}
+	e.changedLocked(c)
 	if e.shared {
 		e.shared = false
 		return e.info.clone()
 	}
 	return e.info
+}
+
+// changedLocked marks the node as changed.
+func (e *entry) changedLocked(c *Cache) {
+	if !e.dirty {
+		e.dirty = true
+		c.dirty = append(c.dirty, e)
+	}
 }

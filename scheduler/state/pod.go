@@ -40,9 +40,7 @@ type PodInfo struct {
 func NewPodInfo(pod *corev1.Pod) *PodInfo {
 	p := &PodInfo{Pod: pod, Key: pod.Namespace + "/" + pod.Name}
 	p.Request, p.ScoreCPU, p.ScoreMemory = requests(pod)
-	if pod.Spec.Priority != nil {
-		p.Priority = *pod.Spec.Priority
-	}
+	p.Priority = Priority(pod)
 	p.Ports, p.Uses = podkind.HostPorts(pod), uses(pod)
 	if p.Err = checkRules(&pod.Spec); p.Err != nil {
 		return p
@@ -51,6 +49,14 @@ func NewPodInfo(pod *corev1.Pod) *PodInfo {
 		p.Err = p.parseTerms(a)
 	}
 	return p
+}
+
+// Priority is a pod's; without one it is 0.
+func Priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
 }
 
 func (p *PodInfo) parseTerms(a *corev1.Affinity) (err error) {

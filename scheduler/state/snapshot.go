@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Snapshot is the cluster as one scheduling attempt sees it. It belongs to the scheduling loop and changes only in Cache.Refresh.
@@ -18,7 +19,7 @@ type Snapshot struct {
 
 	// Epoch is another one whenever nodes came, went or changed places, or their labels, taints or images changed.
 	Epoch int64
-	// Versions are other numbers, by place in Nodes, whenever a node or the pods on it have changed.
+	// Versions are other numbers, by place in Nodes, whenever a node, the pods on it or the pods nominated to it have changed.
 	Versions []int64
 
 	version int64
@@ -28,10 +29,13 @@ type Snapshot struct {
 	columns map[string]*Column
 	choices map[string]*Choice
 	index   *index
+	// coming are the nominated pods by place in Nodes, nominated their nodes' names.
+	coming    [][]*PodInfo
+	nominated map[types.UID]string
 }
 
 func newSnapshot() *Snapshot {
-	s := &Snapshot{places: map[string]int32{}, Namespaces: map[string]labels.Set{}}
+	s := &Snapshot{places: map[string]int32{}, nominated: map[types.UID]string{}, Namespaces: map[string]labels.Set{}}
 	s.index = newIndex(s)
 	return s
 }
@@ -74,13 +78,14 @@ func (c *Cache) Refresh() *Snapshot {
 	defer c.mu.Unlock()
 	s := c.snap
 	s.Namespaces = c.namespaces
+	c.nominateLocked(s)
 	if c.nodesChanged {
 		c.relistLocked(s)
 	}
 	for _, e := range c.dirty {
 		e.dirty, e.shared = false, true
 		if e.pos >= 0 && e.info.Node != nil {
-			s.Nodes[e.pos] = e.info
+			s.Nodes[e.pos], s.coming[e.pos] = e.info, c.nominated.on[e.info.Name]
 			s.version++
 			s.Versions[e.pos] = s.version
 		}
@@ -134,7 +139,7 @@ func (c *Cache) relistLocked(s *Snapshot) {
 		longest = max(longest, len(es))
 	}
 	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
-	s.Versions = s.Versions[:0]
+	s.Versions, s.coming = s.Versions[:0], s.coming[:0]
 	s.version++
 	s.places = make(map[string]int32, len(c.nodes))
 	for i := range longest {
@@ -143,6 +148,7 @@ func (c *Cache) relistLocked(s *Snapshot) {
 				e := es[i]
 				e.pos, e.shared = len(s.Nodes), true
 				s.Nodes, s.Versions = append(s.Nodes, e.info), append(s.Versions, s.version)
+				s.coming = append(s.coming, c.nominated.on[e.info.Name])
 				s.places[e.info.Name] = int32(e.pos) //nolint:gosec // nobody has so many nodes
 			}
 		}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package scheduler
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/state"
+)
+
+// nominate notes on which node preemption makes room for a pod; empty: on none. An earlier nomination is given up.
+func (s *Scheduler) nominate(pod *state.PodInfo, node string) {
+	if node == "" {
+		s.denominate(pod.Pod)
+		return
+	}
+	before := s.cache.Nominated(pod.Pod.UID)
+	s.cache.Nominate(pod, node)
+	if before != "" && before != node {
+		s.freed(pod.Pod, before)
+	}
+}
+
+// denominate takes a pod's nomination back. Unless the pod has come to that node, this frees the room that was kept for it.
+func (s *Scheduler) denominate(pod *corev1.Pod) {
+	node := s.cache.Unnominate(pod.UID)
+	if node == "" {
+		return
+	}
+	s.evictions.Forget(pod.UID) // it does not wait for them
+	if at, _ := s.cache.Where(pod.UID); at != node {
+		s.freed(pod, node)
+	}
+}
+
+// freed tells waiting pods that a node has more room, since a pod does not take it any more.
+func (s *Scheduler) freed(pod *corev1.Pod, node string) {
+	s.evictions.Gone(pod.UID)
+	room := s.cache.Room(node)
+	s.queue.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: pod, Room: room})
+	if room == nil {
+		return
+	}
+	for _, p := range room.Coming {
+		if p.Priority > state.Priority(pod) {
+			s.victimGone(p, room)
+		}
+	}
+}
+
+// victimGone has a nominated pod tried again when the last of its victims is gone, even if its room is another's by now: then it has to look
+// elsewhere.
+func (s *Scheduler) victimGone(p *state.PodInfo, room *state.Room) {
+	left := func(o *state.PodInfo) bool { return o.Priority < p.Priority && o.Pod.DeletionTimestamp != nil }
+	if !s.evictions.Of(p.Pod.UID) && !slices.ContainsFunc(room.Node.Pods, left) {
+		s.queue.Wake(p.Pod.UID)
+	}
+}
+
+// evicted is told when all victims of a pod have been deleted, or that could not be done.
+func (s *Scheduler) evicted(pod *corev1.Pod, err error) {
+	if err != nil {
+		s.queue.Wake(pod.UID)
+		return
+	}
+	room := s.cache.Room(s.cache.Nominated(pod.UID))
+	if room == nil {
+		return
+	}
+	for _, p := range room.Coming {
+		if p.Pod.UID == pod.UID {
+			s.victimGone(p, room)
+		}
+	}
+}

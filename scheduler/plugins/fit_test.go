@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plugins_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// TestFreedRoom: who is tried again when a pod has left a node of 4 CPUs.
+func TestFreedRoom(t *testing.T) {
+	pod := func(name, cpu string, priority int32) *corev1.Pod {
+		return schedtest.Pod(name, schedtest.Asks(cpu, ""), schedtest.Priority(priority))
+	}
+	never := pod("p", "4", 5)
+	never.Spec.PreemptionPolicy = new(corev1.PreemptNever)
+	tests := []struct {
+		name         string
+		pod, left    *corev1.Pod
+		stay, coming []*corev1.Pod
+		unknown      bool
+		want         bool
+	}{
+		{name: "it fits now", pod: pod("p", "3", 0), left: pod("x", "1", 0), stay: []*corev1.Pod{pod("a", "1", 0)}, want: true},
+		{name: "too little room", pod: pod("p", "3", 0), left: pod("x", "1", 0), stay: []*corev1.Pod{pod("a", "2", 0)}},
+		{name: "kept for a pod of its priority", pod: pod("p", "3", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "4", 5)}},
+		{name: "kept for a more important pod, but enough for both", pod: pod("p", "1", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "3", 9)}, want: true},
+		{name: "kept for a less important pod", pod: pod("p", "3", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("q", "4", 4)}, want: true},
+		{name: "kept for itself", pod: pod("p", "4", 5), left: pod("x", "4", 0), coming: []*corev1.Pod{pod("p", "4", 5)}, want: true},
+		{name: "a victim has left, others are there", pod: pod("p", "4", 5), left: pod("x", "2", 0), stay: []*corev1.Pod{pod("a", "2", 0)}},
+		{name: "nothing keeps it any more from driving others away", pod: pod("p", "4", 5), left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "2", 0)}, want: true},
+		{name: "more important pods stay", pod: pod("p", "4", 5), left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "1", 0), pod("b", "1", 7)}},
+		{name: "it drives nobody away", pod: never, left: pod("x", "2", 5), stay: []*corev1.Pod{pod("a", "2", 0)}},
+		{name: "nobody knows the room", pod: pod("p", "9", 0), left: pod("x", "1", 0), unknown: true, want: true},
+	}
+	for _, tc := range tests {
+		t.Run(tc.name, func(t *testing.T) {
+			infos := func(pods []*corev1.Pod) (out []*state.PodInfo) {
+				for _, p := range pods {
+					out = append(out, state.NewPodInfo(p))
+				}
+				return out
+			}
+			e := &framework.Event{Kinds: framework.PodDelete, OldPod: tc.left}
+			if !tc.unknown {
+				e.Room = &state.Room{Node: state.NewNodeInfo(schedtest.Node("n"), infos(tc.stay)...), Coming: infos(tc.coming)}
+			}
+			got := false
+			for _, h := range (plugins.NodeResourcesFit{}).EventsToRegister() {
+				got = got || h.About(e) && (h.Worth == nil || h.Worth(state.NewPodInfo(tc.pod), e))
+			}
+			if got != tc.want {
+				t.Errorf("worth a try = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

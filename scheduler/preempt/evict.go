@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preempt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/scheduler/state"
+)
+
+// evictAll has victims told, each by a writer of its own: preemptor names who drives them away, id is its UID or its group's. nodes are the
+// victims'.
+func (p *Plugin) evictAll(ctx context.Context, id types.UID, preemptor *corev1.Pod, victims []*state.PodInfo, node func(i int) string) {
+	uids := make([]types.UID, len(victims))
+	for i, v := range victims {
+		uids[i] = v.Pod.UID
+	}
+	p.cfg.Evictions.begin(id, uids)
+	if p.cfg.Chosen != nil {
+		p.cfg.Chosen(len(victims))
+	}
+	for i, v := range victims {
+		p.cfg.Later(ctx, func(ctx context.Context) {
+			gone, err := p.evict(ctx, v.Pod, preemptor, node(i))
+			if err != nil && ctx.Err() == nil {
+				p.cfg.Log.Warn("cannot preempt a pod", "pod", v.Key, "for", preemptor.Namespace+"/"+preemptor.Name, "err", err)
+			}
+			if last, err := p.cfg.Evictions.told(id, v.Pod.UID, gone, err); last && p.cfg.Ended != nil {
+				p.cfg.Ended(preemptor, err)
+			}
+		})
+	}
+}
+
+// evict tells a victim why, and deletes it with its own grace period. gone: it is gone already.
+func (p *Plugin) evict(ctx context.Context, victim, preemptor *corev1.Pod, node string) (gone bool, err error) {
+	pods := p.cfg.Client.CoreV1().Pods(victim.Namespace)
+	if !preempted(victim) {
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"uid": victim.UID},
+			"status": map[string]any{"conditions": []corev1.PodCondition{{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
+				Message:            preemptor.Spec.SchedulerName + ": preempting to accommodate a higher priority pod",
+				LastTransitionTime: metav1.NewTime(time.Now()), ObservedGeneration: victim.Generation,
+			}}},
+		})
+		if err != nil {
+			return false, fmt.Errorf("encode condition: %w", err)
+		}
+		if _, err := pods.Patch(ctx, victim.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			return isGone(err), ignoreGone(err)
+		}
+	}
+	if victim.DeletionTimestamp != nil {
+		return false, nil // it is on its way already
+	}
+	if err := pods.Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &victim.UID}}); err != nil {
+		return isGone(err), ignoreGone(err)
+	}
+	p.cfg.Event(victim, preemptor, node)
+	return false, nil
+}
+
+// isGone tells of an error that a victim is gone already or has been replaced by a namesake.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+func ignoreGone(err error) error {
+	if isGone(err) {
+		return nil
+	}
+	return err
+}

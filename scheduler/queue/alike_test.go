@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package queue_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"keelson/scheduler/framework"
+	"keelson/scheduler/plugins"
+	"keelson/scheduler/queue"
+	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
+)
+
+// TestAlikePodsAreAskedAboutOnce: a hint by class is asked once for pods that are alike, and once more for those nominated to the event's node.
+func TestAlikePodsAreAskedAboutOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []string
+		worth := func(pod *state.PodInfo, e *framework.Event) bool {
+			asked = append(asked, pod.Pod.Name[:1])
+			return strings.HasPrefix(pod.Pod.Name, e.OldPod.Name)
+		}
+		q := queue.New(queue.Config{
+			Less: plugins.PrioritySort{}.Less,
+			Rules: queue.Rules{Hints: map[string][]framework.ClusterEventWithHint{
+				"Fit": {{On: framework.PodDelete, ByClass: true, Worth: worth}, {On: framework.Self}}, "Own": {{On: framework.PodDelete, Worth: worth}},
+			}},
+		})
+		defer q.Close()
+		wait := func(by string, pods ...*corev1.Pod) {
+			for _, p := range pods {
+				q.Set(p)
+				q.Unschedulable(pop(t, q), []string{by})
+			}
+		}
+		kept := schedtest.Pod("n1")
+		wait("Fit", schedtest.Pod("a1"), schedtest.Pod("a2"), kept, schedtest.Pod("a3"), schedtest.Pod("b1", schedtest.Priority(1)),
+			schedtest.Pod("b2", schedtest.Priority(1)), schedtest.Pod("c1", schedtest.Asks("1", "")))
+		wait("Own", schedtest.Pod("o1"), schedtest.Pod("o2"))
+		time.Sleep(time.Minute) // no backoff is left
+		room := &state.Room{Node: state.NewNodeInfo(schedtest.Node("x")), Coming: []*state.PodInfo{state.NewPodInfo(kept)}}
+		q.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("a"), Room: room})
+		slices.Sort(asked)
+		if got := strings.Join(asked, " "); got != "a b c n o o" {
+			t.Errorf("asked about %q, want each kind once", got)
+		}
+		var back []string
+		for it := pop(t, q); it != nil; it = pop(t, q) {
+			back = append(back, name(it))
+			q.Unschedulable(it, []string{"Fit"})
+		}
+		slices.Sort(back)
+		if got := strings.Join(back, " "); got != "a1 a2 a3" {
+			t.Errorf("tried again: %q, want a1 a2 a3", got)
+		}
+		// Who asks for something else than before is of another kind.
+		time.Sleep(time.Minute)
+		changed := schedtest.Pod("b1", schedtest.Priority(1), schedtest.With(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "b"} }))
+		q.Set(changed)
+		if it := pop(t, q); name(it) != "b1" {
+			t.Fatalf("popped %q, want b1, which changed", name(it))
+		}
+		asked = nil
+		q.Happened(framework.Event{Kinds: framework.PodDelete, OldPod: schedtest.Pod("z")})
+		slices.Sort(asked)
+		if got := strings.Join(asked, " "); got != "a b c o o" && got != "b c n o o" {
+			t.Errorf("asked about %q", got)
+		}
+	})
+}
+
+// TestWake: a pod that is woken by name is tried again, wherever it is.
+func TestWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(nil)
+		defer q.Close()
+		pod := schedtest.Pod("a")
+		q.Wake(pod.UID) // nobody knows it
+		q.Set(pod)
+		q.Wake(pod.UID) // it is ready anyway
+		it := pop(t, q)
+		q.Wake(pod.UID)
+		q.Unschedulable(it, []string{"Fit"})
+		it = pop(t, q)
+		if name(it) != "a" {
+			t.Fatal("woken during its attempt, it waits")
+		}
+		q.Unschedulable(it, []string{"Fit"})
+		if it := pop(t, q); it != nil {
+			t.Fatal("it was woken once, and is tried again twice")
+		}
+		q.Wake(pod.UID)
+		if it = pop(t, q); name(it) != "a" {
+			t.Error("woken while it waits, it is not tried again")
+		}
+	})
+}
