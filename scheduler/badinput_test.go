@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	})
 }
 
-// vanish has the node go while its first pod is on the way to it.
+// vanish has the node go while pod a is on the way to it.
 type vanish struct {
 	c    *cluster
 	once atomic.Bool
@@ -113,8 +113,8 @@ func (*vanish) Name() string { return "Vanish" }
 
 func (*vanish) PreBindPreFlight(*framework.CycleState, *state.PodInfo, string) bool { return true }
 
-func (v *vanish) PreBind(ctx context.Context, _ *framework.CycleState, _ *state.PodInfo, node string) error {
-	if !v.once.CompareAndSwap(false, true) {
+func (v *vanish) PreBind(ctx context.Context, _ *framework.CycleState, pod *state.PodInfo, node string) error {
+	if pod.Pod.Name != "a" || !v.once.CompareAndSwap(false, true) {
 		return nil
 	}
 	err := v.c.CoreV1().Nodes().Delete(ctx, node, metav1.DeleteOptions{})
