@@ -244,3 +244,8 @@ func TestMissingCapabilities(t *testing.T) {
 		}
 	}
 }
+
+// TestRoleWithoutLog: a part that is given no place for its log discards it.
+func TestRoleWithoutLog(t *testing.T) {
+	RoleConfig{}.log().Error("nobody reads this")
+}

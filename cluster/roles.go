@@ -49,7 +49,8 @@ type RoleConfig struct {
 	Etcd    EtcdConfig
 	// AcceptDataLoss is Config.AcceptDataLoss.
 	AcceptDataLoss bool
-	LogTo          io.Writer
+	// LogTo takes the log; nil discards it.
+	LogTo io.Writer
 	Options
 	// Election is how controllers and schedulers of which several run agree on one that works.
 	Election ElectionOptions
@@ -66,7 +67,11 @@ func (r RoleConfig) log() *slog.Logger {
 	if r.Verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(log.Fold(slog.NewTextHandler(r.LogTo, &slog.HandlerOptions{Level: level})))
+	to := r.LogTo
+	if to == nil {
+		to = io.Discard
+	}
+	return slog.New(log.Fold(slog.NewTextHandler(to, &slog.HandlerOptions{Level: level})))
 }
 
 // config is a cluster's of which the role is a part.

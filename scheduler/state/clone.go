@@ -3,8 +3,7 @@
 package state
 
 // Clone is a cache of its own with the same nodes and namespaces, and the pods but for those that without names; it has no
-// nominations. It is there to try something on. What it
-// shares with c neither changes.
+// nominations. It is there to try something on. What it shares with c neither changes.
 func (c *Cache) Clone(without func(*PodInfo) bool) *Cache {
 	out := NewCache()
 	c.mu.Lock()
