@@ -79,6 +79,7 @@ func (s *Informers) InformerFor(obj runtime.Object, usual internalinterfaces.New
 	if inf = ofSource(s.source, s.scope, obj, s.resync); inf == nil {
 		inf = usual(s.client, s.resync)
 	}
+	inf = &oneListener{SharedIndexInformer: inf}
 	s.informers[t] = inf
 	return inf
 }
