@@ -64,20 +64,10 @@ func Decision(a *framework.Attempt, attempt int, wait time.Duration) *mark.Decis
 
 // tied counts the nodes with the chosen one's total; 0: it was the only one.
 func tied(a *framework.Attempt) int {
-	at := slices.Index(a.Feasible, a.Chosen)
-	if at < 0 || at >= len(a.Totals) {
+	if len(a.Best) < 2 {
 		return 0
 	}
-	n := 0
-	for _, total := range a.Totals {
-		if total == a.Totals[at] {
-			n++
-		}
-	}
-	if n < 2 {
-		return 0
-	}
-	return n
+	return len(a.Best)
 }
 
 type measured struct {
@@ -235,35 +225,38 @@ func giveRules(out []mark.NodeScore, a *framework.Attempt, places []int) {
 
 // leading returns the places of the best nodes, the chosen one first.
 func leading(a *framework.Attempt, small bool) []int {
-	before := func(x, y int) bool {
-		if (a.Feasible[x] == a.Chosen) != (a.Feasible[y] == a.Chosen) {
-			return a.Feasible[x] == a.Chosen
-		}
-		return a.Totals[x] > a.Totals[y]
-	}
 	if small {
 		all := make([]int, len(a.Totals))
 		for i := range all {
 			all[i] = i
 		}
-		slices.SortStableFunc(all, func(x, y int) int {
+		slices.SortFunc(all, func(x, y int) int {
 			switch {
-			case before(x, y):
+			case x == a.ChosenAt:
 				return -1
-			case before(y, x):
+			case y == a.ChosenAt:
 				return 1
 			}
-			return cmp.Compare(a.Feasible[x].Name, a.Feasible[y].Name)
+			return cmp.Or(cmp.Compare(a.Totals[y], a.Totals[x]), cmp.Compare(a.Feasible[x].Name, a.Feasible[y].Name))
 		})
 		return all
 	}
-	lead := make([]int, 0, maxScores+1)
-	for i := range a.Totals {
-		if len(lead) == maxScores && !before(i, lead[maxScores-1]) {
+	lead := append(make([]int, 0, maxScores+1), a.ChosenAt)
+	for _, i := range a.Best {
+		if len(lead) == maxScores {
+			return lead
+		}
+		if int(i) != a.ChosenAt {
+			lead = append(lead, int(i))
+		}
+	}
+	most := a.Totals[a.ChosenAt]
+	for i, total := range a.Totals {
+		if total == most || len(lead) == maxScores && total <= a.Totals[lead[maxScores-1]] {
 			continue
 		}
 		at := len(lead)
-		for at > 0 && before(i, lead[at-1]) {
+		for a.Totals[lead[at-1]] < total { // the first has the most
 			at--
 		}
 		lead = slices.Insert(lead, at, i)

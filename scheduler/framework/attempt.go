@@ -40,7 +40,10 @@ type Attempt struct {
 	Raw      [][]int64
 	Scores   [][]int64
 	Totals   []int64
+	// Best are the places in Totals of the largest, in their order.
+	Best     []int32
 	Chosen   *state.NodeInfo
+	ChosenAt int // in Feasible
 	// NominatedBefore is the node where an earlier attempt made room for this pod; "": none.
 	NominatedBefore string
 	but             func(*state.PodInfo) bool // tells which nominated pods do not count; nil: all do

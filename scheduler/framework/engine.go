@@ -18,10 +18,13 @@ type Engine struct {
 	percent     int
 	rand        *rand.Rand
 
+	feasible []*state.NodeInfo // room for those of an attempt
+
 	next    int // where to go on looking, so that every node gets its turn
 	attempt Attempt
 	scores  [][]int64
 	raw     [][]int64
+	leaders []int32      // room for Attempt.Best
 	ranking []NodeScorer // of this attempt, by scorer; nil: all nodes are equal to it
 	results []*Status
 	places  []int32 // of the feasible nodes, when all were judged at once
@@ -94,8 +97,8 @@ func (e *Engine) fit(pod *state.PodInfo, s *state.Snapshot, but func(*state.PodI
 	begin := time.Now()
 	e.class = nil
 	a := &e.attempt
-	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, but: but, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: a.Feasible[:0],
-		ScoredBy: a.ScoredBy[:0], Ruled: a.Ruled[:0], Raw: a.Raw[:0], Scores: a.Scores[:0], Totals: a.Totals[:0]}
+	*a = Attempt{Pod: pod, Cycle: &CycleState{}, Snapshot: s, but: but, Filters: a.Filters[:0], Refused: a.Refused[:0], Feasible: e.feasible[:0],
+		ScoredBy: a.ScoredBy[:0], Ruled: a.Ruled[:0], Raw: a.Raw[:0], Scores: a.Scores[:0]}
 	if len(s.Nodes) == 0 {
 		return a
 	}
@@ -134,7 +137,8 @@ func (e *Engine) choose(a *Attempt, advice *Advice) {
 		if advice != nil {
 			advice.score(a)
 		}
-		a.Chosen = a.Feasible[e.best(a.Totals)]
+		a.ChosenAt = int(e.best(a))
+		a.Chosen = a.Feasible[a.ChosenAt]
 		a.ScoreTook = time.Since(begin)
 	}
 }
@@ -202,7 +206,7 @@ func (e *Engine) filter(a *Attempt, nodes []*state.NodeInfo, local int) {
 		n := nodes[i]
 		a.looked(n, check(i, n))
 	}
-	e.next = start + a.Looked
+	e.next, e.feasible = start+a.Looked, a.Feasible
 }
 
 // looked notes a filters' verdict.
@@ -232,6 +236,7 @@ func (e *Engine) checker(a *Attempt, nodes []*state.NodeInfo, local int) func(in
 		return func(_ int, n *state.NodeInfo) *Status { return Check(a.Filters, n) }
 	}
 	c := e.classOf(a, local)
+	c.seen = -1 // goroutines that count nothing judge a part of the nodes
 	return func(i int, n *state.NodeInfo) *Status {
 		if st := c.judge(a, i); st != nil {
 			return st
@@ -367,27 +372,13 @@ func buffer(kept [][]int64, i, n int) []int64 {
 }
 
 // best returns the place of the largest total, any of several with the same chance.
-func (e *Engine) best(totals []int64) int {
-	best, equal := 0, 1
-	for i := 1; i < len(totals); i++ {
-		switch {
-		case totals[i] > totals[best]:
-			best, equal = i, 1
-		case totals[i] == totals[best]:
-			equal++
-		}
+func (e *Engine) best(a *Attempt) int32 {
+	if len(a.Best) == 0 {
+		e.leaders = largest(e.leaders[:0], a.Totals)
+		a.Best = e.leaders
 	}
-	if equal == 1 {
-		return best
+	if len(a.Best) == 1 {
+		return a.Best[0]
 	}
-	skip := e.rand.IntN(equal)
-	for i := best; ; i++ {
-		if totals[i] != totals[best] {
-			continue
-		}
-		if skip == 0 {
-			return i
-		}
-		skip--
-	}
+	return a.Best[e.rand.IntN(len(a.Best))]
 }

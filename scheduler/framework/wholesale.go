@@ -21,10 +21,11 @@ func (e *Engine) wholesale(a *Attempt, nodes []*state.NodeInfo, local int) bool 
 // filterAll judges all nodes of the snapshot.
 func (e *Engine) filterAll(a *Attempt, c *class) {
 	nodes := a.Snapshot.Nodes
-	for place, v := range a.Snapshot.Versions {
-		if c.judged[place] != v {
-			c.judge(a, place)
-		}
+	c.judgeAll(a)
+	if c.refused == 0 && c.filters == len(a.Filters) && !a.Snapshot.AnyComing() {
+		a.Looked, a.Feasible = len(nodes), nodes
+		e.places = everyPlace(e.places, len(nodes))
+		return
 	}
 	e.results = append(e.results[:0], c.status...)
 	out := e.results
@@ -43,6 +44,19 @@ func (e *Engine) filterAll(a *Attempt, c *class) {
 			e.places = append(e.places, int32(place)) //nolint:gosec // there are fewer nodes
 		}
 	}
+	e.feasible = a.Feasible
+}
+
+// everyPlace is 0 to n-1, in the place of s.
+func everyPlace(s []int32, n int) []int32 {
+	if len(s) == n && s[0] == 0 && int(s[n-1]) == n-1 { // all are different, and in their order but for one turn
+		return s
+	}
+	s = s[:0]
+	for place := range n {
+		s = append(s, int32(place)) //nolint:gosec // there are fewer nodes
+	}
+	return s
 }
 
 // sample keeps only as many of the nodes that fit as are enough, beginning where the last sample ended. It does so where a scorer has to be
@@ -86,9 +100,13 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 		}
 		return out
 	}
-	a.Totals = buffer(e.scores, len(e.scorers), n)
-	for j, place := range e.places {
-		a.Totals[j] = c.base[place]
+	if everywhere && e.allKnown(c) {
+		a.Totals, a.Best = c.base, c.best()
+	} else {
+		a.Totals = buffer(e.scores, len(e.scorers), n)
+		for j, place := range e.places {
+			a.Totals[j] = c.base[place]
+		}
 	}
 	for i, w := range e.scorers {
 		scorer := e.ranking[i]
@@ -121,4 +139,14 @@ func (e *Engine) scoreAll(a *Attempt, c *class) {
 		}
 		a.scored(w, scorer, raw, scores)
 	}
+}
+
+// allKnown tells whether a node's total is the base that is known of it, whichever other nodes fit.
+func (e *Engine) allKnown(c *class) bool {
+	for i, scorer := range e.ranking {
+		if _, absolute := scorer.(Absolute); scorer != nil && (!absolute || c.raw[i] == nil) {
+			return false
+		}
+	}
+	return true
 }

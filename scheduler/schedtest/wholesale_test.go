@@ -3,6 +3,8 @@
 package schedtest_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,9 +84,76 @@ func TestWholesaleIsOneByOne(t *testing.T) {
 			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
 				t.Fatalf("%s: verdicts (-one by one +all at once):\n%s", p.Key, diff)
 			}
+			if diff := cmp.Diff(largest(a.Totals), a.Best); diff != "" {
+				t.Fatalf("%s: the best (-by their totals +as the attempt has them):\n%s", p.Key, diff)
+			}
 			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
 				t.Fatalf("%s: scores (-one by one +all at once):\n%s", p.Key, diff)
 			}
+		}
+	})
+}
+
+func largest(totals []int64) (at []int32) {
+	for i, total := range totals {
+		if total == slices.Max(totals) {
+			at = append(at, int32(i))
+		}
+	}
+	return at
+}
+
+// TestBestFollowsChanges: where all nodes fit and nothing but what is on them tells them apart, the engine looks only at nodes that have changed
+// since the last pod that was alike. It decides as one does that looks at all.
+func TestBestFollowsChanges(t *testing.T) {
+	engine := func() *framework.Engine {
+		return framework.NewEngine(plugins.Default("default-scheduler", plugins.Options{}), 1, 1)
+	}
+	shapes := []schedtest.PodOption{schedtest.Asks("100m", "500Mi"), schedtest.Asks("10m", "10Mi"), schedtest.Asks("", "")}
+	rapid.Check(t, func(t *rapid.T) {
+		h := schedtest.New(1, 1)
+		for i := range rapid.IntRange(1, 20).Draw(t, "nodes") {
+			h.Add(schedtest.Node(fmt.Sprintf("n-%d", i)))
+		}
+		kept := engine()
+		var there []*corev1.Pod
+		for step := range rapid.IntRange(1, 40).Draw(t, "steps") {
+			name := fmt.Sprintf("n-%d", rapid.IntRange(0, 25).Draw(t, "node"))
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0:
+				h.Add(schedtest.Node(name))
+			case 1:
+				h.Cache.RemoveNode(name)
+			case 2:
+				h.Add(schedtest.Node(name, schedtest.Cordoned()))
+			case 3, 4:
+				if len(there) > 0 {
+					h.Cache.RemovePod(there[0].UID)
+					there = there[1:]
+				}
+			}
+			p := schedtest.Pod(fmt.Sprintf("p-%d", step), rapid.SampledFrom(shapes).Draw(t, "shape"))
+			info := state.NewPodInfo(p)
+			a, b := kept.Decide(info, h.Cache.Refresh(), nil), engine().Decide(info, h.Cache.Refresh(), nil)
+			if diff := cmp.Diff(verdict(b), verdict(a)); diff != "" {
+				t.Fatalf("step %d: verdicts (-of all +of those that changed):\n%s", step, diff)
+			}
+			if diff := cmp.Diff(ranked(b), ranked(a)); diff != "" {
+				t.Fatalf("step %d: scores (-of all +of those that changed):\n%s", step, diff)
+			}
+			if diff := cmp.Diff(largest(a.Totals), a.Best); diff != "" {
+				t.Fatalf("step %d: the best (-by their totals +as the attempt has them):\n%s", step, diff)
+			}
+			if a.Chosen == nil {
+				continue
+			}
+			if a.Feasible[a.ChosenAt] != a.Chosen || len(a.Best) > 0 && !slices.Contains(a.Best, int32(a.ChosenAt)) {
+				t.Fatalf("step %d: chose %s, at %d of the best %v", step, a.Chosen.Name, a.ChosenAt, a.Best)
+			}
+			if err := h.Cache.Assume(info, a.Chosen.Name); err != nil {
+				t.Fatal(err)
+			}
+			there = append(there, p)
 		}
 	})
 }

@@ -3,10 +3,13 @@
 package state
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestNodeChangesAndGoes: a node that has changed since the last refresh, and is gone before the next, takes no other node's place.
@@ -31,5 +34,49 @@ func TestNodeChangesAndGoes(t *testing.T) {
 				t.Errorf("%s is gone: %s is in the list, and by its name there is %v", gone, n.Name, s.Node(n.Name))
 			}
 		}
+	}
+}
+
+// TestChanged: what has changed since a version is known, as long as it is not too long ago and the nodes are the same.
+func TestChanged(t *testing.T) {
+	node := func(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	c := NewCache()
+	for i := range 3 {
+		c.SetNode(node(fmt.Sprintf("n-%d", i)))
+	}
+	s := c.Refresh()
+	at := s.Version()
+	touch := func(name string) {
+		p := NewPodInfo(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("pod-on-" + name)}})
+		if err := c.Assume(p, name); err != nil {
+			t.Fatal(err)
+		}
+		c.Refresh()
+		c.Forget(p.Pod.UID)
+		c.Refresh()
+	}
+	touch("n-1")
+	touch("n-2")
+	if got, known := s.Changed(at); !known || !slices.Equal(got, []int32{1, 1, 2, 2}) {
+		t.Errorf("two nodes have changed, twice: got %v, known %v", got, known)
+	}
+	if got, known := s.Changed(s.Version()); !known || len(got) != 0 {
+		t.Errorf("since now: got %v, known %v", got, known)
+	}
+	for range 2000 {
+		touch("n-0")
+	}
+	if got, known := s.Changed(at); known {
+		t.Errorf("4000 changes are remembered: %d", len(got))
+	}
+	recent := s.Version()
+	touch("n-1")
+	if got, known := s.Changed(recent); !known || !slices.Equal(got, []int32{1, 1}) {
+		t.Errorf("the last change: got %v, known %v", got, known)
+	}
+	c.SetNode(node("n-3"))
+	c.Refresh()
+	if got, known := s.Changed(recent); known {
+		t.Errorf("nodes may be at other places now: got %v", got)
 	}
 }

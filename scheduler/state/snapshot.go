@@ -23,6 +23,8 @@ type Snapshot struct {
 	Versions []int64
 
 	version int64
+	changed []int32 // the places that got the versions after logged, in their order
+	logged  int64
 	places  map[string]int32 // in Nodes, by name
 	soft    int              // nodes with PreferNoSchedule taints
 	images  map[string]int
@@ -86,8 +88,7 @@ func (c *Cache) Refresh() *Snapshot {
 		e.dirty, e.shared = false, true
 		if e.pos >= 0 && e.info.Node != nil {
 			s.Nodes[e.pos], s.coming[e.pos] = e.info, c.nominated.on[e.info.Name]
-			s.version++
-			s.Versions[e.pos] = s.version
+			s.changedAt(e.pos)
 		}
 	}
 	c.dirty = c.dirty[:0]
@@ -117,6 +118,31 @@ func (c *Cache) Refresh() *Snapshot {
 	return s
 }
 
+// maxLogged bounds how many of the last changes are known; from about so many on it is as quick to look at all nodes.
+const maxLogged = 1024
+
+// changedAt gives the node at a place its next version.
+func (s *Snapshot) changedAt(place int) {
+	s.version++
+	s.Versions[place] = s.version
+	if len(s.changed) == maxLogged {
+		s.changed, s.logged = append(s.changed[:0], s.changed[maxLogged/2:]...), s.logged+maxLogged/2
+	}
+	s.changed = append(s.changed, int32(place)) //nolint:gosec // nobody has so many nodes
+}
+
+// Version is the newest of Versions.
+func (s *Snapshot) Version() int64 { return s.version }
+
+// Changed returns the places whose versions are newer than since, some of them more than once. It does not know when that is long ago, or
+// nodes have changed places since.
+func (s *Snapshot) Changed(since int64) (places []int32, known bool) {
+	if since < s.logged {
+		return nil, false
+	}
+	return s.changed[since-s.logged:], true
+}
+
 // relistLocked orders the nodes anew: by zone, each zone's nodes by name, zones taking turns.
 func (c *Cache) relistLocked(s *Snapshot) {
 	zones := map[string][]*entry{}
@@ -141,6 +167,7 @@ func (c *Cache) relistLocked(s *Snapshot) {
 	s.Nodes = make([]*NodeInfo, 0, len(c.nodes))
 	s.Versions, s.coming = s.Versions[:0], s.coming[:0]
 	s.version++
+	s.changed, s.logged = s.changed[:0], s.version
 	s.places = make(map[string]int32, len(c.nodes))
 	for i := range longest {
 		for _, z := range names {
