@@ -86,7 +86,7 @@ func (c components) agent(ctx context.Context, name string) corev1.ComponentCond
 	switch {
 	case apierrors.IsNotFound(err), err == nil && (l == nil || l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil):
 		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Message: fmt.Sprintf(
-			"it is no part of the API server's process, and nobody holds the lease kube-system/%s: it does not run, or without leader election", name)}
+			"nobody holds the lease kube-system/%s: it does not run, or runs without leader election", name)}
 	case err != nil:
 		return corev1.ComponentCondition{Status: corev1.ConditionUnknown, Error: err.Error()}
 	}

@@ -37,7 +37,7 @@ func TestComponentsAreAsked(t *testing.T) {
 		"stopped":              {lease: lease("", time.Second), want: corev1.ConditionFalse, stored: corev1.ConditionTrue, words: "its leader gave the lease kube-system/kube-scheduler back 1s ago"},
 		"unknown": {
 			store: errors.New("disk full"), want: corev1.ConditionUnknown, stored: corev1.ConditionFalse,
-			words: "it is no part of the API server's process, and nobody holds the lease kube-system/kube-scheduler: it does not run, or without leader election",
+			words: "nobody holds the lease kube-system/kube-scheduler: it does not run, or runs without leader election",
 		},
 	} {
 		c := components{

@@ -59,6 +59,11 @@ func statusCommand(std Stdio) *cobra.Command {
 		}
 		_, err = fmt.Fprintf(std.Out, "nodes     %d of %d Ready\npods      %d of %d Running\nmemory    %d MB, %d MB at most since the start\n",
 			s.NodesReady, s.Nodes, s.PodsRunning, s.Pods, s.MemoryMB, s.PeakMB)
+		for _, line := range s.Components {
+			if err == nil {
+				_, err = fmt.Fprintln(std.Out, "unhealthy "+line)
+			}
+		}
 		return err
 	}
 	return c

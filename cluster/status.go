@@ -15,6 +15,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"keelson/api/networking/wireguard"
@@ -42,6 +44,8 @@ type Status struct {
 	CNI string
 	// WireGuard says which nodes encrypt what they send to each other's pods; empty: none does.
 	WireGuard string
+	// Components are those of the control plane that are not known to be healthy, with why.
+	Components []string
 }
 
 // ReadStatus asks the instance that runs on dir, if one does.
@@ -62,7 +66,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 	if err != nil {
 		return s, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	s.URL = cfg.Host
+	s.URL, cfg.WarningHandler = cfg.Host, rest.NoWarnings{} // that component statuses are old is no news to whom asks for a status
 	c, err := client.Remote(cfg, "keelson-status/"+KubernetesVersion)
 	if err != nil {
 		return s, err
@@ -75,6 +79,7 @@ func ReadStatus(ctx context.Context, dir DataDir) (Status, error) {
 		pods, err = c.CoreV1().Pods("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err == nil {
 			s.count(nodes, pods)
+			s.Components = unhealthy(ctx, c)
 		}
 	}
 	if err != nil {
@@ -92,6 +97,23 @@ func firewalls(dir DataDir) []string {
 	var out []string
 	for _, f := range found {
 		out = append(out, f.String())
+	}
+	return out
+}
+
+// unhealthy says of components of the control plane what is wrong. What cannot be asked is not told: older servers have no such objects.
+func unhealthy(ctx context.Context, c kubernetes.Interface) []string {
+	all, err := c.CoreV1().ComponentStatuses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, s := range all.Items {
+		for _, cond := range s.Conditions {
+			if cond.Type == corev1.ComponentHealthy && cond.Status != corev1.ConditionTrue {
+				out = append(out, s.Name+": "+strings.TrimSpace(cond.Message+" "+cond.Error))
+			}
+		}
 	}
 	return out
 }

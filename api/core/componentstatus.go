@@ -29,13 +29,9 @@ func ComponentStatus() *kind.Kind {
 				if cond.Type != corev1.ComponentHealthy {
 					continue
 				}
-				status := "Unhealthy"
-				switch cond.Status {
-				case corev1.ConditionTrue:
+				status := "Unhealthy" // also where nobody knows, as Kubernetes' table has it; the message says so
+				if cond.Status == corev1.ConditionTrue {
 					status = "Healthy"
-				case corev1.ConditionUnknown:
-					status = "Unknown"
-				case corev1.ConditionFalse:
 				}
 				return []any{c.Name, status, cond.Message, cond.Error}
 			}

@@ -104,3 +104,16 @@ func TestNodeRow(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// TestComponentStatusRow: what is not known to be healthy is Unhealthy in the table, whatever else the object says.
+func TestComponentStatusRow(t *testing.T) {
+	for status, want := range map[corev1.ConditionStatus]string{
+		corev1.ConditionTrue: "Healthy", corev1.ConditionFalse: "Unhealthy", corev1.ConditionUnknown: "Unhealthy",
+	} {
+		c := &corev1.ComponentStatus{Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: status, Message: "m"}}}
+		row := ComponentStatus().Row(c)
+		if row[1] != want || row[2] != "m" {
+			t.Errorf("%s: row %v, want %s", status, row, want)
+		}
+	}
+}

@@ -4,14 +4,26 @@ package admission
 
 import (
 	"maps"
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
+	"unicode/utf8"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ChangedFields names the fields in which two objects of one type differ, two levels deep ("spec.tolerations", "metadata.labels"), sorted.
-// It is for plugins that cannot know: those that apply what others wrote.
+// Bounds of what ChangedFields tells, whose names a webhook chooses.
+const (
+	mostFields   = 12
+	longestField = 160
+)
+
+// ChangedFields names the fields in which two objects of one type differ, sorted: "metadata.labels[team]", "spec.containers[app].image".
+// A list whose elements have no names is one field, and so is an element that is there once only. Where more than mostFields differ,
+// it names what holds them, in as many levels as there is room for, and at least two. It is for plugins that cannot know: those that
+// apply what others wrote.
 func ChangedFields(before, after runtime.Object) []string {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(before)
 	if err != nil {
@@ -21,19 +33,121 @@ func ChangedFields(before, after runtime.Object) []string {
 	if err != nil {
 		return nil
 	}
-	var out []string
-	for _, top := range differing(was, is) {
-		a, ok1 := was[top].(map[string]any)
-		b, ok2 := is[top].(map[string]any)
-		if !ok1 && !ok2 {
-			out = append(out, top)
-			continue
-		}
-		for _, field := range differing(a, b) {
-			out = append(out, top+"."+field)
+	fields := changedFields(was, is, math.MaxInt)
+	for levels := deepest; len(fields) > mostFields && levels >= 2; levels-- {
+		fields = changedFields(was, is, levels)
+	}
+	return fields
+}
+
+// deepest is how many levels are tried first where there are too many fields.
+const deepest = 8
+
+// changedFields names what differs in that many levels.
+func changedFields(was, is map[string]any, levels int) []string {
+	d := &difference{levels: levels}
+	d.ofMaps("", "", was, is, 0)
+	for i, f := range d.fields {
+		d.fields[i] = shortened(f)
+	}
+	return slices.Compact(d.fields)
+}
+
+// difference collects the paths of fields that differ.
+type difference struct {
+	levels int
+	fields []string
+}
+
+// of compares the values at a path, whose last part is the field name.
+func (d *difference) of(path, name string, was, is any, level int) {
+	a, mapA := was.(map[string]any)
+	b, mapB := is.(map[string]any)
+	if level < d.levels && (mapA || was == nil) && (mapB || is == nil) && len(a)+len(b) > 0 {
+		d.ofMaps(path, name, a, b, level)
+		return
+	}
+	if level < d.levels {
+		a, nameA := elementsByName(was)
+		b, nameB := elementsByName(is)
+		if nameA != "" && nameA == nameB {
+			d.ofElements(path, a, b, level)
+			return
 		}
 	}
-	return out
+	d.fields = append(d.fields, path)
+}
+
+func (d *difference) ofMaps(path, name string, was, is map[string]any, level int) {
+	for _, key := range differing(was, is) {
+		at := key
+		switch {
+		case keyed[name] || !fieldName.MatchString(key):
+			at = path + bracket(key)
+		case path != "":
+			at = path + "." + key
+		}
+		d.of(at, key, was[key], is[key], level+1)
+	}
+}
+
+func (d *difference) ofElements(path string, was, is map[string]any, level int) {
+	for _, key := range differing(was, is) {
+		at := path + bracket(key)
+		if was[key] == nil || is[key] == nil {
+			d.fields = append(d.fields, at)
+			continue
+		}
+		d.of(at, "", was[key], is[key], level+1)
+	}
+}
+
+var (
+	// keyed are the fields that hold maps with keys of the user's.
+	keyed = map[string]bool{
+		"labels": true, "annotations": true, "matchLabels": true, "nodeSelector": true, "limits": true, "requests": true, "capacity": true,
+		"overhead": true, "data": true, "stringData": true, "binaryData": true, "parameters": true,
+	}
+	// names are the fields by which elements of lists are known, in Kubernetes' merge keys.
+	names     = []string{"name", "key", "mountPath", "uid", "topologyKey", "type"}
+	fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
+)
+
+// bracket writes a key; one with signs that a terminal might obey is quoted.
+func bracket(key string) string {
+	if quoted := strconv.Quote(key); quoted != `"`+key+`"` {
+		key = quoted
+	}
+	return "[" + key + "]"
+}
+
+// elementsByName are the elements of a list by their names, and which field that is; empty: they have none, or not each its own.
+func elementsByName(v any) (map[string]any, string) {
+	list, _ := v.([]any)
+	for _, field := range names {
+		out := make(map[string]any, len(list))
+		for _, e := range list {
+			m, _ := e.(map[string]any)
+			if name, ok := m[field].(string); ok {
+				out[name] = e
+			}
+		}
+		if len(list) > 0 && len(out) == len(list) {
+			return out, field
+		}
+	}
+	return nil, ""
+}
+
+func shortened(field string) string {
+	if len(field) <= longestField {
+		return field
+	}
+	cut := longestField
+	for cut > 0 && !utf8.RuneStart(field[cut]) {
+		cut--
+	}
+	return field[:cut] + "..."
 }
 
 // differing are the keys under which a and b hold different values.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	apiversion "k8s.io/apimachinery/pkg/version"
@@ -53,6 +54,9 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 		probes.note(path, c.Name, true)
 		fmt.Fprintf(&lines, "[+]%s ok\n", c.Name)
 	}
+	if unknown := unknownChecks(excluded, checks); len(unknown) > 0 {
+		fmt.Fprintf(&lines, "warn: some health checks cannot be excluded: no matches for %s\n", strings.Join(unknown, ","))
+	}
 	switch _, verbose := r.URL.Query()["verbose"]; {
 	case failed:
 		plain(w, http.StatusInternalServerError, lines.String()+path+" check failed\n")
@@ -61,6 +65,17 @@ func health(w http.ResponseWriter, r *http.Request, path string, checks []Check,
 	default:
 		plain(w, http.StatusOK, "ok")
 	}
+}
+
+// unknownChecks are those that a request excludes and that do not exist, quoted.
+func unknownChecks(excluded []string, checks []Check) []string {
+	var out []string
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(excluded))) {
+		if !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == name }) {
+			out = append(out, strconv.Quote(name))
+		}
+	}
+	return out
 }
 
 func plain(w http.ResponseWriter, code int, text string) {

@@ -99,11 +99,15 @@ func TestProbes(t *testing.T) {
 		t.Errorf("/readyz of a sick server: %d", got.Code)
 	}
 	get("/readyz?exclude=etcd")
+	warned := get("/readyz?verbose&exclude=etcd&exclude=b&exclude=a&exclude=b").Body.String()
+	if want := "[+]ping ok\n[+]etcd excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"a\",\"b\"\nreadyz check passed\n"; warned != want {
+		t.Errorf("answered %q, want %q", warned, want)
+	}
 	got := get("/metrics/slis").Body.String()
 	for _, line := range []string{
 		`kubernetes_healthcheck{name="etcd",type="readyz"} 0`, `kubernetes_healthcheck{name="ping",type="readyz"} 1`,
 		`kubernetes_healthchecks_total{name="etcd",status="error",type="readyz"} 1`, `kubernetes_healthchecks_total{name="etcd",status="success",type="readyz"} 1`,
-		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 3`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 4`,
 	} {
 		if !strings.Contains(got, line+"\n") {
 			t.Errorf("no %s in\n%s", line, got)
