@@ -45,16 +45,17 @@ func (s *Scheduler) newDynamicResources(args any, _ *framework.Handle) (framewor
 	}), nil
 }
 
-// watchDevices watches claims, slices and classes of devices, if a profile wants them and the server has them. What is known of claims comes
+// watchDevices watches claims, slices, classes and taint rules of devices, if a profile wants them and the server has them. What is known of claims comes
 // before the queue's pods: whom a change wakes finds the devices that it frees.
 func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[schema.GroupVersionResource]bool) ([]cache.DoneChecker, error) {
-	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.Searches} {
+	for _, r := range []schema.GroupVersionResource{dynamicresources.Claims, dynamicresources.Slices, dynamicresources.Classes, dynamicresources.Rules, dynamicresources.Searches} {
 		seen[r] = true
 	}
-	if s.devices == nil || !s.serves(resourcev1.SchemeGroupVersion, dynamicresources.Claims.Resource) {
+	serves := func(resource string) bool { return s.serves(resourcev1.SchemeGroupVersion, resource) }
+	if s.devices == nil || !serves(dynamicresources.Claims.Resource) {
 		return nil, nil
 	}
-	claims, slices, classes := s.devices.Watch(f)
+	claims, others := s.devices.Watch(f, serves)
 	queue := s.tellOf(dynamicresources.Claims)
 	told, err := claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) { s.setClaim(nil, o); queue.OnAdd(o, false) },
@@ -68,7 +69,7 @@ func (s *Scheduler) watchDevices(f informers.SharedInformerFactory, seen map[sch
 		return nil, fmt.Errorf("watch resource claims: %w", err)
 	}
 	synced := []cache.DoneChecker{told.HasSyncedChecker()}
-	for of, inf := range map[schema.GroupVersionResource]cache.SharedIndexInformer{dynamicresources.Slices: slices, dynamicresources.Classes: classes} {
+	for of, inf := range others {
 		queue := s.tellOf(of)
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { s.devices.Offered(); queue.OnAdd(o, false) },

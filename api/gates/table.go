@@ -20,8 +20,8 @@ var table = []fixed{
 APIResponseCompression AllowParsingUserUIDFromCertAuth AllowServiceExternalIPs AllowUnsafeMalformedObjectDeletion
 AuthorizePodWebsocketUpgradeCreatePermission CRDObservedGenerationTracking CRDValidationRatcheting CSIServiceAccountTokenSecrets
 ClearingNominatedNodeNameAfterBinding ClusterTrustBundle ClusterTrustBundleProjection ComponentFlagz ComponentStatusz ConstrainedImpersonation
-ContainerRestartRules CustomResourceFieldSelectors DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaints
-DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
+ContainerRestartRules CustomResourceFieldSelectors DRAAdminAccess DRAConsumableCapacity DRADeviceBindingConditions DRADeviceTaintRules
+DRADeviceTaints DRAFractionalCapacityRange DRAPartitionableDevices DRAPrioritizedList DRAResourceClaimDeviceStatus
 DRAResourceClaimGranularStatusAuthorization DRASchedulerFilterTimeout DeploymentReplicaSetTerminatingReplicas DisableNodeKubeProxyVersion
 DynamicResourceAllocation EnvFiles ExcludeAdmissionWebhookVirtualResources ExecProbeTimeout ExtendWebSocketsToKubelet HPAConfigurableTolerance
 HPAGeneration HPAScaleToZero HostnameOverride HugepageAwareEviction ImageVolume InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScaling
@@ -92,9 +92,6 @@ KubeletSeparateDiskGC
 `},
 	{on: true, absent: true, why: "the kubelet does not tell the health of devices", names: `
 ResourceHealthStatus ResourceHealthStatusMessage
-`},
-	{on: true, absent: true, why: "DeviceTaintRules are kept, and taint no device", names: `
-DRADeviceTaintRules
 `},
 	{on: true, absent: true, why: "extended resources are not served by the devices of a DeviceClass", names: `
 DRAExtendedResource

@@ -303,3 +303,10 @@ func validateTaintRule(r, old *resourcev1.DeviceTaintRule) field.ErrorList {
 	l.Within("taint", func() { validateTaint(l, &r.Spec.Taint, old.Spec.Taint.Effect) })
 	return l.Errors()
 }
+
+// RuleSelects tells whether a rule taints a device. One without a selector taints none.
+func RuleSelects(r *resourcev1.DeviceTaintRule, driver, pool, device string) bool {
+	s := r.Spec.DeviceSelector
+	is := func(want *string, got string) bool { return want == nil || *want == got }
+	return s != nil && is(s.Driver, driver) && is(s.Pool, pool) && is(s.Device, device)
+}

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction ends pods that use a device which its driver has tainted with the effect NoExecute, at once or when the time
-// is over for which their claims tolerate it. Nothing is remembered: a pod is looked at when it, its claims or their devices change. The
-// table of controllers starts it.
+// Package devicetainteviction ends pods that use a device which its driver or a DeviceTaintRule has tainted with the effect NoExecute, at
+// once or when the time is over for which their claims tolerate it, and says in the status of rules how far that is. No decision is
+// remembered: a pod is looked at when it, its claims, their devices or the rules change. The table of controllers starts it.
 package devicetainteviction
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -23,6 +28,7 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 
 	podkind "keelson/api/core/pod"
+	resourcekind "keelson/api/resource"
 	"keelson/controllers/framework"
 )
 
@@ -32,10 +38,14 @@ const byPool = "keelson.devicepool"
 // Controller evicts pods.
 type Controller struct {
 	env           *framework.Env
-	loop          *framework.Loop[framework.Key] // of pods
+	loop          *framework.Loop[framework.Key] // of pods, and of rules, which have no namespace
 	pods          corelisters.PodLister
 	claims        resourcelisters.ResourceClaimLister
+	rules         resourcelisters.DeviceTaintRuleLister
 	users, slices cache.Indexer // claims and slices by pool
+
+	mu      sync.Mutex
+	evicted map[types.UID]int // pods, by rule, since the start
 }
 
 // New builds the controller.
@@ -44,6 +54,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	claims, all := g.ResourceClaims(), g.ResourceSlices().Informer()
 	c := &Controller{
 		env: env, pods: pods.Lister(), claims: claims.Lister(), users: claims.Informer().GetIndexer(), slices: all.GetIndexer(),
+		rules: g.DeviceTaintRules().Lister(), evicted: map[types.UID]int{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
@@ -59,6 +70,13 @@ func New(env *framework.Env) (framework.Controller, error) {
 		}),
 		framework.On(c.loop, all, framework.Handlers[*resourcev1.ResourceSlice]{
 			Add: c.tainted, Update: func(_, s *resourcev1.ResourceSlice) { c.tainted(s) },
+		}),
+		framework.On(c.loop, g.DeviceTaintRules().Informer(), framework.Handlers[*resourcev1.DeviceTaintRule]{
+			Add: c.ruled, Delete: c.forget, Update: func(old, r *resourcev1.DeviceTaintRule) {
+				if !equality.Semantic.DeepEqual(&old.Spec, &r.Spec) {
+					c.ruled(r)
+				}
+			},
 		}),
 	)
 	if err != nil {
@@ -128,53 +146,114 @@ func indexSlice(obj any) ([]string, error) {
 }
 
 func (c *Controller) sync(ctx context.Context, key framework.Key) error {
+	if key.Namespace == "" {
+		return c.syncRule(ctx, key)
+	}
 	p, err := c.pods.Pods(key.Namespace).Get(key.Name)
-	if apierrors.IsNotFound(err) || err == nil && (p.Spec.NodeName == "" || p.DeletionTimestamp != nil || podkind.Terminal(p)) {
+	if apierrors.IsNotFound(err) || err == nil && (p.DeletionTimestamp != nil || podkind.Terminal(p)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	at, why := c.end(p, now)
-	switch {
-	case at.IsZero():
-		return nil
-	case now.Before(at):
-		c.loop.AddAfter(key, at.Sub(now)) // and then it is looked at again
+	end, err := c.end(p, now)
+	if err != nil || end.at.IsZero() {
+		return err
+	}
+	for _, r := range end.rules {
+		c.loop.AddAfter(framework.KeyOf(r), statusPeriod)
+	}
+	if now.Before(end.at) {
+		c.loop.AddAfter(key, end.at.Sub(now)) // and then it is looked at again
 		return nil
 	}
 	c.env.Events.Event(p, corev1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
-	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", why)
+	c.env.Log.Info("evicting pod from tainted device", "pod", key, "device", end.why)
 	d := framework.Disruption{Reason: "DeletionByDeviceTaintManager", Message: "Device Taint manager: deleting due to NoExecute taint"}
 	if err := framework.Disrupt(ctx, c.env, p, d); err != nil {
 		return err
 	}
-	return framework.DeletePod(ctx, c.env, p, nil)
+	if err := framework.DeletePod(ctx, c.env, p, nil); err != nil {
+		return err
+	}
+	c.count(end.rules)
+	return nil
 }
 
-// end is when a pod has to go, and because of which device; zero: it may stay.
-func (c *Controller) end(p *corev1.Pod, now time.Time) (at time.Time, why string) {
-	for name := range resourceclaim.PodClaims(p) {
-		claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
-		if err != nil || claim.Status.Allocation == nil || !resourceclaim.IsReservedForPod(p, claim, false) {
-			continue
+// ending is when a pod has to go; at is zero: it may stay.
+type ending struct {
+	at    time.Time
+	why   string                        // the device
+	rules []*resourcev1.DeviceTaintRule // those that will make it go, or would if others did not earlier
+}
+
+// end is when a pod has to go, and because of which device and rules.
+func (c *Controller) end(p *corev1.Pod, now time.Time) (e ending, err error) {
+	if p.Spec.NodeName == "" {
+		return e, nil
+	}
+	rules, err := c.rules.List(labels.Everything())
+	if err != nil {
+		return e, err
+	}
+	rules = slices.DeleteFunc(rules, func(r *resourcev1.DeviceTaintRule) bool { return !evicts(r.Spec.Taint) })
+	for r := range c.devices(p) {
+		for _, t := range c.taints(r) {
+			e.leave(until(t, r.Tolerations, now), r, nil)
 		}
-		for i := range claim.Status.Allocation.Devices.Results {
-			r := &claim.Status.Allocation.Devices.Results[i]
-			for _, t := range c.taints(r) {
-				if one := until(t, r.Tolerations, now); !one.IsZero() && (at.IsZero() || one.Before(at)) {
-					at, why = one, r.Driver+"/"+r.Pool+"/"+r.Device
+		for _, rule := range rules {
+			if resourcekind.RuleSelects(rule, r.Driver, r.Pool, r.Device) {
+				e.leave(until(rule.Spec.Taint, r.Tolerations, now), r, rule)
+			}
+		}
+	}
+	return e, nil
+}
+
+// leave notes that a device has to be left at one time; zero: never.
+func (e *ending) leave(at time.Time, r *resourcev1.DeviceRequestAllocationResult, rule *resourcev1.DeviceTaintRule) {
+	if at.IsZero() {
+		return
+	}
+	if e.at.IsZero() || at.Before(e.at) {
+		e.at, e.why = at, r.Driver+"/"+r.Pool+"/"+r.Device
+	}
+	if rule != nil && !slices.Contains(e.rules, rule) {
+		e.rules = append(e.rules, rule)
+	}
+}
+
+// devices are those that a pod's claims have for it.
+func (c *Controller) devices(p *corev1.Pod) iter.Seq[*resourcev1.DeviceRequestAllocationResult] {
+	return func(yield func(*resourcev1.DeviceRequestAllocationResult) bool) {
+		for name := range resourceclaim.PodClaims(p) {
+			claim, err := c.claims.ResourceClaims(p.Namespace).Get(name)
+			if err != nil || claim.Status.Allocation == nil || !resourceclaim.IsReservedForPod(p, claim, false) {
+				continue
+			}
+			for i := range claim.Status.Allocation.Devices.Results {
+				if !yield(&claim.Status.Allocation.Devices.Results[i]) {
+					return
 				}
 			}
 		}
 	}
-	return at, why
 }
 
 // taints are those of a device that make pods leave, as the pool's newest generation says.
 func (c *Controller) taints(r *resourcev1.DeviceRequestAllocationResult) (out []resourcev1.DeviceTaint) {
-	objs, err := c.slices.ByIndex(byPool, r.Driver+"/"+r.Pool)
+	for _, d := range c.published(r.Driver, r.Pool) {
+		if d.Name == r.Device {
+			out = slices.DeleteFunc(slices.Clone(d.Taints), func(t resourcev1.DeviceTaint) bool { return !evicts(t) })
+		}
+	}
+	return out
+}
+
+// published are the devices of a pool's newest generation.
+func (c *Controller) published(driver, pool string) (out []*resourcev1.Device) {
+	objs, err := c.slices.ByIndex(byPool, driver+"/"+pool)
 	if err != nil {
 		return nil // a cache with that index does not fail
 	}
@@ -188,9 +267,7 @@ func (c *Controller) taints(r *resourcev1.DeviceRequestAllocationResult) (out []
 			newest, out = s.Spec.Pool.Generation, nil
 		}
 		for i := range s.Spec.Devices {
-			if s.Spec.Devices[i].Name == r.Device {
-				out = slices.DeleteFunc(slices.Clone(s.Spec.Devices[i].Taints), func(t resourcev1.DeviceTaint) bool { return !evicts(t) })
-			}
+			out = append(out, &s.Spec.Devices[i])
 		}
 	}
 	return out

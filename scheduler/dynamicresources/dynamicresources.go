@@ -36,6 +36,7 @@ var (
 	Claims  = resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 	Slices  = resourcev1.SchemeGroupVersion.WithResource("resourceslices")
 	Classes = resourcev1.SchemeGroupVersion.WithResource("deviceclasses")
+	Rules   = resourcev1.SchemeGroupVersion.WithResource("devicetaintrules")
 	// Searches are no resource of the API: an event of it, with the pod's UID as the new object, tells that Lane has found out what it can.
 	Searches = resourcev1.SchemeGroupVersion.WithResource("searches")
 )
@@ -140,7 +141,7 @@ func (p *Plugin) claimsOf(pod *corev1.Pod, visit func(*resourcev1.ResourceClaim)
 	return nil
 }
 
-// EventsToRegister names what may help: nodes, claims, classes and slices; that what another pod had planned to take is given back; and
+// EventsToRegister names what may help: nodes, claims, classes and slices; that a rule taints no more devices; that what another pod had planned to take is given back; and
 // that the pod's status names the claims that were generated for it.
 func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 	return []framework.ClusterEventWithHint{
@@ -155,6 +156,7 @@ func (p *Plugin) EventsToRegister() []framework.ClusterEventWithHint {
 		}},
 		{On: framework.Objects, Resource: Slices, Worth: notGone},
 		{On: framework.Objects, Resource: Classes, Worth: notGone},
+		{On: framework.Objects, Resource: Rules, Worth: func(_ *state.PodInfo, e *framework.Event) bool { return e.OldObject != nil }},
 	}
 }
 

@@ -41,7 +41,7 @@ func newWorld(t testing.TB, objs ...any) *world {
 	t.Helper()
 	w := &world{t: t, client: clienttest.New(), known: NewKnown()}
 	w.caches = informers.NewSharedInformerFactory(w.client, 0)
-	w.known.Watch(w.caches)
+	w.known.Watch(w.caches, func(string) bool { return true })
 	w.plugin = New(Config{Known: w.known, Client: w.client, Explain: time.Minute, Later: func(ctx context.Context, job func(context.Context)) { job(ctx) }})
 	w.Harness = schedtest.New(1, 1, framework.Weighted{Plugin: w.plugin, Weight: 2})
 	w.add(class("gpu"))
@@ -60,6 +60,8 @@ func (w *world) add(objs ...any) {
 			err = g.DeviceClasses().Informer().GetStore().Add(o)
 		case *resourcev1.ResourceSlice:
 			err = g.ResourceSlices().Informer().GetStore().Add(o)
+		case *resourcev1.DeviceTaintRule:
+			err = g.DeviceTaintRules().Informer().GetStore().Add(o)
 		case *resourcev1.ResourceClaim:
 			if err = g.ResourceClaims().Informer().GetStore().Add(o); err == nil {
 				err = w.client.Tracker().Add(o)
@@ -72,6 +74,7 @@ func (w *world) add(objs ...any) {
 			w.t.Fatal(err)
 		}
 	}
+	w.known.Offered()
 }
 
 // place makes an attempt and reserves what it found.
@@ -195,6 +198,50 @@ func taken(a *framework.Attempt) string {
 	return strings.Join(out, " ")
 }
 
+// rule taints a device wherever it is.
+func rule(device string) *resourcev1.DeviceTaintRule {
+	return &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: device}, Spec: resourcev1.DeviceTaintRuleSpec{
+		DeviceSelector: &resourcev1.DeviceTaintSelector{Device: &device}, Taint: resourcev1.DeviceTaint{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoSchedule},
+	}}
+}
+
+// TestRuleComesAndGoes: a slice is tainted while there is a rule, and the caches' own objects are left alone.
+func TestRuleComesAndGoes(t *testing.T) {
+	s, r := slice("a", device("d")), rule("d")
+	w := newWorld(t, s, r)
+	taints := func() int {
+		all, err := w.known.allSlices()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all[0].Spec.Devices[0].Taints)
+	}
+	if n := taints(); n != 1 {
+		t.Errorf("%d taints, want 1", n)
+	}
+	w.add(rule("e"))
+	changed := rule("d")
+	changed.Spec.DeviceSelector.Pool = new("elsewhere")
+	w.add(changed)
+	if n := taints(); n != 0 {
+		t.Errorf("%d taints of rules for other devices", n)
+	}
+	if len(s.Spec.Devices[0].Taints) > 0 {
+		t.Error("the cache's slice was changed")
+	}
+	for _, tt := range []struct {
+		name     string
+		old, now any
+		want     bool
+	}{{"new", nil, r, false}, {"changed", r, changed, true}, {"gone", r, nil, true}} {
+		for _, h := range w.plugin.EventsToRegister() {
+			if h.Resource == Rules && h.Worth(nil, &framework.Event{OldObject: tt.old, NewObject: tt.now}) != tt.want {
+				t.Errorf("a rule that is %s wakes pods: %v, want %v", tt.name, !tt.want, tt.want)
+			}
+		}
+	}
+}
+
 // TestChoices: which node a pod gets, and which devices, or why none.
 func TestChoices(t *testing.T) {
 	big := []string{"model", "big", "numa", "0"}
@@ -251,6 +298,9 @@ func TestChoices(t *testing.T) {
 			}, nil, "a", "r=a/d r=a/e", "",
 		},
 		{"tainted", []any{slice("a", tainted), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
+		{"tainted by a rule", []any{slice("a", device("d"), device("e")), rule("d"), claim("c", exactly("r", "gpu", 1))}, nil, "a", "r=a/e", ""},
+		{"all tainted by a rule", []any{slice("a", device("d")), rule("d"), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
+		{"tainted by a rule and tolerated", []any{slice("a", device("d")), rule("d"), claim("c", tolerating)}, nil, "a", "r=a/d", ""},
 		{"tolerated", []any{slice("a", tainted), claim("c", tolerating)}, nil, "a", "r=a/d", ""},
 		{"taken", []any{slice("a", device("d")), having(claim("other"), "a", "d"), claim("c", exactly("r", "gpu", 1))}, nil, "", "", "2 cannot allocate all claims"},
 		{"taken, for administration", []any{slice("a", device("d")), having(claim("other"), "a", "d"), claim("c", admin)}, nil, "a", "r=a/d", ""},

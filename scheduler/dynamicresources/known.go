@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -25,6 +26,7 @@ type Known struct {
 	claims  resourcelisters.ResourceClaimLister
 	slices  resourcelisters.ResourceSliceLister
 	classes resourcelisters.DeviceClassLister
+	rules   resourcelisters.DeviceTaintRuleLister // nil: the server has none
 
 	mu         sync.Mutex
 	held       map[types.UID]*holding // by claim
@@ -33,7 +35,8 @@ type Known struct {
 	capacities structured.ConsumedCapacityCollection
 	state      *structured.AllocatedState // made of the three above; nil: they have changed
 	freed      int64                      // counts devices that were given back
-	offers     int64                      // counts changes of slices and classes
+	offers     int64                      // counts changes of slices, classes and rules
+	tainted    offered                    // the slices with what rules add
 	change     chan struct{}              // closed at the next change of a claim
 }
 
@@ -60,12 +63,18 @@ func NewKnown() *Known {
 	}
 }
 
-// Watch takes the informers it needs from f, which the caller starts. It must be called before the first pod is scheduled. What happens to
-// claims the caller tells by Claim.
-func (k *Known) Watch(f informers.SharedInformerFactory) (claims, slices, classes cache.SharedIndexInformer) {
+// Watch takes the informers it needs from f, which the caller starts; serves tells whether the server has a resource. It must be called
+// before the first pod is scheduled. What happens to claims the caller tells by Claim, and by Offered that another of the resources has changed.
+func (k *Known) Watch(f informers.SharedInformerFactory, serves func(resource string) bool) (
+	claims cache.SharedIndexInformer, others map[schema.GroupVersionResource]cache.SharedIndexInformer,
+) {
 	g := f.Resource().V1()
 	k.claims, k.slices, k.classes = g.ResourceClaims().Lister(), g.ResourceSlices().Lister(), g.DeviceClasses().Lister()
-	return g.ResourceClaims().Informer(), g.ResourceSlices().Informer(), g.DeviceClasses().Informer()
+	others = map[schema.GroupVersionResource]cache.SharedIndexInformer{Slices: g.ResourceSlices().Informer(), Classes: g.DeviceClasses().Informer()}
+	if serves(Rules.Resource) {
+		k.rules, others[Rules] = g.DeviceTaintRules().Lister(), g.DeviceTaintRules().Informer()
+	}
+	return g.ResourceClaims().Informer(), others
 }
 
 // watching tells whether there is anything to go by: a server may not have the kinds.
@@ -169,11 +178,6 @@ func newer(a, b *resourcev1.ResourceClaim) bool {
 	return err == nil && n > 0
 }
 
-// allSlices are those of the cache.
-func (k *Known) allSlices() ([]*resourcev1.ResourceSlice, error) {
-	return k.slices.List(labels.Everything())
-}
-
 // List makes Known a structured.DeviceClassLister.
 func (k *Known) List() ([]*resourcev1.DeviceClass, error) { return k.classes.List(labels.Everything()) }
 
@@ -247,7 +251,7 @@ func count[K comparable](m map[K]int, key K, n int) {
 	}
 }
 
-// Offered tells that a slice or a class has changed.
+// Offered tells that a slice, a class or a rule has changed.
 func (k *Known) Offered() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

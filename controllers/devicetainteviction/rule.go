@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devicetainteviction
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	metaac "k8s.io/client-go/applyconfigurations/meta/v1"
+	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	podkind "keelson/api/core/pod"
+	resourcekind "keelson/api/resource"
+	"keelson/controllers/framework"
+)
+
+// statusPeriod is how often a rule's status is written at most, unless the rule has changed.
+const statusPeriod = 10 * time.Second
+
+// ruled looks at a rule that is new or another now, and at those whom it makes leave. A rule that stops evicting evicts nobody.
+func (c *Controller) ruled(r *resourcev1.DeviceTaintRule) {
+	c.loop.Add(framework.KeyOf(r))
+	if !evicts(r.Spec.Taint) {
+		return
+	}
+	for claim := range c.selected(r) {
+		c.lookAtUsers(claim)
+	}
+}
+
+// selected are the claims with devices that a rule selects, and how many they have.
+func (c *Controller) selected(r *resourcev1.DeviceTaintRule) map[*resourcev1.ResourceClaim]int {
+	out := map[*resourcev1.ResourceClaim]int{}
+	for _, o := range c.users.List() {
+		claim, ok := o.(*resourcev1.ResourceClaim)
+		if !ok || claim.Status.Allocation == nil {
+			continue
+		}
+		for i := range claim.Status.Allocation.Devices.Results {
+			if d := &claim.Status.Allocation.Devices.Results[i]; resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) {
+				out[claim]++
+			}
+		}
+	}
+	return out
+}
+
+// count counts a pod that was evicted.
+func (c *Controller) count(rules []*resourcev1.DeviceTaintRule) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range rules {
+		if _, err := c.rules.Get(r.Name); err == nil {
+			c.evicted[r.UID]++
+		}
+	}
+}
+
+func (c *Controller) forget(r *resourcev1.DeviceTaintRule) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.evicted, r.UID)
+}
+
+// syncRule writes the condition EvictionInProgress of a rule.
+func (c *Controller) syncRule(ctx context.Context, key framework.Key) error {
+	r, err := c.rules.Get(key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	was := framework.ConditionOf(r.Status.Conditions, resourcev1.DeviceTaintConditionEvictionInProgress)
+	if was != nil && was.ObservedGeneration == r.Generation {
+		if since := now.Sub(was.LastTransitionTime.Time); since < statusPeriod {
+			c.loop.AddAfter(key, statusPeriod-since)
+			return nil
+		}
+	}
+	next := c.progress(r, now)
+	if was != nil {
+		next.LastTransitionTime = was.LastTransitionTime
+		if next == *was {
+			return nil
+		}
+	}
+	next.LastTransitionTime = metav1.NewTime(now) // of any change: it says when the condition was written
+	cond := metaac.Condition().WithType(next.Type).WithStatus(next.Status).WithReason(next.Reason).WithMessage(next.Message).
+		WithObservedGeneration(next.ObservedGeneration).WithLastTransitionTime(next.LastTransitionTime)
+	apply := resourceac.DeviceTaintRule(r.Name).WithUID(r.UID).WithStatus(resourceac.DeviceTaintRuleStatus().WithConditions(cond))
+	_, err = c.env.Client.ResourceV1().DeviceTaintRules().ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: c.env.Name, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// progress is what a rule has done so far; with the effect None, what it would do.
+func (c *Controller) progress(r *resourcev1.DeviceTaintRule, now time.Time) metav1.Condition {
+	out := metav1.Condition{Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation}
+	c.mu.Lock()
+	evicted := c.evicted[r.UID]
+	c.mu.Unlock()
+	var say []string
+	switch r.Spec.Taint.Effect {
+	case resourcev1.DeviceTaintEffectNoExecute:
+		pods, namespaces := c.waiting(r, now)
+		switch {
+		case pods > 0:
+			out.Status, out.Reason = metav1.ConditionTrue, "PodsPendingEviction"
+			say = append(say, counted(pods, "pod needs", "pods need")+" to be evicted in "+counted(namespaces, "namespace.", "different namespaces."))
+		case evicted > 0:
+			out.Reason = "Completed"
+		default:
+			out.Reason = "NotStarted"
+		}
+	case resourcev1.DeviceTaintEffectNone:
+		out.Reason = "NoEffect"
+		pods, namespaces := c.waiting(r, now)
+		offered, allocated := c.reach(r)
+		say = append(say, counted(offered, "published device", "published devices")+" selected.",
+			counted(allocated, "allocated device", "allocated devices")+" selected.",
+			counted(pods, "pod", "pods")+" would be evicted in "+counted(namespaces, "namespace", "different namespaces")+" if the effect was NoExecute.",
+			"This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.")
+	default:
+		out.Reason = "OtherEffect"
+		say = append(say, "Eviction only happens for the NoExecute effect.")
+	}
+	if evicted > 0 {
+		say = append(say, counted(evicted, "pod", "pods")+" evicted since starting the controller.")
+	}
+	out.Message = strings.Join(say, " ")
+	return out
+}
+
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// waiting counts the pods that a rule with the effect NoExecute will make leave, or would if it had that effect, and their namespaces.
+func (c *Controller) waiting(r *resourcev1.DeviceTaintRule, now time.Time) (pods, namespaces int) {
+	t := r.Spec.Taint
+	t.Effect = resourcev1.DeviceTaintEffectNoExecute
+	found, in := sets.New[framework.Key](), sets.New[string]()
+	for claim := range c.selected(r) {
+		for _, user := range claim.Status.ReservedFor {
+			p, err := c.pods.Pods(claim.Namespace).Get(user.Name)
+			if err != nil || user.APIGroup != "" || user.Resource != "pods" || !resourceclaim.IsReservedForPod(p, claim, false) {
+				continue
+			}
+			if p.Spec.NodeName == "" || p.DeletionTimestamp != nil || podkind.Terminal(p) {
+				continue
+			}
+			for d := range c.devices(p) {
+				if resourcekind.RuleSelects(r, d.Driver, d.Pool, d.Device) && !until(t, d.Tolerations, now).IsZero() {
+					found.Insert(framework.KeyOf(p))
+					in.Insert(p.Namespace)
+				}
+			}
+		}
+	}
+	return len(found), len(in)
+}
+
+// reach counts the devices that a rule selects, as far as they are published and as far as claims have them.
+func (c *Controller) reach(r *resourcev1.DeviceTaintRule) (offered, allocated int) {
+	for _, pool := range c.slices.ListIndexFuncValues(byPool) {
+		driver, name, _ := strings.Cut(pool, "/")
+		for _, d := range c.published(driver, name) {
+			if resourcekind.RuleSelects(r, driver, name, d.Name) {
+				offered++
+			}
+		}
+	}
+	for _, n := range c.selected(r) {
+		allocated += n
+	}
+	return offered, allocated
+}
