@@ -3,6 +3,8 @@
 package persistentvolume
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,17 +15,27 @@ import (
 // newest remembers objects that were written until the informer has them. Without it, a pass that follows a write at once would see
 // what was before it, and its writes would all conflict.
 type newest[T metav1.Object] struct {
+	cached func(key string) (o any, known bool, err error)
+
 	mu  sync.Mutex
 	all map[string]T
 }
 
-func newNewest[T metav1.Object]() *newest[T] { return &newest[T]{all: map[string]T{}} }
+// newNewest asks cached for what the informer has.
+func newNewest[T metav1.Object](cached func(key string) (any, bool, error)) *newest[T] {
+	return &newest[T]{cached: cached, all: map[string]T{}}
+}
 
-// wrote notes what the server answered.
+// wrote notes what the server answered. The informer may have heard of it before.
 func (n *newest[T]) wrote(key string, o T) {
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.all[key] = o
+	n.mu.Unlock()
+	if have, known, err := n.cached(key); err == nil && known {
+		if have, ok := have.(T); ok {
+			n.observed(key, have)
+		}
+	}
 }
 
 // observed drops what was written if the informer has it.
@@ -49,6 +61,13 @@ func (n *newest[T]) of(key string, cached T) T {
 		return own
 	}
 	return cached
+}
+
+// keys are those of all that was written and not observed yet.
+func (n *newest[T]) keys() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.all))
 }
 
 // newer tells whether a is the same object as b, later.

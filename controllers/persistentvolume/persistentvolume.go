@@ -42,6 +42,7 @@ type Controller struct {
 	byName  corelisters.PersistentVolumeClaimLister
 	volumes corelisters.PersistentVolumeLister
 	classes storagelisters.StorageClassLister
+	byOwner cache.Indexer // of volumes
 	pods    cache.Indexer
 	nodes   corelisters.NodeLister
 	// What this controller wrote last, where the caches may not have it yet.
@@ -61,12 +62,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	volumes, claimInf := core.PersistentVolumes(), core.PersistentVolumeClaims()
 	classes, pods := storageinformers.New(env.Shared.Scoped()).StorageClasses(), core.Pods().Informer()
 	c := &Controller{
-		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
-		newClaims: newNewest[*corev1.PersistentVolumeClaim](), newVolumes: newNewest[*corev1.PersistentVolume](),
-		taken: map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
+		env: env, byName: claimInf.Lister(), volumes: volumes.Lister(), byOwner: volumes.Informer().GetIndexer(), classes: classes.Lister(), pods: pods.GetIndexer(), nodes: core.Nodes().Lister(),
+		newClaims:  newNewest[*corev1.PersistentVolumeClaim](claimInf.Informer().GetIndexer().GetByKey),
+		newVolumes: newNewest[*corev1.PersistentVolume](volumes.Informer().GetIndexer().GetByKey),
+		taken:      map[string]types.UID{}, lastEvent: map[types.UID]claimEvent{},
 	}
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
+		framework.EnsureIndex(volumes.Informer(), byOwner, indexByOwner),
 		framework.EnsureIndex(pods, claims.ByClaim, claims.IndexByClaim),
 		framework.On(c.loop, claimInf.Informer(), framework.Handlers[*corev1.PersistentVolumeClaim]{
 			Add: c.claimChanged, Update: func(_, cur *corev1.PersistentVolumeClaim) { c.claimChanged(cur) }, Delete: c.claimGone,
@@ -129,9 +132,11 @@ func (c *Controller) volumeChanged(old, v *corev1.PersistentVolume) {
 		return
 	}
 	if old == nil || old.Status.Phase != v.Status.Phase || old.Generation != v.Generation || old.ResourceVersion != v.ResourceVersion && v.Status.Phase == corev1.VolumeAvailable {
-		class := volume.GetPersistentVolumeClass(v)
+		name := volume.GetPersistentVolumeClass(v)
+		class, err := c.classes.Get(name)
+		late := err == nil && isLate(class) // the scheduler chooses for its claims
 		c.waiting(func(claim *corev1.PersistentVolumeClaim) bool {
-			return claim.Spec.VolumeName == v.Name || claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == class
+			return claim.Spec.VolumeName == v.Name || !late && claim.Spec.VolumeName == "" && volume.GetPersistentVolumeClaimClass(claim) == name
 		})
 	}
 }
@@ -259,7 +264,7 @@ func (c *Controller) readClasses(v *claimView) error {
 	if err == nil {
 		v.class = class
 	}
-	if v.class == nil || v.class.VolumeBindingMode == nil || *v.class.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer {
+	if !isLate(v.class) {
 		return nil
 	}
 	return c.readPods(v)
@@ -290,7 +295,10 @@ func (c *Controller) readPods(v *claimView) error {
 func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*corev1.PersistentVolume, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list := c.listVolumes()
+	list, err := c.candidates(claim, late)
+	if err != nil {
+		return nil, err
+	}
 	list = slices.DeleteFunc(list, func(v *corev1.PersistentVolume) bool {
 		by, taken := c.taken[v.Name]
 		return taken && by != claim.UID || !volume.CheckAccessModes(claim, v)
@@ -302,6 +310,55 @@ func (c *Controller) match(claim *corev1.PersistentVolumeClaim, late bool) (*cor
 	}
 	c.taken[found.Name] = claim.UID
 	return found, nil
+}
+
+// candidates are the volumes that say they are the claim's, and unless late those of its class that are nobody's.
+func (c *Controller) candidates(claim *corev1.PersistentVolumeClaim, late bool) ([]*corev1.PersistentVolume, error) {
+	may := []string{claim.Namespace + "/" + claim.Name}
+	if !late {
+		may = append(may, freeOf+volume.GetPersistentVolumeClaimClass(claim))
+	}
+	var out []*corev1.PersistentVolume
+	for _, name := range c.newVolumes.keys() { // the index does not know them yet as they are
+		v, err := c.volume(name)
+		if err != nil {
+			return nil, err
+		}
+		if v != nil {
+			out = append(out, v)
+		}
+	}
+	known := len(out)
+	for _, key := range may {
+		objs, err := c.byOwner.ByIndex(byOwner, key)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range objs {
+			v, ok := o.(*corev1.PersistentVolume)
+			if ok && !slices.ContainsFunc(out[:known], func(n *corev1.PersistentVolume) bool { return n.Name == v.Name }) {
+				out = append(out, c.newVolumes.of(v.Name, v))
+			}
+		}
+	}
+	return out, nil
+}
+
+// byOwner finds volumes by the "namespace/claim" that they name, or, if they name none, by freeOf and their class.
+const (
+	byOwner = "keelson.owner"
+	freeOf  = "free "
+)
+
+func indexByOwner(o any) ([]string, error) {
+	v, ok := o.(*corev1.PersistentVolume)
+	if !ok {
+		return nil, nil
+	}
+	if r := v.Spec.ClaimRef; r != nil {
+		return []string{r.Namespace + "/" + r.Name}, nil
+	}
+	return []string{freeOf + volume.GetPersistentVolumeClass(v)}, nil
 }
 
 // release ends what match kept.

@@ -230,3 +230,26 @@ func TestPlacedPod(t *testing.T) {
 		}
 	})
 }
+
+// TestNewestForgets: what was written is dropped whether the informer hears of it before or after the answer.
+func TestNewestForgets(t *testing.T) {
+	version := func(v string) *corev1.PersistentVolume {
+		return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v", ResourceVersion: v}}
+	}
+	cached := version("1")
+	n := newNewest[*corev1.PersistentVolume](func(string) (any, bool, error) { return cached, true, nil })
+	n.wrote("v", version("2"))
+	if got := n.of("v", cached).ResourceVersion; got != "2" || len(n.keys()) != 1 {
+		t.Errorf("before the informer: version %s, waiting for %v", got, n.keys())
+	}
+	cached = version("2")
+	n.observed("v", cached)
+	if len(n.keys()) != 0 {
+		t.Errorf("after the informer: waiting for %v", n.keys())
+	}
+	cached = version("3")
+	n.wrote("v", version("3"))
+	if len(n.keys()) != 0 {
+		t.Errorf("the informer was first: waiting for %v", n.keys())
+	}
+}

@@ -110,7 +110,7 @@ func planNamed(v claimView) (claimPlan, error) {
 }
 
 func planUnbound(v claimView) (claimPlan, error) {
-	late := v.class != nil && v.class.VolumeBindingMode != nil && *v.class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	late := isLate(v.class)
 	found, err := v.match(late)
 	switch {
 	case err != nil:
@@ -131,6 +131,11 @@ func planUnbound(v claimView) (claimPlan, error) {
 		}, nil
 	}
 	return planProvisioning(v), nil
+}
+
+// isLate reports whether the claims of a class wait for a pod that has a node (WaitForFirstConsumer).
+func isLate(class *storagev1.StorageClass) bool {
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 func waitsForPod(pods []string) *claimEvent {
