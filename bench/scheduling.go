@@ -126,6 +126,8 @@ type room struct {
 	bound, measured, refused atomic.Int64
 	last                     atomic.Int64 // when the last measured one was bound, in Unix nanoseconds
 
+	ends []func() error // of parts beside the scheduler
+
 	mu       sync.Mutex
 	attempts []time.Duration
 	first    time.Time // the end of the first attempt since it was cleared
@@ -202,7 +204,21 @@ func withRoom(ctx context.Context, use func(ctx context.Context, r *room) error)
 		return err
 	}
 	defer stop()
+	defer func() {
+		for _, end := range r.ends {
+			err = errors.Join(err, end())
+		}
+	}()
 	return use(ctx, r)
+}
+
+// beside starts a part that lives as long as the room.
+func (r *room) beside(ctx context.Context, f run.Func) error {
+	end, err := begin(ctx, f)
+	if err == nil {
+		r.ends = append(r.ends, end)
+	}
+	return err
 }
 
 // begin starts a part and returns when it is ready; end ends it.

@@ -74,6 +74,10 @@ var schedulingLoads = []workload{
 	{name: "preemption", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: high},
 	{name: "preemption-async", nodes: 5000, before: 20000, pods: 5000, floor: 570, target: 3000, first: low, pod: plain, churn: high},
 	{name: "volumes", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods), setup: setupVolumes},
+	{
+		name: "volumes-late", nodes: 5000, before: 5000, pods: 5000, floor: 100, target: 1000, first: claiming("first"), pod: claiming(measuredPods),
+		setup: setupLateVolumes,
+	},
 	{name: "restart", nodes: 5000, before: 100000, pods: 1, pod: plain, restart: true},
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/storage/volume"
+
+	"keelson/client"
 )
 
 // Storage is what the plugins know of claims, volumes and storage classes: what the caches have, and beside it what bindings that
@@ -34,15 +37,19 @@ type Storage struct {
 	nodes      storagelisters.CSINodeLister
 	capacities storagelisters.CSIStorageCapacityLister
 
+	writing chan struct{} // as many bindings as it has room write at once
+
 	mu sync.Mutex
 	// taken are the volumes that claims are about to get, and nodes the nodes where claims are to get one, both by "namespace/claim".
-	taken    map[string]string // volume -> claim
-	placed   map[string]place  // claim -> place
-	plans    map[types.UID][]choice
-	changeMu sync.Mutex
-	change   chan struct{} // closed at the next change of claims or volumes
+	taken  map[string]string // volume -> claim
+	placed map[string]place  // claim -> place
+	plans  map[types.UID][]choice
+
+	waitMu sync.Mutex
+	waits  map[string][]chan struct{} // of bindings, for claims and volumes by their keys
 
 	counts volumeCounts
+	stock  stock
 }
 
 // place is where a claim is about to get its volume: one that exists, or else one to be made for the node.
@@ -61,9 +68,12 @@ type choice struct {
 
 // NewStorage returns what knows nothing before Watch.
 func NewStorage(c kubernetes.Interface) *Storage {
-	return &Storage{
-		client: c, taken: map[string]string{}, placed: map[string]place{}, plans: map[types.UID][]choice{}, change: make(chan struct{}),
+	s := &Storage{
+		client: c, taken: map[string]string{}, placed: map[string]place{}, plans: map[types.UID][]choice{},
+		waits: map[string][]chan struct{}{}, writing: make(chan struct{}, maxWriting),
 	}
+	s.stock.storage = s
+	return s
 }
 
 // Watch takes the informers it needs from f, which the caller starts. It must be called before the first pod is scheduled.
@@ -84,16 +94,52 @@ func (s *Storage) known() bool { return s != nil && s.claims != nil }
 // Changed takes note of an object that came, changed or went, and wakes bindings that wait for claims.
 func (s *Storage) Changed(o any) {
 	s.counts.hear(o)
-	s.changeMu.Lock()
-	defer s.changeMu.Unlock()
-	close(s.change)
-	s.change = make(chan struct{})
+	s.stock.hear(o)
+	s.waitMu.Lock()
+	defer s.waitMu.Unlock()
+	if claim, ok := client.Delivered[*corev1.PersistentVolumeClaim](o); ok {
+		wake(s.waits[claimKey(claim)])
+	} else if v, ok := client.Delivered[*corev1.PersistentVolume](o); ok {
+		wake(s.waits[v.Name])
+	}
 }
 
-func (s *Storage) next() <-chan struct{} {
-	s.changeMu.Lock()
-	defer s.changeMu.Unlock()
-	return s.change
+// maxWriting bounds how many bindings write claims and volumes at once.
+const maxWriting = 64
+
+func wake(waits []chan struct{}) {
+	for _, w := range waits {
+		select {
+		case w <- struct{}{}:
+		default: // it will look anyway
+		}
+	}
+}
+
+// listen returns what is sent to when one of the claims or volumes changes, until end is called.
+func (s *Storage) listen(choices []choice) (changed <-chan struct{}, end func()) {
+	w := make(chan struct{}, 1)
+	var keys []string
+	for _, c := range choices {
+		keys = append(keys, claimKey(c.claim))
+		if c.volume != nil {
+			keys = append(keys, c.volume.Name)
+		}
+	}
+	s.waitMu.Lock()
+	defer s.waitMu.Unlock()
+	for _, k := range keys {
+		s.waits[k] = append(s.waits[k], w)
+	}
+	return w, func() {
+		s.waitMu.Lock()
+		defer s.waitMu.Unlock()
+		for _, k := range keys {
+			if s.waits[k] = slices.DeleteFunc(s.waits[k], func(o chan struct{}) bool { return o == w }); len(s.waits[k]) == 0 {
+				delete(s.waits, k)
+			}
+		}
+	}
 }
 
 func claimKey(c *corev1.PersistentVolumeClaim) string { return c.Namespace + "/" + c.Name }
@@ -123,12 +169,25 @@ func (s *Storage) class(c *corev1.PersistentVolumeClaim) *storagev1.StorageClass
 	return class
 }
 
-// unclaimed are the volumes that no binding under way is about to give to another claim.
-func (s *Storage) unclaimed(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+func (s *Storage) allVolumes() []*corev1.PersistentVolume {
 	all, err := s.volumes.List(labels.Everything())
 	if err != nil {
 		return nil
 	}
+	return all
+}
+
+// isTaken tells whether a binding under way is about to give a volume to a claim.
+func (s *Storage) isTaken(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.taken[name]
+	return ok
+}
+
+// unclaimed are the volumes that no binding under way is about to give to another claim.
+func (s *Storage) unclaimed(claim *corev1.PersistentVolumeClaim) []*corev1.PersistentVolume {
+	all := s.allVolumes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := all[:0] // the slice is ours
@@ -150,6 +209,7 @@ func (s *Storage) where(claim *corev1.PersistentVolumeClaim) (place, bool) {
 
 // assume notes what a pod's binding is about to write.
 func (s *Storage) assume(pod types.UID, node string, choices []choice) {
+	defer s.touched(choices)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range choices {
@@ -167,6 +227,7 @@ func (s *Storage) assume(pod types.UID, node string, choices []choice) {
 
 // forget undoes assume: by then the caches have what was written, or nothing was.
 func (s *Storage) forget(pod types.UID) {
+	defer s.touched(s.plan(pod))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.plans[pod] {
@@ -184,6 +245,14 @@ func (s *Storage) forget(pod types.UID) {
 	delete(s.plans, pod)
 }
 
+func (s *Storage) touched(choices []choice) {
+	for _, c := range choices {
+		if c.volume != nil {
+			s.stock.touched(c.volume.Name)
+		}
+	}
+}
+
 func (s *Storage) plan(pod types.UID) []choice {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,6 +261,12 @@ func (s *Storage) plan(pod types.UID) []choice {
 
 // write gives the chosen volumes to their claims, and asks for the others to be made for the node.
 func (s *Storage) write(ctx context.Context, node string, choices []choice) error {
+	select {
+	case s.writing <- struct{}{}:
+		defer func() { <-s.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	for _, c := range choices {
 		if c.volume == nil {
 			if c.claim.Annotations[volume.AnnSelectedNode] == node {
@@ -225,8 +300,9 @@ const bindLimit = 10 * time.Minute
 func (s *Storage) await(ctx context.Context, node string, choices []choice, until time.Time) error {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
+	changed, end := s.listen(choices)
+	defer end()
 	for {
-		changed := s.next()
 		done := true
 		for _, c := range choices {
 			ok, err := s.bound(ctx, node, c)
@@ -253,9 +329,16 @@ func (s *Storage) bound(ctx context.Context, node string, c choice) (bool, error
 		return false, fmt.Errorf("binding volumes: claim %s is gone", claimKey(c.claim))
 	}
 	if _, done := claim.Annotations[volume.AnnBindCompleted]; done && claim.Spec.VolumeName != "" {
+		if c.volume != nil {
+			// Until the cache knows whose the volume is, it must not look free.
+			if v := s.volume(c.volume.Name); v != nil && v.Spec.ClaimRef == nil && claim.Spec.VolumeName == v.Name {
+				return false, nil
+			}
+		}
 		return claim.Status.Phase == corev1.ClaimBound, nil // the kubelet goes by the phase
 	}
-	if c.volume != nil || claim.Annotations[volume.AnnSelectedNode] == node {
+	if c.volume != nil || claim.Annotations[volume.AnnSelectedNode] == node ||
+		claim.ResourceVersion != "" && claim.ResourceVersion == c.claim.ResourceVersion { // what was written comes yet
 		return false, nil
 	}
 	fresh, err := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})

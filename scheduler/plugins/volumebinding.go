@@ -55,6 +55,7 @@ type claimsOfPod struct {
 	bound    []*corev1.PersistentVolume      // of bound claims; nil: there is none of that name
 	late     []*corev1.PersistentVolumeClaim // to be bound for the node
 
+	wants    []*want     // of the late claims, in their order, if FilterAll has looked at all nodes from stock; nil: it has not
 	measured atomic.Bool // on some node it is known what there is of storage
 	mu       sync.Mutex
 	chosen   map[string][]choice // for late claims, on nodes that fit
@@ -74,7 +75,7 @@ func (b *VolumeBinding) PreFilter(c *framework.CycleState, pod *state.PodInfo, s
 	}
 	found.snapshot = s
 	if len(found.late) == 0 {
-		return boundClaims{found}, nil
+		return found, nil
 	}
 	if c != nil {
 		found.chosen = map[string][]choice{}
@@ -113,6 +114,11 @@ func (s *Storage) claimsOf(p *corev1.Pod) (*claimsOfPod, string) {
 	case len(out.bound)+len(out.late) == 0:
 		return nil, ""
 	}
+	// The claims that ask for most choose last: they have the fewest volumes to choose from, and the smaller ones take the smallest.
+	slices.SortStableFunc(out.late, func(a, b *corev1.PersistentVolumeClaim) int {
+		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
+		return x.Cmp(y)
+	})
 	return out, ""
 }
 
@@ -155,11 +161,8 @@ func (c *claimsOfPod) Filter(n *state.NodeInfo) *framework.Status {
 	return st
 }
 
-// boundClaims are claims of which none is to be bound for the node. Others are looked at node by node.
-type boundClaims struct{ *claimsOfPod }
-
 // FilterAll is Filter of all nodes.
-func (c boundClaims) FilterAll(out []*framework.Status) {
+func (c *claimsOfPod) FilterAll(out []*framework.Status) {
 	for _, v := range c.bound {
 		if v == nil {
 			refuseAll(out, noSuchVolume)
@@ -167,6 +170,9 @@ func (c boundClaims) FilterAll(out []*framework.Status) {
 		}
 		r := reachOf(c.snapshot, v)
 		r.refuse(out, elsewhere)
+	}
+	if len(c.late) > 0 {
+		c.filterLate(out)
 	}
 }
 
@@ -182,26 +188,32 @@ func (c *claimsOfPod) keep(node string, choices []choice) {
 
 func (c *claimsOfPod) chosenOn(node string) ([]choice, bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	choices, ok := c.chosen[node]
+	c.mu.Unlock()
+	if place := c.placeOf(node); !ok && place >= 0 {
+		return c.fromStock(place), true
+	}
 	return choices, ok
 }
 
 // choose finds a volume on the node for each late claim, or that it can be made there.
 func (c *claimsOfPod) choose(node *corev1.Node) ([]choice, *framework.Status) {
+	return c.chooseAmong(node, c.storage.unclaimed)
+}
+
+// chooseAmong does it with what free says that a claim could have.
+func (c *claimsOfPod) chooseAmong(node *corev1.Node, free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume) ([]choice, *framework.Status) {
 	var out []choice
-	mine := map[string]*corev1.PersistentVolume{} // chosen for another claim of the pod
-	// The claims that ask for most choose last: they have the fewest volumes to choose from, and the smaller ones take the smallest.
-	claims := slices.SortedStableFunc(slices.Values(c.late), func(a, b *corev1.PersistentVolumeClaim) int {
-		x, y := a.Spec.Resources.Requests[corev1.ResourceStorage], b.Spec.Resources.Requests[corev1.ResourceStorage]
-		return x.Cmp(y)
-	})
-	for _, claim := range claims {
-		one, st := c.storage.chooseFor(claim, node, mine)
+	var mine map[string]*corev1.PersistentVolume // chosen for another claim of the pod
+	for _, claim := range c.late {
+		one, st := c.storage.chooseFor(claim, node, mine, free)
 		if st != nil {
 			return nil, st
 		}
 		if one.volume != nil {
+			if mine == nil {
+				mine = map[string]*corev1.PersistentVolume{}
+			}
 			mine[one.volume.Name] = one.volume
 		}
 		out = append(out, one)
@@ -209,16 +221,20 @@ func (c *claimsOfPod) choose(node *corev1.Node) ([]choice, *framework.Status) {
 	return out, nil
 }
 
-func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node, mine map[string]*corev1.PersistentVolume) (choice, *framework.Status) {
+func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.Node, mine map[string]*corev1.PersistentVolume,
+	free func(*corev1.PersistentVolumeClaim) []*corev1.PersistentVolume,
+) (choice, *framework.Status) {
 	chosen, under := s.where(claim)
 	selected := claim.Annotations[volume.AnnSelectedNode]
 	if under && chosen.volume == "" {
 		selected = chosen.node
 	}
 	if selected == "" {
-		candidates := s.unclaimed(claim)
-		if under {
-			candidates = slices.DeleteFunc(candidates, func(v *corev1.PersistentVolume) bool { return v.Name != chosen.volume })
+		var candidates []*corev1.PersistentVolume
+		if !under {
+			candidates = free(claim)
+		} else if v := s.volume(chosen.volume); v != nil {
+			candidates = append(candidates, v)
 		}
 		v, err := volume.FindMatchingVolume(claim, candidates, node, mine, true, true)
 		if err != nil {
@@ -239,22 +255,33 @@ func (s *Storage) chooseFor(claim *corev1.PersistentVolumeClaim, node *corev1.No
 
 // canProvision tells whether a volume for the claim can be made on the node, and of what, if that is known.
 func (s *Storage) canProvision(claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, *framework.Status) {
+	if st := s.canMake(claim, node); st != nil {
+		return nil, st
+	}
+	all, told := s.capacitiesFor(s.class(claim), claim)
+	if !told {
+		return nil, nil
+	}
+	if at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return isOf(c, node) }); at >= 0 {
+		return all[at], nil
+	}
+	return nil, noSpace
+}
+
+// canMake leaves out what is published of capacities.
+func (s *Storage) canMake(claim *corev1.PersistentVolumeClaim, node *corev1.Node) *framework.Status {
 	class := s.class(claim)
 	if class == nil || class.Provisioner == "" || class.Provisioner == volume.NotSupportedProvisioner {
-		return nil, noVolumeToBind
+		return noVolumeToBind
 	}
 	if len(class.AllowedTopologies) > 0 && !inTopology(class.AllowedTopologies, node.Labels) {
-		return nil, noVolumeToBind
+		return noVolumeToBind
 	}
 	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if class.Provisioner == localvolume.Provisioner && localvolume.Fits(size.Value(), node) != nil {
-		return nil, noSpace
+		return noSpace
 	}
-	capacity, ok := s.hasCapacity(class, claim, node)
-	if !ok {
-		return nil, noSpace
-	}
-	return capacity, nil
+	return nil
 }
 
 // inTopology tells whether one term matches the labels.
@@ -267,40 +294,38 @@ func inTopology(terms []corev1.TopologySelectorTerm, have map[string]string) boo
 	})
 }
 
-// hasCapacity believes what a driver that publishes capacities says of the node's, and returns which of them is large enough. One that
-// publishes none has always room.
-func (s *Storage) hasCapacity(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim, node *corev1.Node) (*storagev1.CSIStorageCapacity, bool) {
+// capacitiesFor are those of what a driver publishes that are large enough. told: it publishes, so where there is none there is no room; one
+// that publishes none has always room.
+func (s *Storage) capacitiesFor(class *storagev1.StorageClass, claim *corev1.PersistentVolumeClaim) (large []*storagev1.CSIStorageCapacity, told bool) {
 	want, ok := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if !ok {
-		return nil, true
+		return nil, false
 	}
 	driver, err := s.drivers.Get(class.Provisioner)
 	if err != nil || driver.Spec.StorageCapacity == nil || !*driver.Spec.StorageCapacity {
-		return nil, true
+		return nil, false
 	}
 	all, err := s.capacities.List(labels.Everything())
 	if err != nil {
-		return nil, true
+		return nil, false
 	}
-	at := slices.IndexFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
+	return slices.DeleteFunc(all, func(c *storagev1.CSIStorageCapacity) bool {
 		limit := c.Capacity
 		if c.MaximumVolumeSize != nil {
 			limit = c.MaximumVolumeSize
 		}
-		if c.StorageClassName != class.Name || limit == nil || limit.Cmp(want) < 0 || c.NodeTopology == nil {
-			return false
-		}
-		selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
-		return err == nil && selector.Matches(labels.Set(node.Labels))
-	})
-	if at < 0 {
-		return nil, false
-	}
-	return all[at], true
+		return c.StorageClassName != class.Name || limit == nil || limit.Cmp(want) < 0 || c.NodeTopology == nil
+	}), true
+}
+
+// isOf tells whether a capacity is about a node.
+func isOf(c *storagev1.CSIStorageCapacity, node *corev1.Node) bool {
+	selector, err := metav1.LabelSelectorAsSelector(c.NodeTopology)
+	return err == nil && selector.Matches(labels.Set(node.Labels))
 }
 
 // Reserve keeps what the pod's claims are to get on the node.
-func (b *VolumeBinding) Reserve(_ context.Context, _ *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo) error {
+func (b *VolumeBinding) Reserve(_ context.Context, c *framework.CycleState, pod *state.PodInfo, node *state.NodeInfo) error {
 	if b == nil || !b.Storage.known() {
 		return nil
 	}
@@ -311,7 +336,12 @@ func (b *VolumeBinding) Reserve(_ context.Context, _ *framework.CycleState, pod 
 	case found == nil || len(found.late) == 0:
 		return nil
 	}
-	choices, st := found.choose(node.Node)
+	if c != nil {
+		if before, ok := volumesKey.Read(c); ok {
+			found.snapshot = before.snapshot
+		}
+	}
+	choices, st := found.chooseFromStock(node)
 	if st != nil {
 		return fmt.Errorf("volumes of pod %s: %s", pod.Key, strings.Join(st.Reasons, ", "))
 	}

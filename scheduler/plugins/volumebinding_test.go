@@ -217,11 +217,12 @@ func TestVolumeBindingWaits(t *testing.T) {
 				t.Fatalf("did not wait for %s: %v", name, err)
 			default:
 			}
-			if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), boundClaim(name, "v-"+name), metav1.UpdateOptions{}); err != nil {
+			bound := boundClaim(name, "v-"+name)
+			if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			s.Changed(nil)
+			s.Changed(bound)
 			synctest.Wait()
 		}
 		if err := <-done; err != nil || b.PreBindPreFlight(nil, p, "a") {
@@ -244,11 +245,12 @@ func TestVolumeBindingGivesUp(t *testing.T) {
 			want := "deadline"
 			if reset { // the provisioner cannot
 				want = "selectedNode annotation reset"
-				if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), lateClaim("two", "made"), metav1.UpdateOptions{}); err != nil {
+				unselected := lateClaim("two", "made")
+				if _, err := c.CoreV1().PersistentVolumeClaims("dev").Update(t.Context(), unselected, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				synctest.Wait()
-				s.Changed(nil)
+				s.Changed(unselected)
 			}
 			time.Sleep(11 * time.Minute)
 			if err := <-done; err == nil || !strings.Contains(err.Error(), want) {

@@ -78,6 +78,32 @@ func (s *volumeScore) Score(n *state.NodeInfo) int64 {
 	return int64(math.Round(float64(sum) / float64(len(classes))))
 }
 
+// ScoreAll is Score of many nodes.
+func (s *volumeScore) ScoreAll(places []int32, scores []int64) {
+	c := s.claims
+	if len(c.wants) != 1 || len(c.chosen) > 0 {
+		for i, place := range places {
+			scores[i] = s.Score(c.snapshot.Nodes[place])
+		}
+		return
+	}
+	// Most volumes are of one size.
+	w, last, score := c.wants[0], int64(-1), int64(0)
+	size := c.late[0].Spec.Resources.Requests[corev1.ResourceStorage]
+	asks := size.Value()
+	for i, place := range places {
+		switch {
+		case w.best[place] == nil:
+			scores[i] = s.Score(c.snapshot.Nodes[place])
+			continue
+		case w.offers[place] != last:
+			last = w.offers[place]
+			score = s.ranked(asks, last)
+		}
+		scores[i] = score
+	}
+}
+
 func (s *volumeScore) ranked(asks, offers int64) int64 {
 	if offers <= 0 || asks > offers {
 		return s.rank(1, 1) // full

@@ -229,3 +229,40 @@ func TestVolumesAllAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestLateClaimsSeeAllNodes: of a pod whose claim waits for it all nodes are judged, from the index of free volumes.
+func TestLateClaimsSeeAllNodes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newShelves()
+		storageClasses(t, s)
+		const count = 400
+		free := rapid.IntRange(0, count-1).Draw(t, "free")
+		var nodes []*corev1.Node
+		for i := range count {
+			name := fmt.Sprint("n", i)
+			nodes = append(nodes, schedtest.Node(name, schedtest.Labels(corev1.LabelHostname, name)))
+		}
+		v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "v"}}
+		v.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: schedtest.Quantity("1Gi")}
+		v.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+		v.Spec.StorageClassName, v.Status.Phase = "static", corev1.VolumeAvailable
+		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{fmt.Sprint("n", free)}}},
+		}}}}
+		s.set(t, "volume", v)
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: storageNamespace, Name: "c", UID: "c"}}
+		c.Spec.StorageClassName, c.Spec.AccessModes = new("static"), v.Spec.AccessModes
+		c.Spec.Resources.Requests = v.Spec.Capacity
+		s.set(t, "claim", c)
+		pod := schedtest.Pod("p")
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"},
+		}}}
+		p := plugins.Default("default-scheduler", plugins.Options{Storage: s.Storage, Volumes: &plugins.VolumeBinding{Storage: s.Storage}})
+		h := newWorld(nodes, nil)
+		a := framework.NewEngine(p, 1, 1).Decide(state.NewPodInfo(pod), h.Cache.Refresh(), nil)
+		if a.Looked != count || a.Chosen == nil || a.Chosen.Name != fmt.Sprint("n", free) {
+			t.Fatalf("looked at %d of %d nodes, chose %v; the volume is on n%d", a.Looked, count, a.Chosen, free)
+		}
+	})
+}

@@ -2,7 +2,8 @@
 
 package state
 
-// Column is a node label over all nodes of a snapshot. Values are numbered, so that a count for each is a slice and no map. Immutable.
+// Column is a node label over all nodes of a snapshot. Values are numbered, so that a count for each is a slice and no map. Immutable, but for
+// what Places keeps.
 type Column struct {
 	// Of is the number of the value that the node at a place of Snapshot.Nodes has; -1: it has none.
 	Of []int32
@@ -12,8 +13,9 @@ type Column struct {
 	// Labelled is how many nodes have the label.
 	Labelled int
 
-	key string
-	ids map[string]int32
+	key    string
+	ids    map[string]int32
+	places [][]int32 // by the value's number; nil: nobody has asked
 }
 
 // Names is the key of a column that is no label: each node has its name.
@@ -68,6 +70,22 @@ func (c *Column) Number(value string) int32 {
 		return id
 	}
 	return -1
+}
+
+// Places returns the places of the nodes that have a value. Only the scheduling loop may ask. Read only.
+func (c *Column) Places(value string) []int32 {
+	if c.places == nil {
+		c.places = make([][]int32, len(c.Values))
+		for place, id := range c.Of {
+			if id >= 0 {
+				c.places[id] = append(c.places[id], int32(place)) //nolint:gosec // there are fewer nodes
+			}
+		}
+	}
+	if id, ok := c.ids[value]; ok {
+		return c.places[id]
+	}
+	return nil
 }
 
 // On returns the number of the value that a node has, -1 if it has none or one that no node of the snapshot has.
