@@ -88,7 +88,12 @@ func (s *Informers) InformerFor(obj runtime.Object, usual internalinterfaces.New
 func (s *Informers) InformerName() *cache.InformerName { return nil }
 
 // Start starts the informers that were asked for and do not run yet. They end when stop is closed.
-func (s *Informers) Start(stop <-chan struct{}) { s.StartWithContext(wait.ContextForChannel(stop)) }
+func (s *Informers) Start(stop <-chan struct{}) {
+	// Each context made of one that is not the library's own costs a goroutine; here it is one for all.
+	ctx, cancel := context.WithCancel(wait.ContextForChannel(stop))
+	context.AfterFunc(ctx, cancel)
+	s.StartWithContext(ctx)
+}
 
 // StartWithContext is Start; the informers end with ctx.
 func (s *Informers) StartWithContext(ctx context.Context) {
@@ -182,7 +187,7 @@ func ofSource(source Source, scope Scope, obj runtime.Object, resync time.Durati
 	return cache.NewSharedIndexInformer(listWatch(source, scope, gvr), obj, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 }
 
-func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) cache.ListerWatcher {
+func listWatch(source Source, scope Scope, gvr schema.GroupVersionResource) *cache.ListWatch {
 	tweaked := func(o metav1.ListOptions) metav1.ListOptions {
 		if scope.Tweak != nil {
 			scope.Tweak(&o)

@@ -10,10 +10,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/controllers/framework"
@@ -84,14 +82,8 @@ func (c *Controller) monitor(ctx context.Context, wg *sync.WaitGroup, res *catal
 		wg.Go(func() { c.follow(ctx, m, inf) })
 		return m
 	}
-	client := c.env.Client.Metadata.Resource(res.GVR)
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, o)
-		},
-	}, c.env.Client.Metadata)
-	r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, &feed{c: c, m: m}, cache.ReflectorOptions{
+	lw := cache.ToListWatcherWithWatchListSemantics(c.env.Client.MetadataOf(res.GVR), c.env.Client.Metadata)
+	r := cache.NewReflectorWithOptions(lw, nil, &feed{c: c, m: m}, cache.ReflectorOptions{
 		Name: "garbage " + res.GVR.String(), TypeDescription: res.GVR.String(),
 	})
 	wg.Go(func() { r.RunWithContext(ctx) })

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"keelson/api/quota"
@@ -147,22 +146,20 @@ func (c *counters) find(ctx context.Context, gr schema.GroupResource) (schema.Gr
 }
 
 func (c *counters) follow(ctx context.Context, gvr schema.GroupVersionResource, n *counter) {
-	objs := c.client.Metadata.Resource(gvr)
+	objs := c.client.MetadataOf(gvr)
 	ctx, cancel := context.WithCancel(ctx)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			l, err := objs.List(ctx, o)
+			l, err := objs.ListWithContext(ctx, o)
 			if apierrors.IsNotFound(err) { // its definition was deleted
 				c.drop(gvr.GroupResource(), n)
 				cancel()
 			}
 			return l, err
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return objs.Watch(ctx, o)
-		},
+		WatchFuncWithContext: objs.WatchWithContext,
 	}, c.client.Metadata)
-	r := cache.NewReflectorWithOptions(lw, &metav1.PartialObjectMetadata{}, n, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(lw, nil, n, cache.ReflectorOptions{
 		Name: "quota " + gvr.String(), TypeDescription: gvr.String(),
 	})
 	c.wg.Go(func() {
