@@ -62,6 +62,7 @@ type member struct {
 // tryGroup makes one attempt for a pod group: its pods are placed one after another, and bound if enough of them have nodes.
 func (s *Scheduler) tryGroup(ctx context.Context, head *queue.Item) {
 	a := s.newGroupAttempt(head)
+	defer s.cache.Tried()
 	switch {
 	case len(a.members) == 0:
 		s.queue.Settle(head, nil, nil, false)
@@ -194,6 +195,7 @@ func (a *groupAttempt) placeOne(ctx context.Context, t *member) error {
 		return nil
 	}
 	r := &round{profile: a.profile, it: t.it, pod: pod, cycle: at.Cycle, node: at.Chosen.Name, began: a.began}
+	s.cache.Try(pod.Pod.UID)
 	switch err := s.hold(ctx, r, at.Chosen); {
 	case err == nil:
 		t.round = r

@@ -3,6 +3,7 @@
 package scheduler_test
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -15,7 +16,10 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"keelson/lib/mark"
+	"keelson/scheduler"
+	"keelson/scheduler/framework"
 	"keelson/scheduler/schedtest"
+	"keelson/scheduler/state"
 )
 
 var podResource = corev1.SchemeGroupVersion.WithResource("pods")
@@ -140,5 +144,44 @@ func TestEvictionFails(t *testing.T) {
 		})
 		c.bring(schedtest.Pod("high", schedtest.Asks("4", ""), schedtest.Priority(10)))
 		c.tried("after a failure", "high", 3, "node-1")
+	})
+}
+
+// amidst is a plugin that runs do once, while a pod has been given its node.
+type amidst struct {
+	pod string
+	do  func()
+}
+
+func (*amidst) Name() string { return "Amidst" }
+
+func (a *amidst) Reserve(_ context.Context, _ *framework.CycleState, p *state.PodInfo, _ *state.NodeInfo) error {
+	if do := a.do; p.Pod.Name == a.pod && do != nil {
+		a.do = nil
+		do()
+	}
+	return nil
+}
+
+func (*amidst) Unreserve(context.Context, *framework.CycleState, *state.PodInfo, string) {}
+
+// TestRoomOfATriedGroup: a pod leaves while a pod group that cannot be placed has the room beside it. Who needs both is told, and nobody else.
+func TestRoomOfATriedGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		during := &amidst{pod: "g-0"}
+		plugin := with(framework.Registry{"Amidst": made(during)})
+		c := startWith(t, func(cfg *scheduler.Config) { groups(cfg); plugin(cfg) }, schedtest.Node("node-1"),
+			schedtest.Pod("old", schedtest.On("node-1"), schedtest.Asks("2", "")))
+		c.bring(schedtest.Pod("waits", schedtest.Asks("3", "")))
+		c.bring(schedtest.Pod("large", schedtest.Asks("5", "")))
+		during.do = func() { c.gone("old") }
+		c.add(gang("g", 2), schedtest.Pod("g-0", of("g"), schedtest.Asks("2", "")))
+		c.bring(schedtest.Pod("g-1", of("g"), schedtest.Asks("3", "")))
+		time.Sleep(soon)
+		c.tried("the group gave its room back", "waits", 2, "node-1")
+		c.tried("the group gave its room back", "large", 1, "")
+		if n := c.on("g"); n != 0 || during.do != nil {
+			t.Errorf("%d pods of the group are bound; it was tried: %t", n, during.do == nil)
+		}
 	})
 }

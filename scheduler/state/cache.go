@@ -32,6 +32,8 @@ type Cache struct {
 	tooManyChanges bool
 
 	snap *Snapshot // the scheduling loop's
+	// trial are the pods that are on nodes only to see whether their pod group can be placed.
+	trial map[types.UID]bool
 }
 
 // entry is one node; its info has no Node while only pods speak of it.
@@ -212,6 +214,24 @@ func (c *Cache) Assume(p *PodInfo, node string) error {
 	}
 	c.placeLocked(p, node, true)
 	return nil
+}
+
+// Try says that a pod is about to be assumed only to see whether its pod group can be placed, until Tried. To events its room is free: if the
+// group gives it back, whom it would help has heard of it.
+func (c *Cache) Try(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trial == nil {
+		c.trial = map[types.UID]bool{}
+	}
+	c.trial[uid] = true
+}
+
+// Tried ends what Try began, for all pods.
+func (c *Cache) Tried() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.trial)
 }
 
 // Forget takes back an assumption; a pod that was confirmed since stays.

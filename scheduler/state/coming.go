@@ -88,7 +88,7 @@ type Room struct {
 	Coming []*PodInfo
 }
 
-// Room returns what there is on a node now; nil: there is no such node.
+// Room returns what there is on a node now, without pods that are only tried there; nil: there is no such node.
 func (c *Cache) Room(node string) *Room {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,7 +97,17 @@ func (c *Cache) Room(node string) *Room {
 		return nil
 	}
 	e.shared = true
-	return &Room{Node: e.info, Coming: c.nominated.on[node]}
+	room := &Room{Node: e.info, Coming: c.nominated.on[node]}
+	var tried []*PodInfo
+	for uid := range c.trial {
+		if p, ok := c.pods[uid]; ok && p.node == node {
+			tried = append(tried, p.info)
+		}
+	}
+	if len(tried) > 0 {
+		room.Node = room.Node.With(nil, tried)
+	}
+	return room
 }
 
 // Coming are the pods nominated to the node at a place of Nodes.
