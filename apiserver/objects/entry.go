@@ -5,13 +5,16 @@ package objects
 import (
 	"hash/maphash"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 	"weak"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"keelson/api/kind"
+	"keelson/lib/memory"
 	"keelson/store"
 )
 
@@ -117,7 +120,10 @@ func shallow(obj kind.Object) (kind.Object, bool) {
 	return out, ok
 }
 
-// Memo keeps the latest encodings alive up to a number of bytes; older ones go with the next garbage collection.
+// memoAge is for how long an encoding is kept at least, and twice that at most.
+const memoAge = 5 * time.Minute
+
+// Memo keeps the latest encodings alive up to a number of bytes, and for some minutes; older ones go with the next garbage collection.
 // A nil Memo keeps nothing.
 type Memo struct {
 	budget int
@@ -126,6 +132,8 @@ type Memo struct {
 	mu    sync.Mutex
 	bytes int
 	queue []*[]byte
+	old   int  // how many of the queue were there at the last look
+	looks bool // a look will come: there is something in the queue
 }
 
 // NewMemo returns a memo for that many bytes.
@@ -147,12 +155,37 @@ func (m *Memo) keep(b *[]byte) {
 	m.queue = append(m.queue, b)
 	m.bytes += len(*b)
 	drop := 0
-	for m.bytes > m.budget {
-		m.bytes -= len(*m.queue[drop])
-		m.queue[drop] = nil
-		drop++
+	for rest := m.bytes; rest > m.budget; drop++ {
+		rest -= len(*m.queue[drop])
 	}
-	m.queue = m.queue[drop:]
+	m.dropLocked(drop)
+	if !m.looks {
+		m.looks = true
+		time.AfterFunc(memoAge, m.look)
+	}
+}
+
+// dropLocked lets go of the n oldest and returns how many bytes they are.
+func (m *Memo) dropLocked(n int) (bytes int) {
+	for _, b := range m.queue[:n] {
+		bytes += len(*b)
+	}
+	clear(m.queue[:n])
+	m.bytes -= bytes
+	m.queue, m.old = m.queue[n:], max(m.old-n, 0)
+	return bytes
+}
+
+// look lets go of what was there at the last look: after a load nothing else takes its place.
+func (m *Memo) look() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	memory.Dropped(m.dropLocked(m.old))
+	m.queue = slices.Clone(m.queue) // without the room that the load needed
+	m.old = len(m.queue)
+	if m.looks = m.old > 0; m.looks {
+		time.AfterFunc(memoAge, m.look)
+	}
 }
 
 // Decoded is the entry of a stored value.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package objects
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestMemoGivesBack: the memo keeps no more than its budget, what was encoded lately, and nothing when nothing has been encoded for long; then it
+// looks no more.
+func TestMemoGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemo(1000)
+		expect := func(when string, entries, bytes int) {
+			t.Helper()
+			synctest.Wait()
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if len(m.queue) != entries || m.bytes != bytes || m.looks != (entries > 0) {
+				t.Errorf("%s: %d entries of %d bytes, looks %v; want %d of %d", when, len(m.queue), m.bytes, m.looks, entries, bytes)
+			}
+		}
+		keep := func(n int) {
+			for range n {
+				b := make([]byte, 100)
+				m.keep(&b)
+			}
+		}
+		keep(25)
+		large := make([]byte, 126)
+		m.keep(&large)
+		expect("full", 10, 1000)
+		time.Sleep(memoAge + time.Second)
+		expect("after one look", 10, 1000)
+		keep(3)
+		expect("the oldest made room", 10, 1000)
+		time.Sleep(memoAge)
+		expect("after two", 3, 300)
+		time.Sleep(memoAge)
+		expect("after three", 0, 0)
+		keep(1)
+		expect("again", 1, 100)
+		time.Sleep(2*memoAge + time.Second)
+		expect("and over", 0, 0)
+	})
+}
