@@ -208,10 +208,22 @@ func namesOf(ctx context.Context, cl kubernetes.Interface, kind, namespace strin
 			path, resource = o.path, o.kind
 		}
 	}
+	for _, k := range explainedKinds {
+		if slices.Contains(k.words, kind) {
+			path, resource = k.path, k.kind
+			if k.cluster {
+				namespace = ""
+			}
+		}
+	}
 	if resource == "" {
 		return nil
 	}
-	b, err := cl.CoreV1().RESTClient().Get().AbsPath(path, "namespaces", namespace, resource).Param("resourceVersion", "0").DoRaw(ctx)
+	parts := []string{path, "namespaces", namespace, resource}
+	if namespace == "" {
+		parts = []string{path, resource}
+	}
+	b, err := cl.CoreV1().RESTClient().Get().AbsPath(parts...).Param("resourceVersion", "0").DoRaw(ctx)
 	var l metav1.PartialObjectMetadataList
 	if err != nil || json.Unmarshal(b, &l) != nil {
 		return nil

@@ -29,7 +29,11 @@ import (
 )
 
 // storyFlags are shared by timeline and why.
-type storyFlags struct{ dataDir, kubeconfig, namespace, output string }
+type storyFlags struct {
+	dataDir, kubeconfig, namespace, output string
+	// types are those that the command takes as TYPE/NAME.
+	types []string
+}
 
 func (f *storyFlags) add(c *cobra.Command) {
 	dataDirVar(c.Flags(), &f.dataDir)
@@ -50,7 +54,10 @@ func (f *storyFlags) pod(arg string) (string, error) {
 		return arg, nil
 	}
 	if kind != "pod" && kind != "pods" && kind != "po" || name == "" {
-		return "", fmt.Errorf("%q is not of the form pod/NAME, deploy/NAME, rs/NAME, sts/NAME, ds/NAME or job/NAME", arg)
+		if k, _ := explainedAs(arg); k != nil {
+			return "", fmt.Errorf("a %s has no story of its own: `keelson why %s` says why it is as it is", k.words[1], arg)
+		}
+		return "", fmt.Errorf("%q is not of the form TYPE/NAME with one of the types %s", arg, strings.Join(f.types, ", "))
 	}
 	return name, nil
 }
@@ -117,13 +124,16 @@ func (f *storyFlags) unknown(ctx context.Context, name string, cause error) erro
 		f.namespace, name, pod.CreationTimestamp.Local().Format("15:04:05 on 2 January"), timeline.DefaultLimit)
 }
 
+// storyTypes are those that have stories.
+var storyTypes = []string{"pod", "deploy", "rs", "sts", "ds", "job", "rc"}
+
 func timelineCommand(std Stdio) *cobra.Command {
-	var f storyFlags
+	f := storyFlags{types: storyTypes}
 	var follow, steps bool
 	c := &cobra.Command{
 		Use:               "timeline pod/NAME | deploy/NAME | rs/NAME | job/NAME ...",
 		Short:             "The story of a pod: who did what, when, and how long it took",
-		ValidArgsFunction: completeNames(storyNames("pod", "deploy", "rs", "sts", "ds", "job")),
+		ValidArgsFunction: completeNames(storyNames(storyTypes...)),
 		Args:              cobra.ExactArgs(1),
 		Example: "  keelson timeline pod/web-0 --follow           # as it happens, until the pod is Ready\n" +
 			"  keelson timeline deploy/web -n shop           # its newest pod, or the one that fares worst, and a table of all\n" +
@@ -213,15 +223,20 @@ func printStories(ctx context.Context, body io.Reader, out io.Writer, render fun
 }
 
 func whyCommand(std Stdio) *cobra.Command {
-	var f storyFlags
+	f := storyFlags{types: append(slices.Clone(storyTypes), "svc")}
+	for _, k := range explainedKinds {
+		f.types = append(f.types, k.words[0])
+	}
 	c := &cobra.Command{
-		Use:               "why pod/NAME | deploy/NAME | rs/NAME | job/NAME ... | svc/NAME",
-		ValidArgsFunction: completeNames(storyNames("pod", "svc", "deploy", "rs", "sts", "ds", "job")),
-		Short:             "Why the scheduler chose a pod's node, or none; where packets to a service go, and what is wrong on their way",
+		Use:               "why pod/NAME | deploy/NAME ... | svc/NAME | pvc/NAME | node/NAME | ns/NAME ...",
+		ValidArgsFunction: completeNames(storyNames(f.types...)),
+		Short:             "Why a pod is on its node, or on none; where packets to a service go; why a claim, a namespace or a node is as it is",
 		Args:              cobra.ExactArgs(1),
 		Example: "  keelson why pod/web-0                # what each node scored, or what it is short of\n" +
 			"  keelson why deploy/web -n shop       # of its newest pod, or the one that fares worst\n" +
-			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way",
+			"  keelson why svc/web                  # what each node has in the kernel for it, and what is wrong on the way\n" +
+			"  keelson why pvc/data                 # why it has no volume, and what would give it one; also hpa, ing, pdb\n" +
+			"  keelson why ns/old                   # which objects and finalizers hold it; also node, crd",
 	}
 	f.add(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -230,6 +245,9 @@ func whyCommand(std Stdio) *cobra.Command {
 				return err
 			}
 			return f.whyService(c.Context(), name, std)
+		}
+		if k, name := explainedAs(args[0]); k != nil {
+			return f.whyObject(c.Context(), k, name, std)
 		}
 		name, owned, err := f.target(c.Context(), args[0])
 		if err != nil {

@@ -18,6 +18,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/timeline/cause"
 )
 
 // owner is a kind whose pods have stories, by the names that kubectl knows it by.
@@ -81,31 +83,27 @@ func (f *storyFlags) target(ctx context.Context, arg string) (name string, all p
 	}
 	all = pods{of: arg, list: ownedBy(list.Items, uids)}
 	if len(all.list) == 0 {
-		if lacks := cmp.Or(meta.lacks(), f.warning(ctx, uids)); lacks != "" {
-			return "", pods{}, fmt.Errorf("%s has no pods: %s", arg, lacks)
-		}
-		return "", pods{}, fmt.Errorf("%s has no pods: `keelson kubectl describe %s -n %s` shows what its controller says", arg, arg, f.namespace)
+		return "", pods{}, f.noPods(ctx, arg, &meta, uids)
 	}
-	all.lacks = meta.lacks()
+	all.lacks = meta.Lacks()
 	return all.list[0].Name, all, nil
 }
 
 // owning is what is read of an owner, whatever its kind.
-type owning struct {
-	metav1.ObjectMeta `json:"metadata"`
-	Status            struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	} `json:"status"`
-}
+type owning struct{ cause.Workload }
 
-// lacks is why the owner's controller cannot create pods now; empty: it can, or its kind does not say.
-func (o *owning) lacks() string {
-	for _, c := range o.Status.Conditions {
-		if c.Type == string(appsv1.DeploymentReplicaFailure) && c.Status == metav1.ConditionTrue {
-			return c.Reason + ": " + c.Message
-		}
+// lacks is why the owner's controller cannot create pods now, or does nothing for it; empty: it can, or its kind does not say.
+func (o *owning) lacks() string { return cmp.Or(o.Lacks(), o.Held()) }
+
+// noPods says why an owner has none, in the words of whoever recorded it.
+func (f *storyFlags) noPods(ctx context.Context, arg string, o *owning, uids map[types.UID]bool) error {
+	if why := cmp.Or(o.lacks(), f.warning(ctx, uids)); why != "" {
+		return fmt.Errorf("%s has no pods: %s", arg, why)
 	}
-	return ""
+	if why := o.Unseen(); why != "" {
+		return fmt.Errorf("%s has no pods: %s%s", arg, why, f.component(ctx, "controller-manager", "; the controllers do not work: "))
+	}
+	return fmt.Errorf("%s has no pods, and nobody has recorded why: `keelson kubectl describe %s -n %s` shows all that is known of it", arg, arg, f.namespace)
 }
 
 // warning is the newest one about an owner, or about what stands between it and its pods; empty: there is none, or it is not ours to read.

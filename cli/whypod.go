@@ -96,14 +96,17 @@ func (f *storyFlags) group(ctx context.Context, pod *corev1.Pod) *timeline.Group
 }
 
 // scheduler is what is wrong with the scheduler; empty: nothing, or nobody knows.
-func (f *storyFlags) scheduler(ctx context.Context) string {
+func (f *storyFlags) scheduler(ctx context.Context) string { return f.component(ctx, "scheduler", "") }
+
+// component is what is wrong with a component of the control plane, after a lead; empty: nothing, or nobody knows.
+func (f *storyFlags) component(ctx context.Context, name, lead string) string {
 	var s corev1.ComponentStatus
-	if f.read(ctx, "/api/v1/componentstatuses/scheduler", &s) != nil {
+	if f.read(ctx, "/api/v1/componentstatuses/"+name, &s) != nil {
 		return ""
 	}
 	for _, c := range s.Conditions {
 		if c.Type == corev1.ComponentHealthy && c.Status != corev1.ConditionTrue {
-			return c.Message + c.Error
+			return lead + c.Message + c.Error
 		}
 	}
 	return ""

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cause
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"keelson/api/core/localvolume"
+	"keelson/api/storage"
+)
+
+// Claim is a claim with what decides about it. Drivers are the names of the CSIDrivers.
+type Claim struct {
+	Claim   *corev1.PersistentVolumeClaim
+	Volumes []corev1.PersistentVolume
+	Classes []storagev1.StorageClass
+	Drivers []string
+	// Pods are those of its namespace.
+	Pods []corev1.Pod
+}
+
+// Marks of the volume controllers on claims.
+const (
+	selectedNode   = "volume.kubernetes.io/selected-node"
+	provisionedBy  = "volume.kubernetes.io/storage-provisioner"
+	noProvisioner  = "kubernetes.io/no-provisioner"
+	inTreePrefix   = "kubernetes.io/"
+	claimProtected = "kubernetes.io/pvc-protection"
+)
+
+// Explain says why the claim has no volume, or which one it has.
+func (c *Claim) Explain() *Answer {
+	a := of("persistentvolumeclaim", c.Claim)
+	a.State = string(c.Claim.Status.Phase)
+	if c.Claim.DeletionTimestamp != nil {
+		a.State = "Terminating"
+		c.leaving(a)
+		return a
+	}
+	name := c.Claim.Spec.VolumeName
+	switch c.Claim.Status.Phase {
+	case corev1.ClaimBound:
+		a.because("it has the volume %s", name)
+	case corev1.ClaimLost:
+		a.because("it had the volume %s, which does not exist any more: what was in it is lost to this claim", name)
+		a.do("delete the claim and make it anew, or restore the PersistentVolume %s", name)
+	default:
+		switch {
+		case name != "":
+			c.named(a, name)
+		default:
+			c.classed(a)
+		}
+	}
+	return a
+}
+
+// leaving says what holds a claim that is deleted.
+func (c *Claim) leaving(a *Answer) {
+	for _, f := range c.Claim.Finalizers {
+		if f != claimProtected {
+			a.because("the finalizer %s holds it", f)
+			continue
+		}
+		if users := c.users(); len(users) > 0 {
+			a.because("pods use it: %s", some(users))
+			a.do("delete them, or wait for their end; the claim goes then")
+		} else {
+			a.because("the finalizer %s holds it, and no pod uses it: its controller is about to take it away, or does not run", f)
+		}
+	}
+}
+
+// users are the pods that name the claim and have not ended.
+func (c *Claim) users() []string {
+	var out []string
+	for i := range c.Pods {
+		p := &c.Pods[i]
+		ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		if !ended && slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == c.Claim.Name || v.Ephemeral != nil && p.Name+"-"+v.Name == c.Claim.Name
+		}) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+// named judges the volume that the claim asks for by name.
+func (c *Claim) named(a *Answer, name string) {
+	i := slices.IndexFunc(c.Volumes, func(v corev1.PersistentVolume) bool { return v.Name == name })
+	switch {
+	case i < 0:
+		a.because("its spec.volumeName asks for the PersistentVolume %s, which does not exist", name)
+		a.do("create that volume, or make the claim without a volumeName")
+	case c.unfit(&c.Volumes[i]) != "":
+		a.because("its spec.volumeName asks for the PersistentVolume %s, which %s", name, c.unfit(&c.Volumes[i]))
+	default:
+		a.because("the PersistentVolume %s is there and fits: the controller is about to bind it, or does not run", name)
+	}
+}
+
+// classed judges a claim by its class.
+func (c *Claim) classed(a *Answer) {
+	want := c.Claim.Spec.StorageClassName
+	if want == nil {
+		a.because("it names no StorageClass, and none is the default one")
+		a.do("name one in spec.storageClassName (there are: %s), or annotate one with %s=true", or(some(c.classNames()), "none"), storage.DefaultClassAnnotation)
+		c.static(a)
+		return
+	}
+	if *want == "" {
+		a.because(`its storageClassName is "": it waits for a PersistentVolume without a class, and nothing is provisioned for it`)
+		c.static(a)
+		a.do("create a PersistentVolume that fits")
+		return
+	}
+	i := slices.IndexFunc(c.Classes, func(s storagev1.StorageClass) bool { return s.Name == *want })
+	if i < 0 {
+		a.because("there is no StorageClass %s", *want)
+		a.do("create it, or name another one in a new claim (there are: %s)", or(some(c.classNames()), "none"))
+		c.static(a)
+		return
+	}
+	class := &c.Classes[i]
+	if class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && c.Claim.Annotations[selectedNode] == "" {
+		c.late(a, class)
+		return
+	}
+	c.provisioned(a, class)
+}
+
+// late is a claim whose node the scheduler chooses with that of its first pod.
+func (c *Claim) late(a *Answer, class *storagev1.StorageClass) {
+	users := c.users()
+	if len(users) == 0 {
+		a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and no pod uses the claim yet", class.Name)
+		a.do("create a pod that uses it: the volume is made on the node that the scheduler chooses for the pod")
+		return
+	}
+	a.because("its StorageClass %s has the binding mode WaitForFirstConsumer, and the scheduler has not found a node for the pod that uses it: %s", class.Name, some(users))
+	a.do("`keelson why pod/%s -n %s` says what that pod waits for", users[0], c.Claim.Namespace)
+	if class.Provisioner == noProvisioner {
+		c.static(a)
+	}
+}
+
+// provisioned is a claim that somebody should make a volume for.
+func (c *Claim) provisioned(a *Answer, class *storagev1.StorageClass) {
+	by := or(c.Claim.Annotations[provisionedBy], class.Provisioner)
+	on := ""
+	if node := c.Claim.Annotations[selectedNode]; node != "" {
+		on = " on node " + node
+	}
+	switch {
+	case class.Provisioner == noProvisioner:
+		a.because("its StorageClass %s provisions nothing (%s): it waits for a PersistentVolume of that class", class.Name, noProvisioner)
+		c.static(a)
+		a.do("create a PersistentVolume that fits")
+	case by == localvolume.Provisioner:
+		a.because("the provisioner %s has not made its volume%s yet", by, on)
+	case strings.HasPrefix(by, inTreePrefix):
+		a.because("its StorageClass %s names the provisioner %s, which was part of older Kubernetes releases and serves nothing any more", class.Name, by)
+		a.do("name a class of a CSI driver")
+	default:
+		a.because("it waits for the provisioner %s%s, which is a program outside the cluster's own", by, on)
+		if slices.Contains(c.Drivers, by) {
+			a.do("look at the log of the driver's external-provisioner")
+		} else {
+			a.because("there is no CSIDriver %s: that driver does not seem to be installed", by)
+			a.do("install the driver, or name another class (there are: %s)", or(some(c.classNames()), "none"))
+		}
+		a.cannot("whether a provisioner runs that never wrote an event about the claim")
+	}
+}
+
+// static says why none of the volumes fits.
+func (c *Claim) static(a *Answer) {
+	if len(c.Volumes) == 0 {
+		a.because("there are no PersistentVolumes")
+		return
+	}
+	var reasons []string
+	for i := range c.Volumes {
+		v := &c.Volumes[i]
+		wrong := c.unfit(v)
+		if wrong == "" {
+			a.because("the PersistentVolume %s fits: the controller is about to bind it, or does not run", v.Name)
+			return
+		}
+		if v.Spec.StorageClassName == c.class() {
+			reasons = append(reasons, v.Name+" "+wrong)
+		}
+	}
+	if len(reasons) == 0 {
+		a.because("no PersistentVolume is of its class %q", c.class())
+		return
+	}
+	a.because("no PersistentVolume fits: %s", some(reasons))
+}
+
+func (c *Claim) class() string {
+	if c.Claim.Spec.StorageClassName == nil {
+		return ""
+	}
+	return *c.Claim.Spec.StorageClassName
+}
+
+// classNames are the other classes than the claim's own.
+func (c *Claim) classNames() []string {
+	out := make([]string, len(c.Classes))
+	for i := range c.Classes {
+		out[i] = c.Classes[i].Name
+	}
+	return slices.DeleteFunc(out, func(name string) bool { return name == c.class() })
+}
+
+// unfit is what keeps a volume from the claim; empty: nothing.
+func (c *Claim) unfit(v *corev1.PersistentVolume) string {
+	s := &c.Claim.Spec
+	if ref := v.Spec.ClaimRef; ref != nil && (ref.Namespace != c.Claim.Namespace || ref.Name != c.Claim.Name || ref.UID != "" && ref.UID != c.Claim.UID) {
+		if v.Status.Phase == corev1.VolumeReleased {
+			return fmt.Sprintf("was %s/%s's and is Released: its claimRef has to be removed first", ref.Namespace, ref.Name)
+		}
+		return fmt.Sprintf("is bound to the claim %s/%s", ref.Namespace, ref.Name)
+	}
+	mode := func(m *corev1.PersistentVolumeMode) corev1.PersistentVolumeMode {
+		if m == nil {
+			return corev1.PersistentVolumeFilesystem
+		}
+		return *m
+	}
+	has, wants := v.Spec.Capacity[corev1.ResourceStorage], s.Resources.Requests[corev1.ResourceStorage]
+	switch {
+	case v.DeletionTimestamp != nil:
+		return "is being deleted"
+	case v.Spec.StorageClassName != c.class():
+		return fmt.Sprintf("is of class %q and not %q", v.Spec.StorageClassName, c.class())
+	case has.Cmp(wants) < 0:
+		return fmt.Sprintf("has %s of %s", has.String(), wants.String())
+	case mode(v.Spec.VolumeMode) != mode(s.VolumeMode):
+		return fmt.Sprintf("has volumeMode %s and not %s", mode(v.Spec.VolumeMode), mode(s.VolumeMode))
+	}
+	for _, m := range s.AccessModes {
+		if !slices.Contains(v.Spec.AccessModes, m) {
+			return fmt.Sprintf("has no accessMode %s", m)
+		}
+	}
+	if sel, err := metav1.LabelSelectorAsSelector(s.Selector); s.Selector != nil && (err != nil || !sel.Matches(labels.Set(v.Labels))) {
+		return "has not the labels of the claim's selector"
+	}
+	return ""
+}
+
+func or(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cause
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Remaining is an object in a namespace that is going.
+type Remaining struct {
+	Resource, Name string
+	Finalizers     []string
+}
+
+// Namespace says what holds a namespace that is going. left is what could be listed of what is in it.
+func Namespace(n *corev1.Namespace, left []Remaining) *Answer {
+	a := of("namespace", n)
+	a.State = string(n.Status.Phase)
+	if n.DeletionTimestamp == nil && n.Status.Phase != corev1.NamespaceTerminating {
+		a.because("it is in use; nobody deletes it")
+		return a
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Failure") {
+			a.because("%s", said(string(c.Type)+" "+c.Reason, c.Message))
+			if c.Type == corev1.NamespaceDeletionDiscoveryFailure {
+				a.do("mend or delete the APIService that does not answer (`kubectl get apiservices`)")
+			}
+		}
+	}
+	held := map[string][]string{}
+	var order, leaving []string
+	for _, r := range left {
+		name := r.Resource + "/" + r.Name
+		if len(r.Finalizers) == 0 {
+			leaving = append(leaving, name)
+			continue
+		}
+		for _, f := range r.Finalizers {
+			if held[f] == nil {
+				order = append(order, f)
+			}
+			held[f] = append(held[f], name)
+		}
+	}
+	slices.Sort(order)
+	for _, f := range order {
+		a.because("the finalizer %s holds %s", f, some(held[f]))
+	}
+	if len(leaving) > 0 {
+		a.because("without a finalizer, on their way out: %s", some(leaving))
+	}
+	if len(order) > 0 {
+		a.do("see why the controllers of these finalizers do not take them away; where one is gone for good, remove its finalizer from metadata.finalizers by hand")
+	}
+	if len(left) == 0 {
+		conditions(a, n)
+	}
+	for _, f := range n.Spec.Finalizers {
+		if f != corev1.FinalizerKubernetes {
+			a.because("its spec.finalizers has %s, which its owner takes away by namespaces/finalize", f)
+		}
+	}
+	if len(n.Finalizers) > 0 {
+		a.because("the namespace itself has the finalizers %s", some(n.Finalizers))
+	}
+	if len(a.Why) == 0 {
+		a.because("nothing that can be listed is left in it: its controller is about to end it, or does not run")
+	}
+	return a
+}
+
+// conditions are what the namespace's controller last found, where nothing could be listed.
+func conditions(a *Answer, n *corev1.Namespace) {
+	for _, c := range n.Status.Conditions {
+		if c.Status == corev1.ConditionTrue && (c.Type == corev1.NamespaceContentRemaining || c.Type == corev1.NamespaceFinalizersRemaining) {
+			a.because("%s", fmt.Sprintf("its controller found: %s", c.Message))
+		}
+	}
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cause
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Ingress says who serves an ingress, or why nobody does, and which of its backends do not exist.
+func Ingress(i *networkingv1.Ingress, classes []networkingv1.IngressClass, services []corev1.Service) *Answer {
+	a := of("ingress", i)
+	a.State = "not served"
+	if len(i.Status.LoadBalancer.Ingress) > 0 {
+		at := i.Status.LoadBalancer.Ingress[0]
+		a.State = "served at " + or(at.Hostname, at.IP)
+	} else {
+		unserved(a, i, classes)
+	}
+	backends(a, i, services)
+	if len(a.Why) == 0 {
+		a.because("a controller has written its address, and its backends exist")
+		a.cannot("what that controller made of its rules: only its own log tells")
+	}
+	return a
+}
+
+func unserved(a *Answer, i *networkingv1.Ingress, classes []networkingv1.IngressClass) {
+	want := or(str(i.Spec.IngressClassName), i.Annotations["kubernetes.io/ingress.class"])
+	at := slices.IndexFunc(classes, func(c networkingv1.IngressClass) bool { return c.Name == want })
+	names := make([]string, len(classes))
+	for n := range classes {
+		names[n] = classes[n].Name
+	}
+	switch {
+	case want == "" && len(classes) == 0:
+		a.because("it names no IngressClass, and there is none: no controller for ingresses seems to be installed. Keelson has none of its own")
+		a.do("install a controller for ingresses, such as Traefik or Contour, and name its class in spec.ingressClassName")
+	case want == "":
+		a.because("it names no IngressClass, and had no default one when it was made")
+		a.do("name one in spec.ingressClassName (there are: %s)", some(names))
+	case at < 0:
+		a.because("there is no IngressClass %s", want)
+		a.do("install the controller that brings it, or name another class (there are: %s)", or(some(names), "none"))
+	default:
+		a.because("its class %s leaves it to the controller %s, which has not written an address into its status", want, classes[at].Spec.Controller)
+		a.do("see whether that controller runs, and its log; one that serves by host ports may never write an address")
+		a.cannot("whether a controller serves it without writing so")
+	}
+}
+
+// backends says which services or ports of the rules do not exist.
+func backends(a *Answer, i *networkingv1.Ingress, services []corev1.Service) {
+	var all []networkingv1.IngressBackend
+	if i.Spec.DefaultBackend != nil {
+		all = append(all, *i.Spec.DefaultBackend)
+	}
+	for _, r := range i.Spec.Rules {
+		if r.HTTP != nil {
+			for _, p := range r.HTTP.Paths {
+				all = append(all, p.Backend)
+			}
+		}
+	}
+	told := map[string]bool{}
+	for _, b := range all {
+		wrong := ""
+		if b.Service != nil {
+			wrong = backend(b.Service, services)
+		}
+		if wrong != "" && !told[wrong] && len(told) < mostNamed {
+			told[wrong] = true
+			a.because("%s", wrong)
+		}
+	}
+}
+
+func backend(b *networkingv1.IngressServiceBackend, services []corev1.Service) string {
+	at := slices.IndexFunc(services, func(s corev1.Service) bool { return s.Name == b.Name })
+	if at < 0 {
+		return fmt.Sprintf("its backend, the service %s, does not exist", b.Name)
+	}
+	if !slices.ContainsFunc(services[at].Spec.Ports, func(p corev1.ServicePort) bool {
+		return b.Port.Name != "" && p.Name == b.Port.Name || b.Port.Number != 0 && p.Port == b.Port.Number
+	}) {
+		port := b.Port.Name
+		if port == "" {
+			port = fmt.Sprint(b.Port.Number)
+		}
+		return fmt.Sprintf("its backend, the service %s, has no port %s", b.Name, port)
+	}
+	return ""
+}
+
+// Definition is what is read of a CustomResourceDefinition.
+type Definition struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Status            struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+// Explain says why a definition is not established, or does not go.
+func (d *Definition) Explain() *Answer {
+	a := of("customresourcedefinition", d)
+	a.State = "Established"
+	if e := condition(d.Status.Conditions, "Established"); e == nil || e.Status != metav1.ConditionTrue {
+		a.State = "not established"
+		if e != nil && e.Message != "" && e.Reason != "NotAccepted" {
+			a.because("%s", said(e.Reason, e.Message))
+		}
+	}
+	for _, c := range d.Status.Conditions {
+		wrong := c.Status == metav1.ConditionTrue && (c.Type == "Terminating" || c.Type == "NonStructuralSchema") ||
+			c.Status == metav1.ConditionFalse && (c.Type == "NamesAccepted" || c.Type == "KubernetesAPIApprovalPolicyConformant")
+		if !wrong {
+			continue
+		}
+		a.because("%s: %s", c.Type, said(c.Reason, c.Message))
+		switch c.Type {
+		case "NamesAccepted":
+			a.do("another definition, or a resource of the server's own, has one of its names: give it others in spec.names, or delete the other")
+		case "NonStructuralSchema":
+			a.do("mend its schema as the message says")
+		case "KubernetesAPIApprovalPolicyConformant":
+			a.do("groups of k8s.io and kubernetes.io need the annotation api-approved.kubernetes.io; take a group of your own")
+		}
+	}
+	if d.DeletionTimestamp != nil {
+		a.State = "Terminating"
+		a.because("it is being deleted, and the finalizers %s wait for its objects to go", or(some(d.Finalizers), "(none)"))
+		if plural, group, ok := strings.Cut(d.Name, "."); ok {
+			a.do("`kubectl get %s.%s -A -o yaml | grep -A3 finalizers:` shows which of its objects are held, and by whom", plural, group)
+		}
+	}
+	if len(a.Why) == 0 && a.State == "Established" {
+		a.because("its names are accepted and it is served")
+	} else if len(a.Why) == 0 {
+		a.because("the server has not looked at it yet")
+	}
+	return a
+}
+
+func str(p *string) string {
+	if p == nil {
+		return ""
+	}
+	return *p
+}
