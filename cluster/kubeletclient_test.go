@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,13 +30,15 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		a := newClientAuthorities(x509.NewCertPool())
-		asked, broken, upgraded := 0, true, false
+		var asked atomic.Int64
+		var broken, upgraded atomic.Bool
+		broken.Store(true)
 		ask := func(context.Context) (bool, error) {
-			asked++
-			if broken {
+			asked.Add(1)
+			if broken.Load() {
 				return false, errors.New("connection refused")
 			}
-			if !upgraded {
+			if !upgraded.Load() {
 				return false, nil
 			}
 			return true, a.set(own.CertPEM())
@@ -49,28 +52,28 @@ func TestClientAuthorityIsLearnedLater(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Second)
-		broken = false
+		broken.Store(false)
 		time.Sleep(time.Minute)
 		believes("an older server", cluster)
-		before := asked
-		upgraded = true
+		before := asked.Load()
+		upgraded.Store(true)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if asked != before {
-			t.Errorf("asked %d times while nobody called", asked-before)
+		if asked.Load() != before {
+			t.Errorf("asked %d times while nobody called", asked.Load()-before)
 		}
 		a.Pool() // the upgraded server calls, in vain
 		believes("an upgraded server", own)
-		before = asked
+		before = asked.Load()
 		for range 60 { // calls of each minute
 			a.Pool()
 			time.Sleep(time.Minute)
 		}
 		synctest.Wait()
-		if n := asked - before; n > 6 {
+		if n := asked.Load() - before; n > 6 {
 			t.Errorf("asked %d times in an hour although it is known", n)
 		}
-		upgraded = false
+		upgraded.Store(false)
 		time.Sleep(time.Hour)
 		believes("a server that does not say any more", own)
 	})
