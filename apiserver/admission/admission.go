@@ -54,7 +54,7 @@ type Request struct {
 	// Bodies tells that the event holds objects, not only what was asked about which.
 	Bodies bool
 
-	settle    []func(stored bool)
+	settle    []func(Outcome)
 	running   string // the plugin that Admit is called of
 	changes   []mark.Change
 	reinvoke  bool
@@ -102,27 +102,36 @@ const maxChanges = 64
 // Changes is what plugins said to Changed, in order.
 func (r *Request) Changes() []mark.Change { return r.changes }
 
-// OnSettle has f called once, when it is known whether what the plugins accepted was stored: a plugin that took something for it
-// gives it back if not.
-func (r *Request) OnSettle(f func(stored bool)) { r.settle = append(r.settle, f) }
+// Outcome is what became of a write that the plugins accepted.
+type Outcome int
 
-// Settle tells the plugins whether the object was stored. The handler calls it after Check, whatever became of the request.
-func (r *Request) Settle(stored bool) {
+// The outcomes. Unknown is that of a write which failed after the store had it: it may be stored yet.
+const (
+	NotStored Outcome = iota
+	Stored
+	Unknown
+)
+
+// OnSettle has f called once, at the end of the request: a plugin that took something for the object gives it back if it is NotStored.
+func (r *Request) OnSettle(f func(Outcome)) { r.settle = append(r.settle, f) }
+
+// Settle tells the plugins the outcome. The handler calls it after Check, whatever became of the request.
+func (r *Request) Settle(o Outcome) {
 	for _, f := range r.settle {
-		f(stored)
+		f(o)
 	}
 	r.settle = nil
 }
 
 // Settler is Settle where a plugin waits for it, else a function that does nothing.
-func (r *Request) Settler() func(stored bool) {
+func (r *Request) Settler() func(Outcome) {
 	if len(r.settle) == 0 {
 		return noSettling
 	}
 	return r.Settle
 }
 
-func noSettling(bool) {}
+func noSettling(Outcome) {}
 
 // Reinvoke asks for a second round of the mutating plugins, because one that ran before may want to see what changed.
 func (r *Request) Reinvoke() { r.reinvoke = true }

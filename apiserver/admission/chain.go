@@ -74,7 +74,7 @@ func (c *Chain) Check(ctx context.Context, r *Request) error {
 		err := v.Validate(ctx, r)
 		w.lap(i, err)
 		if err != nil {
-			r.Settle(false)
+			r.Settle(NotStored)
 			w.end(err)
 			return err
 		}

@@ -82,17 +82,31 @@ func (h *Handler) createObject(
 	}
 	settle := ar.Settler()
 	if dry {
-		settle(false)
+		settle(admission.NotStored)
 		return h.dryCreate(ctx, res, obj)
 	}
 	e, err := h.storeNew(ctx, rq, res, obj, generated)
-	settle(err == nil)
+	settle(outcomeOf(err))
 	if err != nil {
 		return nil, err
 	}
 	noteSubject(rq, res, e.Object)
 	noteEndpoints(rq, e.Object, nil)
 	return e, nil
+}
+
+// outcomeOf is what an error of the store, or nil, tells of a write. Only a refusal is certain to have changed nothing.
+func outcomeOf(err error) admission.Outcome {
+	if err == nil {
+		return admission.Stored
+	}
+	if _, ok := errors.AsType[*emptied](err); ok || errors.Is(err, store.ErrTooLarge) {
+		return admission.NotStored
+	}
+	if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Code < http.StatusInternalServerError {
+		return admission.NotStored
+	}
+	return admission.Unknown
 }
 
 // wipe clears the metadata that only the server sets on a new object. So these fields get no owner in managedFields, and admission does not
@@ -132,7 +146,7 @@ func (h *Handler) readyToCreate(
 		return nil, err
 	}
 	if err := h.prepareNew(ctx, rq, res, obj); err != nil {
-		ar.Settle(false)
+		ar.Settle(admission.NotStored)
 		return nil, err
 	}
 	rq.Mark.Validate += time.Since(started)
@@ -171,10 +185,10 @@ func begin(ctx context.Context, res *registry.Resource, ar *admission.Request, o
 	}
 	done, err := res.Begin(ctx, obj, old, dry)
 	if err != nil {
-		ar.Settle(false)
+		ar.Settle(admission.NotStored)
 		return err
 	}
-	ar.OnSettle(done)
+	ar.OnSettle(func(o admission.Outcome) { done(o == admission.Stored) })
 	return nil
 }
 

@@ -114,11 +114,11 @@ func (*emptied) Error() string { return "the object's last finalizer is gone" }
 // change runs an update's steps against the current object, again whenever somebody else wrote it meanwhile.
 func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*objects.Entry, bool, error) {
 	ns := namespace(rq, c.res)
-	settle := func(bool) {}
+	settle := func(admission.Outcome) {}
 	var base, last kind.Object // what was changed, into what
 	step := func(ctx context.Context, current kind.Object) (kind.Object, error) {
-		settle(false) // of an attempt that lost a race
-		settle = func(bool) {}
+		settle(admission.NotStored) // of an attempt that lost a race
+		settle = func(admission.Outcome) {}
 		obj, ar, err := h.attempt(ctx, rq, c, current)
 		if err != nil {
 			return nil, err
@@ -128,7 +128,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 		return obj, nil
 	}
 	if c.dry {
-		defer func() { settle(false) }()
+		defer func() { settle(admission.NotStored) }()
 		return h.dryChange(ctx, rq, c, step)
 	}
 	e, created, receipt, err := c.res.Storage.Update(ctx, ns, rq.Name, c.createMissing, step)
@@ -141,7 +141,7 @@ func (h *Handler) change(ctx context.Context, rq *pipeline.Request, c change) (*
 			return last, nil
 		})
 	}
-	settle(err == nil)
+	settle(outcomeOf(err))
 	if gone, ok := errors.AsType[*emptied](err); ok {
 		return h.removeEmptied(ctx, rq, c.res, gone.last)
 	}
@@ -285,7 +285,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 		}
 	}
 	if err := prepareAndValidate(ctx, c.res, c.sub, obj, current); err != nil {
-		ar.Settle(false)
+		ar.Settle(admission.NotStored)
 		return nil, nil, err
 	}
 	for _, text := range c.res.Warnings(obj, current) {
@@ -300,7 +300,7 @@ func (h *Handler) changed(ctx context.Context, rq *pipeline.Request, c change, c
 	noteChange(rq, c.sub, obj, current)
 	noteEndpoints(rq, obj, current)
 	if finished(c.res, obj, current) {
-		ar.Settle(false) // it goes instead
+		ar.Settle(admission.NotStored) // it goes instead
 		return nil, nil, &emptied{last: obj}
 	}
 	return obj, ar, nil

@@ -26,13 +26,13 @@ import (
 func number(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
 // tally adds to used what objs use of those of q's limits that their meter tracks.
-func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
+func tally[T object](l *ledger, used corev1.ResourceList, q *corev1.ResourceQuota, gr schema.GroupResource, objs []T) error {
 	m := quota.MeterFor(gr)
 	tracked := m.Tracked(q.Spec.Hard)
 	if len(tracked) == 0 {
 		return nil
 	}
-	sum, scopes, now := corev1.ResourceList{}, quota.Scopes(q), time.Now()
+	sum, scopes := corev1.ResourceList{}, quota.Scopes(q)
 	for _, n := range tracked {
 		sum[n] = resource.Quantity{Format: resource.DecimalSI}
 	}
@@ -44,7 +44,7 @@ func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, 
 		if !in {
 			continue
 		}
-		for n, v := range m.Usage(obj, now) {
+		for n, v := range m.Usage(obj, l.at(obj)) {
 			if total, ok := sum[n]; ok {
 				if total.IsZero() {
 					total = v.DeepCopy()
@@ -63,14 +63,15 @@ func tally[T runtime.Object](used corev1.ResourceList, q *corev1.ResourceQuota, 
 type counters struct {
 	client  *client.Client
 	changed func(namespace string, after time.Duration)
+	gone    func(gr schema.GroupResource, namespace, name string)
 	wg      sync.WaitGroup
 
 	mu  sync.Mutex
 	all map[schema.GroupResource]*counter
 }
 
-func newCounters(c *client.Client, changed func(string, time.Duration)) *counters {
-	return &counters{client: c, changed: changed, all: map[schema.GroupResource]*counter{}}
+func newCounters(c *client.Client, changed func(string, time.Duration), gone func(schema.GroupResource, string, string)) *counters {
+	return &counters{client: c, changed: changed, gone: gone, all: map[schema.GroupResource]*counter{}}
 }
 
 func (c *counters) wait() { c.wg.Wait() }
@@ -116,7 +117,7 @@ func (c *counters) counter(ctx context.Context, gr schema.GroupResource) (*count
 	if n := c.all[gr]; n != nil {
 		return n, nil
 	}
-	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed}
+	n = &counter{names: map[string]map[string]struct{}{}, synced: make(chan struct{}), changed: c.changed, gone: func(ns, name string) { c.gone(gr, ns, name) }}
 	c.all[gr] = n
 	c.follow(ctx, gvr, n)
 	return n, nil
@@ -173,6 +174,7 @@ type counter struct {
 	synced  chan struct{}
 	first   sync.Once
 	changed func(namespace string, after time.Duration)
+	gone    func(namespace, name string)
 
 	mu    sync.Mutex
 	names map[string]map[string]struct{}
@@ -215,11 +217,14 @@ func (n *counter) Delete(obj any) error {
 		return nil
 	}
 	n.mu.Lock()
+	_, had := n.names[o.GetNamespace()][o.GetName()]
 	if delete(n.names[o.GetNamespace()], o.GetName()); len(n.names[o.GetNamespace()]) == 0 {
 		delete(n.names, o.GetNamespace())
 	}
 	n.mu.Unlock()
-	n.changed(o.GetNamespace(), gather)
+	if had {
+		n.gone(o.GetNamespace(), o.GetName())
+	}
 	return nil
 }
 
@@ -239,7 +244,12 @@ func (n *counter) Replace(objs []any, _ string) error {
 	n.names = names
 	n.mu.Unlock()
 	n.first.Do(func() { close(n.synced) })
-	for ns := range before {
+	for ns, set := range before {
+		for name := range set {
+			if _, stays := names[ns][name]; !stays {
+				n.gone(ns, name)
+			}
+		}
 		n.changed(ns, gather)
 	}
 	for ns := range names {

@@ -3,14 +3,16 @@
 // Package resourcequota keeps the status of every ResourceQuota true: its limits
 // as the spec has them, and its usage as the namespace's objects add up to it.
 // The table of controllers starts it. Admission charges what is created; this
-// loop lowers the usage when objects go or finish, and mends what got out of
-// step. It follows a resource only once a quota counts it, and never scans.
+// loop takes back what objects held that went or finished, and mends what got out
+// of step. It never takes back what it did not see go while a write may be on its
+// way (decisions/0138), follows a resource only once a quota counts it, and never scans.
 package resourcequota
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +29,7 @@ import (
 	resourceinformers "k8s.io/client-go/informers/resource/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 
 	podkind "keelson/api/core/pod"
 	"keelson/api/quota"
@@ -34,10 +38,9 @@ import (
 )
 
 const (
-	// settling is how long a quota must have been left alone before its usage may be lowered: what admission charged a moment
-	// ago may not be visible as an object yet. After patience the recount goes ahead anyway.
-	settling = 500 * time.Millisecond
-	patience = 10 * time.Second
+	// inFlight is how long a charge may be older than its object: the server ends a request after a minute. A usage that nobody raised
+	// for so long, and that no object accounts for, belongs to nobody.
+	inFlight = 75 * time.Second
 	// gather is how long changes that free something are gathered; additions, which admission has charged, are only checked.
 	gather      = 20 * time.Millisecond
 	gatherAdded = time.Second
@@ -57,13 +60,7 @@ type Controller struct {
 	others   *counters
 	stop     <-chan struct{} // closed when Run ends
 
-	mu sync.Mutex
-	// spaces are the quotas of each namespace, with the time of the last change heard of.
-	spaces map[string]map[string]time.Time
-	// waiting is since when a recount has been put off.
-	waiting map[framework.Key]time.Time
-	// freed are the quotas whose usage may go down: something went. What was only added is never a reason to.
-	freed map[framework.Key]bool
+	ledger *ledger
 }
 
 // New builds the controller.
@@ -71,7 +68,7 @@ func New(env *framework.Env) (framework.Controller, error) {
 	core := coreinformers.New(env.Shared.Scoped())
 	c := &Controller{
 		env: env, quotas: core.ResourceQuotas().Lister(), pods: core.Pods().Lister(), services: core.Services().Lister(),
-		spaces: map[string]map[string]time.Time{}, waiting: map[framework.Key]time.Time{}, freed: map[framework.Key]bool{},
+		ledger: newLedger(),
 	}
 	c.claims = &lateInformer[*corev1.PersistentVolumeClaim]{
 		c: c, gr: schema.GroupResource{Resource: "persistentvolumeclaims"}, informer: core.PersistentVolumeClaims().Informer,
@@ -79,14 +76,14 @@ func New(env *framework.Env) (framework.Controller, error) {
 	c.devices = &lateInformer[*resourcev1.ResourceClaim]{c: c, gr: deviceClaims, informer: func() cache.SharedIndexInformer {
 		return resourceinformers.New(env.Shared.Scoped()).ResourceClaims().Informer()
 	}}
-	c.others = newCounters(env.Client, c.changed)
+	c.others = newCounters(env.Client, c.changed, c.gone)
 	c.loop = framework.NewLoop(env.Queue, env.Workers, env.Log, c.sync)
 	err := errors.Join(
 		framework.On(c.loop, core.ResourceQuotas().Informer(), framework.Handlers[*corev1.ResourceQuota]{
 			Add: func(q *corev1.ResourceQuota) { c.quotaChanged(nil, q) }, Update: c.quotaChanged, Delete: c.quotaGone,
 		}),
 		framework.On(c.loop, core.Pods().Informer(), framework.Handlers[*corev1.Pod]{
-			Add: func(p *corev1.Pod) { c.added(p) }, Update: c.podChanged, Delete: func(p *corev1.Pod) { c.changed(p.Namespace, gather) },
+			Add: func(p *corev1.Pod) { c.podEnds(p, true); c.added(p) }, Update: c.podChanged, Delete: c.podGone,
 		}),
 		framework.On(c.loop, core.Services().Informer(), measured[*corev1.Service](c, schema.GroupResource{Resource: "services"})),
 	)
@@ -108,11 +105,11 @@ func measured[T object](c *Controller, gr schema.GroupResource) framework.Handle
 	return framework.Handlers[T]{
 		Add: func(o T) { c.added(o) },
 		Update: func(old, cur T) {
-			if now := time.Now(); !quota.Equal(m.Usage(old, now), m.Usage(cur, now)) {
-				c.changed(cur.GetNamespace(), gather)
+			if at := c.ledger.at(old); !quota.Equal(m.Usage(old, at), m.Usage(cur, at)) {
+				c.less(m, old, cur)
 			}
 		},
-		Delete: func(o T) { c.changed(o.GetNamespace(), gather) },
+		Delete: func(o T) { c.less(m, o, nil) },
 	}
 }
 
@@ -126,54 +123,63 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 }
 
 func (c *Controller) quotaChanged(old, q *corev1.ResourceQuota) {
-	c.mu.Lock()
-	if c.spaces[q.Namespace] == nil {
-		c.spaces[q.Namespace] = map[string]time.Time{}
-	}
-	c.spaces[q.Namespace][q.Name] = time.Now()
-	c.mu.Unlock()
+	c.ledger.quotaIs(old, q)
 	if old == nil || !apiequality.Semantic.DeepEqual(q.Spec, old.Spec) || !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) ||
 		len(old.Status.Used) > 0 && len(q.Status.Used) < len(old.Status.Used) { // somebody erased what was counted
 		c.loop.Add(framework.KeyOf(q))
 	}
 }
 
-func (c *Controller) quotaGone(q *corev1.ResourceQuota) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.waiting, framework.KeyOf(q))
-	delete(c.freed, framework.KeyOf(q))
-	if delete(c.spaces[q.Namespace], q.Name); len(c.spaces[q.Namespace]) == 0 {
-		delete(c.spaces, q.Namespace)
+func (c *Controller) quotaGone(q *corev1.ResourceQuota) { c.ledger.quotaGone(framework.KeyOf(q)) }
+
+// quotasOf are a namespace's quotas.
+func (c *Controller) quotasOf(namespace string) []*corev1.ResourceQuota {
+	all, err := c.quotas.ResourceQuotas(namespace).List(labels.Everything())
+	if err != nil {
+		return nil // a lister over a cache knows no error
 	}
+	return all
 }
 
 // changed calls for a recount of a namespace's quotas.
 func (c *Controller) changed(namespace string, after time.Duration) {
-	c.mu.Lock()
-	var keys []framework.Key
-	for name := range c.spaces[namespace] {
-		key := framework.Key{Namespace: namespace, Name: name}
-		keys = append(keys, key)
-		if after != gatherAdded {
-			c.freed[key] = true
-		}
-	}
-	c.mu.Unlock()
-	for _, key := range keys {
-		c.loop.AddAfter(key, after)
+	for _, q := range c.quotasOf(namespace) {
+		c.loop.AddAfter(framework.KeyOf(q), after)
 	}
 }
 
 func (c *Controller) added(o metav1.Object) { c.changed(o.GetNamespace(), gatherAdded) }
 
+// less credits the quotas with what old held more than cur does, which is nil when the object is gone.
+func (c *Controller) less(m *quota.Meter, old, cur object) {
+	c.ledger.less(c.quotasOf(old.GetNamespace()), m, old, cur)
+	c.changed(old.GetNamespace(), gather)
+}
+
+// gone credits the quotas with an object that is only counted.
+func (c *Controller) gone(gr schema.GroupResource, namespace, name string) {
+	c.less(quota.MeterFor(gr), &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}, nil)
+}
+
+var pods = quota.MeterFor(schema.GroupResource{Resource: "pods"})
+
 func (c *Controller) podChanged(old, p *corev1.Pod) {
-	if end := quota.Expires(p); !end.IsZero() && old.DeletionTimestamp == nil {
-		c.changed(p.Namespace, time.Until(end)+time.Second)
-	}
+	c.podEnds(p, false)
 	if podkind.Terminal(p) != podkind.Terminal(old) || p.Generation != old.Generation && p.DeletionTimestamp == nil {
-		c.changed(p.Namespace, gather)
+		c.less(pods, old, p)
 	}
+}
+
+// podEnds has a pod recounted that is being deleted, when it stops being charged.
+func (c *Controller) podEnds(p *corev1.Pod, found bool) {
+	if in, ends := c.ledger.podIs(p, found); ends {
+		c.changed(p.Namespace, in)
+	}
+}
+
+func (c *Controller) podGone(p *corev1.Pod) {
+	c.less(pods, p, nil)
+	c.ledger.podGone(p)
 }
 
 // lateInformer follows claims, of volumes or of devices, from the first question on: few quotas limit them.
@@ -195,7 +201,7 @@ func (l *lateInformer[T]) add(ctx context.Context, used corev1.ResourceList, q *
 	if err != nil {
 		return err
 	}
-	return tally(used, q, l.gr, claims)
+	return tally(l.c.ledger, used, q, l.gr, claims)
 }
 
 func (l *lateInformer[T]) list(ctx context.Context, namespace string) ([]T, error) {
@@ -233,87 +239,106 @@ func (c *Controller) sync(ctx context.Context, key framework.Key) error {
 	if err != nil {
 		return err
 	}
-	fresh := !apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard)
-	if !fresh && c.unsettled(key) {
-		c.loop.AddAfter(key, settling)
-		return nil
+	some, next := c.ledger.expire(key.Namespace, c.quotasOf(key.Namespace), pods)
+	if some {
+		c.changed(key.Namespace, gather) // the other quotas too
 	}
-	lower := c.mayLower(key, fresh)
-	used, failure := c.count(ctx, q)
-	if failure != nil && lower {
-		c.owe(key)
+	if next > 0 {
+		c.loop.AddAfter(key, next)
 	}
-	if used == nil {
+	credit := c.ledger.take(key) // before the count, which then has nothing that went
+	counted, failure := c.count(ctx, q)
+	if counted == nil {
+		c.ledger.putBack(key, credit)
 		return failure
 	}
-	if !lower {
-		raise(used, q.Status.Used)
-	}
-	if !fresh && quota.Equal(used, q.Status.Used) {
+	wrote := false
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now := q
+		if len(credit) > 0 { // what the cache has may be older than the charges of what went
+			live, err := c.live(ctx, q)
+			if err != nil || live == nil {
+				return err
+			}
+			now = live
+		}
+		wrote, err = c.write(ctx, now, counted, credit)
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err):
 		return failure
+	case err != nil && certainlyNot(err):
+		c.ledger.putBack(key, credit)
+	}
+	if err != nil || wrote {
+		subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
+		c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
+	}
+	return errors.Join(failure, err)
+}
+
+// live reads q from the server, nil when it is gone. It lists, for the controller's role has no right to get.
+func (c *Controller) live(ctx context.Context, q *corev1.ResourceQuota) (*corev1.ResourceQuota, error) {
+	l, err := c.env.Client.CoreV1().ResourceQuotas(q.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, q.Name).String(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range l.Items {
+		if l.Items[i].Name == q.Name && l.Items[i].UID == q.UID {
+			return &l.Items[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// certainlyNot tells whether a write that failed so changed nothing. After other errors its credit is spent all the same, for it must
+// not be spent twice; the usage is right again when inFlight has passed.
+func certainlyNot(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError
+}
+
+// write gives q its limits and its usage: what it was without the credit, and no less than what was counted.
+func (c *Controller) write(ctx context.Context, q *corev1.ResourceQuota, counted, credit corev1.ResourceList) (bool, error) {
+	key := framework.KeyOf(q)
+	used, surplus := settle(q.Status.Used, counted, credit)
+	if surplus {
+		wait := inFlight - c.ledger.quiet(key)
+		if wait > 0 {
+			c.loop.AddAfter(key, wait)
+		} else {
+			used = counted
+		}
+	}
+	if quota.Equal(used, q.Status.Used) && apiequality.Semantic.DeepEqual(q.Spec.Hard, q.Status.Hard) {
+		return false, nil
 	}
 	next := q.DeepCopy()
 	next.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard.DeepCopy(), Used: used}
 	if next.Status.Hard == nil {
 		next.Status.Hard = corev1.ResourceList{}
 	}
-	_, err = c.env.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil && lower {
-		c.owe(key)
-	}
-	subject := mark.Subject{Resource: "resourcequotas", Namespace: q.Namespace, Name: q.Name, UID: string(q.UID)}
-	c.env.Reconciled(subject, begin, &mark.Reconcile{}, err)
-	return errors.Join(failure, err)
+	_, err := c.env.Client.CoreV1().ResourceQuotas(q.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return true, err
 }
 
-// owe lets the retry of a failed pass lower the usage, too: what went is still to be told.
-func (c *Controller) owe(key framework.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.freed[key] = true
-}
-
-// mayLower tells whether something went since the last time. New limits take effect at once, at no less than the usage there was,
-// and are counted again a little later.
-func (c *Controller) mayLower(key framework.Key, fresh bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if fresh {
-		c.freed[key] = true
-		c.loop.AddAfter(key, settling)
-		return false
-	}
-	lower := c.freed[key]
-	delete(c.freed, key)
-	return lower
-}
-
-// raise makes used at least what it was.
-func raise(used, was corev1.ResourceList) {
-	for name, n := range used {
-		if old, ok := was[name]; ok && old.Cmp(n) > 0 {
-			used[name] = old
+// settle takes the credit from the usage that was, down to what was counted. surplus tells that more is used than was counted.
+func settle(was, counted, credit corev1.ResourceList) (used corev1.ResourceList, surplus bool) {
+	used = make(corev1.ResourceList, len(counted))
+	left := quota.Minus(was, credit)
+	for name, n := range counted {
+		used[name] = n
+		if _, known := was[name]; !known {
+			continue
+		}
+		if l := left[name]; l.Cmp(n) > 0 {
+			used[name], surplus = l, true
 		}
 	}
-}
-
-// unsettled tells whether a recount has to wait for charges of a moment ago to show.
-func (c *Controller) unsettled(key framework.Key) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	since, waits := c.waiting[key]
-	if now.Sub(c.spaces[key.Namespace][key.Name]) >= settling || waits && now.Sub(since) >= patience {
-		delete(c.waiting, key)
-		return false
-	}
-	if !waits {
-		c.waiting[key] = now
-	}
-	return true
+	return used, surplus
 }
 
 var deviceClaims = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
@@ -338,16 +363,16 @@ func (c *Controller) countDevices(ctx context.Context, used corev1.ResourceList,
 // the usage it had, and the error tells why; the others are right nevertheless.
 func (c *Controller) count(ctx context.Context, q *corev1.ResourceQuota) (corev1.ResourceList, error) {
 	used := corev1.ResourceList{}
-	pods, err := c.pods.Pods(q.Namespace).List(labels.Everything())
+	list, err := c.pods.Pods(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(used, q, schema.GroupResource{Resource: "pods"}, pods)
+		err = tally(c.ledger, used, q, schema.GroupResource{Resource: "pods"}, list)
 	}
 	if err != nil {
 		return nil, err
 	}
 	services, err := c.services.Services(q.Namespace).List(labels.Everything())
 	if err == nil {
-		err = tally(used, q, schema.GroupResource{Resource: "services"}, services)
+		err = tally(c.ledger, used, q, schema.GroupResource{Resource: "services"}, services)
 	}
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	metafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/retry"
 
 	"keelson/api/quota"
 	"keelson/controllers/controllertest"
@@ -113,16 +114,20 @@ func TestChargedButNotThereYet(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 10 { // admission charges a pod every 10 ms, each stored 5 ms later
-			q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+			err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+				q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				n := q.Status.Used[corev1.ResourcePods]
+				if n.Value() < int64(i) { // the pods made so far
+					t.Fatalf("pod %d: used was lowered to %s", i, n.String())
+				}
+				q.Status.Used = amounts("pods", fmt.Sprint(n.Value()+1))
+				_, err = c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{})
+				return err
+			})
 			if err != nil {
-				t.Fatal(err)
-			}
-			n := q.Status.Used[corev1.ResourcePods]
-			if n.Value() < int64(i+1) {
-				t.Fatalf("pod %d: used was lowered to %s", i, n.String())
-			}
-			q.Status.Used = amounts("pods", fmt.Sprint(n.Value()+1))
-			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * time.Millisecond)
@@ -133,6 +138,91 @@ func TestChargedButNotThereYet(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		wantUsed(t, c, "q", amounts("pods", "10"))
+	})
+}
+
+// TestChargesOnTheirWay: however long an object takes from its charge to the cache, a recount leaves it charged. A charge whose object
+// never comes is taken back in the end.
+func TestChargesOnTheirWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(pod("a", ""), newQuota("q", amounts("pods", "50")))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(10 * time.Millisecond)
+		charge := func(n string) {
+			t.Helper()
+			q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Status.Used = amounts("pods", n)
+			if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		charge("6") // five pods come
+		time.Sleep(20 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "6"))
+		if err := c.CoreV1().Pods("dev").Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "5"))
+		for i := range 3 {
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(20 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "5"))
+		time.Sleep(time.Minute)
+		wantUsed(t, c, "q", amounts("pods", "3"))
+	})
+}
+
+// TestShortLives: pods that come and go faster than the loop looks leave no charge.
+func TestShortLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := controllertest.New(newQuota("q", amounts("pods", "50")))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(time.Second)
+		q, err := c.CoreV1().ResourceQuotas("dev").Get(t.Context(), "q", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.Status.Used = amounts("pods", "20")
+		if _, err := c.CoreV1().ResourceQuotas("dev").UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 20 {
+			if _, err := c.CoreV1().Pods("dev").Create(t.Context(), pod(fmt.Sprint("p", i), ""), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.CoreV1().Pods("dev").Delete(t.Context(), fmt.Sprint("p", i), metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, c, "q", amounts("pods", "0"))
+	})
+}
+
+// TestGraceEnds: a pod whose grace period has ended is not charged, and is taken back once.
+func TestGraceEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ending := pod("ending", "")
+		end, grace := metav1.NewTime(time.Now().Add(10*time.Second)), int64(30)
+		ending.DeletionTimestamp, ending.DeletionGracePeriodSeconds, ending.Finalizers = &end, &grace, []string{"example.com/hold"}
+		c := controllertest.New(ending, pod("a", ""), newQuota("q", amounts("pods", "5")))
+		c.Start(t, "resourcequota-controller", New)
+		time.Sleep(30 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "2"))
+		time.Sleep(15 * time.Second)
+		wantUsed(t, c, "q", amounts("pods", "1"))
+		if err := c.Fake.Tracker().Delete(corev1.SchemeGroupVersion.WithResource("pods"), "dev", "ending"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		wantUsed(t, c, "q", amounts("pods", "1"))
 	})
 }
 

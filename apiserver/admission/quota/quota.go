@@ -8,7 +8,7 @@
 //
 // Invariants:
 //  1. An ask is charged to all quotas that apply, or to none.
-//  2. What was charged for a write that is not stored is given back.
+//  2. What was charged for a write that is not stored is given back. While that is not known for certain it stays charged.
 //  3. Writes of one namespace that arrive together are charged by one write to each quota.
 //  4. Where no quota exists and nothing is limited by default, a write costs one atomic load.
 package quota
@@ -191,8 +191,8 @@ func (p *Plugin) Validate(ctx context.Context, r *admission.Request) error {
 		p.serve(ctx, r.Namespace, batch)
 	})
 	if a.err == nil && len(a.charges) > 0 {
-		r.OnSettle(func(stored bool) {
-			if !stored {
+		r.OnSettle(func(o admission.Outcome) {
+			if o == admission.NotStored {
 				ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 				defer cancel()
 				p.refund(ctx, r.Namespace, []*ask{a})

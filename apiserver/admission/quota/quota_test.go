@@ -100,10 +100,19 @@ func TestChargeAndRefund(t *testing.T) {
 	if got := s.used("a", "pods"); got != "1" {
 		t.Errorf("a refused pod left a charge behind: used %s, want 1", got)
 	}
-	first.Settle(false)
+	first.Settle(admission.NotStored)
 	if a, b := s.used("a", "pods"), s.used("b", "count/pods"); a != "0" || b != "0" {
 		t.Errorf("a pod that was not stored is still charged: %s and %s", a, b)
 	}
+	unsure := creation("unsure")
+	if err := p.Validate(t.Context(), unsure); err != nil {
+		t.Fatal(err)
+	}
+	unsure.Settle(admission.Unknown)
+	if got := s.used("a", "pods"); got != "1" {
+		t.Errorf("a pod that may be stored yet is not charged: used %s, want 1", got)
+	}
+	p, s = plugin(limit("a", "pods", "2", "0"), limit("b", "count/pods", "1", "0"))
 	dry := creation("dry")
 	dry.DryRun = true
 	if err := p.Validate(t.Context(), dry); err != nil || s.used("a", "pods") != "0" {

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package resourcequota
+
+import (
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"keelson/api/quota"
+	"keelson/controllers/framework"
+)
+
+// ledger holds, for each quota, the usage of objects that went and that is not yet taken from status.used.
+//
+// Admission charges an object before it is stored, so a recount cannot tell a charge whose object is on its way from one whose object
+// is gone. Only what was seen to go is taken back, and each of it once (decisions/0138).
+type ledger struct {
+	mu      sync.Mutex
+	credits map[framework.Key]corev1.ResourceList
+	// raised is when each quota's usage rose last, as far as was heard.
+	raised map[framework.Key]time.Time
+	// ending are the pods that stop being charged at a time though they may still be there; of those in expired this is done.
+	ending  map[types.NamespacedName]*corev1.Pod
+	expired map[types.UID]bool
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		credits: map[framework.Key]corev1.ResourceList{}, raised: map[framework.Key]time.Time{},
+		ending: map[types.NamespacedName]*corev1.Pod{}, expired: map[types.UID]bool{},
+	}
+}
+
+// at is the time as of which an object is measured: a pod's grace period has ended when that has been credited.
+func (l *ledger) at(o metav1.Object) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.atLocked(o)
+}
+
+func (l *ledger) atLocked(o metav1.Object) time.Time {
+	if l.expired[o.GetUID()] {
+		return time.Now()
+	}
+	return time.Time{}
+}
+
+// less credits each of quotas with what it holds less of old after it became cur, which is nil when it is gone.
+func (l *ledger) less(quotas []*corev1.ResourceQuota, m *quota.Meter, old, cur object) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := l.atLocked(old)
+	return l.lessLocked(quotas, func(q *corev1.ResourceQuota) corev1.ResourceList {
+		before := usageIn(q, m, old, at)
+		if cur == nil {
+			return before
+		}
+		return quota.Minus(before, usageIn(q, m, cur, at))
+	})
+}
+
+func (l *ledger) lessLocked(quotas []*corev1.ResourceQuota, of func(*corev1.ResourceQuota) corev1.ResourceList) bool {
+	some := false
+	for _, q := range quotas {
+		gone := quota.NonZero(quota.Floor(quota.Only(of(q), quota.Names(q.Spec.Hard))))
+		if len(gone) > 0 {
+			key := framework.KeyOf(q)
+			l.credits[key], some = quota.Sum(l.credits[key], gone), true
+		}
+	}
+	return some
+}
+
+// usageIn is what obj takes of q as of a time.
+func usageIn(q *corev1.ResourceQuota, m *quota.Meter, obj runtime.Object, at time.Time) corev1.ResourceList {
+	if in, err := m.In(quota.Scopes(q), obj); err != nil || !in {
+		return corev1.ResourceList{}
+	}
+	return m.Usage(obj, at)
+}
+
+// take returns a quota's credit and forgets it: the caller spends it, or puts it back.
+func (l *ledger) take(key framework.Key) corev1.ResourceList {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.credits[key]
+	delete(l.credits, key)
+	return c
+}
+
+func (l *ledger) putBack(key framework.Key, c corev1.ResourceList) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(c) > 0 {
+		l.credits[key] = quota.Sum(l.credits[key], c)
+	}
+}
+
+// quotaIs notes a quota's state; old is nil for one not heard of before.
+func (l *ledger) quotaIs(old, q *corev1.ResourceQuota) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := framework.KeyOf(q)
+	if old == nil || old.UID != q.UID {
+		delete(l.credits, key)
+		l.raised[key] = time.Now()
+		return
+	}
+	for name, n := range q.Status.Used {
+		if was := old.Status.Used[name]; n.Cmp(was) > 0 {
+			l.raised[key] = time.Now()
+		}
+	}
+}
+
+func (l *ledger) quotaGone(key framework.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.credits, key)
+	delete(l.raised, key)
+}
+
+// quiet is how long ago a quota's usage rose last.
+func (l *ledger) quiet(key framework.Key) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.raised[key])
+}
+
+// podIs notes when a pod that is being deleted stops being charged. One found past that time was credited by whoever ran before us.
+func (l *ledger) podIs(p *corev1.Pod, found bool) (in time.Duration, ends bool) {
+	end := quota.Expires(p)
+	if end.IsZero() {
+		return 0, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.expired[p.UID]:
+		return 0, false
+	case found && time.Now().After(end):
+		l.expired[p.UID] = true
+		return 0, false
+	}
+	l.ending[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}] = p
+	return time.Until(end) + time.Second, true
+}
+
+func (l *ledger) podGone(p *corev1.Pod) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.ending, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	delete(l.expired, p.UID)
+}
+
+// expire credits the namespace's quotas with what pods took whose grace period has ended. next is when the next one's does, 0 for none.
+func (l *ledger) expire(namespace string, quotas []*corev1.ResourceQuota, m *quota.Meter) (some bool, next time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for name, p := range l.ending {
+		if name.Namespace != namespace {
+			continue
+		}
+		if in := quota.Expires(p).Sub(now); in >= 0 {
+			if in += time.Second; next == 0 || in < next {
+				next = in
+			}
+			continue
+		}
+		delete(l.ending, name)
+		l.expired[p.UID] = true
+		some = l.lessLocked(quotas, func(q *corev1.ResourceQuota) corev1.ResourceList {
+			return quota.Minus(usageIn(q, m, p, time.Time{}), usageIn(q, m, p, now))
+		}) || some
+	}
+	return some, next
+}
