@@ -3,11 +3,13 @@
 package cluster
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"net/netip"
 	"os"
@@ -51,9 +53,44 @@ func sharedServices(dir DataDir, ranges []netip.Prefix) string {
 	if len(tables) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("another cluster on this machine has Services in %s too (nftables table %s): of what the machine itself and pods of the host network send to a cluster IP, "+
-		"also to the DNS server, the cluster that was first gets all. Pods with addresses of their own are not concerned. A cluster gets another range at its first start, by --service-cluster-ip-range",
-		strings.Join(texts(ranges), ","), strings.Join(tables, ", "))
+	return sharedWords(ranges, tables, func(r netip.Prefix) bool {
+		others, err := network.SharedServices(dir.ID(), []netip.Prefix{r})
+		return err == nil && len(others) == 0
+	})
+}
+
+// sharedWords say who gets the packets: the kernel asks the table first that was made last. free tells whether no cluster serves addresses of a range.
+func sharedWords(ranges []netip.Prefix, tables []string, free func(netip.Prefix) bool) string {
+	flag := "--service-cluster-ip-range"
+	if r, ok := otherRange(ranges, free); ok {
+		flag += "=" + r.String()
+	}
+	return fmt.Sprintf("another cluster on this machine has Services in %s too (nftables table %s): what the machine itself and pods of the host network send to a "+
+		"cluster IP, also to the DNS server, reaches the cluster that was started last. Pods with addresses of their own are not concerned. "+
+		"Services keep the range of a cluster's first start: one that starts anew gets another by `keelson up %s`",
+		strings.Join(texts(ranges), ","), strings.Join(tables, ", "), flag)
+}
+
+// otherRange is one of the same size, behind the range that the Services have, of which no cluster here has addresses. There is none for two families.
+func otherRange(ranges []netip.Prefix, free func(netip.Prefix) bool) (netip.Prefix, bool) {
+	const tries = 16
+	if len(ranges) != 1 || !ranges[0].Addr().Is4() || ranges[0].Bits() == 0 {
+		return netip.Prefix{}, false
+	}
+	size := uint64(1) << (32 - ranges[0].Bits())
+	at := ranges[0].Masked().Addr().As4()
+	first := uint64(binary.BigEndian.Uint32(at[:]))
+	for i := uint64(1); i <= tries; i++ {
+		var next [4]byte
+		if first+i*size > math.MaxUint32 {
+			break
+		}
+		binary.BigEndian.PutUint32(next[:], uint32(first+i*size))
+		if r := netip.PrefixFrom(netip.AddrFrom4(next), ranges[0].Bits()); r.Addr().IsPrivate() && free(r) {
+			return r, true
+		}
+	}
+	return netip.Prefix{}, false
 }
 
 // broughtRanges are the ranges of pod addresses that nodes may bring. Where the controllers run elsewhere, only their --cluster-cidr says where nodes' ranges are.

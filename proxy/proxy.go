@@ -190,7 +190,7 @@ func (p *Proxy) sync(broken bool) error {
 		p.health.set(p.state, p.node.NodePortCIDRs)
 		observe(batch, time.Since(begun), full)
 	}
-	if err == nil {
+	if err == nil && (full || broken || len(batch.services) > 0) { // not for what an informer lists again
 		p.log.Info("rules written", "services", len(batch.services), "table", full, "repaired", broken, "took", time.Since(begun).Round(10*time.Microsecond))
 	}
 	if err != nil {
