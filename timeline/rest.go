@@ -31,7 +31,7 @@ func (p packed) unpack() []mark.Mark {
 	if p.marks == 0 {
 		return nil
 	}
-	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(restBytes))
+	d, err := newDecoder()
 	if err != nil {
 		return nil // its options are always the same
 	}
@@ -40,6 +40,15 @@ func (p packed) unpack() []mark.Mark {
 	if err != nil {
 		return nil // nobody but pack made it
 	}
+	return p.read(text)
+}
+
+func newDecoder() (*zstd.Decoder, error) {
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(restBytes))
+}
+
+// read reads the marks in what p's bytes decompress to; it keeps nothing of text.
+func (p packed) read(text []byte) []mark.Mark {
 	out := make([]mark.Mark, 0, p.marks)
 	for line := range bytes.Lines(text) {
 		if m, err := mark.Decode(line); err == nil {
@@ -49,19 +58,62 @@ func (p packed) unpack() []mark.Mark {
 	return out
 }
 
+// packer packs one story after the other in the same memory: ten thousand of them, each in its own, would be hundreds of megabytes of garbage
+// in a cluster where nothing happens.
+type packer struct {
+	zstd   *zstd.Encoder
+	unzstd *zstd.Decoder
+	json   *json.Encoder // into text
+	text   bytes.Buffer
+	out    []byte
+	before []byte // what earlier packed marks decompress to
+}
+
+func newPacker() (*packer, error) {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDecoder()
+	if err != nil {
+		return nil, err
+	}
+	p := &packer{zstd: e, unzstd: d}
+	p.json = json.NewEncoder(&p.text)
+	return p, nil
+}
+
+func (p *packer) close() {
+	_ = p.zstd.Close()
+	p.unzstd.Close()
+}
+
+// unpack is packed's.
+func (p *packer) unpack(of packed) []mark.Mark {
+	if of.marks == 0 {
+		return nil
+	}
+	text, err := p.unzstd.DecodeAll(of.bytes, p.before[:0])
+	if err != nil {
+		return nil // nobody but pack made it
+	}
+	p.before = text
+	return of.read(text)
+}
+
 // pack returns the packed form of marks and how long they were as text; false: they are not packed.
-func pack(e *zstd.Encoder, marks []mark.Mark) (packed, int, bool) {
-	var text bytes.Buffer
-	w := json.NewEncoder(&text)
+func (p *packer) pack(marks []mark.Mark) (packed, int, bool) {
+	p.text.Reset()
 	for i := range marks {
-		if err := w.Encode(&marks[i]); err != nil {
+		if err := p.json.Encode(&marks[i]); err != nil {
 			return packed{}, 0, false
 		}
 	}
-	if text.Len() > restBytes {
+	if p.text.Len() > restBytes {
 		return packed{}, 0, false
 	}
-	return packed{len(marks), bytes.Clone(e.EncodeAll(text.Bytes(), nil))}, text.Len(), true
+	p.out = p.zstd.EncodeAll(p.text.Bytes(), p.out[:0])
+	return packed{len(marks), bytes.Clone(p.out)}, p.text.Len(), true
 }
 
 // restLaterLocked has the timeline look for stories at rest, after marks came; none come, and nothing runs.
@@ -74,16 +126,16 @@ func (t *Timeline) restLaterLocked() {
 
 // rest packs what has not been touched for restAfter. Marks come meanwhile: the lock is held for moments only.
 func (t *Timeline) rest() {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10))
+	p, err := newPacker()
 	if err != nil {
 		t.log.Error("stories are not packed", "err", err) // its options are always the same; the timer stays off
 		return
 	}
-	defer func() { _ = e.Close() }()
+	defer p.close()
 	freed := 0
 	all, later := t.resting()
 	for _, r := range all {
-		freed += t.packOne(e, r)
+		freed += t.packOne(p, r)
 	}
 	memory.Dropped(freed)
 	t.mu.Lock()
@@ -114,11 +166,11 @@ func (t *Timeline) resting() (out []*record, later bool) {
 }
 
 // packOne, which only rest calls, packs the first marks of r as they are now, and returns about how many bytes that frees.
-func (t *Timeline) packOne(e *zstd.Encoder, r *record) int {
+func (t *Timeline) packOne(by *packer, r *record) int {
 	t.mu.Lock()
 	before, marks := r.packed, r.first // marks are only added to it
 	t.mu.Unlock()
-	p, size, ok := pack(e, append(before.unpack(), marks...))
+	p, size, ok := by.pack(append(by.unpack(before), marks...))
 	if !ok || p.marks != before.marks+len(marks) {
 		return 0
 	}

@@ -100,3 +100,50 @@ func heap() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc) //nolint:gosec // far below
 }
+
+// TestPackedAgain: one packer packs stories one after the other, also those that it packed before, and leaves little garbage.
+func TestPackedAgain(t *testing.T) {
+	tl := New(Config{})
+	p, err := newPacker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.close()
+	var all []packed
+	for i := range 3 {
+		lived(tl, i)
+		done, _, ok := p.pack(tl.pods.of("uid-pod-" + strconv.Itoa(i)).first)
+		if !ok {
+			t.Fatal("not packed")
+		}
+		all = append(all, done)
+	}
+	for i, done := range all {
+		if diff := cmp.Diff(done.unpack(), p.unpack(done)); diff != "" || done.marks != 8 || done.unpack()[0].Subject.Name != "pod-"+strconv.Itoa(i) {
+			t.Errorf("pod %d, %d marks: a packer's own way back (+) is another:\n%s", i, done.marks, diff)
+		}
+	}
+	marks := tl.pods.of("uid-pod-1").first
+	if got := testing.AllocsPerRun(50, func() { p.pack(marks) }); got > 30 {
+		t.Errorf("packing a story takes %v allocations, want 30 at most", got)
+	}
+}
+
+// BenchmarkPack packs the marks of one pod, and packs them again as when a pod that was at rest ends.
+func BenchmarkPack(b *testing.B) {
+	tl := New(Config{})
+	lived(tl, 1)
+	p, err := newPacker()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer p.close()
+	marks := tl.pods.of("uid-pod-1").first
+	b.ReportAllocs()
+	for b.Loop() {
+		once, _, _ := p.pack(marks)
+		if _, _, ok := p.pack(p.unpack(once)); !ok {
+			b.Fatal("not packed")
+		}
+	}
+}
